@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one array type of the package, and how arrays are made immutable."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+"""Array of 64-bit floats; shapes stand in the docstrings."""
+
+
+def frozen(values: npt.ArrayLike) -> Array:
+    """Copy values into a read-only array of 64-bit floats."""
+    array = np.array(values, dtype=np.float64)
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trajectories as a controller receives them, and the splines through their points."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TrajectoryPoint:
+    """One point of a trajectory as received; a field that was left empty is an empty tuple.
+
+    Attributes:
+        time: From the start of the trajectory [s].
+        positions: [rad], in the order of the trajectory's joint names.
+        velocities: [rad/s].
+        accelerations: [rad/s²].
+        effort: [N·m].
+
+    """
+
+    time: float
+    positions: Sequence[float] = ()
+    velocities: Sequence[float] = ()
+    accelerations: Sequence[float] = ()
+    effort: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A trajectory as received.
+
+    Attributes:
+        joints: Joint names.
+        points: Points.
+        stamp: Header stamp [s]; 0 means "start on arrival".
+
+    """
+
+    joints: tuple[str, ...]
+    points: tuple[TrajectoryPoint, ...]
+    stamp: float = 0.0
+
+
+@dataclass(frozen=True)
+class JointState:
+    """Position [rad], velocity [rad/s] and acceleration [rad/s²] of all joints, shape (n,)."""
+
+    position: FloatArray
+    velocity: FloatArray
+    acceleration: FloatArray
+
+
+@dataclass(frozen=True)
+class Knot:
+    """A point in the controller's own joint order; None where the trajectory gave nothing."""
+
+    time: float
+    position: FloatArray
+    velocity: FloatArray | None = None
+    acceleration: FloatArray | None = None
+
+
+class Spline:
+    """The motion through a row of knots.
+
+    Two neighbours are joined by a quintic if both have velocities and accelerations, by a cubic
+    if both have velocities, else by a straight line. Before the first knot and after the last
+    it stands still.
+
+    Attributes:
+        start: Time of the first knot [s].
+        end: Time of the last knot [s].
+
+    """
+
+    def __init__(self, knots: Sequence[Knot]) -> None:
+        self._times = [knot.time for knot in knots]
+        self._coefficients = [
+            _coefficients(a, b) for a, b in zip(knots[:-1], knots[1:], strict=True)
+        ]
+        self._last = knots[-1].position
+        self._first = knots[0].position
+        self._zero = np.zeros_like(self._last)
+        self.start = self._times[0]
+        self.end = self._times[-1]
+
+    def sample(self, time: float) -> JointState:
+        """Return the state at a time [s]."""
+        if time >= self.end:
+            return JointState(self._last, self._zero, self._zero)
+        if time < self.start:
+            return JointState(self._first, self._zero, self._zero)
+        index = bisect.bisect_right(self._times, time) - 1
+        s = time - self._times[index]
+        powers = np.array((
+            (1.0, s, s**2, s**3, s**4, s**5),
+            (0.0, 1.0, 2.0 * s, 3.0 * s**2, 4.0 * s**3, 5.0 * s**4),
+            (0.0, 0.0, 2.0, 6.0 * s, 12.0 * s**2, 20.0 * s**3),
+        ))
+        state = powers @ self._coefficients[index]
+        return JointState(state[0], state[1], state[2])
+
+
+def _coefficients(a: Knot, b: Knot) -> FloatArray:
+    """Return the polynomial from a to b, shape (6, n), lowest power first."""
+    duration = b.time - a.time
+    result = np.zeros((6, a.position.size))
+    result[0] = a.position
+    if a.velocity is None or b.velocity is None:
+        result[1] = (b.position - a.position) / duration
+        return result
+    # What is left to reach after moving on with the state at a.
+    drift = a.position + a.velocity * duration
+    result[1] = a.velocity
+    if a.acceleration is None or b.acceleration is None:
+        gap = b.position - drift
+        turn = b.velocity - a.velocity
+        result[2] = (3.0 * gap / duration - turn) / duration
+        result[3] = (turn - 2.0 * gap / duration) / duration**2
+        return result
+    result[2] = 0.5 * a.acceleration
+    gap = b.position - drift - result[2] * duration**2
+    turn = b.velocity - a.velocity - a.acceleration * duration
+    bend = b.acceleration - a.acceleration
+    result[3] = (10.0 * gap / duration - 4.0 * turn + 0.5 * bend * duration) / duration**2
+    result[4] = (-15.0 * gap / duration + 7.0 * turn - bend * duration) / duration**3
+    result[5] = (6.0 * gap / duration - 3.0 * turn + 0.5 * bend * duration) / duration**4
+    return result

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build of the package, by colcon or by pip."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+PACKAGE = 'robocal_ros'
+ROOT = Path(__file__).resolve().parent
+SHARE = f'share/{PACKAGE}'
+
+
+def version() -> str:
+    """Return the version, which `__init__.py` alone states.
+
+    Raises:
+        RuntimeError: The file holds no version.
+
+    """
+    path = ROOT / PACKAGE / '__init__.py'
+    found = re.search(r"^__version__ = '([^']+)'$", path.read_text(encoding='utf-8'), re.M)
+    if found is None:
+        raise RuntimeError(f"{path} has no line of the form __version__ = '1.2.3'; add it")
+    return found[1]
+
+
+def shared_files() -> list[tuple[str, list[str]]]:
+    """Return the files that go to the share folder, each in the subfolder it has here."""
+    targets: dict[str, list[str]] = {
+        'share/ament_index/resource_index/packages': [f'resource/{PACKAGE}'],
+        SHARE: ['package.xml'],
+    }
+    for folder in ('config', 'launch', 'urdf'):
+        for path in sorted((ROOT / folder).rglob('*')):
+            if path.is_file() and '__pycache__' not in path.parts:
+                relative = path.relative_to(ROOT)
+                targets.setdefault(f'{SHARE}/{relative.parent}', []).append(str(relative))
+    return list(targets.items())
+
+
+setup(
+    name=PACKAGE,
+    version=version(),
+    description='Lifecycle nodes with which a robot arm measures itself',
+    license='Apache-2.0',
+    maintainer='robocal_ros maintainers',
+    maintainer_email='maintainers@robocal-ros.example',
+    packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
+    package_data={PACKAGE: ['py.typed']},
+    data_files=shared_files(),
+    python_requires='>=3.10',
+    install_requires=['setuptools'],
+    zip_safe=False,
+    entry_points={
+        'console_scripts': [
+            'payload_identification = robocal_ros.nodes.payload_identification:main',
+            'sim_arm = robocal_ros.nodes.sim_arm:main',
+            'robocal = robocal_ros.cli.main:main',
+        ],
+    },
+)

@@ -52,6 +52,7 @@ class CollisionChecker:
     (housings that overlap by design).
 
     Attributes:
+        robot: The arm; its scratch memory is used by the checks.
         blind_links: Links whose collision mesh was not found, so that nothing protects them.
 
     """
@@ -80,7 +81,7 @@ class CollisionChecker:
 
         """
         urdf, self.blind_links = _drop_missing_meshes(robot.urdf, package_dirs)
-        self._robot = robot
+        self.robot = robot
         try:
             self._geometry = pin.buildGeomFromUrdfString(
                 robot.model, urdf, pin.GeometryType.COLLISION,
@@ -103,17 +104,17 @@ class CollisionChecker:
             raise ConfigurationError(
                 f'tool_box must be three positive lengths in m, got {list(size)}.'
             )
-        frame = self._robot.model.frames[self._robot.frame_id(self._robot.tool_frame)]
+        frame = self.robot.model.frames[self.robot.frame_id(self.robot.tool_frame)]
         centre = pin.SE3(np.eye(3), np.array([0.0, 0.0, 0.5 * size[2]]))
         self._geometry.addGeometryObject(
             pin.GeometryObject(
-                'tool_box', frame.parentJoint, self._robot.frame_id(self._robot.tool_frame),
+                'tool_box', frame.parentJoint, self.robot.frame_id(self.robot.tool_frame),
                 frame.placement * centre, coal.Box(*size),
             )
         )
 
     def _add_floor(self, height: float) -> None:
-        up = -np.array(self._robot.gravity)
+        up = -np.array(self.robot.gravity)
         if not np.linalg.norm(up) > 0.0:
             raise ConfigurationError('A floor needs gravity to say which way is up; it is zero.')
         up /= np.linalg.norm(up)
@@ -126,7 +127,7 @@ class CollisionChecker:
                 self._geometry.addCollisionPair(pin.CollisionPair(index, floor))
 
     def _add_pairs(self) -> None:
-        parents = self._robot.model.parents
+        parents = self.robot.model.parents
         items = self._geometry.geometryObjects
         for i, first in enumerate(items):
             for j in range(i + 1, len(items)):
@@ -137,7 +138,7 @@ class CollisionChecker:
     def _drop_permanent_contacts(self) -> None:
         """Leave out pairs that touch in nearly all postures, and say which."""
         generator = np.random.default_rng(0)
-        lower, upper = self._robot.sampling_limits()
+        lower, upper = self.robot.sampling_limits()
         hits = np.zeros(len(self._geometry.collisionPairs))
         for _ in range(_SCREENING_POSTURES):
             self._compute(generator.uniform(lower, upper), stop_at_first=False)
@@ -156,7 +157,7 @@ class CollisionChecker:
     def _compute(self, q: Array, *, stop_at_first: bool) -> bool:
         return bool(
             pin.computeCollisions(
-                self._robot.model, self._robot.data, self._geometry, self._data, q, stop_at_first
+                self.robot.model, self.robot.data, self._geometry, self._data, q, stop_at_first
             )
         )
 

@@ -90,10 +90,16 @@ def solve(
             f'{rows} measurements cannot tell {columns} parameters with a residual to judge '
             f'them by; expected at least {columns + 1}. {hint}'.strip()
         )
-    weight = 1.0 / np.broadcast_to(np.asarray(std, dtype=float), (rows,))
+    sigma = np.broadcast_to(np.asarray(std, dtype=float), (rows,))
     if not (np.isfinite(regressor).all() and np.isfinite(measured).all()
-            and np.isfinite(weight).all()):
+            and np.isfinite(sigma).all()):
         raise DataError('A measurement, its model or its weight is not finite; leave it out.')
+    if not (sigma > 0.0).all():
+        raise DataError(
+            f'A standard deviation of a measurement is {float(sigma.min())}; expected one above '
+            '0, for nothing is measured without scatter.'
+        )
+    weight = 1.0 / sigma
     weighted = regressor * weight[:, None]
     scale = np.linalg.norm(weighted, axis=0)
     safe = np.where(scale > 0.0, scale, 1.0)

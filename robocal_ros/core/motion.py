@@ -20,6 +20,8 @@ from robocal_ros.errors import ConfigurationError, MotionError
 # Peak velocity and acceleration of s(x) = 10x³ - 15x⁴ + 6x⁵ over 0 … 1.
 _QUINTIC_PEAK_VELOCITY = 15.0 / 8.0
 _QUINTIC_PEAK_ACCELERATION = 10.0 / np.sqrt(3.0)
+# A spline can bulge between knots however close they are.
+_MIN_POINTS = 5
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,12 @@ class Trajectory:
         return spline(t), spline.derivative(1)(t), spline.derivative(2)(t)
 
     def dense(self, period: float = 0.01) -> Array:
-        """Return times from start to end, about ``period`` apart, knots included [s]."""
-        count = max(2, int(np.ceil(self.duration / period)) + 1)
-        return np.unique(np.concatenate((np.linspace(0.0, self.duration, count), self.time)))
+        """Return times from start to end, at most ``period`` apart, knots included [s]."""
+        pieces = [
+            np.linspace(begin, end, max(_MIN_POINTS, int(np.ceil((end - begin) / period)) + 1))
+            for begin, end in zip(self.time[:-1], self.time[1:], strict=True)
+        ]
+        return np.unique(np.concatenate(pieces))
 
     def slowed(self, scale: float) -> Trajectory:
         """Return the same path at ``scale`` (0 … 1] times the speed.
@@ -267,7 +272,10 @@ class MotionLimits:
             MotionError: With the joint, the value and the limit.
 
         """
-        position, velocity, acceleration = trajectory.sample(trajectory.dense())
+        # Acceleration may jump at a knot: look at both sides of it.
+        before = np.nextafter(trajectory.time[1:], 0.0)
+        position, velocity, acceleration = trajectory.sample(
+            np.concatenate((trajectory.dense(), before)))
         tolerance = 1e-6
         for values, limit, what, unit in (
             (position, self.upper, 'goes up to', 'rad'),

@@ -132,7 +132,7 @@ class Robot:
     """Kinematics and dynamics of one serial arm, by Pinocchio.
 
     Attributes:
-        name: The URDF's robot name.
+        name: The arm's name, the URDF's unless another was given.
         urdf: The URDF text it was made from.
         urdf_hash: SHA-256 of that text.
         joint_names: Names of the n joints, from the base to the tip.
@@ -153,6 +153,7 @@ class Robot:
         joints: Sequence[str] = (),
         gravity: Sequence[float] = STANDARD_GRAVITY,
         locked: Mapping[str, float] | None = None,
+        name: str = '',
     ) -> None:
         """Build the model.
 
@@ -163,10 +164,12 @@ class Robot:
                 Other joints (fingers, a track) are locked.
             gravity: Gravity in the root frame, for bases that don't stand upright [m/s²].
             locked: Angles of locked joints by name; 0, or the nearest limit, by default.
+            name: Name of this arm, to tell two of one type apart; the URDF's by default.
 
         Raises:
             ModelError: If the text is not a URDF that Pinocchio takes.
-            ConfigurationError: If a frame or joint does not exist, or gravity is unusable.
+            ConfigurationError: If a frame or joint does not exist, a joint of the arm is to be
+                locked, or gravity is unusable.
 
         """
         single, continuous = _single_angle_joints(urdf)
@@ -178,7 +181,7 @@ class Robot:
             ) from error
         self.urdf = urdf
         self.urdf_hash = hashlib.sha256(urdf.encode()).hexdigest()
-        self.name = full.name
+        self.name = name or full.name
         chain = _chain_joints(full, self._existing_frame(full, tool_frame))
         if not chain:
             raise ConfigurationError(
@@ -187,6 +190,7 @@ class Robot:
             )
         self._check_joints(full, joints, chain, tool_frame)
         self.joint_names = tuple(name for name in chain if not joints or name in joints)
+        self._check_locked(full, locked or {})
         self.gravity = frozen(gravity)
         if self.gravity.shape != (3,) or not np.isfinite(self.gravity).all():
             raise ConfigurationError(
@@ -220,6 +224,15 @@ class Robot:
                 raise ConfigurationError(
                     f"Joint '{name}' {known} the chain to '{tool_frame}'; "
                     f'its movable joints are {_listed(chain)}.'
+                )
+
+    def _check_locked(self, model: pin.Model, locked: Mapping[str, float]) -> None:
+        others = [name for name in list(model.names)[1:] if name not in self.joint_names]
+        for name in locked:
+            if name not in others:
+                raise ConfigurationError(
+                    f"Joint '{name}' cannot be locked: it is one of the arm's, or not in the "
+                    f'robot description; the joints to lock are {_listed(others)}.'
                 )
 
     def _reduced(self, full: pin.Model, locked: Mapping[str, float]) -> pin.Model:
@@ -302,7 +315,8 @@ class Robot:
             joint: Column of the joint.
 
         """
-        jacobian = pin.computeJointJacobians(self.model, self.data, q)
+        # The binding gives a matrix of one column one axis.
+        jacobian = pin.computeJointJacobians(self.model, self.data, q).reshape(6, self.n)
         column = jacobian[:, joint]
         if np.linalg.norm(column[3:]) < 0.5:
             raise ModelError(f"Joint '{self.joint_names[joint]}' slides; a turning one is needed.")
@@ -318,7 +332,7 @@ class Robot:
                 self.frame_id(self.tool_frame),
                 pin.ReferenceFrame.LOCAL_WORLD_ALIGNED,
             )
-        )
+        ).reshape(6, self.n)
 
     # --------------------------------------------------------------------- dynamics
 
@@ -357,6 +371,13 @@ class Robot:
             total += (transform_root_to_frame * placement).act(inertia)
         return RigidBodyInertia(total.mass, frozen(total.lever), frozen(total.inertia))
 
+    def copy(self) -> Robot:
+        """Return the same arm with scratch memory of its own, for use in another thread."""
+        twin = Robot.__new__(Robot)
+        twin.__dict__.update(self.__dict__)
+        twin.data = twin.model.createData()
+        return twin
+
     def with_payload(self, payload: RigidBodyInertia, frame: str | None = None) -> Robot:
         """Return a copy of the arm that carries a payload.
 
@@ -365,8 +386,7 @@ class Robot:
             frame: Frame on which it is mounted; the tool frame by default.
 
         """
-        loaded = Robot.__new__(Robot)
-        loaded.__dict__.update(self.__dict__)
+        loaded = self.copy()
         loaded.model = pin.Model(self.model)
         carrier = loaded.model.frames[loaded.frame_id(frame or self.tool_frame)]
         loaded.model.appendBodyToJoint(

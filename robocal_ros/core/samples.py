@@ -147,10 +147,16 @@ def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
         joints: Names of the joints whose effort is needed.
 
     Raises:
-        DataError: If a joint's effort is exactly zero, or the same value, throughout.
+        DataError: If a joint's effort is exactly zero, or the same value, throughout, or the
+            samples are of other joints.
 
     """
     for name in joints:
+        if name not in samples.joint_names:
+            raise DataError(
+                f"Joint '{name}' is not among the recorded ones: "
+                f'{", ".join(samples.joint_names)}. Record the joints of this arm.'
+            )
         effort = samples.effort[:, samples.joint_names.index(name)]
         if not effort.any():
             raise DataError(

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Files: results as YAML, reports as HTML."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -88,8 +89,9 @@ class ControllerSettings:
         allow_partial_joints_goal: Accept goals for some of the joints; the others hold.
         decelerate_on_cancel: Brake on cancel, instead of stopping in one cycle.
         cancel_deceleration: Braking of the fastest joint [rad/s²].
-        path_tolerance: Default position tolerance on the way [rad]; 0 is none.
-        goal_tolerance: Default position tolerance at the goal [rad]; 0 is none.
+        path_tolerance: Default position tolerance on the way [rad]; 0 is none. One for all
+            joints, or one per joint.
+        goal_tolerance: The same at the goal.
         stopped_velocity_tolerance: Default velocity tolerance at the goal [rad/s]; 0 is none.
         goal_time: Default time allowed for reaching the goal tolerance [s]; 0 is for ever.
 
@@ -99,8 +101,8 @@ class ControllerSettings:
     allow_partial_joints_goal: bool = False
     decelerate_on_cancel: bool = False
     cancel_deceleration: float = 2.0
-    path_tolerance: float = 0.0
-    goal_tolerance: float = 0.0
+    path_tolerance: float | tuple[float, ...] = 0.0
+    goal_tolerance: float | tuple[float, ...] = 0.0
     stopped_velocity_tolerance: float = 0.0
     goal_time: float = 0.0
 
@@ -126,12 +128,16 @@ class _Motion:
 class TrajectoryController:
     """Follows trajectories with position commands, one update per control cycle.
 
+    As measured on the real one, points that are not finite are accepted and commanded; it is
+    the drives that ignore them.
+
     Attributes:
         joints: Controlled joints, in the order of all arrays.
         settings: May be replaced at run time.
         speed_scaling: Factor on the trajectory's time.
         active: Whether goals are accepted.
         desired: State that the trajectory asks for now.
+        measured: State of the last update; no acceleration is measured.
         error: Desired minus measured state.
 
     """
@@ -152,7 +158,7 @@ class TrajectoryController:
         self.error = JointState(zero, zero, zero)
         self._limits = limits
         self._index = {name: index for index, name in enumerate(self.joints)}
-        self._measured = self.desired
+        self.measured = self.desired
         self._hold: FloatArray | None = start.copy()
         self._motion: _Motion | None = None
         self._goal: Goal | None = None
@@ -269,9 +275,11 @@ class TrajectoryController:
             period: Time since the last update [s].
 
         """
-        self._measured = JointState(position, velocity, np.zeros_like(position))
+        self.measured = JointState(position, velocity, np.zeros_like(position))
         if self._motion is not None:
-            self._follow(self._motion, period)
+            # Goals that are not finite are let through; see the class.
+            with np.errstate(invalid='ignore', over='ignore'):
+                self._follow(self._motion, period)
         if self._motion is None:
             if self._hold is None:
                 self._hold = position.copy()
@@ -307,7 +315,7 @@ class TrajectoryController:
             )
 
     def _deviation(self) -> JointState:
-        desired, measured = self.desired, self._measured
+        desired, measured = self.desired, self.measured
         return JointState(
             desired.position - measured.position,
             desired.velocity - measured.velocity,
@@ -328,7 +336,7 @@ class TrajectoryController:
     def _knots(self, trajectory: Trajectory) -> list[Knot]:
         """Map the points to the controller's order; joints that are left out stay put."""
         order = [self._index[name] for name in trajectory.joints]
-        rest = self._measured.position
+        rest = self.measured.position
         zero = np.zeros_like(rest)
 
         def mapped(values: Sequence[float], default: FloatArray) -> FloatArray:
@@ -351,12 +359,12 @@ class TrajectoryController:
         """Join the measured state to the first point, if that still lies ahead."""
         if motion.knots[0].time <= motion.clock:
             return Spline(motion.knots)
-        start = Knot(motion.clock, self._measured.position.copy(), self._measured.velocity.copy())
+        start = Knot(motion.clock, self.measured.position.copy(), self.measured.velocity.copy())
         return Spline([start, *motion.knots])
 
     def _brake(self) -> None:
         """Slow all joints down together, along the direction in which they move."""
-        position, velocity = self._measured.position, self._measured.velocity
+        position, velocity = self.measured.position, self.measured.velocity
         duration = float(np.abs(velocity).max()) / self.settings.cancel_deceleration
         if duration <= 0.0:
             self.hold()
@@ -391,7 +399,7 @@ class TrajectoryController:
             return 'Velocity of last trajectory point is not zero.'
         if points[0].time < 0.0:
             return 'The first point lies before the start of the trajectory.'
-        for index, (a, b) in enumerate(zip(points[:-1], points[1:], strict=True)):
+        for index, (a, b) in enumerate(pairwise(points)):
             if b.time <= a.time:
                 return f'Time between points {index} and {index + 1} is not strictly increasing.'
         for index, point in enumerate(points):
@@ -421,7 +429,7 @@ class TrajectoryController:
 
     def _check_limits(self, knots: Sequence[Knot]) -> str | None:
         limits = self._limits
-        here = self._measured.position
+        here = self.measured.position
         speed = np.where(np.isfinite(limits.velocity), limits.velocity, np.inf)
         first = knots[0]
         with np.errstate(invalid='ignore'):
@@ -433,7 +441,7 @@ class TrajectoryController:
                 return 'A point lies outside the joint limits.'
             if knot.velocity is not None and (np.abs(knot.velocity) > speed).any():
                 return 'A point is faster than the joint allows.'
-        for a, b in zip(knots[:-1], knots[1:], strict=True):
+        for a, b in pairwise(knots):
             if (np.abs(b.position - a.position) > speed * (b.time - a.time) * 1.001).any():
                 return 'Two points are further apart than the joint can move in their time.'
         return None

@@ -87,4 +87,5 @@ def _by_sign(pairs: Sequence[tuple[float, float]]) -> FloatArray:
 
 
 def _choose(by_sign: FloatArray, positive: npt.NDArray[np.bool_]) -> FloatArray:
-    return np.where(positive, by_sign[0], by_sign[1])
+    chosen: FloatArray = np.where(positive, by_sign[0], by_sign[1])
+    return chosen

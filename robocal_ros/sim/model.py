@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.errors import ConfigurationError, ModelError
-from robocal_ros.sim.truth import HiddenTruth, ToolTruth
+from robocal_ros.sim.truth import HiddenTruth
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -273,7 +273,8 @@ def check_names(description: Description, truth: HiddenTruth) -> None:
             f'The hidden truth names the joints {", ".join(unknown)}; the robot has '
             f'{", ".join(description.joints)}. Correct the names in the truth file.'
         )
-    named = [sensor.frame for sensor in (*truth.force_torque_sensors, *truth.imus)]
+    named = [sensor.frame for sensor in truth.force_torque_sensors]
+    named += [sensor.frame for sensor in truth.imus]
     named += [tool.parent for tool in (truth.tool, truth.load) if tool and tool.parent]
     if truth.tracker and truth.tracker.target_link:
         named.append(truth.tracker.target_link)
@@ -310,20 +311,16 @@ def _body(spec: Any, description: Description, link: str) -> Any:
 def _add_sensors(spec: Any, description: Description, truth: HiddenTruth) -> None:
     kinds = mujoco.mjtSensor
     site = mujoco.mjtObj.mjOBJ_SITE
-    for frames, pair in (
-        (truth.force_torque_sensors, (kinds.mjSENS_FORCE, kinds.mjSENS_TORQUE)),
-        (truth.imus, (kinds.mjSENS_GYRO, kinds.mjSENS_ACCELEROMETER)),
+    force_frames = [sensor.frame for sensor in truth.force_torque_sensors]
+    imu_frames = [sensor.frame for sensor in truth.imus]
+    for frames, first, second in (
+        (force_frames, kinds.mjSENS_FORCE, kinds.mjSENS_TORQUE),
+        (imu_frames, kinds.mjSENS_ACCELEROMETER, kinds.mjSENS_GYRO),
     ):
-        for sensor in frames:
-            name = f'{pair[0].name}:{sensor.frame}'
-            _body(spec, description, sensor.frame).add_site(name=name)
-            for kind in pair:
-                spec.add_sensor(name=f'{kind.name}:{sensor.frame}', type=kind, objtype=site,
+        for frame in frames:
+            name = f'{first.name}:{frame}'
+            _body(spec, description, frame).add_site(name=name)
+            for kind in (first, second):
+                spec.add_sensor(name=f'{kind.name}:{frame}', type=kind, objtype=site,
                                 objname=name)
 
-
-def tool_inertia(tool: ToolTruth) -> tuple[float, FloatArray]:
-    """Return mass [kg] and principal moments [kg·m²], largest first."""
-    ixx, iyy, izz, ixy, ixz, iyz = tool.inertia
-    moments = np.linalg.eigvalsh([[ixx, ixy, ixz], [ixy, iyy, iyz], [ixz, iyz, izz]])
-    return tool.mass, moments[::-1]

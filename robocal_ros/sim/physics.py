@@ -98,6 +98,13 @@ class ArmPhysics:
             angles,
             CONTROL_STEP,
         )
+        self.position: FloatArray = angles.copy()
+        self.velocity: FloatArray = np.zeros(count)
+        self.acceleration: FloatArray = np.zeros(count)
+        self.encoder: FloatArray = angles.copy()
+        self.encoder_velocity: FloatArray = np.zeros(count)
+        self.effort: FloatArray = np.zeros(count)
+        self._sag: FloatArray = np.zeros(count)
         self._settle(angles)
 
     @property
@@ -235,12 +242,8 @@ class ArmPhysics:
             mujoco.mj_inverse(self._model, data)
             sag = self._compliance * data.qfrc_inverse[self._order]
         self.position = angles - sag
-        self.velocity = np.zeros_like(angles)
-        self.acceleration = np.zeros_like(angles)
-        self.effort: FloatArray = data.qfrc_inverse[self._order]
+        self.effort = data.qfrc_inverse[self._order]
         self._sag = sag
-        self.encoder = angles.copy()
-        self.encoder_velocity = np.zeros_like(angles)
         self._servo.preload(self.effort)
 
     def _apply_pushes(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -83,9 +84,7 @@ class Spline:
 
     def __init__(self, knots: Sequence[Knot]) -> None:
         self._times = [knot.time for knot in knots]
-        self._coefficients = [
-            _coefficients(a, b) for a, b in zip(knots[:-1], knots[1:], strict=True)
-        ]
+        self._coefficients = [_coefficients(a, b) for a, b in pairwise(knots)]
         self._last = knots[-1].position
         self._first = knots[0].position
         self._zero = np.zeros_like(self._last)

@@ -433,9 +433,8 @@ def _pair(rule: Callable[[object, str], float]) -> Callable[[object, str], tuple
 
     def convert(value: object, place: str) -> tuple[float, float]:
         if isinstance(value, int | float):
-            value = [value, value]
-        _numbers(value, place, 2)
-        plus, minus = value  # type: ignore[misc]
+            return rule(value, place), rule(value, place)
+        plus, minus = _numbers(value, place, 2)
         return rule(plus, place), rule(minus, place)
 
     return convert

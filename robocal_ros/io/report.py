@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results as one HTML page that needs nothing else: no network, no other files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from html import escape
+from pathlib import Path
+
+from plotly.offline import get_plotlyjs
+
+from robocal_ros import __version__
+from robocal_ros.core.result import CalibrationResult, Fit, Parameter
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.io import wording
+from robocal_ros.io.report_plots import figure
+from robocal_ros.io.report_style import SCRIPT, STYLE
+
+Truth = Mapping[str, Mapping[str, float]]
+"""Known values by kind of result and name of parameter, in the result's frame and units."""
+
+_BADGES = {'pass': 'pass', 'fail': 'fail', 'not_evaluated': 'not evaluated'}
+_DROPS = ('dropped', 'out_of_order', 'incomplete', 'not_finite', 'clock_jumps')
+
+
+def write_report(
+    results: Sequence[CalibrationResult],
+    path: Path,
+    truth: Truth | None = None,
+    title: str = 'Calibration report',
+) -> None:
+    """Write the report.
+
+    Args:
+        results: What to report, in this order.
+        path: The HTML file.
+        truth: Known values to compare with, where there are any.
+        title: Title of the page.
+
+    Raises:
+        ConfigurationError: If the file cannot be written.
+
+    """
+    page = report_html(results, truth, title)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding='utf-8')
+    except OSError as error:
+        raise ConfigurationError(
+            f'The report could not be written to {path} ({error.strerror}). '
+            'Make the folder writable or name another file.'
+        ) from error
+
+
+def report_html(
+    results: Sequence[CalibrationResult],
+    truth: Truth | None = None,
+    title: str = 'Calibration report',
+) -> str:
+    """Return the page; see ``write_report`` for the arguments."""
+    truth = truth or {}
+    plots = [series for result in results for series in result.series]
+    figures = [json.loads(figure(series).to_json()) for series in plots]
+    # "<" would end the script early if a name held a tag.
+    data = json.dumps(figures, ensure_ascii=False).replace('<', '\\u003c')
+    sections = '\n'.join(
+        _section(i, result, truth.get(result.kind, {})) for i, result in enumerate(results)
+    )
+    drawing = (
+        f'<script type="application/json" id="figures">{data}</script>\n'
+        f'<script>{get_plotlyjs()}</script>\n<script>{SCRIPT}</script>\n'
+    ) if plots else ''
+    written = datetime.now(timezone.utc).strftime('%d %B %Y, %H:%M UTC')
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n'
+        f'<header><h1>{escape(title)}</h1>\n<p class="lead">{_introduction(results)}</p></header>\n'
+        f'{_overview(results)}\n{sections}\n'
+        f'<footer>Written on {written} by robocal_ros {escape(__version__)}.</footer>\n'
+        f'</main>\n{drawing}</body>\n</html>\n'
+    )
+
+
+def _introduction(results: Sequence[CalibrationResult]) -> str:
+    robots = ', '.join(dict.fromkeys(f'“{result.robot.name}”' for result in results))
+    count = f'{len(results)} result' + ('' if len(results) == 1 else 's')
+    return escape(f'{count} of robot {robots}.') if results else 'There are no results.'
+
+
+def _overview(results: Sequence[CalibrationResult]) -> str:
+    if len(results) < 2:
+        return ''
+    rows = ''.join(
+        f'<tr><td><a href="#result-{i}">{escape(wording.title_of(result))}</a></td>'
+        f'<td class="soft">{escape(_headline(result))}</td><td>{_badge(result)}</td></tr>'
+        for i, result in enumerate(results)
+    )
+    return f'<nav><div class="scroll"><table>{rows}</table></div></nav>'
+
+
+def _headline(result: CalibrationResult) -> str:
+    """Return the first few parameters in a line."""
+    found = [p for p in result.parameters if p.value is not None][:4]
+    return ' · '.join(
+        f'{wording.described(p.name)} {wording.reading(p).text}' for p in found
+    )
+
+
+def _badge(result: CalibrationResult) -> str:
+    verdict = result.verdict.value
+    return f'<span class="badge {verdict}">{_BADGES[verdict]}</span>'
+
+
+def _section(index: int, result: CalibrationResult, truth: Mapping[str, float]) -> str:
+    plots = ''.join(
+        f'<figure><h4>{escape(series.title)}</h4><div class="plot" role="img" '
+        f'aria-label="{escape(series.title)}"></div></figure>'
+        for series in result.series
+    )
+    return (
+        f'<section id="result-{index}">\n'
+        f'<div class="head"><h2>{escape(wording.title_of(result))}</h2>{_badge(result)}</div>\n'
+        f'{_verdict(result)}\n{_parameters(result, truth)}\n{_residuals(result)}\n'
+        + (f'<h3>Plots</h3>\n<div class="plots">{plots}</div>\n' if plots else '')
+        + f'{_details(result)}\n</section>'
+    )
+
+
+def _verdict(result: CalibrationResult) -> str:
+    checks = ''.join(
+        f'<li class="{"ok" if check.passed else "bad"}">{escape(check.reason)}</li>'
+        # What failed comes first.
+        for check in sorted(result.checks, key=lambda check: check.passed)
+    )
+    told = '' if result.checks else f'<p>{escape(" ".join(result.reasons))}</p>'
+    return (f'<p><strong>{escape(wording.VERDICT_WORDS[result.verdict])}</strong></p>{told}'
+            f'<ul class="checks">{checks}</ul>')
+
+
+def _table(header: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of cells that are HTML already; a header's flag says: numbers."""
+    kinds = [' class="number"' if number else ' class="words"' for _, number in header]
+    head = ''.join(f'<th{kind}>{escape(text)}</th>'
+                   for (text, _), kind in zip(header, kinds, strict=True))
+    body = ''.join(
+        '<tr>' + ''.join(f'<td{kind}>{cell}</td>'
+                         for cell, kind in zip(row, kinds, strict=True)) + '</tr>'
+        for row in rows
+    )
+    return (f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+            f'<tbody>{body}</tbody></table></div>')
+
+
+def _parameters(result: CalibrationResult, truth: Mapping[str, float]) -> str:
+    shown = [p for p in result.parameters if p.value is not None]
+    hidden = [p for p in result.parameters if p.value is None]
+    compared = bool(truth.keys() & {p.name for p in shown})
+    header = [('Parameter', False), ('Value', True), ('± (95 %)', True), ('Unit', False)]
+    if compared:
+        header += [('Truth', True), ('Error', True)]
+    header += [('State', False)]
+    rows = [_parameter_row(p, truth.get(p.name), compared) for p in shown]
+    frame = (f' <span class="soft small">in frame <code>{escape(result.frame)}</code></span>'
+             if result.frame else '')
+    return f'<h3>Values{frame}</h3>\n{_table(header, rows)}\n{_without_value(hidden)}'
+
+
+def _parameter_row(parameter: Parameter, truth: float | None, compared: bool) -> list[str]:
+    shown = wording.reading(parameter)
+    row = [
+        f'{escape(wording.described(parameter.name))}<code>{escape(parameter.name)}</code>',
+        shown.value, shown.half, escape(shown.unit),
+    ]
+    if compared:
+        row += _compared(parameter, truth)
+    note = f'<div class="soft small">{escape(parameter.note)}</div>' if parameter.note else ''
+    return [*row, f'{escape(shown.state)}{note}']
+
+
+def _compared(parameter: Parameter, truth: float | None) -> list[str]:
+    """Return the truth and the error, with as many decimals as the interval deserves."""
+    if truth is None or parameter.value is None:
+        return ['', '']
+    _, factor = wording.handy(parameter.unit)
+    half = wording.half_width(parameter)
+    resolution = None if half is None else factor * half
+    error = wording.rounded(factor * (parameter.value - truth), resolution)
+    return [wording.rounded(factor * truth, resolution), error]
+
+
+def _without_value(parameters: Sequence[Parameter]) -> str:
+    """Tell in a sentence each which parameters have no value, those with one reason together."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for parameter in parameters:
+        key = (wording.reading(parameter).state, parameter.note)
+        reasons.setdefault(key, []).append(parameter.name)
+    lines = [
+        f'<strong>{escape(state.capitalize())}:</strong> {escape(", ".join(names))}'
+        f'{escape(f" ({note})" if note else "")}.'
+        for (state, note), names in reasons.items()
+    ]
+    return f'<p class="soft small">{"<br>".join(lines)}</p>' if lines else ''
+
+
+def _residuals(result: CalibrationResult) -> str:
+    parts = []
+    for title, fits, explanation in (
+        ('Fit', result.fit, 'How much of the measurements the model explains, as root mean '
+         'square: what was measured, and what is left unexplained.'),
+        ('Held-out data', result.validation, 'The same for measurements that the fit has not '
+         'seen: the real test.'),
+    ):
+        if fits:
+            parts.append(f'<h3>{title}</h3>\n<p class="soft small">{explanation}</p>\n'
+                         + _table([('Measurement', False), ('Measured', True), ('Left', True),
+                                   ('Unit', False), ('Explained', True), ('Count', True)],
+                                  map(_fit_row, fits)))
+    return '\n'.join(parts)
+
+
+def _fit_row(fit: Fit) -> list[str]:
+    share = f'{100.0 * (1.0 - fit.after / fit.before):.1f} %' if fit.before > 0.0 else ''
+    return [escape(fit.what), wording.rounded(fit.before), wording.rounded(fit.after),
+            escape(fit.unit), share, f'{fit.count}']
+
+
+def _details(result: CalibrationResult) -> str:
+    """Return what only some readers want, folded away: counts, settings, origin."""
+    lost = {name: n for name, n in result.counts.items() if name.endswith(_DROPS)}
+    counted = {name: n for name, n in result.counts.items() if name not in lost}
+    told = ('No message was lost or unusable.' if not any(lost.values()) else
+            'Some messages were lost or unusable; see below.')
+    origin = {
+        'robot': result.robot.name,
+        'joints': ', '.join(result.robot.joint_names),
+        'robot description (SHA-256)': result.robot.urdf_sha256,
+        'source': result.source,
+        'newest sample [s]': f'{result.time:.3f}',
+        'software': f'robocal_ros {result.software_version}',
+    }
+    return (
+        '<details><summary>Counts, settings and origin</summary>\n<div class="two">'
+        f'<div><h3>Counts</h3>{_pairs(counted)}'
+        f'<h3>Losses</h3><p class="soft small">{told}</p>{_pairs(lost)}</div>'
+        f'<div><h3>Settings</h3>{_pairs(result.settings)}</div></div>'
+        f'<h3>Origin</h3>{_pairs(origin)}</details>'
+    )
+
+
+def _pairs(values: Mapping[str, object]) -> str:
+    rows = ''.join(
+        f'<tr><td class="soft">{escape(wording.heading(name))}</td>'
+        f'<td style="overflow-wrap: anywhere">{escape(_setting(value))}</td></tr>'
+        for name, value in values.items()
+    )
+    return f'<div class="scroll"><table>{rows}</table></div>'
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, bool):
+        return 'yes' if value else 'no'
+    if isinstance(value, float):
+        return wording.rounded(value)
+    if isinstance(value, list):
+        return ', '.join(_setting(item) for item in value) or 'none'
+    if isinstance(value, dict):
+        return '; '.join(f'{key}: {_setting(item)}' for key, item in value.items()) or 'none'
+    return 'none' if value is None or value == '' else str(value)

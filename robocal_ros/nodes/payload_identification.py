@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Node ``payload_identification``: mass and centre of mass of what the arm carries."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from geometry_msgs.msg import InertiaStamped
+from std_msgs.msg import String
+
+from robocal_ros.core.arrays import Array
+from robocal_ros.core.friction import SteadyFriction, friction_by_joint
+from robocal_ros.core.result import CalibrationResult
+from robocal_ros.errors import RobocalError
+from robocal_ros.io.result_yaml import from_yaml
+from robocal_ros.nodes.payload_static_poses import StaticPosesProcedure
+from robocal_ros.nodes.payload_two_plane import TwoPlaneProcedure
+from robocal_ros.ros import conversions, markers, qos
+from robocal_ros.ros.lifecycle import spin
+from robocal_ros.ros.parameters import parameter
+from robocal_ros.ros.procedure import ProcedureNode, ProcedureParameters
+
+METHODS = {'two_plane': TwoPlaneProcedure, 'static_poses': StaticPosesProcedure}
+
+
+@dataclass(frozen=True)
+class PayloadParameters(ProcedureParameters):
+    """Parameters of payload identification."""
+
+    method: str = parameter(
+        'two_plane', 'two_plane: centre of mass from joint torques, the mass being known; '
+        'static_poses: mass and centre of mass from a wrist F/T sensor.', choices=tuple(METHODS))
+    known_mass: float = parameter(
+        0.0, 'Mass of the payload for method two_plane, from a scale; 0 takes it from the stored '
+        'result of static_poses.', unit='kg', minimum=0.0, maximum=1000.0)
+    known_mass_std: float = parameter(
+        0.0, 'Standard deviation of known_mass.', unit='kg', minimum=0.0, maximum=100.0)
+    max_payload: float = parameter(
+        0.0, 'Heaviest payload the arm may carry; heavier ones are refused. 0 for no limit.',
+        unit='kg', minimum=0.0, maximum=1000.0)
+    second_joint: str = parameter(
+        '', "Joint of the second plane; empty for the joint before the last, or the next one "
+        'before it for which a posture exists.')
+    sweep_speed: float = parameter(
+        0.25, 'Speed of the sweeps.', unit='rad/s', minimum=0.03, maximum=1.0)
+    use_friction: bool = parameter(
+        True, 'Subtract identified friction, when there is a result for this arm.')
+    sensor_topic: str = parameter('ft_wrist/wrench', 'Topic of the wrist F/T sensor.')
+    sensor_frame: str = parameter(
+        'ft_wrist', 'Frame of the wrist F/T sensor, a frame of the URDF.')
+    sensor_sign: float = parameter(
+        1.0, '1 if a hanging tool reads a force along gravity; -1 for sensors that report the '
+        'opposite.', minimum=-1.0, maximum=1.0)
+    poses: int = parameter(
+        14, 'Number of postures of method static_poses.', minimum=6, maximum=100)
+    dwell: float = parameter(
+        1.0, 'Rest in each posture of method static_poses.', unit='s', minimum=0.7, maximum=60.0)
+    max_com_distance: float = parameter(
+        1.0, 'Farthest plausible centre of mass from tool_frame.', unit='m', minimum=0.01,
+        maximum=10.0)
+    max_com_interval: float = parameter(
+        0.005, 'Widest half-width of a 95 % interval of the centre of mass that still passes.',
+        unit='m', minimum=1e-5, maximum=1.0)
+
+
+class PayloadIdentification(ProcedureNode):
+    """Finds mass and centre of mass of the tool or load."""
+
+    kind = 'payload'
+    parameter_table = PayloadParameters
+
+    def _configure_method(self) -> None:
+        self._inertia_publisher = self._publisher(InertiaStamped, '~/inertia')
+        self._friction: dict[str, SteadyFriction] = {}
+        self._method = METHODS[self.values.method](self)
+        self.joints.need_effort = self._method.needs_effort
+        if self.values.use_friction:
+            stored = self.store.load('friction')
+            if stored is not None:
+                self._friction = friction_by_joint(stored)
+            self.part(self.subscription(
+                String, 'friction_identification/result', self._take_friction, qos.LATCHED))
+        last_good = self.store.load('payload')
+        if last_good is not None:
+            self.publish(last_good)
+
+    def _take_friction(self, message: String) -> None:
+        """Use a friction result from the moment it is published."""
+        try:
+            result = from_yaml(message.data, self.identity, 'friction_identification/result')
+            self._friction = friction_by_joint(result)
+        except RobocalError as error:
+            self.get_logger().warning(f'Friction result not used: {error}')
+
+    def _on_sample(self, stamp: float, position: Array, torque: Array) -> None:
+        self._method.on_sample(position, torque)
+
+    def _record(self, on: bool) -> None:
+        super()._record(on)
+        self._method.record(on)
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._method.clear()
+
+    async def _procedure(self) -> CalibrationResult:
+        await self._method.measure()
+        return await self.estimate()
+
+    def _estimate(self) -> Callable[[], CalibrationResult]:
+        return self._method.estimate(self._friction)
+
+    def _publish_details(self, result: CalibrationResult) -> None:
+        self._inertia_publisher.publish(conversions.to_inertia(result))
+        self.publish_markers(markers.payload_markers(result))
+
+    def _summary(self, result: CalibrationResult) -> str:
+        return self._method.summary(result)
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the node."""
+    sys.exit(spin(lambda: PayloadIdentification('payload_identification'), args))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between ROS messages and the arrays of the core: the only place that knows both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pinocchio as pin
+from builtin_interfaces.msg import Duration, Time
+from control_msgs.action import FollowJointTrajectory
+from control_msgs.msg import JointTolerance
+from geometry_msgs.msg import InertiaStamped, WrenchStamped
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+
+from robocal_ros.core.arrays import Array
+from robocal_ros.core.motion import Trajectory
+from robocal_ros.core.result import CalibrationResult
+
+
+def seconds(stamp: Time) -> float:
+    """Return a stamp in seconds [s]."""
+    return float(stamp.sec) + 1e-9 * float(stamp.nanosec)
+
+
+def to_stamp(time: float) -> Time:
+    """Return seconds as a stamp."""
+    nanoseconds = round(time * 1e9)
+    return Time(sec=int(nanoseconds // 10**9), nanosec=int(nanoseconds % 10**9))
+
+
+def to_duration(time: float) -> Duration:
+    """Return seconds as a duration."""
+    nanoseconds = round(time * 1e9)
+    return Duration(sec=int(nanoseconds // 10**9), nanosec=int(nanoseconds % 10**9))
+
+
+def to_joint_trajectory(trajectory: Trajectory, joint_names: Sequence[str]) -> JointTrajectory:
+    """Return a trajectory as the message of its knots; stamp 0 means: start on arrival."""
+    message = JointTrajectory(joint_names=list(joint_names))
+    for i, time in enumerate(trajectory.time):
+        point = JointTrajectoryPoint(
+            positions=trajectory.position[i].tolist(),
+            velocities=trajectory.velocity[i].tolist(),
+            time_from_start=to_duration(float(time)),
+        )
+        if trajectory.acceleration is not None:
+            point.accelerations = trajectory.acceleration[i].tolist()
+        message.points.append(point)
+    return message
+
+
+def to_goal(
+    trajectory: Trajectory,
+    joint_names: Sequence[str],
+    path_tolerance: float,
+    goal_tolerance: float,
+    goal_time: float,
+) -> FollowJointTrajectory.Goal:
+    """Return a trajectory as a goal with tolerances for every joint.
+
+    Args:
+        trajectory: The motion.
+        joint_names: The controller's joints, in the trajectory's order.
+        path_tolerance: Largest deviation on the way [rad].
+        goal_tolerance: Largest deviation at the end [rad].
+        goal_time: Time past the end within which the goal must be met [s].
+
+    """
+    return FollowJointTrajectory.Goal(
+        trajectory=to_joint_trajectory(trajectory, joint_names),
+        path_tolerance=[JointTolerance(name=name, position=path_tolerance)
+                        for name in joint_names],
+        goal_tolerance=[JointTolerance(name=name, position=goal_tolerance)
+                        for name in joint_names],
+        goal_time_tolerance=to_duration(goal_time),
+    )
+
+
+def wrench_row(message: WrenchStamped) -> tuple[float, ...]:
+    """Return a wrench message as force, then torque [N, N·m]."""
+    force, torque = message.wrench.force, message.wrench.torque
+    return force.x, force.y, force.z, torque.x, torque.y, torque.z
+
+
+def to_inertia(result: CalibrationResult) -> InertiaStamped:
+    """Return a payload result as an inertia message in its tool frame.
+
+    What was not identified is NaN: a zero would be taken for a value.
+    """
+    message = InertiaStamped()
+    message.header.frame_id = result.frame
+    message.header.stamp = to_stamp(result.time)
+    values = {p.name: float('nan') if p.value is None else p.value for p in result.parameters}
+    message.inertia.m = values['mass']
+    message.inertia.com.x = values['com_x']
+    message.inertia.com.y = values['com_y']
+    message.inertia.com.z = values['com_z']
+    for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz'):
+        setattr(message.inertia, f'i{axes}', values[f'inertia_{axes}'])
+    return message
+
+
+def quaternion(rotation: Array) -> Array:
+    """Return a rotation matrix as a unit quaternion (x, y, z, w), w not negative, shape (4,)."""
+    coefficients = np.array(pin.Quaternion(np.asarray(rotation)).coeffs())
+    return coefficients if coefficients[3] >= 0.0 else -coefficients

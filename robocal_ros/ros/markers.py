@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What RViz shows of a result."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import chi2
+from visualization_msgs.msg import Marker, MarkerArray
+
+from robocal_ros.core.arrays import Array
+from robocal_ros.core.result import CalibrationResult, State
+from robocal_ros.ros import conversions
+
+_COM = ('com_x', 'com_y', 'com_z')
+# Smallest diameter that can still be seen and clicked [m].
+_VISIBLE = 2e-4
+
+
+def _ellipsoid(
+    frame: str, name: str, number: int, centre: Array, axes: Array, diameters: Array,
+    colour: tuple[float, float, float, float],
+) -> Marker:
+    marker = Marker(ns=name, id=number, type=Marker.SPHERE, action=Marker.ADD)
+    marker.header.frame_id = frame
+    marker.frame_locked = True
+    pose = marker.pose
+    pose.position.x, pose.position.y, pose.position.z = (float(c) for c in centre)
+    if np.linalg.det(axes) < 0.0:
+        axes = axes * np.array([1.0, 1.0, -1.0])
+    turn = conversions.quaternion(axes)
+    orientation = pose.orientation
+    orientation.x, orientation.y, orientation.z, orientation.w = (float(c) for c in turn)
+    scale = np.maximum(diameters, _VISIBLE)
+    marker.scale.x, marker.scale.y, marker.scale.z = (float(d) for d in scale)
+    marker.color.r, marker.color.g, marker.color.b, marker.color.a = colour
+    return marker
+
+
+def payload_markers(result: CalibrationResult) -> MarkerArray:
+    """Return centre of mass, its 95 % ellipsoid, and the equivalent inertia ellipsoid.
+
+    The inertia ellipsoid is that of a solid ellipsoid with the same mass and inertia; it is
+    left out where inertia was not identified.
+    """
+    com = result.values(_COM)
+    rows = [result.covariance_names.index(name) for name in _COM]
+    variances, axes = np.linalg.eigh(result.covariance[np.ix_(rows, rows)])
+    half = np.sqrt(np.maximum(variances, 0.0) * chi2.ppf(0.95, 3))
+    markers = [
+        _ellipsoid(result.frame, 'centre_of_mass', 0, com, np.eye(3), np.full(3, 0.012),
+                   (0.95, 0.45, 0.1, 1.0)),
+        _ellipsoid(result.frame, 'interval_95', 1, com, axes, 2.0 * half, (0.95, 0.8, 0.1, 0.4)),
+    ]
+    inertia = [result.parameter(f'inertia_{a}') for a in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
+    mass = result.parameter('mass').value
+    if mass and all(p.state is State.IDENTIFIED and p.value is not None for p in inertia):
+        xx, xy, xz, yy, yz, zz = (float(p.value or 0.0) for p in inertia)
+        moments, turn = np.linalg.eigh(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+        squares = 2.5 / mass * (moments.sum() - 2.0 * moments)
+        markers.append(_ellipsoid(
+            result.frame, 'equivalent_inertia', 2, com, turn,
+            2.0 * np.sqrt(np.maximum(squares, 0.0)), (0.2, 0.5, 0.95, 0.35)))
+    return MarkerArray(markers=markers)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps a test run to itself: no other robot's traffic, no files in the user's home."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import shutil
+import tempfile
+
+# Read when rclpy is first imported, which happens while pytest collects: fixtures are too late.
+_home = tempfile.mkdtemp(prefix='robocal_test_')
+atexit.register(shutil.rmtree, _home, ignore_errors=True)
+os.environ['HOME'] = _home
+os.environ['ROS_HOME'] = os.path.join(_home, '.ros')
+os.environ['ROS_LOG_DIR'] = os.path.join(_home, '.ros', 'log')
+os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+# Domains above 101 run into the ports that Linux hands out to clients.
+os.environ['ROS_DOMAIN_ID'] = str(random.SystemRandom().randint(1, 101))

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an arm with a payload would measure, worked out apart from the estimators.
+
+Nothing here uses the code under test: the model is Pinocchio's own of the untouched URDF (so
+continuous joints have two coordinates), torques come from recursive Newton-Euler with the
+payload's inertia added to its carrier, profiles from the formula of a trapezoidal speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pinocchio as pin
+from scipy.optimize import least_squares
+
+RATE = 500.0
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A payload: mass, centre of mass in the tool frame, inertia about it."""
+
+    mass: float
+    com: np.ndarray
+    inertia: np.ndarray = field(default_factory=lambda: np.diag([3e-3, 4e-3, 2e-3]))
+
+
+def random_tool(generator: np.random.Generator) -> Tool:
+    """Draw a tool of 1 to 3 kg whose centre is up to 0.15 m off the flange."""
+    direction = generator.normal(size=3)
+    direction *= generator.uniform(0.02, 0.15) / np.linalg.norm(direction)
+    return Tool(generator.uniform(1.0, 3.0), direction)
+
+
+class Reference:
+    """An arm by Pinocchio alone."""
+
+    def __init__(
+        self, urdf: str, tool: str, gravity: Sequence[float], payload: Tool | None = None
+    ) -> None:
+        full = pin.buildModelFromXML(urdf)
+        chain = []
+        joint = full.frames[full.getFrameId(tool)].parentJoint
+        while joint:
+            chain.append(joint)
+            joint = full.parents[joint]
+        locked = [j for j in range(1, full.njoints) if j not in chain]
+        self.model = pin.buildReducedModel(full, locked, pin.neutral(full))
+        self.model.gravity.linear = np.array(gravity)
+        self.gravity = np.array(gravity)
+        self.tool = self.model.getFrameId(tool)
+        self.n = self.model.nv
+        if payload is not None:
+            frame = self.model.frames[self.tool]
+            body = pin.Inertia(payload.mass, payload.com, payload.inertia)
+            total = self.model.inertias[frame.parentJoint] + frame.placement.act(body)
+            self.model.inertias[frame.parentJoint] = total
+        self.data = self.model.createData()
+
+    def configuration(self, angles: np.ndarray) -> np.ndarray:
+        """Turn joint angles into Pinocchio's coordinates."""
+        q = np.empty(self.model.nq)
+        for joint in self.model.joints[1:]:
+            angle = angles[joint.idx_v]
+            q[joint.idx_q:joint.idx_q + joint.nq] = (
+                [angle] if joint.nq == 1 else [np.cos(angle), np.sin(angle)])
+        return q
+
+    def torque(
+        self, angles: np.ndarray, velocity: np.ndarray, acceleration: np.ndarray
+    ) -> np.ndarray:
+        """Return the joint torques of every row of a motion, shape (k, n)."""
+        return np.array([
+            pin.rnea(self.model, self.data, self.configuration(q), v, a)
+            for q, v, a in zip(angles, velocity, acceleration, strict=True)])
+
+    def placement(self, angles: np.ndarray, frame: str) -> pin.SE3:
+        """Return where a frame is in the root frame."""
+        pin.framesForwardKinematics(self.model, self.data, self.configuration(angles))
+        return self.data.oMf[self.model.getFrameId(frame)].copy()
+
+    def axis(self, angles: np.ndarray, joint: int) -> np.ndarray:
+        """Return a joint's axis in the root frame, from its own motion subspace."""
+        pin.forwardKinematics(self.model, self.data, self.configuration(angles))
+        subspace = np.ravel(self.data.joints[joint + 1].S)
+        return self.data.oMi[joint + 1].rotation @ subspace[3:]
+
+
+def horizontal_posture(
+    arm: Reference, low: np.ndarray, high: np.ndarray, seed: int = 0, second: int = -2
+) -> np.ndarray:
+    """Find a posture in which the last axis and another one are horizontal."""
+    generator = np.random.default_rng(seed)
+    up = arm.gravity / np.linalg.norm(arm.gravity)
+    low, high = low + 0.15, high - 0.15
+    joints = (arm.n - 1, (arm.n + second) % arm.n)
+    for _ in range(200):
+        start = generator.uniform(low, high)
+        found = least_squares(
+            lambda q, start=start: np.array(
+                [*(arm.axis(q, j) @ up for j in joints), *(1e-4 * (q - start))]),
+            start, bounds=(low, high)).x
+        # Room for the sweeps on both sides of the second joint.
+        room = min(found[joints[1]] - low[joints[1]], high[joints[1]] - found[joints[1]])
+        if max(abs(arm.axis(found, j) @ up) for j in joints) < 1e-3 and room > 1.2:
+            found[-1] = np.clip(found[-1], low[-1] + 1.6, high[-1] - 1.6)
+            return found
+    raise RuntimeError('no posture with two horizontal axes')
+
+
+def trapezoid(
+    start: np.ndarray, goal: np.ndarray, speed: float, acceleration: float, rate: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sample a straight way in joint space with a trapezoidal speed; positions, speeds, ..."""
+    span = np.abs(goal - start).max()
+    direction = (goal - start) / span
+    blend = speed / acceleration
+    total = span / speed + blend
+    t = np.arange(0.0, total, 1.0 / rate)
+    rise, fall = t < blend, t > total - blend
+    way = speed * (t - 0.5 * blend)
+    way = np.where(rise, 0.5 * acceleration * t**2, way)
+    way = np.where(fall, span - 0.5 * acceleration * (total - t)**2, way)
+    rate_of_way = np.where(rise, acceleration * t, np.where(
+        fall, acceleration * (total - t), speed))
+    change = np.where(rise, acceleration, np.where(fall, -acceleration, 0.0))
+    return (start + np.outer(way, direction), np.outer(rate_of_way, direction),
+            np.outer(change, direction))
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """A sweep of one joint to and fro about a posture."""
+
+    joint: int
+    posture: np.ndarray
+    half: float
+    both: bool = True
+
+
+def procedure(
+    posture: np.ndarray, low: np.ndarray, high: np.ndarray, second: int = -2,
+    held_out: bool = True,
+) -> list[SweepPlan]:
+    """Return the sweeps of the two-plane method about a posture: fitted, then held out."""
+    n = len(posture)
+    last, other = n - 1, (n + second) % n
+
+    def plan(joint: int, about: np.ndarray, half: float) -> SweepPlan:
+        room = min(about[joint] - low[joint], high[joint] - about[joint]) - 0.02
+        return SweepPlan(joint, about, min(half, room))
+
+    sweeps = [plan(last, posture, np.radians(90.0)), plan(other, posture, np.radians(80.0))]
+    if held_out:
+        for moving, away in ((last, other), (other, last)):
+            about = posture.copy()
+            about[away] += 0.6
+            sweeps.append(plan(moving, about, np.radians(45.0)))
+    return sweeps
+
+
+@dataclass(frozen=True)
+class Motion:
+    """A motion at rest or under way, sampled evenly; ``window`` numbers constant speeds."""
+
+    time: np.ndarray
+    position: np.ndarray
+    velocity: np.ndarray
+    acceleration: np.ndarray
+    window: np.ndarray
+
+
+def run(
+    start: np.ndarray, sweeps: Sequence[SweepPlan], speed: float = 0.35, acceleration: float = 1.5,
+    rate: float = RATE, rest: float = 0.3,
+) -> Motion:
+    """Drive to each sweep, sweep to and fro, and rest in between."""
+    pieces, windows, here, count = [], [], start, 0
+
+    def drive(goal: np.ndarray, cruise: bool) -> None:
+        nonlocal here, count
+        still = np.zeros((int(rest * rate), len(here)))
+        pieces.append((still + here, still, still))
+        windows.append(np.zeros(len(still), int))
+        if np.abs(goal - here).max() > 0.01:
+            # A way too short for the speed gets a slower one.
+            v = min(speed, 0.9 * np.sqrt(np.abs(goal - here).max() * acceleration))
+            way = trapezoid(here, goal, v, acceleration, rate)
+            count += cruise
+            constant = cruise & (np.abs(way[2]).max(axis=1) == 0.0)
+            pieces.append(way)
+            windows.append(np.where(constant, count, 0))
+        here = goal
+
+    for sweep in sweeps:
+        ends = [sweep.posture.copy(), sweep.posture.copy()]
+        ends[0][sweep.joint] -= sweep.half
+        ends[1][sweep.joint] += sweep.half
+        drive(ends[0], False)
+        drive(ends[1], True)
+        if sweep.both:
+            drive(ends[0], True)
+    position, velocity, acceleration_ = (
+        np.vstack([piece[i] for piece in pieces]) for i in range(3))
+    return Motion(np.arange(len(position)) / rate, position, velocity, acceleration_,
+                  np.concatenate(windows))
+
+
+def coulomb(velocity: np.ndarray, forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
+    """Return friction that is constant in each direction, and zero at rest."""
+    moving = np.abs(velocity) > 1e-6
+    return np.where(moving, np.where(velocity > 0.0, forward, -backward), 0.0)
+
+
+def friction_of(n: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draw friction levels that differ by a tenth between the directions."""
+    forward = generator.uniform(0.5, 2.0, n)
+    return forward, 1.1 * forward
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Noise of the reference cell, without its ripple."""
+
+    quantisation: float = 2e-5
+    effort: float = 0.1
+    velocity: float = 1e-3
+
+
+def measured(
+    motion: Motion, torque: np.ndarray, noise: Noise, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return position, velocity and effort as the sensors give them."""
+    position = motion.position
+    if noise.quantisation > 0.0:
+        position = np.round(position / noise.quantisation) * noise.quantisation
+    return (position,
+            motion.velocity + noise.velocity * generator.normal(size=position.shape),
+            torque + noise.effort * generator.normal(size=position.shape))

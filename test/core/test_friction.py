@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The friction law and how it is read from a result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robocal_ros.core.friction import SteadyFriction, friction_by_joint
+from robocal_ros.core.result import CalibrationResult, Fit, Parameter, RobotIdentity, State
+from robocal_ros.errors import DataError
+
+POSITIVE = st.floats(0.01, 10.0)
+
+
+@st.composite
+def laws(draw):
+    coulomb = np.array([draw(POSITIVE), draw(POSITIVE)])
+    return SteadyFriction(coulomb, coulomb * (1.0 + draw(POSITIVE)),
+                          np.array([draw(POSITIVE), draw(POSITIVE)]),
+                          np.array([draw(POSITIVE), draw(POSITIVE)]))
+
+
+def flipped(law: SteadyFriction) -> SteadyFriction:
+    return SteadyFriction(law.coulomb[::-1], law.static[::-1], law.stribeck_velocity[::-1],
+                          law.viscous[::-1])
+
+
+@given(laws(), st.floats(-5.0, 5.0))
+def test_the_law_by_its_formula_in_both_directions(law, v):
+    s = int(v < 0.0)
+    expected = (law.coulomb[s] + (law.static[s] - law.coulomb[s])
+                * np.exp(-(v / law.stribeck_velocity[s])**2)) * np.sign(v) + law.viscous[s] * v
+    assert float(law.torque(v)) == pytest.approx(expected, abs=1e-12)
+
+
+@given(laws(), st.floats(-5.0, 5.0))
+def test_mirroring_the_directions_mirrors_the_torque(law, v):
+    assert float(flipped(law).torque(-v)) == pytest.approx(-float(law.torque(v)), abs=1e-12)
+
+
+@given(laws(), st.floats(1e-6, 5.0))
+def test_friction_takes_power_in_both_directions(law, v):
+    assert float(law.torque(v)) > 0.0
+    assert float(law.torque(-v)) < 0.0
+
+
+@given(laws())
+def test_limits_of_the_law(law):
+    # Breakaway near zero, Coulomb and viscous when the Stribeck part has died out.
+    assert float(law.torque(1e-9)) == pytest.approx(law.static[0], rel=1e-6)
+    assert float(law.torque(-1e-9)) == pytest.approx(-law.static[1], rel=1e-6)
+    fast = 20.0 * law.stribeck_velocity.max()
+    assert float(law.torque(fast)) == pytest.approx(
+        law.coulomb[0] + law.viscous[0] * fast, rel=1e-9)
+    assert float(law.torque(0.0)) == 0.0
+
+
+def test_shapes_pass_through():
+    law = SteadyFriction([1, 2], [2, 3], [0.1, 0.1], [0.5, 0.5])
+    assert law.torque(np.zeros((3, 4))).shape == (3, 4)
+    assert law.torque(np.zeros(0)).shape == (0,)
+
+
+def friction_result(parameters, kind='friction') -> CalibrationResult:
+    return CalibrationResult(
+        kind, 'lspb', RobotIdentity('arm', '', ('j1', 'j2', 'j3')), '', tuple(parameters), (),
+        np.zeros((0, 0)), (Fit('j1', 'N·m', 1.0, 0.07, 9),), (), (), {}, {}, 'live', 0.0, '0')
+
+
+def eight(joint: str, without: str = '') -> list[Parameter]:
+    found = []
+    for number, name in enumerate(('coulomb', 'static', 'stribeck_velocity', 'viscous'), 1):
+        for side, direction in enumerate(('forward', 'backward')):
+            full = f'{joint}.{name}_{direction}'
+            found.append(
+                Parameter(full, '1', state=State.NOT_IDENTIFIED) if name == without
+                else Parameter(full, '1', number + 0.1 * side, 0.01))
+    return found
+
+
+def test_a_result_is_read_joint_by_joint():
+    models = friction_by_joint(friction_result([*eight('j1'), *eight('j3', 'static')]))
+    assert set(models) == {'j1', 'j3'}
+    np.testing.assert_allclose(models['j1'].coulomb, [1.0, 1.1])
+    np.testing.assert_allclose(models['j1'].static, [2.0, 2.1])
+    np.testing.assert_allclose(models['j1'].stribeck_velocity, [3.0, 3.1])
+    np.testing.assert_allclose(models['j1'].viscous, [4.0, 4.1])
+    assert (models['j1'].std, models['j3'].std) == (0.07, 0.0)
+
+
+def test_what_was_not_identified_is_left_out_of_the_law():
+    models = friction_by_joint(friction_result([*eight('j1', 'static'), *eight('j2', 'coulomb'),
+                                                *eight('j3', 'viscous')]))
+    assert set(models) == {'j1', 'j3'}
+    np.testing.assert_array_equal(models['j1'].static, models['j1'].coulomb)
+    np.testing.assert_array_equal(models['j3'].viscous, 0.0)
+
+
+def test_a_result_of_another_kind_is_refused():
+    with pytest.raises(DataError, match="kind 'friction', got 'payload'"):
+        friction_by_joint(friction_result([], 'payload'))

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Least squares: truth, covariance, blindness, recursion, correlated residuals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from robocal_ros.core.least_squares import RecursiveLeastSquares, autocorrelation_time, solve
+from robocal_ros.errors import DataError, ExcitationError
+
+NAMES = ('a', 'b', 'c')
+TRUTH = np.array([2.0, -30.0, 0.01])
+
+
+def problem(rows: int = 60, seed: int = 0, noise: float = 1.0):
+    """A problem whose rows have different standard deviations."""
+    generator = np.random.default_rng(seed)
+    regressor = generator.normal(size=(rows, 3)) * np.array([1.0, 0.1, 40.0])
+    std = generator.uniform(0.05, 0.5, rows)
+    return regressor, regressor @ TRUTH + noise * std * generator.normal(size=rows), std
+
+
+def test_a_line_through_three_points_by_hand():
+    # y = a + b t through (0, 1), (1, 3), (2, 4): normal equations 3 a + 3 b = 8, 3 a + 5 b = 11.
+    regressor = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    fit = solve(regressor, np.array([1.0, 3.0, 4.0]), 2.0, ('a', 'b'))
+    np.testing.assert_allclose(fit.value, [7.0 / 6.0, 1.5])
+    np.testing.assert_allclose(fit.residual, [-1 / 6, 1 / 3, -1 / 6])
+    np.testing.assert_allclose(fit.covariance, 4.0 * np.array([[5, -3], [-3, 3]]) / 6.0)
+    assert fit.reduced_chi_square == pytest.approx((1 / 36 + 1 / 9 + 1 / 36) / 4.0)
+    assert fit.rms == pytest.approx(np.sqrt((1 / 36 + 1 / 9 + 1 / 36) / 3.0))
+    np.testing.assert_allclose(fit.std(), 2.0 * np.sqrt([5 / 6, 0.5]))
+
+
+def test_longley_data_of_nist_to_nine_digits():
+    # NIST Statistical Reference Datasets, linear regression, Longley (1967), higher difficulty.
+    data = np.array([
+        [83.0, 234289, 2356, 1590, 107608, 1947, 60323],
+        [88.5, 259426, 2325, 1456, 108632, 1948, 61122],
+        [88.2, 258054, 3682, 1616, 109773, 1949, 60171],
+        [89.5, 284599, 3351, 1650, 110929, 1950, 61187],
+        [96.2, 328975, 2099, 3099, 112075, 1951, 63221],
+        [98.1, 346999, 1932, 3594, 113270, 1952, 63639],
+        [99.0, 365385, 1870, 3547, 115094, 1953, 64989],
+        [100.0, 363112, 3578, 3350, 116219, 1954, 63761],
+        [101.2, 397469, 2904, 3048, 117388, 1955, 66019],
+        [104.6, 419180, 2822, 2857, 118734, 1956, 67857],
+        [108.4, 442769, 2936, 2798, 120445, 1957, 68169],
+        [110.8, 444546, 4681, 2637, 121950, 1958, 66513],
+        [112.6, 482704, 3813, 2552, 123366, 1959, 68655],
+        [114.2, 502601, 3931, 2514, 125368, 1960, 69564],
+        [115.7, 518173, 4806, 2572, 127852, 1961, 69331],
+        [116.9, 554894, 4007, 2827, 130081, 1962, 70551]])
+    regressor = np.column_stack((np.ones(16), data[:, :6]))
+    fit = solve(regressor, data[:, 6], 1.0, list('0123456'), max_condition=1e9)
+    certified = [-3482258.63459582, 15.0618722713733, -0.358191792925910e-1, -2.02022980381683,
+                 -1.03322686717359, -0.511041056535807e-1, 1829.15146461355]
+    np.testing.assert_allclose(fit.value, certified, rtol=1e-7)
+    std = [890420.383607373, 84.9149257747669, 0.334910077722432e-1, 0.488399681651699,
+           0.214274163161675, 0.226073200069370, 455.478499142212]
+    np.testing.assert_allclose(fit.std() * np.sqrt(fit.reduced_chi_square), std, rtol=1e-7)
+
+
+@given(st.integers(0, 10_000))
+def test_exact_data_give_the_truth(seed):
+    regressor, measured, std = problem(seed=seed, noise=0.0)
+    fit = solve(regressor, measured, std, NAMES)
+    np.testing.assert_allclose(fit.value, TRUTH, rtol=1e-9)
+    assert fit.rms < 1e-9
+
+
+@given(st.permutations(range(20)))
+def test_the_order_of_measurements_does_not_matter(order):
+    regressor, measured, std = problem(20)
+    order = np.array(order)
+    a = solve(regressor, measured, std, NAMES)
+    b = solve(regressor[order], measured[order], std[order], NAMES)
+    np.testing.assert_allclose(a.value, b.value, rtol=1e-9)
+    np.testing.assert_allclose(a.covariance, b.covariance, rtol=1e-9)
+    np.testing.assert_allclose(a.residual[order], b.residual, atol=1e-9)
+
+
+@given(st.lists(st.floats(1e-4, 1e4), min_size=3, max_size=3), st.floats(1e-3, 1e3))
+def test_units_of_parameters_and_measurements_do_not_matter(columns, measure):
+    regressor, measured, std = problem()
+    a = solve(regressor, measured, std, NAMES)
+    b = solve(measure * regressor * columns, measure * measured, measure * std, NAMES)
+    np.testing.assert_allclose(b.value * columns, a.value, rtol=1e-7)
+    np.testing.assert_allclose(b.std() * columns, a.std(), rtol=1e-7)
+    assert b.condition == pytest.approx(a.condition, rel=1e-6)
+    assert b.reduced_chi_square == pytest.approx(a.reduced_chi_square, rel=1e-6)
+
+
+def test_weights_are_repetitions():
+    regressor, measured, _ = problem(10)
+    count = np.arange(1, 11)
+    repeated = np.repeat(np.arange(10), count)
+    a = solve(regressor, measured, 1.0 / np.sqrt(count), NAMES)
+    b = solve(regressor[repeated], measured[repeated], 1.0, NAMES)
+    np.testing.assert_allclose(a.value, b.value, rtol=1e-10)
+    np.testing.assert_allclose(a.covariance, b.covariance, rtol=1e-10)
+
+
+def test_errors_over_seeds_are_as_large_as_the_covariance_says():
+    distances, fits = [], []
+    for seed in range(400):
+        fit = solve(*problem(seed=seed), NAMES)
+        error = fit.value - TRUTH
+        distances.append(error @ np.linalg.solve(fit.covariance, error))
+        fits.append(fit.reduced_chi_square * 57)
+    assert chi2.ppf(0.001, 1200) < np.sum(distances) < chi2.ppf(0.999, 1200)
+    assert chi2.ppf(0.001, 400 * 57) < np.sum(fits) < chi2.ppf(0.999, 400 * 57)
+
+
+# --------------------------------------------------------------------------- blindness
+
+
+def test_a_column_of_zeros_is_named_with_the_cure():
+    regressor, measured, std = problem()
+    regressor[:, 1] = 0.0
+    with pytest.raises(ExcitationError, match=r'2 of 3 .*blind: b \(.*Turn the wrist') as caught:
+        solve(regressor, measured, std, NAMES, hint='Turn the wrist.')
+    assert (caught.value.rank, caught.value.needed, caught.value.blind) == (2, 3, ('b',))
+    assert caught.value.condition > 1e6
+
+
+def test_two_columns_that_say_the_same_are_both_named():
+    regressor, measured, std = problem()
+    regressor[:, 2] = -3.0 * regressor[:, 0]
+    with pytest.raises(ExcitationError, match='blind: a, c') as caught:
+        solve(regressor, measured, std, NAMES)
+    assert caught.value.blind == ('a', 'c')
+
+
+@given(st.floats(1e-5, 1e-1))
+def test_the_limit_of_the_condition_number_decides(share):
+    regressor, measured, std = problem(200)
+    regressor = np.linalg.qr(regressor / std[:, None])[0] * std[:, None]
+    # Two columns of length one at a small angle: condition number about 2 / angle.
+    regressor[:, 2] = (regressor[:, 0] + share * regressor[:, 2]) / np.hypot(1.0, share)
+    cosine = 1.0 / np.hypot(1.0, share)
+    condition = np.sqrt((1.0 + cosine) / (1.0 - cosine))
+    fit = solve(regressor, measured, std, NAMES, max_condition=1.01 * condition)
+    assert fit.condition == pytest.approx(condition, rel=1e-3)
+    with pytest.raises(ExcitationError, match='blind: a, c'):
+        solve(regressor, measured, std, NAMES, max_condition=0.99 * condition)
+
+
+def test_all_columns_zero_are_all_blind():
+    with pytest.raises(ExcitationError, match='0 of 3.*blind: a, b, c'):
+        solve(np.zeros((9, 3)), np.ones(9), 1.0, NAMES)
+
+
+def test_as_many_measurements_as_parameters_leave_nothing_to_judge_by():
+    with pytest.raises(DataError, match='3 measurements cannot tell 3 .*at least 4'):
+        solve(np.eye(3), np.ones(3), 1.0, NAMES)
+
+
+@pytest.mark.parametrize('where', ['regressor', 'measured', 'std'])
+@pytest.mark.parametrize('bad', [np.nan, np.inf])
+def test_numbers_must_be_finite(where, bad):
+    arrays = dict(zip(('regressor', 'measured', 'std'), problem(), strict=True))
+    arrays[where].flat[4] = bad
+    with pytest.raises(DataError, match='not finite; leave it out'):
+        solve(**arrays, names=NAMES)
+
+
+@pytest.mark.parametrize('bad', [0.0, -1.0])
+def test_a_standard_deviation_must_be_positive(bad):
+    regressor, measured, std = problem()
+    std[3] = bad
+    with pytest.raises(DataError, match='standard deviation .*above 0'):
+        solve(regressor, measured, std, NAMES)
+
+
+# --------------------------------------------------------------------------- recursion
+
+
+def test_recursion_ends_at_the_batch_solution_with_its_prior():
+    regressor, measured, _ = problem(80)
+    prior = np.array([5.0, 50.0, 0.1])
+    tracker = RecursiveLeastSquares(prior, 0.3)
+    for row, value in zip(regressor, measured, strict=True):
+        tracker.update(row, value)
+    # The prior is three more measurements.
+    batch = solve(np.vstack((regressor, np.eye(3))), np.concatenate((measured, np.zeros(3))),
+                  np.concatenate((np.full(80, 0.3), prior)), NAMES)
+    np.testing.assert_allclose(tracker.value, batch.value, rtol=1e-8)
+    np.testing.assert_allclose(tracker.covariance, batch.covariance, rtol=1e-8)
+    np.testing.assert_allclose(tracker.std(), batch.std(), rtol=1e-8)
+    assert tracker.count == 80
+
+
+def test_a_wide_prior_is_forgotten():
+    regressor, measured, _ = problem(200)
+    tracker = RecursiveLeastSquares(np.full(3, 1e4), 1.0)
+    for row, value in zip(regressor, measured, strict=True):
+        tracker.update(row, value)
+    np.testing.assert_allclose(tracker.value, solve(regressor, measured, 1.0, NAMES).value,
+                               rtol=1e-5)
+
+
+@given(st.permutations(range(12)))
+def test_recursion_does_not_depend_on_order(order):
+    regressor, measured, _ = problem(12)
+    trackers = [RecursiveLeastSquares(np.ones(3) * 10.0, 0.5) for _ in range(2)]
+    for tracker, rows in zip(trackers, (range(12), order), strict=True):
+        for i in rows:
+            tracker.update(regressor[i], measured[i])
+    np.testing.assert_allclose(trackers[0].value, trackers[1].value, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(trackers[0].covariance, trackers[1].covariance, rtol=1e-6,
+                               atol=1e-10)
+
+
+def test_every_measurement_narrows_the_covariance_and_keeps_it_valid():
+    regressor, measured, _ = problem(500)
+    tracker = RecursiveLeastSquares(np.array([1.0, 1.0, 100.0]), 0.1)
+    before = tracker.std()
+    for row, value in zip(regressor, measured, strict=True):
+        tracker.update(row, value)
+        assert (tracker.std() <= before * (1.0 + 1e-9)).all()
+        before = tracker.std()
+    assert np.linalg.eigvalsh(tracker.covariance)[0] > 0.0
+    np.testing.assert_array_equal(tracker.covariance, tracker.covariance.T)
+
+
+# --------------------------------------------------------------------- autocorrelation
+
+
+def ar1(phi: float, k: int, seed: int) -> np.ndarray:
+    from scipy.signal import lfilter
+
+    shocks = np.random.default_rng(seed).normal(size=k + 2000)
+    return lfilter([1.0], [1.0, -phi], shocks)[2000:]
+
+
+@pytest.mark.parametrize('k', [50, 500, 5000])
+def test_white_residuals_count_once_in_nearly_all_records(k):
+    times = np.array([autocorrelation_time(ar1(0.0, k, seed)) for seed in range(2000)])
+    # One side of 3 sigma: 0.13 % of records pass it by chance; the mean hardly moves.
+    assert (times == 1.0).mean() > 0.995
+    assert times.mean() < 1.005
+
+
+@pytest.mark.parametrize('phi', [0.3, 0.6, 0.9, 0.97])
+def test_a_first_order_process_has_its_textbook_time(phi):
+    # Sum of phi^|lag| over all lags: (1 + phi) / (1 - phi).
+    times = [autocorrelation_time(ar1(phi, 20_000, seed)) for seed in range(20)]
+    assert np.mean(times) == pytest.approx((1.0 + phi) / (1.0 - phi), rel=0.15)
+
+
+def test_the_time_is_what_a_mean_of_correlated_values_scatters_by():
+    phi, k = 0.8, 2000
+    means = [ar1(phi, k, seed).mean() for seed in range(600)]
+    one = ar1(phi, k, 0)
+    predicted = np.sqrt(np.var(one) * autocorrelation_time(one) / k)
+    assert np.std(means) == pytest.approx(predicted, rel=0.25)
+
+
+@given(st.floats(-1e3, 1e3), st.floats(1e-3, 1e3))
+def test_the_time_ignores_offset_and_unit(offset, unit):
+    record = ar1(0.7, 400, 3)
+    assert autocorrelation_time(offset + unit * record) == pytest.approx(
+        autocorrelation_time(record), rel=1e-6)
+
+
+def test_the_time_is_the_same_backwards():
+    record = ar1(0.7, 400, 3)
+    assert autocorrelation_time(record[::-1]) == pytest.approx(autocorrelation_time(record))
+
+
+@pytest.mark.parametrize('record', [np.zeros(100), np.full(100, 3.3), np.arange(5.0)])
+def test_records_that_tell_nothing_count_once(record):
+    assert autocorrelation_time(record) == 1.0
+
+
+def test_alternating_residuals_never_count_more_than_once_each():
+    assert autocorrelation_time(ar1(-0.9, 1000, 0)) == 1.0

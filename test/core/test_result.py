@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result type: verdict, reasons, parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robocal_ros.core.result import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Parameter,
+    RobotIdentity,
+    State,
+    Verdict,
+    rms,
+)
+from robocal_ros.errors import DataError
+
+GOOD = Check('fine', True, 1.0, 2.0, 'm', 'It is fine.')
+BAD = Check('broken', False, 3.0, 2.0, 'm', 'It is broken.')
+HELD_OUT = (Fit('torque', 'N·m', 2.0, 0.1, 50),)
+
+
+def result(**changes) -> CalibrationResult:
+    fields = {
+        'kind': 'payload', 'method': 'two_plane',
+        'robot': RobotIdentity('arm', 'abc', ('a', 'b')), 'frame': 'tool0',
+        'parameters': (
+            Parameter('com_x', 'm', 0.1, 0.01), Parameter('com_y', 'm', 0.2, 0.02),
+            Parameter('mass', 'kg', 2.0, None, State.NOT_EVALUATED, 'given'),
+            Parameter('inertia_xx', 'kg·m²', state=State.NOT_IDENTIFIED, note='no motion')),
+        'covariance_names': ('com_x', 'com_y'), 'covariance': np.diag([1e-4, 4e-4]),
+        'fit': HELD_OUT, 'validation': HELD_OUT, 'checks': (GOOD,), 'counts': {},
+        'settings': {}, 'source': 'live', 'time': 1.0, 'software_version': '0', **changes}
+    return CalibrationResult(**fields)
+
+
+def test_a_result_passes_only_with_held_out_data_and_no_failed_check():
+    assert result().verdict is Verdict.PASS
+    assert result().reasons == ('It is fine.',)
+    assert result(validation=()).verdict is Verdict.NOT_EVALUATED
+    assert result(validation=()).reasons == (
+        'No held-out data: the fit cannot be vouched for.',)
+
+
+@pytest.mark.parametrize('validation', [(), HELD_OUT])
+def test_one_failed_check_fails_the_result_and_is_the_reason(validation):
+    failed = result(checks=(GOOD, BAD), validation=validation)
+    assert failed.verdict is Verdict.FAIL
+    assert failed.reasons == ('It is broken.',)
+
+
+def test_a_result_cannot_be_changed():
+    found = result()
+    with pytest.raises(ValueError, match='read-only'):
+        found.covariance[0, 0] = 0.0
+    with pytest.raises(AttributeError):
+        found.kind = 'friction'
+
+
+@pytest.mark.parametrize('shape', [(3, 3), (2,), (2, 3)])
+def test_the_covariance_must_fit_its_names(shape):
+    with pytest.raises(DataError, match=r'Covariance has shape .* expected \(2, 2\)'):
+        result(covariance=np.zeros(shape))
+
+
+def test_parameters_by_name_and_refusals_with_the_names_there_are():
+    assert result().parameter('com_y').value == 0.2
+    np.testing.assert_array_equal(result().values(('com_y', 'mass')), [0.2, 2.0])
+    with pytest.raises(DataError, match=r"payload result has no parameter 'com_w'.*com_x, com_y"):
+        result().parameter('com_w')
+    with pytest.raises(DataError, match=r"'inertia_xx' .*not_identified: no motion"):
+        result().values(('com_x', 'inertia_xx'))
+
+
+def test_intervals_of_the_normal_distribution():
+    # Two-sided quantiles: 1.959964 sigma at 95 %, 3.290527 sigma at 99.9 %.
+    assert Parameter('a', '1', 5.0, 2.0).interval() == pytest.approx(
+        (5.0 - 2.0 * 1.959964, 5.0 + 2.0 * 1.959964), abs=1e-5)
+    assert Parameter('a', '1', 0.0, 1.0).interval(0.999)[1] == pytest.approx(3.290527, abs=1e-5)
+    assert Parameter('a', '1', 5.0).interval() is None
+    assert Parameter('a', '1', None, 1.0).interval() is None
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1))
+def test_rms_squared_is_mean_square_plus_variance(values):
+    array = np.array(values)
+    assert rms(array)**2 == pytest.approx(array.mean()**2 + array.var(), rel=1e-9, abs=1e-9)
+
+
+def test_rms_of_nothing_is_zero():
+    assert rms(np.array([])) == 0.0
+    assert rms(np.array([3.0, 4.0])) == pytest.approx(np.sqrt(12.5))

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A running `sim_arm` in a thread, and a client that talks to it over DDS."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import rclpy
+from control_msgs.action import FollowJointTrajectory
+from control_msgs.msg import JointTolerance
+from geometry_msgs.msg import WrenchStamped
+from rcl_interfaces.srv import SetParameters
+from rclpy.action import ActionClient
+from rclpy.duration import Duration
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Header
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+
+from robocal_ros.nodes.sim_arm import SimArm
+
+JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
+CONTROLLER = 'joint_trajectory_controller'
+FAST = {'real_time_factor': 0.0, 'free_run_factor': 0.0}
+
+
+def seconds(stamp: Any) -> float:
+    return stamp.sec + 1e-9 * stamp.nanosec
+
+
+def trajectory(
+    *rows: tuple[float, Sequence[float]], joints: Sequence[str] = JOINTS
+) -> JointTrajectory:
+    message = JointTrajectory(joint_names=list(joints))
+    for at, positions in rows:
+        message.points.append(JointTrajectoryPoint(
+            positions=[float(value) for value in positions],
+            time_from_start=Duration(seconds=at).to_msg(),
+        ))
+    return message
+
+
+def tolerances(position: float, joints: Sequence[str] = JOINTS) -> list[JointTolerance]:
+    return [JointTolerance(name=name, position=position) for name in joints]
+
+
+class Rig:
+    """The arm and its client; use as a context manager."""
+
+    def __init__(self, namespace: str = 'shared', **parameters: Any) -> None:
+        overrides = [Parameter(name, value=value)
+                     for name, value in {**FAST, **parameters}.items()]
+        self.arm = SimArm(overrides, namespace)
+        self.node = rclpy.create_node('client', namespace=namespace)
+        self.states: list[JointState] = []
+        self.wrenches: list[WrenchStamped] = []
+        self._arm_executor = SingleThreadedExecutor()
+        self._arm_executor.add_node(self.arm)
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self.node)
+        self._action = ActionClient(
+            self.node, FollowJointTrajectory, f'{CONTROLLER}/follow_joint_trajectory'
+        )
+        self.node.create_subscription(
+            JointState, 'joint_states', self._on_state, QoSProfile(depth=2000)
+        )
+        self.node.create_subscription(
+            WrenchStamped, 'ft_wrist/wrench', self.wrenches.append, QoSProfile(depth=2000)
+        )
+        self.topic = self.node.create_publisher(
+            JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10
+        )
+        self._parameters = self.node.create_client(SetParameters, 'sim_arm/set_parameters')
+        self._acknowledgements = self.node.create_publisher(Header, 'clock_ack', 100)
+        self.acknowledge = True
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self.arm.run, args=(self._arm_executor, self._stopped.is_set)
+        )
+
+    def __enter__(self) -> Rig:
+        self._thread.start()
+        self.until(lambda: bool(self.states) and bool(self.wrenches))
+        self.until(self._action.server_is_ready)
+        self.until(self._parameters.service_is_ready)
+        self.until(lambda: self.topic.get_subscription_count() > 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._executor.shutdown()
+        self._arm_executor.shutdown()
+        self.node.destroy_node()
+        self.arm.destroy_node()
+
+    def _on_state(self, state: JointState) -> None:
+        self.states.append(state)
+        # Every tenth: about 50 ms of lead would be reached after 25.
+        if self.acknowledge and len(self.states) % 10 == 0:
+            self._acknowledgements.publish(Header(stamp=state.header.stamp, frame_id='client'))
+
+    def until(self, predicate: Callable[[], bool], timeout: float = 15.0) -> None:
+        """Serve the client until something is true, or fail."""
+        deadline = time.monotonic() + timeout
+        while not predicate():
+            if time.monotonic() > deadline:
+                raise TimeoutError('the awaited event did not happen')
+            self._executor.spin_once(timeout_sec=0.01)
+
+    def wait(self, future: Any, timeout: float = 15.0) -> Any:
+        self.until(future.done, timeout)
+        return future.result()
+
+    def advance(self, duration: float) -> None:
+        """Let simulated time pass, by the joint states' stamps."""
+        goal = self.time + duration
+        self.until(lambda: self.time >= goal)
+
+    def spin(self, duration: float) -> None:
+        """Serve the client for a while of wall time."""
+        deadline = time.monotonic() + duration
+        while time.monotonic() < deadline:
+            self._executor.spin_once(timeout_sec=0.01)
+
+    @property
+    def time(self) -> float:
+        return seconds(self.states[-1].header.stamp)
+
+    @property
+    def position(self) -> np.ndarray:
+        return np.array(self.states[-1].position)
+
+    @property
+    def velocity(self) -> np.ndarray:
+        return np.array(self.states[-1].velocity)
+
+    def send(
+        self,
+        message: JointTrajectory,
+        *,
+        path: Sequence[JointTolerance] = (),
+        goal: Sequence[JointTolerance] = (),
+        goal_time: float = 0.0,
+    ) -> Any:
+        """Send a goal; returns its handle, or None if it is rejected."""
+        handle = self.wait(self._action.send_goal_async(FollowJointTrajectory.Goal(
+            trajectory=message,
+            path_tolerance=list(path),
+            goal_tolerance=list(goal),
+            goal_time_tolerance=Duration(seconds=goal_time).to_msg(),
+        )))
+        return handle if handle.accepted else None
+
+    def result(self, handle: Any) -> Any:
+        """Wait for the end of a goal: status and result."""
+        return self.wait(handle.get_result_async())
+
+    def home(self) -> None:
+        """Bring the arm to zero, at rest."""
+        self.result(self.send(trajectory((1.0, [0.0] * 6))))
+        self.until(lambda: np.abs(self.position).max() < 1e-3
+                   and np.abs(self.velocity).max() < 5e-3)
+
+    def set(self, name: str, value: Any) -> Any:
+        """Set a parameter of the arm; returns the answer."""
+        request = SetParameters.Request(
+            parameters=[Parameter(name, value=value).to_parameter_msg()]
+        )
+        return self.wait(self._parameters.call_async(request)).results[0]

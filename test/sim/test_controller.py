@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's answers, row by row of the measured table, without ROS and without physics."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from robocal_ros.sim.controller import (
+    ControllerSettings,
+    Goal,
+    Status,
+    ToleranceRequest,
+    TrajectoryController,
+)
+from robocal_ros.sim.model import JointLimits
+from robocal_ros.sim.trajectory import Knot, Spline, Trajectory, TrajectoryPoint
+
+JOINTS = ('a', 'b', 'c')
+PERIOD = 0.01
+LIMITS = JointLimits(
+    lower=np.full(3, -1.0), upper=np.full(3, 1.0),
+    velocity=np.full(3, 2.0), effort=np.full(3, 100.0),
+)
+
+
+class Rig:
+    """A controller on an arm that follows at once, within its position and speed limits."""
+
+    def __init__(self, **settings: object) -> None:
+        self.controller = TrajectoryController(
+            JOINTS, LIMITS, ControllerSettings(**settings), np.zeros(3)
+        )
+        self.now = 100.0
+        self.position = np.zeros(3)
+        self.velocity = np.zeros(3)
+        self.run(0.02)
+
+    def goal(self, trajectory: Trajectory, **requests: object) -> Goal | None:
+        path = requests.get('path', ())
+        at_goal = requests.get('goal', ())
+        if self.controller.check(trajectory, self.now, path, at_goal) is not None:
+            return None
+        return self.controller.accept_goal(
+            trajectory, self.now, path, at_goal, requests.get('goal_time', 0.0)
+        )
+
+    def run(self, duration: float) -> None:
+        for _ in range(round(duration / PERIOD)):
+            command = self.controller.update(self.position, self.velocity, PERIOD)
+            wanted = np.where(np.isfinite(command), command, self.position)
+            wanted = np.clip(wanted, LIMITS.lower, LIMITS.upper)
+            reach = LIMITS.velocity * PERIOD
+            step = np.clip(wanted - self.position, -reach, reach)
+            self.velocity = step / PERIOD
+            self.position = self.position + step
+            self.now += PERIOD
+
+
+def points(*rows: tuple[float, list[float]]) -> tuple[TrajectoryPoint, ...]:
+    return tuple(TrajectoryPoint(time, positions) for time, positions in rows)
+
+
+def trajectory(*rows: tuple[float, list[float]], joints: tuple[str, ...] = JOINTS,
+               stamp: float = 0.0) -> Trajectory:
+    return Trajectory(joints, points(*rows), stamp)
+
+
+SIMPLE = trajectory((1.0, [0.5, -0.2, 0.1]))
+
+
+def tolerances(value: float) -> list[ToleranceRequest]:
+    return [ToleranceRequest(name, position=value) for name in JOINTS]
+
+
+def test_valid_goal_succeeds() -> None:
+    rig = Rig()
+    goal = rig.goal(SIMPLE)
+    rig.run(0.99)
+    assert goal.outcome is None
+    rig.run(0.05)
+    assert goal.outcome.status is Status.SUCCEEDED
+    assert goal.outcome.code == 0
+    assert goal.outcome.text == 'Goal successfully reached!'
+    assert rig.position == pytest.approx([0.5, -0.2, 0.1])
+
+
+def _with(**fields: object) -> Trajectory:
+    return replace(SIMPLE, points=(replace(SIMPLE.points[0], **fields),))
+
+
+@pytest.mark.parametrize('bad', [
+    pytest.param(trajectory((1.0, [0.1, 0.1, 0.1]), joints=('a', 'b', 'x')), id='unknown_joint'),
+    pytest.param(trajectory((1.0, [0.1] * 4), joints=(*JOINTS, 'a')), id='too_many_joints'),
+    pytest.param(trajectory((1.0, [0.1, 0.1]), joints=('a', 'b')), id='partial_set'),
+    pytest.param(trajectory((1.0, [0.1] * 3), (1.0, [0.2] * 3)), id='equal_times'),
+    pytest.param(trajectory((1.0, [0.1] * 3), (0.5, [0.2] * 3)), id='decreasing_times'),
+    pytest.param(trajectory(), id='no_points'),
+    pytest.param(trajectory((1.0, [0.1] * 2)), id='wrong_length_positions'),
+    pytest.param(_with(velocities=[0.1, 0.0, 0.0]), id='last_point_with_velocity'),
+    pytest.param(_with(positions=(), velocities=[0.0] * 3), id='velocities_only'),
+    pytest.param(_with(effort=[1.0] * 3), id='positions_and_effort'),
+    pytest.param(_with(velocities=[0.0] * 2), id='wrong_length_velocities'),
+    pytest.param(replace(SIMPLE, stamp=50.0), id='ends_in_the_past'),
+])
+def test_rejected(bad: Trajectory) -> None:
+    rig = Rig()
+    assert rig.goal(bad) is None
+    rig.run(1.1)
+    assert not rig.position.any()
+
+
+def test_partial_goal_when_allowed() -> None:
+    rig = Rig(allow_partial_joints_goal=True)
+    goal = rig.goal(trajectory((1.0, [0.3]), joints=('b',)))
+    rig.run(1.1)
+    assert goal.outcome.status is Status.SUCCEEDED
+    assert rig.position == pytest.approx([0.0, 0.3, 0.0])
+
+
+def test_other_joint_order_is_mapped() -> None:
+    rig = Rig()
+    rig.goal(trajectory((1.0, [0.3, 0.1, 0.2]), joints=('c', 'a', 'b')))
+    rig.run(1.1)
+    assert rig.position == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_duplicate_name_is_accepted_and_the_missing_joint_stays() -> None:
+    rig = Rig()
+    goal = rig.goal(trajectory((1.0, [0.3, 0.3, 0.2]), joints=('a', 'a', 'b')))
+    rig.run(1.1)
+    assert goal.outcome.status is Status.SUCCEEDED
+    assert rig.position == pytest.approx([0.3, 0.2, 0.0])
+
+
+@pytest.mark.parametrize('value', [math.nan, math.inf])
+def test_not_finite_position_succeeds(value: float) -> None:
+    rig = Rig()
+    goal = rig.goal(trajectory((1.0, [value, 0.2, 0.1])))
+    rig.run(1.1)
+    assert goal.outcome.status is Status.SUCCEEDED
+
+
+def test_far_first_point_runs_at_the_limit() -> None:
+    rig = Rig()
+    goal = rig.goal(trajectory((0.0, [0.9, 0.0, 0.0]), (1.0, [0.9, 0.0, 0.0])))
+    assert goal is not None
+    rig.run(0.1)
+    assert rig.velocity[0] == pytest.approx(2.0)
+
+
+def test_far_first_point_with_path_tolerance_aborts_unmoved() -> None:
+    rig = Rig()
+    goal = rig.goal(trajectory((0.0, [0.9, 0.0, 0.0]), (1.0, [0.9, 0.0, 0.0])),
+                    path=tolerances(0.1))
+    rig.run(0.5)
+    assert goal.outcome.code == -4
+    assert goal.outcome.status is Status.ABORTED
+    assert not rig.position.any()
+
+
+OUTSIDE = trajectory((1.0, [1.4, 0.0, 0.0]))
+
+
+def test_outside_limits_without_tolerance_succeeds() -> None:
+    rig = Rig()
+    goal = rig.goal(OUTSIDE)
+    rig.run(1.1)
+    assert goal.outcome.status is Status.SUCCEEDED
+    assert rig.position[0] == 1.0
+
+
+def test_outside_limits_with_goal_time_aborts() -> None:
+    rig = Rig()
+    goal = rig.goal(OUTSIDE, goal=tolerances(0.01), goal_time=0.5)
+    rig.run(1.45)
+    assert goal.outcome is None
+    rig.run(0.1)
+    assert (goal.outcome.status, goal.outcome.code) == (Status.ABORTED, -5)
+
+
+def test_outside_limits_with_goal_time_zero_never_ends() -> None:
+    rig = Rig()
+    goal = rig.goal(OUTSIDE, goal=tolerances(0.01))
+    rig.run(20.0)
+    assert goal.outcome is None
+    rig.controller.cancel(goal)
+    assert goal.outcome.status is Status.CANCELED
+
+
+def test_too_fast_succeeds_before_the_arm_is_there() -> None:
+    rig = Rig()
+    goal = rig.goal(trajectory((0.1, [0.9, 0.0, 0.0])))
+    rig.run(0.15)
+    assert goal.outcome.status is Status.SUCCEEDED
+    assert rig.position[0] < 0.5
+    rig.run(0.5)
+    assert rig.position[0] == pytest.approx(0.9)
+
+
+def test_path_tolerance_on_the_way_aborts_and_holds() -> None:
+    rig = Rig()
+    goal = rig.goal(trajectory((0.5, [0.1, 0.0, 0.0]), (0.6, [0.9, 0.0, 0.0])),
+                    path=tolerances(0.1))
+    rig.run(1.0)
+    assert (goal.outcome.status, goal.outcome.code) == (Status.ABORTED, -4)
+    stopped = rig.position.copy()
+    assert stopped[0] < 0.5
+    rig.run(0.5)
+    assert rig.position == pytest.approx(stopped)
+
+
+@pytest.mark.parametrize('bad', [
+    ToleranceRequest('x', position=0.1), ToleranceRequest('a', position=-0.5),
+])
+def test_one_bad_tolerance_drops_all(bad: ToleranceRequest) -> None:
+    rig = Rig()
+    goal = rig.goal(OUTSIDE, goal=[*tolerances(0.01), bad], goal_time=0.5)
+    rig.run(1.05)
+    assert goal.outcome.status is Status.SUCCEEDED
+
+
+def test_tolerance_of_minus_one_lifts_the_default() -> None:
+    rig = Rig(goal_tolerance=0.01, goal_time=0.2)
+    goal = rig.goal(OUTSIDE, goal=tolerances(-1.0))
+    rig.run(1.1)
+    assert goal.outcome.status is Status.SUCCEEDED
+
+
+def test_default_tolerances_apply() -> None:
+    rig = Rig(goal_tolerance=(0.01, 0.0, 0.0), goal_time=0.2)
+    goal = rig.goal(OUTSIDE)
+    rig.run(1.3)
+    assert goal.outcome.code == -5
+
+
+def test_cancel_stops_in_one_cycle() -> None:
+    rig = Rig()
+    goal = rig.goal(SIMPLE)
+    rig.run(0.5)
+    rig.controller.cancel(goal)
+    assert goal.outcome.status is Status.CANCELED
+    here = rig.position.copy()
+    rig.run(0.3)
+    assert rig.position == pytest.approx(here)
+    assert rig.controller.desired.position == pytest.approx(here)
+
+
+def test_cancel_with_braking_goes_on_moving() -> None:
+    rig = Rig(decelerate_on_cancel=True, cancel_deceleration=1.0)
+    goal = rig.goal(SIMPLE)
+    rig.run(0.5)
+    speed = rig.velocity.copy()
+    rig.controller.cancel(goal)
+    assert goal.outcome.status is Status.CANCELED
+    rig.run(0.25)
+    assert rig.velocity[0] == pytest.approx(0.5 * speed[0], rel=0.05)
+    rig.run(0.5)
+    assert rig.velocity == pytest.approx(np.zeros(3), abs=1e-9)
+
+
+def test_second_goal_preempts_the_first() -> None:
+    rig = Rig()
+    first = rig.goal(SIMPLE)
+    rig.run(0.5)
+    here = rig.position.copy()
+    second = rig.goal(trajectory((1.0, [0.0, 0.0, 0.0])))
+    assert (first.outcome.status, first.outcome.code) == (Status.ABORTED, -1)
+    assert 'preempted by new incoming action' in first.outcome.text
+    rig.run(PERIOD)
+    assert rig.position == pytest.approx(here)
+    rig.run(1.1)
+    assert second.outcome.status is Status.SUCCEEDED
+
+
+def test_rejected_second_goal_leaves_the_first_alone() -> None:
+    rig = Rig()
+    first = rig.goal(SIMPLE)
+    rig.run(0.5)
+    assert rig.goal(trajectory()) is None
+    rig.run(0.6)
+    assert first.outcome.status is Status.SUCCEEDED
+
+
+def test_topic_replaces_the_motion_and_the_goal_succeeds() -> None:
+    rig = Rig()
+    goal = rig.goal(SIMPLE)
+    rig.run(0.5)
+    assert rig.controller.accept_topic(trajectory((1.0, [-0.3, 0.0, 0.0])), rig.now) is None
+    rig.run(0.6)
+    assert goal.outcome is None
+    rig.run(0.5)
+    assert goal.outcome.status is Status.SUCCEEDED
+    assert rig.position[0] == pytest.approx(-0.3)
+
+
+def test_deactivation_aborts_holds_and_refuses() -> None:
+    rig = Rig()
+    goal = rig.goal(SIMPLE)
+    rig.run(0.5)
+    rig.controller.deactivate()
+    here = rig.position.copy()
+    assert (goal.outcome.status, goal.outcome.code) == (Status.ABORTED, -1)
+    assert rig.goal(SIMPLE) is None
+    rig.run(0.5)
+    assert rig.position == pytest.approx(here)
+    rig.controller.activate()
+    assert rig.goal(SIMPLE) is not None
+
+
+def test_future_stamp_starts_at_once_and_is_stretched() -> None:
+    rig = Rig()
+    goal = rig.goal(replace(SIMPLE, stamp=rig.now + 1.0))
+    rig.run(1.0)
+    assert rig.position[0] == pytest.approx(0.25, abs=0.01)
+    rig.run(1.1)
+    assert goal.outcome.status is Status.SUCCEEDED
+
+
+def test_past_stamp_joins_midway() -> None:
+    rig = Rig()
+    goal = rig.goal(trajectory((0.0, [0.0] * 3), (1.0, [0.1] * 3), stamp=rig.now - 0.5))
+    rig.run(2 * PERIOD)
+    assert rig.controller.desired.position == pytest.approx([0.05] * 3, abs=0.002)
+    rig.run(0.55)
+    assert goal.outcome.status is Status.SUCCEEDED
+
+
+def test_speed_scaling_stretches() -> None:
+    rig = Rig()
+    rig.controller.speed_scaling = 0.5
+    goal = rig.goal(SIMPLE)
+    rig.run(1.5)
+    assert goal.outcome is None
+    rig.run(0.6)
+    assert goal.outcome.status is Status.SUCCEEDED
+
+
+@pytest.mark.parametrize('bad', [
+    pytest.param(trajectory((1.0, [math.nan, 0.0, 0.0])), id='nan'),
+    pytest.param(trajectory((0.0, [0.5, 0.0, 0.0]), (1.0, [0.5, 0.0, 0.0])), id='far_start'),
+    pytest.param(OUTSIDE, id='outside_limits'),
+    pytest.param(trajectory((0.1, [0.9, 0.0, 0.0])), id='too_fast'),
+    pytest.param(trajectory((1.0, [0.1] * 3), (1.1, [0.9, 0.1, 0.1])), id='segment_too_fast'),
+    pytest.param(trajectory((1.0, [0.1] * 3), joints=('a', 'a', 'b')), id='duplicate'),
+])
+def test_strict_refuses_what_is_dangerous(bad: Trajectory) -> None:
+    assert Rig().goal(bad) is not None
+    assert Rig(strict=True).goal(bad) is None
+
+
+def test_strict_refuses_bad_tolerances_and_accepts_good_goals() -> None:
+    rig = Rig(strict=True)
+    assert rig.goal(SIMPLE, path=[ToleranceRequest('x', 0.1)]) is None
+    assert rig.goal(SIMPLE, path=tolerances(0.1)) is not None
+
+
+def test_linear_between_position_points() -> None:
+    spline = Spline([Knot(0.0, np.zeros(1)), Knot(2.0, np.ones(1))])
+    state = spline.sample(0.5)
+    assert state.position == pytest.approx(0.25)
+    assert state.velocity == pytest.approx(0.5)
+    assert state.acceleration == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize('order', [3, 5])
+def test_spline_meets_its_knots(order: int) -> None:
+    rng = np.random.default_rng(0)
+    knots = [
+        Knot(time, rng.normal(size=2), rng.normal(size=2),
+             rng.normal(size=2) if order == 5 else None)
+        for time in (0.0, 0.7, 2.0)
+    ]
+    spline = Spline(knots)
+    for knot in knots[:-1]:
+        for time in (knot.time, knot.time + 1e-9):
+            state = spline.sample(time)
+            assert state.position == pytest.approx(knot.position, abs=1e-7)
+            assert state.velocity == pytest.approx(knot.velocity, abs=1e-7)
+            if order == 5:
+                assert state.acceleration == pytest.approx(knot.acceleration, abs=1e-6)
+    before = spline.sample(0.7 - 1e-9)
+    assert before.position == pytest.approx(knots[1].position, abs=1e-7)
+    assert before.velocity == pytest.approx(knots[1].velocity, abs=1e-6)
+    assert spline.sample(2.0).position == pytest.approx(knots[2].position)

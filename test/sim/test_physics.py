@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MuJoCo against Pinocchio, and the drives, the friction and the compliance against their laws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pinocchio as pin
+import pytest
+import xacro
+
+from robocal_ros.errors import ConfigurationError, ModelError
+from robocal_ros.sim.drive import CommandLimiter
+from robocal_ros.sim.friction import LuGreFriction
+from robocal_ros.sim.model import Description, JointLimits, read_description
+from robocal_ros.sim.physics import CONTROL_STEP, ArmPhysics
+from robocal_ros.sim.sensors import rotation_from_rpy
+from robocal_ros.sim.simulator import rest_posture
+from robocal_ros.sim.truth import (
+    ForceTorqueTruth,
+    FrictionTruth,
+    HiddenTruth,
+    ImuTruth,
+    JointTruth,
+    ToolTruth,
+)
+
+FloatArray = npt.NDArray[np.float64]
+ROOT = Path(__file__).resolve().parents[2]
+START = np.array([0.3, -0.4, 0.6, 0.2, 0.9, -0.5])
+AMPLITUDE = np.array([0.4, 0.35, 0.5, 0.6, 0.5, 0.8])
+TOOL = ToolTruth(2.3, (0.03, -0.02, 0.11), (0.011, 0.013, 0.006, 4e-4, -3e-4, 6e-4), 'tool0')
+
+
+def ideal(truth: HiddenTruth, tool: ToolTruth | None = TOOL) -> HiddenTruth:
+    """Keep the sensors and the tool of the truth only."""
+    joints = dict.fromkeys(truth.joints, JointTruth(rotor_inertia=0.2))
+    return replace(truth, joints=joints, tool=tool)
+
+
+def with_tool(model: pin.Model, tool: ToolTruth) -> pin.Model:
+    frame = model.frames[model.getFrameId(tool.parent)]
+    ixx, iyy, izz, ixy, ixz, iyz = tool.inertia
+    inertia = np.array([[ixx, ixy, ixz], [ixy, iyy, iyz], [ixz, iyz, izz]])
+    body = pin.Inertia(tool.mass, np.array(tool.centre_of_mass), inertia)
+    model.appendBodyToJoint(frame.parentJoint, body, frame.placement)
+    return model
+
+
+def distal_wrench(
+    model: pin.Model, urdf: str, frame: str, tool: ToolTruth,
+    q: FloatArray, v: FloatArray, a: FloatArray,
+) -> FloatArray:
+    """Wrench on a sensor by Pinocchio: the model is cut open at the sensor's fixed joint."""
+    opened = urdf.replace(
+        f'<joint name="{frame}_joint" type="fixed">',
+        f'<joint name="{frame}_joint" type="revolute">'
+        '<axis xyz="0 0 1"/><limit lower="-1" upper="1" effort="1" velocity="1"/>',
+    )
+    assert opened != urdf
+    cut = with_tool(pin.buildModelFromXML(opened), tool)
+    extra = cut.joints[cut.getJointId(f'{frame}_joint')].idx_v
+    full = [np.insert(value, extra, 0.0) for value in (q, v, a)]
+    data = cut.createData()
+    pin.rnea(cut, data, *full)
+    # The force that the parent exerts on the child, in the joint's frame: turn it round.
+    return -np.asarray(data.f[cut.getJointId(f'{frame}_joint')].vector)
+
+
+def swing(physics: ArmPhysics, steps: int, every: int) -> Iterator[int]:
+    """Move all joints along sines; yields at every `every`-th step."""
+    for index in range(steps):
+        time = index * CONTROL_STEP
+        ramp = min(1.0, time) ** 2
+        physics.step(START + AMPLITUDE * ramp * np.sin(np.arange(1.0, 7.0) * 0.6 * time))
+        if index % every == every - 1:
+            yield index
+
+
+def test_drive_torques_and_wrenches_agree_with_pinocchio(
+    arm: Description, arm_urdf: str, truth: HiddenTruth
+) -> None:
+    physics = ArmPhysics(arm, ideal(truth), START)
+    model = with_tool(pin.buildModelFromXML(arm_urdf), TOOL)
+    data = model.createData()
+    moved = 0.0
+    for _ in swing(physics, 3000, 300):
+        state = (physics.position, physics.velocity, physics.acceleration)
+        assert physics.effort == pytest.approx(pin.rnea(model, data, *state), abs=1e-8)
+        for sensor in truth.force_torque_sensors:
+            expected = distal_wrench(model, arm_urdf, sensor.frame, TOOL, *state)
+            assert physics.wrench(sensor.frame) == pytest.approx(expected, abs=1e-8)
+        moved = max(moved, np.abs(physics.velocity).max())
+    assert moved > 1.0
+
+
+def test_imu_agrees_with_pinocchio(
+    arm: Description, arm_urdf: str, truth: HiddenTruth
+) -> None:
+    physics = ArmPhysics(arm, ideal(truth), START)
+    model = pin.buildModelFromXML(arm_urdf)
+    data = model.createData()
+    for _ in swing(physics, 1500, 300):
+        pin.forwardKinematics(
+            model, data, physics.position, physics.velocity, physics.acceleration
+        )
+        pin.updateFramePlacements(model, data)
+        for imu in truth.imus:
+            frame = model.getFrameId(imu.frame)
+            acceleration = pin.getFrameClassicalAcceleration(model, data, frame, pin.LOCAL).linear
+            gravity = data.oMf[frame].rotation.T @ np.array([0.0, 0.0, -9.81])
+            rate = pin.getFrameVelocity(model, data, frame, pin.LOCAL).angular
+            expected = np.concatenate((acceleration - gravity, rate))
+            assert physics.inertial(imu.frame) == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize('gravity', [(0.0, 0.0, -9.81), (9.81, 0.0, 0.0), (0.0, 6.9, -6.9)])
+def test_resting_tool_reads_its_weight(
+    arm: Description, truth: HiddenTruth, gravity: tuple[float, float, float]
+) -> None:
+    physics = ArmPhysics(arm, replace(ideal(truth), gravity=gravity), START)
+    for _ in range(1500):
+        physics.step(START)
+    rotation, _ = physics.link_pose('ft_wrist')
+    distal_mass = TOOL.mass + 0.35
+    reading = physics.wrench('ft_wrist')
+    assert rotation @ reading[:3] == pytest.approx(distal_mass * np.array(gravity), abs=1e-3)
+    offset = np.array([0.0, 0.0, 0.025])
+    centre = (TOOL.mass * (np.array(TOOL.centre_of_mass) + offset)
+              + 0.35 * np.array([0.001, 0.0, 0.012])) / distal_mass
+    assert reading[3:] == pytest.approx(np.cross(centre, reading[:3]), abs=1e-3)
+
+
+def test_mounted_arm_feels_tilted_gravity(arm: Description, truth: HiddenTruth) -> None:
+    path = str(ROOT / 'urdf' / 'robocal_arm.urdf.xacro')
+    mount = {'mount_rpy': '1.5707963267948966 0 0'}
+    tilted = read_description(xacro.process_file(path, mappings=mount).toxml())
+    physics = ArmPhysics(tilted, ideal(truth), START)
+    upright = ArmPhysics(
+        arm,
+        replace(ideal(truth), gravity=tuple(rotation_from_rpy(np.pi / 2, 0, 0).T @ (0, 0, -9.81))),
+        START,
+    )
+    for _ in range(50):
+        physics.step(START)
+        upright.step(START)
+    assert physics.effort == pytest.approx(upright.effort, abs=1e-6)
+
+
+def test_push_is_seen_by_the_sensors_below_it(arm: Description, truth: HiddenTruth) -> None:
+    physics = ArmPhysics(arm, ideal(truth), START)
+    for _ in range(1000):
+        physics.step(START)
+    before = {name: physics.wrench(name) for name in ('ft_link_2_proximal', 'ft_link_2_distal')}
+    force, point = np.array([12.0, 20.0, -5.0]), np.array([0.05, 0.0, 0.12])
+    physics.push('ft_link_2_proximal', force, np.cross(point, force), 2.0)
+    for _ in range(1500):
+        physics.step(START)
+    change = physics.wrench('ft_link_2_proximal') - before['ft_link_2_proximal']
+    assert change[:3] == pytest.approx(force, abs=0.05)
+    assert change[3:] == pytest.approx(np.cross(point, force), abs=0.05)
+    assert physics.wrench('ft_link_2_distal') == pytest.approx(before['ft_link_2_distal'],
+                                                               abs=0.05)
+    for _ in range(1500):
+        physics.step(START)
+    assert physics.wrench('ft_link_2_proximal') == pytest.approx(
+        before['ft_link_2_proximal'], abs=0.05
+    )
+
+
+def test_load_can_be_attached_and_detached(arm: Description, truth: HiddenTruth) -> None:
+    physics = ArmPhysics(arm, ideal(truth, None), START)
+    weights = []
+    for change in (lambda: True, physics.attach_load, physics.detach_load):
+        assert change()
+        for _ in range(2000):
+            physics.step(START)
+        weights.append(np.linalg.norm(physics.wrench('ft_wrist')[:3]))
+    assert weights[1] - weights[0] == pytest.approx(truth.load.mass * 9.81, abs=1e-2)
+    assert weights[2] == pytest.approx(weights[0], abs=1e-2)
+
+
+def test_links_sag_by_compliance_times_torque(arm: Description, truth: HiddenTruth) -> None:
+    physics = ArmPhysics(arm, replace(truth, tool=TOOL), START)
+    for _ in range(3000):
+        physics.step(START)
+    compliance = np.array([truth.joints[name].compliance for name in arm.joints])
+    transmitted = physics.effort - physics.friction.torque
+    assert physics.encoder - physics.position == pytest.approx(compliance * transmitted, abs=1e-9)
+    assert np.abs(physics.encoder - physics.position).max() > 1e-4
+
+
+def test_static_error_vanishes_under_friction_and_unknown_load(
+    arm: Description, truth: HiddenTruth
+) -> None:
+    physics = ArmPhysics(arm, truth, START)
+    goal = START + 0.2
+    for index in range(4000):
+        physics.step(START + 0.2 * min(1.0, index / 1000))
+    assert physics.encoder == pytest.approx(goal, abs=2e-5)
+    assert np.abs(physics.velocity).max() < 1e-6
+
+
+def test_far_command_is_chased_within_the_limits(arm: Description, truth: HiddenTruth) -> None:
+    physics = ArmPhysics(arm, truth, START)
+    goal = np.array([2.0, 1.5, -1.5, 3.0, -1.5, 5.0])
+    fastest = np.zeros(6)
+    for _ in range(5000):
+        physics.step(goal)
+        fastest = np.maximum(fastest, np.abs(physics.velocity))
+        assert (np.abs(physics._servo.torque) <= arm.limits.effort).all()
+    # Saturated drives let the light wrist swing out a little.
+    assert (fastest <= 1.2 * arm.limits.velocity).all()
+    assert physics.encoder == pytest.approx(goal, abs=1e-3)
+
+
+def test_commands_that_are_not_finite_are_ignored(arm: Description, truth: HiddenTruth) -> None:
+    physics = ArmPhysics(arm, truth, START)
+    for value in (np.nan, np.inf, -np.inf):
+        for _ in range(100):
+            physics.step(np.full(6, value))
+    assert physics.encoder == pytest.approx(START, abs=1e-4)
+
+
+def test_commands_are_clamped_to_the_position_limits(
+    arm: Description, truth: HiddenTruth
+) -> None:
+    physics = ArmPhysics(arm, truth, START)
+    for _ in range(4000):
+        physics.step(np.full(6, 50.0))
+    assert physics.encoder == pytest.approx(arm.limits.upper, abs=1e-3)
+
+
+def test_limiter_passes_feasible_commands_unchanged() -> None:
+    limits = JointLimits(np.full(1, -5.0), np.full(1, 5.0), np.full(1, 2.0), np.full(1, 10.0))
+    limiter = CommandLimiter(limits, np.full(1, 20.0), np.zeros(1), 1e-3)
+    for time in np.arange(0.0, 2.0, 1e-3):
+        command = np.array([1.0 - np.cos(1.5 * time)])
+        limiter.update(command)
+        assert limiter.position == pytest.approx(command, abs=1e-12)
+
+
+@pytest.mark.parametrize('target', [-3.0, 0.4, 0.001])
+def test_limiter_brakes_without_overshoot(target: float) -> None:
+    limits = JointLimits(np.full(1, -5.0), np.full(1, 5.0), np.full(1, 2.0), np.full(1, 10.0))
+    limiter = CommandLimiter(limits, np.full(1, 20.0), np.zeros(1), 1e-3)
+    beyond = 0.0
+    for _ in range(3000):
+        limiter.update(np.array([target]))
+        beyond = max(beyond, (limiter.position[0] - target) * np.sign(target))
+        assert abs(limiter.velocity[0]) <= 2.0 + 1e-9
+        assert abs(limiter.acceleration[0]) <= 20.0 + 1e-6
+    assert beyond < 1e-4
+    assert limiter.position[0] == pytest.approx(target, abs=1e-6)
+
+
+FRICTION = FrictionTruth((4.0, 5.0), (7.0, 8.0), (0.05, 0.04), (6.0, 5.0), 2.0e4, 70.0)
+
+
+@pytest.mark.parametrize('velocity', [-1.0, -0.1, -0.02, -0.005, 0.003, 0.04, 0.5, 2.0])
+def test_friction_settles_on_its_stribeck_curve(velocity: float) -> None:
+    friction = LuGreFriction([FRICTION])
+    for _ in range(5000):
+        torque = friction.step(np.array([velocity]), 1e-3)
+    side = 0 if velocity > 0.0 else 1
+    fc, fs = FRICTION.coulomb[side], FRICTION.breakaway[side]
+    law = fc + (fs - fc) * np.exp(-(velocity / FRICTION.stribeck_velocity[side]) ** 2)
+    expected = np.sign(velocity) * law + FRICTION.viscous[side] * velocity
+    assert torque == pytest.approx(expected, rel=1e-6)
+    assert friction.steady(np.array([velocity])) == pytest.approx(expected, rel=1e-12)
+
+
+def test_bristle_step_does_not_depend_on_the_step_size() -> None:
+    coarse, fine = LuGreFriction([FRICTION]), LuGreFriction([FRICTION])
+    coarse.step(np.array([0.03]), 0.01)
+    for _ in range(1000):
+        fine.step(np.array([0.03]), 1e-5)
+    assert coarse.deflection == pytest.approx(fine.deflection, rel=1e-9)
+
+
+@pytest.mark.parametrize('share', [0.9, 1.1])
+def test_joint_breaks_away_at_breakaway_torque(share: float) -> None:
+    friction = LuGreFriction([FRICTION])
+    velocity, travel = np.zeros(1), 0.0
+    # Slowly rising torque on an inertia of 1 kg·m².
+    for index in range(20000):
+        applied = share * FRICTION.breakaway[0] * min(1.0, index / 10000)
+        velocity = velocity + (applied - friction.step(velocity, 1e-3)) * 1e-3
+        travel += velocity[0] * 1e-3
+    assert (travel > 0.1) == (share > 1.0)
+
+
+def test_frictionless_joint_has_no_friction() -> None:
+    friction = LuGreFriction([FrictionTruth(viscous=(3.0, 2.0))])
+    assert friction.step(np.array([-0.5]), 1e-3) == pytest.approx(-1.0)
+    assert friction.steady(np.array([-0.5])) == pytest.approx(-1.0)
+
+
+def test_small_urdf_with_meshes_gripper_and_continuous_joint(two_joint_urdf: str) -> None:
+    description = read_description(two_joint_urdf, ['shoulder', 'elbow'])
+    assert np.isinf(description.limits.upper[1])
+    truth = HiddenTruth(
+        force_torque_sensors=(ForceTorqueTruth('sensor'),), imus=(ImuTruth('lower'),)
+    )
+    physics = ArmPhysics(description, truth, np.array([0.3, -0.7]))
+    for index in range(800):
+        physics.step(np.array([0.3, -0.7]) + 0.3 * np.sin(2e-3 * index) * np.array([1.0, -2.0]))
+    model = pin.buildModelFromXML(two_joint_urdf)
+    fingers = [model.getJointId(name) for name in ('finger_left', 'finger_right')]
+    neutral = pin.neutral(model)
+    reduced = pin.buildReducedModel(model, [i for i in fingers if i < model.njoints], neutral)
+    elbow = physics.position[1]
+    q = np.array([physics.position[0], np.cos(elbow), np.sin(elbow)])
+    expected = pin.rnea(reduced, reduced.createData(), q, physics.velocity, physics.acceleration)
+    assert physics.effort == pytest.approx(expected, abs=1e-8)
+
+
+ROBOTS = Path(pin.__file__).parents[4] / 'share' / 'example-robot-data' / 'robots'
+
+
+@pytest.mark.parametrize('name', [
+    'panda_description/urdf/panda.urdf',
+    'ur_description/urdf/ur5_robot.urdf',
+    'xarm_description/urdf/xarm7.urdf',
+    'kinova_description/robots/kinova.urdf',
+    'z1_description/urdf/z1.urdf',
+])
+def test_published_robots_load_and_hold(name: str) -> None:
+    if not (ROBOTS / name).exists():
+        pytest.skip('example-robot-data is not installed, or lacks this robot')
+    description = read_description((ROBOTS / name).read_text(encoding='utf-8'))
+    start = rest_posture(description.limits)
+    physics = ArmPhysics(description, HiddenTruth(), start)
+    for _ in range(300):
+        physics.step(start)
+    assert physics.encoder == pytest.approx(start, abs=1e-3)
+
+
+@pytest.mark.parametrize(('text', 'words'), [
+    ('no xml', 'not valid XML'),
+    ('<sdf/>', 'begins with <sdf>'),
+    ('<robot name="r"><link name="a"/></robot>', 'no movable joint'),
+])
+def test_what_is_no_robot_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        read_description(text)
+
+
+def test_unknown_names_are_refused_with_those_that_exist(arm: Description, arm_urdf: str) -> None:
+    with pytest.raises(ConfigurationError, match=r'joint_9.*joint_1'):
+        read_description(arm_urdf, ['joint_9'])
+    with pytest.raises(ConfigurationError, match=r'nowhere.*ft_wrist'):
+        ArmPhysics(arm, HiddenTruth(force_torque_sensors=(ForceTorqueTruth('nowhere'),)))
+    with pytest.raises(ConfigurationError, match=r'joint_9.*joint_1'):
+        ArmPhysics(arm, HiddenTruth(joints={'joint_9': JointTruth()}))

@@ -1,0 +1,497 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node over DDS: the controller's answers, faults, pacing, and how it ends."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import rclpy
+from action_msgs.msg import GoalStatus
+from control_msgs.msg import JointTrajectoryControllerState
+from geometry_msgs.msg import PointStamped, WrenchStamped
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import Imu
+from sim_rig import CONTROLLER, JOINTS, Rig, seconds, tolerances, trajectory
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+
+SUCCEEDED = GoalStatus.STATUS_SUCCEEDED
+ABORTED = GoalStatus.STATUS_ABORTED
+CANCELED = GoalStatus.STATUS_CANCELED
+MOVED = [0.3, -0.2, 0.25, 0.4, -0.3, 0.5]
+OUTSIDE = [0.0, 2.6, 0.0, 0.0, 0.0, 0.0]
+
+
+@pytest.fixture(scope='module', autouse=True)
+def ros() -> Iterator[None]:
+    rclpy.init()
+    yield
+    rclpy.try_shutdown()
+
+
+@pytest.fixture(scope='module')
+def shared() -> Iterator[Rig]:
+    with Rig() as rig:
+        yield rig
+
+
+@pytest.fixture
+def rig(shared: Rig) -> Rig:
+    """The shared arm, at rest at zero, without faults."""
+    shared.set('fault', 'none')
+    shared.set('controller_active', True)
+    shared.set('speed_scaling', 1.0)
+    shared.home()
+    return shared
+
+
+def answer(rig: Rig, handle: Any) -> tuple[int, int]:
+    ended = rig.result(handle)
+    return ended.status, ended.result.error_code
+
+
+def test_valid_goal(rig: Rig) -> None:
+    ended = rig.result(rig.send(trajectory((1.0, MOVED))))
+    assert ended.status == SUCCEEDED
+    assert ended.result.error_code == 0
+    assert ended.result.error_string == 'Goal successfully reached!'
+    rig.advance(0.5)
+    assert rig.position == pytest.approx(MOVED, abs=2e-3)
+
+
+@pytest.mark.parametrize('bad', [
+    pytest.param(trajectory((1.0, MOVED), joints=(*JOINTS[:5], 'joint_x')), id='unknown_joint'),
+    pytest.param(trajectory((1.0, MOVED[:5]), joints=JOINTS[:5]), id='partial_set'),
+    pytest.param(trajectory((1.0, MOVED), (1.0, MOVED)), id='equal_times'),
+    pytest.param(trajectory((1.0, MOVED), (0.5, MOVED)), id='decreasing_times'),
+    pytest.param(trajectory(), id='no_points'),
+    pytest.param(trajectory((1.0, MOVED[:5])), id='wrong_length'),
+])
+def test_rejected(rig: Rig, bad: Any) -> None:
+    assert rig.send(bad) is None
+
+
+def test_last_point_with_velocity_and_velocities_only_are_rejected(rig: Rig) -> None:
+    moving = trajectory((1.0, MOVED))
+    moving.points[0].velocities = [0.1] * 6
+    assert rig.send(moving) is None
+    only = trajectory((1.0, []))
+    only.points[0].velocities = [0.0] * 6
+    assert rig.send(only) is None
+    pushed = trajectory((1.0, MOVED))
+    pushed.points[0].effort = [1.0] * 6
+    assert rig.send(pushed) is None
+
+
+def test_other_order_is_mapped(rig: Rig) -> None:
+    message = trajectory((1.0, MOVED[::-1]), joints=JOINTS[::-1])
+    assert answer(rig, rig.send(message)) == (SUCCEEDED, 0)
+    rig.advance(0.5)
+    assert rig.position == pytest.approx(MOVED, abs=2e-3)
+
+
+def test_duplicate_name_is_accepted(rig: Rig) -> None:
+    message = trajectory((1.0, [0.2] * 6), joints=(*JOINTS[:5], 'joint_1'))
+    assert answer(rig, rig.send(message)) == (SUCCEEDED, 0)
+    rig.advance(0.5)
+    assert rig.position == pytest.approx([0.2] * 5 + [0.0], abs=2e-3)
+
+
+@pytest.mark.parametrize('value', [math.nan, math.inf])
+def test_not_finite_is_accepted_and_the_arm_survives(rig: Rig, value: float) -> None:
+    message = trajectory((1.0, [value, 0.0, 0.0, 0.0, 0.0, 0.1]))
+    assert answer(rig, rig.send(message)) == (SUCCEEDED, 0)
+    rig.advance(0.3)
+    assert np.isfinite(rig.position).all()
+    assert rig.position[0] == pytest.approx(0.0, abs=2e-3)
+
+
+def test_far_start_runs_at_the_limit(rig: Rig) -> None:
+    far = [1.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+    before = len(rig.states)
+    assert answer(rig, rig.send(trajectory((0.0, far), (1.5, far)))) == (SUCCEEDED, 0)
+    fastest = max(abs(state.velocity[0]) for state in rig.states[before:])
+    assert fastest == pytest.approx(2.2, rel=0.05)
+
+
+def test_far_start_with_path_tolerance_aborts_unmoved(rig: Rig) -> None:
+    far = [1.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+    handle = rig.send(trajectory((0.0, far), (1.5, far)), path=tolerances(0.1))
+    assert answer(rig, handle) == (ABORTED, -4)
+    rig.advance(0.2)
+    assert rig.position == pytest.approx(np.zeros(6), abs=1e-3)
+
+
+def test_outside_limits_without_tolerance_succeeds_clamped(rig: Rig) -> None:
+    assert answer(rig, rig.send(trajectory((2.0, OUTSIDE)))) == (SUCCEEDED, 0)
+    rig.advance(1.0)
+    assert rig.position[1] == pytest.approx(math.radians(130.0), abs=2e-3)
+
+
+def test_outside_limits_with_goal_time_aborts(rig: Rig) -> None:
+    handle = rig.send(trajectory((2.0, OUTSIDE)), goal=tolerances(0.01), goal_time=0.5)
+    assert answer(rig, handle) == (ABORTED, -5)
+
+
+def test_outside_limits_with_goal_time_zero_ends_only_by_cancel(rig: Rig) -> None:
+    handle = rig.send(trajectory((2.0, OUTSIDE)), goal=tolerances(0.01))
+    future = handle.get_result_async()
+    rig.advance(8.0)
+    assert not future.done()
+    rig.wait(handle.cancel_goal_async())
+    assert rig.wait(future).status == CANCELED
+
+
+def test_too_fast_succeeds_before_the_arm_is_there(rig: Rig) -> None:
+    goal = [1.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert answer(rig, rig.send(trajectory((0.1, goal)))) == (SUCCEEDED, 0)
+    rig.until(lambda: abs(rig.position[0] - 1.5) < 2e-3)
+
+
+def test_one_bad_tolerance_drops_all(rig: Rig) -> None:
+    requested = [*tolerances(0.01), *tolerances(0.01, ['joint_x'])]
+    handle = rig.send(trajectory((2.0, OUTSIDE)), goal=requested, goal_time=0.5)
+    assert answer(rig, handle) == (SUCCEEDED, 0)
+
+
+def test_cancel_holds(rig: Rig) -> None:
+    handle = rig.send(trajectory((4.0, MOVED)))
+    rig.advance(1.0)
+    assert rig.wait(handle.cancel_goal_async()).goals_canceling
+    assert answer(rig, handle) == (CANCELED, 0)
+    rig.advance(0.3)
+    here = rig.position
+    rig.advance(0.5)
+    assert rig.position == pytest.approx(here, abs=2e-4)
+    assert np.abs(here - MOVED).max() > 0.05
+
+
+def test_second_goal_preempts(rig: Rig) -> None:
+    first = rig.send(trajectory((4.0, MOVED)))
+    rig.advance(0.5)
+    second = rig.send(trajectory((1.0, [0.1] * 6)))
+    ended = rig.result(first)
+    assert (ended.status, ended.result.error_code) == (ABORTED, -1)
+    assert 'preempted by new incoming action' in ended.result.error_string
+    assert answer(rig, second) == (SUCCEEDED, 0)
+
+
+def test_rejected_second_goal_leaves_the_first(rig: Rig) -> None:
+    first = rig.send(trajectory((2.0, MOVED)))
+    rig.advance(0.3)
+    assert rig.send(trajectory()) is None
+    assert answer(rig, first) == (SUCCEEDED, 0)
+    rig.advance(0.5)
+    assert rig.position == pytest.approx(MOVED, abs=2e-3)
+
+
+def test_topic_replaces_the_motion_and_the_goal_succeeds(rig: Rig) -> None:
+    handle = rig.send(trajectory((4.0, MOVED)))
+    rig.advance(0.5)
+    rig.topic.publish(trajectory((1.0, [-0.1] * 6)))
+    assert answer(rig, handle) == (SUCCEEDED, 0)
+    rig.advance(0.5)
+    assert rig.position == pytest.approx([-0.1] * 6, abs=2e-3)
+
+
+def test_deactivation_aborts_and_refuses(rig: Rig) -> None:
+    handle = rig.send(trajectory((4.0, MOVED)))
+    rig.advance(0.5)
+    assert rig.set('controller_active', False).successful
+    assert answer(rig, handle) == (ABORTED, -1)
+    assert rig.send(trajectory((1.0, MOVED))) is None
+    rig.set('controller_active', True)
+    assert answer(rig, rig.send(trajectory((1.0, MOVED)))) == (SUCCEEDED, 0)
+
+
+def test_stamps_in_the_future_and_in_the_past(rig: Rig) -> None:
+    for shift, least, most in ((1.0, 1.5, 2.4), (-0.6, 0.0, 0.8)):
+        message = trajectory((1.0, [0.1 * shift] * 6))
+        begin = rig.time
+        message.header.stamp.sec = int(begin + shift)
+        message.header.stamp.nanosec = int((begin + shift) % 1.0 * 1e9)
+        assert answer(rig, rig.send(message)) == (SUCCEEDED, 0)
+        assert least < rig.time - begin < most
+
+
+def test_speed_scaling_stretches(rig: Rig) -> None:
+    rig.set('speed_scaling', 0.5)
+    begin = rig.time
+    rig.result(rig.send(trajectory((1.0, [0.1] * 6))))
+    assert rig.time - begin > 1.9
+
+
+def test_feedback_comes_at_twenty_hertz(rig: Rig) -> None:
+    received = []
+    goal = trajectory((2.0, MOVED))
+    client = rig._action
+    message = client._action_type.Goal(trajectory=goal)
+    handle = rig.wait(client.send_goal_async(
+        message, feedback_callback=lambda item: received.append(item.feedback)
+    ))
+    rig.result(handle)
+    stamps = [seconds(item.header.stamp) for item in received]
+    assert len(stamps) >= 35
+    assert np.median(np.diff(stamps)) == pytest.approx(0.05, abs=1e-6)
+    assert list(received[0].joint_names) == list(JOINTS)
+
+
+@pytest.mark.parametrize(('settings', 'message'), [
+    ({'strict': True}, trajectory((1.0, [math.nan] * 6))),
+    ({'strict': True}, trajectory((0.0, [1.0] * 6), (1.0, [1.0] * 6))),
+    ({'strict': True}, trajectory((2.0, OUTSIDE))),
+    ({'strict': True}, trajectory((0.1, [1.0] * 6))),
+    ({'strict': True}, trajectory((1.0, [0.1] * 6), joints=(*JOINTS[:5], 'joint_1'))),
+])
+def test_strict_refuses(settings: dict[str, Any], message: Any, strict: Rig) -> None:
+    assert strict.send(message) is None
+
+
+@pytest.fixture(scope='module')
+def strict() -> Iterator[Rig]:
+    with Rig('careful', strict=True, allow_partial_joints_goal=True, decelerate_on_cancel=True,
+             **{'constraints.joint_2.goal': 0.01, 'constraints.goal_time': 0.3}) as rig:
+        yield rig
+
+
+def test_partial_goal_when_allowed(strict: Rig) -> None:
+    strict.home()
+    message = trajectory((1.0, [0.2]), joints=('joint_3',))
+    assert answer(strict, strict.send(message)) == (SUCCEEDED, 0)
+    strict.advance(0.3)
+    assert strict.position == pytest.approx([0.0, 0.0, 0.2, 0.0, 0.0, 0.0], abs=2e-3)
+
+
+def test_braking_cancel_moves_on_after_the_answer(strict: Rig) -> None:
+    strict.home()
+    handle = strict.send(trajectory((1.0, [0.9, 0.0, 0.0, 0.0, 0.0, 0.0])))
+    strict.advance(0.5)
+    before = len(strict.states)
+    strict.wait(handle.cancel_goal_async())
+    assert answer(strict, handle)[0] == CANCELED
+    strict.advance(0.8)
+    moving = [state for state in strict.states[before:] if abs(state.velocity[0]) > 0.05]
+    assert seconds(moving[-1].header.stamp) - seconds(moving[0].header.stamp) > 0.25
+    assert abs(strict.velocity[0]) < 0.01
+
+
+def collect(rig: Rig, count: int = 100) -> list[Any]:
+    """Return the next joint states."""
+    before = len(rig.states)
+    rig.until(lambda: len(rig.states) >= before + count)
+    return rig.states[before:before + count]
+
+
+def test_effort_faults(rig: Rig) -> None:
+    rig.set('fault', 'effort_zero')
+    rig.advance(0.2)
+    assert not np.any([state.effort for state in collect(rig)])
+    rig.set('fault', 'effort_nan:joint_2')
+    rig.advance(0.2)
+    efforts = np.array([state.effort for state in collect(rig)])
+    assert np.isnan(efforts[:, 1]).all()
+    assert np.isfinite(np.delete(efforts, 1, axis=1)).all()
+    rig.set('fault', 'none')
+    rig.advance(0.2)
+    rig.set('fault', 'effort_stuck')
+    rig.advance(0.2)
+    rig.send(trajectory((1.0, MOVED)))
+    rig.advance(0.5)
+    efforts = np.array([state.effort for state in collect(rig)])
+    assert (efforts == efforts[0]).all()
+
+
+def test_missing_joint(rig: Rig) -> None:
+    rig.set('fault', 'joint_missing:joint_4')
+    rig.advance(0.2)
+    state = collect(rig, 1)[0]
+    assert 'joint_4' not in state.name
+    assert len(state.name) == len(state.position) == len(state.effort) == 5
+    rig.set('fault', 'none')
+    rig.until(lambda: len(rig.states[-1].name) == 6)
+
+
+def test_disordered_stamps(rig: Rig) -> None:
+    rig.set('fault', 'stamps_disordered')
+    rig.advance(0.2)
+    stamps = [seconds(state.header.stamp) for state in collect(rig)]
+    assert min(np.diff(stamps)) < 0.0
+
+
+def test_silent_sensors(rig: Rig) -> None:
+    rig.set('fault', 'ft_silent')
+    rig.advance(0.3)
+    before = len(rig.wrenches)
+    rig.advance(0.5)
+    assert len(rig.wrenches) == before
+    rig.set('fault', 'joint_states_silent')
+    rig.spin(0.3)
+    before = len(rig.states)
+    rig.spin(0.3)
+    assert len(rig.states) == before
+    rig.set('fault', 'none')
+    rig.advance(0.1)
+
+
+def test_force_nan(rig: Rig) -> None:
+    rig.set('fault', 'ft_nan')
+    rig.advance(0.3)
+    assert math.isnan(rig.wrenches[-1].wrench.force.x)
+
+
+def test_controller_abort(rig: Rig) -> None:
+    handle = rig.send(trajectory((4.0, MOVED)))
+    rig.set('fault', 'controller_abort')
+    assert answer(rig, handle) == (ABORTED, -1)
+
+
+def test_latency_delays_but_keeps_stamps(rig: Rig) -> None:
+    rig.set('fault', 'latency:0.2')
+    rig.advance(0.5)
+    assert rig.arm._simulator.now - rig.time > 0.19
+    stamps = [seconds(state.header.stamp) for state in collect(rig)]
+    assert np.diff(stamps) == pytest.approx(0.002, abs=1e-6)
+
+
+def test_clock_jumps_back(rig: Rig) -> None:
+    before = len(rig.states)
+    rig.set('fault', 'clock_jump_back')
+
+    def jumped() -> bool:
+        stamps = [seconds(state.header.stamp) for state in rig.states[before:]]
+        return len(stamps) > 2 and min(np.diff(stamps)) < -0.9
+
+    rig.until(jumped)
+
+
+def test_unknown_fault_is_refused(rig: Rig) -> None:
+    result = rig.set('fault', 'gremlins')
+    assert not result.successful
+    assert 'gremlins' in result.reason
+    assert 'effort_zero' in result.reason
+
+
+def test_everything_is_published(rig: Rig) -> None:
+    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    topics = [
+        (String, 'robot_description', latched),
+        (JointTrajectoryControllerState, f'{CONTROLLER}/controller_state', 10),
+        (WrenchStamped, 'ft_link_2_proximal/wrench', 10),
+        (Imu, 'imu_flange/imu', 10),
+        (PointStamped, 'tracker/point', 10),
+        (Clock, '/clock', 10),
+    ]
+    received: dict[str, Any] = {}
+    subscriptions = [
+        rig.node.create_subscription(kind, topic, lambda m, topic=topic: received.update(
+            {topic: m}), qos)
+        for kind, topic, qos in topics
+    ]
+    rig.send(trajectory((0.5, [0.0, 0.0, 0.0, 0.0, -1.0, 0.0])))
+    rig.until(lambda: len(received) == len(topics))
+    for subscription in subscriptions:
+        rig.node.destroy_subscription(subscription)
+    assert received['ft_link_2_proximal/wrench'].header.frame_id == 'ft_link_2_proximal'
+    assert received['imu_flange/imu'].header.frame_id == 'imu_flange'
+    assert '<robot' in received['robot_description'].data
+    assert list(received[f'{CONTROLLER}/controller_state'].joint_names) == list(JOINTS)
+
+
+def test_push_and_load(rig: Rig) -> None:
+    def wrist() -> np.ndarray:
+        force = rig.wrenches[-1].wrench.force
+        return np.array((force.x, force.y, force.z))
+
+    rig.advance(0.5)
+    rest = wrist()
+    pusher = rig.node.create_publisher(WrenchStamped, 'sim_arm/push', 10)
+    rig.until(lambda: pusher.get_subscription_count() > 0)
+    message = WrenchStamped()
+    message.header.frame_id = 'flange'
+    message.wrench.force.z = 30.0
+    rig.set('push_duration', 2.0)
+    pusher.publish(message)
+    rig.until(lambda: abs(np.linalg.norm(wrist() - rest) - 30.0) < 0.1)
+    rig.until(lambda: np.linalg.norm(wrist() - rest) < 0.1)
+    for name, weight in (('attach_load', 8.0 * 9.81), ('detach_load', 0.0)):
+        client = rig.node.create_client(Trigger, f'sim_arm/{name}')
+        rig.until(client.service_is_ready)
+        assert rig.wait(client.call_async(Trigger.Request())).success
+        rig.until(lambda weight=weight: abs(np.linalg.norm(wrist() - rest) - weight) < 0.1)
+
+
+def test_simulated_time_waits_for_its_consumers(rig: Rig) -> None:
+    assert rig.arm._pacer.consumers == ('client',)
+    rig.acknowledge = False
+    try:
+        rig.spin(0.5)
+        held = rig.time
+        rig.spin(0.5)
+        assert rig.time == held
+        # A consumer that stays silent is given up after two seconds ...
+        rig.until(lambda: rig.time > held + 0.5, timeout=5.0)
+        assert rig.arm._pacer.consumers == ()
+    finally:
+        rig.acknowledge = True
+    # ... and counts again as soon as it answers.
+    rig.until(lambda: rig.arm._pacer.consumers == ('client',))
+
+
+def test_real_time_factor_is_kept() -> None:
+    with Rig('punctual', real_time_factor=1.0) as rig:
+        rig.spin(0.2)
+        begin, wall = rig.time, time.monotonic()
+        rig.spin(1.0)
+        assert (rig.time - begin) / (time.monotonic() - wall) == pytest.approx(1.0, abs=0.05)
+        handle = rig.send(trajectory((4.0, MOVED)))
+        rig.spin(0.5)
+        wall = time.monotonic()
+        rig.wait(handle.cancel_goal_async())
+        assert rig.result(handle).status == CANCELED
+        assert time.monotonic() - wall < 0.3
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, '-m', 'robocal_ros.nodes.sim_arm', '--ros-args', *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                            env=os.environ)
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_it_cleanly(number: signal.Signals) -> None:
+    process = start('-r', '__node:=ending')
+    deadline = time.monotonic() + 10.0
+    node = rclpy.create_node('watcher')
+    while 'ending' not in node.get_node_names() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    node.destroy_node()
+    time.sleep(0.3)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=5.0)
+    assert process.returncode == 0
+    assert 'Traceback' not in errors
+
+
+@pytest.mark.parametrize(('arguments', 'words'), [
+    (('-p', 'truth_file:=/nowhere.yaml'), '/nowhere.yaml'),
+    (('-p', 'real_time_factor:=1'), 'real_time_factor'),
+    (('-p', 'joints:=[joint_9]'), 'joint_9'),
+    (('-p', 'joint_states_rate:=333.0'), '333'),
+    (('-p', 'initial_positions:=[9.0]'), 'initial_positions'),
+])
+def test_bad_configuration_ends_with_a_sentence(arguments: tuple[str, ...], words: str) -> None:
+    process = start(*arguments)
+    _, errors = process.communicate(timeout=20.0)
+    assert process.returncode == 1
+    assert words in errors
+    assert 'Traceback' not in errors

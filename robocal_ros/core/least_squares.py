@@ -197,4 +197,5 @@ class RecursiveLeastSquares:
 
     def std(self) -> Array:
         """Return the standard deviations, shape (p,)."""
-        return np.sqrt(np.diag(self.covariance))
+        # With hardly any noise, rounding can take more than there is.
+        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))

@@ -139,6 +139,24 @@ class WrenchSamples:
         return len(self.time)
 
 
+def check_joints(samples: JointSamples, joints: Sequence[str]) -> None:
+    """Refuse samples whose columns are not the arm's joints, in its order.
+
+    Args:
+        samples: Joint states.
+        joints: Names of the arm's joints.
+
+    Raises:
+        DataError: If the names or their order differ.
+
+    """
+    if samples.joint_names != tuple(joints):
+        raise DataError(
+            f'The samples are of the joints {", ".join(samples.joint_names)}; expected '
+            f'{", ".join(joints)}, in this order. Record the arm that the description is of.'
+        )
+
+
 def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
     """Refuse joints whose effort says nothing.
 
@@ -147,16 +165,10 @@ def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
         joints: Names of the joints whose effort is needed.
 
     Raises:
-        DataError: If a joint's effort is exactly zero, or the same value, throughout, or the
-            samples are of other joints.
+        DataError: If a joint's effort is exactly zero, or the same value, throughout.
 
     """
     for name in joints:
-        if name not in samples.joint_names:
-            raise DataError(
-                f"Joint '{name}' is not among the recorded ones: "
-                f'{", ".join(samples.joint_names)}. Record the joints of this arm.'
-            )
         effort = samples.effort[:, samples.joint_names.index(name)]
         if not effort.any():
             raise DataError(

@@ -14,7 +14,7 @@ FloatArray = npt.NDArray[np.float64]
 BANDWIDTH = 100.0
 """Natural frequency of each position loop [rad/s]."""
 
-INTEGRAL_RATE = 6.0
+INTEGRAL_RATE = 20.0
 """Rate at which the integral takes over a static load [1/s]."""
 
 DEADBAND = 1.0e-5

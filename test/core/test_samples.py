@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.samples import JointSamples, StreamCounts, WrenchSamples, check_effort
+from robocal_ros.core.samples import (
+    JointSamples,
+    StreamCounts,
+    WrenchSamples,
+    check_effort,
+    check_joints,
+)
 from robocal_ros.errors import DataError
 
 NAMES = ('a', 'b')
@@ -100,6 +106,8 @@ def test_effort_that_is_stuck_is_refused(value):
         check_effort(joints(effort=effort), NAMES)
 
 
-def test_effort_of_an_unknown_joint_is_refused_with_the_names_there_are():
-    with pytest.raises(DataError, match="'c'.*a, b"):
-        check_effort(joints(), ['c'])
+def test_samples_of_other_joints_are_refused_with_both_lists():
+    check_joints(joints(), ['a', 'b'])
+    for names in (['b', 'a'], ['a', 'c'], ['a', 'b', 'c'], ['a']):
+        with pytest.raises(DataError, match=f'joints a, b; expected {", ".join(names)}, in this'):
+            check_joints(joints(), names)

@@ -119,7 +119,8 @@ def test_tools_are_found_on_all_arms_and_mounts(number):
     mount = ('upright', 'ceiling', 'wall_30')[number // 5 % 3]
     case = experiment(name, mount, random_tool(generator), number)
     result = estimate(case.robot, case.samples(seed=number), settings_of(case))
-    assert np.abs(error_of(result, case)).max() < 1e-3
+    # A millimetre at 2 kg; lighter tools show less, in proportion.
+    assert np.abs(error_of(result, case)).max() < 1e-3 * max(1.0, 2.0 / case.tool.mass)
     for parameter, truth in zip(COM, case.tool.com, strict=True):
         low, high = result.parameter(parameter).interval(0.999)
         assert low <= truth <= high
@@ -418,7 +419,11 @@ def test_effort_of_the_wrong_sign_shows(quick, joints, seed):
     effort[:, list(joints)] *= -1.0
     result = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
     assert result.verdict is Verdict.FAIL
-    assert any('sign' in reason for reason in result.reasons)
+    wrong = {f'sign of effort, joint_{joint + 1}' for joint in joints if joint > 3}
+    assert wrong == {name for name in failed(result) if name.startswith('sign')}
+    told = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick),
+                    friction_models(quick))
+    assert wrong <= set(failed(told))
 
 
 @pytest.mark.parametrize('joint', [4, 5])
@@ -463,14 +468,6 @@ def test_a_bump_in_the_held_out_part_shows(quick):
     result = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
     assert result.verdict is Verdict.FAIL
     assert any('held-out' in name for name in failed(result))
-
-
-@pytest.mark.parametrize('factor', [0.5, 2.0])
-def test_a_wrong_mass_shows_when_the_centre_is_off_the_flange(quick, factor):
-    # Both planes measure m l: a wrong m scales the levers from two different axes.
-    result = estimate(quick.robot, quick.samples(),
-                      TwoPlaneSettings(known_mass=factor * TOOL.mass))
-    assert result.verdict is Verdict.FAIL
 
 
 @pytest.mark.parametrize('mass', [0.0, -1.0, np.nan, np.inf])
@@ -545,8 +542,12 @@ def test_samples_of_another_arm_are_refused(quick):
     samples = quick.samples()
     other = JointSamples(tuple('abcdef'), samples.time, samples.position, samples.velocity,
                          samples.effort)
-    with pytest.raises(DataError, match=r'a, b, c.*joint_1, joint_2'):
+    with pytest.raises(DataError, match=r'of the joints a, b, .*expected joint_1, joint_2'):
         estimate(quick.robot, other, settings_of(quick))
+    swapped = JointSamples(samples.joint_names[::-1], samples.time, samples.position[:, ::-1],
+                           samples.velocity[:, ::-1], samples.effort[:, ::-1])
+    with pytest.raises(DataError, match='in this order'):
+        estimate(quick.robot, swapped, settings_of(quick))
 
 
 def two_joint_case(second_axis: str) -> tuple[Robot, JointSamples]:
@@ -560,13 +561,21 @@ def two_joint_case(second_axis: str) -> tuple[Robot, JointSamples]:
     return robot, JointSamples(robot.joint_names, motion.time, q, v, e)
 
 
-@pytest.mark.parametrize('axis', ['0 0 1', '0 0.0001 1'])
-def test_parallel_axes_leave_the_direction_along_them_blind(axis):
-    robot, samples = two_joint_case(axis)
+def test_parallel_axes_leave_the_direction_along_them_blind():
+    robot, samples = two_joint_case('0 0 1')
     with pytest.raises(ExcitationError, match=r'blind: com_z.*parallel.*second_joint') as caught:
         estimate(robot, samples, TwoPlaneSettings(known_mass=2.0))
     assert caught.value.blind == ('com_z',)
     assert (caught.value.rank, caught.value.needed) == (2, 3)
+
+
+def test_nearly_parallel_axes_fail_by_their_interval():
+    robot, samples = two_joint_case('0 0.0001 1')
+    result = estimate(robot, samples, TwoPlaneSettings(known_mass=2.0))
+    assert result.parameter('com_z').std > 0.1
+    assert '95 % interval' in failed(result)
+    robot, samples = two_joint_case('0 1 1')
+    assert failed(estimate(robot, samples, TwoPlaneSettings(known_mass=2.0))) == []
 
 
 def test_a_vertical_axis_is_refused_with_the_cure(quick):

@@ -30,7 +30,7 @@ from robocal_ros.core.result import (
     rms,
 )
 from robocal_ros.core.robot import Robot
-from robocal_ros.core.samples import JointSamples, WrenchSamples
+from robocal_ros.core.samples import JointSamples, WrenchSamples, check_joints
 from robocal_ros.core.signals import Dwell, dwells
 from robocal_ros.errors import DataError, ExcitationError
 
@@ -163,6 +163,7 @@ def estimate(
         raise DataError(
             f"No readings of F/T sensor '{sensor.frame}' are recorded; is its topic published?"
         )
+    check_joints(joints, robot.joint_names)
     poses = measure(robot, joints, sensor)
     if len(poses) < settings.min_poses:
         raise DataError(

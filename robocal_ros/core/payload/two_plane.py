@@ -34,7 +34,7 @@ from robocal_ros.core.result import (
     rms,
 )
 from robocal_ros.core.robot import Robot
-from robocal_ros.core.samples import JointSamples, check_effort
+from robocal_ros.core.samples import JointSamples, check_effort, check_joints
 from robocal_ros.core.signals import Sweep, steady_sweeps
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 
@@ -42,6 +42,8 @@ COM = ('com_x', 'com_y', 'com_z')
 _SAME_POSTURE = 0.03
 _PLOT_POINTS = 150
 _TRACE_POINTS = 120
+# Effort is never finer than this [N·m]; it keeps the weights of noise-free records finite.
+_LEAST_NOISE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,8 @@ class PlaneFit:
         plane: Geometry.
         sweeps: The sweeps that were used.
         directions: Directions present, in the order of the fit's friction columns.
-        fit: (x, y) and one friction torque per direction.
-        covariance: Covariance of (x, y), correlated residuals allowed for, shape (2, 2) [m²].
+        fit: (x, y) and one friction torque per direction; covariance with the residuals'
+            scatter and correlation allowed for.
         target: Torque left for payload and friction, shape (k,) [N·m].
         angle: Joint angles, shape (k,) [rad].
 
@@ -107,9 +109,13 @@ class PlaneFit:
     sweeps: tuple[Sweep, ...]
     directions: tuple[int, ...]
     fit: LinearFit
-    covariance: Array
     target: Array
     angle: Array
+
+    @property
+    def covariance(self) -> Array:
+        """Covariance of (x, y), shape (2, 2) [m²]."""
+        return self.fit.covariance[:2, :2]
 
     def friction(self, direction: int) -> float:
         """Return the friction torque of a direction [N·m]."""
@@ -207,23 +213,25 @@ def _fit_plane(
         )
     columns = [plane.regressor(angle, mass), *((sign == d).astype(float)[:, None]
                                                for d in directions)]
-    regressor, measured, std = np.hstack(columns), target, np.ones(len(target))
-    names = ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
+    regressor, names = np.hstack(columns), _plane_names(directions)
+    hint = f"Sweep joint '{name}' over a wider angle."
+    # The first fit tells the noise, without which nothing else can be weighed against it.
+    free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
+    noise = np.sqrt(free.reduced_chi_square * _inflation(free.residual, sweeps))
+    std = np.full(len(target), max(float(noise), _LEAST_NOISE))
+    measured = target
     if friction is not None:
         # The friction model is trusted within its own scatter.
         prior = np.hstack((np.zeros((len(directions), 2)), np.eye(len(directions))))
-        scatter = rms(target - target.mean()) or 1.0
         regressor = np.vstack((regressor, prior))
-        measured = np.concatenate((measured, np.zeros(len(directions))))
-        std = np.concatenate((std, np.full(len(directions),
-                                           max(friction.std, 1e-3) / scatter)))
-    fit = solve(
-        regressor, measured, std, names, max_condition=1e3,
-        hint=f"Sweep joint '{name}' over a wider angle.",
-    )
-    inflation = max(_inflation(fit.residual[:len(target)], sweeps), 1.0)
-    covariance = fit.covariance[:2, :2] * fit.reduced_chi_square * inflation
-    return PlaneFit(plane, tuple(sweeps), directions, fit, covariance, target, angle)
+        measured = np.concatenate((target, np.zeros(len(directions))))
+        std = np.concatenate((std, np.full(len(directions), max(friction.std, 1e-3))))
+    fit = solve(regressor, measured, std, names, max_condition=1e3, hint=hint)
+    return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle)
+
+
+def _plane_names(directions: Sequence[int]) -> list[str]:
+    return ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
 
 
 def _inflation(residual: Array, sweeps: Sequence[Sweep]) -> float:
@@ -308,7 +316,7 @@ def estimate(
     friction = friction or {}
     if not len(samples):
         raise DataError('No joint states are recorded; call run, or play a bag first.')
-    groups: dict[int, list[list[Sweep]]] = {}
+    check_joints(samples, robot.joint_names)
     found = steady_sweeps(samples, min_span=min(0.17, settings.min_sweep))
     by_joint = {
         joint: [sweep for sweep in found if sweep.joint == joint]
@@ -318,7 +326,9 @@ def estimate(
     second = _second_joint(robot, by_joint, settings)
     joints = (robot.n - 1, second)
     used = [_swept_far_enough(robot, groups, joint, settings.min_sweep) for joint in joints]
-    check_effort(samples, [robot.joint_names[joint] for joint in joints])
+    for sweeps in used:
+        for sweep in sweeps:
+            check_effort(samples.rows(sweep.start, sweep.stop), [robot.joint_names[sweep.joint]])
     models = [friction.get(robot.joint_names[joint]) for joint in joints]
 
     def centre(mass: float) -> tuple[list[PlaneFit], LinearFit]:
@@ -342,7 +352,10 @@ def estimate(
         for plane, joint, model in zip(planes, joints, models, strict=True)
     ]
     validation = tuple(item[0] for item in held_out if item is not None)
-    checks = _checks(settings, planes, com, covariance, disagreement, unlikely, held_out)
+    checks = (
+        *_checks(settings, planes, com, covariance, disagreement, unlikely, held_out),
+        *_friction_checks(robot, planes, models),
+    )
     return CalibrationResult(
         kind='payload',
         method='two_plane',
@@ -477,6 +490,27 @@ def _checks(
     return tuple(checks)
 
 
+def _friction_checks(
+    robot: Robot, planes: Sequence[PlaneFit], models: Sequence[SteadyFriction | None]
+) -> tuple[Check, ...]:
+    """Look whether friction takes power from each joint, as it must: it knows effort's sign."""
+    checks = []
+    for plane, model in zip(planes, models, strict=True):
+        if len(plane.directions) < 2:
+            continue
+        loss = 0.5 * (plane.friction(1) - plane.friction(-1))
+        if model is not None:
+            speed = float(np.mean([abs(sweep.speed) for sweep in plane.sweeps]))
+            loss += 0.5 * float(model.torque(speed) - model.torque(-speed))
+        limit = -4.0 * 0.5 * float(np.hypot(*plane.fit.std()[2:]))
+        name = robot.joint_names[plane.plane.joint]
+        checks.append(Check(
+            f'sign of effort, {name}', loss >= limit, loss, limit, 'N·m',
+            f"Friction takes {loss:.3f} N·m from joint '{name}'; it can only resist. "
+            'A negative figure means that the sign of its effort is wrong.'))
+    return tuple(checks)
+
+
 def _parameters(
     robot: Robot,
     settings: TwoPlaneSettings,
@@ -497,8 +531,7 @@ def _parameters(
         if len(plane.directions) < 2:
             continue
         name = robot.joint_names[plane.plane.joint]
-        sigma = plane.fit.std()[2:] * np.sqrt(plane.fit.reduced_chi_square)
-        half = 0.5 * float(np.hypot(*sigma))
+        half = 0.5 * float(np.hypot(*plane.fit.std()[2:]))
         forward, backward = plane.friction(1), plane.friction(-1)
         losses += [
             Parameter(f'{name}.friction_cancelled', 'N·m', 0.5 * (forward - backward), half,
@@ -534,7 +567,7 @@ def _series(
 
 
 def _convergence(name: str, plane: PlaneFit, mass: float) -> Series:
-    tracker = PlaneEstimator(plane.plane, mass, max(rms(plane.fit.residual), 1e-9))
+    tracker = PlaneEstimator(plane.plane, mass, max(rms(plane.fit.residual), _LEAST_NOISE))
     signs = np.concatenate([np.full(s.stop - s.start, s.direction) for s in plane.sweeps])
     size = len(plane.target)
     keep = set(np.unique(np.geomspace(10, size, _TRACE_POINTS).astype(int)).tolist())

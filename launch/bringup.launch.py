@@ -36,7 +36,8 @@ def generate_launch_description() -> LaunchDescription:
           for name, default, description in ARGUMENTS),
         Node(
             package='robocal_ros', executable='sim_arm', name='sim_arm', output='screen',
-            namespace=argument('namespace'), condition=LaunchConfigurationEquals('hardware', 'sim'),
+            namespace=argument('namespace'),
+            condition=LaunchConfigurationEquals('hardware', 'sim'),
             parameters=[{
                 'truth_file': str(CONFIG / 'sim' / 'hidden_truth.yaml'),
                 'cell_file': str(CONFIG / 'sim' / 'reference_cell.yaml'),

@@ -8,13 +8,14 @@ import os
 import random
 import shutil
 import tempfile
+from pathlib import Path
 
 # Read when rclpy is first imported, which happens while pytest collects: fixtures are too late.
-_home = tempfile.mkdtemp(prefix='robocal_test_')
+_home = Path(tempfile.mkdtemp(prefix='robocal_test_'))
 atexit.register(shutil.rmtree, _home, ignore_errors=True)
-os.environ['HOME'] = _home
-os.environ['ROS_HOME'] = os.path.join(_home, '.ros')
-os.environ['ROS_LOG_DIR'] = os.path.join(_home, '.ros', 'log')
+os.environ['HOME'] = str(_home)
+os.environ['ROS_HOME'] = str(_home / '.ros')
+os.environ['ROS_LOG_DIR'] = str(_home / '.ros' / 'log')
 os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
 # Domains above 101 run into the ports that Linux hands out to clients.
 os.environ['ROS_DOMAIN_ID'] = str(random.SystemRandom().randint(1, 101))

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Identification and observation: arrays in, results out, nothing of ROS."""

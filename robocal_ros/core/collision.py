@@ -94,10 +94,11 @@ class CollisionChecker:
         if tool_box:
             self._add_tool_box(tool_box)
         self._add_pairs()
-        if floor is not None:
-            self._add_floor(floor)
         self._data = pin.GeometryData(self._geometry)
         self._drop_permanent_contacts()
+        if floor is not None:
+            # Added last: an arm that always touches the floor has a wrong floor, not a design.
+            self._add_floor(floor)
 
     def _add_tool_box(self, size: Sequence[float]) -> None:
         if len(size) != 3 or not all(np.isfinite(size)) or min(size) <= 0.0:
@@ -125,6 +126,7 @@ class CollisionChecker:
             # What the first joint carries stands on the floor by design.
             if index != floor and item.parentJoint > 1:
                 self._geometry.addCollisionPair(pin.CollisionPair(index, floor))
+        self._data = pin.GeometryData(self._geometry)
 
     def _add_pairs(self) -> None:
         parents = self.robot.model.parents

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from robocal_ros.core.arrays import Array, frozen
 from robocal_ros.errors import DataError
@@ -58,7 +58,7 @@ class Parameter:
         """Return the two-sided interval of a level, or None where there is none."""
         if self.value is None or self.std is None:
             return None
-        half = float(norm.ppf(0.5 + level / 2.0)) * self.std
+        half = float(ndtri(0.5 + level / 2.0)) * self.std
         return self.value - half, self.value + half
 
 

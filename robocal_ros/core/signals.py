@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.samples import JointSamples
@@ -208,7 +209,7 @@ def dwells(
     if len(samples) < 3:
         return []
     velocity = central_velocity(samples.time, samples.position)
-    mask = (np.abs(velocity) < still_speed).all(axis=1)
+    mask: npt.NDArray[np.bool_] = np.all(np.abs(velocity) < still_speed, axis=1)
     found = []
     for start, stop in _without_gaps(samples.time, mask, max_gap):
         first, last = _trimmed(samples.time, start, stop, settle)

@@ -77,7 +77,8 @@ def report_html(
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n'
-        f'<header><h1>{escape(title)}</h1>\n<p class="lead">{_introduction(results)}</p></header>\n'
+        f'<header><h1>{escape(title)}</h1>\n'
+        f'<p class="lead">{_introduction(results)}</p></header>\n'
         f'{_overview(results)}\n{sections}\n'
         f'<footer>Written on {written} by robocal_ros {escape(__version__)}.</footer>\n'
         f'</main>\n{drawing}</body>\n</html>\n'
@@ -223,16 +224,17 @@ def _residuals(result: CalibrationResult) -> str:
 
 def _fit_row(fit: Fit) -> list[str]:
     share = f'{100.0 * (1.0 - fit.after / fit.before):.1f} %' if fit.before > 0.0 else ''
-    return [escape(fit.what), wording.rounded(fit.before), wording.rounded(fit.after),
-            escape(fit.unit), share, f'{fit.count}']
+    before, after = (f'{value:#.3g}'.rstrip('.') for value in (fit.before, fit.after))
+    return [escape(fit.what), before, after, escape(fit.unit), share, f'{fit.count}']
 
 
 def _details(result: CalibrationResult) -> str:
     """Return what only some readers want, folded away: counts, settings, origin."""
-    lost = {name: n for name, n in result.counts.items() if name.endswith(_DROPS)}
-    counted = {name: n for name, n in result.counts.items() if name not in lost}
-    told = ('No message was lost or unusable.' if not any(lost.values()) else
-            'Some messages were lost or unusable; see below.')
+    losses = {name: n for name, n in result.counts.items() if name.endswith(_DROPS)}
+    counted = {name: n for name, n in result.counts.items() if name not in losses}
+    lost = {name: n for name, n in losses.items() if n}
+    told = ('Some messages were lost or unusable:' if lost else
+            'No message was lost or unusable.' if losses else 'Losses were not counted.')
     origin = {
         'robot': result.robot.name,
         'joints': ', '.join(result.robot.joint_names),

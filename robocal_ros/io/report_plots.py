@@ -14,7 +14,7 @@ from robocal_ros.core.result import Series
 # Okabe and Ito's colours, which people with colour-blind eyes can tell apart.
 _COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#7f7f7f')
 _UPPER, _LOWER = '95 % upper', '95 % lower'
-_SETTLED = 0.2
+_SETTLED = 0.5
 
 
 def figure(series: Series) -> go.Figure:
@@ -36,7 +36,8 @@ def figure(series: Series) -> go.Figure:
         showlegend=len(drawing.data) > 1,
         legend={'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'},
         hovermode='closest',
-        xaxis={'title': {'text': series.x_label}, 'type': 'log' if counted else 'linear'},
+        xaxis={'title': {'text': series.x_label}, 'type': 'log' if counted else 'linear',
+               'dtick': 1 if counted else None},
         yaxis={'title': {'text': series.y_label},
                'range': _settled_range(series) if counted else None},
     )

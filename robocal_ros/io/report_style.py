@@ -67,7 +67,7 @@ tr:last-child td { border-bottom: 0; }
 th.number, td.number {
   text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap;
 }
-td.words { min-width: 9rem; }
+td.words:first-child, td.words:last-child { min-width: 9rem; }
 td code { color: var(--soft); font-size: .8rem; display: block; }
 code { font-family: ui-monospace, 'SFMono-Regular', Menlo, 'DejaVu Sans Mono', monospace; }
 .two { display: grid; grid-template-columns: repeat(auto-fit, minmax(19rem, 1fr)); gap: 0 2rem; }
@@ -92,14 +92,21 @@ footer { color: var(--soft); font-size: .85rem; margin-top: 2rem; }
     --grid: #ddd; --pass: #1a7f45; --pass-back: #fff; --fail: #b42318; --fail-back: #fff;
     --open: #8a5a00; --open-back: #fff;
   }
-  body { font-size: 10.5pt; }
+  body { font-size: 10pt; }
   main { max-width: none; padding: 0; }
   section, nav { border: 0; padding: 0; margin-top: 1.5rem; }
   .badge { border: 1px solid currentColor; }
+  table { font-size: 9pt; }
+  td, th { padding: .25rem .45rem; }
+  td.words:first-child, td.words:last-child { min-width: 0; }
+  td code { overflow-wrap: anywhere; }
   figure, tr, li, h3 { break-inside: avoid; }
   h2, h3, h4 { break-after: avoid; }
   .plots { grid-template-columns: 1fr 1fr; }
-  .plot { height: 15rem; }
+  .plot, .plot > div, .plot .svg-container {
+    width: 100% !important; height: auto !important; aspect-ratio: 16 / 10;
+  }
+  .plot .main-svg { width: 100% !important; height: 100% !important; }
 }
 """
 
@@ -118,15 +125,22 @@ function layout(own) {
   });
 }
 const plots = Array.from(document.querySelectorAll('.plot'));
+// With a view box a drawing scales to the paper; a printer does not wait for a new one.
+function scalable(element) {
+  element.querySelectorAll('svg.main-svg').forEach(svg => svg.setAttribute(
+    'viewBox', `0 0 ${svg.getAttribute('width')} ${svg.getAttribute('height')}`));
+}
 function draw() {
   plots.forEach((element, i) => Plotly.react(
     element, figures[i].data, layout(figures[i].layout),
     {responsive: true, displaylogo: false, displayModeBar: false}));
 }
 draw();
+plots.forEach(element => {
+  scalable(element);
+  element.on('plotly_afterplot', () => scalable(element));
+});
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
-function fit() { draw(); plots.forEach(element => Plotly.Plots.resize(element)); }
-matchMedia('print').addEventListener('change', fit);
 addEventListener('beforeprint', () => document.querySelectorAll('details').forEach(
   element => { element.open = true; }));
 """

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The executables: one thin module for each node."""

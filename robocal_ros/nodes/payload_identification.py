@@ -22,7 +22,8 @@ from robocal_ros.ros.lifecycle import spin
 from robocal_ros.ros.parameters import parameter
 from robocal_ros.ros.procedure import ProcedureNode, ProcedureParameters
 
-METHODS = {'two_plane': TwoPlaneProcedure, 'static_poses': StaticPosesProcedure}
+Method = TwoPlaneProcedure | StaticPosesProcedure
+METHODS: dict[str, type[Method]] = {'two_plane': TwoPlaneProcedure, 'static_poses': StaticPosesProcedure}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class PayloadParameters(ProcedureParameters):
         0.0, 'Heaviest payload the arm may carry; heavier ones are refused. 0 for no limit.',
         unit='kg', minimum=0.0, maximum=1000.0)
     second_joint: str = parameter(
-        '', "Joint of the second plane; empty for the joint before the last, or the next one "
+        '', 'Joint of the second plane; empty for the joint before the last, or the next one '
         'before it for which a posture exists.')
     sweep_speed: float = parameter(
         0.25, 'Speed of the sweeps.', unit='rad/s', minimum=0.03, maximum=1.0)
@@ -74,7 +75,7 @@ class PayloadIdentification(ProcedureNode):
     def _configure_method(self) -> None:
         self._inertia_publisher = self._publisher(InertiaStamped, '~/inertia')
         self._friction: dict[str, SteadyFriction] = {}
-        self._method = METHODS[self.values.method](self)
+        self._method: Method = METHODS[self.values.method](self)
         self.joints.need_effort = self._method.needs_effort
         if self.values.use_friction:
             stored = self.store.load('friction')

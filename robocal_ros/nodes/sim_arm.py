@@ -13,15 +13,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import rclpy
 import xacro
-from control_msgs.action import FollowJointTrajectory
 from geometry_msgs.msg import WrenchStamped
 from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
-from rclpy.action.server import ActionServer, CancelResponse, GoalResponse, ServerGoalHandle
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.exceptions import (
     InvalidParameterTypeException,
@@ -33,37 +31,27 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
-from rclpy.task import Future
 from std_msgs.msg import Header
 from std_srvs.srv import Trigger
-from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.nodes._sim_arm_controller import ControllerFace
 from robocal_ros.nodes._sim_arm_topics import (
     STATE_PERIOD,
     ClockTopic,
     ControllerStateTopic,
     SimArmTopics,
-    fill_point,
     publish_description,
-    set_stamp,
     stamp_to_seconds,
-    to_tolerances,
-    to_trajectory,
 )
 from robocal_ros.resources import share_directory
-from robocal_ros.sim.controller import ControllerSettings, Goal, Status
+from robocal_ros.sim.controller import ControllerSettings
 from robocal_ros.sim.faults import parse_faults
 from robocal_ros.sim.model import Description, read_description
 from robocal_ros.sim.pacing import Pacer
 from robocal_ros.sim.physics import CONTROL_STEP
 from robocal_ros.sim.simulator import ArmSimulator
 from robocal_ros.sim.truth import Cell, HiddenTruth, load_cell, load_truth
-
-try:
-    from control_msgs.msg import SpeedScalingFactor
-except ImportError:  # Releases before Kilted have no such message.
-    SpeedScalingFactor = None
 
 CYCLE_STEPS = 2
 """Control steps between two looks at the clock and the callbacks."""
@@ -74,7 +62,8 @@ SERVE_PERIOD = 1.0e-3
 WAIT_SLICE = 2.0e-3
 """Longest single wait of the executor, so that a stop request is seen soon [s]."""
 
-GoalHandle: TypeAlias = 'ServerGoalHandle[Any, Any, Any]'
+WITHOUT_TRUTH = 'none'
+"""Value of truth_file for an ideal arm: no tool, friction, compliance or force sensors."""
 
 _TYPES = Parameter.Type
 
@@ -93,7 +82,7 @@ PARAMETERS = (
     _Parameter('robot_description', '', 'URDF text; empty for the default arm'),
     _Parameter('joints', _TYPES.STRING_ARRAY, 'controlled joints; unset for all that move'),
     _Parameter('controller', 'joint_trajectory_controller', 'name of the controller'),
-    _Parameter('truth_file', '', "hidden truth (YAML); empty: the default arm's, or none"),
+    _Parameter('truth_file', '', "hidden truth (YAML); empty: the default arm's own; none: ideal"),
     _Parameter('cell_file', '', 'noise of the sensors (YAML); empty for none'),
     _Parameter('seed', 0, 'seed of all noise and of the drawn biases'),
     _Parameter('real_time_factor', 1.0, 'simulated over wall time; 0: as fast as the '
@@ -144,7 +133,6 @@ class SimArm(Node):
                 ParameterDescriptor(description=parameter.description,
                                     read_only=not parameter.run_time),
             )
-        self._handles: dict[Goal, tuple[GoalHandle, Future[None]]] = {}
         urdf = self._value('robot_description') or default_description()
         description = read_description(urdf, self._optional('joints'))
         self._simulator = self._build_simulator(description)
@@ -159,7 +147,8 @@ class SimArm(Node):
         self._state_topic = ControllerStateTopic(self, name, description.joints)
         self._description_publisher = publish_description(self, urdf)
         self._group = ReentrantCallbackGroup()
-        self._offer(name)
+        self._controller_face = ControllerFace(self, name, self._simulator, self._group)
+        self._offer()
         self._last_clock = self._simulator.now
         self._published = self._last_clock
         self._state_due = 0.0
@@ -186,7 +175,7 @@ class SimArm(Node):
         start = self._optional('initial_positions')
         return ArmSimulator(
             description,
-            self._truth(),
+            self._truth(description),
             load_cell(self._value('cell_file')) if self._value('cell_file') else Cell(),
             self._settings(description.joints),
             seed=self._value('seed'),
@@ -194,12 +183,13 @@ class SimArm(Node):
             start=np.array(start, dtype=np.float64) if start else None,
         )
 
-    def _truth(self) -> HiddenTruth:
-        """Load the truth; the default arm has one of its own, other robots are ideal."""
+    def _truth(self, description: Description) -> HiddenTruth:
+        """Load the truth; without a file the default arm has its own, other robots are ideal."""
         path = self._value('truth_file')
-        if not path and self._value('robot_description'):
-            return HiddenTruth()
-        return load_truth(path or share_directory() / 'config' / 'sim' / 'hidden_truth.yaml')
+        default = load_truth(share_directory() / 'config' / 'sim' / 'hidden_truth.yaml')
+        if not path and set(default.joints) == set(description.joints):
+            return default
+        return load_truth(path) if path not in ('', WITHOUT_TRUTH) else HiddenTruth()
 
     def _settings(self, joints: Sequence[str]) -> ControllerSettings:
         tolerances = {
@@ -224,28 +214,9 @@ class SimArm(Node):
             goal_time=self._value('constraints.goal_time'),
         )
 
-    def _offer(self, name: str) -> None:
-        """Create what others call: the controller's action and topics, pushes and loads."""
+    def _offer(self) -> None:
+        """Create what others call: pushes, loads, and the acknowledgement of consumers."""
         group = self._group
-        self._action = ActionServer(
-            self,
-            FollowJointTrajectory,
-            f'{name}/follow_joint_trajectory',
-            execute_callback=self._execute,
-            goal_callback=self._on_goal,
-            handle_accepted_callback=self._on_accepted,
-            cancel_callback=self._on_cancel,
-            callback_group=group,
-        )
-        self.create_subscription(
-            JointTrajectory, f'{name}/joint_trajectory', self._on_trajectory, 10,
-            callback_group=group,
-        )
-        if SpeedScalingFactor is not None:
-            self.create_subscription(
-                SpeedScalingFactor, f'{name}/speed_scaling_input', self._on_speed_scaling, 10,
-                callback_group=group,
-            )
         self.create_subscription(
             WrenchStamped, '~/push', self._on_push, 10, callback_group=group
         )
@@ -272,7 +243,7 @@ class SimArm(Node):
             if readings.joints:
                 self._published = readings.joints[-1].time
             if simulator.action_tick:
-                self._on_action_tick()
+                self._controller_face.on_action_tick()
         now = simulator.now
         if now < self._last_clock:
             self._pacer.reset()
@@ -287,7 +258,7 @@ class SimArm(Node):
         """Serve callbacks until simulated time may go on."""
         wall = time.monotonic()
         due = wall + self._pacer.delay(self._simulator.now, wall)
-        if due > wall or wall - self._served > SERVE_PERIOD:
+        if due <= wall and wall - self._served > SERVE_PERIOD:
             executor.spin_once(timeout_sec=0.0)
             self._served = time.monotonic()
         while not stopped() and (wall := time.monotonic()) < due:
@@ -316,89 +287,7 @@ class SimArm(Node):
             while (taken := handle.take_message(Header, False)) is not None:
                 self._on_acknowledgement(taken[0])
 
-    def _on_action_tick(self) -> None:
-        """Send results and feedback of the action."""
-        controller = self._simulator.controller
-        for goal in controller.take_ended():
-            _, future = self._handles[goal]
-            future.set_result(None)
-        if controller.goal is not None:
-            handle, _ = self._handles[controller.goal]
-            handle.publish_feedback(self._feedback())
-
-    def _feedback(self) -> Any:
-        controller = self._simulator.controller
-        feedback = FollowJointTrajectory.Feedback()
-        set_stamp(feedback.header.stamp, self._simulator.now)
-        feedback.joint_names = list(controller.joints)
-        fill_point(feedback.desired, controller.desired)
-        fill_point(feedback.actual, controller.measured)
-        fill_point(feedback.error, controller.error)
-        return feedback
-
     # Callbacks.
-
-    def _on_goal(self, request: Any) -> GoalResponse:
-        reason = self._simulator.controller.check(
-            to_trajectory(request.trajectory),
-            self._simulator.now,
-            to_tolerances(request.path_tolerance),
-            to_tolerances(request.goal_tolerance),
-        )
-        if reason is None:
-            return GoalResponse.ACCEPT
-        self.get_logger().error(f'Goal rejected: {reason}')
-        return GoalResponse.REJECT
-
-    def _on_accepted(self, handle: GoalHandle) -> None:
-        request = handle.request
-        goal = self._simulator.controller.accept_goal(
-            to_trajectory(request.trajectory),
-            self._simulator.now,
-            to_tolerances(request.path_tolerance),
-            to_tolerances(request.goal_tolerance),
-            stamp_to_seconds(request.goal_time_tolerance),
-        )
-        self._handles[goal] = (handle, Future())
-        handle.execute()
-
-    def _on_cancel(self, handle: GoalHandle) -> CancelResponse:
-        self._simulator.controller.cancel(self._goal_of(handle))
-        return CancelResponse.ACCEPT
-
-    def _goal_of(self, handle: GoalHandle) -> Goal:
-        return next(goal for goal, (other, _) in self._handles.items() if other is handle)
-
-    async def _execute(self, handle: GoalHandle) -> Any:
-        """Wait until the controller has ended the goal, and answer for it."""
-        goal = self._goal_of(handle)
-        await self._handles[goal][1]
-        del self._handles[goal]
-        result = FollowJointTrajectory.Result()
-        outcome = goal.outcome
-        if outcome is None:
-            return result
-        result.error_code, result.error_string = outcome.code, outcome.text
-        if outcome.status is Status.SUCCEEDED:
-            handle.succeed()
-        elif outcome.status is Status.CANCELED:
-            handle.canceled()
-        else:
-            handle.abort()
-        return result
-
-    def _on_trajectory(self, message: JointTrajectory) -> None:
-        reason = self._simulator.controller.accept_topic(
-            to_trajectory(message), self._simulator.now
-        )
-        if reason is not None:
-            self.get_logger().error(f'Trajectory ignored: {reason}')
-
-    def _on_speed_scaling(self, message: Any) -> None:
-        try:
-            self._set_speed_scaling(message.factor)
-        except ConfigurationError as error:
-            self.get_logger().error(str(error))
 
     def _on_push(self, message: WrenchStamped) -> None:
         force, torque = message.wrench.force, message.wrench.torque
@@ -450,7 +339,7 @@ class SimArm(Node):
                 f'The parameter push_duration is {values["push_duration"]}; expected seconds.'
             )
         if 'speed_scaling' in values:
-            self._set_speed_scaling(values['speed_scaling'])
+            self._controller_face.set_speed_scaling(values['speed_scaling'])
         if 'fault' in values:
             self._simulator.set_faults(parse_faults(values['fault'], controller.joints))
         if 'controller_active' in values:
@@ -458,13 +347,6 @@ class SimArm(Node):
                 controller.activate()
             else:
                 controller.deactivate()
-
-    def _set_speed_scaling(self, factor: float) -> None:
-        if not 0.0 <= factor <= 1.0:
-            raise ConfigurationError(
-                f'The speed scaling is {factor}; expected a factor from 0 to 1.'
-            )
-        self._simulator.controller.speed_scaling = factor
 
 
 def default_description(**arguments: str) -> str:

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Between ROS 2 and the core: parameters, streams, the arm client, the lifecycle base."""

@@ -28,7 +28,6 @@ from robocal_ros.ros.streams import JointStateStream
 from robocal_ros.ros.waiting import Pulse
 
 if TYPE_CHECKING:
-    from rclpy.action.client import ClientGoalHandle
     from rclpy.callback_groups import CallbackGroup
     from rclpy.node import Node
 
@@ -184,14 +183,14 @@ class ArmClient:
         self._checker = checker
         self._settings = settings
         self._name = f'{controller}/follow_joint_trajectory'
-        self._client = ActionClient(
+        self._client: Any = ActionClient(
             node, FollowJointTrajectory, self._name, callback_group=group)
         self._controller_joints: tuple[str, ...] = ()
-        self._state_subscription = node.create_subscription(
+        self._state_subscription: Any = node.create_subscription(
             JointTrajectoryControllerState, f'{controller}/controller_state',
             self._learn_joints, qos.SENSOR, callback_group=group,
         )
-        self._handle: ClientGoalHandle | None = None
+        self._handle: Any = None
         self._stop_reason = ''
         self._busy = False
 
@@ -382,7 +381,7 @@ class ArmClient:
 
     async def _followed(
         self,
-        handle: ClientGoalHandle,
+        handle: Any,
         trajectory: Trajectory,
         progress: Callable[[float], None] | None,
         watch: Callable[[], str] | None,
@@ -433,7 +432,7 @@ class ArmClient:
         return None
 
     async def _cancelled(
-        self, handle: ClientGoalHandle, result: Any, status: MotionStatus, message: str
+        self, handle: Any, result: Any, status: MotionStatus, message: str
     ) -> MotionOutcome:
         """Cancel and wait until the arm rests."""
         answer = handle.cancel_goal_async()

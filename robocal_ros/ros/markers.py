@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtri
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.core.arrays import Array
@@ -45,7 +45,7 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
     com = result.values(_COM)
     rows = [result.covariance_names.index(name) for name in _COM]
     variances, axes = np.linalg.eigh(result.covariance[np.ix_(rows, rows)])
-    half = np.sqrt(np.maximum(variances, 0.0) * chi2.ppf(0.95, 3))
+    half = np.sqrt(np.maximum(variances, 0.0) * chdtri(3, 0.05))
     markers = [
         _ellipsoid(result.frame, 'centre_of_mass', 0, com, np.eye(3), np.full(3, 0.012),
                    (0.95, 0.45, 0.1, 1.0)),

@@ -11,6 +11,7 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ class ProcedureNode(RobocalNode):
         """Declare parameters; everything else is made by configure."""
         super().__init__(name, **kwargs)
         self._running = ''
-        self._made: list[Callable[[], None]] = []
+        self._made: list[Callable[[], Any]] = []
 
     # ------------------------------------------------------------------- lifecycle
 
@@ -187,7 +188,7 @@ class ProcedureNode(RobocalNode):
                                ('clear', self._on_clear), ('cancel', self._on_cancel)):
             service = self.create_service(Trigger, f'~/{verb}', callback,
                                           callback_group=self.group)
-            self._made.append(lambda service=service: self.destroy_service(service))
+            self._made.append(partial(self.destroy_service, service))
         self.status.say('idle', 'Configured; activate to begin.', progress=0.0)
 
     def part(self, part: Any) -> Any:
@@ -205,7 +206,7 @@ class ProcedureNode(RobocalNode):
 
     def _publisher(self, kind: Any, topic: str) -> Any:
         publisher = self.create_publisher(kind, topic, qos.LATCHED)
-        self._made.append(lambda: self.destroy_publisher(publisher))
+        self._made.append(partial(self.destroy_publisher, publisher))
         return publisher
 
     def _collision_checker(self) -> CollisionChecker:

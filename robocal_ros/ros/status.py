@@ -79,8 +79,8 @@ class StatusReporter:
 
     def note(self, **values: str) -> None:
         """Add values to the current status without changing what it says."""
-        self.say(self._values.get('phase', ''), self._status.message, level=self._status.level,
-                 **values)
+        self._values.update(values)
+        self.say(self._values.get('phase', ''), self._status.message, level=self._status.level)
 
     def _diagnose(self) -> None:
         array = DiagnosticArray(status=[self._status])

@@ -36,7 +36,7 @@ class Pulse:
         """
         self._node = node
         self._clock = Clock(clock_type=ClockType.STEADY_TIME)
-        self._waiting: list[Future] = []
+        self._waiting: list[Future[None]] = []
         self._timer = node.create_timer(period, self._beat, group, clock=self._clock)
         self._timer.cancel()
 
@@ -52,7 +52,7 @@ class Pulse:
 
     async def beat(self) -> None:
         """Wait for the next beat."""
-        future: Future = Future()
+        future: Future[None] = Future()
         self._waiting.append(future)
         if self._timer.is_canceled():
             self._timer.reset()

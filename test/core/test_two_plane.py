@@ -93,7 +93,7 @@ def usual() -> Experiment:
 
 @pytest.fixture(scope='module')
 def quick() -> Experiment:
-    """The same, few samples: for many repetitions."""
+    """The same procedure with few samples, for many repetitions."""
     return experiment('robocal', 'upright', TOOL, 0, rate=50.0)
 
 
@@ -291,11 +291,7 @@ def test_turning_base_and_gravity_together_changes_nothing(quick):
 
 
 def test_another_tool_frame_turns_the_answer_and_its_covariance(quick):
-    import pinocchio as pin
-
-    robot = Robot(arm('robocal').urdf, tool_frame='link_5')
     robot = Robot(arm('robocal').urdf, tool_frame='ft_wrist')
-    placement = pin.SE3.Identity()
     q = np.zeros(6)
     placement = robot.transform_frame_to_root(q, 'ft_wrist').actInv(
         robot.transform_frame_to_root(q, 'tool0'))
@@ -332,14 +328,16 @@ def test_an_uncertain_mass_widens_the_intervals_as_the_levers_say(quick):
 def test_noise_with_a_memory_widens_the_intervals(quick):
     from scipy.signal import lfilter
 
-    shocks = np.random.default_rng(3).normal(size=quick.torque.shape)
-    red = lfilter([np.sqrt(1.0 - 0.9**2)], [1.0, -0.9], shocks, axis=0)
     white = estimate(quick.robot, quick.samples(), settings_of(quick))
-    slow = estimate(quick.robot, quick.samples(effort=quick.torque + 0.1 * red),
-                    settings_of(quick))
-    ratio = slow.parameter('com_x').std / white.parameter('com_x').std
-    # (1 + 0.9) / (1 - 0.9) = 19 times the variance.
-    assert 3.0 < ratio < 5.5
+    ratios = []
+    for seed in range(10):
+        shocks = np.random.default_rng(seed).normal(size=quick.torque.shape)
+        red = lfilter([np.sqrt(1.0 - 0.9**2)], [1.0, -0.9], shocks, axis=0)
+        slow = estimate(quick.robot, quick.samples(effort=quick.torque + 0.1 * red),
+                        settings_of(quick))
+        ratios.append(slow.parameter('com_x').std / white.parameter('com_x').std)
+    # (1 + 0.9) / (1 - 0.9) = 19 times the variance; short sweeps show a little less.
+    assert 0.75 * np.sqrt(19.0) < np.mean(ratios) < 1.1 * np.sqrt(19.0)
 
 
 # ------------------------------------------------------------------------------ friction

@@ -164,7 +164,9 @@ class Rig:
 
     def home(self) -> None:
         """Bring the arm to zero, at rest."""
-        self.result(self.send(trajectory((1.0, [0.0] * 6))))
+        if np.abs(self.position).max() < 1e-3 and np.abs(self.velocity).max() < 5e-3:
+            return
+        self.result(self.send(trajectory((0.8, [0.0] * 6))))
         self.until(lambda: np.abs(self.position).max() < 1e-3
                    and np.abs(self.velocity).max() < 5e-3)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import xacro
 
 from robocal_ros.core.arrays import Array
@@ -88,17 +89,17 @@ class InProcessArm:
         return (
             JointSamples(
                 self._simulator.description.joints,
-                [reading.time for reading in joints],
-                [reading.position for reading in joints],
-                [reading.velocity for reading in joints],
-                [reading.effort for reading in joints],
+                np.array([reading.time for reading in joints]),
+                np.array([reading.position for reading in joints]),
+                np.array([reading.velocity for reading in joints]),
+                np.array([reading.effort for reading in joints]),
                 StreamCounts(received=len(joints)),
                 'simulation',
             ),
             WrenchSamples(
                 self._simulator.truth.force_torque_sensors[0].frame,
-                [reading.time for reading in wrenches],
-                [reading.values for reading in wrenches],
+                np.array([reading.time for reading in wrenches]),
+                np.array([reading.values for reading in wrenches]),
                 StreamCounts(received=len(wrenches)),
             ),
         )

@@ -110,7 +110,7 @@ class Plane:
 
 
 def skew(vector: Array) -> Array:
-    """Return the matrix of the cross product: skew(a) @ b = a × b, shape (3, 3)."""
+    """Return the matrix whose product with b is the cross product a × b, shape (3, 3)."""
     x, y, z = vector
     return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
 

@@ -97,7 +97,7 @@ def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:
     for sweep in planned:
         plane = Plane.at(robot, sweep.posture, sweep.joint)
         angle = np.linspace(sweep.low, sweep.high, 60)
-        columns = np.hstack((plane.regressor(angle, 1.0 / np.linalg.norm(robot.gravity)),
+        columns = np.hstack((plane.regressor(angle, 1.0 / float(np.linalg.norm(robot.gravity))),
                              np.ones((60, 1))))
         normal = columns.T @ columns / 60.0
         # Friction per direction is estimated along; what it takes away is gone (Schur).
@@ -148,10 +148,12 @@ class _TwoPlaneSearch:
 
     def _candidate(self, start: Array, low: Array, high: Array) -> TwoPlanePlan:
         robot, last, second = self.robot, self.robot.n - 1, self.second
+
+        def residual(q: Array) -> Array:
+            return np.concatenate((_axis_tilts(robot, q, (last, second)), 1e-3 * (q - start)))
+
         solution = least_squares(
-            lambda q: np.concatenate((_axis_tilts(robot, q, (last, second)),
-                                      1e-3 * (q - start))),
-            start, bounds=(low, high), max_nfev=60,
+            residual, start, bounds=(low, high), max_nfev=60,
         )
         posture = solution.x
         if np.abs(_axis_tilts(robot, posture, (last, second))).max() > _HORIZONTAL:
@@ -220,6 +222,14 @@ class _TwoPlaneSearch:
         return held_out
 
 
+def _check_gravity(robot: Robot) -> None:
+    if not np.linalg.norm(robot.gravity) > 0.0:
+        raise ConfigurationError(
+            'The gravity is zero, so a payload shows in no torque or force at rest; set gravity '
+            'in the root frame in m/s², or use a method that moves the payload.'
+        )
+
+
 def _cost(robot: Robot, plan: TwoPlanePlan, current: Array) -> float:
     """Weigh what a plan promises against the way to it and the nearness of singularities."""
     way = float(np.abs(plan.posture - current).max())
@@ -253,7 +263,8 @@ def plan_two_plane(
         progress: Called with the share done.
 
     Raises:
-        ConfigurationError: If the arm has fewer than two joints or the second joint is wrong.
+        ConfigurationError: If the arm has fewer than two joints, the second joint is wrong, or
+            gravity is zero.
         MotionError: If the arm touches something where it is.
         ConvergenceError: If no posture does; says what was in the way, and how often.
 
@@ -262,8 +273,13 @@ def plan_two_plane(
         raise ConfigurationError(
             f'Two planes need two joints; this arm has {robot.n}. Use another method.'
         )
+    _check_gravity(robot)
     if second_joint:
         seconds = [robot.index(second_joint)]
+        if seconds[0] == robot.n - 1:
+            raise ConfigurationError(
+                f"second_joint '{second_joint}' is the last joint; name one before it."
+            )
     else:
         seconds = list(range(robot.n - 2, max(-1, robot.n - 5), -1))
     payload = RigidBodyInertia(mass, np.zeros(3), np.zeros((3, 3)))
@@ -316,9 +332,11 @@ def plan_static_poses(
         Postures in the order of a short tour, shape (count, n) [rad].
 
     Raises:
+        ConfigurationError: If gravity is zero.
         ConvergenceError: If feasible postures are too few, or leave a direction blind.
 
     """
+    _check_gravity(robot)
     generator = np.random.default_rng(seed)
     low, high = robot.sampling_limits()
     low, high = low + _MARGIN, high - _MARGIN
@@ -337,7 +355,7 @@ def plan_static_poses(
         scale = np.array([0.1, *[1.0] * 3, *[1.0] * 3, *[1.0] * 3])
         blocks = np.array([static_wrench_regressor(g) * scale for g in gravity])
         chosen = d_optimal(blocks, count)
-        stacked = np.vstack(blocks[chosen])
+        stacked = blocks[chosen].reshape(-1, blocks.shape[2])
         if np.linalg.cond(stacked / np.linalg.norm(stacked, axis=0)) < 100.0:
             picked = feasible[chosen]
             return picked[short_tour(picked, current)]

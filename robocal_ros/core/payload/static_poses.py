@@ -112,22 +112,38 @@ def _pose(robot: Robot, dwell: Dwell, readings: Array, frame: str) -> PoseMeasur
     gravity = rotation.T @ np.array(robot.gravity)
     own = static_wrench(robot.distal_inertia(frame, dwell.posture), gravity)
     correlated = max(autocorrelation_time(column) for column in readings.T)
+    # Exactly zero for a stuck channel, where rounding would leave a trace in its deviation.
+    scatter = np.where(np.ptp(readings, axis=0) > 0.0, readings.std(axis=0, ddof=1), 0.0)
     return PoseMeasurement(
-        dwell.posture, gravity, readings.mean(axis=0) - own, readings.std(axis=0, ddof=1),
-        len(readings) / correlated,
+        dwell.posture, gravity, readings.mean(axis=0) - own, scatter, len(readings) / correlated
     )
 
 
 def _merged(poses: Sequence[PoseMeasurement]) -> list[PoseMeasurement]:
-    """Count a posture that was held twice in a row once, with the longer rest."""
-    merged: list[PoseMeasurement] = []
+    """Count a posture that was held several times once, so that leaving it out leaves it out."""
+    groups: list[list[PoseMeasurement]] = []
     for pose in poses:
-        if merged and np.abs(pose.posture - merged[-1].posture).max() < _SAME_POSTURE:
-            if pose.count > merged[-1].count:
-                merged[-1] = pose
+        for group in groups:
+            if np.abs(pose.posture - group[0].posture).max() < _SAME_POSTURE:
+                group.append(pose)
+                break
         else:
-            merged.append(pose)
-    return merged
+            groups.append([pose])
+    return [_pooled(group) if len(group) > 1 else group[0] for group in groups]
+
+
+def _pooled(poses: Sequence[PoseMeasurement]) -> PoseMeasurement:
+    """Average dwells of one posture; the wrench is linear in gravity, so both average alike."""
+    counts = np.array([pose.count for pose in poses])
+
+    def mean(values: Sequence[Array]) -> Array:
+        return np.asarray(np.average(values, axis=0, weights=counts))
+
+    return PoseMeasurement(
+        mean([pose.posture for pose in poses]), mean([pose.gravity for pose in poses]),
+        mean([pose.wrench for pose in poses]),
+        np.sqrt(mean([pose.scatter**2 for pose in poses])), float(counts.sum()),
+    )
 
 
 def _solve(poses: Sequence[PoseMeasurement], noise: Array) -> LinearFit:
@@ -168,7 +184,7 @@ def estimate(
     if len(poses) < settings.min_poses:
         raise DataError(
             f'{len(poses)} different postures at rest are recorded; the method needs at least '
-            f'{settings.min_poses}. Hold each for at least half a second.'
+            f'{settings.min_poses}. Hold each for at least a second.'
         )
     noise = _noise(poses, sensor.frame)
     fit = _solve(poses, noise)

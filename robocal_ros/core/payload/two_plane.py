@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from robocal_ros import __version__
 from robocal_ros.core.arrays import Array
@@ -76,7 +76,7 @@ class TwoPlaneSettings:
         """Refuse settings that no data can answer; raises ConfigurationError."""
         if not (np.isfinite(self.known_mass) and self.known_mass > 0.0):
             raise ConfigurationError(
-                f'known_mass must be the payload\'s mass in kg, above 0; got {self.known_mass}. '
+                f"known_mass must be the payload's mass in kg, above 0; got {self.known_mass}. "
                 "Weigh the tool, or find its mass with method 'static_poses'."
             )
         if self.max_payload > 0.0 and self.known_mass > self.max_payload:
@@ -399,7 +399,7 @@ def _disagreement(
         rows, offset = plane.plane.lever_rows(robot)
         worst = max(worst, float(np.abs(
             plane.fit.value[:2] - rows @ com.value - offset).max()))
-    return worst, com.reduced_chi_square > float(chi2.ppf(0.99, 1))
+    return worst, com.reduced_chi_square > float(chdtri(1, 0.01))
 
 
 def _held_out(

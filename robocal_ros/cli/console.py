@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the command line writes: results to the standard output, refusals to the error output."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+OUT = Console(highlight=False)
+ERRORS = Console(stderr=True, highlight=False)
+
+_LINE_EVERY = 20.0
+
+
+class ProgressView:
+    """How far something is: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, title: str, console: Console = OUT) -> None:
+        """Prepare the bar.
+
+        Args:
+            title: What is under way.
+            console: Where to show it.
+
+        """
+        self._title = title
+        self._console = console
+        self._began = time.monotonic()
+        self._told = -_LINE_EVERY
+        self._bar = Progress(
+            TextColumn('{task.fields[title]}', style='bold'),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn('{task.description}', style='dim'),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task('', title=title, total=100.0)
+
+    def __enter__(self) -> ProgressView:
+        """Show the bar."""
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+    @property
+    def elapsed(self) -> float:
+        """Time since it began [s]."""
+        return time.monotonic() - self._began
+
+    def update(self, percent: float, message: str) -> None:
+        """Show how far it is.
+
+        Args:
+            percent: 0 … 100.
+            message: What is being done.
+
+        """
+        self._bar.update(self._task, completed=percent, description=message)
+        if not self._console.is_terminal and percent >= self._told + _LINE_EVERY:
+            self._told = percent - percent % _LINE_EVERY
+            self._console.print(f'  {self._title}: {percent:3.0f} %, {message}', soft_wrap=True)

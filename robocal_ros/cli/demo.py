@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal demo`: a simulated arm measures itself, and is compared with what it hides."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from robocal_ros.cli.console import OUT
+
+if TYPE_CHECKING:
+    from robocal_ros.cli.tours.comparison import Comparison
+    from robocal_ros.cli.tours.tour import Tour, TourOutcome
+
+NAME = 'demo'
+SUMMARY = 'let a simulated arm measure itself, with nothing to prepare'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand's arguments."""
+    parser.add_argument('--all', action='store_true',
+                        help='every capability at full length; otherwise a short tour')
+    parser.add_argument('--seed', type=int, default=1,
+                        help='seed of noise and sensor biases (default: %(default)s)')
+    parser.add_argument('-o', '--output', type=Path, default=Path('demo_output'),
+                        help='folder for results, report and logs (default: %(default)s)')
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo.
+
+    Returns:
+        0 if every verdict is pass and no truth lies outside its 99.9 % interval, else 1.
+
+    Raises:
+        RobocalError: If a node cannot be started or ends by itself.
+
+    """
+    from robocal_ros.cli.tours.comparison import compare
+
+    began = time.monotonic()
+    outcomes = _tour(options.output, options.seed, options.all)
+    comparisons = [
+        item for outcome in outcomes if outcome.result is not None
+        for item in compare(outcome.result, outcome.truth)
+    ]
+    OUT.print(_table(comparisons))
+    _write(options.output, outcomes, comparisons)
+    problems = _problems(outcomes, comparisons)
+    for problem in problems:
+        OUT.print(f'[bold red]✗[/] {escape(problem)}', soft_wrap=True)
+    if not problems:
+        OUT.print('[bold green]✓[/] Every verdict is pass, and every truth lies in its 99.9 % '
+                  'interval.', soft_wrap=True)
+    OUT.print(f'{time.monotonic() - began:.0f} s. Report: {options.output / "report.html"}; '
+              f'results: {options.output}/*.yaml; summary: {options.output / "summary.json"}; '
+              f'logs: {options.output / "logs"}', soft_wrap=True, markup=False)
+    return 1 if problems else 0
+
+
+def _tours() -> list[Tour]:
+    """Return the tours in their order: what one identifies, later ones use."""
+    from robocal_ros.cli.tours.payload import PayloadTour
+
+    return [PayloadTour()]
+
+
+def _tour(output: Path, seed: int, full: bool) -> list[TourOutcome]:
+    """Start the simulated arm and carry out all tours on it."""
+    from robocal_ros.cli import default_robot
+    from robocal_ros.cli.domains import own_domain
+    from robocal_ros.cli.node_client import RosSession
+    from robocal_ros.cli.processes import Children
+    from robocal_ros.cli.tours.tour import Stage
+    from robocal_ros.core.robot import Robot
+
+    domain = own_domain()
+    logs, store = output / 'logs', output / 'store'
+    # Results of an earlier demo must not pass for this one's.
+    shutil.rmtree(store, ignore_errors=True)
+    environment = {'ROS_DOMAIN_ID': str(domain), 'ROS_LOG_DIR': str((logs / 'ros').resolve())}
+    with Children(logs, environment) as children:
+        children.start_node('robocal_ros.nodes.sim_arm', 'sim_arm', {
+            'real_time_factor': 0.0,
+            'seed': seed,
+            'truth_file': str(default_robot.TRUTH_FILE),
+            'cell_file': str(default_robot.CELL_FILE),
+        })
+        OUT.print(f'A simulated arm with a hidden tool, friction and noise (seed {seed}), in ROS '
+                  f'domain {domain}, on this machine only.', soft_wrap=True)
+        with RosSession('robocal_demo', domain, watch=children.check) as session:
+            stage = Stage(children, session, Robot(default_robot.urdf()),
+                          default_robot.hidden_truth(), store, full)
+            return [outcome for tour in _tours() for outcome in tour.run(stage)]
+
+
+def _table(comparisons: Sequence[Comparison]) -> Table:
+    from robocal_ros.cli.tables import table_of, verdict_text
+    from robocal_ros.core.result import Parameter
+    from robocal_ros.io import wording
+
+    table = table_of((('method', False), ('parameter', False), ('hidden truth', True),
+                      ('identified', True), ('error', True), ('± (95 %)', True),
+                      ('unit', False), ('verdict', False)),
+                     'Identified, against what the simulated arm hides')
+    before = ''
+    for item in comparisons:
+        shown = wording.reading(Parameter(item.parameter, item.unit, item.estimate, item.std))
+        unit, factor = wording.handy(item.unit)
+        resolution = None if item.std is None else 2.0 * factor * item.std
+        name = f'{item.capability}, {wording.heading(item.method)}'
+        if before and name != before:
+            table.add_section()
+        error = wording.rounded(factor * (item.estimate - item.truth), resolution)
+        table.add_row(
+            '' if name == before else name, item.parameter,
+            wording.rounded(factor * item.truth, resolution), shown.value,
+            error if item.covered else f'[bold red]{error}[/]', shown.half, unit,
+            verdict_text(item.verdict))
+        before = name
+    return table
+
+
+def _write(
+    output: Path, outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
+) -> None:
+    """Write summary, results and report."""
+    from robocal_ros.io.report import write_report
+    from robocal_ros.io.result_yaml import to_yaml
+
+    summary = [item.summary() for item in comparisons]
+    (output / 'summary.json').write_text(json.dumps(summary, indent=2) + '\n', encoding='utf-8')
+    results = [outcome.result for outcome in outcomes if outcome.result is not None]
+    for result in results:
+        path = output / f'{result.kind}_{result.method}.yaml'
+        path.write_text(to_yaml(result), encoding='utf-8')
+    truth = {outcome.result.kind: outcome.truth
+             for outcome in outcomes if outcome.result is not None}
+    write_report(results, output / 'report.html', truth, 'A simulated arm measures itself')
+
+
+def _problems(
+    outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
+) -> list[str]:
+    """Return in sentences what keeps the demo from being a success."""
+    from robocal_ros.core.result import Verdict
+
+    problems = [
+        f'{outcome.title}: {outcome.message}' for outcome in outcomes
+        if outcome.result is None or outcome.result.verdict is not Verdict.PASS
+    ]
+    problems += [
+        f'{item.capability}, {item.method}: the hidden {item.parameter} of {item.truth:.6g} '
+        f'{item.unit} lies outside the 99.9 % interval of the identified {item.estimate:.6g} '
+        f'{item.unit}.'
+        for item in comparisons if not item.covered
+    ]
+    return problems

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal`: the entry, and what becomes of errors and interrupts."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from rich.text import Text
+
+from robocal_ros import __version__
+from robocal_ros.cli import bench, demo, report, show
+from robocal_ros.cli.console import ERRORS
+from robocal_ros.errors import RobocalError
+
+REFUSED = 2
+INTERRUPTED = 130
+
+# Their modules import ROS and the numerics only when run, so that `--help` answers at once.
+_COMMANDS = (demo, bench, show, report)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser with all subcommands."""
+    parser = argparse.ArgumentParser(
+        prog='robocal', description='Robot arms that measure themselves.')
+    parser.add_argument('--version', action='version', version=f'robocal_ros {__version__}')
+    commands = parser.add_subparsers(title='commands', required=True, metavar='COMMAND')
+    for command in _COMMANDS:
+        summary = command.SUMMARY
+        own = commands.add_parser(
+            command.NAME, help=summary, description=f'{summary[:1].upper()}{summary[1:]}.')
+        command.add_arguments(own)
+        own.set_defaults(run=command.run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a subcommand.
+
+    Args:
+        arguments: Command line without the program's name; the process's by default.
+
+    Returns:
+        Exit code: 0 good, 1 a verdict that is not, 2 a refusal, 130 interrupted.
+
+    """
+    options = build_parser().parse_args(arguments)
+    try:
+        with _ending_on_sigterm():
+            code: int = options.run(options)
+    except RobocalError as error:
+        ERRORS.print(Text(str(error), style='bold red'), soft_wrap=True)
+        return REFUSED
+    except KeyboardInterrupt:
+        ERRORS.print('Interrupted; everything that was started has been ended.')
+        return INTERRUPTED
+    return code
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the program, so that children end with it."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Talking to procedure nodes from a program: lifecycle, parameters, services, live status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticStatus
+from lifecycle_msgs.msg import State, Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.srv import SetParameters
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
+from rclpy.signals import SignalHandlerOptions
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+
+from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.ros import qos
+
+_TURN = 0.05
+_ANSWER_TIMEOUT = 60.0
+_CANCEL_TIMEOUT = 20.0
+_DISCOVERY = 1.5
+
+TRANSITIONS = {
+    'configure': Transition.TRANSITION_CONFIGURE,
+    'activate': Transition.TRANSITION_ACTIVATE,
+    'deactivate': Transition.TRANSITION_DEACTIVATE,
+    'cleanup': Transition.TRANSITION_CLEANUP,
+}
+STATES = {
+    State.PRIMARY_STATE_UNCONFIGURED: 'unconfigured',
+    State.PRIMARY_STATE_INACTIVE: 'inactive',
+    State.PRIMARY_STATE_ACTIVE: 'active',
+    State.PRIMARY_STATE_FINALIZED: 'finalized',
+}
+
+Watch = Callable[[], None]
+
+
+def _nothing() -> None:
+    """Watch over nothing."""
+
+
+class RosSession:
+    """A ROS node of this program, in a domain, served whenever something is waited for."""
+
+    def __init__(
+        self, name: str, domain: int | None = None, *, watch: Watch = _nothing
+    ) -> None:
+        """Join the domain.
+
+        Args:
+            name: Name of the node.
+            domain: ROS domain; that of the environment when None.
+            watch: Called while waiting; what it raises ends the wait.
+
+        """
+        self.watch = watch
+        self._context = Context()
+        # Ctrl-C stays Python's, so that what is under way can be cancelled first.
+        rclpy.init(args=[], context=self._context, domain_id=domain,
+                   signal_handler_options=SignalHandlerOptions.NO)
+        self.node = rclpy.create_node(
+            name, context=self._context, enable_rosout=False, start_parameter_services=False)
+        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self.node)
+
+    def __enter__(self) -> RosSession:
+        """Do nothing."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the domain."""
+        self._executor.shutdown(timeout_sec=0.0)
+        self.node.destroy_node()
+        rclpy.try_shutdown(context=self._context)
+
+    def spin_until(self, condition: Callable[[], bool], timeout: float = float('inf')) -> bool:
+        """Serve callbacks until a condition holds; return whether it came to hold in time.
+
+        Args:
+            condition: Looked at after each turn.
+            timeout: Longest wait [s].
+
+        """
+        end = monotonic() + timeout
+        while not condition():
+            if monotonic() > end:
+                return False
+            self.watch()
+            self._executor.spin_once(timeout_sec=_TURN)
+        return True
+
+    def other_nodes(self, wait: float = _DISCOVERY) -> list[str]:
+        """Return the full names of the domain's other nodes.
+
+        Args:
+            wait: How long to listen for them [s].
+
+        """
+        own = self.node.get_fully_qualified_name()
+
+        def others() -> list[str]:
+            names = self.node.get_node_names_and_namespaces()
+            full = {f'{space.rstrip("/")}/{name}' for name, space in names}
+            return sorted(full - {own})
+
+        self.spin_until(lambda: bool(others()), wait)
+        return others()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a service of a procedure node answered."""
+
+    success: bool
+    message: str
+
+
+class NodeClient:
+    """One procedure node, as seen from a program.
+
+    Attributes:
+        name: Full name of the node.
+        status: Its newest status.
+        result: The newest text on ``~/result``, empty before the first.
+
+    """
+
+    def __init__(self, session: RosSession, name: str) -> None:
+        """Subscribe to status and result.
+
+        Args:
+            session: Where to serve callbacks.
+            name: Name of the node, e.g. ``/payload_identification``.
+
+        """
+        self.name = f'/{name.strip("/")}'
+        self.status = DiagnosticStatus()
+        self.result = ''
+        self._session = session
+        self._clients: dict[str, Any] = {}
+        node = session.node
+        self._subscriptions = [
+            node.create_subscription(
+                DiagnosticStatus, f'{self.name}/status', self._take_status, qos.LATCHED),
+            node.create_subscription(
+                String, f'{self.name}/result', self._take_result, qos.LATCHED),
+        ]
+
+    def _take_status(self, message: DiagnosticStatus) -> None:
+        self.status = message
+
+    def _take_result(self, message: String) -> None:
+        self.result = message.data
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The status's values by key."""
+        return {item.key: item.value for item in self.status.values}
+
+    @property
+    def progress(self) -> float:
+        """How far the procedure is, 0 … 100 %."""
+        try:
+            return float(self.values.get('progress', '0'))
+        except ValueError:
+            return 0.0
+
+    def wait_until_there(self, timeout: float) -> None:
+        """Wait for the node's lifecycle services.
+
+        Raises:
+            ConfigurationError: If they are not there in time.
+
+        """
+        client = self._client(ChangeState, 'change_state')
+        if not self._session.spin_until(client.service_is_ready, timeout):
+            there = ', '.join(self._session.other_nodes(0.0)) or 'none'
+            raise ConfigurationError(
+                f"Node '{self.name}' has not come up within {timeout:.0f} s; nodes there: "
+                f'{there}. Start it, in this ROS domain and namespace.'
+            )
+
+    def state(self) -> str:
+        """Return the lifecycle state."""
+        answer = self._answer(GetState, 'get_state', GetState.Request())
+        return STATES.get(answer.current_state.id, answer.current_state.label)
+
+    def change_state(self, transition: str) -> None:
+        """Go through a lifecycle transition.
+
+        Args:
+            transition: ``configure``, ``activate``, ``deactivate`` or ``cleanup``.
+
+        Raises:
+            RobocalError: If the node refuses it.
+
+        """
+        request = ChangeState.Request(transition=Transition(id=TRANSITIONS[transition]))
+        if not self._answer(ChangeState, 'change_state', request).success:
+            raise RobocalError(
+                f"Node '{self.name}' refused to {transition}; it is {self.state()}. "
+                'Its log says why.'
+            )
+
+    def set_parameters(self, values: Mapping[str, Any]) -> None:
+        """Set parameters.
+
+        Raises:
+            ConfigurationError: If the node refuses one.
+
+        """
+        request = SetParameters.Request(parameters=[
+            Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
+        answer = self._answer(SetParameters, 'set_parameters', request)
+        for (name, value), outcome in zip(values.items(), answer.results, strict=True):
+            if not outcome.successful:
+                raise ConfigurationError(
+                    f"Node '{self.name}' refuses {value!r} for parameter '{name}': "
+                    f'{outcome.reason}'
+                )
+
+    def call(
+        self, verb: str, on_status: Callable[[float, str], None] | None = None
+    ) -> Answer:
+        """Call a service and wait for its answer, however long the procedure takes.
+
+        An interrupt cancels the procedure, so that the arm is held, before it goes on.
+
+        Args:
+            verb: ``run``, ``estimate``, ``clear`` or ``cancel``.
+            on_status: Called with progress [%] and a sentence.
+
+        Raises:
+            ConfigurationError: If the node does not offer the service.
+
+        """
+        self.result = ''
+        future = self._ready(Trigger, verb).call_async(Trigger.Request())
+
+        def answered() -> bool:
+            if on_status is not None and self.status.message:
+                on_status(self.progress, self.status.message)
+            return bool(future.done())
+
+        try:
+            self._session.spin_until(answered)
+        except (KeyboardInterrupt, SystemExit):
+            self._cancel()
+            raise
+        answer = future.result()
+        return Answer(bool(answer.success), str(answer.message))
+
+    def _cancel(self) -> None:
+        client = self._client(Trigger, 'cancel')
+        if client.service_is_ready():
+            self._session.spin_until(
+                client.call_async(Trigger.Request()).done, _CANCEL_TIMEOUT)
+
+    def new_result(self, method: str, timeout: float = 10.0) -> str:
+        """Wait for the result of a method that was called, and return its text.
+
+        A node publishes its last good result when configured, so another method's may come.
+
+        Raises:
+            RobocalError: If none comes in time.
+
+        """
+        marker = f'\nmethod: {method}\n'
+        if not self._session.spin_until(lambda: marker in self.result, timeout):
+            raise RobocalError(
+                f"Node '{self.name}' published no result of method '{method}' within "
+                f'{timeout:.0f} s of its answer. Its log says more.'
+            )
+        return self.result
+
+    def _client(self, kind: Any, verb: str) -> Any:
+        if verb not in self._clients:
+            self._clients[verb] = self._session.node.create_client(kind, f'{self.name}/{verb}')
+        return self._clients[verb]
+
+    def _ready(self, kind: Any, verb: str) -> Any:
+        client = self._client(kind, verb)
+        if not self._session.spin_until(client.service_is_ready, 10.0):
+            raise ConfigurationError(
+                f"Node '{self.name}' offers no service '~/{verb}'. Configure and activate it "
+                'first, or check its name.'
+            )
+        return client
+
+    def _answer(self, kind: Any, verb: str, request: Any) -> Any:
+        future = self._ready(kind, verb).call_async(request)
+        if not self._session.spin_until(future.done, _ANSWER_TIMEOUT):
+            raise RobocalError(
+                f"Node '{self.name}' has not answered '~/{verb}' within {_ANSWER_TIMEOUT:.0f} s. "
+                'It hangs; see its log.'
+            )
+        return future.result()

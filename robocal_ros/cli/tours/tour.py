@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tour of a capability works with, and what it brings back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from robocal_ros.cli.console import OUT, ProgressView
+from robocal_ros.cli.node_client import NodeClient, RosSession
+from robocal_ros.cli.processes import Child, Children
+from robocal_ros.core.result import CalibrationResult
+from robocal_ros.core.robot import Robot
+from robocal_ros.errors import RobocalError
+from robocal_ros.io.result_yaml import from_yaml, read_result
+from robocal_ros.sim.truth import HiddenTruth
+
+_START_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where tours take place: the simulated arm that runs, and who talks to it.
+
+    Attributes:
+        children: The processes.
+        session: This program's node.
+        robot: Model of the arm, for converting truths.
+        truth: What the simulated arm hides; for comparison only.
+        store: Folder where the nodes keep their results.
+        full: Whether to run at full length.
+
+    """
+
+    children: Children
+    session: RosSession
+    robot: Robot
+    truth: HiddenTruth
+    store: Path
+    full: bool
+
+    def start_node(
+        self, module: str, name: str, parameters: Mapping[str, Any]
+    ) -> tuple[Child, NodeClient]:
+        """Start a procedure node and wait until it is there.
+
+        Raises:
+            ConfigurationError: If it does not come up.
+            RobocalError: If it ends by itself.
+
+        """
+        child = self.children.start_node(
+            module, name,
+            {'use_sim_time': True, 'results_dir': str(self.store.resolve()), **parameters})
+        client = NodeClient(self.session, name)
+        client.wait_until_there(_START_TIMEOUT)
+        return child, client
+
+
+@dataclass(frozen=True)
+class TourOutcome:
+    """What a method brought.
+
+    Attributes:
+        title: Capability and method, in words.
+        message: The node's answer.
+        result: The result; None if the node refused.
+        truth: What is hidden, by parameter, in the result's frame.
+
+    """
+
+    title: str
+    message: str
+    result: CalibrationResult | None
+    truth: Mapping[str, float] = field(default_factory=dict)
+
+
+class Tour(ABC):
+    """One capability of the demo."""
+
+    capability: str
+    """Name of the capability, and of its result file."""
+
+    @abstractmethod
+    def run(self, stage: Stage) -> list[TourOutcome]:
+        """Carry it out.
+
+        Args:
+            stage: Where.
+
+        Raises:
+            RobocalError: If a node cannot be started or configured.
+
+        """
+
+
+def run_method(
+    stage: Stage, child: Child, client: NodeClient, kind: str, method: str,
+    parameters: Mapping[str, Any],
+) -> tuple[str, CalibrationResult | None]:
+    """Run one method of a procedure node through its lifecycle.
+
+    Args:
+        stage: Where.
+        child: The node's process.
+        client: The node.
+        kind: Kind of its result.
+        method: Value of its parameter ``method``.
+        parameters: Further parameters.
+
+    Returns:
+        The node's answer, and the result, whatever its verdict; None if there is none.
+
+    Raises:
+        RobocalError: If the node refuses a transition; with the end of its log.
+
+    """
+    title = f'{kind}, {method}'.replace('_', ' ')
+    client.set_parameters({'method': method, **parameters})
+    try:
+        client.change_state('configure')
+        client.change_state('activate')
+    except RobocalError as error:
+        raise RobocalError(f'{error} The end of {child.log}:\n{child.tail(5)}') from error
+    failed = stage.store / f'{kind}.failed.yaml'
+    failed.unlink(missing_ok=True)
+    with ProgressView(title) as view:
+        answer = client.call('run', view.update)
+        elapsed = view.elapsed
+    OUT.print(f'{title}: {answer.message} ({elapsed:.0f} s)', soft_wrap=True,
+              style=None if answer.success else 'red', markup=False)
+    result = None
+    if answer.success:
+        result = from_yaml(client.new_result(method), name=f'{client.name}/result')
+    elif failed.exists():
+        result = read_result(failed)
+    client.change_state('deactivate')
+    client.change_state('cleanup')
+    return answer.message, result

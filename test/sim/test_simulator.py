@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole simulation without ROS: a seed repeats it, faults show, time is paced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.sim.faults import parse_faults
+from robocal_ros.sim.model import Description, read_description
+from robocal_ros.sim.pacing import Pacer
+from robocal_ros.sim.simulator import ArmSimulator, Readings, rest_posture
+from robocal_ros.sim.trajectory import Trajectory, TrajectoryPoint
+from robocal_ros.sim.truth import Cell, HiddenTruth
+
+JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
+MOVE = Trajectory(JOINTS, (TrajectoryPoint(0.5, [0.2] * 6, [0.0] * 6),))
+
+
+def run(simulator: ArmSimulator, duration: float) -> list[Readings]:
+    return [simulator.step() for _ in range(round(duration * 1000))]
+
+
+def table(readings: list[Readings]) -> np.ndarray:
+    """Everything measured, row by row."""
+    return np.array([
+        np.concatenate((
+            *((item.joints[0].position, item.joints[0].velocity, item.joints[0].effort)),
+            *(reading.values for reading in (*item.wrenches, *item.imus)),
+        ))
+        for item in readings if item.joints
+    ])
+
+
+def moving(arm: Description, truth: HiddenTruth, cell: Cell, seed: int) -> np.ndarray:
+    simulator = ArmSimulator(arm, truth, cell, seed=seed)
+    simulator.controller.accept_goal(MOVE, simulator.now)
+    return table(run(simulator, 0.6))
+
+
+def test_a_seed_repeats_everything(arm: Description, truth: HiddenTruth, cell: Cell) -> None:
+    first = moving(arm, truth, cell, 7)
+    assert first.shape == (300, 18 + 5 * 6 + 3 * 6)
+    assert (first == moving(arm, truth, cell, 7)).all()
+    # The arm itself does not depend on the noise, so its (quantised) positions are the same.
+    assert (first != moving(arm, truth, cell, 8)).any(axis=0)[6:].all()
+
+
+def test_rates_and_stamps(arm: Description, truth: HiddenTruth) -> None:
+    simulator = ArmSimulator(arm, truth, rate=250.0)
+    readings = run(simulator, 1.0)
+    stamps = [item.joints[0].time for item in readings if item.joints]
+    assert len(stamps) == 250
+    assert np.diff(stamps) == pytest.approx(0.004, abs=1e-9)
+    for item in readings:
+        assert {wrench.time for wrench in item.wrenches} == {j.time for j in item.joints}
+    tracked = [item.tracker[0].time for item in readings if item.tracker]
+    assert np.diff(tracked) == pytest.approx(0.1, abs=1e-9)
+
+
+def test_dropouts_thin_the_stream(arm: Description, truth: HiddenTruth) -> None:
+    cell = Cell()
+    lossy = replace(cell, force_torque=replace(cell.force_torque, dropout=0.3))
+    readings = run(ArmSimulator(arm, truth, lossy), 1.0)
+    share = sum(len(item.wrenches) for item in readings) / (5 * 500)
+    assert share == pytest.approx(0.7, abs=0.05)
+    assert sum(len(item.joints) for item in readings) == 500
+
+
+def test_latency_fault_keeps_stamps_and_comes_late(arm: Description, truth: HiddenTruth) -> None:
+    simulator = ArmSimulator(arm, truth)
+    simulator.set_faults(parse_faults('latency:0.05', JOINTS))
+    assert not any(item.joints or item.wrenches for item in run(simulator, 0.05))
+    late = run(simulator, 0.05)
+    assert sum(len(item.joints) for item in late) == 25
+    assert simulator.now - late[-2].joints[0].time > 0.05
+
+
+def test_clock_jumps_back_once(arm: Description, truth: HiddenTruth) -> None:
+    simulator = ArmSimulator(arm, truth)
+    before = simulator.now
+    for _ in range(2):
+        simulator.set_faults(parse_faults('clock_jump_back', JOINTS))
+    assert simulator.now == pytest.approx(before - 1.0)
+
+
+@pytest.mark.parametrize('text', ['', 'none', 'none, none'])
+def test_no_fault(text: str) -> None:
+    faults = parse_faults(text, JOINTS)
+    assert not faults.names
+    assert not faults.joints
+
+
+def test_several_faults_with_arguments() -> None:
+    faults = parse_faults('effort_nan:joint_2, ft_silent,latency:0.5,effort_zero', JOINTS)
+    assert faults.of('effort_nan') == (1,)
+    assert faults.of('effort_zero') == tuple(range(6))
+    assert 'ft_silent' in faults
+    assert faults.latency == 0.5
+
+
+@pytest.mark.parametrize(('text', 'words'), [
+    ('gremlins', 'Unknown fault'),
+    ('ft_silent:joint_1', 'Unknown fault'),
+    ('effort_zero:joint_9', 'joint_9'),
+    ('joint_missing', 'joint_1'),
+    ('latency', 'seconds'),
+    ('latency:-1', 'seconds'),
+    ('latency:soon', 'seconds'),
+])
+def test_bad_faults_are_refused(text: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        parse_faults(text, JOINTS)
+
+
+@pytest.mark.parametrize(('settings', 'words'), [
+    ({'rate': 300.0}, 'whole number'),
+    ({'rate': 2000.0}, 'at most 1000'),
+    ({'start': np.zeros(5)}, '6 finite angles'),
+    ({'start': np.full(6, np.nan)}, '6 finite angles'),
+    ({'start': np.full(6, 3.0)}, 'joint limits'),
+])
+def test_bad_settings_are_refused(
+    arm: Description, truth: HiddenTruth, settings: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        ArmSimulator(arm, truth, **settings)
+
+
+def test_rest_posture_is_within_limits(two_joint_urdf: str) -> None:
+    description = read_description(two_joint_urdf)
+    posture = rest_posture(description.limits)
+    assert (posture >= description.limits.lower).all()
+    assert (posture <= description.limits.upper).all()
+
+
+def test_pacer_follows_the_wall_clock() -> None:
+    pacer = Pacer(2.0)
+    assert pacer.delay(10.0, 5.0) == 0.0
+    assert pacer.delay(10.5, 5.1) == pytest.approx(0.15)
+    # What is lost is not caught up.
+    assert pacer.delay(11.0, 8.0) == 0.0
+    assert pacer.delay(11.5, 8.0) == pytest.approx(0.25)
+
+
+def test_pacer_runs_free_with_consumers_and_bounded_without() -> None:
+    pacer = Pacer(0.0, free_factor=10.0)
+    pacer.delay(0.0, 0.0)
+    assert pacer.delay(1.0, 0.0) == pytest.approx(0.1)
+    pacer.acknowledge('a', 1.0, 0.0)
+    assert pacer.delay(2.0, 0.0) == 0.0
+
+
+def test_pacer_waits_for_the_slowest_and_drops_the_silent() -> None:
+    pacer = Pacer(0.0, max_lead=0.05)
+    pacer.acknowledge('fast', 1.0, 0.0)
+    pacer.acknowledge('slow', 0.9, 0.0)
+    assert pacer.held_up(1.0)
+    assert not pacer.held_up(0.94)
+    assert pacer.drop_silent(1.0, 1.5, 0.0) == []
+    assert pacer.drop_silent(1.0, 2.5, 0.0) == ['slow']
+    assert pacer.consumers == ('fast',)
+    assert not pacer.held_up(1.0)
+
+
+@pytest.mark.parametrize('value', [-1.0, float('nan'), float('inf')])
+def test_pacer_refuses_bad_numbers(value: float) -> None:
+    with pytest.raises(ConfigurationError, match='real_time_factor'):
+        Pacer(value)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hidden truth and cell files: what they say, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.sim.truth import Cell, HiddenTruth, load_truth, parse_cell, parse_truth
+
+TOOL = {'mass': 1.0, 'centre_of_mass': [0, 0, 0.1], 'inertia': [1e-3, 1e-3, 1e-3, 0, 0, 0]}
+
+
+def test_reference_cell_has_the_published_numbers(cell: Cell) -> None:
+    joints, force, imu, tracker = cell.joint_states, cell.force_torque, cell.imu, cell.tracker
+    assert joints.position_quantisation == 2e-5
+    assert joints.velocity_sigma == 1e-3
+    assert (joints.effort_sigma, joints.effort_ripple) == (0.1, 0.02)
+    assert (force.force_sigma, force.torque_sigma) == (0.3, 0.01)
+    assert (force.force_bias, force.torque_bias) == (10.0, 0.5)
+    assert (imu.gyro_sigma, imu.accelerometer_sigma) == (2e-3, 0.03)
+    assert (tracker.position_sigma, tracker.rate) == (15e-6, 10.0)
+
+
+def test_default_truth_lies_within_the_reference_cell(truth: HiddenTruth) -> None:
+    assert truth.tool is not None
+    assert 1.0 <= truth.tool.mass <= 3.0
+    assert np.linalg.norm(truth.tool.centre_of_mass) <= 0.15
+    assert all(truth.tool.centre_of_mass)
+    for joint in truth.joints.values():
+        assert 1e-6 <= joint.compliance <= 1e-4
+        plus, minus = joint.friction.coulomb
+        assert max(plus, minus) / min(plus, minus) == pytest.approx(1.10, abs=0.02)
+        for fs, fc in zip(joint.friction.breakaway, joint.friction.coulomb, strict=True):
+            assert 1.5 <= fs / fc <= 2.0
+
+
+def test_empty_files_are_ideal() -> None:
+    assert parse_truth(None) == HiddenTruth()
+    assert parse_cell(None) == Cell()
+
+
+def test_one_number_serves_both_directions() -> None:
+    truth = parse_truth({'joints': {'a': {'friction': {'coulomb': 2.0, 'breakaway': [3, 4]}}}})
+    assert truth.joints['a'].friction.coulomb == (2.0, 2.0)
+    assert truth.joints['a'].friction.breakaway == (3.0, 4.0)
+
+
+@pytest.mark.parametrize(('content', 'words'), [
+    ({'tol': {}}, 'unknown key tol'),
+    (['gravity'], 'a mapping with the keys'),
+    ({'gravity': [0, 0]}, 'gravity: expected a list of 3 numbers'),
+    ({'gravity': [0, 0, 'down']}, "got 'down'"),
+    ({'tool': {**TOOL, 'mass': -1}}, 'tool: mass: expected a positive number'),
+    ({'tool': {**TOOL, 'mass': True}}, 'tool: mass: expected a finite number'),
+    ({'tool': {**TOOL, 'mass': float('nan')}}, 'tool: mass: expected a finite number'),
+    ({'tool': {'mass': 1.0}}, 'centre_of_mass, inertia is missing'),
+    ({'tool': {**TOOL, 'inertia': [1, 1, 5, 0, 0, 0]}}, 'principal moments'),
+    ({'tool': {**TOOL, 'parent': 3}}, 'tool: parent: expected a text'),
+    ({'joints': ['a']}, 'a mapping from joint name'),
+    ({'joints': {'a': {'compliance': -1e-6}}}, 'joints: a: compliance'),
+    ({'joints': {'a': {'effort_scale': 0}}}, 'joints: a: effort_scale'),
+    ({'joints': {'a': {'friction': {'coulomb': 2, 'breakaway': 1}}}}, 'Raise breakaway'),
+    ({'joints': {'a': {'friction': {'stribeck_velocity': 0}}}}, 'stribeck_velocity'),
+    ({'joints': {'a': {'friction': {'viscosity': 0}}}}, 'unknown key viscosity'),
+    ({'force_torque_sensors': {'frame': 'a'}}, 'expected a list'),
+    ({'force_torque_sensors': [{'topic': 'a'}]}, 'frame is missing'),
+    ({'force_torque_sensors': [{'frame': 'a', 'bias': [1]}]}, 'a list of 6 numbers'),
+    ({'tracker': {'visibility_angle': 0}}, 'visibility_angle'),
+])
+def test_bad_truth_is_refused_with_its_place(content: object, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        parse_truth(content, 'truth.yaml')
+
+
+@pytest.mark.parametrize(('content', 'words'), [
+    ({'imus': {}}, 'unknown key imus'),
+    ({'imu': {'gyro_noise': 1}}, 'unknown key gyro_noise'),
+    ({'force_torque': {'force_sigma': -1}}, 'force_torque: force_sigma'),
+    ({'joint_states': {'dropout': 1.5}}, 'a probability'),
+    ({'tracker': {'rate': 0}}, 'tracker: rate'),
+])
+def test_bad_cell_is_refused_with_its_place(content: object, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        parse_cell(content, 'cell.yaml')
+
+
+def test_file_that_is_not_there_or_not_yaml_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match='cannot be read'):
+        load_truth(tmp_path / 'none.yaml')
+    bad = tmp_path / 'bad.yaml'
+    bad.write_text('a: [1')
+    with pytest.raises(ConfigurationError, match='not valid YAML'):
+        load_truth(bad)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -92,7 +93,7 @@ def _without_gaps(time: Array, mask: np.ndarray, max_gap: float) -> list[tuple[i
     for start, stop in runs(mask):
         cuts = start + 1 + np.flatnonzero(np.diff(time[start:stop]) > max_gap)
         borders = [start, *cuts.tolist(), stop]
-        pieces += list(zip(borders[:-1], borders[1:], strict=True))
+        pieces += list(pairwise(borders))
     return pieces
 
 

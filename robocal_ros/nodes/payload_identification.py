@@ -23,7 +23,10 @@ from robocal_ros.ros.parameters import parameter
 from robocal_ros.ros.procedure import ProcedureNode, ProcedureParameters
 
 Method = TwoPlaneProcedure | StaticPosesProcedure
-METHODS: dict[str, type[Method]] = {'two_plane': TwoPlaneProcedure, 'static_poses': StaticPosesProcedure}
+METHODS: dict[str, type[Method]] = {
+    'two_plane': TwoPlaneProcedure,
+    'static_poses': StaticPosesProcedure,
+}
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the two-plane method is carried out on the arm: where to go, what to record, what to show."""
+"""How the two-plane method is carried out on the arm, and what it shows meanwhile."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rclpy.wait_for_message import wait_for_message
@@ -44,4 +45,4 @@ def robot_description(node: Node, given: str, timeout: float) -> str:
 def mesh_folders(given: tuple[str, ...]) -> list[str]:
     """Return the folders in which ``package://`` meshes are looked up."""
     prefixes = os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep)
-    return [*given, *(os.path.join(prefix, 'share') for prefix in prefixes if prefix)]
+    return [*given, *(str(Path(prefix) / 'share') for prefix in prefixes if prefix)]

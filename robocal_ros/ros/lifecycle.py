@@ -125,7 +125,7 @@ class RobocalNode(LifecycleNode):
             if release_on_failure:
                 self._release()
             return FAILURE
-        except Exception:
+        except Exception:  # noqa: BLE001
             # A defect, not the user's doing: it must not vanish inside rclpy.
             self.get_logger().fatal(f'Defect in {what}:\n{traceback.format_exc()}')
             if release_on_failure:

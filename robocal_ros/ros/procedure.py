@@ -366,7 +366,7 @@ class ProcedureNode(RobocalNode):
         except RobocalError as error:
             response.success, response.message = False, str(error)
             level = status.ERROR
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # A defect: say so, with the traceback, and leave the node usable.
             self.get_logger().fatal(f'Defect in {what}:\n{traceback.format_exc()}')
             response.success = False

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import xacro
 
 from robocal_ros.core.robot import Robot
@@ -41,8 +42,8 @@ def payload_truth(tool: ToolTruth, robot: Robot, frame: str) -> dict[str, float]
         frame: Frame of the result; it must be fixed to the tool's parent.
 
     """
-    posture = robot.sampling_limits()[0] * 0.0
+    posture = np.zeros(robot.n)
     transform_parent_to_frame = robot.transform_frame_to_root(posture, frame).actInv(
         robot.transform_frame_to_root(posture, tool.parent or robot.tool_frame))
-    x, y, z = transform_parent_to_frame.act(list(tool.centre_of_mass))
+    x, y, z = transform_parent_to_frame.act(np.array(tool.centre_of_mass))
     return {'mass': tool.mass, 'com_x': float(x), 'com_y': float(y), 'com_z': float(z)}

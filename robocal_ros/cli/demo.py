@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,58 +75,45 @@ def _tours() -> list[Tour]:
 
 def _tour(output: Path, seed: int, full: bool) -> list[TourOutcome]:
     """Start the simulated arm and carry out all tours on it."""
-    from robocal_ros.cli import default_robot
-    from robocal_ros.cli.domains import own_domain
-    from robocal_ros.cli.node_client import RosSession
-    from robocal_ros.cli.processes import Children
-    from robocal_ros.cli.tours.tour import Stage
-    from robocal_ros.core.robot import Robot
+    from robocal_ros.cli.tours.stage import open_stage
 
-    domain = own_domain()
-    logs, store = output / 'logs', output / 'store'
-    # Results of an earlier demo must not pass for this one's.
-    shutil.rmtree(store, ignore_errors=True)
-    environment = {'ROS_DOMAIN_ID': str(domain), 'ROS_LOG_DIR': str((logs / 'ros').resolve())}
-    with Children(logs, environment) as children:
-        children.start_node('robocal_ros.nodes.sim_arm', 'sim_arm', {
-            'real_time_factor': 0.0,
-            'seed': seed,
-            'truth_file': str(default_robot.TRUTH_FILE),
-            'cell_file': str(default_robot.CELL_FILE),
-        })
+    with open_stage(output, seed, full=full) as stage:
         OUT.print(f'A simulated arm with a hidden tool, friction and noise (seed {seed}), in ROS '
-                  f'domain {domain}, on this machine only.', soft_wrap=True)
-        with RosSession('robocal_demo', domain, watch=children.check) as session:
-            stage = Stage(children, session, Robot(default_robot.urdf()),
-                          default_robot.hidden_truth(), store, full)
-            return [outcome for tour in _tours() for outcome in tour.run(stage)]
+                  f'domain {stage.domain}, on this machine only.', soft_wrap=True)
+        return [outcome for tour in _tours() for outcome in tour.run(stage)]
 
 
 def _table(comparisons: Sequence[Comparison]) -> Table:
     from robocal_ros.cli.tables import table_of, verdict_text
+
+    table = table_of((('', False), ('truth', True), ('identified', True), ('error', True),
+                      ('± (95 %)', True), ('unit', False), ('verdict', False)),
+                     'Identified, against what the simulated arm hides')
+    table.columns[0].no_wrap = True
+    methods = itertools.groupby(comparisons, key=lambda item: (item.capability, item.method))
+    for (capability, method), grouped in methods:
+        items = list(grouped)
+        table.add_row(f'[bold]{capability}, {method.replace("_", " ")}[/]', *[''] * 5,
+                      verdict_text(items[0].verdict))
+        for item in items:
+            table.add_row(*_row(item))
+        table.add_section()
+    return table
+
+
+def _row(item: Comparison) -> tuple[str, ...]:
+    """Return a comparison with the decimals that its interval deserves."""
     from robocal_ros.core.result import Parameter
     from robocal_ros.io import wording
 
-    table = table_of((('method', False), ('parameter', False), ('hidden truth', True),
-                      ('identified', True), ('error', True), ('± (95 %)', True),
-                      ('unit', False), ('verdict', False)),
-                     'Identified, against what the simulated arm hides')
-    before = ''
-    for item in comparisons:
-        shown = wording.reading(Parameter(item.parameter, item.unit, item.estimate, item.std))
-        unit, factor = wording.handy(item.unit)
-        resolution = None if item.std is None else 2.0 * factor * item.std
-        name = f'{item.capability}, {wording.heading(item.method)}'
-        if before and name != before:
-            table.add_section()
-        error = wording.rounded(factor * (item.estimate - item.truth), resolution)
-        table.add_row(
-            '' if name == before else name, item.parameter,
-            wording.rounded(factor * item.truth, resolution), shown.value,
-            error if item.covered else f'[bold red]{error}[/]', shown.half, unit,
-            verdict_text(item.verdict))
-        before = name
-    return table
+    shown = wording.reading(Parameter(item.parameter, item.unit, item.estimate, item.std))
+    unit, factor = wording.handy(item.unit)
+    resolution = None if item.std is None else 2.0 * factor * item.std
+    error = wording.rounded(factor * (item.estimate - item.truth), resolution)
+    return (
+        f'  {item.parameter}', wording.rounded(factor * item.truth, resolution), shown.value,
+        error if item.covered else f'[bold red]{error}[/]', shown.half, unit,
+    )
 
 
 def _write(

@@ -253,7 +253,8 @@ class NodeClient:
         future = self._ready(Trigger, verb).call_async(Trigger.Request())
 
         def answered() -> bool:
-            if on_status is not None and self.status.message:
+            # What was said before the procedure began is no news.
+            if on_status is not None and self.values.get('phase', 'idle') != 'idle':
                 on_status(self.progress, self.status.message)
             return bool(future.done())
 

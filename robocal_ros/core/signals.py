@@ -109,11 +109,13 @@ def steady_sweeps(
     samples: JointSamples,
     *,
     min_speed: float = 0.02,
+    max_speed: float = np.inf,
     still_speed: float = 0.01,
     tolerance: float = 0.05,
     settle: float = 0.3,
     min_span: float = 0.05,
     max_gap: float = 0.1,
+    half_width: float = 0.05,
 ) -> list[Sweep]:
     """Find where one joint turns at constant speed while all others rest.
 
@@ -123,11 +125,14 @@ def steady_sweeps(
     Args:
         samples: Joint states.
         min_speed: Slowest speed that counts as turning [rad/s].
+        max_speed: Fastest speed looked for [rad/s].
         still_speed: Fastest speed that counts as resting [rad/s].
         tolerance: Allowed deviation from the stretch's median speed, as a share of it.
         settle: Time cut from both ends of every stretch [s].
         min_span: Shortest angle worth keeping [rad].
         max_gap: Stamps further apart than this end a stretch [s].
+        half_width: Half the length of the chord that gives the speed; slow speeds need a long
+            one to rise above the encoder's steps [s].
 
     Returns:
         The sweeps in the order of time.
@@ -135,8 +140,8 @@ def steady_sweeps(
     """
     if len(samples) < 3:
         return []
-    velocity = central_velocity(samples.time, samples.position)
-    turning = np.abs(velocity) > min_speed
+    velocity = central_velocity(samples.time, samples.position, half_width)
+    turning = (np.abs(velocity) > min_speed) & (np.abs(velocity) <= max_speed)
     still = np.abs(velocity) < still_speed
     sweeps = []
     for joint in range(velocity.shape[1]):

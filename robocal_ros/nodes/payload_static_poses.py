@@ -45,7 +45,10 @@ class StaticPosesProcedure:
     async def measure(self) -> None:
         """Visit the postures, and go back to where it began."""
         node = self._node
-        await node.pulse.until(lambda: not self._complaint(), node.values.connect_timeout)
+        await node.pulse.until(
+            lambda: not self._complaint() or bool(node.arm.stop_reason),
+            node.values.connect_timeout)
+        node.check_stopped()
         complaint = self._complaint()
         if complaint:
             raise DataError(f'{complaint} The arm was not moved.')

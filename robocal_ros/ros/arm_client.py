@@ -191,6 +191,7 @@ class ArmClient:
             self._learn_joints, qos.SENSOR, callback_group=group,
         )
         self._handle: Any = None
+        self._clock_jumps = 0
         self._stop_reason = ''
         self._busy = False
 
@@ -296,18 +297,18 @@ class ArmClient:
 
         Raises:
             ConfigurationError: If they are not within ``timeout`` seconds; says what exists.
+            CancelledError: If a stop was asked for meanwhile.
 
         """
-        if not await self._pulse.until(
-            lambda: self._joints.latest is not None and np.isfinite(self._joints.travel(0.1)),
-            timeout,
+        if not await self._available(
+            lambda: bool(np.isfinite(self._joints.travel(0.1))), timeout,
         ):
             raise ConfigurationError(
                 self._joints.complaint() or 'No joint states have come; expected '
                 'sensor_msgs/JointState on joint_states. Is the driver, or sim_arm, running '
                 'in this namespace and ROS domain?'
             )
-        if not await self._pulse.until(self._client.server_is_ready, timeout):
+        if not await self._available(self._client.server_is_ready, timeout):
             suffix = '/follow_joint_trajectory/_action/status'
             there = sorted(
                 name.removesuffix(suffix) for name, _
@@ -317,6 +318,12 @@ class ArmClient:
                 f'{", ".join(there) or "none"}. Load and activate the controller, or correct '
                 'the parameter controller.'
             )
+
+    async def _available(self, condition: Callable[[], bool], timeout: float) -> bool:
+        there = await self._pulse.until(lambda: bool(self._stop_reason) or condition(), timeout)
+        if self._stop_reason:
+            raise CancelledError(self._stop_reason)
+        return there
 
     async def move(
         self,
@@ -343,6 +350,7 @@ class ArmClient:
         except RobocalError as error:
             return MotionOutcome(MotionStatus.REFUSED, str(error), await self._rest())
         self._busy = True
+        self._clock_jumps = self._joints.counts.clock_jumps
         try:
             return await self._sent(scaled, progress, watch)
         finally:
@@ -417,6 +425,10 @@ class ArmClient:
         lost = self._state_problem()
         if lost:
             return MotionStatus.STATES_LOST, f'{lost} The motion was cancelled.'
+        if self._joints.counts.clock_jumps > self._clock_jumps:
+            return MotionStatus.STATES_LOST, (
+                'The clock of the joint states jumped back, so the path can no longer be '
+                'followed. The motion was cancelled.')
         deviation = follower.deviation(self._joints.posture())
         if deviation > self._settings.path_tolerance:
             return MotionStatus.FOREIGN_MOTION, (
@@ -440,7 +452,8 @@ class ArmClient:
         answered = await self._pulse.until(lambda: answer.done() or result.done(), timeout)
         if not answered:
             message += f" Controller '{self._name}' did not answer the cancel request."
-        await self._pulse.until(result.done, timeout)
+        else:
+            await self._pulse.until(result.done, timeout)
         return MotionOutcome(status, message, await self._rest())
 
     async def _concluded(

@@ -72,6 +72,10 @@ class RobocalNode(LifecycleNode):
     def _may_release(self) -> None:
         """Raise a RobocalError while something must not be torn down yet."""
 
+    def _let_go(self) -> None:
+        """Release now, or as soon as what must not be torn down has ended."""
+        self._release()
+
     # ------------------------------------------------------------- transitions
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -83,6 +87,9 @@ class RobocalNode(LifecycleNode):
             self.values = parameters.read(self, self.parameter_table)
             self._configure()
 
+        outcome = self._guarded('configure', self._may_release)
+        if outcome != SUCCESS:
+            return outcome
         return self._guarded('configure', configure, release_on_failure=True)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -107,13 +114,13 @@ class RobocalNode(LifecycleNode):
         """Stop the motion and let everything go."""
         def shutdown() -> None:
             self._deactivate()
-            self._release()
+            self._let_go()
 
         return self._guarded('shutdown', shutdown)
 
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Let everything go after a defect, so that the node can be configured again."""
-        return self._guarded('error handling', self._release)
+        return self._guarded('error handling', self._let_go)
 
     def _guarded(
         self, what: str, step: Callable[[], None], *, release_on_failure: bool = False
@@ -151,6 +158,16 @@ class RobocalNode(LifecycleNode):
 _SHUTDOWN_PATIENCE = 5.0
 
 
+def _hold(node: RobocalNode, executor: SingleThreadedExecutor, reason: str) -> None:
+    """Stop a motion, if there is one, and see the arm come to rest."""
+    if not node.moving:
+        return
+    node.stop_motion(reason)
+    end = time.monotonic() + _SHUTDOWN_PATIENCE
+    while node.moving and time.monotonic() < end:
+        executor.spin_once(timeout_sec=0.05)
+
+
 def spin(make_node: Callable[[], RobocalNode], args: list[str] | None = None) -> int:
     """Run a node's process: autostart, spin, and on a signal hold the arm before leaving.
 
@@ -159,7 +176,7 @@ def spin(make_node: Callable[[], RobocalNode], args: list[str] | None = None) ->
         args: Command line; the process's by default.
 
     Returns:
-        Exit code.
+        Exit code: 0 when asked to end, 1 after a defect.
 
     """
     # rclpy's own handler would tear the context down before a motion can be cancelled.
@@ -183,13 +200,14 @@ def spin(make_node: Callable[[], RobocalNode], args: list[str] | None = None) ->
                 node.get_logger().error('autostart failed; the node stays for another try.')
         while rclpy.ok() and not asked:
             executor.spin_once(timeout_sec=0.5)
-        if node.moving:
-            node.stop_motion('The node was asked to shut down.')
-            end = time.monotonic() + _SHUTDOWN_PATIENCE
-            while node.moving and time.monotonic() < end:
-                executor.spin_once(timeout_sec=0.05)
+        _hold(node, executor, 'The node was asked to shut down.')
     except ExternalShutdownException:
         code = 0
+    except Exception:  # noqa: BLE001
+        # A defect in a callback must not leave an arm in motion behind.
+        node.get_logger().fatal(f'Defect in a callback; the node ends:\n{traceback.format_exc()}')
+        code = 1
+        _hold(node, executor, 'The node met a defect and ends.')
     finally:
         node.release()
         executor.shutdown(timeout_sec=0.0)

@@ -37,6 +37,9 @@ from robocal_ros.ros.status import StatusReporter
 from robocal_ros.ros.streams import JointStateStream
 from robocal_ros.ros.waiting import Pulse, Worker
 
+# Longest wait for a procedure that was told to end [s].
+_ENDING = 15.0
+
 
 @dataclass(frozen=True)
 class ProcedureParameters:
@@ -134,8 +137,11 @@ class _ForwardToRos(logging.Handler):
         self._logger = node.get_logger()
 
     def emit(self, record: logging.LogRecord) -> None:
-        send = self._logger.warning if record.levelno >= logging.WARNING else self._logger.info
-        send(record.getMessage())
+        # Two calls on two lines: rclpy allows one severity for each place that logs.
+        if record.levelno >= logging.WARNING:
+            self._logger.warning(record.getMessage())
+        else:
+            self._logger.info(record.getMessage())
 
 
 class ProcedureNode(RobocalNode):
@@ -151,6 +157,7 @@ class ProcedureNode(RobocalNode):
         """Declare parameters; everything else is made by configure."""
         super().__init__(name, **kwargs)
         self._running = ''
+        self._cancelling = 0
         self._made: list[Callable[[], Any]] = []
 
     # ------------------------------------------------------------------- lifecycle
@@ -239,7 +246,6 @@ class ProcedureNode(RobocalNode):
                 * per_joint(self.values.gear_ratios, self.robot.n, 'gear_ratios'))
 
     def _activate(self) -> None:
-        self.arm.rearm()
         self._record(True)
         self.status.say('idle', 'Active; call run, or play a bag and call estimate.')
 
@@ -252,10 +258,23 @@ class ProcedureNode(RobocalNode):
             self.status.say('idle', 'Inactive; samples are kept.')
 
     def _may_release(self) -> None:
-        if self._running:
+        if self.moving:
             raise ConfigurationError(
-                f'{self._running} is still ending and the arm is being held; call cleanup '
+                f'{self._running or "cancel"} is still ending and the arm is being held; call '
                 'again in a moment.')
+
+    def _let_go(self) -> None:
+        if not self.moving or self.executor is None:
+            self._release()
+            return
+
+        async def release() -> None:
+            await self.pulse.until(lambda: not self.moving, _ENDING)
+            self._release()
+
+        # What the ending motion needs, and the services that still answer, must outlive it.
+        self.stop_motion('The node lets the robot go.')
+        self.executor.create_task(release)
 
     def _release(self) -> None:
         while self._made:
@@ -268,8 +287,8 @@ class ProcedureNode(RobocalNode):
 
     @property
     def moving(self) -> bool:
-        """Whether a procedure is under way."""
-        return bool(self._running)
+        """Whether a procedure is under way, or somebody waits for its end."""
+        return bool(self._running) or self._cancelling > 0
 
     # ------------------------------------------------- what subclasses fill in
 
@@ -306,7 +325,6 @@ class ProcedureNode(RobocalNode):
 
     async def _on_run(self, request: Trigger.Request, response: Trigger.Response) -> Any:
         async def run() -> CalibrationResult:
-            self.arm.rearm()
             await self.arm.connect(self.values.connect_timeout)
             self._clear()
             return await self._procedure()
@@ -330,10 +348,14 @@ class ProcedureNode(RobocalNode):
             return response
         running = self._running
         self.stop_motion('Cancelled on request.')
-        ended = await self.pulse.until(lambda: not self._running, 15.0)
+        self._cancelling += 1
+        try:
+            ended = await self.pulse.until(lambda: not self._running, _ENDING)
+        finally:
+            self._cancelling -= 1
         response.success = ended
         response.message = (f'{running} was ended.' if ended else
-                            f'{running} was told to end, but has not within 15 s.')
+                            f'{running} was told to end, but has not within {_ENDING:.0f} s.')
         return response
 
     async def _answered(
@@ -352,6 +374,7 @@ class ProcedureNode(RobocalNode):
             response.message = f'{self._running} is under way; call cancel first, or wait.'
             return response
         self._running = what
+        self.arm.rearm()
         level = status.OK
         try:
             outcome = await action()
@@ -376,8 +399,11 @@ class ProcedureNode(RobocalNode):
             self._running = ''
         if not response.success and level == status.OK:
             level = status.WARN
-        log = self.get_logger()
-        (log.info if response.success else log.error)(f'{what}: {response.message}')
+        # Two calls on two lines: rclpy allows one severity for each place that logs.
+        if response.success:
+            self.get_logger().info(f'{what}: {response.message}')
+        else:
+            self.get_logger().error(f'{what}: {response.message}')
         self.status.say('idle', response.message, progress=100.0 if response.success else None,
                         level=level)
         return response
@@ -389,11 +415,13 @@ class ProcedureNode(RobocalNode):
 
         Raises:
             RobocalError: If the data do not allow an estimate.
+            CancelledError: If a stop was asked for meanwhile; nothing is saved then.
 
         """
         self.status.say('estimating', 'Estimating from the recorded samples.')
         function = self._estimate()
         result: CalibrationResult = await self.worker.run(self.pulse, function)
+        self.check_stopped()
         self.store.save(result)
         if result.verdict is Verdict.PASS:
             self.publish(result)
@@ -419,6 +447,12 @@ class ProcedureNode(RobocalNode):
         if self.arm.stop_reason:
             raise CancelledError(self.arm.stop_reason)
 
+    def _check_clock(self) -> None:
+        """Raise DataError once the clock has jumped back: samples of the run are lost."""
+        if self.joints.counts.clock_jumps:
+            raise DataError('The clock of the joint states jumped back during the run, which '
+                            'costs the samples before it. The arm is held; call run again.')
+
     async def move(
         self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
         watch: Callable[[], str] | None = None,
@@ -442,6 +476,7 @@ class ProcedureNode(RobocalNode):
                             samples=str(self.joints.recorded),
                             dropped=str(self.joints.counts.dropped))
 
+        self._check_clock()
         progress(0.0)
         outcome = await self.arm.move(trajectory, progress=progress, watch=watch)
         outcome.raise_unless_done()
@@ -459,6 +494,7 @@ class ProcedureNode(RobocalNode):
         while (latest := self.joints.latest) is not None and latest[0] < end:
             await self.pulse.beat()
             self.check_stopped()
+            self._check_clock()
             complaint = self.joints.complaint() or (watch() if watch is not None else '')
             if not complaint and self.joints.age() > self.values.state_timeout:
                 complaint = f'No joint states have come for {self.joints.age():.2f} s.'

@@ -303,7 +303,6 @@ class JointStateStream:
         """Forget what was recorded and start counting anew."""
         self._rows.clear()
         self._guard.reset_counts()
-        self._bad_in_a_row = 0
 
     @property
     def counts(self) -> StreamCounts:
@@ -408,7 +407,6 @@ class WrenchStream:
         """Forget what was recorded and start counting anew."""
         self._rows.clear()
         self._guard.reset_counts()
-        self._bad_in_a_row = 0
 
     @property
     def recorded(self) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.signal import lfilter
 from scipy.stats import chi2
 
 from robocal_ros.core.least_squares import RecursiveLeastSquares, autocorrelation_time, solve
@@ -232,8 +233,6 @@ def test_every_measurement_narrows_the_covariance_and_keeps_it_valid():
 
 
 def ar1(phi: float, k: int, seed: int) -> np.ndarray:
-    from scipy.signal import lfilter
-
     shocks = np.random.default_rng(seed).normal(size=k + 2000)
     return lfilter([1.0], [1.0, -phi], shocks)[2000:]
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -39,27 +41,26 @@ def test_a_free_straight_way_stays_straight():
     np.testing.assert_array_equal(connect(robot, checker, start, goal), [start, goal])
 
 
-def blocked_pair() -> tuple[Robot, CollisionChecker, np.ndarray, np.ndarray]:
-    """Find two free postures whose straight way touches something, from a fixed seed."""
-    robot = arm('robocal').robot()
-    checker = CollisionChecker(robot, tool_box=(0.2, 0.2, 0.4), floor=0.0)
+@pytest.mark.parametrize('name', ['panda', 'xarm7'])
+def test_a_blocked_straight_way_is_gone_around(name):
+    robot = arm(name).robot()
+    checker = CollisionChecker(robot, package_dirs=arm(name).package_dirs,
+                               tool_box=(0.1, 0.1, 0.15))
     generator = np.random.default_rng(3)
-    while True:
-        start, goal = generator.uniform(*robot.sampling_limits(), (2, 6))
-        if checker.is_free(start) and checker.is_free(goal) and checker.first_contact(
-                straight(start, goal)):
-            return robot, checker, start, goal
-
-
-def test_a_blocked_straight_way_is_gone_around():
-    robot, checker, start, goal = blocked_pair()
-    way = connect(robot, checker, start, goal)
-    assert len(way) > 2
-    np.testing.assert_allclose(way[[0, -1]], [start, goal])
-    assert (way >= robot.lower - 1e-9).all()
-    assert (way <= robot.upper + 1e-9).all()
-    for a, b in zip(way[:-1], way[1:], strict=True):
-        assert checker.first_contact(straight(a, b, 0.02)) is None
+    found = 0
+    while found < 3:
+        start, goal = generator.uniform(*robot.sampling_limits(), (2, robot.n))
+        ends_free = checker.is_free(start) and checker.is_free(goal)
+        if not (ends_free and checker.first_contact(straight(start, goal))):
+            continue
+        found += 1
+        way = connect(robot, checker, start, goal)
+        assert len(way) > 2
+        np.testing.assert_allclose(way[[0, -1]], [start, goal])
+        assert (way >= robot.lower - 1e-9).all()
+        assert (way <= robot.upper + 1e-9).all()
+        for a, b in pairwise(way):
+            assert checker.first_contact(straight(a, b, 0.015), 0.015) is None
 
 
 def test_start_and_goal_must_be_free():

@@ -230,8 +230,8 @@ def test_without_gravity_there_is_nothing_to_plan():
 
 def test_an_arm_that_touches_itself_is_told_to_be_moved():
     robot = arm('robocal').robot()
-    folded = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-    folded[1:3] = 2.0, 2.5
+    # The forearm laid along the upper arm brings the wrist to the shoulder.
+    folded = np.array([0.0, 0.0, 1.6, 0.0, 0.0, 0.0])
     checker = checker_of(robot, arm('robocal'))
     assert checker.touching(folded) is not None
     with pytest.raises(MotionError, match='In the start posture .* touches .*by hand'):

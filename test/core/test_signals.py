@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -62,7 +64,7 @@ def test_runs_rebuild_the_mask(mask):
         assert start < stop
         rebuilt[start:stop] = True
     np.testing.assert_array_equal(rebuilt, mask)
-    assert all(a[1] < b[0] for a, b in zip(borders, borders[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in pairwise(borders))
 
 
 # ----------------------------------------------------------------------------- sweeps

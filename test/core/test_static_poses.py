@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from xml.etree import ElementTree
 
 import numpy as np
 import pinocchio as pin
@@ -22,6 +23,7 @@ from robocal_ros.core.payload.static_poses import (
 from robocal_ros.core.result import CalibrationResult, State, Verdict
 from robocal_ros.core.robot import RigidBodyInertia, Robot
 from robocal_ros.core.samples import JointSamples, WrenchSamples
+from robocal_ros.core.signals import dwells
 from robocal_ros.errors import DataError, ExcitationError
 
 from .arms import MOUNTS, arm
@@ -46,8 +48,6 @@ def own_wrench(urdf: str, links: tuple[str, ...], frame: str, tool: Tool | None,
 
     Every force is moved to the sensor by Pinocchio's spatial algebra (``SE3.actInv``).
     """
-    from xml.etree import ElementTree
-
     model = pin.buildModelFromXML(urdf)
     data = model.createData()
     bodies = []
@@ -247,8 +247,6 @@ def cramer_rao(case: Record, joints: JointSamples) -> np.ndarray:
 
     By differences of the composed wrench, over the readings taken at rest.
     """
-    from robocal_ros.core.signals import dwells
-
     name = case.name
     columns, step = [], 1e-5
     found = dwells(joints)

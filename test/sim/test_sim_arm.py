@@ -373,7 +373,7 @@ def test_latency_delays_but_keeps_stamps(rig: Rig) -> None:
     rig.advance(0.5)
     assert rig.arm._simulator.now - rig.time > 0.19
     stamps = [seconds(state.header.stamp) for state in collect(rig)]
-    assert np.diff(stamps) == pytest.approx(0.002, abs=1e-6)
+    assert np.diff(stamps) == pytest.approx(0.004, abs=1e-6)
 
 
 def test_clock_jumps_back(rig: Rig) -> None:

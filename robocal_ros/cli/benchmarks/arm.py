@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
-import xacro
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.motion import Trajectory
 from robocal_ros.core.samples import JointSamples, StreamCounts, WrenchSamples
 from robocal_ros.errors import MotionError
-from robocal_ros.resources import share_directory
 from robocal_ros.sim.controller import Status
 from robocal_ros.sim.model import read_description
 from robocal_ros.sim.physics import CONTROL_STEP
@@ -20,13 +18,6 @@ from robocal_ros.sim.trajectory import TrajectoryPoint
 from robocal_ros.sim.truth import Cell, HiddenTruth
 
 _GOAL_TIME = 2.0
-
-
-def default_urdf() -> str:
-    """Return the URDF of the project's own arm."""
-    path = share_directory() / 'urdf' / 'robocal_arm.urdf.xacro'
-    text: str = xacro.process_file(str(path)).toxml()
-    return text
 
 
 class InProcessArm:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from robocal_ros.cli.default_robot import payload_truth
-from robocal_ros.cli.tours.tour import Stage, Tour, TourOutcome, run_method
+from robocal_ros.cli.tours.stage import Stage
+from robocal_ros.cli.tours.tour import Tour, TourOutcome, run_method
 
 # In this order: the second method takes the mass from the first one's result.
 _METHODS = ('static_poses', 'two_plane')

@@ -1,63 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tour of a capability works with, and what it brings back."""
+"""What a tour of a capability does, and what it brings back."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from robocal_ros.cli.console import OUT, ProgressView
-from robocal_ros.cli.node_client import NodeClient, RosSession
-from robocal_ros.cli.processes import Child, Children
+from robocal_ros.cli.node_client import NodeClient
+from robocal_ros.cli.processes import Child
+from robocal_ros.cli.tours.stage import Stage
 from robocal_ros.core.result import CalibrationResult
-from robocal_ros.core.robot import Robot
 from robocal_ros.errors import RobocalError
 from robocal_ros.io.result_yaml import from_yaml, read_result
-from robocal_ros.sim.truth import HiddenTruth
-
-_START_TIMEOUT = 60.0
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Where tours take place: the simulated arm that runs, and who talks to it.
-
-    Attributes:
-        children: The processes.
-        session: This program's node.
-        robot: Model of the arm, for converting truths.
-        truth: What the simulated arm hides; for comparison only.
-        store: Folder where the nodes keep their results.
-        full: Whether to run at full length.
-
-    """
-
-    children: Children
-    session: RosSession
-    robot: Robot
-    truth: HiddenTruth
-    store: Path
-    full: bool
-
-    def start_node(
-        self, module: str, name: str, parameters: Mapping[str, Any]
-    ) -> tuple[Child, NodeClient]:
-        """Start a procedure node and wait until it is there.
-
-        Raises:
-            ConfigurationError: If it does not come up.
-            RobocalError: If it ends by itself.
-
-        """
-        child = self.children.start_node(
-            module, name,
-            {'use_sim_time': True, 'results_dir': str(self.store.resolve()), **parameters})
-        client = NodeClient(self.session, name)
-        client.wait_until_there(_START_TIMEOUT)
-        return child, client
 
 
 @dataclass(frozen=True)

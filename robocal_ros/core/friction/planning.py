@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which constant-speed runs to make: given by the user, or planned from the limits alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robocal_ros.core.arrays import Array
+from robocal_ros.core.collision import CollisionChecker
+from robocal_ros.core.motion import Lspb, MotionLimits, Trajectory
+from robocal_ros.core.robot import Robot
+from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+
+_MARGIN = 0.05
+_CHECK_STEP = 0.04
+_MIN_CRUISE = 0.8
+_SETTLING = 0.8
+
+
+@dataclass(frozen=True)
+class FrictionRun:
+    """One run of one joint at constant speed, all others still.
+
+    Attributes:
+        joint: Column of the joint.
+        posture: Angles of the other joints, shape (n,) [rad].
+        segment: Accelerate, cruise, decelerate.
+
+    """
+
+    joint: int
+    posture: Array
+    segment: Lspb
+
+    def trajectory(self) -> Trajectory:
+        """Return it as a motion of the arm."""
+        return self.segment.trajectory(self.posture, self.joint)
+
+    def start_posture(self) -> Array:
+        """Return where it begins, shape (n,) [rad]."""
+        posture = self.posture.copy()
+        posture[self.joint] = self.segment.start
+        return posture
+
+
+@dataclass(frozen=True)
+class SpeedPlan:
+    """How automatic planning chooses.
+
+    Attributes:
+        min_speed: Slowest speed [rad/s].
+        max_speed: Fastest speed, besides half the joint's limit [rad/s].
+        count: Number of speeds in each direction.
+        min_span: Angle that slow runs cover, to see through torque ripple [rad].
+        max_duration: Longest cruise [s].
+        min_duration: Shortest cruise, where there is room [s].
+        max_range: Widest range about the posture that is used [rad].
+        acceleration: Acceleration of the blends [rad/s²].
+
+    """
+
+    min_speed: float = 0.005
+    max_speed: float = 0.6
+    count: int = 10
+    min_span: float = 0.13
+    max_duration: float = 20.0
+    min_duration: float = 2.0
+    max_range: float = 1.6
+    acceleration: float = 2.0
+
+    def check(self) -> None:
+        """Refuse settings without a plan; raises ConfigurationError."""
+        if not 0.0 < self.min_speed < self.max_speed:
+            raise ConfigurationError(
+                f'min_speed must be above 0 and below max_speed; got {self.min_speed} and '
+                f'{self.max_speed} rad/s.')
+        if self.count < 2:
+            raise ConfigurationError(f'At least 2 speeds are needed, got {self.count}.')
+
+    def speeds(self, limit: float) -> Array:
+        """Return the speeds for a joint's limit, log-spaced, so denser near zero [rad/s]."""
+        fastest = min(self.max_speed, 0.5 * limit)
+        if fastest <= self.min_speed:
+            raise ConfigurationError(
+                f'Half the speed limit is {fastest:.4g} rad/s, not above min_speed '
+                f'({self.min_speed} rad/s); lower min_speed.')
+        return np.geomspace(self.min_speed, fastest, self.count)
+
+    def span(self, speed: float) -> float:
+        """Return the angle of a run: cruise, settling and blends [rad]."""
+        cruise = np.clip(self.min_span / speed, self.min_duration, self.max_duration)
+        return float(speed * (cruise + _SETTLING) + speed**2 / self.acceleration)
+
+
+def free_range(
+    robot: Robot, checker: CollisionChecker, posture: Array, joint: int, width: float
+) -> tuple[float, float]:
+    """Return the range of a joint about a posture that limits and contacts leave.
+
+    Args:
+        robot: The arm with what it carries.
+        checker: Its collision geometry.
+        posture: Angles of all joints, shape (n,) [rad].
+        joint: Column of the joint.
+        width: Widest range wanted [rad].
+
+    Raises:
+        MotionError: If the posture itself touches something.
+
+    """
+    low = max(posture[joint] - 0.5 * width, float(robot.lower[joint]) + _MARGIN)
+    high = min(posture[joint] + 0.5 * width, float(robot.upper[joint]) - _MARGIN)
+    # A joint near a limit gets what the limit takes on one side on the other one.
+    low = max(min(low, high - width), float(robot.lower[joint]) + _MARGIN)
+    high = min(max(high, low + width), float(robot.upper[joint]) - _MARGIN)
+    angles = np.linspace(low, high, max(3, int(np.ceil((high - low) / _CHECK_STEP))))
+    centre = int(np.argmin(np.abs(angles - posture[joint])))
+
+    def free(angle: float) -> bool:
+        q = posture.copy()
+        q[joint] = angle
+        return checker.is_free(q)
+
+    if not free(angles[centre]):
+        raise MotionError(
+            f"The arm touches itself where joint '{robot.joint_names[joint]}' is to be measured; "
+            'start from another posture.')
+    first = last = centre
+    while first > 0 and free(angles[first - 1]):
+        first -= 1
+    while last < len(angles) - 1 and free(angles[last + 1]):
+        last += 1
+    return float(angles[first]), float(angles[last])
+
+
+def plan_runs(
+    robot: Robot,
+    checker: CollisionChecker,
+    posture: Array,
+    joint: int,
+    plan: SpeedPlan,
+    speeds: Array | None = None,
+    shift: float = 0.0,
+) -> list[FrictionRun]:
+    """Plan runs of a joint at log-spaced speeds, forward and back over the same positions.
+
+    Where in the free range a speed is run varies from speed to speed, so that what depends on
+    the position (torque ripple, an error of the gravity model) scatters instead of biasing.
+
+    Args:
+        robot: The arm with what it carries.
+        checker: Its collision geometry.
+        posture: Where the other joints stay, shape (n,) [rad].
+        joint: Column of the joint.
+        plan: How to choose.
+        speeds: Speeds instead of those of the plan, shape (k,) [rad/s].
+        shift: Moves the positions of a further round, 0 … 1.
+
+    Raises:
+        ConfigurationError: If the settings leave no speeds.
+        ConvergenceError: If the free range is too short for any of the speeds.
+        MotionError: If the posture itself touches something.
+
+    """
+    plan.check()
+    low, high = free_range(robot, checker, posture, joint, plan.max_range)
+    wanted = plan.speeds(float(robot.velocity_limit[joint])) if speeds is None else speeds
+    runs: list[FrictionRun] = []
+    for number, speed in enumerate(wanted):
+        shortest = speed * _MIN_CRUISE + speed**2 / plan.acceleration
+        span = min(plan.span(float(speed)), high - low)
+        if span < shortest:
+            continue
+        # Multiples of the golden ratio spread evenly, however many there are.
+        place = (0.618034 * (number + 1) + shift) % 1.0
+        start = low + place * (high - low - span)
+        goal = start + span
+        for begin, end in ((start, goal), (goal, start)):
+            runs.append(FrictionRun(joint, posture.copy(), Lspb.with_acceleration(
+                begin, end, float(speed), plan.acceleration)))
+    if not runs:
+        raise ConvergenceError(
+            f"Joint '{robot.joint_names[joint]}' has only {high - low:.3f} rad of free range "
+            'about this posture, too short for any of the speeds. Start from another posture.')
+    return runs
+
+
+def check_given(
+    robot: Robot, limits: MotionLimits, runs: Sequence[FrictionRun]
+) -> None:
+    """Refuse a given set that leaves the limits.
+
+    Raises:
+        MotionError: With the number of the run, the joint, the value and the limit.
+
+    """
+    for number, run in enumerate(runs, 1):
+        try:
+            limits.check(run.trajectory())
+        except MotionError as error:
+            raise MotionError(f'Run {number} of the trajectory set: {error}') from error
+
+
+def weak_speeds(measured: Array, stribeck_velocity: float | None, plan: SpeedPlan) -> Array:
+    """Return further speeds where a fit was weak: between those at and below the bend.
+
+    Args:
+        measured: Speeds that there are already, shape (k,) [rad/s].
+        stribeck_velocity: Where the bend was found, or None.
+        plan: How to choose.
+
+    """
+    known = np.unique(np.abs(measured))
+    bend = 2.0 * stribeck_velocity if stribeck_velocity else float(np.median(known))
+    slow = known[known <= max(bend, known[min(2, len(known) - 1)])]
+    between = np.sqrt(slow[1:] * slow[:-1]) if len(slow) > 1 else slow
+    below = max(0.5 * known[0], 1e-3)
+    fast = np.array([np.sqrt(known[-1] * known[-2])]) if len(known) > 1 else known
+    return np.unique(np.concatenate(([below], between, fast)))

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a record to points: the mean friction torque of each run at constant speed.
+
+What remains of the drive torque after gravity is friction at that speed. A run on which
+something else acted (a stop, an obstacle, a push, a saturated drive) is rejected, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robocal_ros.core.arrays import Array
+from robocal_ros.core.least_squares import autocorrelation_time
+from robocal_ros.core.robot import Robot
+from robocal_ros.core.samples import JointSamples
+from robocal_ros.core.signals import Sweep, steady_sweeps
+
+SLOW = 0.02
+"""Speeds below this are looked for with a longer chord [rad/s]."""
+
+_BLOCK = 0.05
+_SPIKE = 8.0
+_SPIKE_FLOOR = 0.15
+_SATURATED = 0.98
+
+
+@dataclass(frozen=True)
+class SpeedPoint:
+    """One run at constant speed, read.
+
+    Attributes:
+        joint: Column of the joint.
+        speed: Mean signed speed [rad/s].
+        torque: Mean torque less gravity, signed [N·m].
+        std: Standard deviation of that mean, correlated samples allowed for [N·m].
+        scatter: Standard deviation of single samples about their mean [N·m].
+        low: Lower end of the window [rad].
+        high: Upper end of the window [rad].
+        count: Number of samples.
+        rejected: Why the run does not count, empty if it does.
+        angle: Joint angles through the window, thinned, shape (m,) [rad].
+        total: Drive torque at those angles, block means, shape (m,) [N·m].
+        gravity: Gravity torque of the model at those angles, shape (m,) [N·m].
+
+    """
+
+    joint: int
+    speed: float
+    torque: float
+    std: float
+    scatter: float
+    low: float
+    high: float
+    count: int
+    rejected: str
+    angle: Array
+    total: Array
+    gravity: Array
+
+
+def find_runs(samples: JointSamples, joints: Sequence[int], min_span: float) -> list[Sweep]:
+    """Find the constant-speed parts of single-joint motions, slow ones too.
+
+    Args:
+        samples: Joint states.
+        joints: Columns of the joints that matter.
+        min_span: Shortest angle of a window [rad].
+
+    """
+    fast = steady_sweeps(samples, min_speed=SLOW, min_span=min_span, settle=0.2)
+    slow = steady_sweeps(
+        samples, min_speed=0.0008, max_speed=SLOW, still_speed=0.0005, half_width=0.25,
+        settle=0.4, min_span=min_span, tolerance=0.1)
+    found = [sweep for sweep in (*fast, *slow) if sweep.joint in joints]
+    return sorted(found, key=lambda sweep: sweep.start)
+
+
+def read_run(robot: Robot, samples: JointSamples, run: Sweep) -> SpeedPoint:
+    """Read one run.
+
+    Args:
+        robot: The arm with what it carries.
+        samples: The record in which the run lies.
+        run: Its window.
+
+    """
+    rows = slice(run.start, run.stop)
+    effort = samples.effort[rows, run.joint]
+    angle = samples.position[rows, run.joint]
+    gravity = _gravity(robot, samples.position[rows], run.joint)
+    torque = effort - gravity
+    mean = float(torque.mean())
+    scatter = float(torque.std(ddof=1))
+    inflation = autocorrelation_time(torque - mean)
+    blocks = _blocks(samples.time[rows])
+    rejected = _why_rejected(
+        torque, effort, blocks, float(robot.effort_limit[run.joint]), abs(mean))
+    starts = blocks[:-1]
+    return SpeedPoint(
+        joint=run.joint, speed=run.speed, torque=mean,
+        std=max(scatter * float(np.sqrt(inflation / len(torque))), 1e-6), scatter=scatter,
+        low=float(angle.min()), high=float(angle.max()), count=len(torque), rejected=rejected,
+        angle=_means(angle, starts), total=_means(effort, starts),
+        gravity=_means(gravity, starts),
+    )
+
+
+def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
+    """Return the gravity torque of a joint along its run; smooth, so from a few postures."""
+    count = len(positions)
+    knots = np.unique(np.linspace(0, count - 1, min(count, 60)).astype(int))
+    values = robot.gravity_torques(positions[knots])[:, joint]
+    return np.interp(np.arange(count), knots, values)
+
+
+def _blocks(time: Array) -> np.ndarray:
+    """Return the borders of blocks of equal duration, as row numbers."""
+    count = max(4, int((time[-1] - time[0]) / _BLOCK))
+    edges = np.searchsorted(time, np.linspace(time[0], time[-1], min(count, 200) + 1))
+    edges[-1] = len(time)
+    return np.unique(edges)
+
+
+def _means(values: Array, starts: np.ndarray) -> Array:
+    lengths = np.diff(np.append(starts, len(values)))
+    return np.asarray(np.add.reduceat(values, starts) / lengths)
+
+
+def _why_rejected(
+    torque: Array, effort: Array, blocks: np.ndarray, limit: float, size: float
+) -> str:
+    saturated = float(np.mean(np.abs(effort) >= _SATURATED * limit))
+    if saturated > 0.01:
+        return f'the drive was saturated at its limit of {limit:.4g} N·m'
+    means = _means(torque, blocks[:-1])
+    trend = np.polynomial.Polynomial.fit(np.arange(len(means)), means, 1)
+    deviation = np.abs(means - trend(np.arange(len(means))))
+    typical = 1.4826 * float(np.median(deviation))
+    worst = float(deviation.max())
+    if worst > max(_SPIKE * typical, _SPIKE_FLOOR, 0.25 * size):
+        return (f'the torque jumped by {worst:.2f} N·m on the way: a stop, an obstacle or a push')
+    return ''
+
+
+@dataclass(frozen=True)
+class GravityComparison:
+    """Gravity measured without a model against the model's, over pairs of runs.
+
+    Half the sum of the drive torques of a forward and a backward run over the same positions
+    is gravity, plus half the friction's asymmetry, which does not depend on the position; half
+    their difference is friction, whatever gravity is.
+
+    Attributes:
+        pairs: Number of pairs.
+        error: Size of a gravity-like torque, a sinθ + b cosθ, that the model lacks [N·m].
+        std: Its standard deviation [N·m].
+        friction: Model-free friction, |F| averaged over both directions, pair by pair: rows of
+            speed [rad/s] and torque [N·m], shape (pairs, 2).
+
+    """
+
+    pairs: int
+    error: float
+    std: float
+    friction: Array
+
+    @property
+    def significant(self) -> bool:
+        """Whether the model's gravity is wrong beyond chance."""
+        return self.error > 4.0 * self.std
+
+
+def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
+    """Compare both ways of removing gravity; None without a pair over the same positions."""
+    usable = [p for p in points if not p.rejected]
+    grids, left, friction = [], [], []
+    for first in usable:
+        second = next((p for p in usable if _is_pair(first, p)), None)
+        if first.speed <= 0.0 or second is None:
+            continue
+        low, high = max(first.low, second.low), min(first.high, second.high)
+        grid = np.linspace(low, high, 40)
+        up, down = (_at(p, p.total, grid) for p in (first, second))
+        grids.append(grid)
+        left.append(0.5 * (up + down) - _at(first, first.gravity, grid))
+        friction.append((first.speed, 0.5 * float(np.mean(up - down))))
+    if not grids:
+        return None
+    # Asymmetry shifts each pair by a constant of its own; only the shape within pairs counts.
+    rows = [np.column_stack((np.sin(g), np.cos(g))) for g in grids]
+    regressor = np.vstack([r - r.mean(axis=0) for r in rows])
+    measured = np.concatenate([item - item.mean() for item in left])
+    value, *_ = np.linalg.lstsq(regressor, measured, rcond=None)
+    residual = measured - regressor @ value
+    inflation = autocorrelation_time(residual)
+    covariance = np.linalg.pinv(regressor.T @ regressor) * np.var(residual) * inflation
+    size = float(np.linalg.norm(value))
+    direction = value / size if size > 0.0 else np.array([1.0, 0.0])
+    return GravityComparison(
+        len(grids), size, float(np.sqrt(direction @ covariance @ direction)), np.array(friction))
+
+
+def _is_pair(first: SpeedPoint, second: SpeedPoint) -> bool:
+    overlap = min(first.high, second.high) - max(first.low, second.low)
+    return (second.joint == first.joint
+            and abs(first.speed + second.speed) < 0.1 * abs(first.speed)
+            and overlap > 0.5 * (first.high - first.low))
+
+
+def _at(point: SpeedPoint, values: Array, grid: Array) -> Array:
+    order = np.argsort(point.angle)
+    return np.interp(grid, point.angle[order], values[order])

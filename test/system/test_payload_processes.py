@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that end, one way or the other, while the arm moves."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from diagnostic_msgs.msg import DiagnosticStatus
+from lifecycle_msgs.msg import Transition
+from live_graph import Client, payload_node, sim_arm
+
+from robocal_ros.ros import qos
+
+NODE = 'payload_identification'
+AT_REST = 1e-3
+FAST = {'sweep_speed': 0.8, 'max_velocity': 2.0, 'max_acceleration': 4.0}
+
+
+@pytest.fixture(scope='module', autouse=True)
+def statuses(client: Client) -> None:
+    client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+
+
+def begin_moving(client: Client) -> object:
+    client.until(lambda: client.state() == 'active')
+    run = client.begin('run')
+    client.await_phase('moving')
+    client.until(lambda: client.travel(0.05) > 0.01, what='motion')
+    return run
+
+
+class TestNodeEnds:
+    """The node is told to end; the arm goes on living."""
+
+    @pytest.fixture(scope='class', autouse=True)
+    def arm(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+        # In real time, so that a second of stopping is a second of the wall clock.
+        log = tmp_path_factory.mktemp('arm') / 'sim_arm.log'
+        with sim_arm(log, real_time_factor=1.0):
+            yield
+
+    @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+    def test_node_asked_to_end_in_mid_motion_stops_the_arm(
+        self, client: Client, tmp_path: Path, number: signal.Signals
+    ) -> None:
+        with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:
+            run = begin_moving(client)
+            node.send(number)
+            asked = time.monotonic()
+            client.until(lambda: client.travel(0.1) < AT_REST, 5.0, 'rest')
+            # The window of rest and the turn of the services are part of it.
+            assert time.monotonic() - asked < 1.0
+            answer = client.wait(run, 10.0)
+            assert not answer.success
+            assert 'asked to shut down. The arm is held.' in answer.message
+            assert node.end() == 0
+            log = node.log.read_text()
+            assert 'Defect' not in log
+            assert 'Traceback' not in log
+        assert client.travel() < AT_REST
+        assert not list(tmp_path.rglob('payload*.yaml'))
+
+    def test_node_asked_to_end_at_rest(self, client: Client, tmp_path: Path) -> None:
+        with payload_node(tmp_path / 'node.log', tmp_path / 'results') as node:
+            client.until(lambda: client.state() == 'active')
+            node.send(signal.SIGTERM)
+            assert node.end(5.0) == 0
+            assert 'Traceback' not in node.log.read_text()
+
+    def test_shutdown_transition_in_mid_motion(
+        self, client: Client, tmp_path: Path
+    ) -> None:
+        with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:
+            run = begin_moving(client)
+            assert client.change(Transition.TRANSITION_ACTIVE_SHUTDOWN)
+            answer = client.wait(run, 10.0)
+            assert not answer.success
+            assert 'The arm is held.' in answer.message
+            assert client.travel() < AT_REST
+            assert client.state() == 'finalized'
+            node.send(signal.SIGTERM)
+            assert node.end(5.0) == 0
+            log = node.log.read_text()
+            assert 'Defect' not in log
+            assert 'Traceback' not in log
+
+
+def test_simulation_killed_in_mid_motion_and_started_again(
+    client: Client, tmp_path: Path
+) -> None:
+    with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:
+        with sim_arm(tmp_path / 'first.log') as first:
+            run = begin_moving(client)
+            first.send(signal.SIGKILL)
+            killed = time.monotonic()
+            answer = client.wait(run, 15.0)
+            assert time.monotonic() - killed < 10.0
+        assert not answer.success
+        assert 'No joint states have come for' in answer.message
+        assert 'The arm was not seen to come to rest' in answer.message
+        refused = client.call('run', timeout=15.0)
+        assert not refused.success
+        assert 'No joint states have come' in refused.message
+        with sim_arm(tmp_path / 'second.log'):
+            client.until(lambda: client.travel(0.1) < AT_REST, what='the new arm')
+            run = begin_moving(client)
+            assert client.call('cancel').success
+            assert 'Cancelled on request' in client.wait(run, 10.0).message
+        assert node.running
+
+
+def test_configure_without_a_description_names_the_topic_and_works_once_there_is_one(
+    client: Client, tmp_path: Path
+) -> None:
+    with payload_node(tmp_path / 'node.log', tmp_path / 'results',
+                      description_timeout=0.5) as node:
+        client.until(lambda: 'autostart failed' in node.log.read_text())
+        log = node.log.read_text()
+        assert "nothing came on topic '/robot_description' within 0.5 s" in log
+        assert client.state() == 'unconfigured'
+        with sim_arm(tmp_path / 'sim_arm.log'):
+            client.until(lambda: client.change(Transition.TRANSITION_CONFIGURE))
+            assert client.change(Transition.TRANSITION_ACTIVATE)
+            assert client.call('clear').success

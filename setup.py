@@ -56,6 +56,7 @@ setup(
     zip_safe=False,
     entry_points={
         'console_scripts': [
+            'friction_identification = robocal_ros.nodes.friction_identification:main',
             'payload_identification = robocal_ros.nodes.payload_identification:main',
             'sim_arm = robocal_ros.nodes.sim_arm:main',
             'robocal = robocal_ros.cli.main:main',

@@ -193,6 +193,14 @@ class Client:
             lambda: any(phase(status) in phases for status in heard), timeout,
             f'phase {" or ".join(phases)}')
 
+    def watch(self) -> list[tuple[float, Any]]:
+        """Return a list that arrival times and joint states go to from now on."""
+        heard: list[tuple[float, Any]] = []
+        self.node.create_subscription(
+            JointState, '/joint_states',
+            lambda state: heard.append((time.monotonic(), state)), qos_profile_sensor_data)
+        return heard
+
     def travel(self, window: float = 0.3, timeout: float = 20.0) -> float:
         """Return the largest joint travel over a window of stamps [rad]."""
         states: list[JointState] = []
@@ -212,6 +220,13 @@ class Client:
         return max(
             float(np.ptp([row[name] for row in columns if name in row])) for name in JOINTS
             if any(name in row for row in columns))
+
+
+def last_motion(heard: list[tuple[float, Any]], least: float = 1e-3) -> float:
+    """Return when the arm was last seen away from where it is now, by the steady clock [s]."""
+    end = np.array(heard[-1][1].position)
+    return max((when for when, state in heard
+                if np.abs(np.array(state.position) - end).max() > least), default=0.0)
 
 
 def seconds(stamp: Any) -> float:

@@ -28,6 +28,7 @@ _TURN = 0.05
 _ANSWER_TIMEOUT = 60.0
 _CANCEL_TIMEOUT = 20.0
 _DISCOVERY = 1.5
+_MORE = 0.3
 
 TRANSITIONS = {
     'configure': Transition.TRANSITION_CONFIGURE,
@@ -118,7 +119,9 @@ class RosSession:
             full = {f'{space.rstrip("/")}/{name}' for name, space in names}
             return sorted(full - {own})
 
-        self.spin_until(lambda: bool(others()), wait)
+        if self.spin_until(lambda: bool(others()), wait):
+            # The first is seldom alone.
+            self.spin_until(lambda: False, min(wait, _MORE))
         return others()
 
 

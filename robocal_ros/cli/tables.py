@@ -26,7 +26,8 @@ def table_of(columns: Sequence[tuple[str, bool]], title: str = '') -> Table:
 
     """
     table = Table(box=box.SIMPLE_HEAD, title=escape(title) or None, title_justify='left',
-                  title_style='bold', header_style='dim', pad_edge=False)
+                  title_style='bold', header_style='dim', pad_edge=False,
+                  collapse_padding=True)
     for header, number in columns:
         table.add_column(header, justify='right' if number else 'left', no_wrap=number)
     return table

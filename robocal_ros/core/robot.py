@@ -137,6 +137,7 @@ class Robot:
         urdf_hash: SHA-256 of that text.
         joint_names: Names of the n joints, from the base to the tip.
         tool_frame: Frame in which tools are described.
+        root_frame: The URDF's root link.
         gravity: Gravity in the root frame, shape (3,) [m/s²].
         lower: Lower limits, -inf for continuous joints, shape (n,) [rad].
         upper: Upper limits, inf for continuous joints, shape (n,) [rad].
@@ -197,6 +198,7 @@ class Robot:
                 f'gravity must be three finite numbers in m/s², got {list(gravity)}.'
             )
         self.tool_frame = tool_frame
+        self.root_frame = str(full.frames[1].name)
         self.model = self._reduced(full, locked or {})
         self.model.gravity.linear = np.array(self.gravity)
         self.data = self.model.createData()

@@ -11,11 +11,13 @@ from builtin_interfaces.msg import Duration, Time
 from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTolerance
 from geometry_msgs.msg import InertiaStamped, WrenchStamped
+from scipy.interpolate import CubicSpline
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.motion import Trajectory
 from robocal_ros.core.result import CalibrationResult
+from robocal_ros.errors import DataError
 
 
 def seconds(stamp: Time) -> float:
@@ -48,6 +50,49 @@ def to_joint_trajectory(trajectory: Trajectory, joint_names: Sequence[str]) -> J
             point.accelerations = trajectory.acceleration[i].tolist()
         message.points.append(point)
     return message
+
+
+def from_joint_trajectory(
+    message: JointTrajectory, joint_names: Sequence[str]
+) -> tuple[Trajectory, list[int]]:
+    """Return a trajectory message as a trajectory of the arm's joints.
+
+    Missing velocities are taken from a cubic spline through the positions, at rest at its ends.
+
+    Args:
+        message: The message.
+        joint_names: Names of the arm's joints.
+
+    Returns:
+        The trajectory, its time starting at zero, and the arm's columns in the message.
+
+    Raises:
+        DataError: If joints are missing or points are not usable.
+
+    """
+    names = list(message.joint_names)
+    missing = [name for name in joint_names if name not in names]
+    if missing or len(message.points) < 2:
+        raise DataError(
+            f'Expected at least two points for {", ".join(joint_names)}; got '
+            f'{len(message.points)} for {", ".join(names) or "no joints"}.')
+    order = [names.index(name) for name in joint_names]
+    columns = {}
+    for what in ('positions', 'velocities', 'accelerations'):
+        rows = [getattr(point, what) for point in message.points]
+        lengths = {len(row) for row in rows}
+        if lengths == {len(names)}:
+            columns[what] = np.array(rows, dtype=float)[:, order]
+        elif lengths != {0} or what == 'positions':
+            raise DataError(f'Points must all have {len(names)} {what}, one per joint.')
+    time = np.array([seconds(point.time_from_start) for point in message.points])
+    if (np.diff(time) <= 0.0).any():
+        raise DataError('Times of the points must increase.')
+    velocity = columns.get('velocities')
+    if velocity is None:
+        velocity = CubicSpline(time, columns['positions'], bc_type='clamped')(time, 1)
+    return Trajectory(time - time[0], columns['positions'], velocity,
+                      columns.get('accelerations')), order
 
 
 def to_goal(

@@ -156,6 +156,7 @@ class RobocalNode(LifecycleNode):
 
 
 _SHUTDOWN_PATIENCE = 5.0
+_FAREWELL = 0.5
 
 
 def _hold(node: RobocalNode, executor: SingleThreadedExecutor, reason: str) -> None:
@@ -165,6 +166,10 @@ def _hold(node: RobocalNode, executor: SingleThreadedExecutor, reason: str) -> N
     node.stop_motion(reason)
     end = time.monotonic() + _SHUTDOWN_PATIENCE
     while node.moving and time.monotonic() < end:
+        executor.spin_once(timeout_sec=0.05)
+    # What the process sends just before it ends can be lost: let the answers arrive.
+    end = time.monotonic() + _FAREWELL
+    while time.monotonic() < end:
         executor.spin_once(timeout_sec=0.05)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+from geometry_msgs.msg import Point
 from scipy.special import chdtri
 from visualization_msgs.msg import Marker, MarkerArray
 
@@ -61,3 +62,49 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
             result.frame, 'equivalent_inertia', 2, com, turn,
             2.0 * np.sqrt(np.maximum(squares, 0.0)), (0.2, 0.5, 0.95, 0.35)))
     return MarkerArray(markers=markers)
+
+
+def curve_markers(
+    frame: str, speed: Array, torque: Array, fine: Array, curve: Array, joint: str
+) -> MarkerArray:
+    """Return measured points and a curve as a drawing above the robot's base.
+
+    One metre across is the range of speeds, half a metre up the range of torques.
+
+    Args:
+        frame: Frame of the drawing.
+        speed: Measured speeds, shape (k,) [rad/s].
+        torque: Measured torques, shape (k,) [N·m].
+        fine: Speeds of the curve, shape (m,) [rad/s].
+        curve: Its torques, shape (m,) [N·m].
+        joint: Name of the joint, for the caption.
+
+    """
+    across, up = float(np.abs(fine).max()), float(np.abs(curve).max())
+
+    def marker(name: str, kind: int, colour: tuple[float, float, float, float]) -> Marker:
+        made = Marker(ns=name, id=0, type=kind, action=Marker.ADD)
+        made.header.frame_id = frame
+        made.pose.position.z = 1.8
+        made.pose.orientation.w = 1.0
+        made.color.r, made.color.g, made.color.b, made.color.a = colour
+        return made
+
+    def points(x: Array, y: Array) -> list[Point]:
+        return [Point(x=0.0, y=float(-0.5 * a / across), z=float(0.25 * b / up))
+                for a, b in zip(x, y, strict=True)]
+
+    measured = marker('friction_points', Marker.SPHERE_LIST, (0.95, 0.45, 0.1, 1.0))
+    measured.scale.x = measured.scale.y = measured.scale.z = 0.015
+    measured.points = points(speed, torque)
+    fitted = marker('friction_curve', Marker.LINE_STRIP, (0.2, 0.5, 0.95, 1.0))
+    fitted.scale.x = 0.006
+    fitted.points = points(fine, curve)
+    axes = marker('friction_axes', Marker.LINE_LIST, (0.6, 0.6, 0.6, 1.0))
+    axes.scale.x = 0.003
+    axes.points = [Point(y=-0.5), Point(y=0.5), Point(z=-0.25), Point(z=0.25)]
+    caption = marker('friction_caption', Marker.TEXT_VIEW_FACING, (0.9, 0.9, 0.9, 1.0))
+    caption.pose.position.z = 2.15
+    caption.scale.z = 0.06
+    caption.text = f'{joint}: ±{across:.3g} rad/s, ±{up:.3g} N·m'
+    return MarkerArray(markers=[measured, fitted, axes, caption])

@@ -317,6 +317,10 @@ class ProcedureNode(RobocalNode):
         """Start or end recording."""
         self.joints.recording = on
 
+    def _begin_run(self) -> None:
+        """Forget what an earlier run recorded; a resumable procedure may keep it."""
+        self._clear()
+
     def _clear(self) -> None:
         """Forget recorded samples."""
         self.joints.clear()
@@ -326,7 +330,7 @@ class ProcedureNode(RobocalNode):
     async def _on_run(self, request: Trigger.Request, response: Trigger.Response) -> Any:
         async def run() -> CalibrationResult:
             await self.arm.connect(self.values.connect_timeout)
-            self._clear()
+            self._begin_run()
             return await self._procedure()
 
         return await self._answered('run', run, response)
@@ -422,10 +426,14 @@ class ProcedureNode(RobocalNode):
         function = self._estimate()
         result: CalibrationResult = await self.worker.run(self.pulse, function)
         self.check_stopped()
+        self.keep(result)
+        return result
+
+    def keep(self, result: CalibrationResult) -> None:
+        """Save a result, and publish it if it passed; the last good one stays if it did not."""
         self.store.save(result)
         if result.verdict is Verdict.PASS:
             self.publish(result)
-        return result
 
     def publish(self, result: CalibrationResult) -> None:
         """Publish a good result, latched."""

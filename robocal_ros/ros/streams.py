@@ -104,7 +104,15 @@ class StampGuard:
 
 
 class JointStateStream:
-    """The arm's joint states, in the order of its joints."""
+    """The arm's joint states, in the order of its joints.
+
+    Attributes:
+        recording: Whether samples are kept.
+        need_effort: Whether a message without effort is unusable.
+        listeners: Called with stamp and velocity of every usable message.
+        source: ``live``, or the name of a bag.
+
+    """
 
     def __init__(
         self,
@@ -140,6 +148,7 @@ class JointStateStream:
         self._bad_in_a_row = 0
         self._complaint = ''
         self._acknowledged = -np.inf
+        self.listeners: list[Callable[[float, Array], None]] = []
         self.recording = False
         self.need_effort = False
         self.source = 'live'
@@ -180,6 +189,8 @@ class JointStateStream:
         self._recent.append((stamp, row[:n]))
         while stamp - self._recent[0][0] > _RECENT:
             self._recent.popleft()
+        for listener in self.listeners:
+            listener(stamp, row[n:2 * n])
         if self.recording and self._rows.count < _MAX_ROWS:
             self._rows.append(np.concatenate(([stamp], row)))
             if self._on_sample is not None:
@@ -303,6 +314,10 @@ class JointStateStream:
         """Forget what was recorded and start counting anew."""
         self._rows.clear()
         self._guard.reset_counts()
+
+    def forget_from(self, row: int) -> None:
+        """Forget the samples from a row on: a motion that was cut short is no measurement."""
+        self._rows.count = min(self._rows.count, row)
 
     @property
     def counts(self) -> StreamCounts:

@@ -230,6 +230,24 @@ def test_what_the_result_says_of_itself(usual):
     assert force.before > 5.0
 
 
+def test_validation_predicts_each_posture_from_the_others_alone(usual):
+    poses = measure(usual.robot, usual.joints(), usual.sensor_samples(usual.readings()))
+    noise = np.sqrt(np.mean([pose.scatter**2 for pose in poses], axis=0))
+    residuals = []
+    for i, pose in enumerate(poses):
+        others = [p for j, p in enumerate(poses) if j != i]
+        weight = np.concatenate([np.sqrt(p.count) / noise for p in others])
+        rows = np.vstack([static_wrench_regressor(p.gravity) for p in others])
+        value = np.linalg.lstsq(rows * weight[:, None], weight * np.concatenate(
+            [p.wrench for p in others]), rcond=None)[0]
+        residuals.append(pose.wrench - static_wrench_regressor(pose.gravity) @ value)
+    result = usual.estimate()
+    for number, fit in enumerate(result.validation):
+        part = np.array(residuals)[:, 3 * number:3 * number + 3]
+        assert fit.after == pytest.approx(np.sqrt(np.mean(part**2)), rel=1e-6)
+        assert fit.after > 1.05 * result.fit[number].after
+
+
 def test_each_posture_is_measured_once_and_while_it_rests(usual):
     poses = measure(usual.robot, usual.joints(), usual.sensor_samples(usual.readings()))
     assert len(poses) == 12

@@ -57,6 +57,7 @@ def test_round_trip_is_exact() -> None:
     assert to_yaml(from_yaml(VALID)) == VALID
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
 def test_round_trip_of_any_float(values: list[float]) -> None:
     result = replace(
@@ -70,6 +71,7 @@ def test_round_trip_of_any_float(values: list[float]) -> None:
     assert read.settings == result.settings
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_round_trip_of_any_text(text: str) -> None:
     result = replace(example(), source=text, settings={'text': text})
@@ -256,3 +258,12 @@ def test_any_value_at_any_key_gives_a_result_or_a_refusal(
     except FileFormatError:
         return
     assert_equal(from_yaml(to_yaml(result)), result)
+
+
+def test_example_in_the_documentation_is_a_result() -> None:
+    page = (Path(__file__).parents[2] / 'docs' / 'result-file.md').read_text(encoding='utf-8')
+    text = page.partition('```yaml\n')[2].partition('```')[0]
+    assert from_yaml(text).verdict is Verdict.PASS
+    described = {line.split('`')[1].partition('.')[0] for line in page.splitlines()
+                 if line.startswith('| `')}
+    assert set(yaml.safe_load(text)) - {'validation'} <= described

@@ -447,6 +447,11 @@ def _series(item: JointFriction) -> list[Series]:
     ]
 
 
+def friction_temperature(result: CalibrationResult) -> float:
+    """Return the temperature at which friction was identified [°C], NaN if unknown."""
+    return float(result.settings.get('temperature', float('nan')))
+
+
 def select_joints(result: CalibrationResult, joints: Sequence[str]) -> CalibrationResult:
     """Return the part of a friction result that concerns some joints."""
     def concerned(name: str) -> bool:

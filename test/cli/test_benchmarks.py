@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from robocal_ros.cli import bench, default_robot
+from robocal_ros.cli.benchmarks import payload
+from robocal_ros.cli.benchmarks.arm import InProcessArm
+from robocal_ros.cli.benchmarks.figures import Deviation, conditions, coverage, error_figures
+from robocal_ros.cli.benchmarks.payload import BARS, STATIC, Case, Timing
+from robocal_ros.cli.benchmarks.random_cell import random_truth, truth_document
+from robocal_ros.cli.main import main
+from robocal_ros.core.motion import quintic_move
+from robocal_ros.errors import MotionError
+from robocal_ros.sim.truth import HiddenTruth, parse_truth
+
+
+def drawn(seed: int, mass: float | None = None) -> HiddenTruth:
+    return random_truth(default_robot.hidden_truth(), seed, mass, sensor='ft_wrist')
+
+
+def test_drawn_cells_stay_within_the_reference_cells_ranges() -> None:
+    masses = []
+    for seed in range(200):
+        truth = drawn(seed)
+        assert truth.tool is not None
+        masses.append(truth.tool.mass)
+        assert 1.0 <= truth.tool.mass <= 3.0
+        assert np.linalg.norm(truth.tool.centre_of_mass) <= 0.15
+        for joint in truth.joints.values():
+            forward, backward = joint.friction.coulomb
+            assert abs(forward - backward) / (0.5 * (forward + backward)) == pytest.approx(0.1)
+            ratio = np.array(joint.friction.breakaway) / joint.friction.coulomb
+            assert ((ratio >= 1.5) & (ratio <= 2.0)).all()
+            assert 1e-6 <= joint.compliance <= 2e-4
+    assert max(masses) - min(masses) > 1.9
+
+
+def test_draw_is_the_same_for_the_same_seed_only() -> None:
+    assert drawn(3) == drawn(3)
+    assert drawn(3) != drawn(4)
+    tool = drawn(3, 2.0).tool
+    assert tool is not None
+    assert tool.mass == 2.0
+
+
+def test_drawn_truth_passes_through_a_file() -> None:
+    truth = drawn(5)
+    text = yaml.safe_dump(truth_document(truth))
+    assert parse_truth(yaml.safe_load(text)) == truth
+
+
+def test_in_process_arm_follows_a_motion_and_records_it() -> None:
+    truth = drawn(1)
+    arm = InProcessArm(default_robot.urdf(), truth, default_robot.reference_cell(), 1)
+    start = arm.posture
+    goal = start + 0.05
+    limits = np.full(len(start), 1.0)
+    arm.move(quintic_move(start, goal, limits, limits))
+    arm.dwell(0.1)
+    joints, wrenches = arm.take_samples()
+    assert np.abs(arm.posture - goal).max() < 1e-3
+    assert joints.position[-1] == pytest.approx(goal, abs=1e-3)
+    assert np.diff(joints.time) == pytest.approx(0.002)
+    assert len(wrenches) == len(joints)
+    with pytest.raises(MotionError, match='refuses'):
+        arm.move(replace(quintic_move(goal, start, limits, limits),
+                         velocity=np.ones((2, len(start)))))
+
+
+def deviation(seed: int, error: float, parameter: str = 'com_x', truth: float = 0.01) -> Deviation:
+    return Deviation(STATIC, seed, parameter, 'm', truth, error, 1e-4, 'pass')
+
+
+def test_figures_are_median_and_worst_of_the_errors_size() -> None:
+    found = [deviation(seed, error) for seed, error in enumerate((1e-4, -6e-4, 2e-4))]
+    (figure,) = error_figures(found, STATIC, BARS[STATIC])
+    assert (figure.median, figure.worst, figure.bar) == pytest.approx((0.2, 0.6, 0.5))
+    assert figure.met is False
+
+
+def test_errors_of_the_mass_are_percent() -> None:
+    (figure,) = error_figures([deviation(0, -0.01, 'mass', 2.0)], STATIC, BARS[STATIC])
+    assert (figure.worst, figure.unit, figure.met) == (pytest.approx(0.5), '%', True)
+
+
+def test_coverage_counts_intervals_that_hold_the_truth() -> None:
+    found = [deviation(0, 1.9e-4), deviation(1, -1.9e-4), deviation(2, 2.0e-4)]
+    assert coverage(found, STATIC) == (2, 3)
+
+
+def test_conditions_name_machine_and_versions() -> None:
+    found = conditions()
+    assert found['cores'] >= 1
+    assert all(found[key] for key in ('time', 'processor', 'python', 'robocal_ros', 'numpy'))
+
+
+@pytest.mark.parametrize(('error', 'code'), [(1e-4, 0), (6e-4, 1)])
+def test_bench_writes_figures_with_conditions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    error: float, code: int,
+) -> None:
+    cases = [Case(1, (deviation(1, error),), (Timing('static poses, estimate', 60.0, 30000,
+                                                     0.03),))]
+    monkeypatch.setattr(bench, '_in_parallel', lambda *_: cases)
+    assert main(['bench', '--seeds', '1', '-o', str(tmp_path)]) == code
+    document = json.loads((tmp_path / 'bench.json').read_text(encoding='utf-8'))
+    assert document['conditions']['seeds'] == [1]
+    assert document['figures'][0]['met'] is (code == 0)
+    assert document['cases'][0]['deviations'][0]['error'] == error
+    text = capsys.readouterr().out
+    assert ('met' if code == 0 else 'missed') in text
+    assert '2e+03' in text or '2000' in text
+
+
+def test_static_poses_in_process_find_the_drawn_tool() -> None:
+    procedure = payload._Procedure(drawn(2), 2)
+    result = procedure.static_poses()
+    for name, limit in (('mass', 0.01), ('com_x', 5e-4), ('com_y', 5e-4), ('com_z', 5e-4)):
+        value = result.parameter(name).value
+        assert value is not None
+        assert abs(value - procedure.expected[name]) < limit

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from robocal_ros.cli import main as entry
+from robocal_ros.cli import show
+from robocal_ros.cli.main import main
+from robocal_ros.errors import DataError
+
+RESULT = str(Path(__file__).parents[1] / 'io' / 'data' / 'payload.yaml')
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry.ERRORS, '_width', 200)
+    monkeypatch.setattr(show.OUT, '_width', 200)
+
+
+def test_show_prints_verdict_values_and_residuals(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(['show', RESULT]) == 0
+    text = capsys.readouterr().out
+    for part in ('Payload, two plane of arm: pass', 'com_z', '12.30', '0.21', 'mm',
+                 'not evaluated', 'torque of joint_2', 'held out'):
+        assert part in text
+
+
+def test_report_writes_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page = tmp_path / 'page.html'
+    assert main(['report', RESULT, RESULT, '-o', str(page), '--title', 'My arm']) == 0
+    assert '<title>My arm</title>' in page.read_text(encoding='utf-8')
+    assert str(page) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('command', ['show', 'report'])
+def test_refusal_is_one_sentence_and_code_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    missing = tmp_path / 'missing.yaml'
+    assert main([command, str(missing)]) == 2
+    output = capsys.readouterr()
+    assert output.out == ''
+    assert output.err.startswith(f'{missing} cannot be read')
+    assert output.err.count('\n') == 1
+
+
+def test_markup_in_a_refusal_is_shown_as_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> int:
+        raise DataError('expected [bold] and [/x].')
+
+    monkeypatch.setattr(show, 'run', refuse)
+    assert main(['show', RESULT]) == 2
+    assert capsys.readouterr().err == 'expected [bold] and [/x].\n'
+
+
+def test_interrupt_is_code_130(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(show, 'run', interrupt)
+    assert main(['show', RESULT]) == 130
+    assert capsys.readouterr().err.startswith('Interrupted')
+
+
+def test_sigterm_unwinds_as_an_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(show, 'run', lambda _: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit) as caught:
+        main(['show', RESULT])
+    assert caught.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize('arguments', [
+    [], ['nonsense'], ['show'], ['bench', '--seeds', '0'], ['bench', 'nonsense'],
+    ['demo', '--seed', 'x'],
+])
+def test_wrong_usage_is_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert 'usage: robocal' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('command', ['demo', 'bench', 'show', 'report'])
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([command, '--help'])
+    assert caught.value.code == 0
+    assert f'usage: robocal {command}' in capsys.readouterr().out

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from fake_procedure import Running
+
+from robocal_ros.cli import domains
+from robocal_ros.cli.domains import chosen_domain, own_domain
+from robocal_ros.cli.node_client import NodeClient, RosSession
+from robocal_ros.errors import ConfigurationError, RobocalError
+
+DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
+
+
+@pytest.fixture(scope='module')
+def fake() -> Iterator[Running]:
+    running = Running(DOMAIN)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope='module')
+def session(fake: Running) -> Iterator[RosSession]:
+    with RosSession('robocal_test', DOMAIN) as opened:
+        yield opened
+
+
+@pytest.fixture
+def client(session: RosSession) -> Iterator[NodeClient]:
+    made = NodeClient(session, 'fake_procedure')
+    made.wait_until_there(20.0)
+    made.set_parameters({'method': 'static_poses'})
+    yield made
+    for transition in ('deactivate', 'cleanup'):
+        if made.state() == {'deactivate': 'active', 'cleanup': 'inactive'}[transition]:
+            made.change_state(transition)
+
+
+def test_procedure_runs_through_its_lifecycle(client: NodeClient) -> None:
+    assert client.state() == 'unconfigured'
+    client.set_parameters({'method': 'two_plane'})
+    client.change_state('configure')
+    client.change_state('activate')
+    assert client.state() == 'active'
+    told: list[tuple[float, str]] = []
+    answer = client.call('run', lambda progress, message: told.append((progress, message)))
+    assert (answer.success, answer.message) == (True, 'two_plane done.')
+    assert client.new_result('two_plane') == 'kind: payload\nmethod: two_plane\n'
+    progress = [item[0] for item in told]
+    assert progress == sorted(progress)
+    assert {10.0, 50.0, 90.0} <= set(progress)
+    assert {item[1] for item in told} == {'moving.'}
+
+
+def test_result_of_another_method_is_not_taken(client: NodeClient) -> None:
+    client.change_state('configure')
+    client.change_state('activate')
+    client.call('run')
+    with pytest.raises(RobocalError, match="no result of method 'two_plane'"):
+        client.new_result('two_plane', 0.3)
+
+
+@pytest.mark.parametrize('interrupt', [KeyboardInterrupt, SystemExit])
+def test_interrupt_cancels_the_procedure_first(
+    fake: Running, client: NodeClient, interrupt: type[BaseException]
+) -> None:
+    client.change_state('configure')
+
+    def stop_at_half(progress: float, message: str) -> None:
+        if progress >= 50.0:
+            raise interrupt
+
+    with pytest.raises(interrupt):
+        client.call('run', stop_at_half)
+    assert fake.node.cancelled
+
+
+def test_refused_transition_is_a_sentence(client: NodeClient) -> None:
+    client.set_parameters({'method': 'bad'})
+    with pytest.raises(RobocalError, match='refused to configure; it is unconfigured'):
+        client.change_state('configure')
+
+
+def test_refused_parameter_is_a_sentence(client: NodeClient) -> None:
+    with pytest.raises(ConfigurationError, match=r"refuses 'unknown'.*'method': No such method"):
+        client.set_parameters({'method': 'unknown'})
+
+
+def test_node_that_is_not_there_is_told_with_those_that_are(
+    session: RosSession, client: NodeClient
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"'/nobody' has not come up.*/fake_procedure"):
+        NodeClient(session, 'nobody').wait_until_there(0.2)
+
+
+def test_what_watches_ends_a_wait(fake: Running) -> None:
+    def dead() -> None:
+        raise RobocalError('A process ended.')
+
+    with (
+        RosSession('robocal_watching', DOMAIN, watch=dead) as session,
+        pytest.raises(RobocalError, match='A process ended'),
+    ):
+        NodeClient(session, 'nobody').wait_until_there(5.0)
+
+
+def test_chosen_domain_with_nodes_is_refused(fake: Running) -> None:
+    assert chosen_domain() == DOMAIN
+    with pytest.raises(ConfigurationError, match=f'domain {DOMAIN}.*/fake_procedure'):
+        own_domain()
+
+
+def test_domain_without_nodes_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+
+    def nodes_on(domain: int) -> list[str]:
+        looked.append(domain)
+        return ['/somebody'] if len(looked) < 3 else []
+
+    monkeypatch.setattr(domains, '_nodes_on', nodes_on)
+    monkeypatch.delenv('ROS_DOMAIN_ID')
+    domain = own_domain()
+    assert domain == looked[2]
+    assert os.environ['ROS_DOMAIN_ID'] == str(domain)
+    assert len(set(looked)) == 3
+    monkeypatch.setattr(domains, '_nodes_on', lambda _: ['/somebody'])
+    monkeypatch.delenv('ROS_DOMAIN_ID')
+    with pytest.raises(ConfigurationError, match='all have nodes'):
+        own_domain()
+
+
+@pytest.mark.parametrize('text', ['x', '-1', '233', '1.0'])
+def test_domain_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv('ROS_DOMAIN_ID', text)
+    with pytest.raises(ConfigurationError, match='from 0 to 232'):
+        chosen_domain()

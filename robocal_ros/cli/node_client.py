@@ -27,7 +27,7 @@ from robocal_ros.ros import qos
 _TURN = 0.05
 _ANSWER_TIMEOUT = 60.0
 _CANCEL_TIMEOUT = 20.0
-_DISCOVERY = 1.5
+_DISCOVERY = 2.0
 _MORE = 0.3
 
 TRANSITIONS = {

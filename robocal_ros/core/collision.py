@@ -183,7 +183,7 @@ class CollisionChecker:
         """Tell whether nothing touches in a posture."""
         return not self._compute(q, stop_at_first=True)
 
-    def first_contact(self, positions: Array, step: float = 0.03) -> str | None:
+    def first_contact(self, positions: Array, step: float = 0.01) -> str | None:
         """Return where along a path something touches, in words, or None.
 
         Args:

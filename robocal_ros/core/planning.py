@@ -11,7 +11,7 @@ from robocal_ros.core.collision import CollisionChecker
 from robocal_ros.core.robot import Robot
 from robocal_ros.errors import MotionError
 
-_STEP = 0.03
+_STEP = 0.01
 _SEED = 1
 
 

@@ -9,20 +9,24 @@ import numpy as np
 import pytest
 import yaml
 
-from robocal_ros.cli import bench, default_robot
+from robocal_ros.cli import bench
 from robocal_ros.cli.benchmarks import payload
 from robocal_ros.cli.benchmarks.arm import InProcessArm
 from robocal_ros.cli.benchmarks.figures import Deviation, conditions, coverage, error_figures
 from robocal_ros.cli.benchmarks.payload import BARS, STATIC, Case, Timing
 from robocal_ros.cli.benchmarks.random_cell import random_truth, truth_document
 from robocal_ros.cli.main import main
+from robocal_ros.cli.tours import default_cell
 from robocal_ros.core.motion import quintic_move
 from robocal_ros.errors import MotionError
 from robocal_ros.sim.truth import HiddenTruth, parse_truth
 
 
+BASE = default_cell.hidden_truth()
+
+
 def drawn(seed: int, mass: float | None = None) -> HiddenTruth:
-    return random_truth(default_robot.hidden_truth(), seed, mass, sensor='ft_wrist')
+    return random_truth(BASE, seed, mass, sensor='ft_wrist')
 
 
 def test_drawn_cells_stay_within_the_reference_cells_ranges() -> None:
@@ -58,7 +62,7 @@ def test_drawn_truth_passes_through_a_file() -> None:
 
 def test_in_process_arm_follows_a_motion_and_records_it() -> None:
     truth = drawn(1)
-    arm = InProcessArm(default_robot.urdf(), truth, default_robot.reference_cell(), 1)
+    arm = InProcessArm(default_cell.urdf(), truth, default_cell.reference_cell(), 1)
     start = arm.posture
     goal = start + 0.05
     limits = np.full(len(start), 1.0)
@@ -119,7 +123,9 @@ def test_bench_writes_figures_with_conditions(
     assert '2e+03' in text or '2000' in text
 
 
-def test_static_poses_in_process_find_the_drawn_tool() -> None:
+def test_static_poses_in_process_find_the_drawn_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload, '_POSES', 8)
+    monkeypatch.setattr(payload, '_DWELL', 0.8)
     procedure = payload._Procedure(drawn(2), 2)
     result = procedure.static_poses()
     for name, limit in (('mass', 0.01), ('com_x', 5e-4), ('com_y', 5e-4), ('com_z', 5e-4)):

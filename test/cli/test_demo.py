@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robocal_ros.cli import default_robot, demo
+from robocal_ros.cli import demo
 from robocal_ros.cli.main import main
+from robocal_ros.cli.tours import default_cell
 from robocal_ros.cli.tours.comparison import compare
 from robocal_ros.cli.tours.tour import TourOutcome
 from robocal_ros.core.result import CalibrationResult, Check
@@ -87,11 +88,11 @@ def test_parameter_without_value_is_not_compared() -> None:
 
 
 def test_payload_truth_is_given_in_the_results_frame() -> None:
-    robot = Robot(default_robot.urdf())
+    robot = Robot(default_cell.urdf())
     tool = ToolTruth(2.0, (0.01, -0.02, 0.1), (1e-3,) * 3 + (0.0,) * 3, 'flange')
-    here = default_robot.payload_truth(tool, robot, 'flange')
+    here = default_cell.payload_truth(tool, robot, 'flange')
     assert here == pytest.approx({'mass': 2.0, 'com_x': 0.01, 'com_y': -0.02, 'com_z': 0.1})
-    elsewhere = default_robot.payload_truth(tool, robot, 'ft_wrist')
+    elsewhere = default_cell.payload_truth(tool, robot, 'ft_wrist')
     q = np.full(robot.n, 0.3)
     points = [
         robot.transform_frame_to_root(q, frame).act(

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import yaml
 
-from robocal_ros.cli import default_robot
 from robocal_ros.cli.benchmarks.figures import deviations
 from robocal_ros.cli.benchmarks.payload import STATIC, TWO_PLANE, Case
 from robocal_ros.cli.benchmarks.random_cell import random_truth, truth_document
 from robocal_ros.cli.console import OUT
+from robocal_ros.cli.tours import default_cell
 from robocal_ros.cli.tours.payload import PayloadTour
 from robocal_ros.cli.tours.stage import open_stage
 from robocal_ros.errors import RobocalError
@@ -39,7 +39,7 @@ def run_live(seeds: Sequence[int], output: Path) -> list[Case]:
 
 def _live_case(seed: int, output: Path) -> Case:
     truth = random_truth(
-        default_robot.hidden_truth(), seed, sensor=default_robot.WRIST_SENSOR)
+        default_cell.hidden_truth(), seed, sensor=default_cell.WRIST_SENSOR)
     output.mkdir(parents=True, exist_ok=True)
     truth_file = output / 'truth.yaml'
     truth_file.write_text(yaml.safe_dump(truth_document(truth)), encoding='utf-8')

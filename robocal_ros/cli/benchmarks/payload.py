@@ -10,10 +10,10 @@ from time import perf_counter
 
 import numpy as np
 
-from robocal_ros.cli import default_robot
 from robocal_ros.cli.benchmarks.arm import InProcessArm
 from robocal_ros.cli.benchmarks.figures import Deviation, Figure, deviations, error_figures
 from robocal_ros.cli.benchmarks.random_cell import random_truth
+from robocal_ros.cli.tours import default_cell
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.collision import CollisionChecker
 from robocal_ros.core.motion import Lspb, Trajectory, quintic_path
@@ -69,12 +69,12 @@ class _Procedure:
     """The node's procedures, carried out on the arm in this process."""
 
     def __init__(self, truth: HiddenTruth, seed: int) -> None:
-        urdf = default_robot.urdf()
+        urdf = default_cell.urdf()
         self.robot = Robot(urdf)
         self.truth = truth
         self.timings: list[Timing] = []
         self._checker = CollisionChecker(self.robot)
-        self._arm = InProcessArm(urdf, truth, default_robot.reference_cell(), seed)
+        self._arm = InProcessArm(urdf, truth, default_cell.reference_cell(), seed)
         self._velocity = np.minimum(self.robot.velocity_limit, _VELOCITY)
 
     @cached_property
@@ -82,7 +82,7 @@ class _Procedure:
         """The hidden payload in the tool frame, by parameter."""
         if self.truth.tool is None:
             return {}
-        return default_robot.payload_truth(self.truth.tool, self.robot, self.robot.tool_frame)
+        return default_cell.payload_truth(self.truth.tool, self.robot, self.robot.tool_frame)
 
     def static_poses(self) -> CalibrationResult:
         """Visit the postures and estimate."""
@@ -138,8 +138,8 @@ def run_case(seed: int) -> Case:
         RobocalError: If a procedure cannot be carried out.
 
     """
-    base = default_robot.hidden_truth()
-    sensor = default_robot.WRIST_SENSOR
+    base = default_cell.hidden_truth()
+    sensor = default_cell.WRIST_SENSOR
     drawn = _Procedure(random_truth(base, seed, sensor=sensor), seed)
     static = drawn.static_poses()
     found = deviations(STATIC, seed, static, drawn.expected, static_poses.PARAMETERS[:4])

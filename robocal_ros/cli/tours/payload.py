@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from robocal_ros.cli.default_robot import payload_truth
+from robocal_ros.cli.tours.default_cell import payload_truth
 from robocal_ros.cli.tours.stage import Stage
 from robocal_ros.cli.tours.tour import Tour, TourOutcome, run_method
 

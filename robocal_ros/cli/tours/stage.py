@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robocal_ros.cli import default_robot
 from robocal_ros.cli.domains import own_domain
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.cli.processes import Child, Children
+from robocal_ros.cli.tours import default_cell
 from robocal_ros.core.robot import Robot
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.sim.truth import HiddenTruth, load_truth
@@ -67,7 +67,7 @@ class Stage:
 
 @contextmanager
 def open_stage(
-    output: Path, seed: int, *, full: bool, truth_file: Path = default_robot.TRUTH_FILE
+    output: Path, seed: int, *, full: bool, truth_file: Path = default_cell.TRUTH_FILE
 ) -> Iterator[Stage]:
     """Start a simulated arm, and end it and all nodes in the end.
 
@@ -91,10 +91,10 @@ def open_stage(
             'real_time_factor': 0.0,
             'seed': seed,
             'truth_file': str(truth_file.resolve()),
-            'cell_file': str(default_robot.CELL_FILE),
+            'cell_file': str(default_cell.CELL_FILE),
         })
         with RosSession('robocal_client', domain, watch=children.check) as session:
-            yield Stage(domain, children, session, Robot(default_robot.urdf()), truth, store, full)
+            yield Stage(domain, children, session, Robot(default_cell.urdf()), truth, store, full)
 
 
 def _forget(store: Path) -> None:

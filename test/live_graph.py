@@ -193,6 +193,17 @@ class Client:
             lambda: any(phase(status) in phases for status in heard), timeout,
             f'phase {" or ".join(phases)}')
 
+    def await_progress(self, name: str, node: str = 'payload_identification') -> None:
+        """Wait for a phase to be under way: its progress has grown."""
+        self.await_phase(name, node=node)
+        heard = self.statuses[node]
+
+        def grown() -> bool:
+            shares = [progress(status) for status in heard if phase(status) == name]
+            return len(shares) > 1 and shares[-1] > shares[0]
+
+        self.until(grown, what=f'progress of phase {name}')
+
     def watch(self) -> list[tuple[float, Any]]:
         """Return a list that arrival times and joint states go to from now on."""
         heard: list[tuple[float, Any]] = []
@@ -233,5 +244,13 @@ def seconds(stamp: Any) -> float:
     return float(stamp.sec) + 1e-9 * float(stamp.nanosec)
 
 
+def value(status: DiagnosticStatus, key: str) -> str:
+    return next((str(item.value) for item in status.values if item.key == key), '')
+
+
 def phase(status: DiagnosticStatus) -> str:
-    return next((item.value for item in status.values if item.key == 'phase'), '')
+    return value(status, 'phase')
+
+
+def progress(status: DiagnosticStatus) -> float:
+    return float(value(status, 'progress'))

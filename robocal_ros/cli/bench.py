@@ -110,7 +110,6 @@ def _table(figures: Iterable[Figure], title: str) -> Table:
 
     table = table_of((('figure', False), ('median', True), ('worst', True), ('bar', True),
                       ('unit', False), ('', False)), title)
-    table.columns[0].no_wrap = True
     marks = {True: '[bold green]met[/]', False: '[bold red]missed[/]', None: ''}
     for series, grouped in itertools.groupby(figures, key=lambda figure: figure.series):
         table.add_row(f'[bold]{series}[/]')

@@ -89,7 +89,6 @@ def _table(comparisons: Sequence[Comparison]) -> Table:
     table = table_of((('', False), ('truth', True), ('identified', True), ('error', True),
                       ('± (95 %)', True), ('unit', False), ('verdict', False)),
                      'Identified, against what the simulated arm hides')
-    table.columns[0].no_wrap = True
     methods = itertools.groupby(comparisons, key=lambda item: (item.capability, item.method))
     for (capability, method), grouped in methods:
         items = list(grouped)

@@ -30,6 +30,8 @@ def table_of(columns: Sequence[tuple[str, bool]], title: str = '') -> Table:
                   collapse_padding=True)
     for header, number in columns:
         table.add_column(header, justify='right' if number else 'left', no_wrap=number)
+    # What a row is about must be readable; remarks wrap.
+    table.columns[0].no_wrap = True
     return table
 
 
@@ -55,6 +57,8 @@ def show_result(console: Console, result: CalibrationResult) -> None:
     if not result.checks:
         console.print(escape(' '.join(result.reasons)), soft_wrap=True)
     console.print(_parameter_table(result))
+    for line in wording.without_value(result.parameters):
+        console.print(line, style='dim', soft_wrap=True, markup=False)
     if result.fit or result.validation:
         console.print(_residual_table(result))
 
@@ -64,6 +68,8 @@ def _parameter_table(result: CalibrationResult) -> Table:
     table = table_of((('parameter', False), ('value', True), ('± (95 %)', True), ('unit', False),
                       ('state', False), ('', False)), frame)
     for parameter in result.parameters:
+        if parameter.value is None:
+            continue
         shown = wording.reading(parameter)
         table.add_row(parameter.name, shown.value, shown.half, shown.unit, shown.state,
                       escape(parameter.note))

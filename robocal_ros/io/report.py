@@ -157,7 +157,6 @@ def _table(header: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) ->
 
 def _parameters(result: CalibrationResult, truth: Mapping[str, float]) -> str:
     shown = [p for p in result.parameters if p.value is not None]
-    hidden = [p for p in result.parameters if p.value is None]
     compared = bool(truth.keys() & {p.name for p in shown})
     header = [('Parameter', False), ('Value', True), ('± (95 %)', True), ('Unit', False)]
     if compared:
@@ -166,7 +165,9 @@ def _parameters(result: CalibrationResult, truth: Mapping[str, float]) -> str:
     rows = [_parameter_row(p, truth.get(p.name), compared) for p in shown]
     frame = (f' <span class="soft small">in frame <code>{escape(result.frame)}</code></span>'
              if result.frame else '')
-    return f'<h3>Values{frame}</h3>\n{_table(header, rows)}\n{_without_value(hidden)}'
+    others = ''.join(f'<p class="soft small">{escape(line)}</p>'
+                     for line in wording.without_value(result.parameters))
+    return f'<h3>Values{frame}</h3>\n{_table(header, rows)}\n{others}'
 
 
 def _parameter_row(parameter: Parameter, truth: float | None, compared: bool) -> list[str]:
@@ -190,20 +191,6 @@ def _compared(parameter: Parameter, truth: float | None) -> list[str]:
     resolution = None if half is None else factor * half
     error = wording.rounded(factor * (parameter.value - truth), resolution)
     return [wording.rounded(factor * truth, resolution), error]
-
-
-def _without_value(parameters: Sequence[Parameter]) -> str:
-    """Tell in a sentence each which parameters have no value, those with one reason together."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for parameter in parameters:
-        key = (wording.reading(parameter).state, parameter.note)
-        reasons.setdefault(key, []).append(parameter.name)
-    lines = [
-        f'<strong>{escape(state.capitalize())}:</strong> {escape(", ".join(names))}'
-        f'{escape(f" ({note})" if note else "")}.'
-        for (state, note), names in reasons.items()
-    ]
-    return f'<p class="soft small">{"<br>".join(lines)}</p>' if lines else ''
 
 
 def _residuals(result: CalibrationResult) -> str:

@@ -43,6 +43,9 @@ _CHECK_KEYS = ('name', 'passed', 'value', 'limit', 'unit', 'reason')
 _FIT_KEYS = ('what', 'unit', 'before', 'after', 'count')
 _PLOT_KEYS = ('title', 'x_label', 'y_label', 'x', 'curves')
 
+_END = '\n...'
+"""YAML's sign for the end of a document: without it a file cut between two keys looks whole."""
+
 _KIND = re.compile(r'[a-z][a-z0-9_]*')
 _RELATIVE = 1e-6
 """Agreement asked of figures that a file states twice, such as a variance and its interval."""
@@ -88,7 +91,7 @@ def to_yaml(result: CalibrationResult) -> str:
         _result(document, 'the result')
         text: str = yaml.dump(
             document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=99,
-            default_flow_style=False,
+            default_flow_style=False, explicit_end=True,
         )
     except (FileFormatError, UnicodeEncodeError) as error:
         raise DataError(
@@ -195,14 +198,20 @@ def from_yaml(
         FileFormatError: With file, key, what was expected, what is there, and the cure.
 
     """
-    result = _result(load(text, name), name)
+    document = load(text, name)
+    _check_version(document, name)
+    if not text.rstrip().endswith(_END):
+        raise FileFormatError(
+            f"{name} is cut off: expected '...' in its last line, where a result ends. Restore "
+            'it from the history folder, or calibrate again.'
+        )
+    result = _result(document, name)
     if robot is not None:
         _check_robot(result.robot, robot, name)
     return result
 
 
 def _result(document: object, name: str) -> CalibrationResult:
-    _check_version(document, name)
     root = Section(name, '', document, _KEYS)
     kind = root.text('kind')
     if not _KIND.fullmatch(kind):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from robocal_ros.core.result import CalibrationResult, Parameter, State, Verdict
@@ -130,3 +131,21 @@ def reading(parameter: Parameter) -> Reading:
         unit,
         state,
     )
+
+
+def without_value(parameters: Iterable[Parameter]) -> list[str]:
+    """Return which parameters have no value and why, those with one reason in one sentence.
+
+    Args:
+        parameters: Any parameters.
+
+    """
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for parameter in parameters:
+        if parameter.value is None:
+            key = (STATE_WORDS[parameter.state], parameter.note)
+            reasons.setdefault(key, []).append(parameter.name)
+    return [
+        f'{state.capitalize()}: {", ".join(names)}{f" ({note})" if note else ""}.'
+        for (state, note), names in reasons.items()
+    ]

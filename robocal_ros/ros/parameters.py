@@ -8,7 +8,8 @@ table and the test of the files in ``config/`` all come from its fields.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -167,6 +168,52 @@ def read(node: Node, table: type[T]) -> T:
     if complaints:
         raise ConfigurationError(' '.join(complaints))
     return table(**values)
+
+
+def _yaml_value(value: Any) -> str:
+    """Return a value as ROS's parser of parameter files takes it."""
+    if isinstance(value, list):
+        return f'[{", ".join(_yaml_value(element) for element in value)}]'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        doubled = value.replace("'", "''")
+        return f"'{doubled}'"
+    return repr(value)
+
+
+def _remarks(item: Declaration) -> str:
+    """Return unit and range in words, empty for neither."""
+    return ', '.join(text for text in (item.unit, item.range_text()) if text)
+
+
+def yaml_text(table: type[Any], node_name: str) -> str:
+    """Return a parameter file that holds every parameter of a table with its default.
+
+    Args:
+        table: The parameter dataclass.
+        node_name: Name of the node; the file fits it in every namespace.
+
+    """
+    lines = ['# SPDX-License-Identifier: Apache-2.0', f'# Parameters of {node_name}, all at '
+             'their defaults.', f'/**/{node_name}:', '  ros__parameters:']
+    for item in declarations(table):
+        remarks = _remarks(item)
+        comment = item.description + (f' [{remarks}]' if remarks else '')
+        lines += textwrap.wrap(comment, 99, initial_indent='    # ', subsequent_indent='    # ',
+                               break_on_hyphens=False)
+        lines.append(f'    {item.name}: {_yaml_value(item.default)}')
+    return '\n'.join(lines) + '\n'
+
+
+def markdown_table(items: Iterable[Declaration]) -> str:
+    """Return declarations as a table for the documentation."""
+    lines = ['| parameter | default | unit | range | meaning |', '|---|---|---|---|---|']
+    for item in items:
+        cells = (f'`{item.name}`', f'`{_yaml_value(item.default)}`', item.unit,
+                 item.range_text(), item.description)
+        lines.append(f'| {" | ".join(cell.replace("|", chr(92) + "|") for cell in cells)} |')
+    return '\n'.join(lines) + '\n'
 
 
 def named(values: Sequence[str]) -> tuple[str, ...]:

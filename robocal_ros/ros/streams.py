@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from rclpy.callback_groups import CallbackGroup
     from rclpy.node import Node
 
-# A stamp this much older than the newest one is a jump of the clock, not a late message.
+# A stamp this much older than the newest one is a jump of the clock, not a late message; so are
+# this many older stamps in a row that increase among themselves.
 _CLOCK_JUMP = 1.0
+_LATE_IN_A_ROW = 10
 _RECENT = 0.3
 _ACKNOWLEDGE_EVERY = 0.01
 _BAD_IN_A_ROW = 10
@@ -64,6 +66,8 @@ class StampGuard:
         self._intervals: deque[float] = deque(maxlen=101)
         self._period = 0.0
         self._admitted = 0
+        self._late = 0
+        self._late_stamp = np.inf
 
     def count(self, **more: int) -> None:
         """Add to the counts by name."""
@@ -83,7 +87,9 @@ class StampGuard:
         self.count(received=1)
         step = stamp - self.newest
         if step <= 0.0:
-            if step > -_CLOCK_JUMP:
+            self._late = self._late + 1 if stamp > self._late_stamp else 1
+            self._late_stamp = stamp
+            if step > -_CLOCK_JUMP and self._late < _LATE_IN_A_ROW:
                 self.count(out_of_order=1)
                 return False
             self.count(clock_jumps=1)
@@ -93,6 +99,7 @@ class StampGuard:
                 self.count(dropped=round(step / self._period) - 1)
             self._learn_period(step)
         self.newest = stamp
+        self._late, self._late_stamp = 0, np.inf
         return True
 
     def _learn_period(self, step: float) -> None:
@@ -178,23 +185,26 @@ class JointStateStream:
             return
         if self._guard.counts.clock_jumps > jumps:
             self._forget_before_jump(stamp)
-        row = self._row(message)
         self._acknowledge(stamp)
+        row = self._row(message, stamp)
         if row is None:
             self._bad_in_a_row += 1
             return
         self._bad_in_a_row = 0
         n = len(self._names)
-        self._heard = self._now()
-        self._recent.append((stamp, row[:n]))
-        while stamp - self._recent[0][0] > _RECENT:
-            self._recent.popleft()
         for listener in self.listeners:
             listener(stamp, row[n:2 * n])
         if self.recording and self._rows.count < _MAX_ROWS:
             self._rows.append(np.concatenate(([stamp], row)))
             if self._on_sample is not None:
                 self._on_sample(stamp, row[:n], row[2 * n:])
+
+    def _note_posture(self, stamp: float, posture: Array) -> None:
+        """Know where the arm is, even while the rest of its state is of no use."""
+        self._heard = self._now()
+        self._recent.append((stamp, posture))
+        while stamp - self._recent[0][0] > _RECENT:
+            self._recent.popleft()
 
     def _forget_before_jump(self, stamp: float) -> None:
         self._node.get_logger().warning(
@@ -225,7 +235,7 @@ class JointStateStream:
             self._order = (names, [names.index(name) for name in self._names])
         return self._order[1]
 
-    def _row(self, message: JointState) -> Array | None:
+    def _row(self, message: JointState, stamp: float) -> Array | None:
         """Return position, velocity, torque, or None with a complaint and a count."""
         names = tuple(message.name)
         columns = self._columns(names)
@@ -240,6 +250,8 @@ class JointStateStream:
         n = len(columns)
         row = np.zeros(3 * n)
         row[:n] = np.asarray(message.position)[columns]
+        if np.isfinite(row[:n]).all():
+            self._note_posture(stamp, row[:n])
         if len(message.velocity) == len(names):
             velocity = np.asarray(message.velocity)[columns]
             row[n:2 * n] = np.where(np.isfinite(velocity), velocity, 0.0)
@@ -253,23 +265,27 @@ class JointStateStream:
                 self._guard.count(incomplete=1)
                 return None
             row[2 * n:] = np.asarray(message.effort)[columns] * self._factor
+        return row if self._finite(row) else None
+
+    def _finite(self, row: Array) -> bool:
         finite = np.isfinite(row)
-        if not finite.all():
-            column = int(np.argmin(finite))
-            what = ('Position', 'Velocity', 'Effort')[column // n]
-            self._complaint = (
-                f"{what} of joint '{self._names[column % n]}' is not a finite number in "
-                'joint_states; joint_state_broadcaster sends NaN for what the hardware '
-                'interface does not export.'
-            )
-            self._guard.count(not_finite=1)
-            return None
-        return row
+        if finite.all():
+            return True
+        n = len(self._names)
+        column = int(np.argmin(finite))
+        what = ('Position', 'Velocity', 'Effort')[column // n]
+        self._complaint = (
+            f"{what} of joint '{self._names[column % n]}' is not a finite number in "
+            'joint_states; joint_state_broadcaster sends NaN for what the hardware '
+            'interface does not export.'
+        )
+        self._guard.count(not_finite=1)
+        return False
 
     # -------------------------------------------------------------------- watching
 
     def age(self) -> float:
-        """Return how long no usable joint state has come, by the steady clock [s]."""
+        """Return how long no posture of the arm has come, by the steady clock [s]."""
         return float(self._now() - self._heard)
 
     def complaint(self) -> str:

@@ -21,7 +21,6 @@ from robocal_ros.core.motion import quintic_move
 from robocal_ros.errors import MotionError
 from robocal_ros.sim.truth import HiddenTruth, parse_truth
 
-
 BASE = default_cell.hidden_truth()
 
 

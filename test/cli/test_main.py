@@ -24,7 +24,7 @@ def test_show_prints_verdict_values_and_residuals(capsys: pytest.CaptureFixture[
     assert main(['show', RESULT]) == 0
     text = capsys.readouterr().out
     for part in ('Payload, two plane of arm: pass', 'com_z', '12.30', '0.21', 'mm',
-                 'not evaluated', 'torque of joint_2', 'held out'):
+                 'Not evaluated: inertia_xx (at rest).', 'torque of joint_2', 'held out'):
         assert part in text
 
 

@@ -75,7 +75,7 @@ def shared(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with (
         sim_arm(folder / 'sim_arm.log') as arm,
         payload_node(folder / 'node.log', results, sweep_speed=0.8, max_velocity=2.0,
-                     max_acceleration=4.0, connect_timeout=1.0) as node,
+                     max_acceleration=4.0, connect_timeout=4.0) as node,
     ):
         client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
         cell = Cell(client, arm, node, results)
@@ -99,7 +99,7 @@ def cell(shared: Cell) -> Iterator[Cell]:
 
 def begin_sweep(cell: Cell) -> object:
     run = cell.client.begin('run')
-    cell.client.await_phase('sweeping')
+    cell.client.await_progress('sweeping')
     return run
 
 

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that follow from the parameter tables; run this module to write them anew."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import robocal_ros.nodes
+from robocal_ros.ros import parameters
+from robocal_ros.ros.lifecycle import RobocalNode
+from robocal_ros.ros.procedure import ProcedureParameters
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_HEAD = """\
+<!-- SPDX-License-Identifier: Apache-2.0 -->
+# Parameters
+
+All at their defaults, with a comment each, in `config/<node>.yaml`. Values are read when the node
+is configured; a value of the wrong type or out of its range is refused there with a sentence. A
+number with a point is expected where the default has one (`3.0`, not `3`).
+
+## Shared by all nodes that move the arm
+
+"""
+
+
+def node_classes() -> dict[str, type[RobocalNode]]:
+    """Return the lifecycle nodes by name: every one that a module of the nodes defines."""
+    found = {}
+    for module in pkgutil.iter_modules(robocal_ros.nodes.__path__):
+        if module.name.startswith('_'):
+            continue
+        for item in vars(importlib.import_module(f'robocal_ros.nodes.{module.name}')).values():
+            if isinstance(item, type) and issubclass(item, RobocalNode) \
+                    and item.__module__.endswith(f'.{module.name}'):
+                found[module.name] = item
+    return found
+
+
+def tables() -> dict[str, type[Any]]:
+    return {name: node.parameter_table for name, node in node_classes().items()}
+
+
+def documents() -> dict[Path, str]:
+    """Return what every generated file must hold."""
+    shared = {item.name for item in fields(ProcedureParameters)}
+    page = _HEAD + parameters.markdown_table(parameters.declarations(ProcedureParameters))
+    texts = {}
+    for name, table in tables().items():
+        texts[ROOT / 'config' / f'{name}.yaml'] = parameters.yaml_text(table, name)
+        own = [item for item in parameters.declarations(table)
+               if item.name not in shared or not issubclass(table, ProcedureParameters)]
+        page += f'\n## {name}\n\n{parameters.markdown_table(own)}'
+    texts[ROOT / 'docs' / 'parameters.md'] = page
+    return texts
+
+
+if __name__ == '__main__':
+    for path, text in documents().items():
+        path.write_text(text, encoding='utf-8')

@@ -399,7 +399,7 @@ def estimate(
 
     """
     settings.check()
-    fit, noise = fit_rows(rows)
+    fit, _ = fit_rows(rows)
     residual = _by_channel(rows, fit.residual)
     inflation = float(np.mean([autocorrelation_time(channel[valid]) for channel, valid
                                in zip(residual, rows.valid, strict=True)]))

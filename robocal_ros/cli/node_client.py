@@ -27,7 +27,8 @@ from robocal_ros.ros import qos
 _TURN = 0.05
 _ANSWER_TIMEOUT = 60.0
 _CANCEL_TIMEOUT = 20.0
-_DISCOVERY = 2.0
+# A node that misses the first announcements is heard with the next, 3 s later (measured).
+_DISCOVERY = 4.0
 _MORE = 0.3
 
 TRANSITIONS = {

@@ -85,7 +85,9 @@ class JointFriction:
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
         held_out_degree: The same for speeds predicted from the others; None if too few.
         gravity: Comparison of both ways of removing gravity.
-        failures: Why the joint does not pass; empty if it does.
+        failures: What is wrong with its runs or its fit; empty if nothing is.
+        gravity_failure: What the comparison of both ways says against the model's gravity,
+            empty if nothing.
 
     """
 
@@ -98,17 +100,23 @@ class JointFriction:
     held_out_degree: float | None
     gravity: GravityComparison | None
     failures: tuple[str, ...]
+    gravity_failure: str = ''
 
     @property
     def passed(self) -> bool:
         """Whether the joint's numbers can be vouched for."""
-        return not self.failures
+        return not self.objections
+
+    @property
+    def objections(self) -> tuple[str, ...]:
+        """Everything that speaks against the joint's numbers, as sentences."""
+        return (*self.failures, *filter(None, (self.gravity_failure,)))
 
     def law(self) -> SteadyFriction:
         """Return the fitted law; raises DataError where there is none."""
         if self.fits is None:
             raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
-                            f'{" ".join(self.failures)}')
+                            f'{" ".join(self.objections)}')
         residual = np.concatenate([fit.residual for fit in self.fits])
         return laws.law(*self.fits, std=rms(residual))
 
@@ -239,19 +247,14 @@ def estimate_joint(
     fitted = torque - np.concatenate([fit.residual for fit in fits])
     degree = fit_degree(torque, fitted)
     held_out = _held_out_degree(sides, fits[0].model)
-    failures = _failures(joint, settings, degree, held_out, gravity, fitted, told)
-    return JointFriction(joint, tuple(points), fits, doubt, extra, degree, held_out, gravity,
-                         failures)
+    return JointFriction(
+        joint, tuple(points), fits, doubt, extra, degree, held_out, gravity,
+        _failures(joint, settings, degree, held_out, told),
+        _gravity_failure(joint, settings, gravity, rms(fitted)))
 
 
 def _failures(
-    joint: str,
-    settings: FrictionSettings,
-    degree: float,
-    held_out: float | None,
-    gravity: GravityComparison | None,
-    fitted: Array,
-    told: str,
+    joint: str, settings: FrictionSettings, degree: float, held_out: float | None, told: str
 ) -> tuple[str, ...]:
     limit = settings.fit_threshold
     failures = []
@@ -261,14 +264,19 @@ def _failures(
     if held_out is not None and held_out > limit:
         failures.append(f"Joint '{joint}': speeds left out of the fit are predicted with a fit "
                         f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
-    if gravity is not None and gravity.significant and (
-        gravity.error > settings.gravity_error * rms(fitted)
+    return tuple(failures)
+
+
+def _gravity_failure(
+    joint: str, settings: FrictionSettings, gravity: GravityComparison | None, size: float
+) -> str:
+    if gravity is None or not gravity.significant or gravity.error <= (
+        settings.gravity_error * size
     ):
-        failures.append(
-            f"Joint '{joint}': the runs forward and back show {gravity.error:.2f} N·m of gravity "
+        return ''
+    return (f"Joint '{joint}': the runs forward and back show {gravity.error:.2f} N·m of gravity "
             'that the model lacks: the payload it assumes is wrong. Identify the payload first, '
             'or take the tool off.')
-    return tuple(failures)
 
 
 def estimate(
@@ -294,18 +302,19 @@ def estimate(
         raise DataError('No joint states are recorded; call run, or play a bag first.')
     wanted = [robot.index(name) for name in settings.joints] or list(range(robot.n))
     runs = find_runs(samples, wanted, settings.min_span)
-    joints = sorted({run.joint for run in runs})
-    missing = [robot.joint_names[j] for j in wanted if j not in joints]
-    if not runs or (settings.joints and missing):
+    if not runs:
         raise DataError(
-            f'No constant-speed run of joint {", ".join(missing)} is recorded, with all others '
-            'at rest; expected runs in both directions. Call run, or record such motions.')
-    check_effort(samples, [robot.joint_names[joint] for joint in joints])
+            'No constant-speed run of joint '
+            f'{", ".join(robot.joint_names[joint] for joint in wanted)} is recorded, with all '
+            'others at rest; expected runs in both directions. Call run, or record such motions.')
+    moved = sorted({run.joint for run in runs})
+    check_effort(samples, [robot.joint_names[joint] for joint in moved])
     points = [read_run(robot, samples, run) for run in runs]
+    # A joint that was asked for and has no run fails; one that nobody asked for is left out.
     found = tuple(
         estimate_joint(robot.joint_names[joint], [p for p in points if p.joint == joint],
                        settings)
-        for joint in joints)
+        for joint in (sorted(wanted) if settings.joints else moved))
     return assemble(robot, samples, settings, found), found
 
 
@@ -369,7 +378,7 @@ def _parameters(item: JointFriction) -> list[Parameter]:
         for name in NAMES:
             full = f'{item.joint}.{name}_{direction}'
             if not _identified(item, name) or item.fits is None:
-                note = ' '.join(item.failures) or item.doubt or 'not part of the chosen model'
+                note = ' '.join(item.objections) or item.doubt or 'not part of the chosen model'
                 parameters.append(Parameter(full, UNITS[name], state=State.NOT_IDENTIFIED,
                                             note=note))
                 continue
@@ -427,7 +436,17 @@ def _checks(item: JointFriction, settings: FrictionSettings) -> list[Check]:
         f"Joint '{item.joint}': model {model}, fit degree {degree:.2f} %, on left-out speeds "
         f'{held_out} (limit {limit:.1f} %), {len(item.points) - rejected} runs used, {rejected} '
         'rejected.')
-    return [Check(f'{item.joint}: fit', item.passed, degree, limit, '%', reason)]
+    checks = [Check(f'{item.joint}: fit', not item.failures, degree, limit, '%', reason)]
+    gravity = item.gravity
+    if gravity is not None and item.fits is not None:
+        size = rms(np.array([p.torque for p in _usable(item)]))
+        reason = item.gravity_failure or (
+            f"Joint '{item.joint}': gravity by the model and by averaging forward and backward "
+            f'runs differ by {gravity.error:.3f} ± {1.96 * gravity.std:.3f} N·m over '
+            f'{gravity.pairs} pairs.')
+        checks.append(Check(f'{item.joint}: gravity', not item.gravity_failure, gravity.error,
+                            settings.gravity_error * size, 'N·m', reason))
+    return checks
 
 
 def _series(item: JointFriction) -> list[Series]:
@@ -477,7 +496,9 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
         None if that leaves nothing.
 
     """
-    passed = [check.name.split(':')[0] for check in new.checks if check.passed]
+    judged = dict.fromkeys(check.name.split(':')[0] for check in new.checks)
+    failed = {check.name.split(':')[0] for check in new.checks if not check.passed}
+    passed = [name for name in judged if name not in failed]
     fresh = select_joints(new, passed)
     others = [] if old is None else [
         name for name in dict.fromkeys(p.name.split('.')[0] for p in old.parameters)

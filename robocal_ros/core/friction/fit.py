@@ -30,6 +30,8 @@ _COLUMNS = {
 }
 _GRID = 48
 _MAX_RELATIVE_STD = 0.5
+# Runs whose speeds differ by less than this share are repetitions.
+_SAME = 0.02
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,19 @@ def _refined(speed: Array, torque: Array, std: Array, start: Array) -> Array:
     return expanded(solution.x if better else inside)
 
 
+def distinct(speed: Array) -> Array:
+    """Return the different speeds among repeated ones, which differ by noise, ascending.
+
+    Args:
+        speed: |v|, shape (k,) [rad/s].
+
+    """
+    ordered = np.sort(speed)
+    if not len(ordered):
+        return ordered
+    return ordered[np.concatenate(([True], np.diff(ordered) > _SAME * ordered[1:]))]
+
+
 def stribeck_doubt(fit: DirectionFit, speed: Array) -> str:
     """Return why a Stribeck part can't be told from these points, or an empty string."""
     if fit.model != 'stribeck':
@@ -169,7 +184,7 @@ def stribeck_doubt(fit: DirectionFit, speed: Array) -> str:
     std = np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
     excess_std = float(np.sqrt(max(
         fit.covariance[0, 0] + fit.covariance[1, 1] - 2.0 * fit.covariance[0, 1], 0.0)))
-    slow = int((np.unique(np.round(speed, 9)) < velocity).sum())
+    slow = int((distinct(speed) < velocity).sum())
     if slow < 2:
         return (f'only {slow} of the speeds lies below the Stribeck velocity '
                 f'({velocity:.4f} rad/s): no low speeds, no Stribeck numbers')

@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.collision import CollisionChecker
+from robocal_ros.core.friction.fit import distinct
 from robocal_ros.core.motion import Lspb, MotionLimits, Trajectory
 from robocal_ros.core.robot import Robot
 from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+
+SLOWEST = 1e-3
+"""Speeds below this cannot be told from rest [rad/s]."""
 
 _MARGIN = 0.05
 _CHECK_STEP = 0.04
@@ -89,6 +93,17 @@ class SpeedPlan:
                 f'({self.min_speed} rad/s); lower min_speed.')
         return np.geomspace(self.min_speed, fastest, self.count)
 
+    def longer(self, factor: float) -> SpeedPlan:
+        """Return the plan of a further round, with longer cruises.
+
+        Args:
+            factor: How much longer, at least 1.
+
+        """
+        return replace(
+            self, min_span=factor * self.min_span, max_duration=factor * self.max_duration,
+            min_duration=factor * self.min_duration)
+
     def span(self, speed: float) -> float:
         """Return the angle of a run: cruise, settling and blends [rad]."""
         cruise = np.clip(self.min_span / speed, self.min_duration, self.max_duration)
@@ -144,6 +159,7 @@ def plan_runs(
     plan: SpeedPlan,
     speeds: Array | None = None,
     shift: float = 0.0,
+    within: tuple[float, float] | None = None,
 ) -> list[FrictionRun]:
     """Plan runs of a joint at log-spaced speeds, forward and back over the same positions.
 
@@ -158,6 +174,7 @@ def plan_runs(
         plan: How to choose.
         speeds: Speeds instead of those of the plan, shape (k,) [rad/s].
         shift: Moves the positions of a further round, 0 … 1.
+        within: Range of the joint that is not left, beyond what limits and contacts ask [rad].
 
     Raises:
         ConfigurationError: If the settings leave no speeds.
@@ -167,6 +184,8 @@ def plan_runs(
     """
     plan.check()
     low, high = free_range(robot, checker, posture, joint, plan.max_range)
+    if within is not None:
+        low, high = max(low, within[0]), min(high, within[1])
     wanted = plan.speeds(float(robot.velocity_limit[joint])) if speeds is None else speeds
     runs: list[FrictionRun] = []
     for number, speed in enumerate(wanted):
@@ -193,30 +212,32 @@ def check_given(
 ) -> None:
     """Refuse a given set that leaves the limits.
 
+    Only the joint that moves is judged: where the others stand is not known beforehand.
+
     Raises:
         MotionError: With the number of the run, the joint, the value and the limit.
 
     """
+    inside = np.clip(np.zeros(robot.n), robot.lower, robot.upper)
     for number, run in enumerate(runs, 1):
         try:
-            limits.check(run.trajectory())
+            limits.check(replace(run, posture=inside).trajectory())
         except MotionError as error:
             raise MotionError(f'Run {number} of the trajectory set: {error}') from error
 
 
-def weak_speeds(measured: Array, stribeck_velocity: float | None, plan: SpeedPlan) -> Array:
+def weak_speeds(measured: Array, stribeck_velocity: float | None) -> Array:
     """Return further speeds where a fit was weak: between those at and below the bend.
 
     Args:
-        measured: Speeds that there are already, shape (k,) [rad/s].
+        measured: Signed speeds that there are already, shape (k,), k > 0 [rad/s].
         stribeck_velocity: Where the bend was found, or None.
-        plan: How to choose.
 
     """
-    known = np.unique(np.abs(measured))
+    known = distinct(np.abs(measured))
     bend = 2.0 * stribeck_velocity if stribeck_velocity else float(np.median(known))
     slow = known[known <= max(bend, known[min(2, len(known) - 1)])]
     between = np.sqrt(slow[1:] * slow[:-1]) if len(slow) > 1 else slow
-    below = max(0.5 * known[0], 1e-3)
+    below = max(0.5 * known[0], SLOWEST)
     fast = np.array([np.sqrt(known[-1] * known[-2])]) if len(known) > 1 else known
-    return np.unique(np.concatenate(([below], between, fast)))
+    return distinct(np.concatenate(([below], between, fast)))

@@ -21,6 +21,8 @@ from robocal_ros.core.signals import Sweep, steady_sweeps
 SLOW = 0.02
 """Speeds below this are looked for with a longer chord [rad/s]."""
 
+# Slow runs are looked for up to here, so that one near the border is found whole at least once.
+_OVERLAP = 1.3 * SLOW
 _BLOCK = 0.05
 _SPIKE = 8.0
 _SPIKE_FLOOR = 0.15
@@ -72,10 +74,19 @@ def find_runs(samples: JointSamples, joints: Sequence[int], min_span: float) -> 
     """
     fast = steady_sweeps(samples, min_speed=SLOW, min_span=min_span, settle=0.2)
     slow = steady_sweeps(
-        samples, min_speed=0.0008, max_speed=SLOW, still_speed=0.0005, half_width=0.25,
+        samples, min_speed=0.0008, max_speed=_OVERLAP, still_speed=0.0005, half_width=0.25,
         settle=0.4, min_span=min_span, tolerance=0.1)
-    found = [sweep for sweep in (*fast, *slow) if sweep.joint in joints]
-    return sorted(found, key=lambda sweep: sweep.start)
+    found: list[Sweep] = []
+    for sweep in sorted((*fast, *slow), key=lambda sweep: sweep.start):
+        if sweep.joint not in joints:
+            continue
+        if found and sweep.start < found[-1].stop:
+            # The same run by both ways of looking: the longer part of it counts.
+            if sweep.stop - sweep.start > found[-1].stop - found[-1].start:
+                found[-1] = sweep
+        else:
+            found.append(sweep)
+    return found
 
 
 def read_run(robot: Robot, samples: JointSamples, run: Sweep) -> SpeedPoint:
@@ -132,6 +143,8 @@ def _means(values: Array, starts: np.ndarray) -> Array:
 def _why_rejected(
     torque: Array, effort: Array, blocks: np.ndarray, limit: float, size: float
 ) -> str:
+    if np.ptp(effort) == 0.0:
+        return f'the effort was stuck at {effort[0]:.4g} N·m'
     saturated = float(np.mean(np.abs(effort) >= _SATURATED * limit))
     if saturated > 0.01:
         return f'the drive was saturated at its limit of {limit:.4g} N·m'
@@ -141,7 +154,7 @@ def _why_rejected(
     typical = 1.4826 * float(np.median(deviation))
     worst = float(deviation.max())
     if worst > max(_SPIKE * typical, _SPIKE_FLOOR, 0.25 * size):
-        return (f'the torque jumped by {worst:.2f} N·m on the way: a stop, an obstacle or a push')
+        return f'the torque jumped by {worst:.2f} N·m on the way: a stop, an obstacle or a push'
     return ''
 
 

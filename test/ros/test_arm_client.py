@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arm client against a controller that lets everything through, in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import rclpy
+from control_msgs.action import FollowJointTrajectory
+from live_graph import JOINTS, sim_arm
+from rcl_interfaces.srv import SetParameters
+from rclpy.action import ActionClient
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.parameter import Parameter
+from ros_rig import Spinner, arm_urdf, overrides
+from trajectory_msgs.msg import JointTrajectory
+
+from robocal_ros.core.collision import CollisionChecker
+from robocal_ros.core.motion import MotionLimits, Trajectory, quintic_path
+from robocal_ros.core.robot import Robot
+from robocal_ros.errors import CancelledError, ConfigurationError, MotionError
+from robocal_ros.ros import conversions
+from robocal_ros.ros.arm_client import ArmClient, ArmSettings, MotionOutcome, MotionStatus
+from robocal_ros.ros.streams import JointStateStream
+from robocal_ros.ros.waiting import Pulse
+
+CONTROLLER = 'joint_trajectory_controller'
+TURN = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+
+
+class Rig:
+    """An arm client, the arm, and somebody who interferes."""
+
+    def __init__(self, *, tool_frame: str = 'tool0', controller: str = CONTROLLER) -> None:
+        self.node = rclpy.create_node(
+            'subject', parameter_overrides=overrides(use_sim_time=True))
+        self.other = rclpy.create_node('other')
+        self.spinner = Spinner(self.node, self.other)
+        self.robot = Robot(arm_urdf(), tool_frame=tool_frame)
+        group = ReentrantCallbackGroup()
+        self.pulse = Pulse(self.node, group)
+        self.joints = JointStateStream(
+            self.node, group, self.robot.joint_names, now=self.pulse.now,
+            factor=np.ones(self.robot.n))
+        robot = self.robot
+        self.limits = MotionLimits(robot.joint_names, robot.lower, robot.upper,
+                                   robot.velocity_limit, np.full(robot.n, 4.0))
+        self.arm = ArmClient(
+            self.node, group, self.pulse, self.joints, controller=controller,
+            limits=self.limits, checker=CollisionChecker(robot.copy()), settings=ArmSettings())
+        self.sent: list[Any] = []
+        send = self.arm._client.send_goal_async
+
+        def spy(goal: Any, *arguments: Any, **more: Any) -> Any:
+            self.sent.append(goal)
+            return send(goal, *arguments, **more)
+
+        self.arm._client.send_goal_async = spy
+        self.topic = self.other.create_publisher(
+            JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
+        self.action = ActionClient(
+            self.other, FollowJointTrajectory, f'{CONTROLLER}/follow_joint_trajectory')
+        self._parameters = self.other.create_client(SetParameters, 'sim_arm/set_parameters')
+
+    def __enter__(self) -> Rig:
+        self.connect()
+        self.spinner.until(self.action.server_is_ready)
+        self.spinner.until(lambda: self.topic.get_subscription_count() > 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.action.destroy()
+        self.arm.destroy()
+        self.joints.destroy()
+        self.pulse.destroy()
+        self.spinner.__exit__(None, None, None)
+
+    def connect(self) -> None:
+        self.spinner.run(lambda: self.arm.connect(10.0))
+
+    def set(self, **values: Any) -> None:
+        self.spinner.until(self._parameters.service_is_ready)
+        request = SetParameters.Request(parameters=[
+            Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
+        for result in self.spinner.wait(self._parameters.call_async(request)).results:
+            assert result.successful, result.reason
+
+    def use(self, **settings: Any) -> None:
+        self.arm._settings = replace(ArmSettings(), **settings)
+
+    @property
+    def posture(self) -> np.ndarray:
+        return self.joints.posture().copy()
+
+    @property
+    def stamp(self) -> float:
+        return self.joints.latest[0]
+
+    def path(self, goal: np.ndarray, speed: float = 1.0) -> Trajectory:
+        n = self.robot.n
+        return quintic_path(np.array([self.posture, goal]), np.full(n, speed), np.full(n, 4.0))
+
+    def begin(self, trajectory: Trajectory) -> Any:
+        """Start a motion and wait until the arm is on its way."""
+        start = self.posture
+        task = self.spinner.begin(lambda: self.arm.move(trajectory))
+        self.spinner.until(lambda: task.done() or np.abs(self.posture - start).max() > 0.1)
+        return task
+
+    def move(self, trajectory: Trajectory) -> MotionOutcome:
+        return self.spinner.run(lambda: self.arm.move(trajectory), 60.0)
+
+    def end(self, task: Any) -> MotionOutcome:
+        return self.spinner.wait(task, 60.0)
+
+    def rests(self) -> bool:
+        """Whether the arm stays where it is for a while."""
+        end = self.stamp + 0.35
+        self.spinner.until(lambda: self.stamp > end)
+        return self.joints.travel(0.25) < 1e-3
+
+
+@pytest.fixture(scope='module')
+def simulation(ros: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with sim_arm(tmp_path_factory.mktemp('arm') / 'sim_arm.log'):
+        yield
+
+
+@pytest.fixture(scope='module')
+def shared(simulation: None) -> Iterator[Rig]:
+    with Rig() as made:
+        yield made
+
+
+@pytest.fixture
+def rig(shared: Rig) -> Iterator[Rig]:
+    """The arm at rest at zero, without faults."""
+    shared.use()
+    shared.arm.rearm()
+    shared.arm._limits = shared.limits
+    # It may have settled or stood still while nobody listened.
+    shared.spinner.until(lambda: shared.joints.age() < 0.2 and shared.joints.travel(0.2) < 1e-3)
+    outcome = shared.move(shared.path(np.zeros(6)))
+    assert outcome.status is MotionStatus.DONE, outcome.message
+    shared.sent.clear()
+    yield shared
+    shared.set(fault='none', controller_active=True, speed_scaling=1.0)
+    shared.spinner.until(lambda: shared.joints.age() < 0.2)
+
+
+def refused(rig: Rig, trajectory: Trajectory, *words: str) -> None:
+    before = rig.posture
+    outcome = rig.move(trajectory)
+    assert outcome.status is MotionStatus.REFUSED
+    for word in words:
+        assert word in outcome.message
+    assert rig.sent == []
+    assert rig.rests()
+    assert np.abs(rig.posture - before).max() < 1e-3
+    with pytest.raises(MotionError):
+        outcome.raise_unless_done()
+
+
+def test_motion_ends_at_its_goal_at_rest(rig: Rig) -> None:
+    goal = np.array([0.2, -0.2, 0.3, 0.4, 0.3, -0.5])
+    shares: list[float] = []
+    outcome = rig.spinner.run(lambda: rig.arm.move(rig.path(goal), progress=shares.append))
+    assert outcome == MotionOutcome(MotionStatus.DONE, 'The arm rests at the goal.', True)
+    assert np.abs(rig.posture - goal).max() < 0.01
+    assert rig.rests()
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.95
+    sent = rig.sent[0]
+    assert sent.trajectory.header.stamp.sec == sent.trajectory.header.stamp.nanosec == 0
+    assert tuple(t.name for t in sent.path_tolerance) == JOINTS
+    assert tuple(t.name for t in sent.goal_tolerance) == JOINTS
+    assert sent.goal_time_tolerance.sec == 2
+
+
+class TestRefused:
+    """What the real controller would accept is not even sent."""
+
+    def test_far_start(self, rig: Rig) -> None:
+        away = 0.3 * TURN
+        trajectory = quintic_path(np.array([away, 2 * away]), np.ones(6), np.full(6, 4.0))
+        refused(rig, trajectory, "'joint_6' is 0.3", "away from the motion's start",
+                'Nothing was sent')
+
+    def test_outside_the_limits(self, rig: Rig) -> None:
+        goal = np.zeros(6)
+        goal[4] = rig.robot.upper[4] + 0.2
+        refused(rig, rig.path(goal), "'joint_5'", 'othing was sent')
+
+    def test_too_fast(self, rig: Rig) -> None:
+        n = rig.robot.n
+        fast = 5.0 * float(rig.robot.velocity_limit[5])
+        trajectory = quintic_path(
+            np.array([rig.posture, TURN]), np.full(n, fast), np.full(n, 1000.0))
+        refused(rig, trajectory, "'joint_6'", 'othing was sent')
+
+    def test_not_finite(self, rig: Rig) -> None:
+        knots = np.zeros((2, 6))
+        knots[1, 2] = np.nan
+        with pytest.raises(MotionError, match='not finite; nothing was sent'):
+            Trajectory(np.array([0.0, 1.0]), knots, np.zeros((2, 6)))
+        assert rig.sent == []
+
+    def test_self_collision(self, rig: Rig) -> None:
+        checker = rig.arm._checker
+        lower, upper = rig.robot.sampling_limits()
+        drawn = np.random.default_rng(1).uniform(0.95 * lower, 0.95 * upper, (5000, 6))
+        folded = next(posture for posture in drawn if checker.first_contact(posture[None]))
+        refused(rig, rig.path(folded), 'On this motion', 'Nothing was sent')
+
+    def test_states_that_are_stale(self, rig: Rig) -> None:
+        trajectory = rig.path(TURN)
+        rig.set(fault='joint_states_silent')
+        rig.spinner.until(lambda: rig.joints.age() > 0.6)
+        outcome = rig.move(trajectory)
+        assert outcome.status is MotionStatus.REFUSED
+        assert 'No joint states have come for 0.' in outcome.message
+        assert not outcome.held
+        assert rig.sent == []
+
+    def test_arm_that_moves_already(self, rig: Rig) -> None:
+        rig.topic.publish(conversions.to_joint_trajectory(rig.path(TURN, 0.3), JOINTS))
+        rig.spinner.until(lambda: rig.posture[5] > 0.05)
+        outcome = rig.move(rig.path(np.zeros(6)))
+        assert outcome.status is MotionStatus.REFUSED
+        assert 'moving already' in outcome.message or "motion's start" in outcome.message
+        assert rig.sent == []
+        rig.spinner.until(lambda: rig.rests() and rig.posture[5] > 0.99)
+
+    def test_stop_that_was_asked_for_before(self, rig: Rig) -> None:
+        rig.arm.stop('Not now.')
+        outcome = rig.move(rig.path(TURN))
+        assert (outcome.status, outcome.message) == (MotionStatus.CANCELLED, 'Not now.')
+        assert rig.sent == []
+        with pytest.raises(CancelledError, match='Not now. The arm is held'):
+            outcome.raise_unless_done()
+
+
+def test_unknown_controller_is_refused_with_the_ones_there(simulation: None) -> None:
+    rig = Rig(controller='arm_controller')
+    try:
+        with pytest.raises(ConfigurationError) as refusal:
+            rig.spinner.until(lambda: np.isfinite(rig.joints.travel(0.1)))
+            rig.spinner.run(lambda: rig.arm.connect(1.0))
+        assert 'arm_controller/follow_joint_trajectory' in str(refusal.value)
+        assert f'controllers there: /{CONTROLLER}' in str(refusal.value)
+        assert rig.sent == []
+    finally:
+        rig.__exit__()
+
+
+def test_controller_of_other_joints_is_refused(simulation: None) -> None:
+    with Rig(tool_frame='link_4') as rig:
+        assert rig.robot.joint_names == JOINTS[:4]
+        rig.spinner.until(lambda: rig.arm._controller_joints)
+        outcome = rig.move(rig.path(np.zeros(4) + 0.2))
+        assert outcome.status is MotionStatus.REFUSED
+        assert "the arm's joints are joint_1, joint_2, joint_3, joint_4" in outcome.message
+        assert rig.sent == []
+
+
+def test_success_that_is_reported_early_is_waited_for(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without tolerances a controller reports success while the arm still lags behind."""
+    def bare(trajectory: Trajectory, names: Any, *_: float) -> FollowJointTrajectory.Goal:
+        return FollowJointTrajectory.Goal(
+            trajectory=conversions.to_joint_trajectory(trajectory, names))
+
+    monkeypatch.setattr(conversions, 'to_goal', bare)
+    rig.arm._limits = replace(rig.limits, velocity=10.0 * rig.limits.velocity,
+                              acceleration=np.full(6, 1000.0))
+    goal = 2.0 * TURN
+    hasty = quintic_path(np.array([rig.posture, goal]), 3.0 * rig.limits.velocity,
+                         np.full(6, 500.0))
+    begin = rig.stamp
+    outcome = rig.move(hasty)
+    assert outcome.status is MotionStatus.DONE, outcome.message
+    assert abs(rig.posture[5] - 2.0) < 0.01
+    assert rig.stamp - begin > 1.5 * hasty.duration
+    assert rig.rests()
+
+
+def test_foreign_trajectory_on_the_topic(rig: Rig) -> None:
+    """The controller reports success for the goal that was replaced."""
+    task = rig.begin(rig.path(2.0 * TURN, 0.5))
+    aside = rig.posture
+    aside[0] += 0.8
+    rig.topic.publish(conversions.to_joint_trajectory(rig.path(aside), JOINTS))
+    outcome = rig.end(task)
+    assert outcome.status is MotionStatus.FOREIGN_MOTION, outcome.message
+    assert 'off the commanded path (limit 0.1 rad)' in outcome.message
+    assert outcome.held
+    assert rig.rests()
+    # Held on the way, not let run to where the other wanted it.
+    assert rig.posture[0] < 0.6
+
+
+def test_second_goal_by_another_client(rig: Rig) -> None:
+    task = rig.begin(rig.path(2.0 * TURN, 0.5))
+    goal = rig.posture
+    goal[5] += 0.05
+    rig.spinner.wait(rig.action.send_goal_async(FollowJointTrajectory.Goal(
+        trajectory=conversions.to_joint_trajectory(rig.path(goal), JOINTS))))
+    outcome = rig.end(task)
+    assert outcome.status is MotionStatus.ABORTED
+    assert 'taken over by another' in outcome.message
+    assert 'preempted' in outcome.message
+    assert outcome.held
+    assert rig.rests()
+
+
+def test_controller_deactivated(rig: Rig) -> None:
+    task = rig.begin(rig.path(2.0 * TURN, 0.5))
+    rig.set(controller_active=False)
+    outcome = rig.end(task)
+    assert outcome.status is MotionStatus.ABORTED
+    assert outcome.held
+    assert rig.rests()
+    outcome = rig.move(rig.path(np.zeros(6)))
+    assert outcome.status is MotionStatus.REJECTED
+    assert 'Is it active?' in outcome.message
+
+
+def test_controller_abort(rig: Rig) -> None:
+    task = rig.begin(rig.path(2.0 * TURN, 0.5))
+    rig.set(fault='controller_abort')
+    outcome = rig.end(task)
+    assert outcome.status is MotionStatus.ABORTED
+    assert 'The controller ended the motion' in outcome.message
+    assert outcome.held
+
+
+def test_stop_leaves_the_arm_at_rest_at_once(rig: Rig) -> None:
+    task = rig.begin(rig.path(2.0 * TURN, 0.5))
+    where, when = rig.posture, rig.stamp
+    rig.arm.stop('Enough.')
+    outcome = rig.end(task)
+    assert (outcome.status, outcome.message) == (MotionStatus.CANCELLED, 'Enough.')
+    assert outcome.held
+    assert rig.rests()
+    # Half a second of travel at the motion's speed would be 0.25 rad.
+    assert 0.0 <= rig.posture[5] - where[5] < 0.15
+    assert rig.stamp - when < 2.0
+
+
+def test_states_that_fall_silent(rig: Rig) -> None:
+    task = rig.begin(rig.path(2.0 * TURN, 0.2))
+    rig.set(fault='joint_states_silent')
+    outcome = rig.end(task)
+    assert outcome.status is MotionStatus.STATES_LOST
+    assert 'The motion was cancelled' in outcome.message
+    assert not outcome.held
+    with pytest.raises(MotionError, match='was not seen to come to rest'):
+        outcome.raise_unless_done()
+    rig.set(fault='none')
+    rig.spinner.until(lambda: rig.joints.age() < 0.1)
+    assert rig.rests()
+    assert rig.posture[5] < 1.9
+
+
+def test_watch_ends_the_motion(rig: Rig) -> None:
+    complaint = ''
+    start = rig.posture
+    task = rig.spinner.begin(
+        lambda: rig.arm.move(rig.path(2.0 * TURN, 0.5), watch=lambda: complaint))
+    rig.spinner.until(lambda: np.abs(rig.posture - start).max() > 0.1)
+    complaint = 'The sensor is gone.'
+    outcome = rig.end(task)
+    assert outcome.status is MotionStatus.DATA_LOST
+    assert outcome.message == 'The sensor is gone. The motion was cancelled.'
+    assert outcome.held
+    assert rig.rests()
+
+
+def test_clock_that_jumps_back(rig: Rig) -> None:
+    task = rig.begin(rig.path(2.0 * TURN, 0.2))
+    rig.set(fault='clock_jump_back')
+    outcome = rig.end(task)
+    assert outcome.status is MotionStatus.STATES_LOST
+    assert 'clock of the joint states jumped back' in outcome.message
+    assert rig.rests()
+
+
+def test_motion_that_the_controller_stretches_is_followed(rig: Rig) -> None:
+    rig.set(speed_scaling=0.4)
+    trajectory = rig.path(0.5 * TURN)
+    begin = rig.stamp
+    outcome = rig.move(trajectory)
+    assert outcome.status is MotionStatus.DONE, outcome.message
+    assert rig.stamp - begin > 2.0 * trajectory.duration
+
+
+def test_motion_that_stands_still_is_given_up(rig: Rig) -> None:
+    rig.use(stall_timeout=1.0)
+    task = rig.begin(rig.path(2.0 * TURN, 0.5))
+    rig.set(speed_scaling=0.0)
+    outcome = rig.end(task)
+    assert outcome.status is MotionStatus.STALLED
+    assert 'has not moved on for 1 s' in outcome.message
+    assert outcome.held
+
+
+@pytest.mark.parametrize('scale', [1.0, 0.25])
+def test_speed_scale_stretches_the_motion(rig: Rig, scale: float) -> None:
+    rig.use(speed_scale=scale)
+    trajectory = rig.path(0.4 * TURN)
+    begin = rig.stamp
+    assert rig.move(trajectory).status is MotionStatus.DONE
+    duration = trajectory.duration / scale
+    sent = rig.sent[0].trajectory.points[-1].time_from_start
+    assert conversions.seconds(sent) == pytest.approx(duration, abs=1e-6)
+    assert duration < rig.stamp - begin < duration + 1.5
+
+
+def test_stop_of_a_controller_that_brakes_is_waited_for(
+    ros: None, tmp_path_factory: pytest.TempPathFactory, shared: Rig
+) -> None:
+    """Canceled is reported while the arm still moves; the outcome comes at rest."""
+    # A namespace of its own keeps this arm apart from the shared one.
+    log = tmp_path_factory.mktemp('braking') / 'sim_arm.log'
+    with sim_arm(log, namespace='/braking', decelerate_on_cancel=True, cancel_deceleration=0.5):
+        rig = Rig.__new__(Rig)
+        original = rclpy.create_node
+
+        def apart(name: str, **more: Any) -> Any:
+            return original(name, namespace='/braking', **more)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rclpy, 'create_node', apart)
+            rig.__init__()
+        with rig:
+            task = rig.begin(rig.path(2.0 * TURN, 0.5))
+            rig.arm.stop('Enough.')
+            outcome = rig.end(task)
+            assert outcome.status is MotionStatus.CANCELLED
+            assert outcome.held
+            assert rig.joints.travel(0.15) < 1e-3
+            assert rig.rests()

@@ -48,7 +48,7 @@ def _argument(value: Any) -> str:
 
 
 class Process:
-    """A node in a process of its own, killed on leaving at the latest."""
+    """A node in a process of its own, ended on leaving at the latest."""
 
     def __init__(
         self, module: str, log: Path, *, name: str = '', namespace: str = '',
@@ -78,10 +78,14 @@ class Process:
     ) -> None:
         if kind is not None:
             sys.stdout.write(f'--- {self.log.name}\n{self.log.read_text()[-6000:]}\n')
-        if self.running:
-            self._child.send_signal(signal.SIGCONT)
+        # Who is killed stays in the others' discovery for a while, and the next process of the
+        # same name would be taken for it.
+        self._child.terminate()
+        try:
+            self._child.wait(8.0)
+        except subprocess.TimeoutExpired:
             self._child.kill()
-        self._child.wait()
+            self._child.wait()
 
     @property
     def running(self) -> bool:

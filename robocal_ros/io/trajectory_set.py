@@ -25,7 +25,7 @@ _KEYS = ('joint', 'start', 'goal', 'speed', 'duration')
 def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
     """Read a trajectory set.
 
-    The other joints stay where the arm is when the run begins; they stand as zero here.
+    The other joints stay where the arm is when the run begins; here they are set to zero.
 
     Args:
         path: The file.
@@ -43,6 +43,10 @@ def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
         raise ConfigurationError(
             f'The trajectory set {file} cannot be read: {error.strerror}. Correct '
             'trajectory_file.') from error
+    except UnicodeDecodeError as error:
+        raise FileFormatError(
+            f'The trajectory set {file} is not text in UTF-8 ({error.reason} at byte '
+            f'{error.start}); expected a YAML list of runs. Correct trajectory_file.') from error
     document = load(text, file.name)
     if not isinstance(document, list) or not document:
         raise refuse(file.name, 'the whole file', 'a list of runs', document)

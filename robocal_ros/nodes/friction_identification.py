@@ -16,34 +16,23 @@ from robocal_ros.core.friction.estimate import (
     FrictionSettings,
     JointFriction,
     estimate,
-    estimate_joint,
     merge,
+    summary,
+    with_temperatures,
 )
 from robocal_ros.core.friction.fit import MODELS
-from robocal_ros.core.friction.planning import (
-    FrictionRun,
-    SpeedPlan,
-    check_given,
-    plan_runs,
-    weak_speeds,
-)
-from robocal_ros.core.friction.runs import find_runs, read_run
+from robocal_ros.core.friction.planning import FrictionRun, SpeedPlan, check_given
 from robocal_ros.core.payload.load import carried_load
 from robocal_ros.core.result import CalibrationResult, Verdict
-from robocal_ros.core.robot import Robot
-from robocal_ros.errors import RobocalError
+from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.io.result_yaml import from_yaml
 from robocal_ros.io.trajectory_set import load_trajectory_set
+from robocal_ros.nodes.friction_procedure import FrictionProcedure
 from robocal_ros.ros import markers, qos
-from robocal_ros.ros.arm_client import MotionStatus
 from robocal_ros.ros.feed_forward import FrictionFeedForward
 from robocal_ros.ros.lifecycle import spin
 from robocal_ros.ros.parameters import named, parameter
 from robocal_ros.ros.procedure import ProcedureNode, ProcedureParameters
-
-_REST = 0.3
-# After these the arm is where it was and the next run may still succeed.
-_RUN_ALONE = (MotionStatus.ABORTED, MotionStatus.NOT_AT_GOAL, MotionStatus.REJECTED)
 
 
 @dataclass(frozen=True)
@@ -69,7 +58,8 @@ class FrictionParameters(ProcedureParameters):
     max_cruise: float = parameter(
         20.0, 'Longest time at constant speed.', unit='s', minimum=1.0, maximum=600.0)
     trajectory_file: str = parameter(
-        '', 'YAML file with a trajectory set of your own; empty plans one.')
+        '', 'YAML file with a trajectory set of your own, run as the first round; empty plans '
+        'one. Further rounds stay within its range; set max_rounds to 1 for none.')
     model: str = parameter(
         'auto', 'Friction model; auto chooses by information criterion among those that the '
         'data can tell.', choices=('auto', *MODELS))
@@ -101,21 +91,26 @@ class FrictionIdentification(ProcedureNode):
 
     def _configure_method(self) -> None:
         values = self.values
+        self._check_effort_source()
         self.joints.need_effort = True
-        self._wanted = named(values.measure_joints) or self.robot.joint_names
-        self._settings = FrictionSettings(model=values.model, fit_threshold=values.fit_threshold)
-        replace(self._settings, joints=self._wanted).check(self.robot)
-        self._plan = SpeedPlan(
+        self._settings = FrictionSettings(
+            joints=named(values.measure_joints), model=values.model,
+            fit_threshold=values.fit_threshold)
+        self._settings.check(self.robot)
+        plan = SpeedPlan(
             min_speed=values.min_speed, max_speed=values.max_speed, count=values.speed_count,
             max_range=values.max_range, max_duration=values.max_cruise,
             acceleration=values.max_acceleration)
-        self._plan.check()
-        self._given = self._load_given()
+        plan.check()
+        given = self._load_given()
         self._loaded = self.robot
-        self._temperature = float('nan')
-        self._finished: dict[str, JointFriction] = {}
+        self._heard_temperatures: list[float] = []
+        self._temperatures: dict[str, float] = {}
         self._points_publisher = self._publisher(JointState, '~/points')
         self._curve_publisher = self._publisher(JointState, '~/curve')
+        self._method = FrictionProcedure(
+            self, self._wanted(given), given, plan, self._settings, lambda: self._loaded,
+            self._show)
         self._feed_forward: FrictionFeedForward = self.part(FrictionFeedForward(
             self, self.joints, self.robot, controller=values.controller,
             width=values.compensation_width, dead_band=values.compensation_dead_band))
@@ -132,12 +127,31 @@ class FrictionIdentification(ProcedureNode):
         if last_good is not None:
             self.publish(last_good)
 
+    def _check_effort_source(self) -> None:
+        if self.values.effort_source == 'current' and set(self.values.torque_constants) == {1.0}:
+            raise ConfigurationError(
+                "effort_source is 'current', but torque_constants is still 1 N·m/A for every "
+                'joint; friction in N·m needs the real constants. Set torque_constants (and '
+                'gear_ratios).')
+
     def _load_given(self) -> list[FrictionRun]:
         if not self.values.trajectory_file:
             return []
         runs = load_trajectory_set(self.values.trajectory_file, self.robot)
         check_given(self.robot, self.limits, runs)
         return runs
+
+    def _wanted(self, given: list[FrictionRun]) -> tuple[str, ...]:
+        """Return the joints to measure: those named, else those of the set, else all."""
+        in_set = tuple(dict.fromkeys(self.robot.joint_names[run.joint] for run in given))
+        missing = [name for name in self._settings.joints if given and name not in in_set]
+        if missing:
+            raise ConfigurationError(
+                f'The trajectory set has no run of {", ".join(missing)}, which measure_joints '
+                f'names; it has runs of {", ".join(in_set)}. Correct one of the two.')
+        return self._settings.joints or in_set or self.robot.joint_names
+
+    # --------------------------------------------------------- what other nodes tell
 
     def _carry(self, payload: CalibrationResult) -> None:
         self._loaded = self.robot.with_payload(carried_load(payload), payload.frame)
@@ -151,110 +165,45 @@ class FrictionIdentification(ProcedureNode):
             self.get_logger().warning(f'Payload result not used: {error}')
 
     def _take_temperature(self, message: Temperature) -> None:
-        self._temperature = message.temperature
+        if not np.isfinite(message.temperature):
+            return
+        if self.joints.recording:
+            self._heard_temperatures.append(message.temperature)
         identified = self._feed_forward.temperature
-        if abs(self._temperature - identified) > self.values.temperature_warning:
+        if abs(message.temperature - identified) > self.values.temperature_warning:
             self.get_logger().warning(
-                f'Friction was identified at {identified:.1f} °C; it is {self._temperature:.1f} '
-                '°C now. Identify it anew.', throttle_duration_sec=60.0)
+                f'Friction was identified at {identified:.1f} °C; it is '
+                f'{message.temperature:.1f} °C now. Identify it anew.',
+                throttle_duration_sec=60.0)
 
     # ------------------------------------------------------------------- procedure
 
     def _begin_run(self) -> None:
         """Keep what finished joints recorded, so that a cancelled run goes on where it was."""
-        if not self._finished or all(name in self._finished for name in self._wanted):
+        if not self._method.under_way or self.joints.counts.clock_jumps:
             self._clear()
 
     def _clear(self) -> None:
         super()._clear()
-        self._finished.clear()
+        self._method.clear()
+        self._heard_temperatures.clear()
+        self._temperatures.clear()
 
     async def _procedure(self) -> CalibrationResult:
-        home = self.joints.posture().copy()
-        left = [name for name in self._wanted if name not in self._finished]
-        width = 90.0 / max(len(left), 1)
-        for number, name in enumerate(left):
-            await self._measure_joint(name, home, 2.0 + number * width, width)
-        await self.go_to(home, phase='moving', message='Moving back to where it began.',
-                         share=(92.0, 98.0))
+        self._method.lost.clear()
+        await self._method.measure()
         return await self.estimate()
-
-    async def _measure_joint(
-        self, name: str, home: Array, begin: float, width: float
-    ) -> None:
-        """Run a joint in rounds until its law can be vouched for, or rounds are used up."""
-        joint, first_row = self.robot.index(name), self.joints.recorded
-        speeds, found = self._speeds(), None
-        share = width / self.values.max_rounds
-        for number in range(self.values.max_rounds):
-            runs = [replace(run, posture=home) for run in self._given if run.joint == joint]
-            runs = runs or await self.worker.run(
-                self.pulse, plan_runs, self._loaded.copy(), self.checker, home, joint, self._plan,
-                speeds, 0.37 * number)
-            await self._run_all(name, runs, begin + number * share, share)
-            found = await self.worker.run(self.pulse, self._read_joint, name, first_row)
-            self._show(found)
-            if found.passed and not (found.doubt and self.values.model in ('auto', 'stribeck')):
-                break
-            law = None if found.fits is None else found.law()
-            bend = None if law is None or found.doubt else float(law.stribeck_velocity.min())
-            speeds = weak_speeds(np.array([p.speed for p in found.points]), bend, self._plan)
-        if found is not None:
-            self._finished[name] = found
-
-    def _speeds(self) -> Array | None:
-        given = [speed for speed in self.values.speeds if speed > 0.0]
-        return np.array(sorted(given)) if given else None
-
-    async def _run_all(
-        self, name: str, runs: list[FrictionRun], begin: float, width: float
-    ) -> None:
-        total = sum(run.segment.duration for run in runs)
-        done = 0.0
-        for run in runs:
-            part = width * run.segment.duration / total
-            at = begin + width * done / total
-            what = f'{name} at {run.segment.speed:.4g} rad/s'
-            await self.go_to(run.start_posture(), phase='moving',
-                             message=f'Moving to where {what} starts.', share=(at, at))
-            await self.dwell(_REST)
-            self.status.note(**{'remaining of this joint [s]':
-                                f'{(total - done) / self.values.speed_scale:.0f}'})
-            await self._one_run(run, what, at, part)
-            done += run.segment.duration
-
-    async def _one_run(self, run: FrictionRun, what: str, at: float, part: float) -> None:
-        row = self.joints.recorded
-
-        def progress(share: float) -> None:
-            self.status.say('running', f'Running {what}.', progress=at + share * part,
-                            samples=str(self.joints.recorded),
-                            dropped=str(self.joints.counts.dropped))
-
-        outcome = await self.arm.move(run.trajectory(), progress=progress)
-        if outcome.status in _RUN_ALONE and outcome.held:
-            self.joints.forget_from(row)
-            self.get_logger().warning(f'Run {what} does not count: {outcome.message}')
-            return
-        outcome.raise_unless_done()
-        await self.dwell(_REST)
-
-    def _read_joint(self, name: str, first_row: int) -> JointFriction:
-        samples = self.joints.samples()
-        samples = samples.rows(first_row, len(samples))
-        joint = self.robot.index(name)
-        robot = self._loaded.copy()
-        runs = find_runs(samples, [joint], self._settings.min_span)
-        return estimate_joint(name, [read_run(robot, samples, run) for run in runs],
-                              self._settings)
 
     def _show(self, found: JointFriction) -> None:
         """Publish points and curve, for PlotJuggler and RViz."""
+        if self._heard_temperatures:
+            self._temperatures[found.joint] = float(np.mean(self._heard_temperatures))
+            self._heard_temperatures.clear()
         usable = sorted((p for p in found.points if not p.rejected), key=lambda p: p.speed)
         speed = np.array([p.speed for p in usable])
-        self._points_publisher.publish(self._plot(found.joint, speed,
-                                                  np.array([p.torque for p in usable])))
-        if found.fits is None or not usable:
+        torque = np.array([p.torque for p in usable])
+        self._points_publisher.publish(self._plot(found.joint, speed, torque))
+        if found.fits is None:
             return
         fine = np.concatenate([sign * np.geomspace(np.abs(speed).min(), np.abs(speed).max(), 60)
                                for sign in (-1.0, 1.0)])
@@ -262,8 +211,7 @@ class FrictionIdentification(ProcedureNode):
         curve = found.law().torque(fine)
         self._curve_publisher.publish(self._plot(found.joint, fine, curve))
         self.publish_markers(markers.curve_markers(
-            self.robot.root_frame, speed, np.array([p.torque for p in usable]), fine, curve,
-            found.joint))
+            self.robot.root_frame, speed, torque, fine, curve, found.joint))
         self.status.note(**{f'{found.joint}: fit degree [%]': f'{found.fit_degree:.2f}'})
 
     def _plot(self, joint: str, speed: Array, torque: Array) -> JointState:
@@ -275,16 +223,18 @@ class FrictionIdentification(ProcedureNode):
     # ------------------------------------------------------------------ estimation
 
     def _estimate(self) -> Callable[[], CalibrationResult]:
-        samples, settings = self.joints.samples(), self._settings
-        robot: Robot = self._loaded.copy()
-        temperature = self._temperature
+        samples, robot = self.joints.samples(), self._loaded.copy()
+        # After a run the joints that were measured must be there; in a bag, those that are.
+        joints = self._settings.joints or tuple(self._method.finished)
+        settings = replace(self._settings, joints=joints)
+        temperatures = dict(self._temperatures)
+        heard = float(np.mean(self._heard_temperatures)) if self._heard_temperatures else np.nan
 
         def compute() -> CalibrationResult:
-            result, _ = estimate(robot, samples, settings)
-            if np.isfinite(temperature):
-                result = replace(result, settings={**result.settings,
-                                                   'temperature': temperature})
-            return result
+            result, found = estimate(robot, samples, settings)
+            known = {item.joint: temperatures.get(item.joint, heard) for item in found}
+            return with_temperatures(
+                result, {name: value for name, value in known.items() if np.isfinite(value)})
 
         return compute
 
@@ -300,7 +250,15 @@ class FrictionIdentification(ProcedureNode):
         self._feed_forward.use(result)
 
     def _summary(self, result: CalibrationResult) -> str:
-        return ' '.join(result.reasons)
+        return summary(result)
+
+    def _verdict_sentence(self, result: CalibrationResult) -> str:
+        sentence = self._summary(result) if result.verdict is Verdict.PASS else (
+            f'Verdict {result.verdict.value}: {" ".join(result.reasons)} Joints that passed are '
+            'filed; the others keep their last good numbers.')
+        lost = self._method.lost
+        return f'{sentence} {len(lost)} runs did not count; the first: {lost[0]}' if lost else (
+            sentence)
 
 
 def main(args: list[str] | None = None) -> None:

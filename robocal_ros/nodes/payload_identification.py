@@ -61,6 +61,10 @@ class PayloadParameters(ProcedureParameters):
         14, 'Number of postures of method static_poses.', minimum=6, maximum=100)
     dwell: float = parameter(
         1.0, 'Rest in each posture of method static_poses.', unit='s', minimum=0.7, maximum=60.0)
+    posture_std: float = parameter(
+        5e-4, 'Standard deviation of the angle between gravity and what URDF and encoders say of '
+        'it: sag of the joints, encoder offsets, a base out of level.', unit='rad', minimum=0.0,
+        maximum=0.1)
     max_com_distance: float = parameter(
         1.0, 'Farthest plausible centre of mass from tool_frame.', unit='m', minimum=0.01,
         maximum=10.0)

@@ -49,7 +49,7 @@ class TwoPlaneProcedure:
         return two_plane.TwoPlaneSettings(
             known_mass=mass, known_mass_std=std, second_joint=values.second_joint,
             max_payload=values.max_payload, max_com_distance=values.max_com_distance,
-            max_com_interval=values.max_com_interval,
+            max_com_interval=values.max_com_interval, posture_std=values.posture_std,
         )
 
     def settings(self) -> two_plane.TwoPlaneSettings:

@@ -301,7 +301,8 @@ class ArmClient:
 
         """
         if not await self._available(
-            lambda: bool(np.isfinite(self._joints.travel(0.1))), timeout,
+            lambda: (self._joints.age() < self._settings.state_timeout
+                     and bool(np.isfinite(self._joints.travel(0.1)))), timeout,
         ):
             raise ConfigurationError(
                 self._joints.complaint() or 'No joint states have come; expected '
@@ -310,9 +311,10 @@ class ArmClient:
             )
         if not await self._available(self._client.server_is_ready, timeout):
             suffix = '/follow_joint_trajectory/_action/status'
+            # The client's own subscription makes the name appear: only who publishes is there.
             there = sorted(
-                name.removesuffix(suffix) for name, _
-                in self._node.get_topic_names_and_types() if name.endswith(suffix))
+                name.removesuffix(suffix) for name, _ in self._node.get_topic_names_and_types()
+                if name.endswith(suffix) and self._node.count_publishers(name))
             raise ConfigurationError(
                 f"No action server '{self._name}' answers; controllers there: "
                 f'{", ".join(there) or "none"}. Load and activate the controller, or correct '
@@ -472,7 +474,7 @@ class ArmClient:
         # Success may come before the arm is there, or for a goal that another one replaced.
         problem: tuple[MotionStatus, str] | None = None
         end = self._pulse.now() + _LATE_ARRIVAL
-        while not self._resting() and problem is None and self._pulse.now() < end:
+        while not self.resting and problem is None and self._pulse.now() < end:
             await self._pulse.beat()
             problem = self._problem(follower, None)
         if problem is not None:
@@ -489,7 +491,7 @@ class ArmClient:
 
     async def _hold(self) -> bool:
         """Stop what still moves: command the measured posture; return whether it rests."""
-        if not self._resting() and self._joints.latest is not None:
+        if not self.resting and self._joints.latest is not None:
             here = self._joints.posture()
             still = np.zeros((2, len(here)))
             goal = conversions.to_goal(
@@ -499,13 +501,15 @@ class ArmClient:
                 self._client.send_goal_async(goal).done, self._settings.answer_timeout)
         return await self._rest()
 
-    def _resting(self) -> bool:
+    @property
+    def resting(self) -> bool:
+        """Whether the arm is seen at rest."""
         return (self._joints.age() < self._settings.state_timeout
                 and self._joints.travel(_STILL_TIME) < _STILL_TRAVEL)
 
     async def _rest(self) -> bool:
         """Wait until the arm rests; return whether it was seen to."""
-        return await self._pulse.until(self._resting, self._settings.answer_timeout)
+        return await self._pulse.until(lambda: self.resting, self._settings.answer_timeout)
 
 
 def _cancel_late_goal(sending: Any) -> None:

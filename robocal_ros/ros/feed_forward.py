@@ -120,6 +120,10 @@ class FrictionFeedForward:
         """Fill in the effort of a trajectory and send it on; a bad one is not sent on."""
         if not self._node.is_active:
             return
+        if self._compensator is None:
+            self._node.get_logger().warning(
+                'No friction is identified yet: the effort of this trajectory holds gravity and '
+                'inertia alone.')
         try:
             trajectory, order = conversions.from_joint_trajectory(
                 message, self.robot.joint_names)

@@ -507,7 +507,8 @@ class ProcedureNode(RobocalNode):
             if not complaint and self.joints.age() > self.values.state_timeout:
                 complaint = f'No joint states have come for {self.joints.age():.2f} s.'
             if complaint:
-                raise DataError(f'{complaint} The arm is held.')
+                held = 'is held' if self.arm.resting else 'was not seen at rest: keep clear'
+                raise DataError(f'{complaint} The arm {held}.')
 
     async def go_to(
         self, posture: Array, *, phase: str, message: str, share: tuple[float, float],

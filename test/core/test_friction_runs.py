@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from robocal_ros.core.friction.points import SpeedPoint
 from robocal_ros.core.friction.runs import (
     SLOW,
-    SpeedPoint,
     compare_gravity,
     find_runs,
     read_run,

@@ -35,10 +35,12 @@ TURN = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 class Rig:
     """An arm client, the arm, and somebody who interferes."""
 
-    def __init__(self, *, tool_frame: str = 'tool0', controller: str = CONTROLLER) -> None:
+    def __init__(
+        self, *, tool_frame: str = 'tool0', controller: str = CONTROLLER, namespace: str = '',
+    ) -> None:
         self.node = rclpy.create_node(
-            'subject', parameter_overrides=overrides(use_sim_time=True))
-        self.other = rclpy.create_node('other')
+            'subject', namespace=namespace, parameter_overrides=overrides(use_sim_time=True))
+        self.other = rclpy.create_node('other', namespace=namespace)
         self.spinner = Spinner(self.node, self.other)
         self.robot = Robot(arm_urdf(), tool_frame=tool_frame)
         group = ReentrantCallbackGroup()
@@ -117,6 +119,11 @@ class Rig:
     def end(self, task: Any) -> MotionOutcome:
         return self.spinner.wait(task, 60.0)
 
+    def settle(self) -> None:
+        """Wait until the arm rests: it sags at first, and it stands while nobody listens."""
+        self.spinner.until(
+            lambda: self.joints.age() < 0.2 and self.joints.travel(0.2) < 1e-3)
+
     def rests(self) -> bool:
         """Whether the arm stays where it is for a while."""
         end = self.stamp + 0.35
@@ -142,8 +149,7 @@ def rig(shared: Rig) -> Iterator[Rig]:
     shared.use()
     shared.arm.rearm()
     shared.arm._limits = shared.limits
-    # It may have settled or stood still while nobody listened.
-    shared.spinner.until(lambda: shared.joints.age() < 0.2 and shared.joints.travel(0.2) < 1e-3)
+    shared.settle()
     outcome = shared.move(shared.path(np.zeros(6)))
     assert outcome.status is MotionStatus.DONE, outcome.message
     shared.sent.clear()
@@ -247,11 +253,11 @@ class TestRefused:
 def test_unknown_controller_is_refused_with_the_ones_there(simulation: None) -> None:
     rig = Rig(controller='arm_controller')
     try:
+        rig.spinner.until(lambda: np.isfinite(rig.joints.travel(0.1)))
         with pytest.raises(ConfigurationError) as refusal:
-            rig.spinner.until(lambda: np.isfinite(rig.joints.travel(0.1)))
             rig.spinner.run(lambda: rig.arm.connect(1.0))
         assert 'arm_controller/follow_joint_trajectory' in str(refusal.value)
-        assert f'controllers there: /{CONTROLLER}' in str(refusal.value)
+        assert f'controllers there: /{CONTROLLER}. ' in str(refusal.value)
         assert rig.sent == []
     finally:
         rig.__exit__()
@@ -422,26 +428,20 @@ def test_speed_scale_stretches_the_motion(rig: Rig, scale: float) -> None:
 
 
 def test_stop_of_a_controller_that_brakes_is_waited_for(
-    ros: None, tmp_path_factory: pytest.TempPathFactory, shared: Rig
+    ros: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Canceled is reported while the arm still moves; the outcome comes at rest."""
     # A namespace of its own keeps this arm apart from the shared one.
     log = tmp_path_factory.mktemp('braking') / 'sim_arm.log'
-    with sim_arm(log, namespace='/braking', decelerate_on_cancel=True, cancel_deceleration=0.5):
-        rig = Rig.__new__(Rig)
-        original = rclpy.create_node
-
-        def apart(name: str, **more: Any) -> Any:
-            return original(name, namespace='/braking', **more)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rclpy, 'create_node', apart)
-            rig.__init__()
-        with rig:
-            task = rig.begin(rig.path(2.0 * TURN, 0.5))
-            rig.arm.stop('Enough.')
-            outcome = rig.end(task)
-            assert outcome.status is MotionStatus.CANCELLED
-            assert outcome.held
-            assert rig.joints.travel(0.15) < 1e-3
-            assert rig.rests()
+    with (
+        sim_arm(log, namespace='/braking', decelerate_on_cancel=True, cancel_deceleration=0.5),
+        Rig(namespace='/braking') as rig,
+    ):
+        rig.settle()
+        task = rig.begin(rig.path(2.0 * TURN, 0.5))
+        rig.arm.stop('Enough.')
+        outcome = rig.end(task)
+        assert outcome.status is MotionStatus.CANCELLED
+        assert outcome.held
+        assert rig.joints.travel(0.15) < 1e-3
+        assert rig.rests()

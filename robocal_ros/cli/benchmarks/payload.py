@@ -36,6 +36,7 @@ BARS = {
 # As the node's defaults.
 _POSES, _DWELL = 14, 1.0
 _SWEEP_SPEED, _VELOCITY, _ACCELERATION = 0.25, 1.0, 2.0
+_POSTURE_STD = 5e-4
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class _Procedure:
                 segment = Lspb.with_acceleration(start, goal, _SWEEP_SPEED, _ACCELERATION)
                 self._arm.move(segment.trajectory(sweep.posture, sweep.joint))
         joints, _ = self._arm.take_samples()
-        settings = two_plane.TwoPlaneSettings(mass, std)
+        settings = two_plane.TwoPlaneSettings(mass, std, posture_std=_POSTURE_STD)
         began = perf_counter()
         result = two_plane.estimate(self.robot, joints, settings)
         self._note('two planes, estimate', len(joints), float(np.ptp(joints.time)), began)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -14,9 +14,10 @@ from robocal_ros.core.arrays import Array
 from robocal_ros.core.friction import fit as laws
 from robocal_ros.core.friction.fit import DirectionFit
 from robocal_ros.core.friction.law import DIRECTIONS, SteadyFriction
+from robocal_ros.core.friction.points import SpeedPoint
+from robocal_ros.core.friction.ripple import Ripple, find_ripple, without_ripple
 from robocal_ros.core.friction.runs import (
     GravityComparison,
-    SpeedPoint,
     compare_gravity,
     find_runs,
     read_run,
@@ -81,7 +82,8 @@ class JointFriction:
         points: All its runs, rejected ones too.
         fits: Forward and backward fit; None where nothing could be fitted.
         doubt: Why the Stribeck part is not identified, empty if it is.
-        extra_std: Scatter from run to run beyond that within runs (torque ripple) [N·m].
+        ripples: Torque that repeats over the angle; it is taken out of the points.
+        extra_std: Scatter from run to run beyond that within runs [N·m].
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
         held_out_degree: The same for speeds predicted from the others; None if too few.
         gravity: Comparison of both ways of removing gravity.
@@ -95,6 +97,7 @@ class JointFriction:
     points: tuple[SpeedPoint, ...]
     fits: tuple[DirectionFit, DirectionFit] | None
     doubt: str
+    ripples: tuple[Ripple, ...]
     extra_std: float
     fit_degree: float
     held_out_degree: float | None
@@ -226,6 +229,8 @@ def estimate_joint(
         settings: Settings of the estimation.
 
     """
+    ripples = find_ripple(points)
+    points = without_ripple(points, ripples)
     sides: tuple[tuple[Array, Array, Array], ...] = (_side(points, 1), _side(points, -1))
     gravity = compare_gravity(points)
     few = [f'{len(side[0])} usable runs {direction} (at least {settings.min_points} needed)'
@@ -236,7 +241,7 @@ def estimate_joint(
         f' {len(rejected)} of {len(points)} runs were rejected, first at '
         f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
     if few:
-        return JointFriction(joint, tuple(points), None, '', 0.0, np.inf, None, gravity,
+        return JointFriction(joint, points, None, '', ripples, 0.0, np.inf, None, gravity,
                              (f"Joint '{joint}': {' and '.join(few)}.{told}",))
     fits, doubt = _choose(sides, settings.model)
     extra = _extra_std(sides, fits)
@@ -248,7 +253,7 @@ def estimate_joint(
     degree = fit_degree(torque, fitted)
     held_out = _held_out_degree(sides, fits[0].model)
     return JointFriction(
-        joint, tuple(points), fits, doubt, extra, degree, held_out, gravity,
+        joint, points, fits, doubt, ripples, extra, degree, held_out, gravity,
         _failures(joint, settings, degree, held_out, told),
         _gravity_failure(joint, settings, gravity, rms(fitted)))
 
@@ -466,9 +471,39 @@ def _series(item: JointFriction) -> list[Series]:
     ]
 
 
+def summary(result: CalibrationResult) -> str:
+    """Return Coulomb friction of every joint with its 95 % interval, and the worst fit degree."""
+    joints = list(dict.fromkeys(p.name.rpartition('.')[0] for p in result.parameters))
+
+    def coulomb(joint: str) -> str:
+        sides = [result.parameter(f'{joint}.coulomb_{direction}') for direction in DIRECTIONS]
+        return ' / '.join(f'{p.value or 0.0:.3f} ± {1.96 * (p.std or 0.0):.3f}' for p in sides)
+
+    degrees = [check.value for check in result.checks if check.name.endswith(': fit')]
+    return (f'Coulomb friction forward / backward in N·m (95 %): '
+            f'{"; ".join(f"{joint} {coulomb(joint)}" for joint in joints)}. '
+            f'Fit degree at most {max(degrees):.2f} %.')
+
+
 def friction_temperature(result: CalibrationResult) -> float:
-    """Return the temperature at which friction was identified [°C], NaN if unknown."""
-    return float(result.settings.get('temperature', float('nan')))
+    """Return the mean temperature at which joints were identified [°C], NaN if unknown."""
+    temperatures = result.settings.get('temperatures') or {}
+    return float(np.mean(list(temperatures.values()))) if temperatures else float('nan')
+
+
+def with_temperatures(
+    result: CalibrationResult, temperatures: Mapping[str, float]
+) -> CalibrationResult:
+    """File temperatures with a result.
+
+    Args:
+        result: Friction result.
+        temperatures: Mean temperature during the runs of each joint, by its name [°C].
+
+    """
+    if not temperatures:
+        return result
+    return replace(result, settings={**result.settings, 'temperatures': dict(temperatures)})
 
 
 def select_joints(result: CalibrationResult, joints: Sequence[str]) -> CalibrationResult:
@@ -492,13 +527,16 @@ def select_joints(result: CalibrationResult, joints: Sequence[str]) -> Calibrati
 def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationResult | None:
     """Return the joints of a new result that passed, and the old ones of all others.
 
+    A joint whose fit could not be held against left-out speeds counts as not passed.
+
     Returns:
         None if that leaves nothing.
 
     """
     judged = dict.fromkeys(check.name.split(':')[0] for check in new.checks)
     failed = {check.name.split(':')[0] for check in new.checks if not check.passed}
-    passed = [name for name in judged if name not in failed]
+    validated = {fit.what for fit in new.validation}
+    passed = [name for name in judged if name in validated and name not in failed]
     fresh = select_joints(new, passed)
     others = [] if old is None else [
         name for name in dict.fromkeys(p.name.split('.')[0] for p in old.parameters)
@@ -512,8 +550,10 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     covariance[:border, :border] = kept.covariance
     covariance[border:, border:] = fresh.covariance
     order = {name: i for i, name in enumerate(new.robot.joint_names)}
+    temperatures = {**(kept.settings.get('temperatures') or {}),
+                    **(fresh.settings.get('temperatures') or {})}
     return replace(
-        fresh,
+        with_temperatures(fresh, temperatures),
         parameters=tuple(sorted((*kept.parameters, *fresh.parameters),
                                 key=lambda p: order[p.name.split('.')[0]])),
         covariance_names=(*kept.covariance_names, *fresh.covariance_names),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robocal_ros.core.arrays import Array
+from robocal_ros.core.friction.points import SpeedPoint
 from robocal_ros.core.least_squares import autocorrelation_time
 from robocal_ros.core.robot import Robot
 from robocal_ros.core.samples import JointSamples
@@ -27,40 +28,6 @@ _BLOCK = 0.05
 _SPIKE = 8.0
 _SPIKE_FLOOR = 0.15
 _SATURATED = 0.98
-
-
-@dataclass(frozen=True)
-class SpeedPoint:
-    """One run at constant speed, read.
-
-    Attributes:
-        joint: Column of the joint.
-        speed: Mean signed speed [rad/s].
-        torque: Mean torque less gravity, signed [N·m].
-        std: Standard deviation of that mean, correlated samples allowed for [N·m].
-        scatter: Standard deviation of single samples about their mean [N·m].
-        low: Lower end of the window [rad].
-        high: Upper end of the window [rad].
-        count: Number of samples.
-        rejected: Why the run does not count, empty if it does.
-        angle: Joint angles through the window, thinned, shape (m,) [rad].
-        total: Drive torque at those angles, block means, shape (m,) [N·m].
-        gravity: Gravity torque of the model at those angles, shape (m,) [N·m].
-
-    """
-
-    joint: int
-    speed: float
-    torque: float
-    std: float
-    scatter: float
-    low: float
-    high: float
-    count: int
-    rejected: str
-    angle: Array
-    total: Array
-    gravity: Array
 
 
 def find_runs(samples: JointSamples, joints: Sequence[int], min_span: float) -> list[Sweep]:

@@ -203,40 +203,88 @@ def _kept(motion: _Motion, settings: DynamicSettings) -> slice:
     return slice(edge, -edge, max(1, int(motion.rate / (2.5 * settings.band))))
 
 
-def torque_rows(
+@dataclass(frozen=True)
+class TorqueColumns:
+    """Joint torques and everything that could explain them, filtered alike.
+
+    Attributes:
+        effort: Measured, shape (n, k) [N·m].
+        arm: What the arm alone takes, by its model, shape (n, k) [N·m].
+        payload: Columns of a body on the tool frame, shape (n, k, 10).
+        losses: Columns of friction, as of ``LOSSES``, shape (n, k, 5).
+        valid: Instants at which friction is a function of the speed, shape (n, k).
+
+    """
+
+    effort: Array
+    arm: Array
+    payload: Array
+    losses: Array
+    valid: npt.NDArray[np.bool_]
+
+
+LOSSES = ('offset', 'coulomb', 'viscous', 'viscous_asymmetry', 'stribeck')
+"""Columns of what a drive loses: 1, sgn v, v, |v|, sgn v exp(-(v/vs)²)."""
+
+
+def torque_columns(
     robot: Robot,
     samples: JointSamples,
     settings: DynamicSettings,
     friction: Mapping[str, SteadyFriction],
-) -> Rows:
-    """Build the problem of joint torques; friction columns are nuisances of each joint."""
+) -> TorqueColumns:
+    """Compute the columns of a record of joint torques.
+
+    Args:
+        robot: The arm without the payload.
+        samples: Joint states.
+        settings: For the band.
+        friction: Identified friction by joint name; it is subtracted from the effort.
+
+    Raises:
+        DataError: If the record is no excitation or its effort is dead.
+
+    """
     check_joints(samples, robot.joint_names)
     check_effort(samples, robot.joint_names)
     motion = _motion(samples, settings)
     effort = np.column_stack([
         np.interp(motion.time, samples.time, column) for column in samples.effort.T])
     count, n = effort.shape
-    payload = np.empty((count, n, 10))
+    arm, payload = np.empty((count, n)), np.empty((count, n, 10))
     for i in range(count):
         q, v, a = motion.position[i], motion.velocity[i], motion.acceleration[i]
-        effort[i] -= robot.inverse_dynamics(q, v, a)
+        arm[i] = robot.inverse_dynamics(q, v, a)
         payload[i] = torque_regressor(robot, q, v, a)
     for joint, name in enumerate(robot.joint_names):
         if name in friction:
             effort[:, joint] -= friction[name].torque(motion.velocity[:, joint])
     sign = np.tanh(motion.velocity / _SIGN)
     bell = sign * np.exp(-((motion.velocity / _STRIBECK) ** 2))
-    losses = np.stack((np.ones_like(sign), sign, motion.velocity, bell), axis=2)
-    regressor = _banded(np.concatenate((payload, losses), axis=2), motion, settings)
-    measured = _banded(effort, motion, settings)
+    losses = np.stack(
+        (np.ones_like(sign), sign, motion.velocity, np.abs(motion.velocity), bell), axis=2)
     # Filtering spreads what happens near standstill over the filter's length.
     slow = (np.abs(motion.velocity) < _SLOW).astype(float)
     reach = int(_SPREAD * motion.rate / settings.band)
     valid = maximum_filter1d(slow, 2 * reach + 1, axis=0)[_kept(motion, settings)] < 0.5
+    return TorqueColumns(
+        _banded(effort, motion, settings).T, _banded(arm, motion, settings).T,
+        np.moveaxis(_banded(payload, motion, settings), 1, 0),
+        np.moveaxis(_banded(losses, motion, settings), 1, 0), valid.T)
+
+
+def torque_rows(
+    robot: Robot,
+    samples: JointSamples,
+    settings: DynamicSettings,
+    friction: Mapping[str, SteadyFriction],
+) -> Rows:
+    """Build the problem of joint torques; arguments as of ``torque_columns``."""
+    columns = torque_columns(robot, samples, settings, friction)
     return Rows(
-        np.moveaxis(regressor, 1, 0), measured.T, valid.T,
-        ('offset', 'coulomb', 'viscous', 'stribeck'),
-        tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * n)
+        np.concatenate((columns.payload, columns.losses), axis=2), columns.effort - columns.arm,
+        columns.valid, LOSSES, tuple(f'torque of {name}' for name in robot.joint_names),
+        ('N·m',) * robot.n)
 
 
 def wrench_rows(

@@ -35,7 +35,7 @@ from robocal_ros.core.result import (
 )
 from robocal_ros.core.robot import Robot
 from robocal_ros.core.samples import JointSamples, check_effort, check_joints
-from robocal_ros.core.signals import Sweep, steady_sweeps
+from robocal_ros.core.signals import Sweep, ripple_columns, ripple_orders, steady_sweeps
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 
 COM = ('com_x', 'com_y', 'com_z')
@@ -55,6 +55,8 @@ class TwoPlaneSettings:
         known_mass_std: Its standard deviation [kg].
         second_joint: Name of the second plane's joint; the joint before the last by default.
         min_sweep: Shortest sweep that counts [rad].
+        posture_std: Standard deviation of the angle between gravity and what URDF and encoders
+            say of it: sag of the joints, encoder offsets, a base out of level [rad].
         max_payload: Heaviest payload the arm may carry, 0 for no limit [kg].
         max_com_distance: Farthest plausible centre of mass from the tool frame [m].
         max_com_interval: Widest acceptable half-width of a 95 % interval [m].
@@ -67,6 +69,7 @@ class TwoPlaneSettings:
     known_mass_std: float = 0.0
     second_joint: str = ''
     min_sweep: float = float(np.radians(20.0))
+    posture_std: float = 0.0
     max_payload: float = 0.0
     max_com_distance: float = 1.0
     max_com_interval: float = 0.005
@@ -102,6 +105,8 @@ class PlaneFit:
             scatter and correlation allowed for.
         target: Torque left for payload and friction, shape (k,) [N·m].
         angle: Joint angles, shape (k,) [rad].
+        ripple: Torque ripple that was found and fitted along, in periods per turn.
+        posture_std: Standard deviation of the rotation's zero against gravity [rad].
 
     """
 
@@ -111,11 +116,15 @@ class PlaneFit:
     fit: LinearFit
     target: Array
     angle: Array
+    ripple: tuple[float, ...] = ()
+    posture_std: float = 0.0
 
     @property
     def covariance(self) -> Array:
         """Covariance of (x, y), shape (2, 2) [m²]."""
-        return self.fit.covariance[:2, :2]
+        x, y = self.fit.value[:2]
+        turn = self.posture_std * np.array([-y, x])
+        return self.fit.covariance[:2, :2] + np.outer(turn, turn)
 
     def friction(self, direction: int) -> float:
         """Return the friction torque of a direction [N·m]."""
@@ -198,6 +207,7 @@ def _fit_plane(
     sweeps: Sequence[Sweep],
     mass: float,
     friction: SteadyFriction | None,
+    posture_std: float,
 ) -> PlaneFit:
     joint = sweeps[0].joint
     name = robot.joint_names[joint]
@@ -217,17 +227,23 @@ def _fit_plane(
     hint = f"Sweep joint '{name}' over a wider angle."
     # The first fit tells the noise, without which nothing else can be weighed against it.
     free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
+    orders = ripple_orders(angle, free.residual)
+    if orders:
+        regressor = np.hstack((regressor, ripple_columns(angle, orders)))
+        names += [f'ripple_{i}' for i in range(2 * len(orders))]
+        free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
     noise = np.sqrt(free.reduced_chi_square * _inflation(free.residual, sweeps))
     std = np.full(len(target), max(float(noise), _LEAST_NOISE))
     measured = target
     if friction is not None:
         # The friction model is trusted within its own scatter.
-        prior = np.hstack((np.zeros((len(directions), 2)), np.eye(len(directions))))
+        prior = np.eye(len(directions), regressor.shape[1], 2)
         regressor = np.vstack((regressor, prior))
         measured = np.concatenate((target, np.zeros(len(directions))))
         std = np.concatenate((std, np.full(len(directions), max(friction.std, 1e-3))))
     fit = solve(regressor, measured, std, names, max_condition=1e3, hint=hint)
-    return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle)
+    return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle, tuple(orders),
+                    posture_std)
 
 
 def _plane_names(directions: Sequence[int]) -> list[str]:
@@ -333,7 +349,7 @@ def estimate(
 
     def centre(mass: float) -> tuple[list[PlaneFit], LinearFit]:
         planes = [
-            _fit_plane(robot, samples, sweeps, mass, model)
+            _fit_plane(robot, samples, sweeps, mass, model, settings.posture_std)
             for sweeps, model in zip(used, models, strict=True)
         ]
         return planes, _combine(robot, planes)
@@ -502,7 +518,7 @@ def _friction_checks(
         if model is not None:
             speed = float(np.mean([abs(sweep.speed) for sweep in plane.sweeps]))
             loss += 0.5 * float(model.torque(speed) - model.torque(-speed))
-        limit = -4.0 * 0.5 * float(np.hypot(*plane.fit.std()[2:]))
+        limit = -4.0 * 0.5 * float(np.hypot(*plane.fit.std()[2:2 + len(plane.directions)]))
         name = robot.joint_names[plane.plane.joint]
         checks.append(Check(
             f'sign of effort, {name}', loss >= limit, loss, limit, 'N·m',
@@ -531,7 +547,7 @@ def _parameters(
         if len(plane.directions) < 2:
             continue
         name = robot.joint_names[plane.plane.joint]
-        half = 0.5 * float(np.hypot(*plane.fit.std()[2:]))
+        half = 0.5 * float(np.hypot(*plane.fit.std()[2:2 + len(plane.directions)]))
         forward, backward = plane.friction(1), plane.friction(-1)
         losses += [
             Parameter(f'{name}.friction_cancelled', 'N·m', 0.5 * (forward - backward), half,

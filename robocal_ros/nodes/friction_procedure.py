@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How friction is measured on the arm: joint by joint, in rounds, going on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from robocal_ros.core.arrays import Array
+from robocal_ros.core.friction.estimate import FrictionSettings, JointFriction, estimate_joint
+from robocal_ros.core.friction.planning import (
+    FrictionRun,
+    SpeedPlan,
+    plan_runs,
+    weak_speeds,
+)
+from robocal_ros.core.friction.runs import find_runs, read_run
+from robocal_ros.core.robot import Robot
+from robocal_ros.core.samples import check_effort
+from robocal_ros.errors import ConvergenceError
+from robocal_ros.ros.arm_client import MotionStatus
+from robocal_ros.ros.procedure import ProcedureNode
+
+_REST = 0.3
+# Time of a run besides its segment: moving to its start, resting [s].
+_BESIDES = 1.5
+_MEASURED = (2.0, 92.0)
+# Each round cruises longer than the one before by this factor, and elsewhere by this share.
+_LONGER, _SHIFT = 1.5, 0.37
+# After these the arm is where it was and the next run may still succeed.
+_RUN_ALONE = (MotionStatus.ABORTED, MotionStatus.NOT_AT_GOAL, MotionStatus.REJECTED)
+
+
+class FrictionProcedure:
+    """Runs joints at constant speeds, one after the other, until their laws can be vouched for.
+
+    Attributes:
+        finished: What the joints that are done brought, by name, in the order of measuring.
+        lost: Runs that did not count because the controller ended them, as sentences.
+
+    """
+
+    def __init__(
+        self,
+        node: ProcedureNode,
+        wanted: Sequence[str],
+        given: Sequence[FrictionRun],
+        plan: SpeedPlan,
+        settings: FrictionSettings,
+        load: Callable[[], Robot],
+        show: Callable[[JointFriction], None],
+    ) -> None:
+        """Prepare; nothing moves yet.
+
+        Args:
+            node: The node.
+            wanted: Names of the joints, in the order of measuring.
+            given: A set of runs by the user; empty to plan them.
+            plan: How runs are planned.
+            settings: Settings of the estimation.
+            load: Returns the arm with what it carries at present.
+            show: Called with what each round brought.
+
+        """
+        self._node = node
+        self._wanted = wanted
+        self._given = given
+        self._plan = plan
+        self._settings = settings
+        self._load = load
+        self._show = show
+        self.finished: dict[str, JointFriction] = {}
+        self.lost: list[str] = []
+
+    @property
+    def under_way(self) -> bool:
+        """Whether some of the joints are done and some are not."""
+        return 0 < len(self.finished) < len(self._wanted)
+
+    def clear(self) -> None:
+        """Forget what was measured."""
+        self.finished.clear()
+        self.lost.clear()
+
+    async def measure(self) -> None:
+        """Measure the joints that are left, and move back to where it began."""
+        node = self._node
+        home = node.joints.posture().copy()
+        left = [name for name in self._wanted if name not in self.finished]
+        width = (_MEASURED[1] - _MEASURED[0]) / max(len(left), 1)
+        for number, name in enumerate(left):
+            await self._measure_joint(
+                name, home, _MEASURED[0] + number * width, width, len(left) - number - 1)
+        await node.go_to(home, phase='moving', message='Moving back to where it began.',
+                         share=(_MEASURED[1], 98.0))
+
+    async def _measure_joint(
+        self, name: str, home: Array, begin: float, width: float, later: int
+    ) -> None:
+        """Run a joint in rounds until its law can be vouched for, or rounds are used up."""
+        node = self._node
+        first_row = node.joints.recorded
+        rounds = node.values.max_rounds
+        speeds = self._first_speeds()
+        for number in range(rounds):
+            try:
+                runs = await self._planned(name, home, number, speeds)
+            except ConvergenceError as error:
+                node.get_logger().warning(str(error))
+                self.lost.append(str(error))
+                runs = []
+            share = width / rounds
+            await self._run_all(name, runs, first_row, begin + number * share, share, later)
+            found = await node.worker.run(node.pulse, self._read_joint, name, first_row)
+            self._show(found)
+            self.finished[name] = found
+            full_model_wanted = node.values.model in ('auto', 'stribeck')
+            satisfied = found.passed and not (found.doubt and full_model_wanted)
+            # More runs do not make a wrong payload right.
+            if not runs or satisfied or found.gravity_failure:
+                break
+            speeds = self._next_speeds(found) or speeds
+            if number + 1 < rounds:
+                del self.finished[name]
+
+    def _first_speeds(self) -> list[float]:
+        return sorted(speed for speed in self._node.values.speeds if speed > 0.0)
+
+    def _next_speeds(self, found: JointFriction) -> list[float]:
+        """Return speeds where the fit was weak; none if nothing could be measured."""
+        measured = np.array([p.speed for p in found.points if not p.rejected])
+        if not len(measured):
+            return []
+        known = found.fits is not None and not found.doubt
+        bend = float(found.law().stribeck_velocity.min()) if known else None
+        return [float(speed) for speed in weak_speeds(measured, bend)]
+
+    async def _planned(
+        self, name: str, home: Array, number: int, speeds: Sequence[float]
+    ) -> list[FrictionRun]:
+        """Return the runs of a round: the given ones first, later planned within their range."""
+        node = self._node
+        joint = node.robot.index(name)
+        given = [replace(run, posture=home) for run in self._given if run.joint == joint]
+        if given and number == 0:
+            return given
+        ends = [end for run in given for end in (run.segment.start, run.segment.goal)]
+        runs: list[FrictionRun] = await node.worker.run(
+            node.pulse, plan_runs, self._load().copy(), node.checker, home, joint,
+            self._plan.longer(_LONGER**number), np.array(speeds) if speeds else None,
+            _SHIFT * number, (min(ends), max(ends)) if ends else None)
+        return runs
+
+    async def _run_all(
+        self, name: str, runs: Sequence[FrictionRun], first_row: int, begin: float,
+        width: float, later: int,
+    ) -> None:
+        node = self._node
+        total = sum(run.segment.duration + _BESIDES for run in runs)
+        done = 0.0
+        for run in runs:
+            part = width * (run.segment.duration + _BESIDES) / total
+            at = begin + width * done / total
+            signed = np.copysign(run.segment.speed, run.segment.goal - run.segment.start)
+            what = f'{name} at {signed:+.4g} rad/s'
+            # Later joints are taken to need as long as this one.
+            remaining = (total - done + later * total) / node.values.speed_scale
+            node.status.note(**{'remaining [s]': f'{remaining:.0f}'})
+            await node.go_to(run.start_posture(), phase='moving',
+                             message=f'Moving to where {what} starts.', share=(at, at))
+            await node.dwell(_REST)
+            counts = await self._one_run(run, what, at, part)
+            if counts and done == 0.0:
+                samples = node.joints.samples()
+                check_effort(samples.rows(first_row, len(samples)), [name])
+            done += run.segment.duration + _BESIDES
+
+    async def _one_run(self, run: FrictionRun, what: str, at: float, part: float) -> bool:
+        """Carry out a run; return whether it counts."""
+        node = self._node
+        row = node.joints.recorded
+
+        def progress(share: float) -> None:
+            node.status.say('running', f'Running {what}.', progress=at + share * part,
+                            samples=str(node.joints.recorded),
+                            dropped=str(node.joints.counts.dropped))
+
+        progress(0.0)
+        outcome = await node.arm.move(run.trajectory(), progress=progress)
+        if outcome.status in _RUN_ALONE and outcome.held:
+            node.joints.forget_from(row)
+            self.lost.append(f'Run {what} does not count: {outcome.message}')
+            node.get_logger().warning(self.lost[-1])
+            return False
+        outcome.raise_unless_done()
+        await node.dwell(_REST)
+        return True
+
+    def _read_joint(self, name: str, first_row: int) -> JointFriction:
+        samples = self._node.joints.samples()
+        samples = samples.rows(first_row, len(samples))
+        robot = self._load().copy()
+        runs = find_runs(samples, [robot.index(name)], self._settings.min_span)
+        return estimate_joint(name, [read_run(robot, samples, run) for run in runs],
+                              self._settings)

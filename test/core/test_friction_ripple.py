@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Torque that repeats over the angle is found, and taken out; where there is none, none is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from robocal_ros.core.friction.points import SpeedPoint
+from robocal_ros.core.friction.ripple import find_ripple, without_ripple
+from robocal_ros.core.friction.runs import find_runs, read_run
+
+from .arms import arm
+from .friction_cell import SPEEDS, WRIST, Record, both_ways, record
+
+JOINT = 5
+
+
+@pytest.fixture(scope='module')
+def made() -> Record:
+    return record({JOINT: WRIST}, both_ways(JOINT, SPEEDS))
+
+
+def points(made: Record, effort: np.ndarray) -> list[SpeedPoint]:
+    samples = made.samples(effort=effort)
+    robot = arm('robocal').robot()
+    return [read_run(robot, samples, run) for run in find_runs(samples, [JOINT], 0.004)]
+
+
+def errors(found: tuple[SpeedPoint, ...] | list[SpeedPoint]) -> np.ndarray:
+    return np.array([p.torque - float(WRIST.torque(np.array([p.speed]))[0]) for p in found])
+
+
+@pytest.mark.parametrize(('cycles', 'amplitude', 'phase'), [
+    (24.0, 0.02, 0.3), (24.0, 0.1, 2.0), (50.0, 0.03, -1.0), (101.3, 0.05, 0.9)])
+def test_ripple_is_found_and_taken_out(made, cycles, amplitude, phase):
+    effort = made.effort(3) + amplitude * np.sin(cycles * made.position + phase)
+    before = points(made, effort)
+    ripple = find_ripple(before)[0]
+    assert ripple.cycles == pytest.approx(cycles, rel=0.02)
+    assert ripple.amplitude == pytest.approx(amplitude, rel=0.1)
+    angle = np.linspace(0.0, 1.0, 7)
+    np.testing.assert_allclose(ripple.torque(angle), ripple.sine * np.sin(ripple.cycles * angle)
+                               + ripple.cosine * np.cos(ripple.cycles * angle))
+    after = without_ripple(before, [ripple])
+    plain = errors(points(made, made.effort(3)))
+    np.testing.assert_allclose(errors(after), plain, atol=0.15 * amplitude)
+    np.testing.assert_array_equal([p.std for p in after], [p.std for p in before])
+
+
+def test_two_components_are_found(made):
+    effort = (made.effort(1) + 0.08 * np.sin(24.0 * made.position)
+              + 0.04 * np.cos(60.0 * made.position))
+    found = find_ripple(points(made, effort))
+    assert [ripple.cycles for ripple in found[:2]] == pytest.approx([24.0, 60.0], rel=0.05)
+
+
+def test_noise_is_no_ripple(made):
+    for seed in range(40):
+        assert find_ripple(points(made, made.effort(seed))) == ()
+
+
+def test_rejected_runs_do_not_count(made):
+    effort = made.effort()
+    rows = made.rows(5)
+    effort[rows[len(rows) // 2:][:25], JOINT] += 8.0
+    found = points(made, effort)
+    assert sum(bool(p.rejected) for p in found) == 1
+    assert find_ripple(found) == ()
+
+
+def test_without_runs_there_is_nothing_to_find():
+    assert find_ripple([]) == ()
+    assert without_ripple([], ()) == ()

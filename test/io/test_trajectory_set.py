@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user's set of runs: what fits is read, what does not is refused with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from robocal_ros.core.robot import Robot
+from robocal_ros.errors import ConfigurationError, FileFormatError, RobocalError
+from robocal_ros.io.trajectory_set import load_trajectory_set
+
+TWO_JOINT = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'
+GOOD = '- {joint: shoulder, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}\n'
+
+
+@pytest.fixture(scope='module')
+def robot() -> Robot:
+    return Robot(TWO_JOINT.read_text(), tool_frame='lower')
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / 'set.yaml'
+    path.write_text(text)
+    return str(path)
+
+
+def test_entries_become_segments_in_their_order(robot, tmp_path):
+    text = GOOD + '- {joint: elbow, start: 1, goal: 0.5, speed: 0.2, duration: 3}\n'
+    first, second = load_trajectory_set(written(tmp_path, text), robot)
+    assert (first.joint, second.joint) == (0, 1)
+    assert (first.segment.start, first.segment.goal) == (-0.4, 0.4)
+    assert (first.segment.speed, first.segment.duration) == (0.25, 3.4)
+    assert first.segment.blend == pytest.approx(3.4 - 0.8 / 0.25)
+    assert second.segment.goal < second.segment.start
+
+
+@pytest.mark.parametrize(('text', 'words'), [
+    ('', 'a list of runs'),
+    ('[]', 'a list of runs'),
+    ('joint: shoulder', 'a list of runs'),
+    ('- 3', 'run 1'),
+    (GOOD + GOOD.replace('duration: 3.4', 'time: 3.4'), 'run 2.duration'),
+    (GOOD.replace('}', ', colour: red}'), "'run 1.colour' is unknown"),
+    (GOOD.replace('0.25', 'fast'), 'run 1.speed'),
+    (GOOD.replace('0.25', '.nan'), 'run 1.speed'),
+    (GOOD.replace('shoulder', '7'), 'run 1.joint'),
+    # The rule of the segment: (qf - q0)/tf < v <= 2 (qf - q0)/tf.
+    (GOOD + GOOD.replace('0.25', '0.2'), 'run 2: .*above 0.2353 and at most 0.4706 rad/s'),
+    (GOOD.replace('0.25', '0.5'), 'run 1: Cruise speed 0.5 rad/s does not fit'),
+    (GOOD.replace('0.25', '-0.25'), 'run 1: Cruise speed -0.25'),
+    (GOOD.replace('goal: 0.4', 'goal: -0.4'), 'run 1: A segment needs a way'),
+    ('- {joint: shoulder, start: [', 'set.yaml'),
+])
+def test_what_does_not_fit_is_refused_with_its_place(robot, tmp_path, text, words):
+    with pytest.raises(FileFormatError, match=words):
+        load_trajectory_set(written(tmp_path, text), robot)
+
+
+def test_an_unknown_joint_is_refused_with_those_there_are(robot, tmp_path):
+    with pytest.raises(RobocalError, match='wrist.*shoulder'):
+        load_trajectory_set(written(tmp_path, GOOD.replace('shoulder', 'wrist')), robot)
+
+
+def test_a_missing_file_is_refused_by_name(robot, tmp_path):
+    with pytest.raises(ConfigurationError, match='nowhere.yaml cannot be read: .*Correct'):
+        load_trajectory_set(str(tmp_path / 'nowhere.yaml'), robot)
+
+
+def test_a_file_that_is_no_text_is_refused(robot, tmp_path):
+    path = tmp_path / 'set.yaml'
+    path.write_bytes(b'\xff\xfe\x00\x81')
+    with pytest.raises(RobocalError, match='set.yaml'):
+        load_trajectory_set(str(path), robot)

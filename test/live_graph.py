@@ -147,6 +147,20 @@ class Client:
         self.until(client.service_is_ready, what=f'service {name}')
         return client
 
+    def _ask(self, kind: Any, name: str, request: Any) -> Any:
+        """Call a service that may be called twice, until it answers.
+
+        A server that has not yet discovered the caller's ear loses its answer.
+        """
+        client = self._client(kind, name)
+        for _ in range(10):
+            future = client.call_async(request)
+            try:
+                return self.wait(future, 3.0)
+            except TimeoutError:
+                client.remove_pending_request(future)
+        raise TimeoutError(f'{name} does not answer')
+
     def wait(self, future: Any, timeout: float = 60.0) -> Any:
         self.until(future.done, timeout, 'the answer')
         return future.result()
@@ -165,8 +179,7 @@ class Client:
         request = SetParameters.Request(parameters=[
             Parameter(name.replace('__', '.'), value=value).to_parameter_msg()
             for name, value in values.items()])
-        answer = self.wait(
-            self._client(SetParameters, f'/{node}/set_parameters').call_async(request))
+        answer = self._ask(SetParameters, f'/{node}/set_parameters', request)
         for result in answer.results:
             assert result.successful, result.reason
 
@@ -178,8 +191,8 @@ class Client:
         return bool(self.wait(client.call_async(request)).success)
 
     def state(self, node: str = 'payload_identification') -> str:
-        client = self._client(GetState, f'/{node}/get_state')
-        return str(self.wait(client.call_async(GetState.Request())).current_state.label)
+        answer = self._ask(GetState, f'/{node}/get_state', GetState.Request())
+        return str(answer.current_state.label)
 
     def hear(self, kind: Any, topic: str, profile: QoSProfile) -> list[Any]:
         """Subscribe and return the list that messages go to."""

@@ -22,8 +22,9 @@ from robocal_ros.core.friction.estimate import (
 )
 from robocal_ros.core.friction.fit import MODELS
 from robocal_ros.core.friction.planning import FrictionRun, SpeedPlan, check_given
-from robocal_ros.core.payload.load import carried_load
+from robocal_ros.core.payload.load import alternative_loads, carried_load
 from robocal_ros.core.result import CalibrationResult, Verdict
+from robocal_ros.core.robot import Robot
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.io.result_yaml import from_yaml
 from robocal_ros.io.trajectory_set import load_trajectory_set
@@ -104,13 +105,13 @@ class FrictionIdentification(ProcedureNode):
         plan.check()
         given = self._load_given()
         self._loaded = self.robot
+        self._alternatives: list[Robot] = []
         self._heard_temperatures: list[float] = []
         self._temperatures: dict[str, float] = {}
         self._points_publisher = self._publisher(JointState, '~/points')
         self._curve_publisher = self._publisher(JointState, '~/curve')
         self._method = FrictionProcedure(
-            self, self._wanted(given), given, plan, self._settings, lambda: self._loaded,
-            self._show)
+            self, self._wanted(given), given, plan, self._settings, self._load, self._show)
         self._feed_forward: FrictionFeedForward = self.part(FrictionFeedForward(
             self, self.joints, self.robot, controller=values.controller,
             width=values.compensation_width, dead_band=values.compensation_dead_band))
@@ -154,8 +155,14 @@ class FrictionIdentification(ProcedureNode):
     # --------------------------------------------------------- what other nodes tell
 
     def _carry(self, payload: CalibrationResult) -> None:
-        self._loaded = self.robot.with_payload(carried_load(payload), payload.frame)
-        self._feed_forward.robot = self._loaded
+        loaded = self.robot.with_payload(carried_load(payload), payload.frame)
+        self._alternatives = [self.robot.with_payload(load, payload.frame)
+                              for load in alternative_loads(payload)]
+        self._loaded = self._feed_forward.robot = loaded
+
+    def _load(self) -> tuple[Robot, list[Robot]]:
+        """Return copies, for another thread, of the arm with what it carries or may carry."""
+        return self._loaded.copy(), [robot.copy() for robot in self._alternatives]
 
     def _take_payload(self, message: String) -> None:
         """Count a payload result from the moment it is published."""
@@ -223,7 +230,7 @@ class FrictionIdentification(ProcedureNode):
     # ------------------------------------------------------------------ estimation
 
     def _estimate(self) -> Callable[[], CalibrationResult]:
-        samples, robot = self.joints.samples(), self._loaded.copy()
+        samples, (robot, alternatives) = self.joints.samples(), self._load()
         # After a run the joints that were measured must be there; in a bag, those that are.
         joints = self._settings.joints or tuple(self._method.finished)
         settings = replace(self._settings, joints=joints)
@@ -231,7 +238,7 @@ class FrictionIdentification(ProcedureNode):
         heard = float(np.mean(self._heard_temperatures)) if self._heard_temperatures else np.nan
 
         def compute() -> CalibrationResult:
-            result, found = estimate(robot, samples, settings)
+            result, found = estimate(robot, samples, settings, alternatives)
             known = {item.joint: temperatures.get(item.joint, heard) for item in found}
             return with_temperatures(
                 result, {name: value for name, value in known.items() if np.isfinite(value)})

@@ -9,14 +9,21 @@ from dataclasses import replace
 import numpy as np
 
 from robocal_ros.core.arrays import Array
-from robocal_ros.core.friction.estimate import FrictionSettings, JointFriction, estimate_joint
+from robocal_ros.core.friction.estimate import (
+    FrictionSettings,
+    JointFriction,
+    estimate_joint,
+    read_runs,
+)
 from robocal_ros.core.friction.planning import (
     FrictionRun,
     SpeedPlan,
     plan_runs,
     weak_speeds,
 )
-from robocal_ros.core.friction.runs import find_runs, read_run
+from robocal_ros.core.friction.runs import find_runs
+from robocal_ros.core.motion import Trajectory
+from robocal_ros.core.planning import connect
 from robocal_ros.core.robot import Robot
 from robocal_ros.core.samples import check_effort
 from robocal_ros.errors import ConvergenceError
@@ -24,6 +31,8 @@ from robocal_ros.ros.arm_client import MotionStatus
 from robocal_ros.ros.procedure import ProcedureNode
 
 _REST = 0.3
+# After as many runs in a row that the controller ended, a joint is left alone.
+_GIVE_UP = 4
 # Time of a run besides its segment: moving to its start, resting [s].
 _BESIDES = 1.5
 _MEASURED = (2.0, 92.0)
@@ -49,7 +58,7 @@ class FrictionProcedure:
         given: Sequence[FrictionRun],
         plan: SpeedPlan,
         settings: FrictionSettings,
-        load: Callable[[], Robot],
+        load: Callable[[], tuple[Robot, list[Robot]]],
         show: Callable[[JointFriction], None],
     ) -> None:
         """Prepare; nothing moves yet.
@@ -60,7 +69,8 @@ class FrictionProcedure:
             given: A set of runs by the user; empty to plan them.
             plan: How runs are planned.
             settings: Settings of the estimation.
-            load: Returns the arm with what it carries at present.
+            load: Returns copies of the arm with what it carries at present, and with what it
+                may carry instead.
             show: Called with what each round brought.
 
         """
@@ -108,11 +118,10 @@ class FrictionProcedure:
             try:
                 runs = await self._planned(name, home, number, speeds)
             except ConvergenceError as error:
-                node.get_logger().warning(str(error))
-                self.lost.append(str(error))
+                self._lose(str(error))
                 runs = []
             share = width / rounds
-            await self._run_all(name, runs, first_row, begin + number * share, share, later)
+            await self._run_all(name, runs, begin + number * share, share, later)
             found = await node.worker.run(node.pulse, self._read_joint, name, first_row)
             self._show(found)
             self.finished[name] = found
@@ -148,18 +157,17 @@ class FrictionProcedure:
             return given
         ends = [end for run in given for end in (run.segment.start, run.segment.goal)]
         runs: list[FrictionRun] = await node.worker.run(
-            node.pulse, plan_runs, self._load().copy(), node.checker, home, joint,
+            node.pulse, plan_runs, self._load()[0], node.checker, home, joint,
             self._plan.longer(_LONGER**number), np.array(speeds) if speeds else None,
             _SHIFT * number, (min(ends), max(ends)) if ends else None)
         return runs
 
     async def _run_all(
-        self, name: str, runs: Sequence[FrictionRun], first_row: int, begin: float,
-        width: float, later: int,
+        self, name: str, runs: Sequence[FrictionRun], begin: float, width: float, later: int
     ) -> None:
         node = self._node
         total = sum(run.segment.duration + _BESIDES for run in runs)
-        done = 0.0
+        done, in_vain, checked = 0.0, 0, False
         for run in runs:
             part = width * (run.segment.duration + _BESIDES) / total
             at = begin + width * done / total
@@ -168,40 +176,68 @@ class FrictionProcedure:
             # Later joints are taken to need as long as this one.
             remaining = (total - done + later * total) / node.values.speed_scale
             node.status.note(**{'remaining [s]': f'{remaining:.0f}'})
-            await node.go_to(run.start_posture(), phase='moving',
-                             message=f'Moving to where {what} starts.', share=(at, at))
-            await node.dwell(_REST)
-            counts = await self._one_run(run, what, at, part)
-            if counts and done == 0.0:
+            row = await self._one_run(run, what, at, part)
+            in_vain = 0 if row is not None else in_vain + 1
+            if in_vain == _GIVE_UP:
+                self._lose(f'Joint {name} is left alone after {_GIVE_UP} such runs in a row.')
+                return
+            if row is not None and not checked:
                 samples = node.joints.samples()
-                check_effort(samples.rows(first_row, len(samples)), [name])
+                check_effort(samples.rows(row, len(samples)), [name])
+                checked = True
             done += run.segment.duration + _BESIDES
 
-    async def _one_run(self, run: FrictionRun, what: str, at: float, part: float) -> bool:
-        """Carry out a run; return whether it counts."""
+    async def _one_run(
+        self, run: FrictionRun, what: str, at: float, part: float
+    ) -> int | None:
+        """Carry out a run; return the row where its samples begin, None if it does not count."""
         node = self._node
+        node.check_stopped()
+        path = await node.worker.run(
+            node.pulse, connect, node.checker.robot, node.checker, node.joints.posture().copy(),
+            run.start_posture())
+        there = await self._moved(
+            node.path_trajectory(path), 'moving', f'Moving to where {what} starts', at, 0.0)
+        if not there:
+            return None
+        await node.dwell(_REST)
         row = node.joints.recorded
+        if not await self._moved(run.trajectory(), 'running', f'Running {what}', at, part):
+            node.joints.forget_from(row)
+            return None
+        await node.dwell(_REST)
+        samples = node.joints.samples()
+        if not find_runs(samples.rows(row, len(samples)), [run.joint], self._settings.min_span):
+            self._lose(f'Running {what} does not count: the speed was not held. Something pushed '
+                       'the arm, or the drive could not follow.')
+        return row
+
+    async def _moved(
+        self, trajectory: Trajectory, phase: str, what: str, at: float, part: float
+    ) -> bool:
+        """Move; return False where the controller ended it and others may still succeed."""
+        node = self._node
 
         def progress(share: float) -> None:
-            node.status.say('running', f'Running {what}.', progress=at + share * part,
+            node.status.say(phase, f'{what}.', progress=at + share * part,
                             samples=str(node.joints.recorded),
                             dropped=str(node.joints.counts.dropped))
 
         progress(0.0)
-        outcome = await node.arm.move(run.trajectory(), progress=progress)
+        outcome = await node.arm.move(trajectory, progress=progress)
         if outcome.status in _RUN_ALONE and outcome.held:
-            node.joints.forget_from(row)
-            self.lost.append(f'Run {what} does not count: {outcome.message}')
-            node.get_logger().warning(self.lost[-1])
+            self._lose(f'{what} does not count: {outcome.message}')
             return False
         outcome.raise_unless_done()
-        await node.dwell(_REST)
         return True
+
+    def _lose(self, sentence: str) -> None:
+        self.lost.append(sentence)
+        self._node.get_logger().warning(sentence)
 
     def _read_joint(self, name: str, first_row: int) -> JointFriction:
         samples = self._node.joints.samples()
         samples = samples.rows(first_row, len(samples))
-        robot = self._load().copy()
-        runs = find_runs(samples, [robot.index(name)], self._settings.min_span)
-        return estimate_joint(name, [read_run(robot, samples, run) for run in runs],
-                              self._settings)
+        robot, alternatives = self._load()
+        points = read_runs(robot, samples, [robot.index(name)], self._settings, alternatives)
+        return estimate_joint(name, points, self._settings)

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 from geometry_msgs.msg import InertiaStamped
 from std_msgs.msg import String
+from std_srvs.srv import Trigger
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.friction import SteadyFriction, friction_by_joint
+from robocal_ros.core.payload import gains
 from robocal_ros.core.result import CalibrationResult
 from robocal_ros.errors import RobocalError
-from robocal_ros.io.result_yaml import from_yaml
+from robocal_ros.io.result_yaml import from_yaml, to_yaml
+from robocal_ros.nodes.payload_excitation import ExcitationProcedure, GainCalibration
 from robocal_ros.nodes.payload_static_poses import StaticPosesProcedure
 from robocal_ros.nodes.payload_two_plane import TwoPlaneProcedure
 from robocal_ros.ros import conversions, markers, qos
@@ -22,10 +25,11 @@ from robocal_ros.ros.lifecycle import spin
 from robocal_ros.ros.parameters import parameter
 from robocal_ros.ros.procedure import ProcedureNode, ProcedureParameters
 
-Method = TwoPlaneProcedure | StaticPosesProcedure
+Method = TwoPlaneProcedure | StaticPosesProcedure | ExcitationProcedure
 METHODS: dict[str, type[Method]] = {
     'two_plane': TwoPlaneProcedure,
     'static_poses': StaticPosesProcedure,
+    'excitation': ExcitationProcedure,
 }
 
 
@@ -35,7 +39,8 @@ class PayloadParameters(ProcedureParameters):
 
     method: str = parameter(
         'two_plane', 'two_plane: centre of mass from joint torques, the mass being known; '
-        'static_poses: mass and centre of mass from a wrist F/T sensor.', choices=tuple(METHODS))
+        'static_poses: mass and centre of mass from a wrist F/T sensor; excitation: all ten '
+        'parameters from a fast motion.', choices=tuple(METHODS))
     known_mass: float = parameter(
         0.0, 'Mass of the payload for method two_plane, from a scale; 0 takes it from the stored '
         'result of static_poses.', unit='kg', minimum=0.0, maximum=1000.0)
@@ -65,6 +70,23 @@ class PayloadParameters(ProcedureParameters):
         5e-4, 'Standard deviation of the angle between gravity and what URDF and encoders say of '
         'it: sag of the joints, encoder offsets, a base out of level.', unit='rad', minimum=0.0,
         maximum=0.1)
+    excitation_source: str = parameter(
+        'wrench', 'What method excitation reads: the wrist F/T sensor (wrench), which also shows '
+        'inertia, or joint torques (torque).', choices=('wrench', 'torque'))
+    excitation_period: float = parameter(
+        8.0, 'Period of the exciting motion.', unit='s', minimum=2.0, maximum=60.0)
+    excitation_repeats: int = parameter(
+        3, 'Periods that are run.', minimum=1, maximum=50)
+    excitation_range: float = parameter(
+        1.2, 'Farthest excursion of a joint in the exciting motion.', unit='rad', minimum=0.1,
+        maximum=3.0)
+    excitation_acceleration: float = parameter(
+        6.0, 'Largest joint acceleration of the exciting motion; inertia shows in it.',
+        unit='rad/s²', minimum=0.1, maximum=100.0)
+    reference_run: str = parameter(
+        'off', "Method excitation, differentially: 'record' without the tool, then 'subtract' "
+        "with it, so that errors of the arm's own model drop out.",
+        choices=('off', 'record', 'subtract'))
     max_com_distance: float = parameter(
         1.0, 'Farthest plausible centre of mass from tool_frame.', unit='m', minimum=0.01,
         maximum=10.0)
@@ -90,6 +112,12 @@ class PayloadIdentification(ProcedureNode):
                 self._friction = friction_by_joint(stored)
             self.part(self.subscription(
                 String, 'friction_identification/result', self._take_friction, qos.LATCHED))
+        self._gains_publisher = self._publisher(String, '~/drive_gains')
+        self._gains = GainCalibration(self)
+        self.service('calibrate_gains', self._on_calibrate_gains)
+        stored_gains = self.store.load(gains.KIND)
+        if stored_gains is not None:
+            self._gains_publisher.publish(String(data=to_yaml(stored_gains)))
         last_good = self.store.load('payload')
         if last_good is not None:
             self.publish(last_good)
@@ -101,6 +129,20 @@ class PayloadIdentification(ProcedureNode):
             self._friction = friction_by_joint(result)
         except RobocalError as error:
             self.get_logger().warning(f'Friction result not used: {error}')
+
+    async def _on_calibrate_gains(
+        self, request: Trigger.Request, response: Trigger.Response
+    ) -> Trigger.Response:
+        async def calibrate() -> CalibrationResult:
+            await self.arm.connect(self.values.connect_timeout)
+            self._clear()
+            self.joints.need_effort = True
+            try:
+                return await self.estimate(await self._gains.measure())
+            finally:
+                self.joints.need_effort = self._method.needs_effort
+
+        return await self.answered('calibrate_gains', calibrate, response)
 
     def _on_sample(self, stamp: float, position: Array, torque: Array) -> None:
         self._method.on_sample(position, torque)
@@ -120,11 +162,21 @@ class PayloadIdentification(ProcedureNode):
     def _estimate(self) -> Callable[[], CalibrationResult]:
         return self._method.estimate(self._friction)
 
+    def publish(self, result: CalibrationResult) -> None:
+        """Publish a good result; drive gains have a topic of their own, and are used at once."""
+        if result.kind != gains.KIND:
+            super().publish(result)
+            return
+        self._gains_publisher.publish(String(data=to_yaml(result)))
+        self.apply_drive_gains(result)
+
     def _publish_details(self, result: CalibrationResult) -> None:
         self._inertia_publisher.publish(conversions.to_inertia(result))
         self.publish_markers(markers.payload_markers(result))
 
     def _summary(self, result: CalibrationResult) -> str:
+        if result.kind == gains.KIND:
+            return self._gains.summary(result)
         return self._method.summary(result)
 
 

@@ -10,10 +10,9 @@ from robocal_ros.core.friction import SteadyFriction
 from robocal_ros.core.payload import static_poses
 from robocal_ros.core.payload.postures import plan_static_poses
 from robocal_ros.core.result import CalibrationResult
-from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.nodes.payload_two_plane import centre_text, mass_text
+from robocal_ros.nodes.wrist_sensor import WristSensor
 from robocal_ros.ros.procedure import ProcedureNode
-from robocal_ros.ros.streams import WrenchStream
 
 _PLANNED, _MEASURED = 3.0, 93.0
 
@@ -31,27 +30,12 @@ class StaticPosesProcedure:
 
         """
         self._node = node
-        values = node.values
-        node.robot.frame_id(values.sensor_frame)
-        if abs(values.sensor_sign) != 1.0:
-            raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {values.sensor_sign}.')
-        self._sensor = node.part(WrenchStream(
-            node, node.group, values.sensor_topic, values.sensor_frame, values.sensor_sign,
-            now=node.pulse.now))
-
-    def _complaint(self) -> str:
-        return self._sensor.complaint(self._node.values.state_timeout)
+        self._sensor = WristSensor(node)
 
     async def measure(self) -> None:
         """Visit the postures, and go back to where it began."""
         node = self._node
-        await node.pulse.until(
-            lambda: not self._complaint() or bool(node.arm.stop_reason),
-            node.values.connect_timeout)
-        node.check_stopped()
-        complaint = self._complaint()
-        if complaint:
-            raise DataError(f'{complaint} The arm was not moved.')
+        await self._sensor.wait()
         home = node.joints.posture().copy()
         node.status.say('planning', 'Choosing postures.', progress=0.0)
         postures: Array = await node.worker.run(
@@ -62,10 +46,10 @@ class StaticPosesProcedure:
             begin = _PLANNED + number * width
             what = f'posture {number + 1} of {len(postures)}'
             await node.go_to(posture, phase='moving', message=f'Moving to {what}.',
-                             share=(begin, begin + 0.7 * width), watch=self._complaint)
+                             share=(begin, begin + 0.7 * width), watch=self._sensor.complaint)
             node.status.say('measuring', f'Resting in {what}.', progress=begin + 0.7 * width,
                             readings=str(self._sensor.recorded))
-            await node.dwell(node.values.dwell, watch=self._complaint)
+            await node.dwell(node.values.dwell, watch=self._sensor.complaint)
         await node.go_to(home, phase='moving', message='Moving back to where it began.',
                          share=(_MEASURED, 98.0))
 
@@ -92,4 +76,4 @@ class StaticPosesProcedure:
 
     def record(self, on: bool) -> None:
         """Start or end recording the sensor."""
-        self._sensor.recording = on
+        self._sensor.record(on)

@@ -238,7 +238,7 @@ class ArmClient:
 
     # -------------------------------------------------------------------- checking
 
-    def check(self, trajectory: Trajectory) -> Trajectory:
+    def check(self, trajectory: Trajectory, limits: MotionLimits | None = None) -> Trajectory:
         """Return a trajectory as it would be sent, or refuse it.
 
         Raises:
@@ -254,7 +254,7 @@ class ArmClient:
                 'or tool_frame.'
             )
         scaled = trajectory.slowed(self._settings.speed_scale)
-        self._limits.check(scaled)
+        (limits or self._limits).check(scaled)
         self._check_start(scaled)
         positions = scaled.sample(scaled.dense())[0]
         contact = self._checker.first_contact(positions)
@@ -333,6 +333,7 @@ class ArmClient:
         *,
         progress: Callable[[float], None] | None = None,
         watch: Callable[[], str] | None = None,
+        limits: MotionLimits | None = None,
     ) -> MotionOutcome:
         """Check a motion, send it, follow it, and see the arm at rest at its goal.
 
@@ -340,6 +341,7 @@ class ArmClient:
             trajectory: The motion, before the speed scale.
             progress: Called with the share done.
             watch: Called on every beat; a sentence from it ends the motion (lost data).
+            limits: Limits of this motion instead of the usual ones.
 
         Returns:
             How it ended.
@@ -348,7 +350,7 @@ class ArmClient:
         if self._stop_reason:
             return MotionOutcome(MotionStatus.CANCELLED, self._stop_reason, await self._rest())
         try:
-            scaled = self.check(trajectory)
+            scaled = self.check(trajectory, limits)
         except RobocalError as error:
             return MotionOutcome(MotionStatus.REFUSED, str(error), await self._rest())
         self._busy = True

@@ -23,11 +23,17 @@ from visualization_msgs.msg import MarkerArray
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.collision import CollisionChecker
 from robocal_ros.core.motion import MotionLimits, Trajectory, quintic_path
+from robocal_ros.core.payload import gains
 from robocal_ros.core.planning import connect
 from robocal_ros.core.result import CalibrationResult, RobotIdentity, Verdict
 from robocal_ros.core.robot import Robot
 from robocal_ros.errors import CancelledError, ConfigurationError, DataError, RobocalError
-from robocal_ros.io.result_yaml import ResultStore, default_directory, to_yaml
+from robocal_ros.io.result_yaml import (
+    ResultStore,
+    default_directory,
+    from_yaml,
+    to_yaml,
+)
 from robocal_ros.ros import qos, status
 from robocal_ros.ros.arm_client import ArmClient, ArmSettings
 from robocal_ros.ros.description import mesh_folders, robot_description
@@ -77,6 +83,8 @@ class ProcedureParameters:
     gear_ratios: list[float] = parameter(
         [1.0], 'With effort_source current: gear ratios, one per joint or one for all.',
         minimum=-1e5, maximum=1e5)
+    use_drive_gains: bool = parameter(
+        True, 'Divide efforts by the effort scales of calibrate_gains, when there is a result.')
     speed_scale: float = parameter(
         1.0, 'Scales the speed of every motion.', minimum=0.01, maximum=1.0)
     max_velocity: float = parameter(
@@ -190,12 +198,11 @@ class ProcedureNode(RobocalNode):
                 state_timeout=values.state_timeout)))
         self._result_publisher = self._publisher(String, '~/result')
         self._marker_publisher = self._publisher(MarkerArray, '~/markers')
+        self._use_drive_gains()
         self._configure_method()
         for verb, callback in (('run', self._on_run), ('estimate', self._on_estimate),
                                ('clear', self._on_clear), ('cancel', self._on_cancel)):
-            service = self.create_service(Trigger, f'~/{verb}', callback,
-                                          callback_group=self.group)
-            self._made.append(partial(self.destroy_service, service))
+            self.service(verb, callback)
         self.status.say('idle', 'Configured; activate to begin.', progress=0.0)
 
     def part(self, part: Any) -> Any:
@@ -210,6 +217,11 @@ class ProcedureNode(RobocalNode):
         made = self.create_subscription(kind, topic, callback, profile,
                                         callback_group=self.group)
         return Destroyable(lambda: self.destroy_subscription(made))
+
+    def service(self, verb: str, callback: Callable[..., Any]) -> None:
+        """Offer a Trigger service of the node's own."""
+        made = self.create_service(Trigger, f'~/{verb}', callback, callback_group=self.group)
+        self._made.append(partial(self.destroy_service, made))
 
     def _publisher(self, kind: Any, topic: str) -> Any:
         publisher = self.create_publisher(kind, topic, qos.LATCHED)
@@ -244,6 +256,35 @@ class ProcedureNode(RobocalNode):
             return np.ones(self.robot.n)
         return (per_joint(self.values.torque_constants, self.robot.n, 'torque_constants')
                 * per_joint(self.values.gear_ratios, self.robot.n, 'gear_ratios'))
+
+    def _use_drive_gains(self) -> None:
+        """Apply identified effort scales, the stored ones now and new ones as they come."""
+        self.effort_scale = np.ones(self.robot.n)
+        if not self.values.use_drive_gains:
+            return
+        stored = self.store.load(gains.KIND)
+        if stored is not None:
+            self.apply_drive_gains(stored)
+        self.part(self.subscription(
+            String, 'payload_identification/drive_gains', self._take_drive_gains, qos.LATCHED))
+
+    def _take_drive_gains(self, message: String) -> None:
+        try:
+            self.apply_drive_gains(from_yaml(
+                message.data, self.identity, 'payload_identification/drive_gains'))
+        except RobocalError as error:
+            self.get_logger().warning(f'Drive gains not used: {error}')
+
+    def apply_drive_gains(self, result: CalibrationResult) -> None:
+        """Use effort scales from now on; samples with other scales are forgotten."""
+        known = gains.effort_scales(result)
+        scale = np.array([known.get(name, 1.0) for name in self.robot.joint_names])
+        if np.array_equal(scale, self.effort_scale):
+            return
+        self.effort_scale = scale
+        self.joints.set_factor(self._effort_factor() / scale)
+        told = ', '.join(f'{name} {known[name]:.3f}' for name in known)
+        self.get_logger().info(f'Efforts are divided by the identified scales: {told}.')
 
     def _activate(self) -> None:
         self._record(True)
@@ -333,10 +374,10 @@ class ProcedureNode(RobocalNode):
             self._begin_run()
             return await self._procedure()
 
-        return await self._answered('run', run, response)
+        return await self.answered('run', run, response)
 
     async def _on_estimate(self, request: Trigger.Request, response: Trigger.Response) -> Any:
-        return await self._answered('estimate', self.estimate, response)
+        return await self.answered('estimate', self.estimate, response)
 
     async def _on_clear(self, request: Trigger.Request, response: Trigger.Response) -> Any:
         async def clear() -> str:
@@ -344,7 +385,7 @@ class ProcedureNode(RobocalNode):
             self._clear()
             return f'{count} samples forgotten.'
 
-        return await self._answered('clear', clear, response)
+        return await self.answered('clear', clear, response)
 
     async def _on_cancel(self, request: Trigger.Request, response: Trigger.Response) -> Any:
         if not self._running:
@@ -362,7 +403,7 @@ class ProcedureNode(RobocalNode):
                             f'{running} was told to end, but has not within {_ENDING:.0f} s.')
         return response
 
-    async def _answered(
+    async def answered(
         self,
         what: str,
         action: Callable[[], Awaitable[CalibrationResult | str]],
@@ -414,8 +455,13 @@ class ProcedureNode(RobocalNode):
 
     # --------------------------------------------------- parts of every procedure
 
-    async def estimate(self) -> CalibrationResult:
+    async def estimate(
+        self, function: Callable[[], CalibrationResult] | None = None
+    ) -> CalibrationResult:
         """Estimate from what is recorded, save, publish; the last good result stays if bad.
+
+        Args:
+            function: Computes the result, in a thread; that of the capability by default.
 
         Raises:
             RobocalError: If the data do not allow an estimate.
@@ -423,8 +469,8 @@ class ProcedureNode(RobocalNode):
 
         """
         self.status.say('estimating', 'Estimating from the recorded samples.')
-        function = self._estimate()
-        result: CalibrationResult = await self.worker.run(self.pulse, function)
+        result: CalibrationResult = await self.worker.run(
+            self.pulse, function or self._estimate())
         self.check_stopped()
         self.keep(result)
         return result
@@ -463,7 +509,7 @@ class ProcedureNode(RobocalNode):
 
     async def move(
         self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
-        watch: Callable[[], str] | None = None,
+        watch: Callable[[], str] | None = None, limits: MotionLimits | None = None,
     ) -> None:
         """Move the arm and report progress.
 
@@ -473,6 +519,7 @@ class ProcedureNode(RobocalNode):
             message: Sentence shown meanwhile.
             share: Progress of the procedure at start and end of this motion [%].
             watch: Says when data are lost.
+            limits: Limits of this motion instead of the usual ones.
 
         Raises:
             MotionError: If the motion did not end at its goal.
@@ -486,7 +533,8 @@ class ProcedureNode(RobocalNode):
 
         self._check_clock()
         progress(0.0)
-        outcome = await self.arm.move(trajectory, progress=progress, watch=watch)
+        outcome = await self.arm.move(
+            trajectory, progress=progress, watch=watch, limits=limits)
         outcome.raise_unless_done()
 
     async def dwell(self, duration: float, watch: Callable[[], str] | None = None) -> None:

@@ -331,6 +331,11 @@ class JointStateStream:
         self._rows.clear()
         self._guard.reset_counts()
 
+    def set_factor(self, factor: Array) -> None:
+        """Change what turns the driver's effort into torque; what was recorded is forgotten."""
+        self._factor = factor
+        self._rows.clear()
+
     def forget_from(self, row: int) -> None:
         """Forget the samples from a row on: a motion that was cut short is no measurement."""
         self._rows.count = min(self._rows.count, row)

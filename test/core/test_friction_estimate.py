@@ -91,11 +91,17 @@ class TestRecovery:
         assert WRIST.curve_error(laws[WRIST_NAME]) < 3.0
         names = result.covariance_names
         assert len(set(names)) == len(names) == 16
-        # Nothing links the directions or the joints.
+        # Nothing links the joints; an error of gravity adds to one direction, not the other.
         for i, one in enumerate(names):
             for j, other in enumerate(names):
-                if one.rsplit('_', 1)[1] != other.rsplit('_', 1)[1] or one[:7] != other[:7]:
+                if one[:7] != other[:7]:
                     assert result.covariance[i, j] == 0.0
+        i, j = (names.index(f'{ELBOW_NAME}.coulomb_{side}') for side in ('forward', 'backward'))
+        assert result.covariance[i, j] < 0.0
+        for name in names:
+            assert result.parameter(name).std == pytest.approx(
+                np.sqrt(result.covariance[names.index(name), names.index(name)]))
+        assert np.linalg.eigvalsh(result.covariance).min() > 0.0
 
     def test_estimates_without_noise_are_the_truth(self, wrist, robot):
         result, _ = found_by(wrist, robot, noise=replace(RANDOM_ALONE, effort=0.0, velocity=0.0))
@@ -159,6 +165,39 @@ def draws() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             [np.diag(fit.covariance) for fit in item.fits])))
     rows = np.concatenate([np.arange(run.start, run.stop) for run in runs])
     return np.array(errors), np.array(stated), cramer_rao(made.velocity[rows, WRIST_JOINT])
+
+
+class TestGravityIsUncertainToo:
+    """Where the links really are, and what they carry, is known within limits only."""
+
+    def test_sagging_joints_stay_within_the_intervals(self, robot):
+        """Encoders do not see the sag; gravity acts where the links are."""
+        inside = total = 0
+        for seed in range(6):
+            sag = np.random.default_rng(seed).normal(0.0, 4e-4, 6)
+            made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS), tool=TOOL)
+            samples = made.samples(seed=seed, position=made.position + sag)
+            result, _ = estimate(loaded(robot, TOOL), samples, FrictionSettings())
+            for side, direction in enumerate(('forward', 'backward')):
+                for name in ('coulomb', 'static'):
+                    p = result.parameter(f'{ELBOW_NAME}.{name}_{direction}')
+                    inside += abs(p.value - getattr(HEAVY, name)[side]) < 2.58 * p.std
+                    total += 1
+        assert inside >= total - 3
+
+    def test_a_load_known_within_limits_widens_the_intervals(self, two_joints, robot):
+        samples = two_joints.samples()
+        arms = [loaded(robot, replace(TOOL, mass=mass)) for mass in (2.0, 2.02)]
+        sure, _ = estimate(arms[0], samples, FrictionSettings())
+        doubtful, _ = estimate(arms[0], samples, FrictionSettings(), arms[1:])
+        name = f'{ELBOW_NAME}.coulomb_forward'
+        assert doubtful.parameter(name).value == sure.parameter(name).value
+        posture = two_joints.position[len(two_joints.time) // 2]
+        change = np.ptp([arm_.gravity_torque(posture)[ELBOW] for arm_ in arms])
+        added = doubtful.parameter(name).std**2 - sure.parameter(name).std**2
+        assert np.sqrt(added) == pytest.approx(change, rel=0.5)
+        viscous = f'{ELBOW_NAME}.viscous_forward'
+        assert doubtful.parameter(viscous).std == sure.parameter(viscous).std
 
 
 class TestStatistics:

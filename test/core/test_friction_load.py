@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robocal_ros.core.payload.load import carried_load
+from robocal_ros.core.payload.load import alternative_loads, carried_load
 from robocal_ros.core.result import CalibrationResult, Parameter, RobotIdentity, State
 from robocal_ros.errors import DataError
 
@@ -71,3 +71,20 @@ def test_results_without_mass_or_of_another_kind_are_refused():
         if p.name == 'mass' else p for p in payload().parameters))
     with pytest.raises(DataError, match="'mass' .* not_identified: no motion"):
         carried_load(lacking)
+
+
+def test_alternatives_span_the_uncertainty():
+    factor = np.random.default_rng(2).normal(size=(4, 4)) * [[1e-2], [1e-3], [1e-3], [1e-3]]
+    covariance = factor @ factor.T
+    names = ('mass', 'com_x', 'com_y', 'com_z')
+    result = replace(payload(), covariance_names=names, covariance=covariance)
+    off = np.array([[load.mass - TOOL.mass, *(load.com - TOOL.com)]
+                    for load in alternative_loads(result)])
+    np.testing.assert_allclose(off.T @ off, covariance, atol=1e-12)
+
+
+def test_a_mass_from_a_scale_counts_with_its_own_deviation():
+    result = replace(payload(), covariance_names=('com_x',), covariance=np.array([[4e-8]]))
+    off = np.array([[load.mass - TOOL.mass, *(load.com - TOOL.com)]
+                    for load in alternative_loads(result)])
+    np.testing.assert_allclose(off.T @ off, np.diag([1e-4, 4e-8, 1e-8, 1e-8]), atol=1e-12)

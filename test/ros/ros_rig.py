@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -50,7 +51,11 @@ class Log:
         self.lines: dict[str, list[str]] = {}
         for severity in ('info', 'warning', 'error', 'fatal'):
             said = self.lines[severity] = []
-            setattr(node.get_logger(), severity, said.append)
+            setattr(node.get_logger(), severity, partial(self._keep, said))
+
+    @staticmethod
+    def _keep(said: list[str], message: str, **_: Any) -> None:
+        said.append(message)
 
     def __getitem__(self, severity: str) -> list[str]:
         return self.lines[severity]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import Transition
-from live_graph import Client, Process, payload_node, sim_arm
+from live_graph import Client, Process, payload_node, phase, sim_arm
 from std_srvs.srv import Trigger
 
 from robocal_ros.ros import qos
@@ -58,6 +58,9 @@ class Cell:
             assert re.search(word, answer.message), answer.message
         assert 'Defect' not in answer.message
         assert answer.message[-1] in '.?'
+        # Statuses come on their own way; the last one closes the run.
+        heard = self.client.statuses[NODE]
+        self.client.until(lambda: heard and phase(heard[-1]) == 'idle')
         assert self.client.travel() < AT_REST
 
     def runs_again(self) -> None:

@@ -52,6 +52,8 @@ class FrictionSettings:
         fit_threshold: Largest fit degree that passes, also on held-out speeds [%].
         min_points: Fewest usable runs in each direction.
         min_span: Shortest angle of a window [rad].
+        angle_std: How far the links may be from where encoders and model say (zero offsets,
+            sag of the joints), for the uncertainty of the gravity torque [rad].
         gravity_error: Largest gravity-like torque that the model may lack, as a share of the
             joint's friction.
 
@@ -62,6 +64,7 @@ class FrictionSettings:
     fit_threshold: float = 5.0
     min_points: int = 3
     min_span: float = 0.004
+    angle_std: float = 5e-4
     gravity_error: float = 0.2
 
     def check(self, robot: Robot) -> None:
@@ -83,6 +86,7 @@ class JointFriction:
         fits: Forward and backward fit; None where nothing could be fitted.
         doubt: Why the Stribeck part is not identified, empty if it is.
         ripples: Torque that repeats over the angle; it is taken out of the points.
+        offset_std: What gravity may be off by, with one sign for both directions [N·m].
         extra_std: Scatter from run to run beyond that within runs [N·m].
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
         held_out_degree: The same for speeds predicted from the others; None if too few.
@@ -98,6 +102,7 @@ class JointFriction:
     fits: tuple[DirectionFit, DirectionFit] | None
     doubt: str
     ripples: tuple[Ripple, ...]
+    offset_std: float
     extra_std: float
     fit_degree: float
     held_out_degree: float | None
@@ -233,6 +238,7 @@ def estimate_joint(
     points = without_ripple(points, ripples)
     sides: tuple[tuple[Array, Array, Array], ...] = (_side(points, 1), _side(points, -1))
     gravity = compare_gravity(points)
+    offset = rms(np.array([p.gravity_std for p in points]))
     few = [f'{len(side[0])} usable runs {direction} (at least {settings.min_points} needed)'
            for direction, side in zip(DIRECTIONS, sides, strict=True)
            if len(side[0]) < settings.min_points]
@@ -241,7 +247,7 @@ def estimate_joint(
         f' {len(rejected)} of {len(points)} runs were rejected, first at '
         f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
     if few:
-        return JointFriction(joint, points, None, '', ripples, 0.0, np.inf, None, gravity,
+        return JointFriction(joint, points, None, '', ripples, offset, 0.0, np.inf, None, gravity,
                              (f"Joint '{joint}': {' and '.join(few)}.{told}",))
     fits, doubt = _choose(sides, settings.model)
     extra = _extra_std(sides, fits)
@@ -253,7 +259,7 @@ def estimate_joint(
     degree = fit_degree(torque, fitted)
     held_out = _held_out_degree(sides, fits[0].model)
     return JointFriction(
-        joint, points, fits, doubt, ripples, extra, degree, held_out, gravity,
+        joint, points, fits, doubt, ripples, offset, extra, degree, held_out, gravity,
         _failures(joint, settings, degree, held_out, told),
         _gravity_failure(joint, settings, gravity, rms(fitted)))
 
@@ -284,8 +290,28 @@ def _gravity_failure(
             'or take the tool off.')
 
 
+def read_runs(
+    robot: Robot, samples: JointSamples, joints: Sequence[int], settings: FrictionSettings,
+    alternatives: Sequence[Robot] = (),
+) -> list[SpeedPoint]:
+    """Find and read all constant-speed runs of some joints.
+
+    Args:
+        robot: The arm with what it carries.
+        samples: Joint states.
+        joints: Columns of the joints.
+        settings: Settings of the estimation.
+        alternatives: As of ``read_run``.
+
+    """
+    return [read_run(robot, samples, run, angle_std=settings.angle_std,
+                     alternatives=alternatives)
+            for run in find_runs(samples, joints, settings.min_span)]
+
+
 def estimate(
-    robot: Robot, samples: JointSamples, settings: FrictionSettings
+    robot: Robot, samples: JointSamples, settings: FrictionSettings,
+    alternatives: Sequence[Robot] = (),
 ) -> tuple[CalibrationResult, tuple[JointFriction, ...]]:
     """Estimate friction from recorded runs.
 
@@ -293,6 +319,7 @@ def estimate(
         robot: The arm with what it carries.
         samples: Joint states of the runs.
         settings: Settings of the estimation.
+        alternatives: The arm with what it may carry instead; as of ``read_run``.
 
     Returns:
         The result, and what stands behind it, joint by joint.
@@ -306,15 +333,14 @@ def estimate(
     if not len(samples):
         raise DataError('No joint states are recorded; call run, or play a bag first.')
     wanted = [robot.index(name) for name in settings.joints] or list(range(robot.n))
-    runs = find_runs(samples, wanted, settings.min_span)
-    if not runs:
+    points = read_runs(robot, samples, wanted, settings, alternatives)
+    if not points:
         raise DataError(
             'No constant-speed run of joint '
             f'{", ".join(robot.joint_names[joint] for joint in wanted)} is recorded, with all '
             'others at rest; expected runs in both directions. Call run, or record such motions.')
-    moved = sorted({run.joint for run in runs})
+    moved = sorted({point.joint for point in points})
     check_effort(samples, [robot.joint_names[joint] for joint in moved])
-    points = [read_run(robot, samples, run) for run in runs]
     # A joint that was asked for and has no run fails; one that nobody asked for is left out.
     found = tuple(
         estimate_joint(robot.joint_names[joint], [p for p in points if p.joint == joint],
@@ -389,7 +415,8 @@ def _parameters(item: JointFriction) -> list[Parameter]:
                 continue
             fit = item.fits[side]
             at = laws.parameter_names(fit.model).index(name)
-            std = float(np.sqrt(max(fit.covariance[at, at], 0.0)))
+            variance = fit.covariance[at, at] + (item.offset_std * _offset_share(full)) ** 2
+            std = float(np.sqrt(max(variance, 0.0)))
             parameters.append(Parameter(full, UNITS[name], float(fit.value[at]), std))
     return parameters
 
@@ -410,7 +437,15 @@ def _covariance(item: JointFriction) -> tuple[list[str], Array]:
     for block in blocks:
         covariance[at:at + len(block), at:at + len(block)] = block
         at += len(block)
-    return names, covariance
+    shares = np.array([_offset_share(name) for name in names])
+    return names, covariance + item.offset_std**2 * np.outer(shares, shares)
+
+
+def _offset_share(name: str) -> float:
+    """Return by how much a parameter changes when gravity is off: it adds to one direction."""
+    if name.rpartition('.')[2].startswith(('coulomb', 'static')):
+        return 1.0 if name.endswith('forward') else -1.0
+    return 0.0
 
 
 def _usable(item: JointFriction) -> list[SpeedPoint]:

@@ -20,6 +20,8 @@ class SpeedPoint:
         scatter: Standard deviation of single samples about their mean [N·m].
         low: Lower end of the window [rad].
         high: Upper end of the window [rad].
+        gravity_std: Standard deviation of what the gravity model may be off by, the same for
+            all samples of the run [N·m].
         count: Number of samples.
         rejected: Why the run does not count, empty if it does.
         angle: Joint angles through the window, thinned, shape (m,) [rad].
@@ -33,6 +35,7 @@ class SpeedPoint:
     torque: float
     std: float
     scatter: float
+    gravity_std: float
     low: float
     high: float
     count: int

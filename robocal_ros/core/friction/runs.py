@@ -56,13 +56,19 @@ def find_runs(samples: JointSamples, joints: Sequence[int], min_span: float) -> 
     return found
 
 
-def read_run(robot: Robot, samples: JointSamples, run: Sweep) -> SpeedPoint:
+def read_run(
+    robot: Robot, samples: JointSamples, run: Sweep, *, angle_std: float = 0.0,
+    alternatives: Sequence[Robot] = (),
+) -> SpeedPoint:
     """Read one run.
 
     Args:
         robot: The arm with what it carries.
         samples: The record in which the run lies.
         run: Its window.
+        angle_std: How far the links may be from where encoders and model say [rad].
+        alternatives: The arm with what it may carry instead: loads one standard deviation off,
+            along independent directions.
 
     """
     rows = slice(run.start, run.stop)
@@ -80,6 +86,7 @@ def read_run(robot: Robot, samples: JointSamples, run: Sweep) -> SpeedPoint:
     return SpeedPoint(
         joint=run.joint, speed=run.speed, torque=mean,
         std=max(scatter * float(np.sqrt(inflation / len(torque))), 1e-6), scatter=scatter,
+        gravity_std=_gravity_std(robot, run, angle_std, alternatives),
         low=float(angle.min()), high=float(angle.max()), count=len(torque), rejected=rejected,
         angle=_means(angle, starts), total=_means(effort, starts),
         gravity=_means(gravity, starts),
@@ -92,6 +99,17 @@ def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
     knots = np.unique(np.linspace(0, count - 1, min(count, 60)).astype(int))
     values = robot.gravity_torques(positions[knots])[:, joint]
     return np.interp(np.arange(count), knots, values)
+
+
+def _gravity_std(
+    robot: Robot, run: Sweep, angle_std: float, alternatives: Sequence[Robot]
+) -> float:
+    """Return how uncertain the gravity torque of a run's joint is: angles and load."""
+    assumed = robot.gravity_torque(run.posture)[run.joint]
+    loads = [other.gravity_torque(run.posture)[run.joint] - assumed for other in alternatives]
+    shifts = angle_std * np.eye(robot.n)
+    angles = [robot.gravity_torque(run.posture + shift)[run.joint] - assumed for shift in shifts]
+    return float(np.linalg.norm([*loads, *angles]))
 
 
 def _blocks(time: Array) -> np.ndarray:

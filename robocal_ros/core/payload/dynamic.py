@@ -395,12 +395,6 @@ def consistent(parameters: Array, covariance: Array) -> tuple[Array, bool]:
     return np.asarray(pin.LogCholeskyParameters(solution.x).toDynamicParameters()), True
 
 
-def _moved(parameters: Array, transform: pin.SE3) -> Array:
-    """Express a body's dynamic parameters in another frame."""
-    inertia = pin.Inertia.FromDynamicParameters(parameters)
-    return np.asarray(transform.act(inertia).toDynamicParameters())
-
-
 def _centred(parameters: Array) -> Array:
     """Return mass, centre of mass, inertia about it, as of ``PARAMETERS``."""
     mass, com = parameters[0], parameters[1:4] / parameters[0]
@@ -447,17 +441,9 @@ def estimate(
 
     """
     settings.check()
-    fit, _ = fit_rows(rows)
+    fit = fit_rows(rows)[0]
     residual = _by_channel(rows, fit.residual)
-    inflation = float(np.mean([autocorrelation_time(channel[valid]) for channel, valid
-                               in zip(residual, rows.valid, strict=True)]))
-    scale = fit.reduced_chi_square * inflation
-    body, covariance = fit.value[:10], fit.covariance[:10, :10] * scale
-    transform = _transform(robot, frame)
-    body = _moved(body, transform)
-    adjoint = np.column_stack([
-        _moved_column(column, transform) for column in np.eye(10)])
-    covariance = adjoint @ covariance @ adjoint.T
+    body, covariance = _body_in_tool_frame(robot, frame, rows, fit, residual)
     if reference is not None:
         known, uncertainty = _reference_body(reference, robot)
         body, covariance = body - known, covariance + uncertainty
@@ -519,30 +505,63 @@ def _moved_column(column: Array, transform: pin.SE3) -> Array:
                      total[1, 2], total[2, 2]])
 
 
+def _body_in_tool_frame(
+    robot: Robot, frame: str, rows: Rows, fit: LinearFit, residual: Array
+) -> tuple[Array, Array]:
+    """Return the body's dynamic parameters in the tool frame, and their covariance."""
+    inflation = float(np.mean([autocorrelation_time(channel[valid]) for channel, valid
+                               in zip(residual, rows.valid, strict=True)]))
+    transform = _transform(robot, frame)
+    moving = np.column_stack([_moved_column(column, transform) for column in np.eye(10)])
+    scale = fit.reduced_chi_square * inflation
+    return (moving @ fit.value[:10],
+            moving @ fit.covariance[:10, :10] @ moving.T * scale)
+
+
+def estimate_reference(
+    robot: Robot, rows: Rows, frame: str, settings: DynamicSettings, *, samples: JointSamples
+) -> CalibrationResult:
+    """Estimate what the arm's own model lacks, from an excitation without payload.
+
+    Arguments as of ``estimate``. The ten parameters are those of the body that would explain
+    it, in the tool frame; they may be of either sign.
+    """
+    settings.check()
+    fit = fit_rows(rows)[0]
+    residual = _by_channel(rows, fit.residual)
+    body, covariance = _body_in_tool_frame(robot, frame, rows, fit, residual)
+    std = np.sqrt(np.diag(covariance))
+    held_out = _held_out(rows)
+    return CalibrationResult(
+        kind='payload',
+        method='excitation',
+        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
+        frame=robot.tool_frame,
+        parameters=tuple(
+            Parameter(name, unit, float(value), float(sigma))
+            for name, unit, value, sigma in zip(
+                BODY, ('kg', *['kg·m'] * 3, *['kg·m²'] * 6), body, std, strict=True)),
+        covariance_names=BODY,
+        covariance=covariance,
+        fit=_fits(rows, residual),
+        validation=() if held_out is None else _fits(*held_out),
+        checks=() if held_out is None else tuple(
+            _held_out_checks(settings, rows, residual, held_out)),
+        counts={'samples': len(samples), **asdict(samples.counts)},
+        settings=_plain_settings(settings, robot, rows, None),
+        source=samples.source,
+        time=float(samples.time[-1]),
+        software_version=__version__,
+    )
+
+
 def _reference_body(reference: CalibrationResult, robot: Robot) -> tuple[Array, Array]:
     """Return the dynamic parameters that a run without payload found, and their covariance."""
-    if reference.method != 'excitation' or reference.frame != robot.tool_frame:
+    if reference.covariance_names != BODY or reference.frame != robot.tool_frame:
         raise ConfigurationError(
             f"The reference run is of method '{reference.method}' in frame '{reference.frame}'; "
-            f"expected 'excitation' in '{robot.tool_frame}'. Record it anew.")
-    value = reference.values(PARAMETERS)
-    mass, com = value[0], value[1:4]
-    inertia = np.zeros((3, 3))
-    inertia[_ROWS, _COLUMNS] = value[4:]
-    inertia = inertia + np.triu(inertia, 1).T
-
-    def uncentred(x: Array) -> Array:
-        tensor = np.zeros((3, 3))
-        tensor[_ROWS, _COLUMNS] = x[4:]
-        tensor = tensor + np.triu(tensor, 1).T
-        total = tensor + x[0] * ((x[1:4] @ x[1:4]) * np.eye(3) - np.outer(x[1:4], x[1:4]))
-        return np.array([x[0], *(x[0] * x[1:4]), total[0, 0], total[0, 1], total[1, 1],
-                         total[0, 2], total[1, 2], total[2, 2]])
-
-    x = np.concatenate(([mass], com, inertia[_ROWS, _COLUMNS]))
-    jacobian = np.column_stack([
-        (uncentred(x + 1e-6 * unit) - uncentred(x - 1e-6 * unit)) / 2e-6 for unit in np.eye(10)])
-    return uncentred(x), jacobian @ reference.covariance @ jacobian.T
+            f"expected 'excitation' without payload in '{robot.tool_frame}'. Record it anew.")
+    return reference.values(BODY), np.array(reference.covariance)
 
 
 def _held_out(rows: Rows) -> tuple[Rows, Array] | None:

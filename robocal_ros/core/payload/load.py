@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from robocal_ros.core.arrays import frozen
+from robocal_ros.core.arrays import Array, frozen
 from robocal_ros.core.result import CalibrationResult, State
 from robocal_ros.core.robot import RigidBodyInertia
 from robocal_ros.errors import DataError
+
+_WEIGHT = ('mass', 'com_x', 'com_y', 'com_z')
 
 
 def carried_load(result: CalibrationResult) -> RigidBodyInertia:
@@ -21,9 +23,7 @@ def carried_load(result: CalibrationResult) -> RigidBodyInertia:
         DataError: If the result is not one of a payload, or lacks mass or centre.
 
     """
-    if result.kind != 'payload':
-        raise DataError(f"Expected a result of kind 'payload', got '{result.kind}'.")
-    mass, *com = result.values(('mass', 'com_x', 'com_y', 'com_z'))
+    mass, *com = _weight(result)
     inertia = [result.parameter(f'inertia_{axes}')
                for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
     tensor = np.zeros((3, 3))
@@ -31,3 +31,35 @@ def carried_load(result: CalibrationResult) -> RigidBodyInertia:
         tensor[np.triu_indices(3)] = [p.value for p in inertia]
         tensor = tensor + np.triu(tensor, 1).T
     return RigidBodyInertia(float(mass), frozen(com), frozen(tensor))
+
+
+def alternative_loads(result: CalibrationResult) -> list[RigidBodyInertia]:
+    """Return loads one standard deviation off, along independent directions of mass and centre.
+
+    The variance of anything that the load causes is, to first order, the sum of the squares of
+    what each of these changes.
+
+    Raises:
+        DataError: As of ``carried_load``.
+
+    """
+    assumed, inertia = _weight(result), carried_load(result).inertia
+    stated = [result.parameter(name).std or 0.0 for name in _WEIGHT]
+    covariance = np.diag(np.square(stated))
+    known = [i for i, name in enumerate(_WEIGHT) if name in result.covariance_names]
+    rows = [result.covariance_names.index(_WEIGHT[i]) for i in known]
+    covariance[np.ix_(known, known)] = result.covariance[np.ix_(rows, rows)]
+    variance, directions = np.linalg.eigh(covariance)
+    loads = []
+    for size, direction in zip(variance, directions.T, strict=True):
+        if size > 0.0:
+            mass, *com = assumed + np.sqrt(size) * direction
+            loads.append(RigidBodyInertia(float(mass), frozen(com), inertia))
+    return loads
+
+
+def _weight(result: CalibrationResult) -> Array:
+    """Return mass and centre of mass of a payload result, shape (4,)."""
+    if result.kind != 'payload':
+        raise DataError(f"Expected a result of kind 'payload', got '{result.kind}'.")
+    return result.values(_WEIGHT)

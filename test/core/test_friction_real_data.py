@@ -128,17 +128,15 @@ def fits(sides: Sides, model: str) -> list[DirectionFit]:
 
 
 @pytest.mark.parametrize('joint', range(6))
-def test_laws_agree_with_the_published_ones(tx40, joint):
+def test_laws_agree_with_the_published_ones(tx40, joint, record_property):
     sides = tx40.sides(joint, slice(None))
     found = law(*fits(sides, 'coulomb_viscous'))
     v = np.concatenate((sides[0][0], -sides[1][0]))
     published = DRY[joint] * np.sign(v) + VISCOUS[joint] * v + OFFSET[joint]
     own = float(np.sqrt(np.mean(published**2)))
     difference = float(np.sqrt(np.mean((found.torque(v) - published)**2)))
-    print(f'joint {joint + 1}: Fc {found.coulomb[0]:.2f} / {found.coulomb[1]:.2f} N·m '
-          f'(published {DRY[joint]} ± offset {OFFSET[joint]}), '
-          f'B {found.viscous[0]:.2f} / {found.viscous[1]:.2f} N·m·s/rad '
-          f'(published {VISCOUS[joint]}); curves differ by {difference:.3f} of {own:.2f} N·m RMS')
+    record_property('curve', f'Fc {found.coulomb.round(2)} N·m, B {found.viscous.round(2)} '
+                    f'N·m·s/rad; {difference:.3f} of {own:.2f} N·m RMS from the published one')
     assert difference < SHARES[joint] * own
 
 
@@ -150,16 +148,15 @@ def test_viscous_friction_is_seen(tx40, joint):
 
 
 @pytest.mark.parametrize('joint', range(6))
-def test_the_first_part_predicts_friction_of_the_last(tx40, joint):
+def test_the_first_part_predicts_friction_of_the_last(tx40, joint, record_property):
     border = int(0.7 * len(tx40.q))
     found = law(*fits(tx40.sides(joint, slice(None, border)), 'coulomb_viscous'))
     held_out = tx40.sides(joint, slice(border, None))
     v = np.concatenate((held_out[0][0], -held_out[1][0]))
     torque = np.concatenate((held_out[0][1], -held_out[1][1]))
     left = float(np.sqrt(np.mean((torque - found.torque(v))**2)))
-    print(f'joint {joint + 1}: {left:.3f} N·m RMS left on the last 30 %, of '
-          f'{np.sqrt(np.mean(torque**2)):.2f} N·m friction; torque '
-          f'{np.sqrt(np.mean(tx40.torque[:, joint]**2)):.2f} N·m RMS')
+    record_property('held out', f'{left:.3f} N·m RMS left, of '
+                    f'{np.sqrt(np.mean(torque**2)):.2f} N·m friction')
     assert fit_degree(torque, found.torque(v)) < 20.0
 
 

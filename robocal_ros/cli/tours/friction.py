@@ -21,7 +21,7 @@ from robocal_ros.sim.truth import FrictionTruth, HiddenTruth
 _TITLE = 'friction, constant speeds'
 _SHORT: dict[str, Any] = {
     'measure_joints': ['joint_5', 'joint_6'], 'speed_count': 7, 'min_speed': 0.01,
-    'max_cruise': 4.0,
+    'max_cruise': 3.0,
 }
 _METHOD = 'auto'
 

@@ -18,4 +18,6 @@ os.environ['ROS_HOME'] = str(_home / '.ros')
 os.environ['ROS_LOG_DIR'] = str(_home / '.ros' / 'log')
 os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
 # Domains above 101 run into the ports that Linux hands out to clients.
-os.environ['ROS_DOMAIN_ID'] = str(random.SystemRandom().randint(1, 101))
+# Workers that run side by side must not draw the same one.
+_worker = int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removeprefix('gw'))
+os.environ['ROS_DOMAIN_ID'] = str(1 + 25 * (_worker % 4) + random.SystemRandom().randrange(25))

@@ -187,10 +187,9 @@ class TestWeakSpeeds:
         np.testing.assert_allclose(
             found, [0.005, np.sqrt(2e-4), np.sqrt(8e-4), np.sqrt(0.15)], rtol=1e-3)
 
-    def test_without_a_bend_the_lower_half_is_refined(self):
-        found = weak_speeds(self.MEASURED, None)
-        assert found.min() == pytest.approx(0.005, rel=1e-3)
-        assert (found < 0.04).sum() >= 3
+    def test_without_a_bend_it_is_looked_for_further_down(self):
+        found = weak_speeds(np.array([0.08, -0.08, 0.2, -0.2, 0.5, -0.5]), None)
+        np.testing.assert_allclose(found[:3], [0.01, 0.02, 0.04], rtol=1e-6)
 
     def test_speeds_that_cannot_be_told_from_rest_are_not_asked_for(self):
         assert weak_speeds(np.array([0.0012, 0.1, 0.2]), None).min() == 1e-3

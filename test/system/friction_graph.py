@@ -18,14 +18,14 @@ from robocal_ros.core.result import CalibrationResult
 from robocal_ros.io.result_yaml import ResultStore, read_result
 
 NODE = 'friction_identification'
-SPEEDS = (0.01, 0.02, 0.035, 0.06, 0.12, 0.3, 0.5)
+SPEEDS = (0.01, 0.02, 0.04, 0.08, 0.2, 0.5)
 
 
 def friction_node(log: Path, results: Path, *, opened: Path | None = None, **parameters: object
                   ) -> Process:
     """Start a friction node, active at once, with short runs."""
     defaults = {'use_sim_time': True, 'autostart': True, 'results_dir': results,
-                'speeds': list(SPEEDS), 'max_cruise': 2.0, 'max_velocity': 2.0,
+                'speeds': list(SPEEDS), 'max_cruise': 1.3, 'max_velocity': 2.0,
                 'max_acceleration': 4.0, 'state_timeout': 5.0, 'max_rounds': 1}
     values = {key: json.dumps(item) if isinstance(item, list | tuple) else item
               for key, item in {**defaults, **parameters}.items()}
@@ -71,7 +71,7 @@ class Cell:
     def messages(self) -> list[str]:
         return [str(status.message) for status in self.client.statuses[NODE]]
 
-    def await_message(self, text: str, timeout: float = 60.0) -> None:
+    def await_message(self, text: str, timeout: float = 150.0) -> None:
         """Wait for a status, newer than this call, that says something."""
         heard = self.client.statuses[NODE]
         heard.clear()
@@ -80,7 +80,7 @@ class Cell:
     def begin(self) -> object:
         return self.client.begin('run', NODE)
 
-    def wait(self, run: object, timeout: float = 120.0) -> Trigger.Response:
+    def wait(self, run: object, timeout: float = 240.0) -> Trigger.Response:
         return self.client.wait(run, timeout)
 
     def values(self, key: str) -> list[float]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
@@ -48,7 +49,7 @@ class TestOneJoint:
     def test_dead_effort_ends_the_run_at_once(self, cell: Cell) -> None:
         cell.client.set('sim_arm', fault=f'effort_zero:{JOINT}')
         run = cell.begin()
-        answer = cell.wait(run, 40.0)
+        answer = cell.wait(run)
         assert not answer.success
         assert f"Effort of joint '{JOINT}' is zero" in answer.message
         # After the first run, not after all of them.
@@ -59,7 +60,7 @@ class TestOneJoint:
     @pytest.mark.usefixtures('_clean')
     def test_stuck_effort_ends_the_run_at_once(self, cell: Cell) -> None:
         cell.client.set('sim_arm', fault=f'effort_stuck:{JOINT}')
-        answer = cell.wait(cell.begin(), 40.0)
+        answer = cell.wait(cell.begin())
         assert not answer.success
         assert re.search(f"Effort of joint '{JOINT}' is stuck at", answer.message)
 
@@ -74,14 +75,14 @@ class TestOneJoint:
         message.header.frame_id = 'flange'
         message.wrench.torque.z = 3.0
         run = cell.begin()
-        pushed = 'Running joint_6 at -0.035'
+        pushed = 'Running joint_6 at -0.04'
         cell.await_message(pushed)
         heard = client.statuses[NODE]
         while pushed in heard[-1].message:
             push.publish(message)
             count = len(heard)
             client.until(lambda count=count: len(heard) > count)
-        cell.await_message('Running joint_6 at +0.06')
+        cell.await_message('Running joint_6 at +0.08')
         client.set('sim_arm', fault='stamps_disordered,controller_abort')
         client.until(lambda: 'The controller ended' in cell.node.log.read_text())
         client.set('sim_arm', fault='stamps_disordered')
@@ -94,7 +95,7 @@ class TestOneJoint:
         assert 'runs did not count; the first: Running joint_6' in answer.message
         # The push is seen in the torque, or already in the speed.
         assert result.counts['rejected_runs'] or f'{pushed} rad/s does not count: the speed' in log
-        assert result.counts['runs'] - result.counts['rejected_runs'] <= 12
+        assert result.counts['runs'] - result.counts['rejected_runs'] <= 10
         assert result.counts['out_of_order'] > 100
         assert curve_error(friction_by_joint(result)[JOINT], hidden(JOINT)) < 3.0
 
@@ -137,7 +138,7 @@ class TestNarrowArm:
     @pytest.fixture(scope='class')
     @classmethod
     def failed(cls, cell: Cell) -> tuple[str, CalibrationResult]:
-        answer = cell.wait(cell.begin(), 180.0)
+        answer = cell.wait(cell.begin())
         assert not answer.success
         return str(answer.message), cell.failed()
 
@@ -167,3 +168,25 @@ class TestNarrowArm:
     def test_the_arm_rests(self, cell: Cell, failed: object) -> None:
         assert cell.client.travel() < 1e-3
         assert 'Defect' not in cell.node.log.read_text()
+
+
+def test_speeds_that_tell_no_stribeck_numbers_are_followed_by_lower_ones(
+    client: Client, tmp_path: Path
+) -> None:
+    """A further round is planned from what was weak, and makes the full law known."""
+    results = tmp_path / 'results'
+    file_payload(results, hidden_payload(TRUTH))
+    with (
+        sim_arm(tmp_path / 'sim_arm.log', seed=5),
+        friction_node(tmp_path / 'node.log', results, measure_joints=[JOINT],
+                      speeds=[0.08, 0.2, 0.5], max_rounds=2) as node,
+    ):
+        client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+        client.until(lambda: client.state(NODE) == 'active')
+        cell = Cell(client, node, results)
+        answer = cell.wait(cell.begin())
+        assert answer.success, answer.message
+        assert any('at +0.02 rad/s' in message for message in cell.messages())
+    law = friction_by_joint(cell.stored())[JOINT]
+    assert cell.stored().parameter(f'{JOINT}.static_forward').state is State.IDENTIFIED
+    assert curve_error(law, hidden(JOINT)) < 3.0

@@ -184,10 +184,13 @@ def stribeck_doubt(fit: DirectionFit, speed: Array) -> str:
     std = np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
     excess_std = float(np.sqrt(max(
         fit.covariance[0, 0] + fit.covariance[1, 1] - 2.0 * fit.covariance[0, 1], 0.0)))
-    slow = int((distinct(speed) < velocity).sum())
-    if slow < 2:
-        return (f'only {slow} of the speeds lies below the Stribeck velocity '
-                f'({velocity:.4f} rad/s): no low speeds, no Stribeck numbers')
+    different = distinct(speed)
+    # At 1.5 vs a tenth of the rise is left: runs beyond tell nothing about it.
+    slow, telling = int((different < velocity).sum()), int((different < 1.5 * velocity).sum())
+    if slow < 1 or telling < 2:
+        return (f'{slow} of the speeds lie below the Stribeck velocity ({velocity:.4f} rad/s) and '
+                f'{telling} below 1.5 times that (1 and 2 needed): no low speeds, no Stribeck '
+                'numbers')
     if static - coulomb < 2.0 * excess_std:
         return 'the rise of friction towards low speed is within its own uncertainty'
     if std[2] > _MAX_RELATIVE_STD * velocity:

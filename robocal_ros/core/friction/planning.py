@@ -229,15 +229,18 @@ def check_given(
 def weak_speeds(measured: Array, stribeck_velocity: float | None) -> Array:
     """Return further speeds where a fit was weak: between those at and below the bend.
 
+    Where no bend was found yet it is looked for at lower speeds than there were.
+
     Args:
         measured: Signed speeds that there are already, shape (k,), k > 0 [rad/s].
         stribeck_velocity: Where the bend was found, or None.
 
     """
     known = distinct(np.abs(measured))
-    bend = 2.0 * stribeck_velocity if stribeck_velocity else float(np.median(known))
+    lower = 0.5 if stribeck_velocity else np.array([0.5, 0.25, 0.125])
+    below = np.atleast_1d(np.maximum(lower * known[0], SLOWEST))
+    bend = 2.0 * stribeck_velocity if stribeck_velocity else 0.0
     slow = known[known <= max(bend, known[min(2, len(known) - 1)])]
-    between = np.sqrt(slow[1:] * slow[:-1]) if len(slow) > 1 else slow
-    below = max(0.5 * known[0], SLOWEST)
-    fast = np.array([np.sqrt(known[-1] * known[-2])]) if len(known) > 1 else known
-    return distinct(np.concatenate(([below], between, fast)))
+    between = np.sqrt(slow[1:] * slow[:-1])
+    fast = np.sqrt(known[-1:] * known[-2:-1])
+    return distinct(np.concatenate((below, between, fast)))

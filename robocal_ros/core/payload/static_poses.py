@@ -14,6 +14,7 @@ import numpy as np
 from robocal_ros import __version__
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.least_squares import LinearFit, autocorrelation_time, solve
+from robocal_ros.core.payload.checks import centre_checks, mass_check
 from robocal_ros.core.payload.model import (
     WRENCH_PARAMETERS,
     static_wrench,
@@ -291,22 +292,10 @@ def _checks(
     covariance: Array,
     left_out: Array | None,
 ) -> tuple[Check, ...]:
-    half = 1.96 * np.sqrt(np.diag(covariance))
-    mass_share, com_half = float(half[0] / value[0]), float(half[1:4].max())
-    distance = float(np.linalg.norm(value[1:4]))
     checks = [
-        Check('95 % interval of the mass', mass_share <= settings.max_mass_interval, mass_share,
-              settings.max_mass_interval, '1',
-              f"The mass's 95 % interval is ±{100 * mass_share:.2f} % "
-              f'(limit ±{100 * settings.max_mass_interval:.1f} %).'),
-        Check('95 % interval of the centre', com_half <= settings.max_com_interval, com_half,
-              settings.max_com_interval, 'm',
-              f'The widest 95 % interval of the centre of mass is ±{1e3 * com_half:.2f} mm '
-              f'(limit ±{1e3 * settings.max_com_interval:.1f} mm).'),
-        Check('plausible place', distance <= settings.max_com_distance, distance,
-              settings.max_com_distance, 'm',
-              f'The centre of mass lies {1e3 * distance:.1f} mm from the tool frame '
-              f'(limit {1e3 * settings.max_com_distance:.0f} mm).'),
+        mass_check(float(value[0]), float(np.sqrt(covariance[0, 0])), settings.max_mass_interval),
+        *centre_checks(value[1:4], covariance[1:4, 1:4], settings.max_com_interval,
+                       settings.max_com_distance),
     ]
     if left_out is not None:
         expected = noise / np.sqrt(np.mean([pose.count for pose in poses]))

@@ -22,6 +22,7 @@ from robocal_ros.core.least_squares import (
     autocorrelation_time,
     solve,
 )
+from robocal_ros.core.payload.checks import centre_checks
 from robocal_ros.core.payload.model import Plane
 from robocal_ros.core.result import (
     CalibrationResult,
@@ -473,21 +474,13 @@ def _checks(
     unlikely: bool,
     held_out: Sequence[tuple[Fit, float, float] | None],
 ) -> tuple[Check, ...]:
-    half_width = 1.96 * float(np.sqrt(np.diag(covariance)).max())
-    distance = float(np.linalg.norm(com.value))
     limit = settings.max_plane_disagreement
     checks = [
-        Check('95 % interval', half_width <= settings.max_com_interval, half_width,
-              settings.max_com_interval, 'm',
-              f'The widest 95 % interval of the centre of mass is ±{1e3 * half_width:.2f} mm '
-              f'(limit ±{1e3 * settings.max_com_interval:.1f} mm).'),
+        *centre_checks(com.value, covariance, settings.max_com_interval,
+                       settings.max_com_distance),
         Check('planes agree', not (unlikely and disagreement > limit), disagreement, limit, 'm',
               f'The two planes agree within {1e3 * disagreement:.2f} mm '
               f'(limit {1e3 * limit:.1f} mm beyond chance).'),
-        Check('plausible place', distance <= settings.max_com_distance, distance,
-              settings.max_com_distance, 'm',
-              f'The centre of mass lies {1e3 * distance:.1f} mm from the tool frame '
-              f'(limit {1e3 * settings.max_com_distance:.0f} mm).'),
     ]
     for plane, item in zip(planes, held_out, strict=True):
         if item is None:

@@ -264,7 +264,7 @@ class FrictionIdentification(ProcedureNode):
             f'Verdict {result.verdict.value}: {" ".join(result.reasons)} Joints that passed are '
             'filed; the others keep their last good numbers.')
         lost = self._method.lost
-        return f'{sentence} {len(lost)} runs did not count; the first: {lost[0]}' if lost else (
+        return f'{sentence} {len(lost)} things went wrong; the first: {lost[0]}' if lost else (
             sentence)
 
 

@@ -47,7 +47,7 @@ class FrictionProcedure:
 
     Attributes:
         finished: What the joints that are done brought, by name, in the order of measuring.
-        lost: Runs that did not count because the controller ended them, as sentences.
+        lost: What went wrong on the way, such as runs that the controller ended, as sentences.
 
     """
 
@@ -83,6 +83,7 @@ class FrictionProcedure:
         self._show = show
         self.finished: dict[str, JointFriction] = {}
         self.lost: list[str] = []
+        self._blocked = False
 
     @property
     def under_way(self) -> bool:
@@ -103,8 +104,8 @@ class FrictionProcedure:
         for number, name in enumerate(left):
             await self._measure_joint(
                 name, home, _MEASURED[0] + number * width, width, len(left) - number - 1)
-        await node.go_to(home, phase='moving', message='Moving back to where it began.',
-                         share=(_MEASURED[1], 98.0))
+        # What was measured counts, even if the arm cannot get back.
+        await self._go_to(home, 'Moving back to where it began', _MEASURED[1], 6.0)
 
     async def _measure_joint(
         self, name: str, home: Array, begin: float, width: float, later: int
@@ -168,6 +169,7 @@ class FrictionProcedure:
         node = self._node
         total = sum(run.segment.duration + _BESIDES for run in runs)
         done, in_vain, checked = 0.0, 0, False
+        self._blocked = False
         for run in runs:
             part = width * (run.segment.duration + _BESIDES) / total
             at = begin + width * done / total
@@ -178,8 +180,8 @@ class FrictionProcedure:
             node.status.note(**{'remaining [s]': f'{remaining:.0f}'})
             row = await self._one_run(run, what, at, part)
             in_vain = 0 if row is not None else in_vain + 1
-            if in_vain == _GIVE_UP:
-                self._lose(f'Joint {name} is left alone after {_GIVE_UP} such runs in a row.')
+            if in_vain == _GIVE_UP or self._blocked:
+                self._lose(f'Joint {name} is left alone: more runs would end as the last one.')
                 return
             if row is not None and not checked:
                 samples = node.joints.samples()
@@ -192,12 +194,8 @@ class FrictionProcedure:
     ) -> int | None:
         """Carry out a run; return the row where its samples begin, None if it does not count."""
         node = self._node
-        node.check_stopped()
-        path = await node.worker.run(
-            node.pulse, connect, node.checker.robot, node.checker, node.joints.posture().copy(),
-            run.start_posture())
-        there = await self._moved(
-            node.path_trajectory(path), 'moving', f'Moving to where {what} starts', at, 0.0)
+        there = await self._go_to(
+            run.start_posture(), f'Moving to where {what} starts', at, 0.0)
         if not there:
             return None
         await node.dwell(_REST)
@@ -212,6 +210,15 @@ class FrictionProcedure:
                        'the arm, or the drive could not follow.')
         return row
 
+    async def _go_to(self, posture: Array, what: str, at: float, part: float) -> bool:
+        """Move to a posture on a way that touches nothing; return as of ``_moved``."""
+        node = self._node
+        node.check_stopped()
+        path = await node.worker.run(
+            node.pulse, connect, node.checker.robot, node.checker, node.joints.posture().copy(),
+            posture)
+        return await self._moved(node.path_trajectory(path), 'moving', what, at, part)
+
     async def _moved(
         self, trajectory: Trajectory, phase: str, what: str, at: float, part: float
     ) -> bool:
@@ -225,8 +232,10 @@ class FrictionProcedure:
 
         progress(0.0)
         outcome = await node.arm.move(trajectory, progress=progress)
-        if outcome.status in _RUN_ALONE and outcome.held:
-            self._lose(f'{what} does not count: {outcome.message}')
+        # Off its path: an obstacle, a stop, or another client. Do not press on with this joint.
+        self._blocked = outcome.status is MotionStatus.FOREIGN_MOTION
+        if (outcome.status in _RUN_ALONE or self._blocked) and outcome.held:
+            self._lose(f'{what} failed: {outcome.message}')
             return False
         outcome.raise_unless_done()
         return True

@@ -78,7 +78,7 @@ def shared(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with (
         sim_arm(folder / 'sim_arm.log') as arm,
         payload_node(folder / 'node.log', results, sweep_speed=0.8, max_velocity=2.0,
-                     max_acceleration=4.0, connect_timeout=4.0) as node,
+                     max_acceleration=4.0, connect_timeout=4.0, state_timeout=1.5) as node,
     ):
         client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
         cell = Cell(client, arm, node, results)

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import random
 import shutil
 import tempfile
 from pathlib import Path
+from typing import IO
 
 # Read when rclpy is first imported, which happens while pytest collects: fixtures are too late.
 _home = Path(tempfile.mkdtemp(prefix='robocal_test_'))
@@ -17,7 +19,25 @@ os.environ['HOME'] = str(_home)
 os.environ['ROS_HOME'] = str(_home / '.ros')
 os.environ['ROS_LOG_DIR'] = str(_home / '.ros' / 'log')
 os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
-# Domains above 101 run into the ports that Linux hands out to clients.
-# Workers that run side by side must not draw the same one.
-_worker = int(os.environ.get('PYTEST_XDIST_WORKER', 'gw0').removeprefix('gw'))
-os.environ['ROS_DOMAIN_ID'] = str(1 + 25 * (_worker % 4) + random.SystemRandom().randrange(25))
+
+
+def _claim_domain() -> int:
+    """Return a ROS domain that no other test run of this machine uses while this one lives."""
+    claims = Path(tempfile.gettempdir()) / 'robocal_test_domains'
+    claims.mkdir(exist_ok=True)
+    # Low numbers are what people choose by hand; domains above 101 run into the ports that
+    # Linux hands out to clients.
+    for domain in random.SystemRandom().sample(range(30, 102), 72):
+        claim = (claims / str(domain)).open('w')
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return domain
+    raise RuntimeError(f'Every ROS domain is claimed by a test run; see {claims}.')
+
+
+_claims: list[IO[str]] = []
+os.environ['ROS_DOMAIN_ID'] = str(_claim_domain())

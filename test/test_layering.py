@@ -39,12 +39,16 @@ LAYERS = {
     '': Layer(frozenset(), libraries=frozenset()),
     'errors': Layer(frozenset(), libraries=frozenset()),
     'resources': Layer(frozenset({'errors'}), ros=True, libraries=frozenset()),
-    'core': Layer(frozenset({'errors'}), libraries=_MATHEMATICS | {'pinocchio', 'coal', 'ompl'}),
+    'core': Layer(frozenset({'errors'}),
+                  libraries=_MATHEMATICS | {'pinocchio', 'coal', 'daqp', 'ompl'}),
     'io': Layer(frozenset({'errors', 'core', 'resources'})),
-    'ros': Layer(frozenset({'errors', 'core', 'io', 'resources'}), ros=True),
+    'capabilities': Layer(frozenset({'errors', 'core', 'io'})),
+    'ros': Layer(frozenset({'errors', 'core', 'io', 'capabilities', 'resources'}), ros=True),
     'sim': Layer(frozenset({'errors'}), libraries=_MATHEMATICS | {'mujoco', 'yaml'}),
-    'nodes': Layer(frozenset({'errors', 'core', 'io', 'ros', 'sim', 'resources'}), ros=True),
-    'cli': Layer(frozenset({'errors', 'core', 'io', 'ros', 'resources'}), ros=True),
+    'nodes': Layer(
+        frozenset({'errors', 'core', 'io', 'capabilities', 'ros', 'sim', 'resources'}), ros=True),
+    'cli': Layer(frozenset({'errors', 'core', 'io', 'capabilities', 'ros', 'resources'}),
+                 ros=True),
 }
 # The simulated robot is a robot: one node is it, and all others know it over ROS alone.
 SIMULATION_NODE = re.compile(r'_?sim_')

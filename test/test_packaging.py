@@ -23,7 +23,9 @@ SHARED_FOLDERS = ('config', 'launch', 'urdf')
 NOT_BUILT = shutil.ignore_patterns('.*', 'build', 'install', 'log', '__pycache__', '*.egg-info')
 # Modules of libraries: their rosdep key and their PyPI package. None: there is no such thing.
 LIBRARIES = {
+    'argcomplete': ('python3-argcomplete', 'argcomplete'),
     'coal': ('pinocchio', 'pin'),
+    'daqp': (None, 'daqp'),
     'launch': ('launch', None),
     'launch_ros': ('launch_ros', None),
     'mujoco': ('python3-mujoco-pip', 'mujoco'),

@@ -3,14 +3,26 @@
 
 from __future__ import annotations
 
+import os
 import time
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-OUT = Console(highlight=False)
-ERRORS = Console(stderr=True, highlight=False)
+# Width of what goes to a file or a pipe, where nobody says how wide it is shown.
+_WIDTH = 100
+
+
+def _console(*, errors: bool = False) -> Console:
+    console = Console(stderr=errors, highlight=False)
+    if not console.is_terminal and 'COLUMNS' not in os.environ:
+        console.width = _WIDTH
+    return console
+
+
+OUT = _console()
+ERRORS = _console(errors=True)
 
 _LINE_EVERY = 20.0
 

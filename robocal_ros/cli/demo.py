@@ -19,6 +19,7 @@ from robocal_ros.cli.console import OUT
 if TYPE_CHECKING:
     from robocal_ros.cli.tours.comparison import Comparison
     from robocal_ros.cli.tours.tour import Tour, TourOutcome
+    from robocal_ros.io.report import Panel
 
 NAME = 'demo'
 SUMMARY = 'let a simulated arm measure itself, with nothing to prepare'
@@ -53,6 +54,9 @@ def run(options: argparse.Namespace) -> int:
         for item in compare(outcome.result, outcome.truth)
     ]
     OUT.print(_table(comparisons))
+    for outcome in outcomes:
+        if outcome.panel is not None and outcome.panel.rows:
+            OUT.print(_panel_table(outcome.panel))
     _write(options.output, outcomes, comparisons)
     problems = _problems(outcomes, comparisons)
     for problem in problems:
@@ -68,9 +72,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _tours() -> list[Tour]:
     """Return the tours in their order: what one identifies, later ones use."""
+    from robocal_ros.cli.tours.compliance import ComplianceTour
+    from robocal_ros.cli.tours.friction import FrictionTour
+    from robocal_ros.cli.tours.leveling import LevelingTour
     from robocal_ros.cli.tours.payload import PayloadTour
+    from robocal_ros.cli.tours.wrench import WrenchTour
 
-    return [PayloadTour()]
+    return [PayloadTour(), FrictionTour(), ComplianceTour(), WrenchTour(), LevelingTour()]
 
 
 def _tour(output: Path, seed: int, full: bool) -> list[TourOutcome]:
@@ -87,16 +95,25 @@ def _table(comparisons: Sequence[Comparison]) -> Table:
     from robocal_ros.cli.tables import table_of, verdict_text
 
     table = table_of((('', False), ('truth', True), ('identified', True), ('error', True),
-                      ('± (95 %)', True), ('unit', False), ('verdict', False)),
+                      ('± (95 %)', True), ('unit', False)),
                      'Identified, against what the simulated arm hides')
     methods = itertools.groupby(comparisons, key=lambda item: (item.capability, item.method))
     for (capability, method), grouped in methods:
         items = list(grouped)
-        table.add_row(f'[bold]{capability}, {method.replace("_", " ")}[/]', *[''] * 5,
-                      verdict_text(items[0].verdict))
+        table.add_row(f'[bold]{capability}, {method.replace("_", " ")}[/]: '
+                      f'{verdict_text(items[0].verdict)}')
         for item in items:
             table.add_row(*_row(item))
         table.add_section()
+    return table
+
+
+def _panel_table(panel: Panel) -> Table:
+    from robocal_ros.cli.tables import table_of
+
+    table = table_of(panel.columns, panel.title)
+    for row in panel.rows:
+        table.add_row(*map(escape, row))
     return table
 
 
@@ -130,18 +147,17 @@ def _write(
         path.write_text(to_yaml(result), encoding='utf-8')
     truth = {outcome.result.kind: outcome.truth
              for outcome in outcomes if outcome.result is not None}
-    write_report(results, output / 'report.html', truth, 'A simulated arm measures itself')
+    panels = [outcome.panel for outcome in outcomes if outcome.panel is not None]
+    write_report(results, output / 'report.html', truth, 'A simulated arm measures itself',
+                 panels)
 
 
 def _problems(
     outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
 ) -> list[str]:
     """Return in sentences what keeps the demo from being a success."""
-    from robocal_ros.core.result import Verdict
-
     problems = [
-        f'{outcome.title}: {outcome.message}' for outcome in outcomes
-        if outcome.result is None or outcome.result.verdict is not Verdict.PASS
+        f'{outcome.title}: {outcome.message}' for outcome in outcomes if not outcome.passed
     ]
     problems += [
         f'{item.capability}, {item.method}: the hidden {item.parameter} of {item.truth:.6g} '

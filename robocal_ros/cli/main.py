@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,17 @@ from typing import NoReturn
 from rich.text import Text
 
 from robocal_ros import __version__
-from robocal_ros.cli import bench, demo, report, show
+from robocal_ros.cli import (
+    apply,
+    bench,
+    demo,
+    doctor,
+    estimate,
+    record,
+    report,
+    run,
+    show,
+)
 from robocal_ros.cli.console import ERRORS
 from robocal_ros.errors import RobocalError
 
@@ -22,7 +33,7 @@ REFUSED = 2
 INTERRUPTED = 130
 
 # Their modules import ROS and the numerics only when run, so that `--help` answers at once.
-_COMMANDS = (demo, bench, show, report)
+_COMMANDS = (demo, doctor, run, record, estimate, show, report, apply, bench)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -50,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit code: 0 good, 1 a verdict that is not, 2 a refusal, 130 interrupted.
 
     """
-    options = build_parser().parse_args(arguments)
+    parser = build_parser()
+    _complete(parser)
+    options = parser.parse_args(arguments)
     try:
         with _ending_on_sigterm():
             code: int = options.run(options)
@@ -61,6 +74,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ERRORS.print('Interrupted; everything that was started has been ended.')
         return INTERRUPTED
     return code
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """Answer the shell that completes a command line, if it is one that called.
+
+    argcomplete is what ros2's own command line uses, so a distribution has it.
+    """
+    if '_ARGCOMPLETE' not in os.environ:
+        return
+    try:
+        import argcomplete
+    except ImportError:
+        return
+    argcomplete.autocomplete(parser)
 
 
 @contextmanager

@@ -27,6 +27,8 @@ from robocal_ros.ros import qos
 _TURN = 0.05
 _ANSWER_TIMEOUT = 60.0
 _CANCEL_TIMEOUT = 20.0
+_ASK_AGAIN = 3.0
+_SETTLING = 0.3
 # A node that misses the first announcements is heard with the next, 3 s later (measured).
 _DISCOVERY = 4.0
 _MORE = 0.3
@@ -201,7 +203,7 @@ class NodeClient:
 
     def state(self) -> str:
         """Return the lifecycle state."""
-        answer = self._answer(GetState, 'get_state', GetState.Request())
+        answer = self._answer(GetState, 'get_state', GetState.Request(), again=True)
         return STATES.get(answer.current_state.id, answer.current_state.label)
 
     def change_state(self, transition: str) -> None:
@@ -230,7 +232,7 @@ class NodeClient:
         """
         request = SetParameters.Request(parameters=[
             Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
-        answer = self._answer(SetParameters, 'set_parameters', request)
+        answer = self._answer(SetParameters, 'set_parameters', request, again=True)
         for (name, value), outcome in zip(values.items(), answer.results, strict=True):
             if not outcome.successful:
                 raise ConfigurationError(
@@ -299,19 +301,36 @@ class NodeClient:
         return self._clients[verb]
 
     def _ready(self, kind: Any, verb: str) -> Any:
+        new = verb not in self._clients
         client = self._client(kind, verb)
         if not self._session.spin_until(client.service_is_ready, 10.0):
             raise ConfigurationError(
                 f"Node '{self.name}' offers no service '~/{verb}'. Configure and activate it "
                 'first, or check its name.'
             )
+        if new:
+            # A server that has not yet discovered the caller's ear loses its answer.
+            self._session.spin_until(lambda: False, _SETTLING)
         return client
 
-    def _answer(self, kind: Any, verb: str, request: Any) -> Any:
-        future = self._ready(kind, verb).call_async(request)
-        if not self._session.spin_until(future.done, _ANSWER_TIMEOUT):
-            raise RobocalError(
-                f"Node '{self.name}' has not answered '~/{verb}' within {_ANSWER_TIMEOUT:.0f} s. "
-                'It hangs; see its log.'
-            )
-        return future.result()
+    def _answer(self, kind: Any, verb: str, request: Any, *, again: bool = False) -> Any:
+        """Call a service and return its answer.
+
+        Args:
+            kind: Type of the service.
+            verb: Its name.
+            request: The request.
+            again: Whether it may be asked again while no answer comes.
+
+        """
+        client = self._ready(kind, verb)
+        patience = _ASK_AGAIN if again else _ANSWER_TIMEOUT
+        for _ in range(round(_ANSWER_TIMEOUT / patience)):
+            future = client.call_async(request)
+            if self._session.spin_until(future.done, patience):
+                return future.result()
+            client.remove_pending_request(future)
+        raise RobocalError(
+            f"Node '{self.name}' has not answered '~/{verb}' within {_ANSWER_TIMEOUT:.0f} s. "
+            'It hangs; see its log.'
+        )

@@ -30,8 +30,8 @@ def table_of(columns: Sequence[tuple[str, bool]], title: str = '') -> Table:
                   collapse_padding=True)
     for header, number in columns:
         table.add_column(header, justify='right' if number else 'left', no_wrap=number)
-    # What a row is about must be readable; remarks wrap.
-    table.columns[0].no_wrap = True
+    # What a row is about must be readable in whole, on two lines where one is too short.
+    table.columns[0].overflow = 'fold'
     return table
 
 

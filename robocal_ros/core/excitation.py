@@ -45,7 +45,7 @@ class ExcitationPlan:
     """
 
     duration: float = 8.0
-    harmonics: int = 6
+    harmonics: int = 4
     repeats: int = 2
     max_range: float = 1.2
     candidates: int = 400

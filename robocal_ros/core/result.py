@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtri
 
 from robocal_ros.core.arrays import Array, frozen
@@ -225,6 +226,17 @@ class CalibrationResult:
                     f'{parameter.state.value}: {parameter.note}'
                 )
         return np.array([parameter.value for parameter in found], dtype=float)
+
+
+def spread(count: int, most: int) -> npt.NDArray[np.intp]:
+    """Return evenly spread rows of so many, not more than asked for: what a plot needs.
+
+    Args:
+        count: Number of rows.
+        most: Most rows that are returned.
+
+    """
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
 
 
 def rms(values: Array) -> float:

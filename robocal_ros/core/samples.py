@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from robocal_ros.core.arrays import Array, frozen
 from robocal_ros.errors import DataError
@@ -95,6 +96,12 @@ class JointSamples:
         """Return the number of samples."""
         return len(self.time)
 
+    def chosen(self, mask: npt.NDArray[np.bool_]) -> JointSamples:
+        """Return the samples for which a mask, shape (k,), is true."""
+        return self if mask.all() else JointSamples(
+            self.joint_names, self.time[mask], self.position[mask], self.velocity[mask],
+            self.effort[mask], self.counts, self.source)
+
     def rows(self, start: int, stop: int) -> JointSamples:
         """Return samples ``start`` to ``stop`` (excluded)."""
         part = slice(start, stop)
@@ -138,6 +145,11 @@ class WrenchSamples:
         """Return the number of samples."""
         return len(self.time)
 
+    def chosen(self, mask: npt.NDArray[np.bool_]) -> WrenchSamples:
+        """Return the readings for which a mask, shape (k,), is true."""
+        return self if mask.all() else WrenchSamples(
+            self.frame, self.time[mask], self.wrench[mask], self.counts)
+
 
 def check_joints(samples: JointSamples, joints: Sequence[str]) -> None:
     """Refuse samples whose columns are not the arm's joints, in its order.
@@ -173,7 +185,8 @@ def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
         if not effort.any():
             raise DataError(
                 f"Effort of joint '{name}' is zero in all {len(effort)} samples; expected the "
-                'drive torque in N·m. Does the hardware interface export effort for it?'
+                'drive torque in N·m. Does the hardware interface export effort for it? A '
+                'mock has none to tell.'
             )
         if len(effort) > 1 and np.ptp(effort) == 0.0:
             raise DataError(

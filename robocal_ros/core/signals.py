@@ -8,10 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import median_filter
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.samples import JointSamples
+
+SLOWEST_SWEEP = 0.02
+"""Speeds below this are not looked for, unless asked for [rad/s]."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def _trimmed(time: Array, start: int, stop: int, settle: float) -> tuple[int, in
 def steady_sweeps(
     samples: JointSamples,
     *,
-    min_speed: float = 0.02,
+    min_speed: float = SLOWEST_SWEEP,
     max_speed: float = np.inf,
     still_speed: float = 0.01,
     tolerance: float = 0.05,
@@ -224,71 +226,3 @@ def dwells(
             continue
         found.append(Dwell(first, last, samples.position[first:last].mean(axis=0)))
     return found
-
-
-def ripple_orders(
-    angle: Array, residual: Array, *, lowest: float = 6.0, highest: float = 200.0,
-    most: int = 3, false_alarm: float = 1e-3,
-) -> list[float]:
-    """Find torque ripple: sinusoids over the joint angle that stand out of a residual.
-
-    Lines of the periodogram over angle (Scargle, ApJ 263 (1982) 835, doi 10.1086/160554) that
-    noise of the same size would exceed with probability ``false_alarm`` only; strongest first,
-    each removed before the next is looked for.
-
-    Args:
-        angle: Joint angles, shape (k,) [rad].
-        residual: Torque that a smooth model leaves, shape (k,) [N·m].
-        lowest: Fewest periods per turn; fewer look like weight.
-        highest: Most periods per turn.
-        most: Most lines.
-        false_alarm: Probability of a line where there is none.
-
-    Returns:
-        Periods per turn of each line.
-
-    """
-    span = float(np.ptp(angle))
-    count = len(residual)
-    if count < 200 or span * lowest < 4.0 * np.pi:
-        return []
-    # Four trial orders for each one that the span tells apart.
-    orders = np.arange(lowest, highest, 0.25 * 2.0 * np.pi / span)
-    level = float(np.log(len(orders) / false_alarm))
-    found: list[float] = []
-    left = residual - residual.mean()
-    for _ in range(most):
-        power = _periodogram(angle, left, orders)
-        # Against its neighbourhood: correlated noise raises many orders, a line only its own.
-        power = power / np.maximum(1.0, median_filter(power, 161, mode='nearest') / np.log(2.0))
-        best = int(np.argmax(power))
-        if power[best] < level:
-            break
-        near = np.linspace(orders[max(best - 1, 0)], orders[min(best + 1, len(orders) - 1)], 41)
-        found.append(float(near[int(np.argmax(_periodogram(angle, left, near)))]))
-        columns = ripple_columns(angle, found)
-        left = residual - columns @ np.linalg.lstsq(columns, residual, rcond=None)[0]
-        left = left - left.mean()
-    return found
-
-
-def _periodogram(angle: Array, values: Array, orders: Array) -> Array:
-    """Return the power at each order in units of the noise: exponential for white noise."""
-    variance = float(np.mean(values**2))
-    if variance == 0.0:
-        return np.zeros_like(orders)
-    # Block sums over a fine grid of angles: the same sums at a fraction of the cost.
-    bins = np.linspace(angle.min(), angle.max(), 4097)
-    place = np.clip(np.searchsorted(bins, angle) - 1, 0, 4095)
-    sums = np.bincount(place, weights=values, minlength=4096)
-    centres = 0.5 * (bins[1:] + bins[:-1])
-    transform = np.exp(-1j * np.outer(orders, centres)) @ sums
-    return np.asarray(np.abs(transform) ** 2 / (len(values) * variance))
-
-
-def ripple_columns(angle: Array, orders: list[float]) -> Array:
-    """Return sine and cosine of each order, shape (k, 2 len(orders))."""
-    if not orders:
-        return np.empty((len(angle), 0))
-    phase = np.outer(angle, orders)
-    return np.hstack((np.sin(phase), np.cos(phase)))

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from html import escape
 from pathlib import Path
 
+import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from robocal_ros import __version__
@@ -25,11 +27,34 @@ _BADGES = {'pass': 'pass', 'fail': 'fail', 'not_evaluated': 'not evaluated'}
 _DROPS = ('dropped', 'out_of_order', 'incomplete', 'not_finite', 'clock_jumps')
 
 
+@dataclass(frozen=True)
+class Panel:
+    """Something shown beside the results: a table and drawings that no result file holds.
+
+    Attributes:
+        title: Heading.
+        passed: Whether all of it is as it should be.
+        message: What it says, in a sentence or two.
+        columns: Headings of the table, and whether numbers stand below.
+        rows: The table's cells, as text.
+        drawings: Titles and Plotly figures.
+
+    """
+
+    title: str
+    passed: bool
+    message: str
+    columns: tuple[tuple[str, bool], ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    drawings: tuple[tuple[str, go.Figure], ...] = ()
+
+
 def write_report(
     results: Sequence[CalibrationResult],
     path: Path,
     truth: Truth | None = None,
     title: str = 'Calibration report',
+    panels: Sequence[Panel] = (),
 ) -> None:
     """Write the report.
 
@@ -38,12 +63,13 @@ def write_report(
         path: The HTML file.
         truth: Known values to compare with, where there are any.
         title: Title of the page.
+        panels: What else to show, after the results.
 
     Raises:
         ConfigurationError: If the file cannot be written.
 
     """
-    page = report_html(results, truth, title)
+    page = report_html(results, truth, title, panels)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding='utf-8')
@@ -58,16 +84,19 @@ def report_html(
     results: Sequence[CalibrationResult],
     truth: Truth | None = None,
     title: str = 'Calibration report',
+    panels: Sequence[Panel] = (),
 ) -> str:
     """Return the page; see ``write_report`` for the arguments."""
     truth = truth or {}
-    plots = [series for result in results for series in result.series]
-    figures = [json.loads(figure(series).to_json()) for series in plots]
+    # In the order of their places on the page.
+    plots = [figure(series) for result in results for series in result.series]
+    plots += [drawing for panel in panels for _, drawing in panel.drawings]
+    figures = [json.loads(plot.to_json()) for plot in plots]
     # "<" would end the script early if a name held a tag.
     data = json.dumps(figures, ensure_ascii=False).replace('<', '\\u003c')
     sections = '\n'.join(
         _section(i, result, truth.get(result.kind, {})) for i, result in enumerate(results)
-    )
+    ) + '\n'.join(_panel(panel) for panel in panels)
     drawing = (
         f'<script type="application/json" id="figures">{data}</script>\n'
         f'<script>{get_plotlyjs()}</script>\n<script>{SCRIPT}</script>\n'
@@ -116,11 +145,7 @@ def _badge(result: CalibrationResult) -> str:
 
 
 def _section(index: int, result: CalibrationResult, truth: Mapping[str, float]) -> str:
-    plots = ''.join(
-        f'<figure><h4>{escape(series.title)}</h4><div class="plot" role="img" '
-        f'aria-label="{escape(series.title)}"></div></figure>'
-        for series in result.series
-    )
+    plots = ''.join(_plot(series.title) for series in result.series)
     return (
         f'<section id="result-{index}">\n'
         f'<div class="head"><h2>{escape(wording.title_of(result))}</h2>{_badge(result)}</div>\n'
@@ -128,6 +153,26 @@ def _section(index: int, result: CalibrationResult, truth: Mapping[str, float]) 
         + (f'<h3>Plots</h3>\n<div class="plots">{plots}</div>\n' if plots else '')
         + f'{_details(result)}\n</section>'
     )
+
+
+def _panel(panel: Panel) -> str:
+    verdict = 'pass' if panel.passed else 'fail'
+    rows = [[escape(cell) for cell in row] for row in panel.rows]
+    table = _table(panel.columns, rows) if rows else ''
+    drawings = ''.join(_plot(title) for title, _ in panel.drawings)
+    return (
+        '<section>\n'
+        f'<div class="head"><h2>{escape(panel.title)}</h2>'
+        f'<span class="badge {verdict}">{verdict}</span></div>\n'
+        f'<p>{escape(panel.message)}</p>\n{table}\n'
+        + (f'<div class="plots">{drawings}</div>\n' if drawings else '')
+        + '</section>'
+    )
+
+
+def _plot(title: str) -> str:
+    return (f'<figure><h4>{escape(title)}</h4><div class="plot" role="img" '
+            f'aria-label="{escape(title)}"></div></figure>')
 
 
 def _verdict(result: CalibrationResult) -> str:

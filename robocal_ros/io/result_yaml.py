@@ -415,6 +415,28 @@ def read_result(path: Path, robot: RobotIdentity | None = None) -> CalibrationRe
     return from_yaml(text, robot, str(path))
 
 
+def write_result(result: CalibrationResult, path: Path) -> None:
+    """Write a result file of the user's choice, whole or not at all.
+
+    Args:
+        result: The result.
+        path: The file; one that is there is replaced.
+
+    Raises:
+        ConfigurationError: If it cannot be written.
+        DataError: If the result is not fit for a file.
+
+    """
+    text = to_yaml(result)
+    try:
+        _write_atomically(path, text)
+    except OSError as error:
+        raise ConfigurationError(
+            f'The {result.kind} result could not be written to {path} '
+            f'({error.strerror or error}). Make the folder writable or name another file.'
+        ) from error
+
+
 def default_directory(robot_name: str) -> Path:
     """Return where a robot's results are kept unless the user says otherwise.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from builtin_interfaces.msg import Time
 from control_msgs.msg import JointTolerance, JointTrajectoryControllerState
-from geometry_msgs.msg import PointStamped, WrenchStamped
+from geometry_msgs.msg import PointStamped, PoseStamped, WrenchStamped
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rosgraph_msgs.msg import Clock
@@ -26,6 +26,9 @@ from robocal_ros.sim.truth import HiddenTruth
 
 STREAM_DEPTH = 2000
 """Depth of the sensor topics: seconds of data for a consumer that pauses."""
+
+WRONG_FRAME = 'elsewhere'
+"""What force/torque sensors name as their frame with the fault ft_misframed."""
 
 CLOCK_PERIOD = 0.005
 """Period of /clock [s]."""
@@ -127,10 +130,11 @@ class WrenchTopic:
     def __init__(self, node: Node, topic: str, frame: str) -> None:
         self._publisher = node.create_publisher(WrenchStamped, topic, STREAM_DEPTH)
         self._message = WrenchStamped()
-        self._message.header.frame_id = frame
+        self._frame = frame
 
-    def publish(self, reading: SensorReading) -> None:
-        """Publish force and torque."""
+    def publish(self, reading: SensorReading, misframed: bool) -> None:
+        """Publish force and torque, on request with the frame of nobody."""
+        self._message.header.frame_id = WRONG_FRAME if misframed else self._frame
         set_stamp(self._message.header.stamp, reading.time)
         force, torque = self._message.wrench.force, self._message.wrench.torque
         force.x, force.y, force.z, torque.x, torque.y, torque.z = reading.values.tolist()
@@ -155,19 +159,30 @@ class ImuTopic:
 
 
 class TrackerTopic:
-    """The laser tracker's point."""
+    """The laser tracker's point, and the pose where it measures orientation too."""
 
-    def __init__(self, node: Node, frame: str) -> None:
+    def __init__(self, node: Node, frame: str, orientation: bool) -> None:
         self._publisher = node.create_publisher(PointStamped, 'tracker/point', STREAM_DEPTH)
         self._message = PointStamped()
         self._message.header.frame_id = frame
+        self._poses = (node.create_publisher(PoseStamped, 'tracker/pose', STREAM_DEPTH)
+                       if orientation else None)
+        self._pose = PoseStamped()
+        self._pose.header.frame_id = frame
 
     def publish(self, reading: SensorReading) -> None:
-        """Publish the point."""
+        """Publish the point, and the pose."""
         set_stamp(self._message.header.stamp, reading.time)
         point = self._message.point
-        point.x, point.y, point.z = reading.values.tolist()
+        point.x, point.y, point.z, *turn = reading.values.tolist()
         self._publisher.publish(self._message)
+        if self._poses is None:
+            return
+        self._pose.header.stamp = self._message.header.stamp
+        self._pose.pose.position = point
+        orientation = self._pose.pose.orientation
+        orientation.x, orientation.y, orientation.z, orientation.w = turn
+        self._poses.publish(self._pose)
 
 
 class ClockTopic:
@@ -223,13 +238,24 @@ class SimArmTopics:
             ImuTopic(node, sensor.topic or f'{sensor.frame}/imu', sensor.frame)
             for sensor in truth.imus
         ]
-        self._tracker = TrackerTopic(node, truth.tracker.frame) if truth.tracker else None
+        tracker = truth.tracker
+        self._tracker = (
+            TrackerTopic(node, tracker.frame, tracker.orientation) if tracker else None)
 
-    def publish(self, readings: Readings, missing: tuple[int, ...]) -> None:
-        """Publish all readings of a step; `missing` are joints left out of the joint states."""
+    def publish(
+        self, readings: Readings, missing: tuple[int, ...], misframed: tuple[int, ...]
+    ) -> None:
+        """Publish all readings of a step.
+
+        Args:
+            readings: The readings.
+            missing: Joints left out of the joint states.
+            misframed: Force/torque sensors whose messages name a wrong frame.
+
+        """
         # Sensors first: when the joint state is there, so are the readings of its instant.
         for reading in readings.wrenches:
-            self._wrenches[reading.index].publish(reading)
+            self._wrenches[reading.index].publish(reading, reading.index in misframed)
         for reading in readings.imus:
             self._imus[reading.index].publish(reading)
         for joint_reading in readings.joints:

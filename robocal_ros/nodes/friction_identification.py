@@ -5,83 +5,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import numpy as np
 from sensor_msgs.msg import JointState, Temperature
 from std_msgs.msg import String
 
+from robocal_ros.capabilities import friction
+from robocal_ros.capabilities.friction import FrictionParameters
+from robocal_ros.core import marks
 from robocal_ros.core.arrays import Array
-from robocal_ros.core.friction.estimate import (
-    FrictionSettings,
-    JointFriction,
-    estimate,
-    merge,
-    summary,
-    with_temperatures,
-)
-from robocal_ros.core.friction.fit import MODELS
+from robocal_ros.core.friction.estimate import JointFriction, merge, summary
 from robocal_ros.core.friction.planning import FrictionRun, SpeedPlan, check_given
-from robocal_ros.core.payload.load import alternative_loads, carried_load
+from robocal_ros.core.record import within_budget
+from robocal_ros.core.recording import Recording
 from robocal_ros.core.result import CalibrationResult, Verdict
 from robocal_ros.core.robot import Robot
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.io.result_yaml import from_yaml
 from robocal_ros.io.trajectory_set import load_trajectory_set
 from robocal_ros.nodes.friction_procedure import FrictionProcedure
-from robocal_ros.ros import markers, qos
+from robocal_ros.ros import conversions, qos
 from robocal_ros.ros.feed_forward import FrictionFeedForward
 from robocal_ros.ros.lifecycle import spin
-from robocal_ros.ros.parameters import named, parameter
-from robocal_ros.ros.procedure import ProcedureNode, ProcedureParameters
-
-
-@dataclass(frozen=True)
-class FrictionParameters(ProcedureParameters):
-    """Parameters of friction identification."""
-
-    measure_joints: list[str] = parameter(
-        [''], "Joints to identify, in this order; [''] for all of the arm's.")
-    speeds: list[float] = parameter(
-        [0.0], 'Speeds to run, each in both directions; [0.0] plans them from the limits: '
-        'log-spaced from min_speed to max_speed, so denser near zero.', unit='rad/s',
-        minimum=0.0, maximum=10.0)
-    min_speed: float = parameter(
-        0.005, 'Slowest planned speed.', unit='rad/s', minimum=0.001, maximum=1.0)
-    max_speed: float = parameter(
-        0.6, 'Fastest planned speed; half the joint limit if that is less.', unit='rad/s',
-        minimum=0.01, maximum=10.0)
-    speed_count: int = parameter(
-        10, 'Number of planned speeds in each direction.', minimum=3, maximum=100)
-    max_range: float = parameter(
-        1.6, 'Widest range of joint angle that is used about the start posture.', unit='rad',
-        minimum=0.05, maximum=6.3)
-    max_cruise: float = parameter(
-        20.0, 'Longest time at constant speed.', unit='s', minimum=1.0, maximum=600.0)
-    trajectory_file: str = parameter(
-        '', 'YAML file with a trajectory set of your own, run as the first round; empty plans '
-        'one. Further rounds stay within its range; set max_rounds to 1 for none.')
-    model: str = parameter(
-        'auto', 'Friction model; auto chooses by information criterion among those that the '
-        'data can tell.', choices=('auto', *MODELS))
-    fit_threshold: float = parameter(
-        5.0, 'Largest fit degree that passes: 100 sqrt(Σ(f-f̂)²/Σf²).', unit='%', minimum=0.01,
-        maximum=100.0)
-    max_rounds: int = parameter(
-        2, 'Most rounds of runs for a joint before it fails.', minimum=1, maximum=20)
-    use_payload: bool = parameter(
-        True, 'Count the identified payload in the gravity torque, when there is a result.')
-    temperature_topic: str = parameter(
-        '', 'sensor_msgs/Temperature to file with the result; empty for none.')
-    temperature_warning: float = parameter(
-        10.0, 'Warn when the temperature is this far from that of the identification.',
-        unit='K', minimum=0.1, maximum=200.0)
-    compensation_width: float = parameter(
-        0.002, 'Speed over which the compensation rises from zero to full friction.',
-        unit='rad/s', minimum=1e-5, maximum=1.0)
-    compensation_dead_band: float = parameter(
-        0.01, 'Measured speeds below this count as standstill in the compensation.',
-        unit='rad/s', minimum=0.0, maximum=1.0)
+from robocal_ros.ros.markers import curve_markers
+from robocal_ros.ros.procedure import ProcedureNode
 
 
 class FrictionIdentification(ProcedureNode):
@@ -92,22 +39,18 @@ class FrictionIdentification(ProcedureNode):
 
     def _configure_method(self) -> None:
         values = self.values
-        self._check_effort_source()
         self.joints.need_effort = True
-        self._settings = FrictionSettings(
-            joints=named(values.measure_joints), model=values.model,
-            fit_threshold=values.fit_threshold)
+        self._settings = friction.settings_of(values)
         self._settings.check(self.robot)
         plan = SpeedPlan(
             min_speed=values.min_speed, max_speed=values.max_speed, count=values.speed_count,
             max_range=values.max_range, max_duration=values.max_cruise,
-            acceleration=values.max_acceleration)
+            acceleration=values.max_acceleration, reversal_size=values.reversal_size)
         plan.check()
         given = self._load_given()
         self._loaded = self.robot
         self._alternatives: list[Robot] = []
-        self._heard_temperatures: list[float] = []
-        self._temperatures: dict[str, float] = {}
+        self._temperatures: list[tuple[float, float]] = []
         self._points_publisher = self._publisher(JointState, '~/points')
         self._curve_publisher = self._publisher(JointState, '~/curve')
         self._method = FrictionProcedure(
@@ -127,13 +70,6 @@ class FrictionIdentification(ProcedureNode):
         last_good = self.store.load('friction')
         if last_good is not None:
             self.publish(last_good)
-
-    def _check_effort_source(self) -> None:
-        if self.values.effort_source == 'current' and set(self.values.torque_constants) == {1.0}:
-            raise ConfigurationError(
-                "effort_source is 'current', but torque_constants is still 1 N·m/A for every "
-                'joint; friction in N·m needs the real constants. Set torque_constants (and '
-                'gear_ratios).')
 
     def _load_given(self) -> list[FrictionRun]:
         if not self.values.trajectory_file:
@@ -155,10 +91,8 @@ class FrictionIdentification(ProcedureNode):
     # --------------------------------------------------------- what other nodes tell
 
     def _carry(self, payload: CalibrationResult) -> None:
-        loaded = self.robot.with_payload(carried_load(payload), payload.frame)
-        self._alternatives = [self.robot.with_payload(load, payload.frame)
-                              for load in alternative_loads(payload)]
-        self._loaded = self._feed_forward.robot = loaded
+        self._loaded, self._alternatives = friction.loaded(self.robot, payload)
+        self._feed_forward.robot = self._loaded
 
     def _load(self) -> tuple[Robot, list[Robot]]:
         """Return copies, for another thread, of the arm with what it carries or may carry."""
@@ -175,7 +109,8 @@ class FrictionIdentification(ProcedureNode):
         if not np.isfinite(message.temperature):
             return
         if self.joints.recording:
-            self._heard_temperatures.append(message.temperature)
+            self._temperatures.append(
+                (conversions.seconds(message.header.stamp), message.temperature))
         identified = self._feed_forward.temperature
         if abs(message.temperature - identified) > self.values.temperature_warning:
             self.get_logger().warning(
@@ -193,7 +128,6 @@ class FrictionIdentification(ProcedureNode):
     def _clear(self) -> None:
         super()._clear()
         self._method.clear()
-        self._heard_temperatures.clear()
         self._temperatures.clear()
 
     async def _procedure(self) -> CalibrationResult:
@@ -203,9 +137,6 @@ class FrictionIdentification(ProcedureNode):
 
     def _show(self, found: JointFriction) -> None:
         """Publish points and curve, for PlotJuggler and RViz."""
-        if self._heard_temperatures:
-            self._temperatures[found.joint] = float(np.mean(self._heard_temperatures))
-            self._heard_temperatures.clear()
         usable = sorted((p for p in found.points if not p.rejected), key=lambda p: p.speed)
         speed = np.array([p.speed for p in usable])
         torque = np.array([p.torque for p in usable])
@@ -217,7 +148,7 @@ class FrictionIdentification(ProcedureNode):
         fine.sort()
         curve = found.law().torque(fine)
         self._curve_publisher.publish(self._plot(found.joint, fine, curve))
-        self.publish_markers(markers.curve_markers(
+        self.publish_markers(curve_markers(
             self.robot.root_frame, speed, torque, fine, curve, found.joint))
         self.status.note(**{f'{found.joint}: fit degree [%]': f'{found.fit_degree:.2f}'})
 
@@ -230,20 +161,19 @@ class FrictionIdentification(ProcedureNode):
     # ------------------------------------------------------------------ estimation
 
     def _estimate(self) -> Callable[[], CalibrationResult]:
-        samples, (robot, alternatives) = self.joints.samples(), self._load()
+        (robot, alternatives), settings = self._load(), self._settings
+        spans, joints = self.replayed_spans(), self.joints.samples()
+        span = spans.of(marks.JOINTS)
+        readings = np.array(self._temperatures).reshape(-1, 2)
         # After a run the joints that were measured must be there; in a bag, those that are.
-        joints = self._settings.joints or tuple(self._method.finished)
-        settings = replace(self._settings, joints=joints)
-        temperatures = dict(self._temperatures)
-        heard = float(np.mean(self._heard_temperatures)) if self._heard_temperatures else np.nan
+        recording = Recording(
+            within_budget(joints.chosen(span.holds(joints.time))),
+            temperatures=readings[span.holds(readings[:, 0])],
+            joints_wanted=tuple(self._method.finished) or spans.joints_wanted)
+        return lambda: friction.estimate_friction(robot, alternatives, recording, settings)
 
-        def compute() -> CalibrationResult:
-            result, found = estimate(robot, samples, settings, alternatives)
-            known = {item.joint: temperatures.get(item.joint, heard) for item in found}
-            return with_temperatures(
-                result, {name: value for name, value in known.items() if np.isfinite(value)})
-
-        return compute
+    def _mark_words(self) -> dict[str, str]:
+        return {marks.WANTED: ','.join(self._method.finished)}
 
     def keep(self, result: CalibrationResult) -> None:
         """Save; joints that passed count even where others failed, and keep what others had."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.friction.estimate import (
+    DYNAMIC,
     FrictionSettings,
     JointFriction,
     estimate_joint,
@@ -18,6 +19,7 @@ from robocal_ros.core.friction.estimate import (
 from robocal_ros.core.friction.planning import (
     FrictionRun,
     SpeedPlan,
+    plan_reversals,
     plan_runs,
     weak_speeds,
 )
@@ -26,7 +28,7 @@ from robocal_ros.core.motion import Trajectory
 from robocal_ros.core.planning import connect
 from robocal_ros.core.robot import Robot
 from robocal_ros.core.samples import check_effort
-from robocal_ros.errors import ConvergenceError
+from robocal_ros.errors import ConvergenceError, MotionError
 from robocal_ros.ros.arm_client import MotionStatus
 from robocal_ros.ros.procedure import ProcedureNode
 
@@ -126,7 +128,7 @@ class FrictionProcedure:
             found = await node.worker.run(node.pulse, self._read_joint, name, first_row)
             self._show(found)
             self.finished[name] = found
-            full_model_wanted = node.values.model in ('auto', 'stribeck')
+            full_model_wanted = node.values.model in ('auto', 'stribeck', DYNAMIC)
             satisfied = found.passed and not (found.doubt and full_model_wanted)
             # More runs do not make a wrong payload right.
             if not runs or satisfied or found.gravity_failure:
@@ -134,6 +136,31 @@ class FrictionProcedure:
             speeds = self._next_speeds(found) or speeds
             if number + 1 < rounds:
                 del self.finished[name]
+        if node.values.model == DYNAMIC and found.passed:
+            # A joint whose reversals were cancelled is not done.
+            del self.finished[name]
+            await self._reverse(name, home, begin + width)
+            self.finished[name] = found
+
+    async def _reverse(self, name: str, home: Array, at: float) -> None:
+        """Turn a joint to and fro in a small range, for its bristles."""
+        node = self._node
+        what = f'{name} to and fro'
+        try:
+            motion = await node.worker.run(
+                node.pulse, plan_reversals, self._load()[0], node.checker, home,
+                node.robot.index(name), self._plan)
+        except (ConvergenceError, MotionError) as error:
+            self._lose(str(error))
+            return
+        if not await self._go_to(home, f'Moving to where {name} reverses', at, 0.0):
+            return
+        await node.dwell(_REST)
+        row = node.joints.recorded
+        if await self._moved(motion, 'reversing', f'Turning {what}', at, 0.0):
+            await node.dwell(_REST)
+        else:
+            node.mark_discarded(node.joints.forget_from(row))
 
     def _first_speeds(self) -> list[float]:
         return sorted(speed for speed in self._node.values.speeds if speed > 0.0)
@@ -201,7 +228,7 @@ class FrictionProcedure:
         await node.dwell(_REST)
         row = node.joints.recorded
         if not await self._moved(run.trajectory(), 'running', f'Running {what}', at, part):
-            node.joints.forget_from(row)
+            node.mark_discarded(node.joints.forget_from(row))
             return None
         await node.dwell(_REST)
         samples = node.joints.samples()

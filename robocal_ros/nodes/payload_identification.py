@@ -5,25 +5,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from geometry_msgs.msg import InertiaStamped
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
+from robocal_ros.capabilities import payload
+from robocal_ros.capabilities.capability import Needs
+from robocal_ros.capabilities.payload import Knowledge, PayloadParameters
+from robocal_ros.core import marks
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.friction import SteadyFriction, friction_by_joint
-from robocal_ros.core.payload import gains
+from robocal_ros.core.payload import effort_scales
+from robocal_ros.core.payload.body import torque_regressor
+from robocal_ros.core.record import within_budget, wrench_within_budget
+from robocal_ros.core.recording import Recording
 from robocal_ros.core.result import CalibrationResult
 from robocal_ros.errors import RobocalError
 from robocal_ros.io.result_yaml import from_yaml, to_yaml
-from robocal_ros.nodes.payload_excitation import ExcitationProcedure, GainCalibration
+from robocal_ros.nodes.payload_excitation import ExcitationProcedure, excite
 from robocal_ros.nodes.payload_static_poses import StaticPosesProcedure
 from robocal_ros.nodes.payload_two_plane import TwoPlaneProcedure
-from robocal_ros.ros import conversions, markers, qos
+from robocal_ros.ros import conversions, qos
 from robocal_ros.ros.lifecycle import spin
-from robocal_ros.ros.parameters import parameter
-from robocal_ros.ros.procedure import ProcedureNode, ProcedureParameters
+from robocal_ros.ros.markers import payload_markers
+from robocal_ros.ros.procedure import ProcedureNode
 
 Method = TwoPlaneProcedure | StaticPosesProcedure | ExcitationProcedure
 METHODS: dict[str, type[Method]] = {
@@ -31,68 +37,6 @@ METHODS: dict[str, type[Method]] = {
     'static_poses': StaticPosesProcedure,
     'excitation': ExcitationProcedure,
 }
-
-
-@dataclass(frozen=True)
-class PayloadParameters(ProcedureParameters):
-    """Parameters of payload identification."""
-
-    method: str = parameter(
-        'two_plane', 'two_plane: centre of mass from joint torques, the mass being known; '
-        'static_poses: mass and centre of mass from a wrist F/T sensor; excitation: all ten '
-        'parameters from a fast motion.', choices=tuple(METHODS))
-    known_mass: float = parameter(
-        0.0, 'Mass of the payload for method two_plane, from a scale; 0 takes it from the stored '
-        'result of static_poses.', unit='kg', minimum=0.0, maximum=1000.0)
-    known_mass_std: float = parameter(
-        0.0, 'Standard deviation of known_mass.', unit='kg', minimum=0.0, maximum=100.0)
-    max_payload: float = parameter(
-        0.0, 'Heaviest payload the arm may carry; heavier ones are refused. 0 for no limit.',
-        unit='kg', minimum=0.0, maximum=1000.0)
-    second_joint: str = parameter(
-        '', 'Joint of the second plane; empty for the joint before the last, or the next one '
-        'before it for which a posture exists.')
-    sweep_speed: float = parameter(
-        0.25, 'Speed of the sweeps.', unit='rad/s', minimum=0.03, maximum=1.0)
-    use_friction: bool = parameter(
-        True, 'Subtract identified friction, when there is a result for this arm.')
-    sensor_topic: str = parameter('ft_wrist/wrench', 'Topic of the wrist F/T sensor.')
-    sensor_frame: str = parameter(
-        'ft_wrist', 'Frame of the wrist F/T sensor, a frame of the URDF.')
-    sensor_sign: float = parameter(
-        1.0, '1 if a hanging tool reads a force along gravity; -1 for sensors that report the '
-        'opposite.', minimum=-1.0, maximum=1.0)
-    poses: int = parameter(
-        14, 'Number of postures of method static_poses.', minimum=6, maximum=100)
-    dwell: float = parameter(
-        1.0, 'Rest in each posture of method static_poses.', unit='s', minimum=0.7, maximum=60.0)
-    posture_std: float = parameter(
-        5e-4, 'Standard deviation of the angle between gravity and what URDF and encoders say of '
-        'it: sag of the joints, encoder offsets, a base out of level.', unit='rad', minimum=0.0,
-        maximum=0.1)
-    excitation_source: str = parameter(
-        'wrench', 'What method excitation reads: the wrist F/T sensor (wrench), which also shows '
-        'inertia, or joint torques (torque).', choices=('wrench', 'torque'))
-    excitation_period: float = parameter(
-        8.0, 'Period of the exciting motion.', unit='s', minimum=2.0, maximum=60.0)
-    excitation_repeats: int = parameter(
-        3, 'Periods that are run.', minimum=1, maximum=50)
-    excitation_range: float = parameter(
-        1.2, 'Farthest excursion of a joint in the exciting motion.', unit='rad', minimum=0.1,
-        maximum=3.0)
-    excitation_acceleration: float = parameter(
-        6.0, 'Largest joint acceleration of the exciting motion; inertia shows in it.',
-        unit='rad/s²', minimum=0.1, maximum=100.0)
-    reference_run: str = parameter(
-        'off', "Method excitation, differentially: 'record' without the tool, then 'subtract' "
-        "with it, so that errors of the arm's own model drop out.",
-        choices=('off', 'record', 'subtract'))
-    max_com_distance: float = parameter(
-        1.0, 'Farthest plausible centre of mass from tool_frame.', unit='m', minimum=0.01,
-        maximum=10.0)
-    max_com_interval: float = parameter(
-        0.005, 'Widest half-width of a 95 % interval of the centre of mass that still passes.',
-        unit='m', minimum=1e-5, maximum=1.0)
 
 
 class PayloadIdentification(ProcedureNode):
@@ -105,22 +49,31 @@ class PayloadIdentification(ProcedureNode):
         self._inertia_publisher = self._publisher(InertiaStamped, '~/inertia')
         self._friction: dict[str, SteadyFriction] = {}
         self._method: Method = METHODS[self.values.method](self)
-        self.joints.need_effort = self._method.needs_effort
+        self._needs_effort = payload.needs(self.values).effort
+        self.joints.need_effort = self._needs_effort
         if self.values.use_friction:
-            stored = self.store.load('friction')
-            if stored is not None:
-                self._friction = friction_by_joint(stored)
+            self._load_friction()
             self.part(self.subscription(
                 String, 'friction_identification/result', self._take_friction, qos.LATCHED))
         self._gains_publisher = self._publisher(String, '~/drive_gains')
-        self._gains = GainCalibration(self)
         self.service('calibrate_gains', self._on_calibrate_gains)
-        stored_gains = self.store.load(gains.KIND)
+        stored_gains = self.store.load(effort_scales.KIND)
         if stored_gains is not None:
             self._gains_publisher.publish(String(data=to_yaml(stored_gains)))
         last_good = self.store.load('payload')
         if last_good is not None:
             self.publish(last_good)
+
+    def _load_friction(self) -> None:
+        """Use stored friction; the method works without it, so a bad file is no obstacle."""
+        try:
+            stored = self.store.load('friction')
+            if stored is not None:
+                self._friction = friction_by_joint(stored)
+        except RobocalError as error:
+            self.get_logger().warning(
+                f'Stored friction not used: {error} Identify friction anew, or set use_friction '
+                'to false.')
 
     def _take_friction(self, message: String) -> None:
         """Use a friction result from the moment it is published."""
@@ -138,11 +91,18 @@ class PayloadIdentification(ProcedureNode):
             self._clear()
             self.joints.need_effort = True
             try:
-                return await self.estimate(await self._gains.measure())
+                return await self.estimate(await self._measure_gains())
             finally:
-                self.joints.need_effort = self._method.needs_effort
+                self.joints.need_effort = self._needs_effort
 
         return await self.answered('calibrate_gains', calibrate, response)
+
+    async def _measure_gains(self) -> Callable[[], CalibrationResult]:
+        payload.gain_settings(self.values)
+        await excite(self, torque_regressor)
+        values, robot, scale = self.values, self.robot.copy(), self.effort_scale
+        recording = self.recording(payload.gain_needs(values))
+        return lambda: payload.estimate_gains(robot, recording, values, scale)
 
     def _on_sample(self, stamp: float, position: Array, torque: Array) -> None:
         self._method.on_sample(position, torque)
@@ -159,12 +119,30 @@ class PayloadIdentification(ProcedureNode):
         await self._method.measure()
         return await self.estimate()
 
+    def recording(self, needs: Needs) -> Recording:
+        """Return what is recorded, as much of it as the estimation works on."""
+        spans, joints = self.replayed_spans(), self.joints.samples()
+        joints = joints.chosen(spans.of(marks.JOINTS).holds(joints.time))
+        readings = {}
+        for need in needs.wrenches:
+            samples = self._method.readings()
+            samples = samples.chosen(spans.of(need.topic).holds(samples.time))
+            readings[need.topic] = wrench_within_budget(samples, needs.budget)
+        return Recording(within_budget(joints, needs.budget), readings)
+
+    def _newest_stamps(self) -> dict[str, float]:
+        return {**super()._newest_stamps(), **self._method.newest_stamps()}
+
     def _estimate(self) -> Callable[[], CalibrationResult]:
-        return self._method.estimate(self._friction)
+        values, robot = self.values, self.robot.copy()
+        known = Knowledge(
+            self.store.load('payload'), self.store.load(payload.REFERENCE), self._friction)
+        recording = self.recording(payload.needs(values))
+        return lambda: payload.estimate_payload(robot, recording, values, known)
 
     def publish(self, result: CalibrationResult) -> None:
         """Publish a good result; drive gains have a topic of their own, and are used at once."""
-        if result.kind != gains.KIND:
+        if result.kind != effort_scales.KIND:
             super().publish(result)
             return
         self._gains_publisher.publish(String(data=to_yaml(result)))
@@ -172,12 +150,12 @@ class PayloadIdentification(ProcedureNode):
 
     def _publish_details(self, result: CalibrationResult) -> None:
         self._inertia_publisher.publish(conversions.to_inertia(result))
-        self.publish_markers(markers.payload_markers(result))
+        self.publish_markers(payload_markers(result))
 
     def _summary(self, result: CalibrationResult) -> str:
-        if result.kind == gains.KIND:
-            return self._gains.summary(result)
-        return self._method.summary(result)
+        if result.kind == effort_scales.KIND:
+            return payload.gains_summary(result)
+        return payload.summary(result)
 
 
 def main(args: list[str] | None = None) -> None:

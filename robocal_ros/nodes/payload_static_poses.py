@@ -3,14 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from robocal_ros.core.arrays import Array
-from robocal_ros.core.friction import SteadyFriction
-from robocal_ros.core.payload import static_poses
 from robocal_ros.core.payload.postures import plan_static_poses
-from robocal_ros.core.result import CalibrationResult
-from robocal_ros.nodes.payload_two_plane import centre_text, mass_text
+from robocal_ros.core.samples import WrenchSamples
 from robocal_ros.nodes.wrist_sensor import WristSensor
 from robocal_ros.ros.procedure import ProcedureNode
 
@@ -19,8 +14,6 @@ _PLANNED, _MEASURED = 3.0, 93.0
 
 class StaticPosesProcedure:
     """Goes from posture to posture and lets the wrist sensor settle in each."""
-
-    needs_effort = False
 
     def __init__(self, node: ProcedureNode) -> None:
         """Subscribe to the sensor.
@@ -56,19 +49,9 @@ class StaticPosesProcedure:
     def on_sample(self, position: Array, torque: Array) -> None:
         """Single samples tell nothing here."""
 
-    def estimate(self, friction: Mapping[str, SteadyFriction]) -> Callable[[], CalibrationResult]:
-        """Return the estimation of what is recorded, ready for a thread."""
-        joints, readings = self._node.joints.samples(), self._sensor.samples()
-        settings = static_poses.StaticPosesSettings(
-            max_payload=self._node.values.max_payload,
-            max_com_distance=self._node.values.max_com_distance,
-            max_com_interval=self._node.values.max_com_interval)
-        robot = self._node.robot.copy()
-        return lambda: static_poses.estimate(robot, joints, readings, settings)
-
-    def summary(self, result: CalibrationResult) -> str:
-        """Return mass and centre of mass in a sentence."""
-        return f'Mass {mass_text(result)}, centre of mass {centre_text(result)}.'
+    def readings(self) -> WrenchSamples:
+        """Return what the sensor recorded."""
+        return self._sensor.samples()
 
     def clear(self) -> None:
         """Forget the readings."""
@@ -77,3 +60,7 @@ class StaticPosesProcedure:
     def record(self, on: bool) -> None:
         """Start or end recording the sensor."""
         self._sensor.record(on)
+
+    def newest_stamps(self) -> dict[str, float]:
+        """Return the newest stamp of the sensor's readings by its topic."""
+        return self._sensor.newest_stamps()

@@ -3,23 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import numpy as np
-
+from robocal_ros.capabilities.payload import two_plane_settings
 from robocal_ros.core.arrays import Array
-from robocal_ros.core.friction import SteadyFriction
 from robocal_ros.core.motion import Lspb
 from robocal_ros.core.payload import two_plane
 from robocal_ros.core.payload.model import Plane
 from robocal_ros.core.payload.postures import SweepRange, TwoPlanePlan, plan_two_plane
-from robocal_ros.core.result import CalibrationResult
-from robocal_ros.core.samples import check_effort
-from robocal_ros.errors import ConfigurationError, ExcitationError
+from robocal_ros.core.samples import WrenchSamples, check_effort
+from robocal_ros.core.signals import SLOWEST_SWEEP
+from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.ros.procedure import ProcedureNode
 
 _PREFLIGHT = 0.3
+# Sweeps must be faster than the slowest that is looked for, by this factor.
+_LEAST_MARGIN = 1.1
 _PLANNED, _APPROACHED, _SWEPT = 5.0, 12.0, 92.0
 # Typical scatter of one effort sample, for the interval shown while the joint turns [N·m].
 _LIVE_NOISE = 0.1
@@ -27,8 +24,6 @@ _LIVE_NOISE = 0.1
 
 class TwoPlaneProcedure:
     """Sweeps two joints in both directions and watches the estimate converge."""
-
-    needs_effort = True
 
     def __init__(self, node: ProcedureNode) -> None:
         """Check what can be checked before the arm moves.
@@ -40,39 +35,21 @@ class TwoPlaneProcedure:
         self._node = node
         self._live: tuple[two_plane.PlaneEstimator, float, float, int] | None = None
         if node.values.known_mass > 0.0:
-            self._settings(node.values.known_mass, node.values.known_mass_std).check(node.robot)
+            self.settings()
         elif node.values.second_joint:
             node.robot.index(node.values.second_joint)
-
-    def _settings(self, mass: float, std: float) -> two_plane.TwoPlaneSettings:
-        values = self._node.values
-        return two_plane.TwoPlaneSettings(
-            known_mass=mass, known_mass_std=std, second_joint=values.second_joint,
-            max_payload=values.max_payload, max_com_distance=values.max_com_distance,
-            max_com_interval=values.max_com_interval, posture_std=values.posture_std,
-        )
+        slowest = node.values.sweep_speed * node.values.speed_scale
+        if slowest < _LEAST_MARGIN * SLOWEST_SWEEP:
+            raise ConfigurationError(
+                f'sweep_speed {node.values.sweep_speed} rad/s at speed_scale '
+                f'{node.values.speed_scale} makes sweeps of {slowest:.4g} rad/s; at least '
+                f'{_LEAST_MARGIN * SLOWEST_SWEEP:.4g} rad/s are needed to tell them from rest. '
+                'Raise one of the two.')
 
     def settings(self) -> two_plane.TwoPlaneSettings:
-        """Return the settings; the mass is the parameter's, else that of the stored result.
-
-        Raises:
-            ConfigurationError: If there is neither, or the mass is over the limit.
-
-        """
-        values = self._node.values
-        mass, std = values.known_mass, values.known_mass_std
-        if mass <= 0.0:
-            stored = self._node.store.load('payload')
-            known = None if stored is None else stored.parameter('mass')
-            if known is None or known.value is None:
-                raise ConfigurationError(
-                    "Method 'two_plane' needs the payload's mass: set known_mass (kg, from a "
-                    "scale), or run method 'static_poses' first; its result is then used."
-                )
-            mass, std = known.value, known.std or 0.0
-        settings = self._settings(mass, std)
-        settings.check(self._node.robot)
-        return settings
+        """Return the settings; errors as of ``two_plane_settings``."""
+        node = self._node
+        return two_plane_settings(node.robot, node.values, node.store.load('payload'))
 
     async def measure(self) -> None:
         """Move through both planes and the held-out sweeps, and back to where it began."""
@@ -145,36 +122,16 @@ class TwoPlaneProcedure:
                 f'{name}: lever along gravity [m]': f'{x:.5f} ± {1.96 * sx:.5f}',
                 f'{name}: lever sideways [m]': f'{y:.5f} ± {1.96 * sy:.5f}'})
 
-    def estimate(self, friction: Mapping[str, SteadyFriction]) -> Callable[[], CalibrationResult]:
-        """Return the estimation of what is recorded, ready for a thread."""
-        samples, settings = self._node.joints.samples(), self.settings()
-        robot = self._node.robot.copy()
-        return lambda: two_plane.estimate(robot, samples, settings, friction)
-
-    def summary(self, result: CalibrationResult) -> str:
-        """Return the centre of mass in a sentence."""
-        return f'Centre of mass {centre_text(result)} for a mass of {mass_text(result)}.'
-
     def clear(self) -> None:
         """Joint states are all there is to forget."""
 
     def record(self, on: bool) -> None:
         """Joint states are all there is to record."""
 
+    def readings(self) -> WrenchSamples:
+        """Refuse; no sensor is read here."""
+        raise DataError("Method 'two_plane' reads no F/T sensor.")
 
-def centre_text(result: CalibrationResult) -> str:
-    """Return the centre of mass with 95 % intervals in words."""
-    parts = []
-    for name in two_plane.COM:
-        parameter = result.parameter(name)
-        value, std = parameter.value or 0.0, parameter.std or 0.0
-        parts.append(f'{name[-1]} {1e3 * value:.2f} ± {1.96e3 * std:.2f} mm')
-    return f'{", ".join(parts)} in {result.frame} (95 %)'
-
-
-def mass_text(result: CalibrationResult) -> str:
-    """Return the mass in words."""
-    parameter = result.parameter('mass')
-    value: Any = parameter.value if parameter.value is not None else np.nan
-    interval = f' ± {1.96 * parameter.std:.4f}' if parameter.std else ''
-    return f'{value:.4f}{interval} kg'
+    def newest_stamps(self) -> dict[str, float]:
+        """Return nothing; joint states are all there is."""
+        return {}

@@ -237,9 +237,10 @@ class SimArm(Node):
         """Simulate one cycle and publish what it gave."""
         simulator = self._simulator
         missing = simulator.faults.of('joint_missing')
+        misframed = simulator.faults.of('ft_misframed')
         for _ in range(CYCLE_STEPS):
             readings = simulator.step()
-            self._topics.publish(readings, missing)
+            self._topics.publish(readings, missing, misframed)
             if readings.joints:
                 self._published = readings.joints[-1].time
             if simulator.action_tick:
@@ -341,7 +342,9 @@ class SimArm(Node):
         if 'speed_scaling' in values:
             self._controller_face.set_speed_scaling(values['speed_scaling'])
         if 'fault' in values:
-            self._simulator.set_faults(parse_faults(values['fault'], controller.joints))
+            frames = [item.frame for item in self._simulator.truth.force_torque_sensors]
+            self._simulator.set_faults(
+                parse_faults(values['fault'], controller.joints, frames))
         if 'controller_active' in values:
             if values['controller_active']:
                 controller.activate()

@@ -60,6 +60,10 @@ class WristSensor:
         """Number of readings recorded."""
         return self._stream.recorded
 
+    def newest_stamps(self) -> dict[str, float]:
+        """Return the newest stamp of the readings by their topic."""
+        return {self._node.values.sensor_topic: self._stream.newest}
+
     def samples(self) -> WrenchSamples:
         """Return what was recorded."""
         return self._stream.samples()

@@ -8,6 +8,7 @@ while it runs, and believed only when the arm rests at its goal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -18,12 +19,14 @@ from action_msgs.msg import GoalStatus
 from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTrajectoryControllerState
 from rclpy.action import ActionClient
+from sensor_msgs.msg import JointState
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.collision import CollisionChecker
 from robocal_ros.core.motion import MotionLimits, Trajectory
 from robocal_ros.errors import CancelledError, ConfigurationError, MotionError, RobocalError
 from robocal_ros.ros import conversions, qos
+from robocal_ros.ros.elsewhere import elsewhere
 from robocal_ros.ros.streams import JointStateStream
 from robocal_ros.ros.waiting import Pulse
 
@@ -34,6 +37,10 @@ if TYPE_CHECKING:
 _STILL_TRAVEL = 1e-3
 _STILL_TIME = 0.15
 _PATH_PERIOD = 0.01
+# How far ahead of where it was last seen the arm is looked for [s].
+_LOOK_AHEAD = 0.5
+# The controller watches the same tolerance, and knows more: it has the first word.
+_FOREIGN_SHARE = 1.5
 # How long an arm may go on towards its goal after success was reported [s].
 _LATE_ARRIVAL = 30.0
 _ERRORS = {
@@ -126,17 +133,25 @@ class _PathFollower:
     pendant's slider) is still on its path.
     """
 
-    def __init__(self, trajectory: Trajectory) -> None:
+    def __init__(self, trajectory: Trajectory, began: float) -> None:
         self._time = trajectory.dense(_PATH_PERIOD)
         self._path = trajectory.sample(self._time)[0]
         self._at = 0
-        # Half a second ahead; more after each look that finds the arm further on.
-        self._window = max(50, int(0.5 / _PATH_PERIOD))
+        self._looked = began
 
-    def deviation(self, posture: Array) -> float:
-        """Return the distance to the nearest posture around the last one found [rad]."""
+    def deviation(self, stamp: float, posture: Array) -> float:
+        """Return the distance to the nearest posture around the last one found [rad].
+
+        Args:
+            stamp: Stamp of the posture [s]; the arm cannot be further ahead of where it was
+                last seen than the time since then, and half a second, allows.
+            posture: Shape (n,) [rad].
+
+        """
+        ahead = _LOOK_AHEAD + max(0.0, stamp - self._looked)
+        self._looked = stamp
         first = max(0, self._at - 5)
-        part = self._path[first:self._at + self._window]
+        part = self._path[first:self._at + 1 + math.ceil(ahead / _PATH_PERIOD)]
         distance = np.abs(part - posture).max(axis=1)
         nearest = int(np.argmin(distance))
         self._at = max(self._at, first + nearest)
@@ -304,21 +319,22 @@ class ArmClient:
             lambda: (self._joints.age() < self._settings.state_timeout
                      and bool(np.isfinite(self._joints.travel(0.1)))), timeout,
         ):
+            there = elsewhere(self._node, 'joint_states', JointState)
             raise ConfigurationError(
                 self._joints.complaint() or 'No joint states have come; expected '
-                'sensor_msgs/JointState on joint_states. Is the driver, or sim_arm, running '
-                'in this namespace and ROS domain?'
+                'sensor_msgs/JointState on joint_states. Is the driver, or sim_arm, running in '
+                f'this namespace and ROS domain? {there}'
             )
         if not await self._available(self._client.server_is_ready, timeout):
             suffix = '/follow_joint_trajectory/_action/status'
             # The client's own subscription makes the name appear: only who publishes is there.
-            there = sorted(
+            controllers = sorted(
                 name.removesuffix(suffix) for name, _ in self._node.get_topic_names_and_types()
                 if name.endswith(suffix) and self._node.count_publishers(name))
             raise ConfigurationError(
                 f"No action server '{self._name}' answers; controllers there: "
-                f'{", ".join(there) or "none"}. Load and activate the controller, or correct '
-                'the parameter controller.'
+                f'{", ".join(controllers) or "none"}. Load and activate the controller, or '
+                'correct the parameter controller.'
             )
 
     async def _available(self, condition: Callable[[], bool], timeout: float) -> bool:
@@ -374,6 +390,7 @@ class ArmClient:
             trajectory, self._limits.joint_names, self._settings.path_tolerance,
             self._settings.goal_tolerance, self._settings.goal_time,
         )
+        began = self._stamp()
         sending = self._client.send_goal_async(goal)
         if not await self._pulse.until(sending.done, self._settings.answer_timeout):
             # It may still take the goal: cancel it the moment it does.
@@ -389,17 +406,18 @@ class ArmClient:
                 f"Controller '{self._name}' rejected the motion; its log says why. Is it active?",
                 await self._rest())
         self._handle = handle
-        return await self._followed(handle, trajectory, progress, watch)
+        return await self._followed(handle, trajectory, began, progress, watch)
 
     async def _followed(
         self,
         handle: Any,
         trajectory: Trajectory,
+        began: float,
         progress: Callable[[float], None] | None,
         watch: Callable[[], str] | None,
     ) -> MotionOutcome:
         result = handle.get_result_async()
-        follower = _PathFollower(trajectory)
+        follower = _PathFollower(trajectory, began)
         advanced, share = self._stamp(), 0.0
         while not result.done():
             await self._pulse.beat()
@@ -433,12 +451,12 @@ class ArmClient:
             return MotionStatus.STATES_LOST, (
                 'The clock of the joint states jumped back, so the path can no longer be '
                 'followed. The motion was cancelled.')
-        deviation = follower.deviation(self._joints.posture())
-        if deviation > self._settings.path_tolerance:
+        deviation = follower.deviation(self._stamp(), self._joints.posture())
+        limit = _FOREIGN_SHARE * self._settings.path_tolerance
+        if deviation > limit:
             return MotionStatus.FOREIGN_MOTION, (
-                f'The arm is {deviation:.3f} rad off the commanded path (limit '
-                f'{self._settings.path_tolerance} rad): something else moves it, or it was '
-                'pushed. The motion was cancelled.')
+                f'The arm is {deviation:.3f} rad off the commanded path (limit {limit:g} rad): '
+                'something else moves it, or it was pushed. The motion was cancelled.')
         if not self._client.server_is_ready():
             return MotionStatus.CONTROLLER_LOST, (
                 f"Controller '{self._name}' vanished during the motion.")
@@ -511,7 +529,11 @@ class ArmClient:
 
     async def _rest(self) -> bool:
         """Wait until the arm rests; return whether it was seen to."""
-        return await self._pulse.until(lambda: self.resting, self._settings.answer_timeout)
+        began = self._pulse.now()
+        # What was heard before says nothing about now: the states may have ended.
+        return await self._pulse.until(
+            lambda: self.resting and self._joints.age() < self._pulse.now() - began,
+            self._settings.answer_timeout)
 
 
 def _cancel_late_goal(sending: Any) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pinocchio as pin
 from builtin_interfaces.msg import Duration, Time
 from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTolerance
@@ -14,10 +13,13 @@ from geometry_msgs.msg import InertiaStamped, WrenchStamped
 from scipy.interpolate import CubicSpline
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
-from robocal_ros.core.arrays import Array
 from robocal_ros.core.motion import Trajectory
 from robocal_ros.core.result import CalibrationResult
 from robocal_ros.errors import DataError
+from robocal_ros.ros.rotations import quaternion as quaternion
+
+# Seconds are 32-bit integers with a sign.
+_LONGEST = 2.0**31 - 1.0
 
 
 def seconds(stamp: Time) -> float:
@@ -26,15 +28,24 @@ def seconds(stamp: Time) -> float:
 
 
 def to_stamp(time: float) -> Time:
-    """Return seconds as a stamp."""
-    nanoseconds = round(time * 1e9)
-    return Time(sec=int(nanoseconds // 10**9), nanosec=int(nanoseconds % 10**9))
+    """Return seconds as a stamp; raises DataError for times that fit none."""
+    sec, nanosec = _parts(time)
+    return Time(sec=sec, nanosec=nanosec)
 
 
 def to_duration(time: float) -> Duration:
-    """Return seconds as a duration."""
-    nanoseconds = round(time * 1e9)
-    return Duration(sec=int(nanoseconds // 10**9), nanosec=int(nanoseconds % 10**9))
+    """Return seconds as a duration; raises DataError for times that fit none."""
+    sec, nanosec = _parts(time)
+    return Duration(sec=sec, nanosec=nanosec)
+
+
+def _parts(time: float) -> tuple[int, int]:
+    if not abs(time) < _LONGEST:
+        raise DataError(
+            f'{time:g} s is no time that a ROS message can hold; expected less than '
+            f'{_LONGEST:.0f} s. Correct the file or the message that it comes from.')
+    sec, nanosec = divmod(round(time * 1e9), 10**9)
+    return sec, nanosec
 
 
 def to_joint_trajectory(trajectory: Trajectory, joint_names: Sequence[str]) -> JointTrajectory:
@@ -144,9 +155,3 @@ def to_inertia(result: CalibrationResult) -> InertiaStamped:
     for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz'):
         setattr(message.inertia, f'i{axes}', values[f'inertia_{axes}'])
     return message
-
-
-def quaternion(rotation: Array) -> Array:
-    """Return a rotation matrix as a unit quaternion (x, y, z, w), w not negative, shape (4,)."""
-    coefficients = np.array(pin.Quaternion(np.asarray(rotation)).coeffs())
-    return coefficients if coefficients[3] >= 0.0 else -coefficients

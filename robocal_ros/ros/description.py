@@ -12,6 +12,7 @@ from std_msgs.msg import String
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.ros import qos
+from robocal_ros.ros.elsewhere import elsewhere
 
 if TYPE_CHECKING:
     from rclpy.node import Node
@@ -37,7 +38,8 @@ def robot_description(node: Node, given: str, timeout: float) -> str:
         raise ConfigurationError(
             f"No robot description: parameter 'robot_description' is empty and nothing came on "
             f"topic '{node.resolve_topic_name('robot_description')}' within {timeout} s. "
-            'Start robot_state_publisher (or sim_arm) in this namespace, or give the parameter.'
+            f"{elsewhere(node, 'robot_description', String)} Or start robot_state_publisher (or "
+            'sim_arm) in this namespace, or give the parameter.'
         )
     return str(message.data)
 

@@ -10,7 +10,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.result import CalibrationResult, State
-from robocal_ros.ros import conversions
+from robocal_ros.ros import rotations
 
 _COM = ('com_x', 'com_y', 'com_z')
 # Smallest diameter that can still be seen and clicked [m].
@@ -28,9 +28,7 @@ def _ellipsoid(
     pose.position.x, pose.position.y, pose.position.z = (float(c) for c in centre)
     if np.linalg.det(axes) < 0.0:
         axes = axes * np.array([1.0, 1.0, -1.0])
-    turn = conversions.quaternion(axes)
-    orientation = pose.orientation
-    orientation.x, orientation.y, orientation.z, orientation.w = (float(c) for c in turn)
+    rotations.fill_message(pose.orientation, axes)
     scale = np.maximum(diameters, _VISIBLE)
     marker.scale.x, marker.scale.y, marker.scale.z = (float(d) for d in scale)
     marker.color.r, marker.color.g, marker.color.b, marker.color.a = colour

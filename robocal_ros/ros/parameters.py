@@ -1,121 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's parameters as one frozen dataclass: default, unit, range and description together.
-
-The dataclass is the only declaration: ROS descriptors, range checks, the documentation's
-table and the test of the files in ``config/`` all come from its fields.
-"""
+"""A node's parameters: the declarations of the core, as ROS declares and reads them."""
 
 from __future__ import annotations
 
-import dataclasses
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.core.parameters import (
+    Declaration,
+    checked,
+    declarations,
+    markdown_table,
+    named,
+    parameter,
+    yaml_text,
+)
 
 if TYPE_CHECKING:
     from rclpy.node import Node
 
+__all__ = ['Declaration', 'declarations', 'declare', 'descriptor', 'markdown_table', 'named',
+           'parameter', 'read', 'yaml_text']
+
 T = TypeVar('T')
-_METADATA = 'parameter'
-_TYPE_NAMES = {bool: 'true or false', int: 'an integer', float: 'a number with a point, like 3.0',
-               str: 'a string'}
 
 
-@dataclass(frozen=True)
-class Declaration:
-    """What is said about one parameter.
-
-    Attributes:
-        name: Name of the parameter.
-        default: Default; its type is the parameter's.
-        description: A sentence.
-        unit: SI unit, empty for none.
-        minimum: Smallest value, of every element for arrays; None for none.
-        maximum: Largest value; None for none.
-        choices: Allowed strings; empty for any.
-
-    """
-
-    name: str
-    default: Any
-    description: str
-    unit: str = ''
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: tuple[str, ...] = ()
-
-    def range_text(self) -> str:
-        """Return the range in words, empty for none."""
-        if self.choices:
-            return 'one of ' + ', '.join(f"'{choice}'" for choice in self.choices)
-        if self.minimum is None and self.maximum is None:
-            return ''
-        low = '-inf' if self.minimum is None else f'{self.minimum:g}'
-        high = 'inf' if self.maximum is None else f'{self.maximum:g}'
-        return f'{low} … {high}'
-
-    def complaint(self, value: Any) -> str:
-        """Return what is wrong with a value, or an empty string."""
-        unit = f' {self.unit}' if self.unit else ''
-        for element in value if isinstance(value, list | tuple) else (value,):
-            if self.choices and element not in self.choices:
-                return f"Parameter '{self.name}' is '{element}'; expected {self.range_text()}."
-            below = self.minimum is not None and not element >= self.minimum
-            above = self.maximum is not None and not element <= self.maximum
-            if below or above:
-                return (f"Parameter '{self.name}' is {element:g}{unit}; expected "
-                        f'{self.range_text()}{unit}.')
-        return ''
-
-    def descriptor(self) -> ParameterDescriptor:
-        """Return ROS's descriptor, with unit and range in it."""
-        unit = f' [{self.unit}]' if self.unit else ''
-        descriptor = ParameterDescriptor(
-            name=self.name, description=f'{self.description}{unit}',
-            additional_constraints=self.range_text(),
-        )
-        if self.minimum is None and self.maximum is None:
-            return descriptor
-        low = -1e308 if self.minimum is None else self.minimum
-        high = 1e308 if self.maximum is None else self.maximum
-        if isinstance(self.default, float):
-            descriptor.floating_point_range = [
-                FloatingPointRange(from_value=float(low), to_value=float(high))]
-        elif isinstance(self.default, int) and not isinstance(self.default, bool):
-            descriptor.integer_range = [
-                IntegerRange(from_value=int(max(low, -2**62)), to_value=int(min(high, 2**62)))]
-        return descriptor
-
-
-def parameter(
-    default: Any,
-    description: str,
-    *,
-    unit: str = '',
-    minimum: float | None = None,
-    maximum: float | None = None,
-    choices: Sequence[str] = (),
-) -> Any:
-    """Declare a field of a parameter dataclass; see ``Declaration`` for the arguments."""
-    metadata = {_METADATA: (description, unit, minimum, maximum, tuple(choices))}
-    if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def declarations(table: type[Any]) -> Iterator[Declaration]:
-    """Yield the declarations of a parameter dataclass, in their order."""
-    for item in dataclasses.fields(table):
-        default = item.default
-        if item.default_factory is not dataclasses.MISSING:
-            default = item.default_factory()
-        yield Declaration(item.name, default, *item.metadata[_METADATA])
+def descriptor(item: Declaration) -> ParameterDescriptor:
+    """Return ROS's descriptor, with unit and range in it."""
+    unit = f' [{item.unit}]' if item.unit else ''
+    made = ParameterDescriptor(
+        name=item.name, description=f'{item.description}{unit}',
+        additional_constraints=item.range_text(),
+    )
+    if item.minimum is None and item.maximum is None:
+        return made
+    low = -1e308 if item.minimum is None else item.minimum
+    high = 1e308 if item.maximum is None else item.maximum
+    if isinstance(item.default, float):
+        made.floating_point_range = [
+            FloatingPointRange(from_value=float(low), to_value=float(high))]
+    elif isinstance(item.default, int) and not isinstance(item.default, bool):
+        made.integer_range = [
+            IntegerRange(from_value=int(max(low, -2**62)), to_value=int(min(high, 2**62)))]
+    return made
 
 
 def declare(node: Node, table: type[Any]) -> list[str]:
@@ -132,19 +61,15 @@ def declare(node: Node, table: type[Any]) -> list[str]:
     complaints = []
     for item in declarations(table):
         try:
-            node.declare_parameter(item.name, item.default, item.descriptor())
+            node.declare_parameter(item.name, item.default, descriptor(item))
         except InvalidParameterTypeException as error:
-            kind = type(item.default[0] if isinstance(item.default, list) else item.default)
-            wanted = _TYPE_NAMES[kind]
-            if isinstance(item.default, list):
-                wanted = f'a list whose elements are each {wanted}'
-            complaints.append(f"Parameter '{item.name}' must be {wanted}: {error}")
-            node.declare_parameter(item.name, item.default, item.descriptor(),
+            complaints.append(f"Parameter '{item.name}' must be {item.type_text()}: {error}")
+            node.declare_parameter(item.name, item.default, descriptor(item),
                                    ignore_override=True)
         except InvalidParameterValueException as error:
             complaints.append(f"Parameter '{item.name}' must be within {item.range_text()} "
                               f'{item.unit}: {error}')
-            node.declare_parameter(item.name, item.default, item.descriptor(),
+            node.declare_parameter(item.name, item.default, descriptor(item),
                                    ignore_override=True)
     return complaints
 
@@ -156,66 +81,5 @@ def read(node: Node, table: type[T]) -> T:
         ConfigurationError: With one sentence for each value that is out of range.
 
     """
-    values = {}
-    complaints = []
-    for item in declarations(table):
-        value = node.get_parameter(item.name).value
-        value = list(value) if isinstance(item.default, list) else value
-        complaint = item.complaint(value)
-        if complaint:
-            complaints.append(complaint)
-        values[item.name] = value
-    if complaints:
-        raise ConfigurationError(' '.join(complaints))
-    return table(**values)
-
-
-def _yaml_value(value: Any) -> str:
-    """Return a value as ROS's parser of parameter files takes it."""
-    if isinstance(value, list):
-        return f'[{", ".join(_yaml_value(element) for element in value)}]'
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        doubled = value.replace("'", "''")
-        return f"'{doubled}'"
-    return repr(value)
-
-
-def _remarks(item: Declaration) -> str:
-    """Return unit and range in words, empty for neither."""
-    return ', '.join(text for text in (item.unit, item.range_text()) if text)
-
-
-def yaml_text(table: type[Any], node_name: str) -> str:
-    """Return a parameter file that holds every parameter of a table with its default.
-
-    Args:
-        table: The parameter dataclass.
-        node_name: Name of the node; the file fits it in every namespace.
-
-    """
-    lines = ['# SPDX-License-Identifier: Apache-2.0', f'# Parameters of {node_name}, all at '
-             'their defaults.', f'/**/{node_name}:', '  ros__parameters:']
-    for item in declarations(table):
-        remarks = _remarks(item)
-        comment = item.description + (f' [{remarks}]' if remarks else '')
-        lines += textwrap.wrap(comment, 99, initial_indent='    # ', subsequent_indent='    # ',
-                               break_on_hyphens=False)
-        lines.append(f'    {item.name}: {_yaml_value(item.default)}')
-    return '\n'.join(lines) + '\n'
-
-
-def markdown_table(items: Iterable[Declaration]) -> str:
-    """Return declarations as a table for the documentation."""
-    lines = ['| parameter | default | unit | range | meaning |', '|---|---|---|---|---|']
-    for item in items:
-        cells = (f'`{item.name}`', f'`{_yaml_value(item.default)}`', item.unit,
-                 item.range_text(), item.description)
-        lines.append(f'| {" | ".join(cell.replace("|", chr(92) + "|") for cell in cells)} |')
-    return '\n'.join(lines) + '\n'
-
-
-def named(values: Sequence[str]) -> tuple[str, ...]:
-    """Drop empty strings: ROS parameter files cannot hold an empty list, [''] stands for it."""
-    return tuple(value for value in values if value)
+    return checked(table, {item.name: node.get_parameter(item.name).value
+                           for item in declarations(table)})

@@ -37,6 +37,14 @@ RELIABLE = QoSProfile(
     durability=QoSDurabilityPolicy.VOLATILE,
 )
 
+# Marks are few, each of them matters, and a recorder may come after the first.
+MARKS = QoSProfile(
+    history=QoSHistoryPolicy.KEEP_LAST,
+    depth=200,
+    reliability=QoSReliabilityPolicy.RELIABLE,
+    durability=QoSDurabilityPolicy.TRANSIENT_LOCAL,
+)
+
 
 def overridable() -> QoSOverridingOptions:
     """Return the options that let parameters override history, depth and reliability."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,18 +17,17 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Header
 
 from robocal_ros.core.arrays import Array
+from robocal_ros.core.message_rows import JointRows, WrenchRows
 from robocal_ros.core.samples import JointSamples, StreamCounts, WrenchSamples
+from robocal_ros.core.stamps import StampGuard
 from robocal_ros.errors import DataError
 from robocal_ros.ros import conversions, qos
+from robocal_ros.ros.elsewhere import elsewhere
 
 if TYPE_CHECKING:
     from rclpy.callback_groups import CallbackGroup
     from rclpy.node import Node
 
-# A stamp this much older than the newest one is a jump of the clock, not a late message; so are
-# this many older stamps in a row that increase among themselves.
-_CLOCK_JUMP = 1.0
-_LATE_IN_A_ROW = 10
 _RECENT = 0.3
 _ACKNOWLEDGE_EVERY = 0.01
 _BAD_IN_A_ROW = 10
@@ -52,62 +50,12 @@ class _Rows:
     def clear(self) -> None:
         self.count = 0
 
+    @property
+    def newest(self) -> float:
+        return float(self._block[self.count - 1, 0]) if self.count else -np.inf
+
     def values(self) -> Array:
         return self._block[: self.count].copy()
-
-
-class StampGuard:
-    """Tells new stamps from repeated, late and jumping ones, and counts the gaps."""
-
-    def __init__(self) -> None:
-        """Start with nothing heard."""
-        self.counts = StreamCounts()
-        self.newest = -np.inf
-        self._intervals: deque[float] = deque(maxlen=101)
-        self._period = 0.0
-        self._admitted = 0
-        self._late = 0
-        self._late_stamp = np.inf
-
-    def count(self, **more: int) -> None:
-        """Add to the counts by name."""
-        self.counts = replace(
-            self.counts, **{name: getattr(self.counts, name) + n for name, n in more.items()}
-        )
-
-    def reset_counts(self) -> None:
-        """Start counting anew."""
-        self.counts = StreamCounts()
-
-    def admit(self, stamp: float) -> bool:
-        """Take note of a stamp; return whether its message counts.
-
-        A jump back of the clock counts too; tell it by ``counts.clock_jumps``.
-        """
-        self.count(received=1)
-        step = stamp - self.newest
-        if step <= 0.0:
-            self._late = self._late + 1 if stamp > self._late_stamp else 1
-            self._late_stamp = stamp
-            if step > -_CLOCK_JUMP and self._late < _LATE_IN_A_ROW:
-                self.count(out_of_order=1)
-                return False
-            self.count(clock_jumps=1)
-            self._intervals.clear()
-        elif np.isfinite(step):
-            if self._period > 0.0 and step > 1.5 * self._period:
-                self.count(dropped=round(step / self._period) - 1)
-            self._learn_period(step)
-        self.newest = stamp
-        self._late, self._late_stamp = 0, np.inf
-        return True
-
-    def _learn_period(self, step: float) -> None:
-        """Keep the median interval; a new one now and then is enough, and cheap."""
-        self._intervals.append(step)
-        self._admitted += 1
-        if self._admitted % 50 == 20:
-            self._period = float(np.median(self._intervals))
 
 
 class JointStateStream:
@@ -115,7 +63,6 @@ class JointStateStream:
 
     Attributes:
         recording: Whether samples are kept.
-        need_effort: Whether a message without effort is unusable.
         listeners: Called with stamp and velocity of every usable message.
         source: ``live``, or the name of a bag.
 
@@ -145,11 +92,10 @@ class JointStateStream:
         self._node = node
         self._names = tuple(joint_names)
         self._now = now
-        self._factor = factor
+        self._reader = JointRows(self._names, factor)
         self._on_sample = on_sample
         self._guard = StampGuard()
         self._rows = _Rows(1 + 3 * len(self._names))
-        self._order: tuple[tuple[str, ...], list[int]] | None = None
         self._recent: deque[tuple[float, Array]] = deque()
         self._heard = -np.inf
         self._bad_in_a_row = 0
@@ -157,7 +103,6 @@ class JointStateStream:
         self._acknowledged = -np.inf
         self.listeners: list[Callable[[float, Array], None]] = []
         self.recording = False
-        self.need_effort = False
         self.source = 'live'
         self._subscription = node.create_subscription(
             JointState, 'joint_states', self._receive, qos.SENSOR, callback_group=group,
@@ -223,66 +168,31 @@ class JointStateStream:
             self._clock_ack.publish(
                 Header(stamp=conversions.to_stamp(stamp), frame_id=self._node.get_name()))
 
-    def _columns(self, names: tuple[str, ...]) -> list[int] | None:
-        if self._order is None or self._order[0] != names:
-            missing = [name for name in self._names if name not in names]
-            if missing:
-                self._complaint = (
-                    f"Joint '{missing[0]}' is missing from joint_states, which holds "
-                    f'{", ".join(names) or "no names"}. Check joint_state_broadcaster.'
-                )
-                return None
-            self._order = (names, [names.index(name) for name in self._names])
-        return self._order[1]
-
     def _row(self, message: JointState, stamp: float) -> Array | None:
         """Return position, velocity, torque, or None with a complaint and a count."""
-        names = tuple(message.name)
-        columns = self._columns(names)
-        if columns is None:
-            self._guard.count(incomplete=1)
-            return None
-        if len(message.position) != len(names):
-            self._complaint = (f'joint_states holds {len(message.position)} positions for '
-                               f'{len(names)} joints.')
-            self._guard.count(incomplete=1)
-            return None
-        n = len(columns)
-        row = np.zeros(3 * n)
-        row[:n] = np.asarray(message.position)[columns]
-        if np.isfinite(row[:n]).all():
-            self._note_posture(stamp, row[:n])
-        if len(message.velocity) == len(names):
-            velocity = np.asarray(message.velocity)[columns]
-            row[n:2 * n] = np.where(np.isfinite(velocity), velocity, 0.0)
-        if self.need_effort:
-            if len(message.effort) != len(names):
-                self._complaint = (
-                    f'joint_states holds {len(message.effort)} efforts for {len(names)} joints; '
-                    'the method needs the drive torque of every joint. Does the hardware '
-                    'interface export an effort state?'
-                )
-                self._guard.count(incomplete=1)
-                return None
-            row[2 * n:] = np.asarray(message.effort)[columns] * self._factor
-        return row if self._finite(row) else None
-
-    def _finite(self, row: Array) -> bool:
-        finite = np.isfinite(row)
-        if finite.all():
-            return True
-        n = len(self._names)
-        column = int(np.argmin(finite))
-        what = ('Position', 'Velocity', 'Effort')[column // n]
-        self._complaint = (
-            f"{what} of joint '{self._names[column % n]}' is not a finite number in "
-            'joint_states; joint_state_broadcaster sends NaN for what the hardware '
-            'interface does not export.'
-        )
-        self._guard.count(not_finite=1)
-        return False
+        read = self._reader.read(
+            tuple(message.name), np.asarray(message.position)[None],
+            np.asarray(message.velocity)[None], np.asarray(message.effort)[None])
+        row: Array = read.values[0]
+        posture = row[:len(self._names)]
+        if np.isfinite(posture).all():
+            self._note_posture(stamp, posture)
+        if read.usable[0]:
+            return row
+        self._complaint = read.complaint
+        self._guard.count(incomplete=read.incomplete, not_finite=read.not_finite)
+        return None
 
     # -------------------------------------------------------------------- watching
+
+    @property
+    def need_effort(self) -> bool:
+        """Whether a message without effort is unusable."""
+        return self._reader.need_effort
+
+    @need_effort.setter
+    def need_effort(self, needed: bool) -> None:
+        self._reader.need_effort = needed
 
     def age(self) -> float:
         """Return how long no posture of the arm has come, by the steady clock [s]."""
@@ -333,12 +243,23 @@ class JointStateStream:
 
     def set_factor(self, factor: Array) -> None:
         """Change what turns the driver's effort into torque; what was recorded is forgotten."""
-        self._factor = factor
+        self._reader.factor = factor
         self._rows.clear()
 
-    def forget_from(self, row: int) -> None:
-        """Forget the samples from a row on: a motion that was cut short is no measurement."""
+    def forget_from(self, row: int) -> tuple[float, float]:
+        """Forget the samples from a row on: a motion that was cut short is no measurement.
+
+        Returns:
+            The stamp after which, and that up to which samples are forgotten [s].
+
+        """
         self._rows.count = min(self._rows.count, row)
+        return self._rows.newest, self.newest
+
+    @property
+    def newest(self) -> float:
+        """Newest stamp that has come, -inf before the first [s]."""
+        return self._guard.newest
 
     @property
     def counts(self) -> StreamCounts:
@@ -379,7 +300,7 @@ class WrenchStream:
         """
         self._node = node
         self._frame = frame
-        self._sign = sign
+        self._reader = WrenchRows(frame, sign)
         self._now = now
         self._guard = StampGuard()
         self._rows = _Rows(7)
@@ -403,22 +324,20 @@ class WrenchStream:
             return
         if self._guard.counts.clock_jumps > jumps:
             self._rows.clear()
-        row = self._sign * np.array(conversions.wrench_row(message))
-        if message.header.frame_id != self._frame:
-            self._bad(f"names frame '{message.header.frame_id}', but sensor_frame is "
-                      f"'{self._frame}'; correct sensor_frame or the driver", incomplete=1)
-        elif not np.isfinite(row).all():
-            self._bad('sends values that are not finite numbers; check the sensor', not_finite=1)
-        else:
-            self._bad_in_a_row = 0
-            self._heard = self._now()
-            if self.recording and self._rows.count < _MAX_ROWS:
-                self._rows.append((stamp, *row))
+        read = self._reader.read(
+            message.header.frame_id, np.array([conversions.wrench_row(message)]), self._told)
+        if not read.usable[0]:
+            self._bad_in_a_row += 1
+            self._guard.count(incomplete=read.incomplete, not_finite=read.not_finite)
+            self._complaint = read.complaint
+            return
+        self._bad_in_a_row = 0
+        self._heard = self._now()
+        if self.recording and self._rows.count < _MAX_ROWS:
+            self._rows.append((stamp, *read.values[0]))
 
-    def _bad(self, what: str, **count: int) -> None:
-        self._bad_in_a_row += 1
-        self._guard.count(**count)
-        self._complaint = f"F/T topic '{self._subscription.topic_name}' {what}."
+    def _told(self, what: str) -> str:
+        return f"F/T topic '{self._subscription.topic_name}' {what}."
 
     def age(self) -> float:
         """Return how long no usable reading has come, by the steady clock [s]."""
@@ -435,14 +354,20 @@ class WrenchStream:
             return self._complaint
         if self.age() > patience:
             since = f'for {self.age():.1f} s' if np.isfinite(self._heard) else 'at all'
-            return (f"No readings come on F/T topic '{self._subscription.topic_name}' {since}; "
-                    'check sensor_topic and the sensor.')
+            return (f"No readings come on F/T topic '{self._subscription.topic_name}' {since}. "
+                    f"{elsewhere(self._node, self._subscription.topic_name, WrenchStamped)} "
+                    'Check sensor_topic and the sensor.')
         return ''
 
     def clear(self) -> None:
         """Forget what was recorded and start counting anew."""
         self._rows.clear()
         self._guard.reset_counts()
+
+    @property
+    def newest(self) -> float:
+        """Newest stamp that has come, -inf before the first [s]."""
+        return self._guard.newest
 
     @property
     def recorded(self) -> int:

@@ -12,17 +12,31 @@ from robocal_ros.errors import ConfigurationError
 WITHOUT_ARGUMENT = (
     'stamps_disordered',
     'joint_states_silent',
-    'ft_silent',
-    'ft_nan',
     'imu_silent',
     'tracker_silent',
     'controller_abort',
     'clock_jump_back',
+    'joint_states_slow',
 )
 WITH_JOINT = ('effort_zero', 'effort_nan', 'effort_stuck', 'joint_missing')
+WITH_SENSOR = ('ft_silent', 'ft_nan', 'ft_stuck', 'ft_saturated', 'ft_late', 'ft_flipped',
+               'ft_misframed', 'ft_drift')
+SWAP = 'ft_swapped'
 
 CLOCK_JUMP = 1.0
 """How far the clock jumps back [s]."""
+
+SLOW_PERIOD = 0.1
+"""Period of joint states with joint_states_slow [s]."""
+
+SENSOR_DELAY = 0.05
+"""Delay of a force/torque sensor with ft_late [s]."""
+
+SENSOR_RANGE = 500.0
+"""What a force component shows with ft_saturated [N]."""
+
+SENSOR_DRIFT = 0.3
+"""Rate at which a force component drifts with ft_drift [N/s]."""
 
 
 @dataclass(frozen=True)
@@ -33,37 +47,43 @@ class Faults:
         names: Faults without argument that are on.
         joints: Joint-related faults that are on, with the indices of their joints.
         latency: Extra delay of all sensor streams [s].
+        sensors: Faults of force/torque sensors that are on, with the sensors' indices.
 
     """
 
     names: frozenset[str] = frozenset()
     joints: tuple[tuple[str, tuple[int, ...]], ...] = ()
     latency: float = 0.0
+    sensors: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names or any(fault == name for fault, _ in self.joints)
+        return name in self.names or any(
+            fault == name for fault, _ in (*self.joints, *self.sensors))
 
     def of(self, name: str) -> tuple[int, ...]:
-        """Return the indices of the joints that a fault concerns; empty if it is off."""
-        return tuple(index for fault, indices in self.joints if fault == name
-                     for index in indices)
+        """Return the indices of the joints or sensors that a fault concerns; empty if off."""
+        return tuple(index for fault, indices in (*self.joints, *self.sensors)
+                     if fault == name for index in indices)
 
 
-def parse_faults(text: str, joints: Sequence[str]) -> Faults:
+def parse_faults(text: str, joints: Sequence[str], sensors: Sequence[str] = ()) -> Faults:
     """Read the fault parameter.
 
     Args:
         text: Comma-separated faults, each `name` or `name:argument`; `none` or empty for none.
-            The argument is a joint (all joints if left out; needed by joint_missing), or the
-            delay in seconds for latency.
+            The argument is a joint (all joints if left out; needed by joint_missing), the
+            frame of a force/torque sensor (all if left out; two with a slash between them for
+            ft_swapped), or the delay in seconds for latency.
         joints: The controlled joints.
+        sensors: Frames of the force/torque sensors.
 
     Raises:
-        ConfigurationError: Unknown fault, joint or value; the text lists what exists.
+        ConfigurationError: Unknown fault, joint, sensor or value; the text lists what exists.
 
     """
     names: set[str] = set()
     of_joints: list[tuple[str, tuple[int, ...]]] = []
+    of_sensors: list[tuple[str, tuple[int, ...]]] = []
     latency = 0.0
     for entry in (part.strip() for part in text.split(',')):
         name, _, argument = entry.partition(':')
@@ -73,15 +93,20 @@ def parse_faults(text: str, joints: Sequence[str]) -> Faults:
             latency = _latency(argument)
         elif name in WITH_JOINT:
             of_joints.append((name, _joints(name, argument, joints)))
+        elif name in WITH_SENSOR:
+            of_sensors.append((name, _sensors(name, argument, sensors)))
+        elif name == SWAP:
+            of_sensors.append((name, _swapped(argument, sensors)))
         elif name in WITHOUT_ARGUMENT and not argument:
             names.add(name)
         else:
             raise ConfigurationError(
                 f'Unknown fault {entry!r}; expected none, {", ".join(WITHOUT_ARGUMENT)}, '
-                f'{", ".join(f"{known}[:joint]" for known in WITH_JOINT)} or '
-                'latency:<seconds>, several separated by commas.'
+                f'{", ".join(f"{known}[:joint]" for known in WITH_JOINT)}, '
+                f'{", ".join(f"{known}[:frame]" for known in WITH_SENSOR)}, '
+                f'{SWAP}:frame/frame or latency:<seconds>, several separated by commas.'
             )
-    return Faults(frozenset(names), tuple(of_joints), latency)
+    return Faults(frozenset(names), tuple(of_joints), latency, tuple(of_sensors))
 
 
 def _latency(argument: str) -> float:
@@ -105,3 +130,24 @@ def _joints(name: str, argument: str, joints: Sequence[str]) -> tuple[int, ...]:
             f'The fault {name} names the joint {argument!r}; the robot has {", ".join(joints)}.'
         )
     return (tuple(joints).index(argument),)
+
+
+def _sensors(name: str, argument: str, sensors: Sequence[str]) -> tuple[int, ...]:
+    if not argument:
+        return tuple(range(len(sensors)))
+    if argument not in sensors:
+        raise ConfigurationError(
+            f'Unknown fault {name}:{argument}: there is no force/torque sensor {argument!r}; the '
+            f'robot has {", ".join(sensors) or "none"}.'
+        )
+    return (tuple(sensors).index(argument),)
+
+
+def _swapped(argument: str, sensors: Sequence[str]) -> tuple[int, ...]:
+    first, _, second = argument.partition('/')
+    if first == second or not second:
+        raise ConfigurationError(
+            f'The fault {SWAP} has the argument {argument!r}; expected two different sensors, '
+            'such as ft_swapped:ft_a/ft_b.'
+        )
+    return (*_sensors(SWAP, first, sensors), *_sensors(SWAP, second, sensors))

@@ -200,6 +200,18 @@ class ArmPhysics:
             Push(self._body(link), np.asarray(force), np.asarray(moment), self.time + duration)
         )
 
+    def rest_in(self, encoders: FloatArray) -> None:
+        """Put the arm to rest, without moving there, where its encoders read a posture.
+
+        Args:
+            encoders: Shape (n,) [rad].
+
+        """
+        self._data.qvel[:] = 0.0
+        self._data.qacc[:] = 0.0
+        self._settle(np.asarray(encoders, dtype=np.float64))
+        self.encoder = np.asarray(encoders, dtype=np.float64).copy()
+
     def attach_load(self) -> bool:
         """Give the load of the truth its mass; False if the truth has none."""
         if self._load is None:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial.transform import Rotation
 
 from robocal_ros.sim.truth import (
     ForceTorqueNoise,
@@ -97,6 +98,9 @@ class ForceTorqueSensor:
         bound = np.repeat([noise.force_bias, noise.torque_bias], 3)
         drawn = generator.uniform(-bound, bound)
         self._bias = drawn if truth.bias is None else np.array(truth.bias)
+        drift = np.repeat([noise.force_drift, noise.torque_drift], 3)
+        # Drawn only where there is drift, so that other cells keep their noise.
+        self._drift = generator.uniform(-drift, drift) if drift.any() else None
         self._white = WhiteNoise(np.repeat([noise.force_sigma, noise.torque_sigma], 3), generator)
         self._step = np.repeat([noise.force_quantisation, noise.torque_quantisation], 3)
         ranges = np.repeat([noise.force_range, noise.torque_range], 3)
@@ -108,9 +112,17 @@ class ForceTorqueSensor:
         """The hidden bias, shape (6,)."""
         return self._bias.copy()
 
-    def measure(self, wrench: FloatArray) -> FloatArray:
-        """Return the reading for a true wrench."""
-        reading = wrench + self._bias + self._white.draw()
+    def measure(self, wrench: FloatArray, elapsed: float = 0.0) -> FloatArray:
+        """Return the reading for a true wrench.
+
+        Args:
+            wrench: Shape (6,).
+            elapsed: Time over which the bias has drifted [s].
+
+        """
+        reading: FloatArray = wrench + self._bias + self._white.draw()
+        if self._drift is not None:
+            reading += elapsed * self._drift
         if self._plain:
             return reading
         return np.clip(quantised(reading, self._step), -self._range, self._range)
@@ -130,7 +142,7 @@ class ImuSensor:
 
 
 class TrackerSensor:
-    """A laser tracker that sees one reflector, in its own frame."""
+    """A laser tracker that sees one reflector, or the pose of its link, in its own frame."""
 
     def __init__(
         self, noise: TrackerNoise, truth: TrackerTruth, generator: np.random.Generator
@@ -143,16 +155,25 @@ class TrackerSensor:
         self._axis = axis / np.linalg.norm(axis)
         self._limit = np.cos(min(truth.visibility_angle, np.pi))
         self._white = WhiteNoise(np.full(3, noise.position_sigma), generator)
+        self._turn = WhiteNoise(np.full(3, noise.orientation_sigma), generator)
+        self._creep = np.zeros(3)
+        if noise.drift_rate > 0.0:
+            direction = generator.standard_normal(3)
+            self._creep = noise.drift_rate * direction / np.linalg.norm(direction)
 
-    def measure(self, rotation: FloatArray, origin: FloatArray) -> FloatArray | None:
+    def measure(
+        self, rotation: FloatArray, origin: FloatArray, time: float = 0.0
+    ) -> FloatArray | None:
         """Return the reflector in the tracker's frame, or None while it looks away.
 
         Args:
             rotation: Of the target link in the root frame, shape (3, 3).
             origin: Of the target link in the root frame, shape (3,) [m].
+            time: Since the tracker's frame began to creep [s].
 
         Returns:
-            Shape (3,) [m].
+            Shape (3,) [m]; where orientation is measured (7,), with the quaternion x, y, z, w
+            of the link in the tracker's frame.
 
         """
         point = origin + rotation @ self._target
@@ -160,8 +181,13 @@ class TrackerSensor:
         facing = (rotation @ self._axis) @ sight / np.linalg.norm(sight)
         if facing < self._limit:
             return None
-        measured: FloatArray = self._rotation.T @ (point - self._origin) + self._white.draw()
-        return measured
+        measured: FloatArray = (self._rotation.T @ (point - self._origin) + self._white.draw()
+                                + self._creep * time)
+        if not self._truth.orientation:
+            return measured
+        turned = Rotation.from_rotvec(self._turn.draw()) * Rotation.from_matrix(
+            self._rotation.T @ rotation)
+        return np.concatenate((measured, turned.as_quat()))
 
 
 class Stream(Generic[T]):

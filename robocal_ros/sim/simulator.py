@@ -16,7 +16,15 @@ from robocal_ros.sim.controller import (
     ControllerSettings,
     TrajectoryController,
 )
-from robocal_ros.sim.faults import CLOCK_JUMP, Faults
+from robocal_ros.sim.faults import (
+    CLOCK_JUMP,
+    SENSOR_DELAY,
+    SENSOR_DRIFT,
+    SENSOR_RANGE,
+    SLOW_PERIOD,
+    SWAP,
+    Faults,
+)
 from robocal_ros.sim.model import Description, JointLimits
 from robocal_ros.sim.physics import CONTROL_STEP, ArmPhysics
 from robocal_ros.sim.sensors import (
@@ -104,6 +112,9 @@ class ArmSimulator:
         self._published = 0
         self._offset = CLOCK_START
         self._faults = Faults()
+        self._since = CLOCK_START
+        self._joint_states_due = 0.0
+        self._last_wrenches: dict[int, FloatArray] = {}
         self._last_effort: FloatArray | None = None
         self._build_sensors(cell, seed)
 
@@ -123,7 +134,10 @@ class ArmSimulator:
             self._offset -= CLOCK_JUMP
         for stream in self._streams():
             stream.extra_latency = faults.latency
+        for index in faults.of('ft_late'):
+            self._wrench_sensors[index][2].extra_latency = faults.latency + SENSOR_DELAY
         self._faults = faults
+        self._since = self.now
 
     def step(self) -> Readings:
         """Advance by one control step and return what reaches the topics."""
@@ -178,18 +192,53 @@ class ArmSimulator:
 
     def _measure(self, time: float, readings: Readings) -> None:
         faults = self._faults
-        if 'joint_states_silent' not in faults:
+        if 'joint_states_silent' not in faults and not self._too_early(time):
             readings.joints = _pass(self._joint_stream, time, self._joint_reading(time))
-        if 'ft_silent' not in faults:
-            for index, (frame, sensor, stream) in enumerate(self._wrench_sensors):
-                values = sensor.measure(self.physics.wrench(frame))
-                if 'ft_nan' in faults:
-                    values = np.full(6, np.nan)
-                readings.wrenches += _pass(stream, time, SensorReading(index, time, values))
+        for index, values in enumerate(self._wrench_readings(time)):
+            if index not in faults.of('ft_silent'):
+                readings.wrenches += _pass(
+                    self._wrench_sensors[index][2], time, SensorReading(index, time, values))
         if 'imu_silent' not in faults:
             for index, (frame, imu, stream) in enumerate(self._imu_sensors):
                 values = imu.measure(self.physics.inertial(frame))
                 readings.imus += _pass(stream, time, SensorReading(index, time, values))
+
+    def _too_early(self, time: float) -> bool:
+        """Tell whether slow joint states are not due yet."""
+        if 'joint_states_slow' not in self._faults:
+            return False
+        # A clock that jumped back must not silence them.
+        if self._joint_states_due - SLOW_PERIOD <= time < self._joint_states_due - 1.0e-9:
+            return True
+        self._joint_states_due = time + SLOW_PERIOD
+        return False
+
+    def _wrench_readings(self, time: float) -> list[FloatArray]:
+        """Return what the force/torque sensors read, with their faults."""
+        readings = [sensor.measure(self.physics.wrench(frame), time - CLOCK_START)
+                    for frame, sensor, _ in self._wrench_sensors]
+        if self._faults.sensors:
+            self._spoil_wrenches(time, readings)
+        self._last_wrenches = dict(enumerate(readings))
+        return readings
+
+    def _spoil_wrenches(self, time: float, readings: list[FloatArray]) -> None:
+        """Apply the faults of force/torque sensors in place."""
+        faults = self._faults
+        swapped = faults.of(SWAP)
+        for one, other in zip(swapped[::2], swapped[1::2], strict=True):
+            readings[one], readings[other] = readings[other], readings[one]
+        for index in faults.of('ft_flipped'):
+            readings[index] = -readings[index]
+        for index in faults.of('ft_drift'):
+            readings[index][0] += SENSOR_DRIFT * (time - self._since)
+        for index in faults.of('ft_saturated'):
+            worst = int(np.argmax(np.abs(readings[index][:3])))
+            readings[index][worst] = np.copysign(SENSOR_RANGE, readings[index][worst])
+        for index in faults.of('ft_stuck'):
+            readings[index] = self._last_wrenches.get(index, readings[index])
+        for index in faults.of('ft_nan'):
+            readings[index] = np.full(6, np.nan)
 
     def _joint_reading(self, time: float) -> JointReading:
         physics = self.physics
@@ -217,7 +266,7 @@ class ArmSimulator:
         if self._tracker is None or self.truth.tracker is None:
             return
         link = self.truth.tracker.target_link or self.description.tip
-        point = self._tracker.measure(*self.physics.link_pose(link))
+        point = self._tracker.measure(*self.physics.link_pose(link), self.physics.time)
         if point is not None and 'tracker_silent' not in self._faults:
             readings.tracker = _pass(self._tracker_stream, time, SensorReading(0, time, point))
 

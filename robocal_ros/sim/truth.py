@@ -124,6 +124,7 @@ class TrackerTruth:
         target_axis: Direction in which the reflector looks, in the target link's frame.
         visibility_angle: Half angle of the cone around target_axis within which the tracker
             sees the reflector [rad].
+        orientation: Whether the tracker measures the target link's orientation too.
 
     """
 
@@ -134,6 +135,7 @@ class TrackerTruth:
     target_xyz: Vector3 = (0.0, 0.0, 0.0)
     target_axis: Vector3 = (0.0, 0.0, 1.0)
     visibility_angle: float = math.pi
+    orientation: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,8 @@ class ForceTorqueNoise(StreamNoise):
         torque_quantisation: Step of the converter [N·m].
         force_range: Saturation [N]; 0 is none.
         torque_range: Saturation [N·m]; 0 is none.
+        force_drift: Bound of the bias's drawn drift per force component [N/s].
+        torque_drift: Bound of the bias's drawn drift per torque component [N·m/s].
 
     """
 
@@ -218,6 +222,8 @@ class ForceTorqueNoise(StreamNoise):
     torque_quantisation: float = 0.0
     force_range: float = 0.0
     torque_range: float = 0.0
+    force_drift: float = 0.0
+    torque_drift: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -240,11 +246,16 @@ class TrackerNoise(StreamNoise):
 
     Attributes:
         position_sigma: White noise of each coordinate [m].
+        orientation_sigma: White noise of the orientation about each axis [rad].
+        drift_rate: Speed at which the tracker's frame creeps, in a direction that the seed
+            draws [m/s].
         rate: Measurements per second [Hz].
 
     """
 
     position_sigma: float = 0.0
+    orientation_sigma: float = 0.0
+    drift_rate: float = 0.0
     rate: float = 10.0
 
 
@@ -406,6 +417,12 @@ def _positive(value: object, place: str) -> float:
     return number
 
 
+def _flag(value: object, place: str) -> bool:
+    if not isinstance(value, bool):
+        raise _refusal(place, 'true or false', value)
+    return value
+
+
 def _text(value: object, place: str) -> str:
     if not isinstance(value, str):
         raise _refusal(place, 'a text', value)
@@ -505,7 +522,7 @@ def _tracker(value: object, place: str) -> TrackerTruth | None:
         return None
     return _build(TrackerTruth, _table(value, place, TrackerTruth), place, frame=_text,
                   xyz=_vector3, rpy=_vector3, target_link=_text, target_xyz=_vector3,
-                  target_axis=_vector3, visibility_angle=_positive)
+                  target_axis=_vector3, visibility_angle=_positive, orientation=_flag)
 
 
 def _noise(kind: type[T]) -> Callable[[object, str], T]:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import yaml
 
-from robocal_ros.cli import bench
 from robocal_ros.cli.benchmarks import payload
 from robocal_ros.cli.benchmarks.arm import InProcessArm
 from robocal_ros.cli.benchmarks.figures import Deviation, conditions, coverage, error_figures
@@ -111,9 +110,10 @@ def test_bench_writes_figures_with_conditions(
 ) -> None:
     cases = [Case(1, (deviation(1, error),), (Timing('static poses, estimate', 60.0, 30000,
                                                      0.03),))]
-    monkeypatch.setattr(bench, '_in_parallel', lambda *_: cases)
-    assert main(['bench', '--seeds', '1', '-o', str(tmp_path)]) == code
-    document = json.loads((tmp_path / 'bench.json').read_text(encoding='utf-8'))
+    monkeypatch.setattr(payload, 'in_parallel', lambda *_: cases)
+    monkeypatch.setattr(payload.excitation, 'efficiency', lambda _: [])
+    assert main(['bench', 'payload', '--seeds', '1', '-o', str(tmp_path)]) == code
+    document = json.loads((tmp_path / 'payload.json').read_text(encoding='utf-8'))
     assert document['conditions']['seeds'] == [1]
     assert document['figures'][0]['met'] is (code == 0)
     assert document['cases'][0]['deviations'][0]['error'] == error

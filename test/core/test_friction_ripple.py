@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from robocal_ros.core.friction.points import SpeedPoint
-from robocal_ros.core.friction.ripple import find_ripple, without_ripple
+from robocal_ros.core.friction.ripple import ripple_of, without_ripple
 from robocal_ros.core.friction.runs import find_runs, read_run
 
 from .arms import arm
@@ -36,7 +36,7 @@ def errors(found: tuple[SpeedPoint, ...] | list[SpeedPoint]) -> np.ndarray:
 def test_ripple_is_found_and_taken_out(made, cycles, amplitude, phase):
     effort = made.effort(3) + amplitude * np.sin(cycles * made.position + phase)
     before = points(made, effort)
-    ripple = find_ripple(before)[0]
+    ripple = ripple_of(before)[0]
     assert ripple.cycles == pytest.approx(cycles, rel=0.02)
     assert ripple.amplitude == pytest.approx(amplitude, rel=0.1)
     angle = np.linspace(0.0, 1.0, 7)
@@ -54,7 +54,7 @@ def test_what_is_taken_out_is_as_uncertain_as_it_says(made):
     for seed in range(25):
         effort = made.effort(seed) + 0.02 * np.sin(24.0 * made.position + 0.3 * seed)
         before = points(made, effort)
-        after = without_ripple(before, find_ripple(before))
+        after = without_ripple(before, ripple_of(before))
         # The slowest runs cover half a cycle and depend on it most.
         ratios += [error / p.std for error, p in zip(errors(after)[:4], after[:4], strict=True)]
     assert 0.75 < float(np.std(ratios)) < 1.3
@@ -63,13 +63,13 @@ def test_what_is_taken_out_is_as_uncertain_as_it_says(made):
 def test_two_components_are_found(made):
     effort = (made.effort(1) + 0.08 * np.sin(24.0 * made.position)
               + 0.04 * np.cos(60.0 * made.position))
-    found = find_ripple(points(made, effort))
+    found = ripple_of(points(made, effort))
     assert [ripple.cycles for ripple in found[:2]] == pytest.approx([24.0, 60.0], rel=0.05)
 
 
 def test_noise_is_no_ripple(made):
     for seed in range(15):
-        assert find_ripple(points(made, made.effort(seed))) == ()
+        assert ripple_of(points(made, made.effort(seed))) == ()
 
 
 def test_rejected_runs_do_not_count(made):
@@ -78,9 +78,9 @@ def test_rejected_runs_do_not_count(made):
     effort[rows[len(rows) // 2:][:25], JOINT] += 8.0
     found = points(made, effort)
     assert sum(bool(p.rejected) for p in found) == 1
-    assert find_ripple(found) == ()
+    assert ripple_of(found) == ()
 
 
 def test_without_runs_there_is_nothing_to_find():
-    assert find_ripple([]) == ()
+    assert ripple_of([]) == ()
     assert without_ripple([], ()) == ()

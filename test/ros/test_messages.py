@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.core.motion import Trajectory, quintic_path
 from robocal_ros.core.result import CalibrationResult, Parameter, RobotIdentity, State
+from robocal_ros.errors import DataError
 from robocal_ros.ros import conversions, markers, qos
 from robocal_ros.ros.status import ERROR, OK, StatusReporter
 
@@ -226,3 +228,10 @@ def test_diagnostics_come_once_a_second_with_the_nodes_name(reporter: Reporter) 
     assert arrays[0].status[0].name == 'subject'
     assert arrays[0].status[0].message == 'Ready.'
     assert arrays[0].status[0].level == OK
+
+
+@pytest.mark.parametrize('time', [1e151, -1e151, 2.0**31, math.nan, math.inf])
+def test_times_that_no_message_can_hold_are_refused(time: float) -> None:
+    for convert in (conversions.to_stamp, conversions.to_duration):
+        with pytest.raises(DataError, match='no time that a ROS message can hold'):
+            convert(time)

@@ -144,14 +144,15 @@ def test_ros_takes_the_config_files_in_every_namespace(
 ) -> None:
     # One value other than its default shows that the file is read at all.
     text = (parameter_files.ROOT / 'config' / f'{name}.yaml').read_text(encoding='utf-8')
-    assert 'speed_scale: 1.0' in text
+    assert 'description_timeout: 5.0' in text
     file = tmp_path / f'{name}.yaml'
-    file.write_text(text.replace('speed_scale: 1.0', 'speed_scale: 0.5'), encoding='utf-8')
+    changed = text.replace('description_timeout: 5.0', 'description_timeout: 6.5')
+    file.write_text(changed, encoding='utf-8')
     node = rclpy.create_node(
         name, namespace=namespace, cli_args=['--ros-args', '--params-file', str(file)])
     assert parameters.declare(node, TABLES[name]) == []
     read = asdict(parameters.read(node, TABLES[name]))
-    assert read == {**asdict(TABLES[name]()), 'speed_scale': 0.5}
+    assert read == {**asdict(TABLES[name]()), 'description_timeout': 6.5}
     node.destroy_node()
 
 

@@ -45,7 +45,7 @@ def test_links_and_joints(arm_urdf: str, model: pin.Model) -> None:
     ('mock', 'mock_components/GenericSystem'), ('gazebo', 'gz_ros2_control/GazeboSimSystem'),
 ])
 def test_hardware_chooses_the_control_block(hardware: str, plugin: str | None) -> None:
-    root = ElementTree.fromstring(process(hardware=hardware))
+    root = ElementTree.fromstring(process(hardware=hardware, mock_effort='true'))
     blocks = root.findall('ros2_control')
     assert len(blocks) == (plugin is not None)
     for block in blocks:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import yaml
 from diagnostic_msgs.msg import DiagnosticStatus
 from friction_graph import NODE, SPEEDS, Cell, curve_error, file_payload, friction_node, hidden
 from friction_results import hidden_payload
@@ -33,10 +34,10 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     with (
         sim_arm(folder / 'sim_arm.log', seed=4),
         friction_node(folder / 'node.log', folder / 'results', opened=folder / 'opened.txt',
-                      measure_joints=[FIRST, SECOND]) as node,
+                      measure_joints=[FIRST, SECOND], model='lugre_dynamic') as node,
     ):
         client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
-        client.until(lambda: client.state(NODE) == 'active')
+        client.until(lambda: client.state(NODE) == 'active', 120.0)
         yield Cell(client, node, folder / 'results')
 
 
@@ -128,6 +129,22 @@ def test_numbers_lie_in_their_intervals(result: CalibrationResult, joint: str) -
             assert low < getattr(truth, name)[side] < high, parameter
 
 
+@pytest.mark.parametrize('joint', [FIRST, SECOND])
+def test_bristles_lie_in_their_intervals(result: CalibrationResult, joint: str) -> None:
+    truth = yaml.safe_load(TRUTH.read_text())['joints'][joint]['friction']
+    for name in ('bristle_stiffness', 'bristle_damping'):
+        parameter = result.parameter(f'{joint}.{name}')
+        if parameter.state is not State.IDENTIFIED:
+            # Damping shows little: where it can't be told, that is said instead.
+            assert name == 'bristle_damping'
+            assert 'uncertain by' in parameter.note
+            continue
+        low, high = parameter.interval(0.9999)
+        assert low < truth[name] < high, parameter
+    assert result.parameter(f'{joint}.bristle_stiffness').value == pytest.approx(
+        truth['bristle_stiffness'], rel=0.1)
+
+
 def test_the_answer_holds_numbers_units_and_intervals(
     finished: tuple[str, list[str]], result: CalibrationResult
 ) -> None:
@@ -164,8 +181,10 @@ def test_estimating_the_record_again_gives_the_same_numbers(
     assert answer.success, answer.message
     again = cell.stored()
     for one, other in zip(result.parameters, again.parameters, strict=True):
-        assert one.value == pytest.approx(other.value, rel=1e-12)
-        assert one.std == pytest.approx(other.std, rel=1e-12)
+        assert one.state is other.state
+        if one.value is not None:
+            assert one.value == pytest.approx(other.value, rel=1e-12)
+            assert one.std == pytest.approx(other.std, rel=1e-12)
 
 
 def test_compensation_follows_the_arm(cell: Cell, result: CalibrationResult) -> None:

@@ -61,7 +61,7 @@ class TestNodeEnds:
             assert 'Traceback' not in log
         assert client.travel() < AT_REST
         stopped = last_motion(heard)
-        assert 0.0 < stopped - asked < 1.0
+        assert 0.0 < stopped - asked < 2.5
         assert not list(tmp_path.rglob('payload*.yaml'))
 
     def test_node_asked_to_end_at_rest(self, client: Client, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class Figure:
         median: Median over the cases.
         worst: Worst case.
         bar: The number that the worst case may reach; None where none is set.
+        at_least: Whether the worst case is the smallest, and must reach the bar at least.
 
     """
 
@@ -40,11 +41,14 @@ class Figure:
     median: float
     worst: float
     bar: float | None = None
+    at_least: bool = False
 
     @property
     def met(self) -> bool | None:
         """Whether the worst case meets the bar; None without one."""
-        return None if self.bar is None else self.worst <= self.bar
+        if self.bar is None:
+            return None
+        return self.worst >= self.bar if self.at_least else self.worst <= self.bar
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -125,6 +129,18 @@ def coverage(found: Sequence[Deviation], series: str) -> tuple[int, int]:
     """Return how many 95 % intervals of a series hold the truth, and how many there are."""
     own = [item for item in found if item.series == series and item.std]
     return sum(abs(item.error) <= 1.96 * (item.std or 0.0) for item in own), len(own)
+
+
+def shares(found: Sequence[Deviation]) -> list[str]:
+    """Return in sentences how often verdicts passed, and intervals held the truth."""
+    told = []
+    for series in dict.fromkeys(item.series for item in found):
+        verdicts = {item.seed: item.verdict for item in found if item.series == series}
+        passed = sum(verdict == 'pass' for verdict in verdicts.values())
+        inside, count = coverage(found, series)
+        told.append(f'{series}: verdict pass in {passed} of {len(verdicts)}; {inside} of {count} '
+                    '95 % intervals hold the truth.')
+    return told
 
 
 def conditions() -> dict[str, Any]:

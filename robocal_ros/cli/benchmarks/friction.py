@@ -10,7 +10,8 @@ from time import perf_counter
 import numpy as np
 
 from robocal_ros.cli.benchmarks.arm import InProcessArm
-from robocal_ros.cli.benchmarks.figures import Deviation, Figure, deviations
+from robocal_ros.cli.benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
+from robocal_ros.cli.benchmarks.figures import Deviation, Figure, deviations, shares
 from robocal_ros.cli.benchmarks.payload import Timing
 from robocal_ros.cli.benchmarks.random_cell import random_truth
 from robocal_ros.cli.tours import default_cell
@@ -251,3 +252,18 @@ def _bound(vector: Array, speeds: Array, sigma: float) -> Array:
         (torque(vector + step) - torque(vector - step)) / (2.0 * step.sum())
         for step in np.diag(1e-5 * vector)])
     return np.asarray(np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes))) * sigma)
+
+
+class FrictionBenchmark(Benchmark):
+    """All joints of drawn arms, and the limits of the estimator on one joint."""
+
+    title = 'Friction'
+
+    def run(self, request: Request) -> Outcome:
+        """Measure; see the base class."""
+        cases = in_parallel(run_case, request.seeds, request.jobs, 'friction')
+        found = [item for case in cases for item in case.deviations]
+        return Outcome([*figures(cases), *efficiency(request.repetitions)], cases, shares(found))
+
+
+BENCHMARK = FrictionBenchmark()

@@ -10,8 +10,16 @@ from time import perf_counter
 
 import numpy as np
 
+from robocal_ros.cli.benchmarks import excitation, handover
 from robocal_ros.cli.benchmarks.arm import InProcessArm
-from robocal_ros.cli.benchmarks.figures import Deviation, Figure, deviations, error_figures
+from robocal_ros.cli.benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
+from robocal_ros.cli.benchmarks.figures import (
+    Deviation,
+    Figure,
+    deviations,
+    error_figures,
+    shares,
+)
 from robocal_ros.cli.benchmarks.random_cell import random_truth
 from robocal_ros.cli.tours import default_cell
 from robocal_ros.core.arrays import Array
@@ -64,6 +72,8 @@ class Case:
     seed: int
     deviations: tuple[Deviation, ...]
     timings: tuple[Timing, ...]
+    excitation: excitation.Case | None = None
+    handover: handover.Handover | None = None
 
 
 class _Procedure:
@@ -130,7 +140,7 @@ class _Procedure:
 
 
 def run_case(seed: int) -> Case:
-    """Identify one drawn tool by both methods, and one of 2 kg by two planes.
+    """Identify drawn tools by every method.
 
     Args:
         seed: Seed of tool, joints, biases and noise.
@@ -150,7 +160,9 @@ def run_case(seed: int) -> Case:
     weighed = _Procedure(random_truth(base, seed, 2.0, sensor=sensor), seed)
     found += deviations(
         TWO_PLANE_2KG, seed, weighed.two_plane(2.0, 0.0), weighed.expected, two_plane.COM)
-    return Case(seed, tuple(found), (*drawn.timings, *weighed.timings))
+    excited = excitation.run_case(seed)
+    return Case(seed, (*found, *excited.deviations), (*drawn.timings, *weighed.timings), excited,
+                handover.run_case(seed))
 
 
 def figures(cases: Sequence[Case]) -> list[Figure]:
@@ -165,4 +177,29 @@ def figures(cases: Sequence[Case]) -> list[Figure]:
                            max(taken)))
         rows.append(Figure(method, 'speed', '× real time',
                            float(np.median(speed)), min(speed)))
-    return rows
+    excited = [case.excitation for case in cases if case.excitation is not None]
+    handed = [case.handover for case in cases if case.handover is not None]
+    return [*rows, *(excitation.figures(excited) if excited else ()),
+            *(handover.figures(handed) if handed else ())]
+
+
+class PayloadBenchmark(Benchmark):
+    """Every method on drawn cells, drive gains, and the limits of excitation."""
+
+    title = 'Payload'
+    live_seeds = 3
+
+    def run(self, request: Request) -> Outcome:
+        """Measure; see the base class."""
+        if request.live:
+            from robocal_ros.cli.benchmarks.live import run_live
+
+            cases = run_live(request.seeds, request.output)
+        else:
+            cases = in_parallel(run_case, request.seeds, request.jobs, 'payload')
+        found = [item for case in cases for item in case.deviations]
+        limits = [] if request.live else excitation.efficiency(request.repetitions)
+        return Outcome([*figures(cases), *limits], cases, shares(found))
+
+
+BENCHMARK = PayloadBenchmark()

@@ -26,7 +26,8 @@ class PayloadTour(Tour):
             {} if stage.full else _SHORT)
         outcomes = []
         for method in _METHODS:
-            message, result = run_method(stage, child, client, self.capability, method, {})
+            message, result = run_method(
+                stage, child, client, self.capability, method, {'method': method})
             truth = {}
             if result is not None and stage.truth.tool is not None:
                 truth = payload_truth(stage.truth.tool, stage.robot, result.frame)

@@ -12,8 +12,9 @@ from robocal_ros.cli.console import OUT, ProgressView
 from robocal_ros.cli.node_client import NodeClient
 from robocal_ros.cli.processes import Child
 from robocal_ros.cli.tours.stage import Stage
-from robocal_ros.core.result import CalibrationResult
+from robocal_ros.core.result import CalibrationResult, Verdict
 from robocal_ros.errors import RobocalError
+from robocal_ros.io.report import Panel
 from robocal_ros.io.result_yaml import from_yaml, read_result
 
 
@@ -24,8 +25,9 @@ class TourOutcome:
     Attributes:
         title: Capability and method, in words.
         message: The node's answer.
-        result: The result; None if the node refused.
+        result: The result; None if the node refused, or has none to give.
         truth: What is hidden, by parameter, in the result's frame.
+        panel: What a capability without result files shows.
 
     """
 
@@ -33,6 +35,15 @@ class TourOutcome:
     message: str
     result: CalibrationResult | None
     truth: Mapping[str, float] = field(default_factory=dict)
+    panel: Panel | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is something to show, and all of it is good."""
+        if self.result is None and self.panel is None:
+            return False
+        return ((self.panel is None or self.panel.passed)
+                and (self.result is None or self.result.verdict is Verdict.PASS))
 
 
 class Tour(ABC):
@@ -65,8 +76,8 @@ def run_method(
         child: The node's process.
         client: The node.
         kind: Kind of its result.
-        method: Value of its parameter ``method``.
-        parameters: Further parameters.
+        method: Method that its result names.
+        parameters: Parameters to set before it is configured.
 
     Returns:
         The node's answer, and the result, whatever its verdict; None if there is none.
@@ -76,7 +87,7 @@ def run_method(
 
     """
     title = f'{kind}, {method}'.replace('_', ' ')
-    client.set_parameters({'method': method, **parameters})
+    client.set_parameters(parameters)
     try:
         client.change_state('configure')
         client.change_state('activate')

@@ -14,8 +14,9 @@ from robocal_ros.core.arrays import Array
 from robocal_ros.core.friction import fit as laws
 from robocal_ros.core.friction.fit import DirectionFit
 from robocal_ros.core.friction.law import DIRECTIONS, SteadyFriction
+from robocal_ros.core.friction.lugre import Presliding, estimate_presliding
 from robocal_ros.core.friction.points import SpeedPoint
-from robocal_ros.core.friction.ripple import Ripple, find_ripple, without_ripple
+from robocal_ros.core.friction.ripple import ripple_of, without_ripple
 from robocal_ros.core.friction.runs import (
     GravityComparison,
     compare_gravity,
@@ -32,6 +33,7 @@ from robocal_ros.core.result import (
     State,
     rms,
 )
+from robocal_ros.core.ripple import Ripple
 from robocal_ros.core.robot import Robot
 from robocal_ros.core.samples import JointSamples, check_effort
 from robocal_ros.errors import ConfigurationError, DataError
@@ -41,6 +43,12 @@ UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
          'viscous': 'N·m·s/rad'}
 _HELD_OUT_EVERY = 4
 
+BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
+"""What the dynamic law has besides, with units."""
+
+DYNAMIC = 'lugre_dynamic'
+"""The steady law, chosen as by ``auto``, and stiffness and damping of the bristles besides."""
+
 
 @dataclass(frozen=True)
 class FrictionSettings:
@@ -48,7 +56,8 @@ class FrictionSettings:
 
     Attributes:
         joints: Names of the joints; empty for all that were run.
-        model: One of ``fit.MODELS``, or ``auto`` for the choice by information criterion.
+        model: One of ``fit.MODELS``, ``auto`` for the choice by information criterion, or
+            ``DYNAMIC``.
         fit_threshold: Largest fit degree that passes, also on held-out speeds [%].
         min_points: Fewest usable runs in each direction.
         min_span: Shortest angle of a window [rad].
@@ -67,11 +76,17 @@ class FrictionSettings:
     angle_std: float = 5e-4
     gravity_error: float = 0.2
 
+    @property
+    def steady_model(self) -> str:
+        """Model of the steady law."""
+        return 'auto' if self.model == DYNAMIC else self.model
+
     def check(self, robot: Robot) -> None:
         """Refuse settings that no data can answer; raises ConfigurationError."""
-        if self.model not in ('auto', *laws.MODELS):
+        if self.model not in ('auto', *laws.MODELS, DYNAMIC):
             raise ConfigurationError(
-                f"model must be 'auto' or one of {', '.join(laws.MODELS)}; got '{self.model}'.")
+                f"model must be 'auto', '{DYNAMIC}' or one of {', '.join(laws.MODELS)}; got "
+                f"'{self.model}'.")
         for name in self.joints:
             robot.index(name)
 
@@ -94,6 +109,7 @@ class JointFriction:
         failures: What is wrong with its runs or its fit; empty if nothing is.
         gravity_failure: What the comparison of both ways says against the model's gravity,
             empty if nothing.
+        presliding: What its reversals told; None if there were none, or nobody asked.
 
     """
 
@@ -109,6 +125,7 @@ class JointFriction:
     gravity: GravityComparison | None
     failures: tuple[str, ...]
     gravity_failure: str = ''
+    presliding: Presliding | None = None
 
     @property
     def passed(self) -> bool:
@@ -234,7 +251,7 @@ def estimate_joint(
         settings: Settings of the estimation.
 
     """
-    ripples = find_ripple(points)
+    ripples = ripple_of(points)
     points = without_ripple(points, ripples)
     sides: tuple[tuple[Array, Array, Array], ...] = (_side(points, 1), _side(points, -1))
     gravity = compare_gravity(points)
@@ -249,11 +266,11 @@ def estimate_joint(
     if few:
         return JointFriction(joint, points, None, '', ripples, offset, 0.0, np.inf, None, gravity,
                              (f"Joint '{joint}': {' and '.join(few)}.{told}",))
-    fits, doubt = _choose(sides, settings.model)
+    fits, doubt = _choose(sides, settings.steady_model)
     extra = _extra_std(sides, fits)
     if extra > 0.0:
         sides = tuple((speed, size, np.hypot(std, extra)) for speed, size, std in sides)
-        fits, doubt = _choose(sides, settings.model)
+        fits, doubt = _choose(sides, settings.steady_model)
     torque = np.concatenate([side[1] for side in sides])
     fitted = torque - np.concatenate([fit.residual for fit in fits])
     degree = fit_degree(torque, fitted)
@@ -346,7 +363,24 @@ def estimate(
         estimate_joint(robot.joint_names[joint], [p for p in points if p.joint == joint],
                        settings)
         for joint in (sorted(wanted) if settings.joints else moved))
+    if settings.model == DYNAMIC:
+        found = tuple(with_presliding(robot, samples, item) for item in found)
     return assemble(robot, samples, settings, found), found
+
+
+def with_presliding(robot: Robot, samples: JointSamples, item: JointFriction) -> JointFriction:
+    """Add what a joint's reversals tell, if its steady law can be vouched for.
+
+    Args:
+        robot: The arm with what it carries.
+        samples: Joint states.
+        item: What the joint's runs told.
+
+    """
+    if not item.passed:
+        return item
+    return replace(item, presliding=estimate_presliding(
+        robot, samples, robot.index(item.joint), item.law()))
 
 
 def assemble(
@@ -362,6 +396,11 @@ def assemble(
         kept, block = _covariance(item)
         names += kept
         blocks.append(block)
+        if settings.model == DYNAMIC:
+            parameters += _bristles(item)
+            kept, block = _bristle_covariance(item)
+            names += kept
+            blocks.append(block)
     size = len(names)
     covariance = np.zeros((size, size))
     at = 0
@@ -419,6 +458,29 @@ def _parameters(item: JointFriction) -> list[Parameter]:
             std = float(np.sqrt(max(variance, 0.0)))
             parameters.append(Parameter(full, UNITS[name], float(fit.value[at]), std))
     return parameters
+
+
+def _bristles(item: JointFriction) -> list[Parameter]:
+    found = item.presliding
+    if found is None:
+        note = ' '.join(item.objections) or 'no slow small reversals are recorded'
+        return [Parameter(f'{item.joint}.{name}', unit, state=State.NOT_IDENTIFIED, note=note)
+                for name, unit in BRISTLES.items()]
+    values = (found.stiffness, found.damping)
+    return [
+        Parameter(f'{item.joint}.{name}', unit, state=State.NOT_IDENTIFIED, note=doubt) if doubt
+        else Parameter(f'{item.joint}.{name}', unit, value, float(np.sqrt(variance)))
+        for (name, unit), value, variance, doubt in zip(
+            BRISTLES.items(), values, np.diag(found.covariance), found.doubts, strict=True)]
+
+
+def _bristle_covariance(item: JointFriction) -> tuple[list[str], Array]:
+    if item.presliding is None:
+        return [], np.empty((0, 0))
+    keep = [i for i, doubt in enumerate(item.presliding.doubts) if not doubt]
+    names = list(BRISTLES)
+    return ([f'{item.joint}.{names[i]}' for i in keep],
+            item.presliding.covariance[np.ix_(keep, keep)])
 
 
 def _covariance(item: JointFriction) -> tuple[list[str], Array]:
@@ -497,13 +559,19 @@ def _series(item: JointFriction) -> list[Series]:
     torque = np.array([p.torque for p in points])
     std = np.array([p.std for p in points])
     fitted = item.law().torque(speed)
-    return [
+    series = [
         Series(f'Friction of {item.joint}', f'{item.joint} speed [rad/s]', 'friction [N·m]', speed,
                {'measured': torque, 'fit': fitted}),
         Series(f'Residuals of {item.joint}', f'{item.joint} speed [rad/s]', 'residual [N·m]',
                speed, {'measured minus fit': torque - fitted, '+ 1.96 σ of the run': 1.96 * std,
                        '- 1.96 σ of the run': -1.96 * std}),
     ]
+    if item.presliding is not None:
+        told = item.presliding
+        series.append(Series(
+            f'Reversals of {item.joint}', f'{item.joint} [rad]', 'friction [N·m]', told.angle,
+            {'measured': told.torque, 'fit': told.fitted}))
+    return series
 
 
 def summary(result: CalibrationResult) -> str:

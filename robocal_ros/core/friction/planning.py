@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.interpolate import make_interp_spline
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.collision import CollisionChecker
@@ -22,6 +23,7 @@ _MARGIN = 0.05
 _CHECK_STEP = 0.04
 _MIN_CRUISE = 0.8
 _SETTLING = 0.8
+_KNOT_PERIOD = 0.02
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,9 @@ class SpeedPlan:
         min_duration: Shortest cruise, where there is room [s].
         max_range: Widest range about the posture that is used [rad].
         acceleration: Acceleration of the blends [rad/s²].
+        reversal_size: Size of the turns that show the bristles [rad].
+        reversal_frequency: How often a second the joint turns to and fro then [Hz].
+        reversals: How many times.
 
     """
 
@@ -74,6 +79,9 @@ class SpeedPlan:
     min_duration: float = 2.0
     max_range: float = 1.6
     acceleration: float = 2.0
+    reversal_size: float = 4e-3
+    reversal_frequency: float = 1.0
+    reversals: int = 8
 
     def check(self) -> None:
         """Refuse settings without a plan; raises ConfigurationError."""
@@ -205,6 +213,45 @@ def plan_runs(
             f"Joint '{robot.joint_names[joint]}' has only {high - low:.3f} rad of free range "
             'about this posture, too short for any of the speeds. Start from another posture.')
     return runs
+
+
+def plan_reversals(
+    robot: Robot, checker: CollisionChecker, posture: Array, joint: int, plan: SpeedPlan
+) -> Trajectory:
+    """Plan slow small turns of a joint to and fro, in which its bristles bend before it slides.
+
+    A sine whose size rises from zero and falls to zero within a period each, sampled at knots.
+
+    Args:
+        robot: The arm with what it carries.
+        checker: Its collision geometry.
+        posture: Where the arm stays, shape (n,) [rad].
+        joint: Column of the joint.
+        plan: For the size, frequency and number of the turns.
+
+    Raises:
+        ConvergenceError: If there is no room for them.
+        MotionError: If the posture itself touches something.
+
+    """
+    size = plan.reversal_size
+    low, high = free_range(robot, checker, posture, joint, 4.0 * size)
+    if min(high - posture[joint], posture[joint] - low) < 1.2 * size:
+        raise ConvergenceError(
+            f"Joint '{robot.joint_names[joint]}' has no room to turn to and fro by "
+            f'{size:.3g} rad about this posture. Start from another posture.')
+    pulsation = 2.0 * np.pi * plan.reversal_frequency
+    duration = plan.reversals / plan.reversal_frequency
+    time = np.linspace(0.0, duration, int(np.ceil(duration / _KNOT_PERIOD)) + 1)
+    rise = np.clip(np.minimum(time, duration - time) * plan.reversal_frequency, 0.0, 1.0)
+    window = rise**4 * (35.0 - 84.0 * rise + 70.0 * rise**2 - 20.0 * rise**3)
+    spline = make_interp_spline(time, size * window * np.sin(pulsation * time), k=5)
+    position = np.tile(posture, (len(time), 1))
+    velocity, acceleration = np.zeros_like(position), np.zeros_like(position)
+    position[:, joint] += spline(time)
+    velocity[1:-1, joint] = spline(time, nu=1)[1:-1]
+    acceleration[1:-1, joint] = spline(time, nu=2)[1:-1]
+    return Trajectory(time, position, velocity, acceleration)
 
 
 def check_given(

@@ -15,6 +15,7 @@ import numpy as np
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.friction.points import SpeedPoint
 from robocal_ros.core.least_squares import autocorrelation_time
+from robocal_ros.core.result import spread
 from robocal_ros.core.robot import Robot
 from robocal_ros.core.samples import JointSamples
 from robocal_ros.core.signals import Sweep, steady_sweeps
@@ -25,6 +26,7 @@ SLOW = 0.02
 # Slow runs are looked for up to here, so that one near the border is found whole at least once.
 _OVERLAP = 1.3 * SLOW
 _BLOCK = 0.05
+_KNOTS = 60
 _SPIKE = 8.0
 _SPIKE_FLOOR = 0.15
 _SATURATED = 0.98
@@ -96,7 +98,7 @@ def read_run(
 def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
     """Return the gravity torque of a joint along its run; smooth, so from a few postures."""
     count = len(positions)
-    knots = np.unique(np.linspace(0, count - 1, min(count, 60)).astype(int))
+    knots = spread(count, _KNOTS)
     values = robot.gravity_torques(positions[knots])[:, joint]
     return np.interp(np.arange(count), knots, values)
 

@@ -3,26 +3,33 @@
 
 Many drivers publish motor current times a nominal constant, which is easily 15 % off. With the
 arm's model and a known mass, the effort of an exciting motion tells one scale per joint:
-effort_j = e_j (arm_j + payload_j) + losses_j, the payload's centre and inertia estimated along.
-It is bilinear in scales and payload and solved by Gauss-Newton steps.
+effort_j = e_j (arm_j + payload_j) + losses_j, with the payload's centre and inertia, and what is
+doubted of angles and delays, estimated along. It is bilinear in scales and payload and solved by
+Gauss-Newton steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from robocal_ros import __version__
 from robocal_ros.core.arrays import Array
-from robocal_ros.core.least_squares import LinearFit, autocorrelation_time, solve
-from robocal_ros.core.payload.dynamic import (
+from robocal_ros.core.least_squares import solve
+from robocal_ros.core.payload.body import BODY
+from robocal_ros.core.payload.doubts import Doubts
+from robocal_ros.core.payload.dynamic import HELD_OUT_SHARE
+from robocal_ros.core.payload.dynamic_rows import (
     LOSSES,
     DynamicSettings,
+    Mask,
     TorqueColumns,
+    scatter,
     torque_columns,
 )
+from robocal_ros.core.payload.effort_scales import KIND
 from robocal_ros.core.result import (
     CalibrationResult,
     Check,
@@ -34,13 +41,12 @@ from robocal_ros.core.result import (
 )
 from robocal_ros.core.robot import Robot
 from robocal_ros.core.samples import JointSamples
-from robocal_ros.errors import ConfigurationError, ConvergenceError, DataError
+from robocal_ros.errors import ConfigurationError, ConvergenceError, DataError, ExcitationError
 
-KIND = 'drive_gains'
 _SHARED = 9
 _STEPS = 30
 _CONVERGED = 1e-7
-_HELD_OUT_SHARE = 0.25
+_MAX_CONDITION = 1e6
 
 
 @dataclass(frozen=True)
@@ -72,19 +78,6 @@ class GainSettings:
                 f'a scale); got {self.known_mass}.')
 
 
-def effort_scales(result: CalibrationResult) -> dict[str, float]:
-    """Return the identified scales of a drive-gain result by joint name.
-
-    Raises:
-        DataError: If the result is of another kind.
-
-    """
-    if result.kind != KIND:
-        raise DataError(f"Expected a result of kind '{KIND}', got '{result.kind}'.")
-    return {p.name.removesuffix('.effort_scale'): p.value for p in result.parameters
-            if p.name.endswith('.effort_scale') and p.value is not None}
-
-
 def estimate(robot: Robot, samples: JointSamples, settings: GainSettings) -> CalibrationResult:
     """Estimate one effort scale per joint.
 
@@ -102,17 +95,17 @@ def estimate(robot: Robot, samples: JointSamples, settings: GainSettings) -> Cal
     """
     settings.check()
     columns = torque_columns(robot, samples, settings.dynamic, {})
-    fit = _fit(robot, columns, settings.known_mass)
-    n, mean_time = robot.n, _memory(columns, fit)
-    covariance = fit.covariance[:n, :n] * fit.reduced_chi_square * mean_time
+    n, mass = robot.n, settings.known_mass
+    fit = _fit(robot, columns, mass)
+    covariance = fit.covariance[:n, :n]
     if settings.known_mass_std > 0.0:
-        step = 1e-3 * settings.known_mass
-        moved = _fit(robot, columns, settings.known_mass + step).value[:n]
-        slope = (moved - fit.value[:n]) / step
+        step = 1e-3 * mass
+        moved = _fit(robot, columns, mass + step, fit.doubts)
+        slope = (moved.value[:n] - fit.value[:n]) / step
         covariance = covariance + np.outer(slope, slope) * settings.known_mass_std**2
     scale, std = fit.value[:n], np.sqrt(np.diag(covariance))
-    residual = _by_joint(columns, fit.residual)
-    held_out = _held_out(robot, columns, settings.known_mass)
+    fitted = _fits(robot, columns, fit.used, fit.residual)
+    held_out = _held_out(robot, columns, mass, fit)
     known = std <= settings.max_std
     rows = np.flatnonzero(known)
     return CalibrationResult(
@@ -129,12 +122,14 @@ def estimate(robot: Robot, samples: JointSamples, settings: GainSettings) -> Cal
             for i, name in enumerate(robot.joint_names)),
         covariance_names=tuple(f'{robot.joint_names[i]}.effort_scale' for i in rows),
         covariance=covariance[np.ix_(rows, rows)],
-        fit=_fits(robot, columns, residual),
-        validation=() if held_out is None else _fits(robot, columns, held_out),
-        checks=_checks(robot, settings, scale, known, columns, residual, held_out),
+        fit=fitted,
+        validation=held_out,
+        checks=_checks(robot, settings, scale, known, fitted, held_out),
         counts={'samples': len(samples), **asdict(samples.counts)},
-        settings={'known_mass': settings.known_mass, 'known_mass_std': settings.known_mass_std,
-                  'band': settings.dynamic.band, 'tool_frame': robot.tool_frame,
+        settings={'known_mass': mass, 'known_mass_std': settings.known_mass_std,
+                  **{name: getattr(settings.dynamic, name)
+                     for name in ('band', 'posture_std', 'sag_std', 'delay_std')},
+                  'tool_frame': robot.tool_frame,
                   'gravity': [float(g) for g in robot.gravity]},
         source=samples.source,
         time=float(samples.time[-1]),
@@ -142,102 +137,138 @@ def estimate(robot: Robot, samples: JointSamples, settings: GainSettings) -> Cal
     )
 
 
+@dataclass(frozen=True)
+class _GainFit:
+    """A solved problem.
+
+    Attributes:
+        value: Scales, shared payload parameters, losses joint by joint, what was doubted.
+        covariance: Of all of them.
+        residual: Measured minus fitted, of all rows, shape (n, k) [N·m].
+        used: Rows that count, shape (n, k).
+        doubts: The shared columns that were used.
+
+    """
+
+    value: Array
+    covariance: Array
+    residual: Array
+    used: Mask
+    doubts: Doubts
+
+
 def _system(
-    columns: TorqueColumns, mass: float, scale: Array, shared: Array
+    columns: TorqueColumns, mass: float, value: Array, doubts: Doubts
 ) -> tuple[Array, Array]:
-    """Linearise about scales and payload.
+    """Linearise about an estimate.
 
     Returns:
-        Regressor of (scales, shared payload parameters, losses of each joint), and what the
-        current scales and payload explain; rows that count only.
+        Regressor of scales, shared payload parameters, losses of each joint and what is
+        doubted, shape (n, k, p), and what the current scales and payload explain twice, shape
+        (n, k).
 
     """
     n, count = columns.effort.shape
     extra = columns.losses.shape[2]
-    regressor = np.zeros((n, count, n + _SHARED + n * extra))
-    explained = np.empty((n, count))
+    border = n + _SHARED + n * extra
+    scale, shared = value[:n], value[n:n + _SHARED]
+    doubted = value[border:] if len(value) > border else np.zeros(len(doubts.names))
+    regressor = np.zeros((n, count, border + len(doubts.names)))
+    variable = columns.payload[:, :, 1:] @ shared + doubts.columns @ doubted
+    regressor[:, :, n:n + _SHARED] = scale[:, None, None] * columns.payload[:, :, 1:]
+    regressor[:, :, border:] = scale[:, None, None] * doubts.columns
     for joint in range(n):
-        body = mass * columns.payload[joint, :, 0] + columns.payload[joint, :, 1:] @ shared
-        torque = columns.arm[joint] + body
-        regressor[joint, :, joint] = torque
-        regressor[joint, :, n:n + _SHARED] = scale[joint] * columns.payload[joint, :, 1:]
+        regressor[joint, :, joint] = (
+            columns.arm[joint] + mass * columns.payload[joint, :, 0] + variable[joint])
         at = n + _SHARED + joint * extra
         regressor[joint, :, at:at + extra] = columns.losses[joint]
-        # Written about the current payload: e (τ + Y dp) with unknowns e and p itself.
-        explained[joint] = scale[joint] * (columns.payload[joint, :, 1:] @ shared)
-    return regressor[columns.valid], explained[columns.valid]
+    # Written about the current payload: e (τ + Y dp) with unknowns e and p itself.
+    return regressor, scale[:, None] * variable
 
 
-def _fit(robot: Robot, columns: TorqueColumns, mass: float) -> LinearFit:
+def _names(robot: Robot, doubts: Doubts) -> list[str]:
+    return [*(f'effort scale of {name}' for name in robot.joint_names), *BODY[1:],
+            *(f'{loss} of {name}' for name in robot.joint_names for loss in LOSSES),
+            *doubts.names]
+
+
+def _fit(
+    robot: Robot, columns: TorqueColumns, mass: float, doubts: Doubts | None = None
+) -> _GainFit:
+    """Solve; what is doubted is worked out about the payload as it is found, unless given."""
+    nothing = Doubts.none(*columns.effort.shape)
+    start = np.concatenate((np.ones(robot.n), np.zeros(_SHARED)))
+    found = _settled(robot, columns, mass, start, doubts or nothing)
+    if doubts is not None:
+        return found
     n = robot.n
-    names = [f'effort scale of {name}' for name in robot.joint_names]
-    names += ['moment_x', 'moment_y', 'moment_z', 'I_xx', 'I_xy', 'I_yy', 'I_xz', 'I_yz', 'I_zz']
-    names += [f'{loss} of {name}' for name in robot.joint_names for loss in LOSSES]
-    joint_of_row = np.nonzero(columns.valid)[0]
-    measured = columns.effort[columns.valid]
-    scale, shared = np.ones(n), np.zeros(_SHARED)
-    noise = np.ones(n)
+    losses = found.value[n + _SHARED:].reshape(n, len(LOSSES)) / found.value[:n, None]
+    body = np.concatenate(([mass], found.value[n:n + _SHARED]))
+    return _settled(robot, columns, mass, found.value, columns.doubts(body, losses))
+
+
+def _settled(
+    robot: Robot, columns: TorqueColumns, mass: float, value: Array, doubts: Doubts
+) -> _GainFit:
+    noise = np.where(columns.valid, 1.0, np.inf)
     for _ in range(_STEPS):
-        regressor, explained = _system(columns, mass, scale, shared)
+        used = np.isfinite(noise)
+        regressor, explained = _system(columns, mass, value, doubts)
+        own = regressor.shape[2] - len(doubts.names)
         fit = solve(
-            regressor, measured + explained, noise[joint_of_row], names, max_condition=1e6,
+            np.vstack((regressor[used], doubts.prior_rows(own))),
+            np.concatenate(((columns.effort + explained)[used], np.zeros(len(doubts.names)))),
+            np.concatenate((noise[used], doubts.std)), _names(robot, doubts),
+            max_condition=_MAX_CONDITION,
             hint='Excite the arm more: faster, farther, with all joints turned.')
-        change = float(np.abs(fit.value[:n] - scale).max())
-        scale, shared = fit.value[:n], fit.value[n:n + _SHARED]
-        noise = np.array([max(rms(fit.residual[joint_of_row == j]), 1e-9) for j in range(n)])
+        change = float(np.abs(fit.value[:robot.n] - value[:robot.n]).max())
+        value = fit.value
+        residual = columns.effort + explained - regressor @ value
         if change < _CONVERGED:
-            return fit
+            freedom = int(used.sum()) / max(int(used.sum()) - own, 1)
+            return _GainFit(value, fit.covariance * freedom, residual, used, doubts)
+        noise = scatter(residual, columns.valid, columns.shaken)
     raise ConvergenceError(
         f'The effort scales did not settle in {_STEPS} steps (last change {change:.2g}); excite '
         'the arm more, or check known_mass.')
 
 
-def _by_joint(columns: TorqueColumns, values: Array) -> Array:
-    spread = np.zeros(columns.effort.shape)
-    spread[columns.valid] = values
-    return spread
-
-
-def _memory(columns: TorqueColumns, fit: LinearFit) -> float:
-    residual = _by_joint(columns, fit.residual)
-    return float(np.mean([autocorrelation_time(row[valid]) for row, valid
-                          in zip(residual, columns.valid, strict=True)]))
-
-
 def _part(columns: TorqueColumns, rows: slice) -> TorqueColumns:
     return TorqueColumns(columns.effort[:, rows], columns.arm[:, rows], columns.payload[:, rows],
-                         columns.losses[:, rows], columns.valid[:, rows])
+                         columns.losses[:, rows], columns.valid[:, rows],
+                         columns.shaken[:, rows], columns.doubts)
 
 
-def _held_out(robot: Robot, columns: TorqueColumns, mass: float) -> Array | None:
-    """Fit the first part and predict the last; zeros where nothing was predicted."""
+def _held_out(
+    robot: Robot, columns: TorqueColumns, mass: float, fit: _GainFit
+) -> tuple[Fit, ...]:
+    """Fit the first part and predict the last; nothing where that part is too short."""
     count = columns.effort.shape[1]
-    border = int((1.0 - _HELD_OUT_SHARE) * count)
+    border = int((1.0 - HELD_OUT_SHARE) * count)
+    first, rest = slice(0, border), slice(border, count)
     try:
-        fit = _fit(robot, _part(columns, slice(0, border)), mass)
-    except (DataError, ConvergenceError):
-        return None
-    n = robot.n
-    last = _part(columns, slice(border, count))
-    regressor, explained = _system(last, mass, fit.value[:n], fit.value[n:n + _SHARED])
-    left = np.full(columns.effort.shape, np.nan)
-    left[:, border:] = _by_joint(
-        last, last.effort[last.valid] + explained - regressor @ fit.value)
-    return left
+        part = _fit(robot, _part(columns, first), mass, fit.doubts.part(first))
+    except (DataError, ExcitationError, ConvergenceError):
+        return ()
+    last = _part(columns, rest)
+    regressor, explained = _system(last, mass, part.value, fit.doubts.part(rest))
+    left = last.effort + explained - regressor @ part.value
+    return _fits(robot, last, fit.used[:, rest], left)
 
 
-def _fits(robot: Robot, columns: TorqueColumns, residual: Array) -> tuple[Fit, ...]:
-    fits = []
-    for joint, name in enumerate(robot.joint_names):
-        rows = columns.valid[joint] & np.isfinite(residual[joint])
-        fits.append(Fit(f'torque of {name}', 'N·m', rms(columns.effort[joint, rows]),
-                        rms(residual[joint, rows]), int(rows.sum())))
-    return tuple(fits)
+def _fits(
+    robot: Robot, columns: TorqueColumns, used: Mask, residual: Array
+) -> tuple[Fit, ...]:
+    return tuple(
+        Fit(f'torque of {name}', 'N·m', rms(effort[counted]), rms(left[counted]),
+            int(counted.sum()))
+        for name, effort, left, counted
+        in zip(robot.joint_names, columns.effort, residual, used, strict=True))
 
 
 def _checks(
-    robot: Robot, settings: GainSettings, scale: Array, known: npt.NDArray[np.bool_],
-    columns: TorqueColumns, residual: Array, held_out: Array | None,
+    robot: Robot, settings: GainSettings, scale: Array, known: Mask,
+    fitted: Sequence[Fit], held_out: Sequence[Fit],
 ) -> tuple[Check, ...]:
     low, high = settings.plausible
     far = np.where(known, np.maximum(scale / high, low / np.maximum(scale, 1e-9)), 0.0)
@@ -249,9 +280,9 @@ def _checks(
               f"The scale farthest from 1 is that of '{robot.joint_names[worst]}', "
               f'{scale[worst]:.3f} (plausible: {low} … {high}).'),
     ]
-    if held_out is not None:
-        ratios = [after.after / max(before.after, 1e-12) for after, before in zip(
-            _fits(robot, columns, held_out), _fits(robot, columns, residual), strict=True)]
+    if held_out:
+        ratios = [after.after / max(before.after, 1e-12)
+                  for after, before in zip(held_out, fitted, strict=True)]
         joint = int(np.argmax(ratios))
         limit = settings.max_held_out_ratio
         checks.append(Check(

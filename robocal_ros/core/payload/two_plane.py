@@ -33,14 +33,18 @@ from robocal_ros.core.result import (
     Series,
     State,
     rms,
+    spread,
 )
+from robocal_ros.core.ripple import Ripple, RippleRun, find_ripple, ripple_columns
 from robocal_ros.core.robot import Robot
 from robocal_ros.core.samples import JointSamples, check_effort, check_joints
-from robocal_ros.core.signals import Sweep, ripple_columns, ripple_orders, steady_sweeps
+from robocal_ros.core.signals import Sweep, steady_sweeps
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 
 COM = ('com_x', 'com_y', 'com_z')
 _SAME_POSTURE = 0.03
+# Sweeps are wide enough to tell ripple of so few periods per turn from weight.
+_FEWEST_CYCLES = 6.0
 _PLOT_POINTS = 150
 _TRACE_POINTS = 120
 # Effort is never finer than this [N·m]; it keeps the weights of noise-free records finite.
@@ -106,7 +110,7 @@ class PlaneFit:
             scatter and correlation allowed for.
         target: Torque left for payload and friction, shape (k,) [N·m].
         angle: Joint angles, shape (k,) [rad].
-        ripple: Torque ripple that was found and fitted along, in periods per turn.
+        ripple: Torque ripple that was found and fitted along.
         posture_std: Standard deviation of the rotation's zero against gravity [rad].
 
     """
@@ -117,7 +121,7 @@ class PlaneFit:
     fit: LinearFit
     target: Array
     angle: Array
-    ripple: tuple[float, ...] = ()
+    ripple: tuple[Ripple, ...] = ()
     posture_std: float = 0.0
 
     @property
@@ -228,10 +232,11 @@ def _fit_plane(
     hint = f"Sweep joint '{name}' over a wider angle."
     # The first fit tells the noise, without which nothing else can be weighed against it.
     free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
-    orders = ripple_orders(angle, free.residual)
-    if orders:
-        regressor = np.hstack((regressor, ripple_columns(angle, orders)))
-        names += [f'ripple_{i}' for i in range(2 * len(orders))]
+    ripples = find_ripple([RippleRun.of_samples(*part) for part in zip(
+        _by_sweep(angle, sweeps), _by_sweep(free.residual, sweeps), strict=True)], _FEWEST_CYCLES)
+    if ripples:
+        regressor = np.hstack((regressor, ripple_columns(angle, ripples)))
+        names += [f'ripple_{i}' for i in range(2 * len(ripples))]
         free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
     noise = np.sqrt(free.reduced_chi_square * _inflation(free.residual, sweeps))
     std = np.full(len(target), max(float(noise), _LEAST_NOISE))
@@ -243,8 +248,7 @@ def _fit_plane(
         measured = np.concatenate((target, np.zeros(len(directions))))
         std = np.concatenate((std, np.full(len(directions), max(friction.std, 1e-3))))
     fit = solve(regressor, measured, std, names, max_condition=1e3, hint=hint)
-    return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle, tuple(orders),
-                    posture_std)
+    return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle, ripples, posture_std)
 
 
 def _plane_names(directions: Sequence[int]) -> list[str]:
@@ -253,10 +257,14 @@ def _plane_names(directions: Sequence[int]) -> list[str]:
 
 def _inflation(residual: Array, sweeps: Sequence[Sweep]) -> float:
     """Return the mean autocorrelation time of the residuals, sweep by sweep."""
+    times = [autocorrelation_time(part) for part in _by_sweep(residual, sweeps)]
+    return float(np.average(times, weights=[sweep.stop - sweep.start for sweep in sweeps]))
+
+
+def _by_sweep(values: Array, sweeps: Sequence[Sweep]) -> list[Array]:
+    """Split values of all samples into those of each sweep."""
     lengths = [sweep.stop - sweep.start for sweep in sweeps]
-    parts = np.split(residual, np.cumsum(lengths)[:-1])
-    times = [autocorrelation_time(part) for part in parts]
-    return float(np.average(times, weights=lengths))
+    return np.split(values, np.cumsum(lengths)[:-1])
 
 
 def _combine(robot: Robot, fits: Sequence[PlaneFit]) -> LinearFit:
@@ -559,7 +567,7 @@ def _series(
     for plane in planes:
         name = robot.joint_names[plane.plane.joint]
         size = len(plane.target)
-        pick = np.unique(np.linspace(0, size - 1, min(size, _PLOT_POINTS)).astype(int))
+        pick = spread(size, _PLOT_POINTS)
         order = pick[np.argsort(plane.angle[pick], kind='stable')]
         residual = plane.fit.residual[:size]
         series.append(Series(

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All capabilities that can estimate from a bag."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from robocal_ros.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from robocal_ros.capabilities.capability import Capability
+
+# Module and name of each; its numerics take long to import, and only one is used at a time.
+_WHERE = {
+    'payload': ('payload', 'PAYLOAD'),
+    'drive_gains': ('payload', 'DRIVE_GAINS'),
+    'friction': ('friction', 'FRICTION'),
+}
+CAPABILITIES = tuple(_WHERE)
+"""Names of the capabilities."""
+
+
+def capability(name: str) -> Capability:
+    """Return a capability by name; raises ConfigurationError with the names there are."""
+    if name not in _WHERE:
+        raise ConfigurationError(
+            f"There is no capability '{name}' that estimates from bags; expected one of "
+            f'{", ".join(CAPABILITIES)}.')
+    module, item = _WHERE[name]
+    found: Capability = getattr(
+        importlib.import_module(f'robocal_ros.capabilities.{module}'), item)
+    return found

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a bag to a result, in one go and in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from robocal_ros.capabilities.capability import Capability, Needs, WrenchNeed
+from robocal_ros.capabilities.robot import effort_factor, effort_scale, make_robot, make_store
+from robocal_ros.core import marks
+from robocal_ros.core.arrays import Array
+from robocal_ros.core.marks import Mark, Span, Spans
+from robocal_ros.core.payload import effort_scales
+from robocal_ros.core.recording import Recording, no_readings
+from robocal_ros.core.result import CalibrationResult
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.io.bag_samples import JointStream, WrenchStream
+from robocal_ros.io.bags import Bag, Sink
+
+JOINT_STATE = 'sensor_msgs/msg/JointState'
+WRENCH = 'geometry_msgs/msg/WrenchStamped'
+TEMPERATURE = 'sensor_msgs/msg/Temperature'
+STRING = 'std_msgs/msg/String'
+MARKS = 'diagnostic_msgs/msg/DiagnosticArray'
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which of a bag's messages count, and where they are.
+
+    Attributes:
+        namespace: Namespace of the robot's topics.
+        remapped: Topics in the bag by the names that nodes know them by.
+        begin: Stamp after which joint states and readings count [s].
+        end: Stamp up to which they count [s].
+        whole: Whether marks of runs are left aside.
+
+    """
+
+    namespace: str = ''
+    remapped: Mapping[str, str] = field(default_factory=dict)
+    begin: float = -np.inf
+    end: float = np.inf
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A result, and what is to be said about how it came about.
+
+    Attributes:
+        result: The result.
+        remarks: Sentences.
+
+    """
+
+    result: CalibrationResult
+    remarks: tuple[str, ...]
+
+
+def description_in(bag: Bag, selection: Selection) -> str:
+    """Return the URDF text that a bag holds.
+
+    Raises:
+        ConfigurationError: If it holds none.
+
+    """
+    try:
+        topic = _topic(bag, 'robot_description', STRING, selection)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"Bag '{bag.name}' holds no robot description; give the URDF with --urdf. "
+            f'({error})') from error
+    texts = [str(message.data) for message in bag.messages(topic)]
+    texts = [text for text in texts if text.strip()]
+    if not texts:
+        raise ConfigurationError(
+            f"Topic '{topic}' of bag '{bag.name}' is empty; give the URDF with --urdf.")
+    return texts[-1]
+
+
+class OfflineEstimation:
+    """One capability's estimation from one bag; made first, so that refusals come early."""
+
+    def __init__(
+        self, capability: Capability, bag: Bag, values: Any, urdf: str, selection: Selection
+    ) -> None:
+        """Look whether all that is needed is there.
+
+        Args:
+            capability: What is to be estimated.
+            bag: The bag.
+            values: The node's parameters.
+            urdf: URDF text.
+            selection: Which messages count.
+
+        Raises:
+            RobocalError: If parameters, robot and bag do not fit each other.
+
+        """
+        self._capability = capability
+        self._bag = bag
+        self._values = values
+        self._selection = selection
+        self.robot = make_robot(urdf, values)
+        self.store = make_store(self.robot, values)
+        self._needs: Needs = capability.needs(values)
+        self._spans, self._remarks = self._marked()
+        self._joint_topic = _topic(bag, 'joint_states', JOINT_STATE, selection)
+        self._joints = JointStream(
+            self.robot.joint_names, self._factor(), need_effort=self._needs.effort,
+            source=bag.name, span=self._span(marks.JOINTS), budget=self._needs.budget)
+        self._wrenches = {
+            need.topic: (_topic(bag, need.topic, WRENCH, selection), self._wrench_stream(need))
+            for need in self._needs.wrenches}
+
+    @property
+    def messages(self) -> int:
+        """How many messages are to be read."""
+        topics = [self._joint_topic, *(topic for topic, _ in self._wrenches.values())]
+        return sum(self._bag.counts[topic] for topic in topics)
+
+    def run(self, progress: Callable[[int], None] | None = None) -> Outcome:
+        """Read and estimate.
+
+        Args:
+            progress: Called with the number of messages read so far, now and then.
+
+        Raises:
+            RobocalError: If bag or data do not allow it.
+
+        """
+        sinks: dict[str, Sink] = {self._joint_topic: self._joints.take}
+        for topic, stream in self._wrenches.values():
+            sinks[topic] = stream.take
+        self._bag.read(sinks, progress)
+        recording = Recording(
+            self._joints.samples(),
+            {name: stream.samples() for name, (_, stream) in self._wrenches.items()},
+            self._temperatures(), self._spans.joints_wanted)
+        result = self._capability.estimate(self.robot, recording, self._values, self.store)
+        return Outcome(result, (*self._remarks, *self._told()))
+
+    def _factor(self) -> Array:
+        """Return what turns the bag's efforts into torques, known drive gains among it."""
+        factor = effort_factor(self.robot, self._values)
+        used = self.store.load(effort_scales.KIND) if self._values.use_drive_gains else None
+        return factor / effort_scale(self.robot, used)
+
+    def _wrench_stream(self, need: WrenchNeed) -> WrenchStream:
+        self.robot.frame_id(need.frame)
+        if abs(need.sign) != 1.0:
+            raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {need.sign}.')
+        return WrenchStream(need.topic, need.frame, need.sign, source=self._bag.name,
+                            span=self._span(need.topic), budget=self._needs.budget)
+
+    # ------------------------------------------------------------------------ marks
+
+    def _marked(self) -> tuple[Spans, tuple[str, ...]]:
+        """Return the spans of the last run that the bag tells of, and a remark about it."""
+        name = f'{self._capability.node}/{marks.TOPIC}'
+        topic = _known_topic(self._bag, name, MARKS, self._selection)
+        if self._selection.whole or topic is None:
+            return Spans(), ()
+        spans = marks.last_run(_marks(self._bag, topic), self._capability.verbs)
+        if spans is None:
+            return Spans(), ()
+        return spans, ('The last run that the bag tells of is used; --whole takes all of it.',)
+
+    def _span(self, stream: str) -> Span:
+        marked = self._spans.of(stream)
+        return Span(max(marked.begin, self._selection.begin),
+                    min(marked.end, self._selection.end), marked.discarded)
+
+    def _temperatures(self) -> Array:
+        if not self._needs.temperature_topic:
+            return no_readings()
+        topic = _topic(self._bag, self._needs.temperature_topic, TEMPERATURE, self._selection)
+        span = self._span(marks.JOINTS)
+        readings = np.array([
+            (message.header.stamp.sec + 1e-9 * message.header.stamp.nanosec, message.temperature)
+            for message in self._bag.messages(topic)]).reshape(-1, 2)
+        return readings[span.holds(readings[:, 0])]
+
+    def _told(self) -> Iterator[str]:
+        streams: list[tuple[str, JointStream | WrenchStream]] = [('joint_states', self._joints)]
+        streams += [(name, stream) for name, (_, stream) in self._wrenches.items()]
+        for name, stream in streams:
+            if stream.averaged > 1:
+                yield (f'{stream.kept} messages of {name} are more than are needed: '
+                       f'{stream.averaged} neighbours each were averaged.')
+            if stream.forgotten:
+                yield (f'The bag is longer than fits: the oldest {stream.forgotten} averages of '
+                       f'{name} were left out. Choose a part with --from and --to.')
+
+
+def _marks(bag: Bag, topic: str) -> Iterator[Mark]:
+    for message in bag.messages(topic):
+        for status in message.status:
+            yield Mark(str(status.name), str(status.message),
+                       {str(item.key): str(item.value) for item in status.values})
+
+
+def _topic(bag: Bag, name: str, kind: str, selection: Selection) -> str:
+    return bag.find(selection.remapped.get(name, name), kind, selection.namespace)
+
+
+def _known_topic(bag: Bag, name: str, kind: str, selection: Selection) -> str | None:
+    """Return a topic's full name, None if the bag does not have it."""
+    if kind not in bag.topics.values():
+        return None
+    try:
+        return _topic(bag, name, kind, selection)
+    except ConfigurationError:
+        return None

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal apply`: identified values into a URDF, and into the words of robot drivers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from robocal_ros.cli.console import ERRORS, OUT
+from robocal_ros.errors import ConfigurationError, DataError
+
+if TYPE_CHECKING:
+    from robocal_ros.core.result import CalibrationResult
+    from robocal_ros.core.robot import RigidBodyInertia
+
+NAME = 'apply'
+SUMMARY = 'write a result into a URDF, and show the values that robot drivers take'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand's arguments."""
+    parser.add_argument('file', type=Path, metavar='RESULT',
+                        help='a result file of a payload or of friction')
+    parser.add_argument('--urdf', type=Path, required=True, metavar='FILE',
+                        help='URDF of the robot that was calibrated')
+    parser.add_argument('--out', type=Path, required=True, metavar='FILE',
+                        help='where to write the URDF with the values in it')
+    parser.add_argument('--frame', metavar='FRAME',
+                        help="frame of the driver's flange for the driver's values (default: "
+                             "the result's)")
+    parser.add_argument('--force', action='store_true',
+                        help='also a result whose verdict is not pass')
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the URDF and show the driver's values.
+
+    Raises:
+        RobocalError: If the result is not fit for it, or does not fit the URDF.
+
+    """
+    from robocal_ros.core.result import Verdict
+    from robocal_ros.io.result_yaml import read_result
+    from robocal_ros.io.urdf import read_urdf
+
+    result = read_result(options.file)
+    urdf = read_urdf(options.urdf)
+    if result.verdict is not Verdict.PASS and not options.force:
+        raise DataError(
+            f"The verdict of '{options.file}' is {result.verdict.value}: "
+            f'{" ".join(result.reasons)} Use a result that passed, or insist with --force.')
+    _warn_of_another_description(result, urdf)
+    if result.kind == 'payload':
+        _apply_payload(result, urdf, options)
+    elif result.kind == 'friction':
+        _apply_friction(result, urdf, options.out)
+    else:
+        raise DataError(
+            f"A result of kind '{result.kind}' has no place in a URDF; expected one of a payload "
+            'or of friction.')
+    return 0
+
+
+def _warn_of_another_description(result: CalibrationResult, urdf: str) -> None:
+    import hashlib
+
+    if hashlib.sha256(urdf.encode()).hexdigest() != result.robot.urdf_sha256:
+        ERRORS.print('This URDF is not, letter by letter, the one that the result was identified '
+                     'with. See that links, frames and masses are the same.', style='yellow',
+                     soft_wrap=True)
+
+
+def _apply_payload(
+    result: CalibrationResult, urdf: str, options: argparse.Namespace
+) -> None:
+    from robocal_ros.core.payload.driver import in_frame
+    from robocal_ros.core.payload.load import carried_load
+    from robocal_ros.core.robot import Robot
+    from robocal_ros.io.urdf import least_inertia, with_payload
+
+    payload = carried_load(result)
+    merged = with_payload(urdf, payload, result.frame)
+    robot = Robot(merged, tool_frame=result.frame, joints=result.robot.joint_names)
+    frame = options.frame or result.frame
+    moved = in_frame(robot, payload, result.frame, frame)
+    _write(options.out, merged)
+    OUT.print(f"{options.out}: {payload.mass:.4f} kg on link '{result.frame}'.",
+              soft_wrap=True, markup=False)
+    if not payload.inertia.any():
+        OUT.print(f'Its inertia was not identified; a ball of its mass stands in for it '
+                  f'({least_inertia(payload.mass):.2g} kg·m²).', style='yellow', soft_wrap=True,
+                  markup=False)
+    _show_driver_values(moved, frame)
+
+
+def _show_driver_values(payload: RigidBodyInertia, frame: str) -> None:
+    from robocal_ros.core.payload.driver import franka_call, ur_call
+
+    OUT.print(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; another one "
+              'by --frame):', soft_wrap=True, markup=False)
+    for name, call in (('Universal Robots', ur_call(payload)), ('Franka', franka_call(payload))):
+        OUT.print(f'{name}:\n  {call}', soft_wrap=True, markup=False)
+
+
+def _apply_friction(result: CalibrationResult, urdf: str, out: Path) -> None:
+    from robocal_ros.core.friction.law import friction_by_joint
+    from robocal_ros.io.urdf import with_friction
+
+    laws = friction_by_joint(result)
+    if not laws:
+        raise DataError('The friction result has no joint with identified friction.')
+    _write(out, with_friction(urdf, laws))
+    OUT.print(f'{out}: damping and friction of {", ".join(laws)}, the mean of both directions. '
+              'URDF has no place for what is between standstill and sliding (Stribeck); the '
+              "node's feed-forward compensates that too.", soft_wrap=True, markup=False)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding='utf-8')
+    except OSError as error:
+        raise ConfigurationError(
+            f"'{path}' cannot be written: {error.strerror}. Make the folder writable or name "
+            'another file.') from error

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal estimate`: a capability's result from a bag, without a robot and without ROS."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robocal_ros.capabilities.catalogue import CAPABILITIES, capability
+from robocal_ros.cli.console import OUT, ProgressView
+from robocal_ros.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from robocal_ros.capabilities.capability import Capability
+    from robocal_ros.capabilities.offline import Outcome, Selection
+    from robocal_ros.io.bags import Bag
+
+NAME = 'estimate'
+SUMMARY = 'estimate from a bag, as the node would after replaying it'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand's arguments."""
+    parser.add_argument('capability', choices=CAPABILITIES, help='what to estimate')
+    parser.add_argument('bag', type=Path, metavar='BAG',
+                        help='a folder of rosbag2, or a .db3 or .mcap file')
+    parser.add_argument('--urdf', type=Path, metavar='FILE',
+                        help='URDF of the robot (default: robot_description in the bag)')
+    parser.add_argument('--params-file', type=Path, action='append', default=[], metavar='FILE',
+                        help="parameter file of the capability's node; may be given repeatedly")
+    parser.add_argument('-p', '--param', action='append', default=[], metavar='NAME:=VALUE',
+                        help='one parameter, e.g. method:=static_poses; wins over files')
+    parser.add_argument('--results-dir', type=Path, metavar='FOLDER',
+                        help='results of the same robot to build on, such as friction for payload')
+    parser.add_argument('--namespace', default='', metavar='NS',
+                        help="namespace of the robot's topics in the bag")
+    parser.add_argument('--remap', action='append', default=[], metavar='NAME:=TOPIC',
+                        help='where in the bag a topic is, e.g. joint_states:=/left/joint_states')
+    parser.add_argument('--from', dest='begin', type=float, metavar='SECONDS',
+                        help='leave out what is earlier after the first joint state')
+    parser.add_argument('--to', dest='end', type=float, metavar='SECONDS',
+                        help='leave out what is later after the first joint state')
+    parser.add_argument('--whole', action='store_true',
+                        help='take the whole bag, not only the last run that it tells of')
+    parser.add_argument('-o', '--output', type=Path, metavar='FILE',
+                        help='the result file (default: <bag>.<capability>.yaml)')
+
+
+def run(options: argparse.Namespace) -> int:
+    """Estimate, show the result and write it.
+
+    Returns:
+        0 if the verdict is pass, 1 if it is not.
+
+    Raises:
+        RobocalError: If the bag, the parameters or the data do not allow it.
+
+    """
+    from robocal_ros.io.bags import Bag
+
+    chosen = capability(options.capability)
+    with Bag(options.bag) as bag:
+        outcome = _estimated(chosen, bag, options)
+    return _tell(chosen, outcome, _output(options))
+
+
+def _estimated(chosen: Capability, bag: Bag, options: argparse.Namespace) -> Outcome:
+    from robocal_ros.capabilities.offline import OfflineEstimation, description_in
+    from robocal_ros.io.parameter_file import read_parameters
+    from robocal_ros.io.urdf import read_urdf
+
+    overrides = _pairs(options.param, '--param')
+    if options.results_dir is not None:
+        overrides['results_dir'] = str(options.results_dir)
+    values: Any = read_parameters(
+        chosen.table, chosen.node, options.params_file, overrides, options.namespace)
+    selection = _selection(bag, options)
+    urdf = (read_urdf(options.urdf) if options.urdf is not None
+            else values.robot_description or description_in(bag, selection))
+    estimation = OfflineEstimation(chosen, bag, values, urdf, selection)
+    with ProgressView(f'Reading {bag.name}') as view:
+        return estimation.run(lambda count: view.update(
+            100.0 * count / max(estimation.messages, 1), f'{count} messages'))
+
+
+def _selection(bag: Bag, options: argparse.Namespace) -> Selection:
+    from robocal_ros.capabilities.offline import JOINT_STATE, Selection
+    from robocal_ros.io.bag_cdr import joint_states
+
+    remapped = _pairs(options.remap, '--remap')
+    whole = Selection(options.namespace, remapped, whole=options.whole)
+    if options.begin is None and options.end is None:
+        return whole
+    topic = bag.find(remapped.get('joint_states', 'joint_states'), JOINT_STATE, options.namespace)
+    first = next((float(joint_states([raw]).time[0]) for _, raw in bag.raw(topic)), 0.0)
+    begin = float('-inf') if options.begin is None else first + options.begin
+    end = float('inf') if options.end is None else first + options.end
+    if not begin < end:
+        raise ConfigurationError(
+            f'--from {options.begin} and --to {options.end} leave nothing; expected seconds after '
+            'the first joint state, the first before the second.')
+    return Selection(options.namespace, remapped, begin, end, options.whole)
+
+
+def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    pairs = {}
+    for text in given:
+        name, sign, value = text.partition(':=')
+        if not sign or not name:
+            raise ConfigurationError(f"{option} '{text}' is not of the form NAME:=VALUE.")
+        pairs[name.strip()] = value
+    return pairs
+
+
+def _output(options: argparse.Namespace) -> Path:
+    if options.output is not None:
+        return Path(options.output)
+    return Path(f'{options.bag.resolve().stem}.{options.capability}.yaml')
+
+
+def _tell(chosen: Capability, outcome: Outcome, output: Path) -> int:
+    from robocal_ros.cli.tables import show_result
+    from robocal_ros.core.result import Verdict
+    from robocal_ros.io.result_yaml import write_result
+
+    result = outcome.result
+    passed = result.verdict is Verdict.PASS
+    if not passed and output.exists():
+        # A failed estimation never replaces a good one.
+        output = output.with_suffix('.failed.yaml')
+    write_result(result, output)
+    show_result(OUT, result)
+    for remark in outcome.remarks:
+        OUT.print(remark, style='yellow', soft_wrap=True, markup=False)
+    if passed:
+        OUT.print(chosen.summary(result), soft_wrap=True, markup=False)
+    OUT.print(f'Result: {output}', soft_wrap=True, markup=False)
+    return 0 if passed else 1

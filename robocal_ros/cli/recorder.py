@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recording of raw messages into a bag, each topic with the quality that is offered."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rclpy.qos import (
+    QoSDurabilityPolicy,
+    QoSHistoryPolicy,
+    QoSProfile,
+    QoSReliabilityPolicy,
+)
+
+from robocal_ros.cli.node_client import RosSession
+from robocal_ros.core.samples import StreamCounts
+from robocal_ros.core.stamps import StampGuard
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.io.bag_writer import BagWriter, TopicQos
+from robocal_ros.io.recorder_profile import RecorderProfile
+
+# Two seconds of a 1 kHz stream.
+_DEPTH = 2000
+_LOOK_EVERY = 1.0
+
+
+@dataclass
+class RecordedTopic:
+    """What was recorded of one topic.
+
+    Attributes:
+        name: Full name.
+        kind: Type.
+        reliable: Whether lost messages are sent again.
+        guard: Stamps of its messages, None for types without a header.
+        count: Number of messages.
+
+    """
+
+    name: str
+    kind: str
+    reliable: bool
+    guard: StampGuard | None
+    count: int = 0
+    _times: list[float] = field(default_factory=list)
+
+    @property
+    def counts(self) -> StreamCounts:
+        """Gaps and the like; zeros for types without a header."""
+        return StreamCounts() if self.guard is None else self.guard.counts
+
+    @property
+    def rate(self) -> float:
+        """Messages per second of the machine's clock, NaN for fewer than two."""
+        if self.count < 2:
+            return float('nan')
+        return (self.count - 1) / max(self._times[1] - self._times[0], 1e-9)
+
+    def take(self, raw: bytes) -> None:
+        """Note a message."""
+        self.count += 1
+        now = time.monotonic()
+        self._times = [self._times[0] if self._times else now, now]
+        if self.guard is not None and len(raw) >= 12:
+            sec, nanosec = np.frombuffer(raw, '<i4', 1, 4)[0], np.frombuffer(raw, '<u4', 1, 8)[0]
+            self.guard.admit(float(sec) + 1e-9 * float(nanosec))
+
+
+class Recorder:
+    """Subscribes to what a profile names, as it appears, and writes it to a bag."""
+
+    def __init__(
+        self, session: RosSession, profile: RecorderProfile, namespace: str, bag: BagWriter
+    ) -> None:
+        """Prepare; nothing is subscribed yet.
+
+        Args:
+            session: Where to serve callbacks.
+            profile: What to record.
+            namespace: Namespace of the robot.
+            bag: Where to write.
+
+        """
+        self._session = session
+        self._profile = profile
+        self._namespace = namespace
+        self._bag = bag
+        self._subscriptions: list[Any] = []
+        self.topics: dict[str, RecordedTopic] = {}
+        self.left_out: dict[str, str] = {}
+
+    def run(self, done: Callable[[], bool]) -> None:
+        """Record until something holds."""
+        looked = -np.inf
+
+        def turn() -> bool:
+            nonlocal looked
+            if time.monotonic() - looked > _LOOK_EVERY:
+                looked = time.monotonic()
+                self._look()
+            return done()
+
+        self._session.spin_until(turn)
+
+    def _look(self) -> None:
+        """Subscribe to what has appeared."""
+        there = dict(self._session.node.get_topic_names_and_types())
+        for name, kind in self._profile.chosen(there, self._namespace).items():
+            if name in self.topics or name in self.left_out:
+                continue
+            offers = self._session.node.get_publishers_info_by_topic(name)
+            # A topic that only has readers yet; what it offers is not known.
+            if offers:
+                self._subscribe(name, kind, [item.qos_profile for item in offers])
+
+    def _subscribe(self, name: str, kind: str, offered: list[QoSProfile]) -> None:
+        # With the best that all publishers offer, every one of them is heard.
+        reliable = all(item.reliability == QoSReliabilityPolicy.RELIABLE for item in offered)
+        latched = all(item.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL for item in offered)
+        try:
+            message = message_class(kind)
+            self._bag.add(name, kind, TopicQos(reliable, latched, max(
+                [item.depth for item in offered if item.depth > 0], default=10)))
+        except ConfigurationError as error:
+            self.left_out[name] = str(error)
+            return
+        stamped = 'header' in message.get_fields_and_field_types()
+        topic = RecordedTopic(name, kind, reliable, StampGuard() if stamped else None)
+        self.topics[name] = topic
+
+        def take(raw: bytes) -> None:
+            topic.take(raw)
+            self._bag.write(name, time.time_ns(), raw)
+
+        self._subscriptions.append(self._session.node.create_subscription(
+            message, name, take, QoSProfile(
+                history=QoSHistoryPolicy.KEEP_LAST, depth=_DEPTH,
+                reliability=(QoSReliabilityPolicy.RELIABLE if reliable
+                             else QoSReliabilityPolicy.BEST_EFFORT),
+                durability=(QoSDurabilityPolicy.TRANSIENT_LOCAL if latched
+                            else QoSDurabilityPolicy.VOLATILE)), raw=True))
+
+
+def message_class(kind: str) -> Any:
+    """Return the class of a message type; raises ConfigurationError if it is not installed."""
+    package, _, name = kind.partition('/msg/')
+    try:
+        return getattr(importlib.import_module(f'{package}.msg'), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"Message type '{kind}' is not installed here; source the workspace that has it."
+        ) from error
+
+
+def definition_of(kind: str) -> str | None:
+    """Return the text of an installed message type's .msg file, None if there is none."""
+    package, _, name = kind.partition('/msg/')
+    # A distribution names its folders; packages of PyPI are in the environment's own.
+    prefixes = [*filter(None, os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep)),
+                sys.prefix]
+    files = [Path(prefix) / 'share' / package / 'msg' / f'{name}.msg' for prefix in prefixes]
+    found = next((file for file in files if file.exists()), None)
+    return None if found is None else found.read_text(encoding='utf-8')
+
+
+def default_folder(now: float) -> Path:
+    """Return the name of a bag after the time of day, as ros2 bag names them."""
+    return Path(time.strftime('robocal_%Y_%m_%d-%H_%M_%S', time.localtime(now)))

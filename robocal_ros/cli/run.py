@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal run`: call a running node's procedure, watch it, and stop it with Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from robocal_ros.cli.console import ERRORS, OUT, ProgressView
+from robocal_ros.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from robocal_ros.cli.node_client import Answer, NodeClient
+
+NAME = 'run'
+SUMMARY = 'call the procedure of a running node; Ctrl-C cancels it and holds the arm'
+
+PROCEDURES = {
+    'payload': ('payload_identification', 'run'),
+    'drive_gains': ('payload_identification', 'calibrate_gains'),
+    'friction': ('friction_identification', 'run'),
+    'compliance': ('compliance_calibration', 'run'),
+    'leveling': ('leveling', 'level'),
+}
+"""Node and service of each procedure."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommand's arguments."""
+    parser.add_argument('capability', choices=tuple(PROCEDURES), help='what to run')
+    parser.add_argument('--verb', metavar='SERVICE',
+                        help="another service of the node, e.g. estimate (default: the "
+                             "procedure's own)")
+    parser.add_argument('--namespace', default='', metavar='NS', help="the node's namespace")
+    parser.add_argument('--node', metavar='NAME', help="the node's name, if it was changed")
+    parser.add_argument('--configure', action='store_true',
+                        help='configure and activate the node first, if it is not active')
+    parser.add_argument('-p', '--param', action='append', default=[], metavar='NAME:=VALUE',
+                        help='with --configure: one parameter, e.g. known_mass:=2.0; the node is '
+                             'configured anew with it')
+    parser.add_argument('--timeout', type=float, default=10.0, metavar='SECONDS',
+                        help='longest wait for the node (default: %(default)s)')
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the procedure.
+
+    Returns:
+        0 if the node answers success, 1 if it does not.
+
+    Raises:
+        RobocalError: If the node is not there, or not in a state to run.
+        KeyboardInterrupt: After the procedure was cancelled.
+
+    """
+    from robocal_ros.cli.node_client import NodeClient, RosSession
+
+    node, verb = PROCEDURES[options.capability]
+    name = f'{options.namespace.rstrip("/")}/{options.node or node}'
+    parameters = _parameters(options.param)
+    if parameters and not options.configure:
+        raise ConfigurationError('Parameters are read when a node is configured: give '
+                                 '--configure too.')
+    with RosSession('robocal_run') as session:
+        client = NodeClient(session, name)
+        client.wait_until_there(options.timeout)
+        _make_active(client, parameters, configure=options.configure)
+        answer = _called(client, options.verb or verb, options.capability)
+    OUT.print(answer.message, style='green' if answer.success else 'red', soft_wrap=True,
+              markup=False)
+    return 0 if answer.success else 1
+
+
+def _called(client: NodeClient, verb: str, title: str) -> Answer:
+    with ProgressView(title.replace('_', ' ')) as view:
+        try:
+            return client.call(verb, view.update)
+        except KeyboardInterrupt:
+            # The call has asked the node to cancel, and waited for its answer.
+            ERRORS.print(f"Cancelled. The node says: {client.status.message or 'nothing'}",
+                         soft_wrap=True, markup=False)
+            raise
+
+
+def _make_active(
+    client: NodeClient, parameters: dict[str, Any], *, configure: bool
+) -> None:
+    """Bring a node into its active state, through a new configuration if there are parameters.
+
+    Raises:
+        ConfigurationError: If it is not active and must not be configured.
+
+    """
+    state = client.state()
+    if state == 'active' and not parameters:
+        return
+    if not configure:
+        raise ConfigurationError(
+            f"Node '{client.name}' is {state}, not active. Let --configure configure and activate "
+            f"it, or call 'ros2 lifecycle set {client.name} configure' and 'activate'.")
+    if state == 'active':
+        client.change_state('deactivate')
+        state = 'inactive'
+    if state == 'inactive' and parameters:
+        client.change_state('cleanup')
+        state = 'unconfigured'
+    if state == 'unconfigured':
+        if parameters:
+            client.set_parameters(parameters)
+        client.change_state('configure')
+    client.change_state('activate')
+
+
+def _parameters(given: list[str]) -> dict[str, Any]:
+    import yaml
+
+    found = {}
+    for text in given:
+        name, sign, value = text.partition(':=')
+        if not sign or not name:
+            raise ConfigurationError(f"--param '{text}' is not of the form NAME:=VALUE.")
+        try:
+            found[name.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"--param '{text}': the value is no YAML.") from error
+    return found

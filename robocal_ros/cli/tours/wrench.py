@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""External wrenches in the demo: tare, free motion, three pushes on two links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from geometry_msgs.msg import PointStamped, WrenchStamped
+from rclpy.qos import QoSProfile
+from sensor_msgs.msg import JointState
+from trajectory_msgs.msg import JointTrajectory
+
+from robocal_ros.cli.console import OUT
+from robocal_ros.cli.node_client import NodeClient
+from robocal_ros.cli.tours import default_cell
+from robocal_ros.cli.tours.stage import Stage
+from robocal_ros.cli.tours.tour import Tour, TourOutcome
+from robocal_ros.cli.tours.wrench_picture import SeenPush, pictures
+from robocal_ros.core.arrays import Array
+from robocal_ros.core.collision import CollisionChecker
+from robocal_ros.core.motion import quintic_path
+from robocal_ros.core.planning import connect
+from robocal_ros.errors import RobocalError
+from robocal_ros.io.report import Panel
+from robocal_ros.ros import conversions, qos
+
+_TITLE = 'external wrench'
+_NODE = 'wrench_observer'
+_QUEUE = QoSProfile(depth=5000)
+_TIMEOUT = 60.0
+_SPEED, _ACCELERATION = 1.0, 2.0
+# Through these the arm moves freely; it is pushed in the last one.
+_POSTURES = ((0.6, -0.3, 0.5, 0.4, 0.6, 0.3), (0.3, 0.35, -0.25, 0.2, 0.5, 0.1))
+_DRAWN = ('base_link', 'link_1', 'link_2', 'ft_link_2_proximal', 'ft_link_2_distal', 'link_3',
+          'ft_link_3_proximal', 'ft_link_3_distal', 'link_4', 'link_5', 'link_6', 'flange')
+_PUSHES = (
+    ('ft_link_2_proximal', (0.055, 0.0, 0.20), (-30.0, 0.0, 0.0)),
+    ('ft_link_2_proximal', (0.0, -0.055, 0.10), (3.0, 25.0, -4.0)),
+    ('ft_link_3_proximal', (0.09, 0.0, 0.046), (-5.0, 4.0, -20.0)),
+)
+_POSITION_BAR, _NOISE_BAR = 5e-3, 1.5
+# Samples at the begin and end of a push that show its rise and fall.
+_EDGE = 30
+
+
+@dataclass
+class _Heard:
+    """What came of one link while it was listened to."""
+
+    forces: list[tuple[float, ...]] = field(default_factory=list)
+    points: list[tuple[float, ...]] = field(default_factory=list)
+
+    def take_wrench(self, message: WrenchStamped) -> None:
+        force = message.wrench.force
+        self.forces.append((force.x, force.y, force.z))
+
+    def take_contact(self, message: PointStamped) -> None:
+        self.points.append((message.point.x, message.point.y, message.point.z))
+
+
+class _Listener:
+    """Listens to links for a while, and moves and pushes the arm meanwhile."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._session = stage.session
+        self._stage = stage
+        node = stage.session.node
+        self._push = node.create_publisher(WrenchStamped, 'sim_arm/push', 10)
+        self._move = node.create_publisher(
+            JointTrajectory, 'joint_trajectory_controller/joint_trajectory', 10)
+        self._state: JointState | None = None
+
+    def posture(self) -> Array:
+        """Return where the arm is, shape (n,) [rad]."""
+        self._state = None
+        node = self._session.node
+        subscription = node.create_subscription(
+            JointState, 'joint_states', self._take_state, qos.SENSOR)
+        self._wait(lambda: self._state is not None, 'joint states')
+        node.destroy_subscription(subscription)
+        state = self._state
+        if state is None:
+            raise RobocalError('No joint states come from the simulated arm; see its log.')
+        return np.array([state.position[list(state.name).index(name)]
+                         for name in self._stage.robot.joint_names])
+
+    def _take_state(self, message: JointState) -> None:
+        self._state = message
+
+    def _wait(self, condition: Any, what: str) -> None:
+        if not self._session.spin_until(condition, _TIMEOUT):
+            raise RobocalError(f'The demo waited {_TIMEOUT:.0f} s for {what} in vain; see logs.')
+
+    def listen(self, links: set[str]) -> tuple[dict[str, _Heard], list[Any]]:
+        """Begin to listen to links; returns what is heard, and what to destroy in the end."""
+        heard = {link: _Heard() for link in sorted(links)}
+        node = self._session.node
+        made = [
+            node.create_subscription(kind, f'{_NODE}/links/{link}/{topic}', take, _QUEUE)
+            for link, item in heard.items()
+            for kind, topic, take in ((WrenchStamped, 'wrench', item.take_wrench),
+                                      (PointStamped, 'contact', item.take_contact))
+        ]
+        # The node looks for listeners now and then.
+        self._wait(lambda: all(item.forces for item in heard.values()), 'wrenches')
+        return heard, made
+
+    def end(self, made: list[Any]) -> None:
+        """End listening."""
+        for subscription in made:
+            self._session.node.destroy_subscription(subscription)
+
+    def move(self) -> None:
+        """Move through the postures and wait for rest."""
+        robot = self._stage.robot
+        checker = CollisionChecker(robot.copy())
+        path = [self.posture()]
+        for goal in _POSTURES:
+            path += list(connect(robot, checker, path[-1], np.array(goal)))[1:]
+        n = robot.n
+        motion = quintic_path(
+            np.array(path), np.full(n, _SPEED), np.full(n, _ACCELERATION))
+        self._wait(self._move.get_subscription_count, 'the controller')
+        self._move.publish(conversions.to_joint_trajectory(motion, robot.joint_names))
+        end = monotonic() + _TIMEOUT
+        while np.abs(self.posture() - path[-1]).max() > 1e-3:
+            if monotonic() > end:
+                raise RobocalError('The simulated arm did not reach the posture of the pushes.')
+            self._session.spin_until(lambda: False, 0.2)
+
+    def push(self, link: str, point: Array, force: Array, heard: dict[str, _Heard]) -> None:
+        """Push a link and wait until all is over."""
+        message = WrenchStamped()
+        message.header.frame_id = link
+        f, m = message.wrench.force, message.wrench.torque
+        f.x, f.y, f.z = force.tolist()
+        m.x, m.y, m.z = np.cross(point, force).tolist()
+        self._wait(self._push.get_subscription_count, 'the simulated arm')
+        for item in heard.values():
+            item.points.clear()
+            item.forces.clear()
+        self._push.publish(message)
+        self._wait(lambda: any(len(item.points) > 2 * _EDGE for item in heard.values()),
+                   'the contact')
+        counts = [-1]
+
+        def over() -> bool:
+            now = sum(len(item.points) for item in heard.values())
+            still = now == counts[-1]
+            counts.append(now)
+            return still and len(counts) > 20 and counts[-1] == counts[-15]
+
+        self._wait(over, 'the end of the contact')
+
+
+class WrenchTour(Tour):
+    """The payload that was identified before is counted; nothing else is told to the node."""
+
+    capability = 'wrench'
+
+    def run(self, stage: Stage) -> list[TourOutcome]:
+        """Carry it out; see the base class."""
+        _, client = stage.start_node('robocal_ros.nodes.wrench_observer', _NODE, {})
+        client.change_state('configure')
+        client.change_state('activate')
+        try:
+            return [self._observed(stage, client)]
+        finally:
+            client.change_state('deactivate')
+            client.change_state('cleanup')
+
+    def _observed(self, stage: Stage, client: NodeClient) -> TourOutcome:
+        answer = client.call('tare')
+        OUT.print(f'{_TITLE}: {answer.message}', soft_wrap=True, markup=False,
+                  style=None if answer.success else 'red')
+        if not answer.success:
+            return TourOutcome(_TITLE, answer.message, None)
+        listener = _Listener(stage)
+        heard, made = listener.listen({link for link, _, _ in _PUSHES})
+        listener.move()
+        noise = {link: float(np.sqrt(np.mean(np.square(item.forces))))
+                 for link, item in heard.items()}
+        alarms = sum(len(item.points) for item in heard.values())
+        pushes = []
+        for link, point, force in _PUSHES:
+            listener.push(link, np.array(point), np.array(force), heard)
+            pushes.append(_seen(link, np.array(point), np.array(force), heard))
+        listener.end(made)
+        panel = _panel(stage, listener.posture(), pushes, noise, alarms)
+        OUT.print(f'{_TITLE}: {panel.message}', soft_wrap=True, markup=False,
+                  style=None if panel.passed else 'red')
+        return TourOutcome(_TITLE, panel.message, None, panel=panel)
+
+
+def _seen(link: str, point: Array, force: Array, heard: dict[str, _Heard]) -> SeenPush:
+    """Return what was told of a push on the link on which most was."""
+    link_seen = max(heard, key=lambda name: len(heard[name].points))
+    item = heard[link_seen]
+    sizes = np.linalg.norm(item.forces, axis=1)
+    pushed = np.flatnonzero(sizes > 0.5 * sizes.max())[_EDGE:-_EDGE]
+    return SeenPush(link, point, force, link_seen,
+                    np.mean(item.points[_EDGE:-_EDGE], axis=0),
+                    np.mean(np.array(item.forces)[pushed], axis=0))
+
+
+def _panel(
+    stage: Stage, posture: Array, pushes: list[SeenPush], noise: dict[str, float], alarms: int
+) -> Panel:
+    def told(vector: Array, factor: float = 1.0, digits: int = 1) -> str:
+        # Adding zero turns a rounded -0.0 into 0.0.
+        return ' '.join(f'{round(factor * value, digits) + 0.0:.{digits}f}' for value in vector)
+
+    rows = tuple(
+        (push.link if push.link == push.seen_link else f'{push.link}, seen on {push.seen_link}',
+         told(push.force, digits=0), told(push.seen_force), f'{push.force_error:.2f}',
+         told(push.point, 1e3, 0), told(push.seen_point, 1e3), f'{1e3 * push.point_error:.1f}')
+        for push in pushes)
+    sigma = default_cell.reference_cell().force_torque.force_sigma
+    worst = max(push.point_error for push in pushes)
+    rms = max(noise.values())
+    passed = (alarms == 0 and rms <= _NOISE_BAR * sigma and worst <= _POSITION_BAR
+              and all(push.link == push.seen_link for push in pushes))
+    return Panel(
+        'External wrench: pushed and observed', passed,
+        f'In free motion up to {_SPEED:g} rad/s the force on the links reads '
+        f'{rms:.2f} N (RMS per axis; the sensors themselves scatter by {sigma:g} N), with '
+        f'{alarms or "no"} false contacts; three pushes are found within '
+        f'{1e3 * worst:.1f} mm and {max(push.force_error for push in pushes):.2f} N.',
+        (('link', False), ('pushed [N]', True), ('observed [N]', True), ('error [N]', True),
+         ('at [mm]', True), ('observed at [mm]', True), ('error [mm]', True)),
+        rows, pictures(stage.robot, posture, _DRAWN, pushes))

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An exciting record read in short blocks: means of what was measured, and of what explains it.
+
+Both sides of the equation are averaged over the same blocks, so averaging biases nothing, and
+white noise stays white from block to block, as no other thinning leaves it. Positions are
+splined, so that derivatives have no phase error and hardly any other; what follows from them is
+smooth and averaged by Gauss-Legendre quadrature, five instants for each block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.interpolate import make_interp_spline
+from scipy.signal import butter, sosfiltfilt
+
+from robocal_ros.core.arrays import Array
+from robocal_ros.core.samples import JointSamples
+from robocal_ros.errors import DataError
+
+_NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(5))
+_BLOCKS_PER_PERIOD = 5.0
+# Well above the band, so that the jerks of drives that turn round pass as they do in what is
+# measured; not so far that the encoders' steps would pass for acceleration.
+_POSITION_CUTOFF = 6.0
+_LEAST_RATE = 4.0
+_LEAST_BLOCKS = 40
+
+Channels = Callable[[Array, Array, Array], Array]
+"""What one instant adds, from its position, velocity and acceleration; any shape."""
+
+
+@dataclass(frozen=True)
+class Kinematics:
+    """Positions, velocities and accelerations of n joints at k instants, each of shape (k, n)."""
+
+    position: Array
+    velocity: Array
+    acceleration: Array
+
+    def of_each(self, function: Channels) -> Array:
+        """Return a function's values at all instants, shape (k, …)."""
+        return np.array([function(q, v, a) for q, v, a in zip(
+            self.position, self.velocity, self.acceleration, strict=True)])
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A record in blocks of equal duration.
+
+    Attributes:
+        edges: Borders, shape (k + 1,) [s].
+        centre: Kinematics at the middle of each block, shape (k, n) each.
+        slowest: Slowest speed of each joint in each block, shape (k, n) [rad/s].
+
+    """
+
+    edges: Array
+    centre: Kinematics
+    slowest: Array
+    _nodes: Kinematics
+
+    @classmethod
+    def of(cls, samples: JointSamples, band: float, min_motion: float) -> Blocks:
+        """Read joint states.
+
+        Args:
+            samples: Joint states.
+            band: End of the band in which the arm is excited [Hz].
+            min_motion: Least joint travel for a record to count as exciting [rad].
+
+        Raises:
+            DataError: If the record is too coarse, too short, or no excitation.
+
+        """
+        if len(samples) < 2:
+            raise DataError('No joint states are recorded; call run, or play a bag first.')
+        time, position = _uniform(samples, band)
+        if float(np.ptp(position, axis=0).max()) < min_motion:
+            raise DataError(
+                f'No joint moved by more than {min_motion} rad in this record; expected an '
+                'exciting motion. Call run, or play a bag with one.')
+        period = time[1] - time[0]
+        samples_each = max(1, round(1.0 / (_BLOCKS_PER_PERIOD * band * period)))
+        length = samples_each * period
+        # Filter and spline begin and end in what they cannot know.
+        edge = 1.0 / band
+        count = int((time[-1] - time[0] - 2.0 * edge) / length)
+        if count < _LEAST_BLOCKS:
+            raise DataError(f'The record lasts {time[-1] - time[0]:.2f} s, too short to excite '
+                            'anything; several seconds are needed.')
+        edges = time[0] + edge - 0.5 * period + length * np.arange(count + 1)
+        spline = make_interp_spline(time, position, k=5)
+        middle = 0.5 * (edges[:-1] + edges[1:])
+        # Evenly spaced samples spread as much as a continuous block that is a little shorter.
+        reach = length * np.sqrt(1.0 - 1.0 / samples_each**2)
+        nodes = (middle[:, None] + reach * _NODES).ravel()
+        inner = Kinematics(*(spline(nodes, nu=order) for order in range(3)))
+        return cls(edges, Kinematics(*(spline(middle, nu=order) for order in range(3))),
+                   _slowest(inner.velocity), inner)
+
+    @property
+    def period(self) -> float:
+        """Duration of a block [s]."""
+        return float(self.edges[1] - self.edges[0])
+
+    def means(self, function: Channels) -> Array:
+        """Return the means over the blocks of what follows from the motion, shape (k, …)."""
+        return _averaged(self._nodes.of_each(function))
+
+    def velocity_means(self, function: Callable[[Array], Array]) -> Array:
+        """Return the means over the blocks of a function of velocities alone, shape (k, …)."""
+        return _averaged(function(self._nodes.velocity))
+
+    def sample_means(self, time: Array, values: Array) -> Array:
+        """Return the means over the blocks of measured values.
+
+        Where the stamps of a block lie beside its middle, as after a loss, the mean is carried
+        there along the slope. A block without a sample takes what lies between its neighbours.
+
+        Args:
+            time: Stamps, shape (m,) [s].
+            values: Shape (m, c).
+
+        Returns:
+            Shape (k, c).
+
+        Raises:
+            DataError: If less than half of the blocks hold a sample.
+
+        """
+        borders = np.searchsorted(time, self.edges)
+        filled = np.flatnonzero(np.diff(borders))
+        blocks = len(self.edges) - 1
+        if len(filled) < 0.5 * blocks:
+            raise DataError(
+                f'Only {len(filled)} of {blocks} stretches of {1e3 * self.period:.0f} ms hold a '
+                'measured value; at least half of them must. Raise the rate of the sensor, or '
+                'find what loses its messages.')
+        stamped = np.column_stack((time - self.edges[0], values))
+        sums = np.concatenate((np.zeros((1, stamped.shape[1])), np.cumsum(stamped, axis=0)))
+        count = np.diff(borders)[filled]
+        means = (sums[borders[filled + 1]] - sums[borders[filled]]) / count[:, None]
+        stamps, means = means[:, 0], means[:, 1:]
+        middle = 0.5 * (self.edges[:-1] + self.edges[1:]) - self.edges[0]
+        slope = np.gradient(means, stamps, axis=0, edge_order=2)
+        means += slope * (middle[filled] - stamps)[:, None]
+        return np.column_stack([np.interp(middle, middle[filled], c) for c in means.T])
+
+
+def _averaged(values: Array) -> Array:
+    """Return the quadrature over each block, from values at all of its nodes in turn."""
+    grouped = values.reshape(-1, len(_NODES), *values.shape[1:])
+    return np.asarray(np.tensordot(grouped, _WEIGHTS, axes=(1, 0)))
+
+
+def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
+    """Return evenly spaced stamps, and positions without noise far above the band."""
+    period = float(np.median(np.diff(samples.time)))
+    rate = 1.0 / period
+    if rate < _LEAST_RATE * band:
+        raise DataError(
+            f'Joint states come at {rate:.0f} Hz; a band of {band} Hz needs at least '
+            f'{_LEAST_RATE * band:.0f} Hz. Raise the rate or lower band.')
+    time = samples.time[0] + period * np.arange(
+        int((samples.time[-1] - samples.time[0]) / period) + 1)
+    raw = np.column_stack([np.interp(time, samples.time, c) for c in samples.position.T])
+    cutoff = _POSITION_CUTOFF * band
+    if cutoff >= 0.4 * rate or len(time) < _LEAST_BLOCKS:
+        return time, raw
+    sections = butter(4, cutoff / (0.5 * rate), output='sos')
+    return time, np.asarray(sosfiltfilt(sections, raw, axis=0))
+
+
+def _slowest(velocity: Array) -> Array:
+    """Return the slowest speed within each block, 0 where the joint turns round."""
+    grouped = velocity.reshape(-1, len(_NODES), velocity.shape[1])
+    low, high = grouped.min(axis=1), grouped.max(axis=1)
+    return np.where(low * high > 0.0, np.minimum(np.abs(low), np.abs(high)), 0.0)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing bags of rosbag2 from serialized messages, by PyPI's ``rosbags``."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from rosbags.interfaces import (
+    Connection,
+    Qos,
+    QosDurability,
+    QosHistory,
+    QosLiveliness,
+    QosReliability,
+    QosTime,
+)
+from rosbags.rosbag2 import StoragePlugin, Writer, WriterError
+from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+from rosbags.typesys.store import Typestore
+
+from robocal_ros.errors import ConfigurationError
+
+STORAGES = {'mcap': StoragePlugin.MCAP, 'sqlite3': StoragePlugin.SQLITE3}
+
+# What rosbag2 writes for "no deadline" and the like.
+_FOREVER = QosTime(9223372036, 854775807)
+
+
+@dataclass(frozen=True)
+class TopicQos:
+    """How a topic's publishers offer it.
+
+    Attributes:
+        reliable: Whether lost messages are sent again.
+        latched: Whether those who come late get what was published before.
+        depth: How many messages are kept.
+
+    """
+
+    reliable: bool = True
+    latched: bool = False
+    depth: int = 10
+
+    def _offered(self) -> Qos:
+        return Qos(
+            QosHistory.KEEP_LAST, self.depth,
+            QosReliability.RELIABLE if self.reliable else QosReliability.BEST_EFFORT,
+            QosDurability.TRANSIENT_LOCAL if self.latched else QosDurability.VOLATILE,
+            _FOREVER, _FOREVER, QosLiveliness.AUTOMATIC, _FOREVER, False)
+
+
+class BagWriter:
+    """A bag that is being written; a context manager that closes it properly."""
+
+    def __init__(
+        self, path: Path, storage: str = 'mcap',
+        definition: Callable[[str], str | None] = lambda kind: None,
+    ) -> None:
+        """Begin a bag.
+
+        Args:
+            path: A folder that does not exist yet.
+            storage: ``mcap`` or ``sqlite3``.
+            definition: Returns the definition of a message type that rosbags does not know, as
+                the text of its .msg file; None if there is none.
+
+        Raises:
+            ConfigurationError: If the folder exists or cannot be made.
+
+        """
+        self._definition = definition
+        self._connections: dict[str, Connection] = {}
+        self._store: Typestore = get_typestore(Stores.LATEST)
+        try:
+            self._writer = Writer(path, version=9, storage_plugin=STORAGES[storage])
+            self._writer.open()
+        except (WriterError, OSError, sqlite3.Error) as error:
+            raise ConfigurationError(
+                f"The bag '{path}' cannot be written: {error} Name a folder that does not exist "
+                'yet, where you may write.') from error
+
+    def __enter__(self) -> BagWriter:
+        """Do nothing."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it, so that what was written can be read, whatever happened."""
+        self._writer.close()
+
+    def add(self, topic: str, kind: str, qos: TopicQos | None = None) -> None:
+        """Announce a topic.
+
+        Args:
+            topic: Its full name.
+            kind: Its type, such as ``sensor_msgs/msg/JointState``.
+            qos: How it is offered.
+
+        Raises:
+            ConfigurationError: If nobody knows the type.
+
+        """
+        offered = (qos or TopicQos())._offered()
+        self._know(kind)
+        self._connections[topic] = self._writer.add_connection(
+            topic, kind, typestore=self._store, offered_qos_profiles=[offered])
+
+    def write(self, topic: str, stamp: int, data: bytes) -> None:
+        """Write a message.
+
+        Args:
+            topic: A topic that was announced.
+            stamp: When it was received [ns].
+            data: The serialized message.
+
+        """
+        self._writer.write(self._connections[topic], stamp, data)
+
+    def _know(self, kind: str) -> None:
+        """Learn a type, and those that it is made of."""
+        if kind in self._store.types:
+            return
+        text = self._definition(kind)
+        if text is None:
+            raise ConfigurationError(
+                f"The definition of message type '{kind}' is not known here. Source the "
+                'workspace that has it, or leave its topic out.')
+        learnt = get_types_from_msg(text, kind)
+        for name, (_, fields) in learnt.items():
+            if name == kind:
+                for _, description in fields:
+                    for part in _named_types(description):
+                        self._know(part)
+        self._store.register({kind: learnt[kind]})
+
+
+def _named_types(description: object) -> list[str]:
+    """Return the message types that a field's description names."""
+    if isinstance(description, str):
+        return [description] if description.count('/') == 2 else []
+    if isinstance(description, tuple | list):
+        return [name for part in description for name in _named_types(part)]
+    return []

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bags of rosbag2: sqlite3 or MCAP, whole folders or single files, read in a stream.
+
+Reading is PyPI's ``rosbags``; here is what a user's bag needs beyond it: folders without or with
+wrong metadata, names without their namespace, and a sentence for everything that is broken.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rosbags.interfaces import Connection
+from rosbags.rosbag2 import Reader, ReaderError, storage_sqlite3
+from rosbags.serde import SerdeError
+
+from robocal_ros.errors import ConfigurationError, FileFormatError
+
+CHUNK = 4096
+"""Messages that are handed on at once."""
+
+_SUFFIXES = ('.db3', '.mcap')
+# rosbags reads databases through apsw, older versions through sqlite3, and passes on what they
+# raise while messages are read. In a broken file anything may be missing or senseless.
+_BROKEN: tuple[type[Exception], ...] = (
+    ReaderError, getattr(storage_sqlite3, 'apsw', sqlite3).Error, sqlite3.Error, struct.error,
+    AssertionError, EOFError, LookupError, OSError, OverflowError, RuntimeError, TypeError,
+    ValueError,
+)
+_UNREADABLE: tuple[type[Exception], ...] = (*_BROKEN, SerdeError)
+_CURES = {
+    '.db3': "Recover what there is with 'sqlite3 {0} .recover | sqlite3 recovered.db3', or record "
+            'it anew.',
+    '.mcap': "Recover what there is with 'mcap recover {0} -o recovered.mcap', or record it anew.",
+}
+
+Sink = Callable[[Sequence[bytes]], None]
+
+
+class Bag:
+    """A bag that is open for reading; a context manager.
+
+    Attributes:
+        path: Where it is.
+        name: Its name, for people and result files.
+        topics: Type of each topic by name.
+        counts: Number of messages of each topic by name.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open it.
+
+        Args:
+            path: A folder as rosbag2 writes it, or one of its files.
+
+        Raises:
+            FileFormatError: If it is no bag, or broken.
+
+        """
+        self.path = path
+        self.name = path.name
+        self._stack = ExitStack()
+        self._readers = self._opened_all()
+        self.topics: dict[str, str] = {}
+        self.counts: dict[str, int] = {}
+        for reader in self._readers:
+            for connection in reader.connections:
+                self.topics[connection.topic] = connection.msgtype
+                self.counts[connection.topic] = (
+                    self.counts.get(connection.topic, 0) + connection.msgcount)
+
+    def __enter__(self) -> Bag:
+        """Do nothing."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self._stack.close()
+
+    def _opened_all(self) -> list[Reader]:
+        """Open the folder if its metadata are right, else its files one by one."""
+        files = _files(self.path)
+        for file in files:
+            _refuse_leftovers(file)
+        if (self.path / 'metadata.yaml').exists():
+            try:
+                return [self._stack.enter_context(Reader(self.path))]
+            except _BROKEN as error:
+                if not files:
+                    raise FileFormatError(
+                        f"Bag '{self.path}' cannot be opened: {_told(error)} There is no .db3 or "
+                        '.mcap file in it. Copy the whole folder.') from error
+        return [self._opened(file) for file in files]
+
+    def _opened(self, path: Path) -> Reader:
+        try:
+            return self._stack.enter_context(Reader(path))
+        except _BROKEN as error:
+            self._stack.close()
+            raise _broken(path, error) from error
+
+    # ----------------------------------------------------------------------- topics
+
+    def find(self, name: str, kind: str, namespace: str = '') -> str:
+        """Return a topic's full name in the bag.
+
+        Args:
+            name: Its name, relative names within ``namespace``. One that is not there is looked
+                for in other namespaces.
+            kind: Its type, such as ``sensor_msgs/msg/JointState``.
+            namespace: The namespace of the nodes.
+
+        Raises:
+            ConfigurationError: If there is no such topic, or more than one namespace has it.
+
+        """
+        full = name if name.startswith('/') else f'{namespace.rstrip("/")}/{name}'
+        full = f'/{full.lstrip("/")}'
+        if self.topics.get(full) == kind:
+            return full
+        tail = f'/{name.strip("/")}'
+        others = [topic for topic, other in self.topics.items()
+                  if other == kind and topic.endswith(tail)]
+        if not namespace and len(others) == 1:
+            return others[0]
+        if len(others) > 1 and full not in self.topics:
+            raise ConfigurationError(
+                f"Bag '{self.name}' has no '{full}', but {', '.join(others)}. Say which with "
+                '--namespace or --remap.')
+        there = ', '.join(f'{topic} ({kind})' for topic, kind in sorted(self.topics.items()))
+        raise ConfigurationError(
+            f"Bag '{self.name}' has no topic '{full}' of type {kind}; it has {there or 'none'}. "
+            'Record it, or name the topic that holds it with --remap.')
+
+    # --------------------------------------------------------------------- messages
+
+    def read(self, sinks: Mapping[str, Sink], progress: Callable[[int], None] | None = None
+             ) -> None:
+        """Hand on serialized messages of some topics, in the order in which they were recorded.
+
+        Args:
+            sinks: What takes each topic's messages, ``CHUNK`` of them or fewer at a time.
+            progress: Called with the number of messages read so far, now and then.
+
+        Raises:
+            FileFormatError: If the bag turns out to be broken.
+
+        """
+        waiting: dict[str, list[bytes]] = {topic: [] for topic in sinks}
+        count = 0
+        for reader in self._readers:
+            chosen = [item for item in reader.connections if item.topic in sinks]
+            for connection, _, data in _messages(reader, chosen):
+                held = waiting[connection.topic]
+                held.append(data)
+                if len(held) == CHUNK:
+                    sinks[connection.topic](held)
+                    held.clear()
+                    count += CHUNK
+                    if progress is not None:
+                        progress(count)
+        for topic, held in waiting.items():
+            if held:
+                sinks[topic](held)
+
+    def raw(self, topic: str) -> Iterator[tuple[int, bytes]]:
+        """Yield a topic's messages with the time at which each was recorded [ns]."""
+        for reader in self._readers:
+            chosen = [item for item in reader.connections if item.topic == topic]
+            for _, stamp, data in _messages(reader, chosen):
+                yield stamp, bytes(data)
+
+    def messages(self, topic: str) -> Iterator[Any]:
+        """Yield a topic's messages; for topics with few of them.
+
+        Raises:
+            FileFormatError: If a message is not what its type says.
+
+        """
+        from rosbags.typesys import Stores, get_typestore
+
+        store = get_typestore(Stores.LATEST)
+        kind = self.topics[topic]
+        for _, data in self.raw(topic):
+            try:
+                yield store.deserialize_cdr(data, kind)
+            except _UNREADABLE as error:
+                raise FileFormatError(
+                    f"A message on '{topic}' of bag '{self.name}' is no {kind} ({error}). The "
+                    'bag is broken, or its messages are of another version.') from error
+
+
+def _messages(
+    reader: Reader, chosen: Sequence[Connection]
+) -> Iterator[tuple[Connection, int, bytes]]:
+    """Yield messages of some topics; to rosbags itself no choice would mean all."""
+    if not chosen:
+        return
+    try:
+        yield from reader.messages(chosen)
+    except _BROKEN as error:
+        raise _broken(Path(str(reader.path)), error) from error
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files in which a bag's messages are; empty for a folder with metadata alone."""
+    if not path.exists():
+        raise FileFormatError(
+            f"Bag '{path}' does not exist. Name a folder that 'ros2 bag record' or 'robocal "
+            "record' wrote, or a .db3 or .mcap file.")
+    if path.is_file():
+        if path.suffix not in _SUFFIXES:
+            raise FileFormatError(
+                f"'{path}' is no bag of rosbag2; expected a folder, or a .db3 or .mcap file. "
+                "Bags of ROS 1 are turned into such by 'rosbags-convert'.")
+        return [path]
+    files = sorted(item for item in path.iterdir() if item.suffix in _SUFFIXES)
+    if not files and not (path / 'metadata.yaml').exists():
+        raise FileFormatError(
+            f"'{path}' is no bag: there is no metadata.yaml, .db3 or .mcap file in it. Name the "
+            "folder that 'ros2 bag record' or 'robocal record' wrote.")
+    return files
+
+
+def _refuse_leftovers(path: Path) -> None:
+    """Refuse a database whose newest messages are in a file beside it."""
+    for journal in (path.with_name(f'{path.name}-wal'), path.with_name(f'{path.name}-journal')):
+        if journal.exists() and journal.stat().st_size:
+            raise FileFormatError(
+                f"'{journal.name}' lies beside bag '{path}': the recorder was cut off, and the "
+                f"newest messages are in there. Put them in place with 'sqlite3 {path} "
+                '".schema"\', then try again.')
+
+
+def _broken(path: Path, error: Exception) -> FileFormatError:
+    if path.is_file() and not path.stat().st_size:
+        return FileFormatError(f"'{path}' is empty: nothing was recorded. Record it anew.")
+    cure = _CURES.get(path.suffix, 'Record it anew.').format(path.name)
+    return FileFormatError(
+        f"Bag '{path}' is broken or was cut off: {_told(error)} {cure}")
+
+
+def _told(error: Exception) -> str:
+    text = ' '.join(str(error).split()) or type(error).__name__
+    return text if text.endswith('.') else f'{text}.'

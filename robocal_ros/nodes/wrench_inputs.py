@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joint states, F/T readings and IMU readings into the observer, at a kilohertz.
+
+Waking the executor costs more than all that is computed from a message. So one stream wakes it,
+and all others are emptied on the way; which one, the streams decide by coming last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from geometry_msgs.msg import WrenchStamped
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from sensor_msgs.msg import Imu, JointState
+from std_msgs.msg import Header
+
+from robocal_ros.core.arrays import Array
+from robocal_ros.core.samples import StreamCounts
+from robocal_ros.core.wrench.alignment import Feed
+from robocal_ros.core.wrench.observer import WrenchObserver
+from robocal_ros.nodes.wrench_messages import ImuReader, JointReader, SensorReader
+from robocal_ros.nodes.wrench_streams import LeanGuard, Stream
+from robocal_ros.ros import conversions, qos
+
+if TYPE_CHECKING:
+    from robocal_ros.ros.lifecycle import RobocalNode
+
+_ACKNOWLEDGE_EVERY = 0.01
+# Wakes after which the waking stream is judged, and the share of wakes in vain that is too many.
+_TRIAL = 200
+_IN_VAIN = 0.5
+# Without a wake for so long others are looked at all the same [s].
+_SILENT = 0.05
+# How long to watch the waking stream without the executor, and how long in vain [s].
+_LINGER = 0.016
+_SPARSE = 0.003
+
+
+def _newest(stream: Stream) -> float:
+    return stream.guard.newest
+
+
+class WrenchInputs:
+    """All that the observer hears.
+
+    Attributes:
+        counts: What the joint states went through.
+
+    """
+
+    def __init__(
+        self, node: RobocalNode, observer: WrenchObserver, joint_names: Sequence[str], *,
+        factor: Array, signs: Sequence[float], topics: Sequence[str],
+        imu_topics: dict[int, str], max_delay: float, on_ready: Callable[[], None],
+    ) -> None:
+        """Subscribe.
+
+        Args:
+            node: The node.
+            observer: Takes the samples.
+            joint_names: Names of the arm's joints.
+            factor: From the driver's effort to torque, joint by joint, shape (n,).
+            signs: +1 or -1 for each F/T sensor.
+            topics: Topics of the F/T sensors.
+            imu_topics: Topics of the IMUs, by the sensor that carries their link.
+            max_delay: Longest wait for a sensor, by stamps [s].
+            on_ready: Called when there may be something to observe.
+
+        """
+        self._node = node
+        self._observer = observer
+        self._factor = factor
+        self._on_ready = on_ready
+        self._joint_reader = JointReader(joint_names)
+        self._frames = [mount.frame for mount in observer.arm.mounts]
+        self._readers = [SensorReader() for _ in topics]
+        self._signs = tuple(signs)
+        self._heard = -1.0
+        self._acknowledged = float('-inf')
+        self._wakes = self._in_vain = 0
+        self._joints = Stream(node, JointState, 'joint_states', self._on_joints, self._woken)
+        self._sensors = [
+            Stream(node, WrenchStamped, topic, self._sensor_receiver(index), self._woken)
+            for index, topic in enumerate(topics)
+        ]
+        self._imus = {
+            index: Stream(node, Imu, topic, self._imu_receiver(index), self._woken)
+            for index, topic in imu_topics.items()
+        }
+        self._streams = [self._joints, *self._sensors, *self._imus.values()]
+        self._imu_only = len(imu_topics) == len(topics)
+        self._waker = self._sensors[0] if self._imu_only else self._joints
+        self._waker.gate.is_open = True
+        # Only what others wait for can come too late.
+        self._leading = [self._joints, *self._sensors]
+        self._late: Stream | None = None
+        context: Any = node.context
+        self._wait_set = rclpy_implementation.WaitSet(1, 0, 0, 0, 0, 0, context.handle)
+        self._max_delay = max_delay
+        self._woken_at = float('-inf')
+        # A simulator that runs as fast as its consumers keep up wants to know how far they are.
+        self._clock_ack = (
+            node.create_publisher(Header, 'clock_ack', qos.RELIABLE)
+            if node.get_parameter('use_sim_time').value else None)
+
+    def destroy(self) -> None:
+        """Unsubscribe."""
+        for stream in self._streams:
+            self._node.destroy_subscription(stream.subscription)
+        if self._clock_ack is not None:
+            self._node.destroy_publisher(self._clock_ack)
+            self._clock_ack = None
+
+    def set_factor(self, factor: Array) -> None:
+        """Change what turns the driver's efforts into torques, shape (n,)."""
+        self._factor = factor
+
+    @property
+    def counts(self) -> StreamCounts:
+        """What the joint states went through."""
+        return self._joints.guard.counts
+
+    @property
+    def dropped(self) -> int:
+        """How many messages of all streams are missing, by the gaps between stamps."""
+        return sum(stream.guard.counts.dropped for stream in self._streams)
+
+    @property
+    def heard(self) -> float:
+        """Newest stamp of the joint states, negative before the first [s]."""
+        return self._heard
+
+    @property
+    def joint_complaint(self) -> str:
+        """Why the last joint states were of no use, empty if they were."""
+        return self._joint_reader.complaint
+
+    # -------------------------------------------------------------------- receiving
+
+    def poll(self) -> None:
+        """Take what waits if the stream that should wake is silent; called now and then."""
+        if time.monotonic() - self._woken_at < _SILENT:
+            return
+        if not self._imu_only and self._waker is not self._joints:
+            self._wake_by(self._joints)
+        self._take_all()
+
+    def _woken(self) -> None:
+        """Take all that is there, and what comes within the next milliseconds too.
+
+        At a kilohertz the executor's own round costs more than the work; lingering here saves
+        most of the rounds, and the node's other callbacks wait a few milliseconds at most.
+        """
+        self._take_all()
+        self._judge_waker()
+        now = came = time.monotonic()
+        end = now + _LINGER
+        while now < end:
+            if self._wait(min(end - now, _SPARSE)):
+                self._waker.empty()
+                came = time.monotonic()
+                self._take_all()
+                self._judge_waker()
+            now = time.monotonic()
+            if now - came > _SPARSE:
+                # Too rare to be worth the watching.
+                return
+
+    def _wait(self, timeout: float) -> bool:
+        """Wait for a message of the waking stream; returns whether one came.
+
+        Args:
+            timeout: Longest wait [s].
+
+        """
+        handle = self._waker.subscription.handle
+        with handle:
+            self._wait_set.clear_entities()
+            self._wait_set.add_subscription(handle)
+            self._wait_set.wait(int(1e9 * timeout))
+            return bool(self._wait_set.is_ready('subscription', 0))
+
+    def _take_all(self) -> None:
+        # The waking stream too: whoever is behind catches up without a wake for each message.
+        for stream in self._streams:
+            stream.empty()
+        self._on_ready()
+        self._acknowledge()
+
+    def _judge_waker(self) -> None:
+        """Have the stream that comes last wake, so that nothing waits for the next round."""
+        if self._imu_only:
+            return
+        self._woken_at = time.monotonic()
+        self._wakes += 1
+        now = self._waker.guard.newest
+        latest = min(self._leading, key=_newest)
+        if 0.0 < now - latest.guard.newest <= self._max_delay:
+            self._in_vain += 1
+            self._late = latest
+        if self._wakes < _TRIAL:
+            return
+        if self._in_vain > _IN_VAIN * self._wakes and self._late is not None:
+            self._wake_by(self._late)
+        self._wakes = self._in_vain = 0
+
+    def _wake_by(self, stream: Stream) -> None:
+        self._waker.gate.is_open = False
+        stream.gate.is_open = True
+        self._waker = stream
+        self._late = None
+
+    def _admitted(self, guard: LeanGuard, stamp: float) -> bool:
+        jumps = guard.jumps
+        if not guard.admit(stamp):
+            return False
+        if guard.jumps > jumps:
+            self._note_jump(stamp)
+        return True
+
+    def _note_jump(self, stamp: float) -> None:
+        # At once, so that what comes after the jump is not forgotten with what came before.
+        self._observer.clear()
+        self._acknowledged = float('-inf')
+        self._node.get_logger().warning(
+            f'The clock jumped back to {stamp:.3f} s; samples from before are forgotten.',
+            throttle_duration_sec=1.0)
+
+    def _on_joints(self, raw: bytes) -> None:
+        stamp, position, velocity, effort = self._joint_reader.read(raw)
+        if not self._admitted(self._joints.guard, stamp):
+            return
+        self._heard = stamp
+        if position is None:
+            self._observer.refuse_joint_state(self._joint_reader.complaint)
+            return
+        self._observer.add_joint_state(
+            stamp, position, velocity, None if effort is None else effort * self._factor)
+
+    def _sensor_receiver(self, index: int) -> Callable[[bytes], None]:
+        reader, expected, sign = self._readers[index], self._frames[index], self._signs[index]
+
+        def receive(raw: bytes) -> None:
+            frame, stamp, values = reader.read(raw)
+            if not self._admitted(self._sensors[index].guard, stamp):
+                return
+            if frame != expected:
+                self._misframed(self._observer.feeds[index], frame, expected)
+                return
+            if sign != 1.0:
+                values = tuple(-value for value in values)
+            self._observer.add_reading(index, stamp, values)
+
+        return receive
+
+    def _imu_receiver(self, index: int) -> Callable[[bytes], None]:
+        reader = ImuReader()
+        feed = self._observer.imu_feeds[index]
+        expected = feed.name
+
+        def receive(raw: bytes) -> None:
+            frame, stamp, values = reader.read(raw)
+            if not self._admitted(self._imus[index].guard, stamp):
+                return
+            if frame != expected:
+                self._misframed(feed, frame, expected)
+                return
+            feed.add(stamp, values)
+
+        return receive
+
+    @staticmethod
+    def _misframed(feed: Feed, frame: str, expected: str) -> None:
+        feed.refuse(f"Sensor '{feed.name}' names frame '{frame}' in its messages, expected "
+                    f"'{expected}'; correct its frame parameter or its driver.")
+
+    def _acknowledge(self) -> None:
+        if self._clock_ack is None or self._heard - self._acknowledged < _ACKNOWLEDGE_EVERY:
+            return
+        self._acknowledged = self._heard
+        if self._clock_ack.get_subscription_count():
+            self._clock_ack.publish(Header(
+                stamp=conversions.to_stamp(self._heard), frame_id=self._node.get_name()))

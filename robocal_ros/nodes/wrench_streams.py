@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subscriptions that the executor need not wait for, read as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rclpy.callback_groups import CallbackGroup
+
+from robocal_ros.core.samples import StreamCounts
+from robocal_ros.core.stamps import StampGuard
+from robocal_ros.ros import qos
+
+if TYPE_CHECKING:
+    from robocal_ros.ros.lifecycle import RobocalNode
+
+# Messages of one stream that are taken at a time, so that no stream holds up the others.
+_AT_A_TIME = 500
+
+
+class Gate(CallbackGroup):
+    """Lets the executor wait for an entity, or not.
+
+    Attributes:
+        is_open: Whether it may.
+
+    """
+
+    def __init__(self, is_open: bool) -> None:
+        """Start open or closed."""
+        super().__init__()
+        self.is_open = is_open
+
+    def can_execute(self, entity: Any) -> bool:
+        """Tell whether the executor may wait for it."""
+        return self.is_open
+
+    def beginning_execution(self, entity: Any) -> bool:
+        """Tell whether the executor may call it now."""
+        return self.is_open
+
+    def ending_execution(self, entity: Any) -> None:
+        """Do nothing."""
+
+
+class LeanGuard(StampGuard):
+    """The rule for stamps, with counts that cost nothing until they are read."""
+
+    def __init__(self) -> None:
+        """Start with nothing heard."""
+        self._tally = dict.fromkeys(vars(StreamCounts()), 0)
+        super().__init__()
+
+    @property
+    def counts(self) -> StreamCounts:
+        """What the stream went through."""
+        return StreamCounts(**self._tally)
+
+    @counts.setter
+    def counts(self, counts: StreamCounts) -> None:
+        self._tally.update(vars(counts))
+
+    def count(self, **more: int) -> None:
+        """Add to the counts by name."""
+        for name, number in more.items():
+            self._tally[name] += number
+
+    @property
+    def jumps(self) -> int:
+        """How often the clock jumped back."""
+        return self._tally['clock_jumps']
+
+
+class Stream:
+    """One topic, read as bytes, that wakes the executor or is emptied by others.
+
+    Attributes:
+        gate: Whether it wakes the executor.
+        guard: Tells new stamps from others, and counts.
+        subscription: The subscription.
+
+    """
+
+    def __init__(
+        self, node: RobocalNode, kind: Any, topic: str, receive: Callable[[bytes], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """Subscribe, without waking the executor.
+
+        Args:
+            node: The node.
+            kind: Type of the messages.
+            topic: The topic.
+            receive: Takes every message, serialized.
+            wake: Called after a message that woke the executor.
+
+        """
+        self._kind = kind
+        self._receive = receive
+        self._wake = wake
+        self.gate = Gate(False)
+        self.guard = LeanGuard()
+        self.subscription = node.create_subscription(
+            kind, topic, self._on_message, qos.SENSOR, callback_group=self.gate, raw=True,
+            qos_overriding_options=qos.overridable())
+
+    def _on_message(self, raw: bytes) -> None:
+        self._receive(raw)
+        self._wake()
+
+    def empty(self) -> int:
+        """Take all that waits; returns how many messages that was."""
+        handle = self.subscription.handle
+        with handle:
+            for count in range(_AT_A_TIME):
+                taken = handle.take_message(self._kind, True)
+                if taken is None:
+                    return count
+                self._receive(taken[0])
+        return _AT_A_TIME

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small bags, good and bad."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rosbags.typesys import Stores, get_typestore
+
+from robocal_ros.io.bag_writer import BagWriter
+
+STORE = get_typestore(Stores.LATEST)
+NAMES = ('a', 'b')
+JOINT_STATE = 'sensor_msgs/msg/JointState'
+WRENCH = 'geometry_msgs/msg/WrenchStamped'
+
+
+def _header(stamp: float | tuple[int, int], frame: str = '') -> object:
+    sec, nanosec = stamp if isinstance(stamp, tuple) else divmod(round(stamp * 1e9), 10**9)
+    return STORE.types['std_msgs/msg/Header'](
+        STORE.types['builtin_interfaces/msg/Time'](sec, nanosec), frame)
+
+
+def joint_state(
+    stamp: float | tuple[int, int], names: Sequence[str] = NAMES,
+    position: Sequence[float] = (0.1, 0.2), velocity: Sequence[float] = (0.3, 0.4),
+    effort: Sequence[float] = (1.0, 2.0), *, big_endian: bool = False,
+) -> bytes:
+    """Return a serialized joint state, written by rosbags."""
+    message = STORE.types[JOINT_STATE](
+        _header(stamp), list(names), np.array(position, float), np.array(velocity, float),
+        np.array(effort, float))
+    return bytes(STORE.serialize_cdr(message, JOINT_STATE, little_endian=not big_endian))
+
+
+def wrench(stamp: float, frame: str, values: Sequence[float]) -> bytes:
+    """Return a serialized reading, written by rosbags."""
+    vector = STORE.types['geometry_msgs/msg/Vector3']
+    message = STORE.types[WRENCH](
+        _header(stamp, frame), STORE.types['geometry_msgs/msg/Wrench'](
+            vector(*values[:3]), vector(*values[3:])))
+    return bytes(STORE.serialize_cdr(message, WRENCH))
+
+
+def write(
+    path: Path, messages: Sequence[bytes], *, topic: str = '/joint_states',
+    kind: str = JOINT_STATE, storage: str = 'mcap',
+) -> Path:
+    """Write a bag of one topic; messages are recorded a millisecond apart."""
+    with BagWriter(path, storage) as bag:
+        bag.add(topic, kind)
+        for i, message in enumerate(messages):
+            bag.write(topic, 10**6 * i, message)
+    return path
+
+
+def file_of(path: Path) -> Path:
+    """Return the one file of a bag's folder."""
+    (found,) = (item for item in path.iterdir() if item.suffix in ('.db3', '.mcap'))
+    return found
+
+
+def without_summary(path: Path) -> Path:
+    """Take the summary out of an MCAP file, as recorders may leave it out."""
+    file = file_of(path)
+    raw = file.read_bytes()
+    (summary_start,) = struct.unpack('<Q', raw[-37 + 9:-37 + 17])
+    footer = b'\x02' + struct.pack('<QQQI', 20, 0, 0, 0) + b'\x89MCAP0\r\n'
+    file.write_bytes(raw[:summary_start] + footer)
+    return path

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal apply`: results into URDFs and drivers' words, or a reason why not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from friction_results import arm_urdf, friction_result, payload_result
+
+from robocal_ros.cli import apply
+from robocal_ros.cli import main as entry
+from robocal_ros.cli.main import main
+from robocal_ros.core.result import CalibrationResult, Check, Parameter
+from robocal_ros.core.robot import Robot
+from robocal_ros.io.result_yaml import write_result
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry.ERRORS, '_width', 400)
+    monkeypatch.setattr(apply.OUT, '_width', 400)
+
+
+@pytest.fixture
+def urdf(tmp_path: Path) -> Path:
+    path = tmp_path / 'arm.urdf'
+    path.write_text(arm_urdf())
+    return path
+
+
+def applied(result: CalibrationResult, urdf: Path, *arguments: str) -> tuple[int, Path]:
+    file, out = urdf.with_name('result.yaml'), urdf.with_name('out.urdf')
+    write_result(result, file)
+    return main(['apply', str(file), '--urdf', str(urdf), '--out', str(out), *arguments]), out
+
+
+def test_a_payload_is_carried_afterwards(urdf: Path, capsys) -> None:
+    code, out = applied(payload_result(), urdf)
+    assert code == 0
+    loaded, bare = Robot(out.read_text()), Robot(urdf.read_text())
+    mass = [sum(inertia.mass for inertia in robot.model.inertias) for robot in (loaded, bare)]
+    assert mass[0] - mass[1] == pytest.approx(2.0)
+    told = capsys.readouterr()
+    assert "2.0000 kg on link 'flange'" in told.out
+    assert 'Its inertia was not identified' in told.out
+    assert 'x: 0.01800, y: -0.01100, z: 0.10200' in told.out
+    assert 'franka_msgs/srv/SetLoad' in told.out
+    assert told.err == ''
+
+
+def test_driver_values_are_in_the_frame_asked_for(urdf: Path, capsys) -> None:
+    bare = Robot(urdf.read_text())
+    moved = bare.transform_frame_to_root(bare._zero, 'tool0').actInv(
+        bare.transform_frame_to_root(bare._zero, 'flange'))
+    x, y, z = moved.act(payload_result().values(('com_x', 'com_y', 'com_z')))
+    code, _ = applied(payload_result(), urdf, '--frame', 'tool0')
+    assert code == 0
+    assert f'x: {x:.5f}, y: {y:.5f}, z: {z:.5f}' in capsys.readouterr().out
+
+
+def test_friction_goes_into_dynamics(urdf: Path, capsys) -> None:
+    code, out = applied(friction_result(), urdf)
+    assert code == 0
+    model = Robot(out.read_text()).model
+    assert model.damping[5] == pytest.approx(0.6)
+    assert model.friction[5] == pytest.approx(0.7)
+    assert 'joint_6' in capsys.readouterr().out
+
+
+def test_another_description_is_told(urdf: Path, capsys) -> None:
+    urdf.write_text(urdf.read_text().replace('<robot', '<!-- changed --><robot', 1))
+    code, _ = applied(payload_result(), urdf)
+    assert code == 0
+    assert 'not, letter by letter' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(('result', 'arguments', 'words'), [
+    (replace(payload_result(), checks=(Check('x', False, 2.0, 1.0, '1', 'Too wide.'),)), (),
+     'verdict .* is fail: Too wide.*--force'),
+    (replace(payload_result(), kind='drive_gains'), (), "kind 'drive_gains' has no place"),
+    (replace(payload_result(), frame='hand'), (), "no link 'hand'"),
+    (payload_result(), ('--frame', 'link_2'), 'not fixed to each other'),
+    (payload_result(), ('--frame', 'nowhere'), "'nowhere' is not in the robot description"),
+    (replace(friction_result('joint_6'), parameters=(Parameter('x', '1', 1.0),),
+             covariance_names=(), covariance=payload_result().covariance[:0, :0]), (),
+     'no joint with identified friction'),
+])
+def test_what_cannot_be_applied(urdf: Path, capsys, result, arguments, words: str) -> None:
+    code, out = applied(result, urdf, *arguments)
+    assert code == 2
+    assert not out.exists()
+    err = capsys.readouterr().err
+    assert re.search(words, err), err
+
+
+def test_force_applies_a_failed_one(urdf: Path) -> None:
+    failed = replace(payload_result(), checks=(Check('x', False, 2.0, 1.0, '1', 'Too wide.'),))
+    code, out = applied(failed, urdf, '--force')
+    assert code == 0
+    assert out.exists()
+
+
+def test_an_output_that_cannot_be_written(urdf: Path, capsys, tmp_path: Path) -> None:
+    file = tmp_path / 'result.yaml'
+    write_result(payload_result(), file)
+    out = tmp_path / 'no' / 'x'
+    assert main(['apply', str(file), '--urdf', str(urdf), '--out', str(out)]) == 2
+    assert 'cannot be written' in capsys.readouterr().err

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compliance benchmark and tour: what they compare, and short runs of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from robocal_ros.cli.benchmarks import compliance, compliance_arm
+from robocal_ros.cli.benchmarks.compliance import UPRIGHT, WALLED, Case
+from robocal_ros.cli.benchmarks.compliance_arm import ArmAtRest, Known, MovedArm, drawn_truth
+from robocal_ros.cli.benchmarks.figures import Deviation
+from robocal_ros.cli.tours import default_cell
+from robocal_ros.cli.tours.compliance import known_load
+from robocal_ros.core.compliance.positions import DwellSettings
+from robocal_ros.sim.truth import Cell
+
+TRUTH = default_cell.hidden_truth()
+
+
+def deviation(error: float, std: float = 1e-7, truth: float = 1e-5) -> Deviation:
+    return Deviation(UPRIGHT, 1, 'joint_2.compliance', 'rad/(N·m)', truth, error, std, 'pass')
+
+
+def test_figures_have_the_bars() -> None:
+    good = [Case(seed, (deviation(1e-7),), 97.0, False) for seed in range(20)]
+    assert all(figure.met is not False for figure in compliance.figures(good))
+    bad = [*good[:18], Case(18, (deviation(3e-7),), 94.0, False),
+           Case(19, (deviation(-3e-7),), 94.0, False)]
+    met = {figure.what: figure.met for figure in compliance.figures(bad)}
+    assert met['joints told to 5 %: within 2 σ, 20 cases'] is False
+    assert met['sag removed on held-out postures'] is False
+
+
+def test_joints_that_are_told_badly_do_not_count() -> None:
+    weak = deviation(9e-7, std=6e-7)
+    figures = compliance.figures([Case(1, (deviation(0.0), weak), 97.0, False)])
+    assert 'within 2 σ, 1 cases' in figures[0].what
+
+
+def test_a_case_finds_the_first_joint_on_a_wall_alone() -> None:
+    for case in compliance.run_resting(3):
+        assert case.first_joint == (case.deviations[0].series == WALLED)
+        assert case.removed > 94.0
+        for item in case.deviations:
+            assert abs(item.error) < 5.0 * item.std, item
+
+
+def test_the_limits_are_met_and_choice_beats_chance() -> None:
+    for figure in compliance.planning():
+        assert figure.met, figure
+    figures = compliance.efficiency(3)
+    assert len(figures) == 6
+    # Few repetitions: the ratio scatters by a fifth.
+    assert all(figure.worst < 1.8 for figure in figures[:-1])
+
+
+def test_a_moved_arm_sees_what_a_resting_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compliance_arm, '_VELOCITY', 2.0)
+    monkeypatch.setattr(compliance_arm, '_ACCELERATION', 6.0)
+    truth = drawn_truth(1)
+    known = Known.of(truth)
+    dwell = DwellSettings(0.3, 0.6, 5)
+    posture = np.array([0.4, 0.3, -0.4, 0.2, 0.3, 0.1])
+    seen = []
+    for kind in (ArmAtRest, MovedArm):
+        arm = kind(known, truth, Cell(), 1)
+        before = arm.visit(posture, dwell)
+        arm.load()
+        seen.append((before.point, arm.visit(posture, dwell).point))
+    for rest, moved in zip(*seen, strict=True):
+        # Within the deadband of the drives.
+        assert np.linalg.norm(rest - moved) < 3e-5
+    assert np.linalg.norm(seen[0][1] - seen[0][0]) > 2e-4
+
+
+def test_what_the_tour_gives_away_is_not_the_answer() -> None:
+    known = known_load(TRUTH)
+    assert known['load_mass'] == TRUTH.load.mass
+    assert not any('compliance' in name or 'rpy' in name for name in known)
+    assert np.abs(np.array(known['tracker_position']) - TRUTH.tracker.xyz).max() <= 0.05

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal estimate`: what it takes, what it refuses, and real bags."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bag_examples import joint_state, write
+
+from robocal_ros.capabilities.catalogue import CAPABILITIES, capability
+from robocal_ros.cli import estimate
+from robocal_ros.cli import main as entry
+from robocal_ros.cli.main import main
+from robocal_ros.errors import ConfigurationError
+
+DATA = Path(__file__).parents[3] / 'shared' / 'data'
+URDF = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'
+NAMES = ('shoulder', 'elbow')
+UR10 = DATA / 'ur10_bags' / 'ur10_exciting_trajectory.db3'
+PANDA = DATA / 'panda_bag' / 'panda_exciting_trajectory.db3'
+ARM = ('-p', 'tool_frame:=lower')
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(entry.ERRORS, '_width', 400)
+    monkeypatch.setattr(estimate.OUT, '_width', 400)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def sweeps(tmp_path: Path) -> Path:
+    """The elbow to and fro, at a few speeds, with Coulomb friction and gravity."""
+    from robocal_ros.core.robot import Robot
+
+    robot = Robot(URDF.read_text(), tool_frame='lower')
+    rng = np.random.default_rng(1)
+    time, angle, rows = 1.0, 0.2, []
+    for speed in (0.1, 0.2, 0.3, 0.4, 0.5):
+        for sign in (0, 1, 0, -1):
+            for _ in range(200 if sign else 40):
+                time, angle = time + 0.01, angle + 0.01 * sign * speed
+                q = np.array([0.1, angle])
+                tau = robot.gravity_torque(q) + [0.0, 0.5 * sign + 0.3 * sign * speed]
+                rows.append((time, q, tau + 0.02 * rng.normal(size=2)))
+    return write(tmp_path / 'sweeps', [
+        joint_state(t, NAMES, q, (0.0, 0.0), tau) for t, q, tau in rows])
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(['estimate', *arguments]) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize('name', CAPABILITIES)
+def test_every_capability_of_the_catalogue_is_there(name: str) -> None:
+    assert capability(name).name == name
+
+
+def test_another_capability_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="no capability 'level'.*payload, drive_gains"):
+        capability('level')
+
+
+def test_a_result_is_shown_and_written(sweeps: Path, capsys, tmp_path: Path) -> None:
+    code = main(['estimate', 'friction', str(sweeps), '--urdf', str(URDF), *ARM, '-p',
+                 'model:=coulomb_viscous', '--results-dir', str(tmp_path / 'none')])
+    told = capsys.readouterr().out
+    assert 'elbow.coulomb_forward' in told
+    assert f'Result: {sweeps.name}.friction.yaml' in told
+    assert code == 0, told
+    assert (tmp_path / 'sweeps.friction.yaml').exists()
+
+
+def test_ros_is_not_needed() -> None:
+    program = ('import sys; from robocal_ros.cli import main; '
+               'from robocal_ros.capabilities import catalogue, offline; '
+               '[catalogue.capability(name) for name in catalogue.CAPABILITIES]; '
+               "sys.exit('rclpy' in sys.modules or 'sensor_msgs' in sys.modules)")
+    assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 0
+
+
+def test_a_bad_result_does_not_replace_a_good_one(sweeps: Path, tmp_path: Path) -> None:
+    output = tmp_path / 'mine.yaml'
+    output.write_text('good')
+    assert main(['estimate', 'friction', str(sweeps), '--urdf', str(URDF), *ARM, '-o',
+                 str(output), '-p', 'fit_threshold:=0.011', '--results-dir', 'none']) == 1
+    assert output.read_text() == 'good'
+    assert (tmp_path / 'mine.failed.yaml').exists()
+
+
+def test_a_part_of_the_bag(sweeps: Path, capsys) -> None:
+    common = [str(sweeps), '--urdf', str(URDF), *ARM, '--results-dir', 'none']
+    assert 'No constant-speed run' in refused(capsys, 'friction', *common, '--to', '0.3')
+    assert '--from 5.0 and --to 2.0 leave nothing' in refused(
+        capsys, 'friction', *common, '--from', '5', '--to', '2')
+    assert 'leave nothing' in refused(capsys, 'friction', *common, '--from', 'nan')
+    assert 'No constant-speed run' in refused(capsys, 'friction', *common, '--from', '1e151') or (
+        'no joint state of use' in refused(capsys, 'friction', *common, '--from', '1e151'))
+
+
+@pytest.mark.parametrize(('arguments', 'words'), [
+    (['--urdf', 'nowhere.urdf'], "'nowhere.urdf' cannot be read"),
+    ([], 'holds no robot description; give the URDF with --urdf'),
+    (['--urdf', str(URDF)], "Frame 'tool0' is not in the robot description"),
+    (['--urdf', str(URDF), *ARM, '-p', 'speed'], 'not of the form NAME:=VALUE'),
+    (['--urdf', str(URDF), *ARM, '-p', 'sped:=1.0'], "'sped' is no parameter of friction_id"),
+    (['--urdf', str(URDF), *ARM, '-p', 'fit_threshold:=5'], 'a number with a point'),
+    (['--urdf', str(URDF), *ARM, '-p', 'fit_threshold:=500.0'], 'expected 0.01 … 100'),
+    (['--urdf', str(URDF), *ARM, '--params-file', 'no.yaml'], "'no.yaml' cannot be read"),
+    (['--urdf', str(URDF), *ARM, '--namespace', '/left'], "no topic '/left/joint_states'"),
+    (['--urdf', str(URDF), *ARM, '--remap', 'joint_states:=/other'], "no topic '/other'"),
+])
+def test_what_does_not_fit_is_one_sentence(
+    sweeps: Path, capsys, arguments: list[str], words: str
+) -> None:
+    told = refused(capsys, 'friction', str(sweeps), '--results-dir', 'none', *arguments)
+    assert words in told
+    assert 'Traceback' not in told
+
+
+def test_parameter_files_are_those_of_the_node(sweeps: Path, capsys, tmp_path: Path) -> None:
+    file = tmp_path / 'mine.yaml'
+    file.write_text('/**:\n  ros__parameters:\n    tool_frame: lower\n'
+                    '/**/friction_identification:\n  ros__parameters:\n'
+                    '    model: coulomb_viscous\n    measure_joints: [shoulder]\n')
+    told = refused(capsys, 'friction', str(sweeps), '--urdf', str(URDF), '--params-file',
+                   str(file), '--results-dir', 'none')
+    assert 'No constant-speed run of joint shoulder' in told
+
+
+class TestRealBags:
+    """Recordings of a UR10 and a Franka arm: a result, or a reason."""
+
+    @staticmethod
+    def urdf(name: str) -> str:
+        found = list(Path(sys.prefix).rglob(f'example-robot-data/robots/**/{name}'))
+        if not found or not UR10.exists():
+            pytest.skip(f'{name} of example-robot-data or the recordings in {DATA} are not here')
+        return str(found[0])
+
+    @pytest.mark.parametrize(('bag', 'urdf', 'frame'), [
+        (UR10, 'ur10_robot.urdf', 'tool0'), (PANDA, 'panda.urdf', 'panda_link8')])
+    def test_no_joint_turned_alone(self, capsys, bag: Path, urdf: str, frame: str) -> None:
+        arguments = ['friction', str(bag), '--urdf', self.urdf(urdf), '--results-dir', 'none',
+                     '-p', f'tool_frame:={frame}']
+        told = refused(capsys, *arguments)
+        assert 'No constant-speed run' in told or 'fer_joint1' in told
+
+    def test_another_robot_is_told_by_its_joints(self, capsys) -> None:
+        told = refused(capsys, 'friction', str(PANDA), '--urdf', self.urdf('ur10_robot.urdf'),
+                       '--results-dir', 'none')
+        assert "'shoulder_pan_joint' is missing" in told
+        assert 'fer_joint1' in told
+
+    def test_there_is_no_wrist_sensor(self, capsys) -> None:
+        told = refused(capsys, 'payload', str(UR10), '--urdf', self.urdf('ur10_robot.urdf'),
+                       '--results-dir', 'none', '-p', 'method:=static_poses', '-p',
+                       'sensor_frame:=tool0')
+        assert "no topic '/ft_wrist/wrench'" in told
+
+    def test_without_metadata_and_type_hash_the_samples_are_read(self, capsys) -> None:
+        told = refused(capsys, 'payload', str(UR10), '--urdf', self.urdf('ur10_robot.urdf'),
+                       '--results-dir', 'none', '-p', 'known_mass:=1.0')
+        assert 'did not turn at constant speed' in told

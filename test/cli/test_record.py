@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal record`: which topics, with which quality, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import rclpy
+from builtin_interfaces.msg import Time
+from control_msgs.msg import JointTrajectoryControllerState
+from geometry_msgs.msg import WrenchStamped
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import JointState
+from std_msgs.msg import String
+
+from robocal_ros.cli import main as entry
+from robocal_ros.cli import record
+from robocal_ros.cli.main import main
+from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.io.bag_cdr import joint_states
+from robocal_ros.io.bags import Bag
+from robocal_ros.io.recorder_profile import RecorderProfile, read_profile
+from robocal_ros.resources import share_directory
+from robocal_ros.ros import qos
+
+DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
+PROFILE = share_directory() / 'config' / 'recorder.yaml'
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry.ERRORS, '_width', 400)
+    monkeypatch.setattr(record.OUT, '_width', 400)
+
+
+class Robot:
+    """Publishes as a robot does, in a thread and a context of its own."""
+
+    def __init__(self) -> None:
+        self._context = Context()
+        rclpy.init(args=[], context=self._context, domain_id=DOMAIN,
+                   signal_handler_options=SignalHandlerOptions.NO)
+        self._node = rclpy.create_node('robot', context=self._context, enable_rosout=False)
+        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self._node)
+        self._joints = self._node.create_publisher(JointState, 'joint_states', qos.LATCHED)
+        self._wrench = self._node.create_publisher(WrenchStamped, 'any/wrench', qos.SENSOR)
+        self._node.create_publisher(
+            JointTrajectoryControllerState, 'joint_trajectory_controller/controller_state', 10)
+        self._node.create_publisher(String, 'robot_description', qos.LATCHED).publish(
+            String(data='<robot/>'))
+        self._node.create_publisher(String, 'other', 10)
+        self._count = 0
+        self._node.create_timer(0.01, self._publish)
+        self._open = True
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _publish(self) -> None:
+        self._count += 1
+        stamp = Time(sec=5, nanosec=10_000_000 * (self._count % 100) + self._count // 100)
+        stamp.sec += self._count // 100
+        joints = JointState(name=['a'], position=[1.0 * self._count])
+        joints.header.stamp = stamp
+        # Every seventh gets lost on the way.
+        if self._count % 7:
+            self._joints.publish(joints)
+        wrench = WrenchStamped()
+        wrench.header.stamp = stamp
+        self._wrench.publish(wrench)
+
+    def _serve(self) -> None:
+        while self._open:
+            self._executor.spin_once(timeout_sec=0.05)
+
+    def close(self) -> None:
+        self._open = False
+        self._thread.join()
+        self._executor.shutdown(timeout_sec=0.0)
+        self._node.destroy_node()
+        rclpy.try_shutdown(context=self._context)
+
+
+@pytest.fixture(scope='module')
+def robot() -> Iterator[Robot]:
+    made = Robot()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
+def test_the_profiles_topics_are_recorded(
+    robot: Robot, tmp_path: Path, capsys, storage: str
+) -> None:
+    bag = tmp_path / 'bag'
+    assert main(['record', '-o', str(bag), '--duration', '4', '--storage', storage,
+                 '--timeout', '30']) == 0
+    told = capsys.readouterr().out
+    with Bag(bag) as opened:
+        assert set(opened.topics) == {
+            '/joint_states', '/any/wrench', '/robot_description',
+            '/joint_trajectory_controller/controller_state'}
+        assert opened.counts['/joint_states'] > 50
+        assert opened.counts['/robot_description'] == 1
+        raw = [data for _, data in opened.raw('/joint_states')]
+        offered = {item.topic: item.ext.offered_qos_profiles[0]
+                   for item in opened._readers[0].connections}
+    batch = joint_states(raw)
+    assert batch.unreadable == 0
+    assert {group.layout for group in batch.groups} == {('a',)}
+    # One in seven is missing, and told.
+    lost = int(next(line for line in told.splitlines() if '/joint_states ' in line).split()[3])
+    assert lost == pytest.approx(len(raw) / 6, abs=8)
+    assert offered['/joint_states'].reliability.name == 'RELIABLE'
+    assert offered['/joint_states'].durability.name == 'TRANSIENT_LOCAL'
+    assert offered['/any/wrench'].reliability.name == 'BEST_EFFORT'
+    assert 'Nothing came on /joint_trajectory_controller/controller_state' in told
+
+
+def test_further_topics_may_be_named(robot: Robot, tmp_path: Path) -> None:
+    assert main(['record', 'other', '-o', str(tmp_path / 'bag'), '--duration', '3',
+                 '--timeout', '30']) == 0
+    with Bag(tmp_path / 'bag') as opened:
+        assert '/other' in opened.topics
+
+
+def test_nothing_to_record_is_told(robot: Robot, tmp_path: Path, capsys) -> None:
+    assert main(['record', '-o', str(tmp_path / 'bag'), '--namespace', '/left', '--timeout',
+                 '3']) == 2
+    told = capsys.readouterr().err
+    assert 'Nobody publishes /left/joint_states' in told
+    assert '/joint_states' in told
+    assert not (tmp_path / 'bag').exists()
+
+
+def test_an_existing_bag_stays(robot: Robot, tmp_path: Path, capsys) -> None:
+    (tmp_path / 'mine').write_text('precious')
+    assert main(['record', '-o', str(tmp_path), '--timeout', '30']) == 2
+    assert 'does not exist yet' in capsys.readouterr().err
+
+
+GRAPH = {
+    '/joint_states': ['sensor_msgs/msg/JointState'], '/clock': ['rosgraph_msgs/msg/Clock'],
+    '/left/joint_states': ['sensor_msgs/msg/JointState'],
+    '/left/ft/wrench': ['geometry_msgs/msg/WrenchStamped'],
+    '/ft/wrench': ['geometry_msgs/msg/WrenchStamped'],
+}
+
+
+class TestProfile:
+    """Which of a graph's topics a profile chooses."""
+
+    def test_a_namespace_keeps_arms_apart(self) -> None:
+        profile = read_profile(PROFILE)
+        assert set(profile.chosen(GRAPH, '/left')) == {
+            '/left/joint_states', '/left/ft/wrench'}
+        assert set(profile.chosen(GRAPH, '')) == {
+            '/joint_states', '/ft/wrench', '/left/ft/wrench'}
+
+    def test_absolute_names_are_taken_as_they_are(self) -> None:
+        profile = RecorderProfile(('/clock',), (), ('joint_states',))
+        assert set(profile.chosen(GRAPH, 'left')) == {'/clock', '/left/joint_states'}
+        assert profile.missing(GRAPH, 'right') == ['/right/joint_states']
+
+    @pytest.mark.parametrize(('text', 'words'), [
+        ('recorder: {topics: [a, a], types: [], needed: []}', 'names that all differ'),
+        ('recorder: {topics: [a], types: []}', "'recorder.needed': expected a value"),
+        ('[]', 'the whole file'), ('a: {', 'not readable YAML'),
+    ])
+    def test_files_that_are_none(self, tmp_path: Path, text: str, words: str) -> None:
+        (tmp_path / 'x.yaml').write_text(text)
+        with pytest.raises(FileFormatError, match=words):
+            read_profile(tmp_path / 'x.yaml')
+        with pytest.raises(ConfigurationError, match='cannot be read'):
+            read_profile(tmp_path / 'none.yaml')

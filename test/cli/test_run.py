@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal run`: a node's procedure from the command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from fake_procedure import Running
+
+from robocal_ros.cli import main as entry
+from robocal_ros.cli import run
+from robocal_ros.cli.main import main
+
+DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
+NODE = ('--node', 'fake_procedure', '--timeout', '30')
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry.ERRORS, '_width', 400)
+    monkeypatch.setattr(run.OUT, '_width', 400)
+
+
+@pytest.fixture
+def fake() -> Iterator[Running]:
+    running = Running(DOMAIN)
+    yield running
+    running.close()
+
+
+def test_an_unconfigured_node_is_not_run_unless_asked(fake: Running, capsys) -> None:
+    assert main(['run', 'payload', *NODE]) == 2
+    told = capsys.readouterr().err
+    assert "'/fake_procedure' is unconfigured, not active" in told
+    assert '--configure' in told
+
+
+def test_configured_with_parameters_it_runs(fake: Running, capsys) -> None:
+    arguments = ['run', 'payload', *NODE, '--configure']
+    assert main([*arguments, '-p', 'method:=two_plane']) == 0
+    assert 'two_plane done.' in capsys.readouterr().out
+    # It is active now; other parameters make it configure anew.
+    assert main([*arguments, '-p', 'method:=static_poses']) == 0
+    assert 'static_poses done.' in capsys.readouterr().out
+    assert main(['run', 'payload', *NODE]) == 0
+
+
+def test_refusals_of_the_node(fake: Running, capsys) -> None:
+    arguments = ['run', 'payload', *NODE, '--configure']
+    assert main([*arguments, '-p', 'method:=unknown']) == 2
+    assert 'No such method.' in capsys.readouterr().err
+    assert main([*arguments, '-p', 'method:=bad']) == 2
+    assert 'refused to configure' in capsys.readouterr().err
+
+
+def test_ctrl_c_cancels(fake: Running, capsys) -> None:
+    said = fake.node._say
+
+    def interrupting(phase: str, progress: float) -> None:
+        said(phase, progress)
+        if progress == 30.0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    fake.node._say = interrupting
+    assert main(['run', 'payload', *NODE, '--configure']) == 130
+    assert fake.node.cancelled
+    assert 'Cancelled.' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(('arguments', 'words'), [
+    (['-p', 'method:=bad'], '--configure'),
+    (['--configure', '-p', 'method'], 'NAME:=VALUE'),
+    (['--configure', '-p', 'method:=[1'], 'no YAML'),
+    (['--timeout', '0.2', '--namespace', '/nowhere'], "'/nowhere/payload_identification'"),
+])
+def test_what_cannot_be_run(capsys, arguments: list[str], words: str) -> None:
+    assert main(['run', 'payload', *arguments]) == 2
+    assert words in capsys.readouterr().err

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marks of a procedure: which samples belong to its last run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from robocal_ros.core.marks import JOINTS, Mark, Span, last_run
+from robocal_ros.errors import DataError
+
+RUN = ('run', 'estimate')
+
+
+def mark(name: str, verb: str, **values: str) -> Mark:
+    return Mark(name, verb, values)
+
+
+def begin(stamp: float, verb: str = 'run') -> Mark:
+    return mark('begin', verb, joint_states=str(stamp), ft=str(stamp + 0.5))
+
+
+def end(stamp: float, verb: str = 'run', **words: str) -> Mark:
+    return mark('end', verb, joint_states=str(stamp), **words)
+
+
+def test_no_marks_tell_nothing() -> None:
+    assert last_run([], RUN) is None
+
+
+def test_a_run_is_from_its_begin_to_its_end() -> None:
+    spans = last_run([begin(1.0), end(2.0, measure_joints='a,b')], RUN)
+    assert spans.of(JOINTS) == Span(1.0, 2.0)
+    assert spans.of('ft') == Span(1.5, np.inf)
+    assert spans.of('other') == Span()
+    assert spans.joints_wanted == ('a', 'b')
+
+
+def test_the_last_run_of_the_right_kind_counts() -> None:
+    marks = [begin(1.0), end(2.0), begin(3.0), end(4.0),
+             begin(5.0, 'calibrate_gains'), end(6.0, 'calibrate_gains'), begin(7.0, 'clear')]
+    assert last_run(marks, RUN).of(JOINTS) == Span(3.0, 4.0)
+    assert last_run(marks, ('calibrate_gains',)).of(JOINTS) == Span(5.0, 6.0)
+
+
+def test_a_run_that_has_not_ended_counts_if_there_is_no_other() -> None:
+    assert last_run([begin(3.0)], RUN).of(JOINTS) == Span(3.0)
+    assert last_run([begin(1.0), end(2.0), begin(3.0)], RUN).of(JOINTS) == Span(1.0, 2.0)
+
+
+def test_estimating_again_takes_what_was_recorded_meanwhile() -> None:
+    marks = [begin(1.0), end(2.0), end(3.0, 'estimate')]
+    assert last_run(marks, RUN).of(JOINTS) == Span(1.0, 3.0)
+
+
+def test_what_was_discarded_does_not_count() -> None:
+    marks = [mark('discard', 'run', joint_states='0.1 0.2'), begin(1.0),
+             mark('discard', 'run', joint_states='1.25 1.5'), end(2.0)]
+    span = last_run(marks, RUN).of(JOINTS)
+    assert span.discarded == ((1.25, 1.5),)
+    time = np.array([1.0, 1.125, 1.25, 1.375, 1.5, 1.625, 2.0, 2.125])
+    assert time[span.holds(time)].tolist() == [1.125, 1.25, 1.625, 2.0]
+
+
+@pytest.mark.parametrize('told', ['', 'soon', '1.0 2.0', 'nan'])
+def test_marks_without_sense_are_refused(told: str) -> None:
+    with pytest.raises(DataError, match='--whole'):
+        last_run([mark('begin', 'run', joint_states=told), end(2.0)], RUN)
+
+
+def test_huge_stamps_are_only_numbers() -> None:
+    span = last_run([begin(-1e151), end(1e151)], RUN).of(JOINTS)
+    assert span.holds(np.array([0.0])).all()

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records in bounded memory: the same however they arrive, and nothing lost that matters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from robocal_ros.core.record import Record, within_budget, wrench_within_budget
+from robocal_ros.core.samples import JointSamples, WrenchSamples
+
+RNG = np.random.default_rng(1)
+
+
+def rows_of(count: int, gaps: tuple[int, ...] = ()) -> np.ndarray:
+    time = 0.001 * np.arange(count)
+    for gap in gaps:
+        time[gap:] += 1.0
+    return np.column_stack((time, RNG.normal(size=(count, 2))))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=8),
+       st.lists(st.integers(1, 8000), max_size=3))
+def test_pieces_in_which_rows_arrive_do_not_matter(sizes: list[int], gaps: list[int]) -> None:
+    rows = rows_of(8000, tuple(gaps))
+    whole, pieces = Record(3, 1000), Record(3, 1000)
+    whole.add(rows)
+    at = 0
+    for size in [*sizes, 8000]:
+        pieces.add(rows[at:at + size])
+        at += size
+    assert np.array_equal(whole.rows(), pieces.rows())
+    assert whole.averaged == pieces.averaged
+
+
+def test_rows_within_the_budget_stay_as_they_are() -> None:
+    rows = rows_of(5000, (700, 3001))
+    record = Record(3, 5000)
+    record.add(rows)
+    assert np.array_equal(record.rows(), rows)
+    assert record.averaged == 1
+
+
+def test_what_is_too_much_is_averaged_and_means_stay() -> None:
+    rows = rows_of(64 * 1024)
+    record = Record(3, 9000)
+    record.add(rows)
+    kept = record.rows()
+    assert len(kept) <= 9000
+    assert record.averaged == 8
+    assert record.forgotten == 0
+    assert kept.mean(axis=0) == pytest.approx(rows.mean(axis=0), rel=1e-12, abs=1e-12)
+    assert np.array_equal(kept[0], rows[:8].reshape(2, 2, 2, 3).mean(axis=2).mean(
+        axis=1).mean(axis=0))
+
+
+def test_nothing_is_averaged_across_a_gap() -> None:
+    rows = rows_of(16 * 1024, tuple(range(501, 16 * 1024, 501)))
+    record = Record(3, 4500)
+    record.add(rows)
+    kept = record.rows()
+    assert (np.diff(kept[:, 0]) > 0.0).all()
+    for number in range(5):
+        mine = rows[number * 501:(number + 1) * 501]
+        inside = (kept[:, 0] >= mine[0, 0]) & (kept[:, 0] <= mine[-1, 0])
+        assert inside.sum() == pytest.approx(501 / record.averaged, abs=2)
+
+
+def test_what_cannot_be_averaged_any_more_is_forgotten_from_the_oldest_on() -> None:
+    rows = rows_of(64 * 1024)
+    record = Record(3, 2048, longest=0.0045)
+    record.add(rows)
+    kept = record.rows()
+    assert record.averaged == 4
+    assert len(kept) <= 2048
+    assert record.forgotten + len(kept) == 64 * 1024 / 4
+    assert kept[-1, 0] == pytest.approx(rows[-4:, 0].mean())
+
+
+def test_memory_does_not_grow_with_the_record() -> None:
+    record = Record(3, 4096)
+    most = 0
+    for begin in range(0, 400_000, 10_000):
+        block = rows_of(10_000)
+        block[:, 0] += 0.001 * begin
+        record.add(block)
+        most = max(most, len(record.rows()))
+    assert most <= 4096 + 1024
+
+
+def test_clear_forgets_all() -> None:
+    record = Record(3, 1000)
+    record.add(rows_of(9000))
+    record.clear()
+    assert len(record.rows()) == 0
+    rows = rows_of(900)
+    record.add(rows)
+    assert np.array_equal(record.rows(), rows)
+
+
+def test_samples_within_the_budget_are_themselves() -> None:
+    rows = rows_of(3000)
+    joints = JointSamples(('a',), rows[:, 0], rows[:, 1:2], rows[:, 1:2], rows[:, 2:])
+    readings = WrenchSamples('ft', rows[:, 0], np.tile(rows[:, 1:], 3))
+    assert within_budget(joints, 3000) is joints
+    assert wrench_within_budget(readings, 3000) is readings
+    fewer, less = within_budget(joints, 1500), wrench_within_budget(readings, 1500)
+    assert len(fewer) == len(less) == 1500
+    assert np.array_equal(fewer.position[:, 0], rows[:, 1].reshape(-1, 2).mean(axis=1))
+    assert np.array_equal(less.wrench[:, 5], rows[:, 2].reshape(-1, 2).mean(axis=1))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stamps that arrive one by one and in blocks: the same ones count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robocal_ros.core.stamps import StampGuard
+
+PERIOD = 0.01
+
+# Steps between stamps, in periods: mostly regular, with repeats, gaps, lateness and jumps.
+steps = st.lists(
+    st.sampled_from((1.0,) * 12 + (0.0, 3.0, -1.0, -0.4, -20.0, -500.0, 250.0, 1e5)), max_size=150)
+
+
+def one_by_one(stamps: Sequence[float]) -> tuple[StampGuard, list[bool], int]:
+    guard, counts, jump = StampGuard(), [], -1
+    for row, stamp in enumerate(stamps):
+        before = guard.counts.clock_jumps
+        counts.append(guard.admit(stamp))
+        if guard.counts.clock_jumps > before:
+            jump = row
+    return guard, counts, jump
+
+
+@given(steps, st.integers(1, 40))
+def test_blocks_are_judged_like_single_stamps(steps: list[float], size: int) -> None:
+    stamps = 100.0 + PERIOD * np.cumsum([0.0, *steps])
+    expected, counts, jump = one_by_one(stamps.tolist())
+    guard, found, last_jump = StampGuard(), [], -1
+    for begin in range(0, len(stamps), size):
+        mask, at = guard.admit_block(stamps[begin:begin + size])
+        found += mask.tolist()
+        last_jump = begin + at if at >= 0 else last_jump
+    assert found == counts
+    assert last_jump == jump
+    assert guard.counts == expected.counts
+    assert guard.newest == expected.newest
+
+
+def test_a_late_message_was_not_lost() -> None:
+    guard = StampGuard()
+    order = [*range(30), 31, 30, *range(32, 40)]
+    for i in order:
+        guard.admit(PERIOD * i)
+    assert guard.counts.dropped == 0
+    assert guard.counts.out_of_order == 1
+
+
+def test_a_pause_of_the_recording_is_no_loss() -> None:
+    guard = StampGuard()
+    for i in range(30):
+        guard.admit(PERIOD * i)
+    guard.admit(5000.0)
+    assert guard.counts.dropped == 0
+
+
+def test_a_stamp_from_the_far_future_costs_what_came_before_it() -> None:
+    """The stamps after it are older, increase among themselves, and win."""
+    guard = StampGuard()
+    stamps = np.array([*(PERIOD * np.arange(50)), 2.0**31, *(0.5 + PERIOD * np.arange(50))])
+    counts, jump = guard.admit_block(stamps)
+    assert guard.counts.clock_jumps == 1
+    assert jump == 51
+    assert counts[51:].all()
+
+
+@pytest.mark.parametrize('stamps', [[], [3.0], [-5.0, -4.0]])
+def test_few_stamps(stamps: list[float]) -> None:
+    guard = StampGuard()
+    counts, jump = guard.admit_block(np.array(stamps))
+    assert counts.tolist() == [True] * len(stamps)
+    assert jump == -1

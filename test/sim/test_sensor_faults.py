@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults of single force/torque sensors, and joint states that come too rarely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from robocal_ros.cli.tours import default_cell
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.sim.faults import SENSOR_DRIFT, SENSOR_RANGE, parse_faults
+from robocal_ros.sim.model import read_description
+from robocal_ros.sim.sensors import ForceTorqueSensor
+from robocal_ros.sim.simulator import ArmSimulator
+from robocal_ros.sim.truth import Cell, ForceTorqueNoise, ForceTorqueTruth
+
+JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
+FRAMES = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
+          'ft_wrist')
+
+
+@pytest.fixture(scope='module')
+def arm() -> ArmSimulator:
+    return ArmSimulator(read_description(default_cell.urdf()), default_cell.hidden_truth(),
+                        Cell(), rate=500.0)
+
+
+@pytest.fixture
+def readings(arm: ArmSimulator) -> Callable[..., dict[int, np.ndarray]]:
+    def read(fault: str, steps: int = 4) -> dict[int, np.ndarray]:
+        """Return the last reading of every sensor that says something."""
+        arm.set_faults(parse_faults(fault, JOINTS, FRAMES))
+        found = {}
+        for _ in range(steps):
+            for reading in arm.step().wrenches:
+                found[reading.index] = reading.values
+        arm.set_faults(parse_faults('none', JOINTS))
+        return found
+
+    return read
+
+
+def test_each_sensor_by_itself(readings) -> None:
+    well = readings('none')
+    assert np.isnan(readings('ft_nan:ft_wrist')[4]).all()
+    assert set(readings('ft_silent:ft_link_2_distal')) == {0, 2, 3, 4}
+    assert not readings('ft_silent')
+    np.testing.assert_allclose(readings('ft_flipped:ft_wrist')[4], -well[4], atol=0.1)
+    crossed = readings('ft_swapped:ft_link_2_proximal/ft_wrist')
+    np.testing.assert_allclose(crossed[0], well[4], atol=0.1)
+    np.testing.assert_allclose(crossed[4], well[0], atol=0.1)
+    assert np.abs(readings('ft_saturated:ft_wrist')[4][:3]).max() == SENSOR_RANGE
+    # Nothing else changes meanwhile.
+    np.testing.assert_allclose(crossed[2], well[2], atol=0.1)
+
+
+def test_stuck_and_drifting(readings) -> None:
+    first = readings('ft_stuck:ft_wrist', 2)[4]
+    np.testing.assert_array_equal(readings('ft_stuck:ft_wrist', 10)[4], first)
+    well = readings('none')[4]
+    drifted = readings('ft_drift:ft_wrist', 1001)[4] - well
+    assert drifted[0] == pytest.approx(SENSOR_DRIFT, abs=0.02)
+
+
+def test_a_late_sensor_keeps_its_stamps(arm: ArmSimulator) -> None:
+    arm.set_faults(parse_faults('ft_late:ft_wrist', JOINTS, FRAMES))
+    late = [(arm.now, reading.time) for _ in range(100) for reading in arm.step().wrenches
+            if reading.index == 4]
+    assert late[-1][0] - late[-1][1] == pytest.approx(0.05, abs=0.003)
+    arm.set_faults(parse_faults('none', JOINTS))
+
+
+def test_slow_joint_states(arm: ArmSimulator) -> None:
+    arm.set_faults(parse_faults('joint_states_slow', JOINTS, FRAMES))
+    stamps = [reading.time for _ in range(500) for reading in arm.step().joints]
+    assert np.diff(stamps) == pytest.approx(0.1)
+    arm.set_faults(parse_faults('none', JOINTS))
+
+
+def test_a_bias_drifts_within_its_bounds() -> None:
+    noise = ForceTorqueNoise(force_drift=0.02, torque_drift=1e-3)
+    sensor = ForceTorqueSensor(noise, ForceTorqueTruth('f'), np.random.default_rng(0))
+    begin, end = sensor.measure(np.zeros(6)), sensor.measure(np.zeros(6), 100.0)
+    change = np.abs(end - begin)
+    assert (change <= np.repeat([2.0, 0.1], 3)).all()
+    assert change.max() > 0.3
+
+
+@pytest.mark.parametrize(('fault', 'words'), [
+    ('ft_nan:ft_moon', "there is no force/torque sensor 'ft_moon'"),
+    ('ft_swapped:ft_wrist', 'expected two different sensors'),
+    ('ft_swapped:ft_wrist/ft_wrist', 'expected two different sensors'),
+    ('ft_swapped:ft_wrist/ft_moon', "'ft_moon'"),
+])
+def test_refusals_list_what_there_is(fault: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        parse_faults(fault, JOINTS, FRAMES)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated tracker: orientation, slow drift, dropouts; and an arm put to rest at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.sim.model import Description
+from robocal_ros.sim.physics import ArmPhysics
+from robocal_ros.sim.sensors import TrackerSensor, rotation_from_rpy
+from robocal_ros.sim.simulator import ArmSimulator
+from robocal_ros.sim.truth import (
+    Cell,
+    HiddenTruth,
+    TrackerNoise,
+    TrackerTruth,
+    parse_cell,
+    parse_truth,
+)
+
+PLACE = TrackerTruth(xyz=(2.0, 1.0, 0.5), rpy=(0.1, -0.2, 2.5), target_xyz=(0.0, 0.0, 0.1))
+LINK = (Rotation.from_euler('xyz', [0.4, -0.8, 1.5]).as_matrix(), np.array([0.5, 0.1, 0.8]))
+
+
+def sensor(noise: TrackerNoise, place: TrackerTruth = PLACE, seed: int = 0) -> TrackerSensor:
+    return TrackerSensor(noise, place, np.random.default_rng(seed))
+
+
+def test_orientation_is_the_links_in_the_trackers_axes() -> None:
+    reading = sensor(TrackerNoise(), replace(PLACE, orientation=True)).measure(*LINK)
+    assert reading.shape == (7,)
+    turned = Rotation.from_quat(reading[3:]).as_matrix()
+    np.testing.assert_allclose(rotation_from_rpy(*PLACE.rpy) @ turned, LINK[0], atol=1e-12)
+    assert sensor(TrackerNoise()).measure(*LINK).shape == (3,)
+
+
+def test_orientation_noise_has_its_sigma_and_leaves_the_points_alone() -> None:
+    noise = TrackerNoise(position_sigma=1e-5, orientation_sigma=3e-4)
+    measured, plain = (sensor(noise, replace(PLACE, orientation=flag)) for flag in (True, False))
+    readings = np.array([measured.measure(*LINK) for _ in range(1000)])
+    true = Rotation.from_matrix(rotation_from_rpy(*PLACE.rpy).T @ LINK[0])
+    off = (Rotation.from_quat(readings[:, 3:]) * true.inv()).as_rotvec()
+    assert off.std(axis=0) == pytest.approx([3e-4] * 3, rel=0.1)
+    np.testing.assert_array_equal(readings[:, :3], [plain.measure(*LINK) for _ in range(1000)])
+
+
+def test_the_frame_creeps_at_its_rate_in_a_direction_of_the_seed() -> None:
+    noise = TrackerNoise(drift_rate=1e-7)
+    first, other = sensor(noise), sensor(noise, seed=1)
+    for item in (first, other):
+        moved = item.measure(*LINK, 600.0) - item.measure(*LINK, 0.0)
+        assert np.linalg.norm(moved) == pytest.approx(6e-5)
+    assert not np.allclose(first.measure(*LINK, 600.0), other.measure(*LINK, 600.0), atol=1e-6)
+    still = sensor(TrackerNoise())
+    np.testing.assert_array_equal(still.measure(*LINK, 600.0), still.measure(*LINK, 0.0))
+
+
+def test_the_whole_arm_sees_drift_and_dropouts(arm: Description, truth: HiddenTruth) -> None:
+    noise = TrackerNoise(rate=100.0, drift_rate=1e-3, dropout=0.5)
+    simulator = ArmSimulator(arm, truth, Cell(tracker=noise), seed=2)
+    seen = [reading for _ in range(2000) for reading in simulator.step().tracker]
+    assert 60 < len(seen) < 140
+    moved = np.linalg.norm(seen[-1].values - seen[0].values)
+    assert moved == pytest.approx(1e-3 * (seen[-1].time - seen[0].time), rel=0.02)
+
+
+@pytest.mark.parametrize(('entry', 'words'), [
+    ({'orientation': 1}, 'tracker: orientation: expected true or false'),
+    ({'orientation': 'yes'}, 'tracker: orientation: expected true or false'),
+])
+def test_flags_are_flags(entry: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        parse_truth({'tracker': entry})
+
+
+def test_drift_is_not_negative() -> None:
+    with pytest.raises(ConfigurationError, match='drift_rate'):
+        parse_cell({'tracker': {'drift_rate': -1e-6}})
+    assert parse_cell({'tracker': {'drift_rate': 1e-8}}).tracker.drift_rate == 1e-8
+
+
+def test_an_arm_put_to_rest_stays_there(arm: Description, truth: HiddenTruth) -> None:
+    """Statics without motion agree with the dynamics that go on from there."""
+    encoders = np.array([0.3, 0.6, -0.7, 0.2, 0.5, 0.1])
+    truth = replace(truth, force_torque_sensors=(), imus=())
+    placed = ArmPhysics(arm, truth)
+    placed.attach_load()
+    placed.rest_in(encoders)
+    moved = ArmPhysics(arm, truth, start=encoders)
+    moved.attach_load()
+    for _ in range(3000):
+        moved.step(encoders)
+    rest, origin = placed.link_pose('flange'), moved.link_pose('flange')
+    # The drives leave errors below their deadband alone: 1e-5 rad, a metre from the base.
+    np.testing.assert_allclose(rest[1], origin[1], atol=4e-5)
+    placed.rest_in(np.zeros(6))
+    placed.rest_in(encoders)
+    np.testing.assert_allclose(placed.link_pose('flange')[1], rest[1], atol=1e-12)

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad runs are left out by name, bad joints fail alone, and the good result stays."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from diagnostic_msgs.msg import DiagnosticStatus
+from friction_graph import NODE, Cell, curve_error, file_payload, friction_node, hidden
+from friction_results import arm_urdf, friction_result, hidden_payload, identity
+from geometry_msgs.msg import WrenchStamped
+from live_graph import TRUTH, Client, sim_arm
+
+from robocal_ros.core.friction import friction_by_joint
+from robocal_ros.core.result import CalibrationResult, State, Verdict
+from robocal_ros.io.result_yaml import ResultStore
+from robocal_ros.ros import qos
+
+JOINT = 'joint_6'
+
+
+class TestOneJoint:
+    """A single joint, with things going wrong while it runs."""
+
+    @pytest.fixture(scope='class')
+    @classmethod
+    def cell(cls, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+        folder = tmp_path_factory.mktemp('faults')
+        file_payload(folder / 'results', hidden_payload(TRUTH))
+        with (
+            sim_arm(folder / 'sim_arm.log', seed=2, push_duration=0.2),
+            friction_node(folder / 'node.log', folder / 'results', measure_joints=[JOINT],
+                          speeds=[0.01, 0.02, 0.03, 0.04, 0.08, 0.2, 0.5]) as node,
+        ):
+            client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+            client.until(lambda: client.state(NODE) == 'active')
+            yield Cell(client, node, folder / 'results')
+
+    @pytest.fixture
+    def _clean(self, cell: Cell) -> Iterator[None]:
+        yield
+        cell.client.set('sim_arm', fault='none')
+
+    @pytest.mark.usefixtures('_clean')
+    def test_dead_effort_ends_the_run_at_once(self, cell: Cell) -> None:
+        cell.client.set('sim_arm', fault=f'effort_zero:{JOINT}')
+        run = cell.begin()
+        answer = cell.wait(run)
+        assert not answer.success
+        assert f"Effort of joint '{JOINT}' is zero" in answer.message
+        # After the first run, not after all of them.
+        assert not any('0.02 rad/s' in message for message in cell.messages())
+        assert not list(cell.results.glob('friction*'))
+        assert cell.client.travel() < 1e-3
+
+    @pytest.mark.usefixtures('_clean')
+    def test_stuck_effort_ends_the_run_at_once(self, cell: Cell) -> None:
+        cell.client.set('sim_arm', fault=f'effort_stuck:{JOINT}')
+        answer = cell.wait(cell.begin())
+        assert not answer.success
+        assert re.search(f"Effort of joint '{JOINT}' is stuck at", answer.message)
+
+    @pytest.mark.usefixtures('_clean')
+    def test_a_push_an_abort_and_disordered_stamps_cost_those_runs_alone(
+        self, cell: Cell
+    ) -> None:
+        client = cell.client
+        client.set('sim_arm', fault='stamps_disordered')
+        push = client.node.create_publisher(WrenchStamped, '/sim_arm/push', 10)
+        message = WrenchStamped()
+        message.header.frame_id = 'flange'
+        message.wrench.torque.z = 3.0
+        run = cell.begin()
+        pushed = 'Running joint_6 at -0.04'
+        cell.await_message(pushed)
+        heard = client.statuses[NODE]
+        while pushed in heard[-1].message:
+            push.publish(message)
+            count = len(heard)
+            client.until(lambda count=count: len(heard) > count)
+        cell.await_message('Running joint_6 at +0.08')
+        client.set('sim_arm', fault='stamps_disordered,controller_abort')
+        client.until(lambda: 'The controller ended' in cell.node.log.read_text())
+        client.set('sim_arm', fault='stamps_disordered')
+        answer = cell.wait(run)
+        assert answer.success, answer.message
+        result = cell.stored()
+        assert result.verdict is Verdict.PASS
+        log = cell.node.log.read_text()
+        assert 'failed: The controller ended' in log
+        assert 'things went wrong; the first: Running joint_6' in answer.message
+        # The push is seen in the torque, or already in the speed.
+        assert result.counts['rejected_runs'] or f'{pushed} rad/s does not count: the speed' in log
+        assert result.counts['runs'] - result.counts['rejected_runs'] <= 12
+        assert result.counts['out_of_order'] > 100
+        assert curve_error(friction_by_joint(result)[JOINT], hidden(JOINT)) < 3.0
+
+
+class TestNarrowArm:
+    """The arm can do less than its description says: a stop in the range, a weak drive."""
+
+    @pytest.fixture(scope='class')
+    @classmethod
+    def cell(cls, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+        folder = tmp_path_factory.mktemp('narrow')
+        results = folder / 'results'
+        file_payload(results, hidden_payload(TRUTH))
+        # From another day: what fails now must not cost these numbers.
+        ResultStore(results, identity()).save(friction_result('joint_5'))
+        urdf = arm_urdf()
+        narrow = cls.changed(urdf, 'joint_5', lower='-0.25', upper='0.25')
+        narrow = cls.changed(narrow, 'joint_6', effort='1.0')
+        with (
+            sim_arm(folder / 'sim_arm.log', seed=3, robot_description=json.dumps(narrow)),
+            friction_node(folder / 'node.log', results, robot_description=json.dumps(urdf),
+                          measure_joints=['joint_5', 'joint_4', 'joint_6'],
+                          speeds=[0.1, 0.17, 0.25, 0.35, 0.5], goal_time=0.5) as node,
+        ):
+            client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+            client.until(lambda: client.state(NODE) == 'active')
+            yield Cell(client, node, results)
+
+    @staticmethod
+    def changed(urdf: str, joint: str, **limits: str) -> str:
+        """Return a description with other limits of a joint."""
+        head, name, tail = urdf.partition(f'<joint name="{joint}"')
+        before, limit, after = tail.partition('<limit')
+        attributes, end, rest = after.partition('/>')
+        for key, value in limits.items():
+            attributes, count = re.subn(f'{key}="[^"]*"', f'{key}="{value}"', attributes)
+            assert count == 1
+        return head + name + before + limit + attributes + end + rest
+
+    @pytest.fixture(scope='class')
+    @classmethod
+    def failed(cls, cell: Cell) -> tuple[str, CalibrationResult]:
+        answer = cell.wait(cell.begin())
+        assert not answer.success
+        assert 'Verdict fail' in answer.message, answer.message
+        return str(answer.message), cell.failed()
+
+    def test_those_joints_fail_with_a_reason(self, failed: tuple[str, CalibrationResult]) -> None:
+        message, result = failed
+        assert result.verdict is Verdict.FAIL
+        for joint in ('joint_5', 'joint_6'):
+            assert f"Joint '{joint}':" in message
+        assert 'usable runs' in message
+        assert 'things went wrong; the first: ' in message
+        for parameter in result.parameters:
+            if not parameter.name.startswith('joint_4'):
+                assert parameter.state is State.NOT_IDENTIFIED
+
+    def test_the_other_joint_is_filed_beside_the_old_numbers(
+        self, cell: Cell, failed: tuple[str, CalibrationResult]
+    ) -> None:
+        stored = cell.stored()
+        assert stored.verdict is Verdict.PASS
+        laws = friction_by_joint(stored)
+        assert set(laws) == {'joint_4', 'joint_5'}
+        assert laws['joint_5'].coulomb[0] == 0.7
+        truth = float(hidden('joint_4').torque(0.3))
+        assert abs(float(laws['joint_4'].torque(0.3)) - truth) < 0.03 * truth
+
+    def test_the_arm_rests(self, cell: Cell, failed: object) -> None:
+        assert cell.client.travel() < 1e-3
+        assert 'Defect' not in cell.node.log.read_text()
+
+
+def test_speeds_that_tell_no_stribeck_numbers_are_followed_by_lower_ones(
+    client: Client, tmp_path: Path
+) -> None:
+    """A further round is planned from what was weak, and makes the full law known."""
+    results = tmp_path / 'results'
+    file_payload(results, hidden_payload(TRUTH))
+    with (
+        sim_arm(tmp_path / 'sim_arm.log', seed=5),
+        friction_node(tmp_path / 'node.log', results, measure_joints=[JOINT],
+                      speeds=[0.08, 0.2, 0.5], max_rounds=2) as node,
+    ):
+        client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+        client.until(lambda: client.state(NODE) == 'active')
+        cell = Cell(client, node, results)
+        answer = cell.wait(cell.begin())
+        assert answer.success, answer.message
+        assert any('at +0.02 rad/s' in message for message in cell.messages())
+    law = friction_by_joint(cell.stored())[JOINT]
+    assert cell.stored().parameter(f'{JOINT}.static_forward').state is State.IDENTIFIED
+    assert curve_error(law, hidden(JOINT)) < 3.0

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The leveling node moves the simulated arm: the tool ends level where it was, or nothing moves.
+
+One arm and one node go through all of it; between the tests another client takes the arm to a
+posture whose tool is tilted.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import xacro
+from action_msgs.msg import GoalStatus
+from control_msgs.action import FollowJointTrajectory
+from diagnostic_msgs.msg import DiagnosticStatus
+from lifecycle_msgs.msg import Transition
+from live_graph import JOINTS, ROOT, Client, Process, phase, sim_arm, value
+from rclpy.action import ActionClient
+from std_msgs.msg import String
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+from visualization_msgs.msg import MarkerArray
+
+from robocal_ros.core.leveling import Tool, tilt
+from robocal_ros.core.motion import quintic_path
+from robocal_ros.core.robot import Robot
+from robocal_ros.ros import conversions, qos
+
+NODE = 'leveling'
+CONTROLLER = 'joint_trajectory_controller'
+AT_REST = 1e-3
+STATE_TIMEOUT = 1.5
+UP = np.array([0.0, 0.0, 1.0])
+TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
+STRETCHED = np.array([0.2, 0.6, -1.5, 0.1, 0.4, 0.0])
+
+
+@dataclass
+class Cell:
+    """The arm, the node under test, and another client of the controller."""
+
+    client: Client
+    arm: Process
+    node: Process
+    action: ActionClient
+    tool: Tool
+    states: list[tuple[float, Any]]
+
+    def fault(self, text: str) -> None:
+        self.client.set('sim_arm', fault=text)
+
+    def configure(self, **values: object) -> bool:
+        """Give the node other parameters; return whether it takes them."""
+        client = self.client
+        if client.state(NODE) == 'active':
+            assert client.change(Transition.TRANSITION_DEACTIVATE, NODE)
+        if client.state(NODE) == 'inactive':
+            assert client.change(Transition.TRANSITION_CLEANUP, NODE)
+        client.set(NODE, **values)
+        return (client.change(Transition.TRANSITION_CONFIGURE, NODE)
+                and client.change(Transition.TRANSITION_ACTIVATE, NODE))
+
+    @property
+    def posture(self) -> np.ndarray:
+        """The newest posture."""
+        count = len(self.states)
+        self.client.until(lambda: len(self.states) > count, what='joint states')
+        state = self.states[-1][1]
+        angles = dict(zip(state.name, state.position, strict=True))
+        return np.array([angles[name] for name in JOINTS])
+
+    def send(self, goal: np.ndarray) -> Any:
+        """Have another client move the arm; return the handle of its goal."""
+        path = quintic_path(np.array([self.posture, goal]), np.full(6, 2.0), np.full(6, 6.0))
+        return self.sent(conversions.to_joint_trajectory(path, JOINTS))
+
+    def sent(self, trajectory: JointTrajectory) -> Any:
+        """Send a trajectory as another client; return the handle of its goal."""
+        self.client.until(self.action.server_is_ready, what='the controller')
+        handle = self.client.wait(self.action.send_goal_async(
+            FollowJointTrajectory.Goal(trajectory=trajectory)))
+        assert handle.accepted
+        return handle
+
+    def take_to(self, goal: np.ndarray) -> None:
+        """Have another client move the arm, and see it rest there."""
+        result = self.client.wait(self.send(goal).get_result_async())
+        assert result.status == GoalStatus.STATUS_SUCCEEDED
+        self.client.until(lambda: np.abs(self.posture - goal).max() < AT_REST,
+                          what='the arm at its goal')
+        assert self.client.travel() < AT_REST
+
+    def tilt(self) -> float:
+        return tilt(self.tool.pose(self.posture)[0], UP, 'nearest')
+
+    def point(self) -> np.ndarray:
+        return self.tool.pose(self.posture)[1]
+
+    def ends(self, call: Any, *words: str) -> None:
+        """The call is refused with a sentence of these words, the arm resting."""
+        answer = self.client.wait(call, 60.0)
+        assert not answer.success, answer.message
+        for word in words:
+            assert re.search(word, answer.message), answer.message
+        assert 'Defect' not in answer.message
+        assert answer.message[-1] in '.?'
+        assert self.client.travel() < AT_REST
+
+    def await_moving(self) -> None:
+        """Wait until the arm has begun to move at the node's command."""
+        start = self.posture
+        self.client.until(lambda: np.abs(self.posture - start).max() > 0.02, 60.0,
+                          'motion of the arm')
+
+
+def refused_before_moving(cell: Cell, call: Callable[[], Any], *words: str) -> None:
+    before = cell.posture
+    cell.ends(call(), *words)
+    assert np.abs(cell.posture - before).max() < AT_REST
+
+
+@pytest.fixture(scope='module')
+def shared(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+    folder = tmp_path_factory.mktemp('leveling')
+    urdf = str(xacro.process_file(str(ROOT / 'urdf' / 'robocal_arm.urdf.xacro')).toxml())
+    with (
+        sim_arm(folder / 'sim_arm.log', initial_positions=TILTED.tolist()) as arm,
+        Process('robocal_ros.nodes.leveling', folder / 'node.log', name=NODE,
+                use_sim_time=True, autostart=True, results_dir=folder, connect_timeout=3.0,
+                state_timeout=STATE_TIMEOUT, imu_topic='imu_flange/imu',
+                auto_level_box=[3.0, 0.8, 3.0]) as node,
+    ):
+        client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+        action = ActionClient(
+            client.node, FollowJointTrajectory, f'/{CONTROLLER}/follow_joint_trajectory')
+        yield Cell(client, arm, node, action, Tool(Robot(urdf)), client.watch())
+        action.destroy()
+
+
+@pytest.fixture
+def cell(shared: Cell) -> Iterator[Cell]:
+    """The cell without faults, its tool tilted."""
+    if np.abs(shared.posture - TILTED).max() > AT_REST:
+        shared.take_to(TILTED)
+    yield shared
+    shared.fault('none')
+    shared.client.set('sim_arm', controller_active=True)
+    assert shared.arm.running
+    assert shared.node.running
+
+
+def test_preview_moves_nothing(cell: Cell) -> None:
+    markers = cell.client.hear(MarkerArray, f'/{NODE}/markers', qos.LATCHED)
+    before = cell.posture
+    answer = cell.client.call('preview', NODE)
+    assert answer.success, answer.message
+    assert re.search(r'tilted by 26\.5°.* 5 transition poses.*Nothing was moved', answer.message)
+    cell.client.until(lambda: markers)
+    assert {'current_frame', 'target_frame', 'transition_poses', 'ghost', 'ghost_path'} <= {
+        item.ns for item in markers[-1].markers}
+    assert np.abs(cell.posture - before).max() < AT_REST
+
+
+def test_level_and_level_again(cell: Cell) -> None:
+    point = cell.point()
+    assert cell.tilt() == pytest.approx(np.radians(26.5), abs=1e-3)
+    answer = cell.client.call('level', NODE)
+    assert answer.success, answer.message
+    assert np.degrees(cell.tilt()) <= 0.05
+    assert np.linalg.norm(cell.point() - point) <= 5e-4
+    told = re.search(r'residual tilt ([\d.]+)°, tool point ([\d.]+) mm .* at most ([\d.]+) mm '
+                     r'on the way\. The IMU sees a tilt of ([\d.]+)°', answer.message)
+    assert told, answer.message
+    residual, drift, on_way, felt = (float(number) for number in told.groups())
+    assert residual <= 0.05
+    assert drift <= on_way <= 0.5
+    assert felt < 0.2
+    cell.client.until(lambda: value(cell.client.statuses[NODE][-1], 'phase') == 'idle')
+    before = cell.posture
+    again = cell.client.call('level', NODE)
+    assert again.success
+    assert 'level already' in again.message
+    assert 'Nothing was moved' in again.message
+    assert np.abs(cell.posture - before).max() < AT_REST
+
+
+def test_the_tool_point_holds_all_along_the_way(cell: Cell) -> None:
+    point, first = cell.point(), len(cell.states)
+    answer = cell.client.call('level', NODE)
+    assert answer.success, answer.message
+    angles = np.array([state.position for _, state in cell.states[first:]])
+    points = cell.tool.poses(angles)[1]
+    drift = np.linalg.norm(points - point, axis=1)
+    # A drive's encoder sees its own wind-up for a sample or two where the motion sets in.
+    assert np.sort(drift)[-4] <= 5e-4
+    assert drift.max() <= 1e-3
+
+
+def test_cancel_in_the_middle_holds(cell: Cell) -> None:
+    cell.client.set('sim_arm', speed_scaling=0.3)
+    try:
+        call = cell.client.begin('level', NODE)
+        cell.await_moving()
+        assert cell.client.call('cancel', NODE).message == 'level was ended.'
+        cell.ends(call, 'Cancelled on request', 'The arm is held')
+        assert np.degrees(cell.tilt()) > 0.05
+    finally:
+        cell.client.set('sim_arm', speed_scaling=1.0)
+    answer = cell.client.call('level', NODE)
+    assert answer.success, answer.message
+
+
+@pytest.mark.parametrize(('fault', 'words'), [
+    ('controller_abort', ('controller ended the motion', 'The arm is held')),
+    ('joint_states_silent', ('No joint states have come for', 'The motion was cancelled')),
+])
+def test_fault_in_the_middle(cell: Cell, fault: str, words: tuple[str, ...]) -> None:
+    cell.client.set('sim_arm', speed_scaling=0.3)
+    call = cell.client.begin('level', NODE)
+    cell.await_moving()
+    cell.fault(fault)
+    cell.client.wait(call, 60.0)
+    cell.fault('none')
+    cell.client.set('sim_arm', speed_scaling=1.0)
+    cell.ends(call, *words)
+
+
+def test_a_silent_imu_is_noticed_before_moving(cell: Cell) -> None:
+    cell.fault('imu_silent')
+    stale = time.monotonic() + 1.5 * STATE_TIMEOUT
+    cell.client.until(lambda: time.monotonic() > stale)
+    refused_before_moving(cell, lambda: cell.client.begin('level', NODE),
+                          'No readings come on IMU topic', 'was not moved')
+
+
+def test_controller_rejects(cell: Cell) -> None:
+    cell.client.set('sim_arm', controller_active=False)
+    refused_before_moving(cell, lambda: cell.client.begin('level', NODE),
+                          'rejected the motion', 'Is it active')
+
+
+def test_while_another_client_moves_the_arm(cell: Cell) -> None:
+    # Positions alone: the controller goes there at a constant speed, for minutes.
+    far = TILTED + np.array([0.0, 0.0, 0.0, 0.0, 0.0, -6.0])
+    handle = cell.sent(JointTrajectory(joint_names=list(JOINTS), points=[JointTrajectoryPoint(
+        positions=far.tolist(), time_from_start=conversions.to_duration(250.0))]))
+    cell.await_moving()
+    answer = cell.client.call('level', NODE)
+    cell.client.wait(handle.cancel_goal_async())
+    assert not answer.success
+    assert 'another client seems to drive it' in answer.message
+
+
+def test_no_way_says_why(cell: Cell) -> None:
+    cell.take_to(STRETCHED)
+    refused_before_moving(cell, lambda: cell.client.begin('level', NODE),
+                          'edge of its reach or into a singular posture', '% of the way')
+
+
+def test_other_parameters_and_what_configure_refuses(cell: Cell) -> None:
+    assert not cell.configure(reference='table')
+    assert "Frame 'table' is not in the robot description" in cell.node.log.read_text()
+    # No accelerometer is as good as that.
+    assert cell.configure(reference='gravity', heading='x', imu_tolerance=1e-4)
+    answer = cell.client.call('level', NODE)
+    assert not answer.success
+    assert re.search(r'residual tilt 0\.0.* The IMU sees a tilt of 0\..* Not verified: the IMU '
+                     r'sees more than 0\.006°: check the mounting', answer.message), answer.message
+    assert cell.configure(reference='base', heading='nearest', imu_tolerance=8.7e-3)
+
+
+class TestByRule:
+    @pytest.fixture
+    def elsewhere(self, shared: Cell) -> Iterator[Cell]:
+        """The tool tilted outside of the region, with rules."""
+        assert shared.configure(auto_level_after=['base_link', 'carry'])
+        outside = np.array([1.5, 0.4, 0.3, 0.6, 0.9, 0.2])
+        assert abs(shared.tool.pose(outside)[1][1]) > 0.45
+        shared.client.statuses[NODE].clear()
+        shared.take_to(outside)
+        yield shared
+        assert shared.configure(auto_level_after=[''])
+
+    def test_only_in_the_region_and_only_after_success(self, elsewhere: Cell) -> None:
+        cell = elsewhere
+        heard = cell.client.statuses[NODE]
+        assert cell.client.travel(1.0) < AT_REST
+        assert not any(phase(status) == 'moving' for status in heard)
+        # A motion that is stopped on the way levels nothing.
+        cell.client.set('sim_arm', speed_scaling=0.3)
+        handle = cell.send(TILTED)
+        cell.await_moving()
+        cell.client.wait(handle.cancel_goal_async())
+        cell.client.set('sim_arm', speed_scaling=1.0)
+        assert cell.client.travel(1.0) < AT_REST
+        assert not any(phase(status) == 'moving' for status in heard)
+        # One that ends in the region does.
+        assert abs(cell.tool.pose(TILTED)[1][1]) < 0.35
+        cell.client.wait(cell.send(TILTED).get_result_async())
+        cell.client.until(lambda: any('residual tilt' in status.message for status in heard),
+                          60.0, 'leveling by rule')
+        assert np.degrees(cell.tilt()) <= 0.05
+        assert "region about 'base_link'" in cell.node.log.read_text()
+
+    def test_a_task_on_the_topic(self, elsewhere: Cell) -> None:
+        cell = elsewhere
+        heard = cell.client.statuses[NODE]
+        task = cell.client.node.create_publisher(String, f'/{NODE}/task', qos.RELIABLE)
+        cell.client.until(task.get_subscription_count, what='a reader of the task')
+        task.publish(String(data='weld'))
+        assert cell.client.travel(0.5) < AT_REST
+        task.publish(String(data='carry'))
+        cell.client.until(lambda: any('residual tilt' in status.message for status in heard),
+                          60.0, 'leveling by rule')
+        assert np.degrees(cell.tilt()) <= 0.05
+        task.publish(String(data='weld'))

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live, replayed and offline: the same result on the same samples.
+
+A payload run and a friction run are recorded by `robocal record`, then replayed to fresh nodes,
+then estimated from the bag by `robocal estimate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from friction_graph import NODE as FRICTION
+from friction_graph import friction_node
+from live_graph import Client, payload_node, sim_arm
+from replay_graph import RELIABLE, RecorderProcess, assert_same_result, play
+
+from robocal_ros.cli.main import main
+from robocal_ros.core.result import CalibrationResult, Verdict
+from robocal_ros.io.bags import Bag
+from robocal_ros.io.result_yaml import read_result
+
+PAYLOAD = 'payload_identification'
+PLAYED = ('/joint_states', '/robot_description', f'/{PAYLOAD}/marks', f'/{FRICTION}/marks')
+# Silences of a busy machine must not fail the run.
+FAST = {'max_velocity': 2.0, 'max_acceleration': 4.0, 'state_timeout': 5.0, **RELIABLE}
+PAYLOAD_VALUES = {'known_mass': 2.0, 'sweep_speed': 0.8}
+FRICTION_VALUES = {'speeds': [0.1, 0.25, 0.4, 0.6], 'measure_joints': ['joint_6']}
+
+
+@dataclass
+class Outcomes:
+    """Results by way."""
+
+    live: CalibrationResult
+    replayed: CalibrationResult
+    offline: CalibrationResult
+
+
+@dataclass
+class Recorded:
+    """What was recorded, and where nodes filed results live and on replay."""
+
+    client: Client
+    folder: Path
+    recorder: str
+
+    @property
+    def bag(self) -> Path:
+        return self.folder / 'bag'
+
+    def filed(self, way: str, kind: str) -> CalibrationResult:
+        folder = self.folder / way / kind
+        good = folder / f'{kind}.yaml'
+        return read_result(good if good.exists() else folder / f'{kind}.failed.yaml')
+
+    def offline(self, kind: str, *parameters: str) -> CalibrationResult:
+        output = self.folder / f'offline_{kind}.yaml'
+        code = main(['estimate', kind, str(self.bag), '-o', str(output), '--results-dir',
+                     str(self.folder / 'offline'),
+                     *(word for text in parameters for word in ('-p', text))])
+        result = read_result(output)
+        assert code == (0 if result.verdict is Verdict.PASS else 1)
+        return result
+
+
+def nodes(folder: Path, way: str) -> tuple[object, object]:
+    """Return the two nodes, neither of which knows the other's results."""
+    return (
+        payload_node(folder / f'{way}_payload.log', folder / way / 'payload',
+                     use_friction=False, **PAYLOAD_VALUES, **FAST),
+        friction_node(folder / f'{way}_friction.log', folder / way / 'friction',
+                      use_payload=False, **FRICTION_VALUES, **FAST))
+
+
+@pytest.fixture(scope='module')
+def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    folder = tmp_path_factory.mktemp('golden')
+    payload, friction = nodes(folder, 'live')
+    with (
+        sim_arm(folder / 'sim_arm.log', seed=7),
+        payload, friction,
+        RecorderProcess(folder / 'bag', folder / 'recorder.log') as recorder,
+    ):
+        for node in (PAYLOAD, FRICTION):
+            client.until(lambda node=node: client.state(node) == 'active', 60.0)
+        client.until(lambda: 'Recording into' in recorder.said, 60.0)
+        # The recorder has found the topics, and records some time before the run too.
+        client.until(lambda: client.node.count_subscribers('/joint_states') >= 3, 60.0)
+        assert client.call('run', PAYLOAD, 300.0).message
+        assert client.call('run', FRICTION, 300.0).message
+        assert recorder.end() == 0, recorder.said
+        said = recorder.said
+    return Recorded(client, folder, said)
+
+
+@pytest.fixture(scope='module')
+def replayed(recorded: Recorded) -> Recorded:
+    client = recorded.client
+    payload, friction = nodes(recorded.folder, 'replayed')
+    with payload, friction:
+        # The description comes out of the bag; the nodes wait for it to be configured.
+        play(client, recorded.bag, (PAYLOAD, FRICTION), PLAYED)
+        for node in (PAYLOAD, FRICTION):
+            assert client.call('estimate', node, 120.0).message
+    return recorded
+
+
+def test_the_recorder_tells_what_it_recorded(recorded: Recorded) -> None:
+    assert '/joint_states' in recorded.recorder
+    assert 'Bag:' in recorded.recorder
+    with Bag(recorded.bag) as bag:
+        assert bag.counts['/joint_states'] > 5000
+        assert bag.counts['/robot_description'] == 1
+        assert bag.counts[f'/{PAYLOAD}/marks'] >= 2
+
+
+def test_payload_offline_is_live(recorded: Recorded) -> None:
+    assert_same_result(
+        recorded.filed('live', 'payload'),
+        recorded.offline('payload', 'known_mass:=2.0', 'use_friction:=false'))
+
+
+def test_payload_replayed_is_live(replayed: Recorded) -> None:
+    assert_same_result(
+        replayed.filed('live', 'payload'), replayed.filed('replayed', 'payload'))
+
+
+def test_friction_offline_is_live(recorded: Recorded) -> None:
+    assert_same_result(
+        recorded.filed('live', 'friction'), recorded.offline('friction', 'use_payload:=false'))
+
+
+def test_friction_replayed_is_live(replayed: Recorded) -> None:
+    assert_same_result(
+        replayed.filed('live', 'friction'), replayed.filed('replayed', 'friction'))

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two arms in two namespaces at once, started as the launch file starts them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from live_graph import ROOT, Client
+from rclpy.qos import qos_profile_sensor_data
+from sensor_msgs.msg import JointState
+
+from robocal_ros.ros.launching.arguments import BRINGUP, BringupArguments
+from robocal_ros.ros.launching.bringup import bringup
+from robocal_ros.ros.launching.processes import Process
+
+SIDES = ('left', 'right')
+NODE = 'payload_identification'
+SETTINGS = {'state_timeout': 5.0, 'connect_timeout': 20.0}
+
+
+def command(item: Process, folder: Path) -> list[str]:
+    """Return the command line that launch makes of a process of this package."""
+    words = [sys.executable, '-m', f'robocal_ros.nodes.{item.executable}', '--ros-args',
+             '-r', f'__node:={item.name}', '-r', f'__ns:={item.namespace}']
+    for number, entry in enumerate(item.parameters):
+        file = entry
+        if not isinstance(entry, str):
+            file = str(folder / f'{item.namespace.strip("/")}_{item.name}_{number}.yaml')
+            key = f'{item.namespace}/{item.name}'
+            Path(file).write_text(yaml.safe_dump({key: {'ros__parameters': dict(entry)}}))
+        words += ['--params-file', str(file)]
+    for old, new in item.remappings:
+        words += ['-r', f'{old}:={new}']
+    return words
+
+
+def start(words: list[str], log: Path, stack: ExitStack) -> None:
+    environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'PYTHONUNBUFFERED': '1'}
+    output = stack.enter_context(log.open('w'))
+    child = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=output,
+                             stderr=subprocess.STDOUT)
+
+    def end() -> None:
+        child.terminate()
+        try:
+            child.wait(8.0)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+    stack.callback(end)
+
+
+def arguments(folder: Path, namespace: str, settings: dict[str, Any], **texts: str
+              ) -> BringupArguments:
+    file = folder / f'{namespace}.yaml'
+    file.write_text(yaml.safe_dump({f'/**/{NODE}': {'ros__parameters': {
+        **settings, 'method': 'static_poses', 'results_dir': str(folder / namespace)}}}))
+    defaults = {item.name: item.default for item in BRINGUP}
+    return BringupArguments.of({**defaults, 'nodes': NODE, 'namespace': namespace,
+                                'params_file': str(file), 'real_time_factor': '0.0', **texts})
+
+
+@pytest.fixture(scope='module')
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Two simulated arms with a node each, and two nodes in wrong places; yields their folder."""
+    folder = tmp_path_factory.mktemp('two_arms')
+    robot = str(ROOT / 'urdf' / 'robocal_arm.urdf.xacro')
+    asked = [arguments(folder, side, SETTINGS, hardware='sim') for side in SIDES]
+    asked += [
+        arguments(folder, 'wrong', {'connect_timeout': 3.0}, hardware='real', robot=robot),
+        arguments(folder, 'lost', {'description_timeout': 20.0}, hardware='real')]
+    with ExitStack() as stack:
+        for item in (item for one in asked for item in bringup(one, lambda _: False)):
+            if isinstance(item, Process):
+                log = folder / f'{item.namespace.strip("/")}_{item.name}.log'
+                start(command(item, folder), log, stack)
+        yield folder
+
+
+class Postures:
+    """Where an arm is, and how far it has come."""
+
+    def __init__(self, client: Client, side: str) -> None:
+        self.heard: list[tuple[float, ...]] = []
+        client.node.create_subscription(
+            JointState, f'/{side}/joint_states',
+            lambda state: self.heard.append(tuple(state.position)), qos_profile_sensor_data)
+
+    @property
+    def travel(self) -> float:
+        return float(np.ptp(np.array(self.heard), axis=0).max()) if self.heard else 0.0
+
+
+def test_cancelling_one_arm_leaves_the_other_at_work(client: Client, graph: Path) -> None:
+    left, right = (Postures(client, side) for side in SIDES)
+    client.until(lambda: left.heard and right.heard, 90.0, 'both arms')
+    for side in SIDES:
+        client.until(lambda side=side: client.state(f'{side}/{NODE}') == 'active', 90.0, side)
+    answers = {side: client.begin('run', f'{side}/{NODE}') for side in SIDES}
+    client.until(lambda: min(left.travel, right.travel) > 0.05, 90.0, 'motion of both arms')
+    assert client.call('cancel', f'left/{NODE}').success
+    answer = client.wait(answers['left'], 60.0)
+    assert not answer.success
+    assert 'Cancelled on request' in answer.message
+    assert not answers['right'].done()
+    left.heard.clear()
+    right.heard.clear()
+    client.until(lambda: right.travel > 0.05, 60.0, 'motion of the right arm')
+    assert left.travel < 1e-3
+    assert client.call('cancel', f'right/{NODE}').success
+    client.wait(answers['right'], 60.0)
+
+
+def test_there_is_one_clock_for_each_arm(client: Client, graph: Path) -> None:
+    client.until(
+        lambda: {'/left/clock', '/right/clock'}
+        <= {name for name, _ in client.node.get_topic_names_and_types()}, 60.0, 'the clocks')
+    assert not client.node.count_publishers('/clock')
+
+
+def test_the_wrong_namespace_is_told_where_the_arms_are(client: Client, graph: Path) -> None:
+    client.until(lambda: client.state(f'wrong/{NODE}') == 'active', 90.0, 'the node')
+    answer = client.call('run', f'wrong/{NODE}')
+    assert not answer.success
+    assert "Nobody publishes on '/wrong/joint_states'" in answer.message
+    assert '/left/joint_states, /right/joint_states' in answer.message
+
+
+def test_without_a_description_it_is_told_too(client: Client, graph: Path) -> None:
+    log = graph / f'lost_{NODE}.log'
+    client.until(lambda: 'Cannot configure' in log.read_text(), 90.0, 'the refusal')
+    assert '/left/robot_description, /right/robot_description' in log.read_text()

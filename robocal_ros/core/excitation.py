@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import null_space
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.collision import CollisionChecker
@@ -66,7 +66,7 @@ class FourierBasis:
             np.concatenate((self._pulsation, zero)) / self._pulsation[0],
             np.concatenate((zero, self._pulsation**2)) / self._pulsation[0] ** 2,
         ))
-        self._rest = null_space(ends)
+        self._rest = scipy.linalg.null_space(ends)
 
     @property
     def size(self) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from scipy.interpolate import BPoly
+import scipy
 
 from robocal_ros.core.arrays import Array, frozen
 from robocal_ros.errors import ConfigurationError, MotionError
@@ -72,11 +72,11 @@ class Trajectory:
         return self.position[-1]
 
     @cached_property
-    def _spline(self) -> BPoly:
+    def _spline(self) -> scipy.interpolate.BPoly:
         derivatives = [self.position, self.velocity]
         if self.acceleration is not None:
             derivatives.append(self.acceleration)
-        return BPoly.from_derivatives(self.time, np.stack(derivatives, axis=1))
+        return scipy.interpolate.BPoly.from_derivatives(self.time, np.stack(derivatives, axis=1))
 
     def sample(self, time: Array | float) -> tuple[Array, Array, Array]:
         """Return position, velocity and acceleration at the given times, held at the ends.

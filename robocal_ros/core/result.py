@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+import scipy
 
 from robocal_ros.core.arrays import Array, frozen
 from robocal_ros.errors import DataError
@@ -59,7 +59,7 @@ class Parameter:
         """Return the two-sided interval of a level, or None where there is none."""
         if self.value is None or self.std is None:
             return None
-        half = float(ndtri(0.5 + level / 2.0)) * self.std
+        half = float(scipy.special.ndtri(0.5 + level / 2.0)) * self.std
         return self.value - half, self.value + half
 
 

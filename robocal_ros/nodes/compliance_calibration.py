@@ -56,7 +56,7 @@ class ComplianceCalibration(ProcedureNode):
                 'attach_service and detach_service belong together; set both, or none where a '
                 'person mounts the load.')
         self._payload: CalibrationResult | None = None
-        self._tracker: TrackerStream = self.part(TrackerStream(
+        self._tracker = self.stream(TrackerStream(
             self, self.group, values.tracker_message, values.tracker_topic,
             now=self.pulse.now))
         self._rest = RestReader(self, self._tracker, self._settings.dwell)

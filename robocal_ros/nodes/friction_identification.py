@@ -55,12 +55,11 @@ class FrictionIdentification(ProcedureNode):
         self._curve_publisher = self._publisher(JointState, '~/curve')
         self._method = FrictionProcedure(
             self, self._wanted(given), given, plan, self._settings, self._load, self._show)
-        self._feed_forward: FrictionFeedForward = self.part(FrictionFeedForward(
+        self._feed_forward = self.stream(FrictionFeedForward(
             self, self.joints, self.robot, controller=values.controller,
             width=values.compensation_width, dead_band=values.compensation_dead_band))
         if values.temperature_topic:
-            self.part(self.subscription(
-                Temperature, values.temperature_topic, self._take_temperature, qos.SENSOR))
+            self.fast_topic(Temperature, values.temperature_topic, self._take_temperature)
         if values.use_payload:
             stored = self.store.load('payload')
             if stored is not None:

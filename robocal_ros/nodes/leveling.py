@@ -78,6 +78,7 @@ class Leveling(ArmNode):
             self.checker)
 
     def _activate(self) -> None:
+        super()._activate()
         self.status.say('idle', 'Active; call level or preview.')
 
     def _deactivate(self) -> None:

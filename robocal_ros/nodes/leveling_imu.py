@@ -8,12 +8,11 @@ from sensor_msgs.msg import Imu
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.ros import qos
 from robocal_ros.ros.arm_node import ArmNode
 
 
 class ToolImu:
-    """Subscribed from configure to cleanup; averages while asked to.
+    """Heard while the node is active; averages while asked to.
 
     Attributes:
         rotation: Orientation of the IMU in the tool frame, shape (3, 3).
@@ -40,7 +39,7 @@ class ToolImu:
         self._count = 0
         self._heard = -np.inf
         self._complaint = ''
-        node.part(node.subscription(Imu, topic, self._receive, qos.SENSOR))
+        node.fast_topic(Imu, topic, self._receive)
 
     def _rotation_in_tool(self) -> Array:
         robot = self._node.robot

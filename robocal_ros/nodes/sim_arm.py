@@ -62,6 +62,9 @@ SERVE_PERIOD = 1.0e-3
 WAIT_SLICE = 2.0e-3
 """Longest single wait of the executor, so that a stop request is seen soon [s]."""
 
+LEAVING = 2**31 - 1
+"""Seconds of the stamp by which a consumer says that it takes no more."""
+
 WITHOUT_TRUTH = 'none'
 """Value of truth_file for an ideal arm: no tool, friction, compliance or force sensors."""
 
@@ -303,6 +306,9 @@ class SimArm(Node):
             self.get_logger().error(str(error))
 
     def _on_acknowledgement(self, message: Header) -> None:
+        if message.stamp.sec == LEAVING:
+            self._pacer.forget(message.frame_id)
+            return
         self._pacer.acknowledge(
             message.frame_id, stamp_to_seconds(message.stamp), time.monotonic()
         )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from geometry_msgs.msg import WrenchStamped
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from sensor_msgs.msg import Imu, JointState
-from std_msgs.msg import Header
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.samples import StreamCounts
@@ -22,12 +21,11 @@ from robocal_ros.core.wrench.alignment import Feed
 from robocal_ros.core.wrench.observer import WrenchObserver
 from robocal_ros.nodes.wrench_messages import ImuReader, JointReader, SensorReader
 from robocal_ros.nodes.wrench_streams import LeanGuard, Stream
-from robocal_ros.ros import conversions, qos
+from robocal_ros.ros.listening import ClockAck
 
 if TYPE_CHECKING:
     from robocal_ros.ros.lifecycle import RobocalNode
 
-_ACKNOWLEDGE_EVERY = 0.01
 # Wakes after which the waking stream is judged, and the share of wakes in vain that is too many.
 _TRIAL = 200
 _IN_VAIN = 0.5
@@ -55,7 +53,7 @@ class WrenchInputs:
         factor: Array, signs: Sequence[float], topics: Sequence[str],
         imu_topics: dict[int, str], max_delay: float, on_ready: Callable[[], None],
     ) -> None:
-        """Subscribe.
+        """Prepare to listen.
 
         Args:
             node: The node.
@@ -78,7 +76,6 @@ class WrenchInputs:
         self._readers = [SensorReader() for _ in topics]
         self._signs = tuple(signs)
         self._heard = -1.0
-        self._acknowledged = float('-inf')
         self._wakes = self._in_vain = 0
         self._joints = Stream(node, JointState, 'joint_states', self._on_joints, self._woken)
         self._sensors = [
@@ -100,18 +97,21 @@ class WrenchInputs:
         self._wait_set = rclpy_implementation.WaitSet(1, 0, 0, 0, 0, 0, context.handle)
         self._max_delay = max_delay
         self._woken_at = float('-inf')
-        # A simulator that runs as fast as its consumers keep up wants to know how far they are.
-        self._clock_ack = (
-            node.create_publisher(Header, 'clock_ack', qos.RELIABLE)
-            if node.get_parameter('use_sim_time').value else None)
+        self._clock_ack = ClockAck(node)
 
-    def destroy(self) -> None:
+    def listen(self) -> None:
+        """Subscribe."""
+        for stream in self._streams:
+            stream.listen()
+        self._clock_ack.listen()
+
+    def rest(self) -> None:
         """Unsubscribe."""
         for stream in self._streams:
-            self._node.destroy_subscription(stream.subscription)
-        if self._clock_ack is not None:
-            self._node.destroy_publisher(self._clock_ack)
-            self._clock_ack = None
+            stream.rest()
+        self._clock_ack.rest()
+
+    destroy = rest
 
     def set_factor(self, factor: Array) -> None:
         """Change what turns the driver's efforts into torques, shape (n,)."""
@@ -175,7 +175,9 @@ class WrenchInputs:
             timeout: Longest wait [s].
 
         """
-        handle = self._waker.subscription.handle
+        handle = self._waker.handle
+        if handle is None:
+            return False
         with handle:
             self._wait_set.clear_entities()
             self._wait_set.add_subscription(handle)
@@ -187,7 +189,7 @@ class WrenchInputs:
         for stream in self._streams:
             stream.empty()
         self._on_ready()
-        self._acknowledge()
+        self._clock_ack.acknowledge(self._heard)
 
     def _judge_waker(self) -> None:
         """Have the stream that comes last wake, so that nothing waits for the next round."""
@@ -223,7 +225,6 @@ class WrenchInputs:
     def _note_jump(self, stamp: float) -> None:
         # At once, so that what comes after the jump is not forgotten with what came before.
         self._observer.clear()
-        self._acknowledged = float('-inf')
         self._node.get_logger().warning(
             f'The clock jumped back to {stamp:.3f} s; samples from before are forgotten.',
             throttle_duration_sec=1.0)
@@ -275,11 +276,3 @@ class WrenchInputs:
     def _misframed(feed: Feed, frame: str, expected: str) -> None:
         feed.refuse(f"Sensor '{feed.name}' names frame '{frame}' in its messages, expected "
                     f"'{expected}'; correct its frame parameter or its driver.")
-
-    def _acknowledge(self) -> None:
-        if self._clock_ack is None or self._heard - self._acknowledged < _ACKNOWLEDGE_EVERY:
-            return
-        self._acknowledged = self._heard
-        if self._clock_ack.get_subscription_count():
-            self._clock_ack.publish(Header(
-                stamp=conversions.to_stamp(self._heard), frame_id=self._node.get_name()))

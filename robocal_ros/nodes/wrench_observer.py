@@ -74,11 +74,7 @@ class WrenchObserverNode(RobotNode):
     def _configure(self) -> None:
         super()._configure()
         self.tared = not self.values.require_tare
-        self._check_lists()
-        arm = SensedArm(self.robot, self._mounts())
-        self.observer = WrenchObserver(
-            arm, self._feeds(arm), observer_settings(self.values),
-            surface=self._surface(arm), imus=self._imus(), momentum=self._momentum())
+        arm = self.observer.arm
         self._result_publisher = self._publisher(String, '~/result')
         self._tool_frame = ToolFrame(
             arm, self.values.tool_wrench_source, length=self.values.characteristic_length,
@@ -87,14 +83,16 @@ class WrenchObserverNode(RobotNode):
             self, [chain.link for chain in arm.chains], self._tool_frame,
             self.robot.joint_names, shift=self.values.stamp_estimates,
             markers=self._marker_publisher))
-        self._listen()
         self.health: WrenchHealth = self.part(WrenchHealth(self))
         self._tare = TareProcedure(self)
         self.service('tare', self._on_tare)
         self._use_results()
         clock = Clock(clock_type=ClockType.STEADY_TIME)
+        self._looks = []
         for period, callback in ((_POLL_PERIOD, self._poll), (_LOOK_PERIOD, self._look)):
             timer = self.create_timer(period, callback, self.group, clock=clock)
+            timer.cancel()
+            self._looks.append(timer)
             self.part(Destroyable(partial(self.destroy_timer, timer)))
         self.status.say('idle', 'Configured; activate to begin.')
 
@@ -173,17 +171,21 @@ class WrenchObserverNode(RobotNode):
     def _friction(self, laws: dict[str, Any]) -> JointFriction:
         return JointFriction(laws, self.robot.joint_names, self.values.friction_width)
 
-    def _listen(self) -> None:
-        # The stream of the other nodes would wake the executor once more for every sample.
-        self.joints.destroy()
-        self.inputs: WrenchInputs = self.part(WrenchInputs(
+    def _joint_stream(self) -> WrenchInputs:
+        """Return what hears joint states and sensors alike, and hands them to the observer."""
+        self._check_lists()
+        arm = SensedArm(self.robot, self._mounts())
+        self.observer = WrenchObserver(
+            arm, self._feeds(arm), observer_settings(self.values),
+            surface=self._surface(arm), imus=self._imus(), momentum=self._momentum())
+        self.inputs = self.stream(WrenchInputs(
             self, self.observer, self.robot.joint_names,
-            factor=effort_factor(self.robot, self.values) / self.effort_scale,
+            factor=effort_factor(self.robot, self.values),
             signs=self._for_each('sensor_signs'), topics=self._topics,
             imu_topics={index: self._for_each('imu_topics')[index]
                         for index in self.observer.imu_feeds},
             max_delay=self.values.max_delay, on_ready=self._observe))
-        self.joints = self.inputs
+        return self.inputs
 
     # ---------------------------------------------------------- what others identified
 
@@ -225,6 +227,9 @@ class WrenchObserverNode(RobotNode):
     # ---------------------------------------------------------------------- working
 
     def _activate(self) -> None:
+        super()._activate()
+        for timer in self._looks:
+            timer.reset()
         self.observer.clear()
         self.health.begin()
 
@@ -232,6 +237,9 @@ class WrenchObserverNode(RobotNode):
         if self.values is None or not self._made:
             return
         self._tare.cancel('The node was deactivated.')
+        super()._deactivate()
+        for timer in self._looks:
+            timer.cancel()
         if not self._running:
             self.status.say('idle', 'Inactive.')
 

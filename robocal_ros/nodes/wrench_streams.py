@@ -10,7 +10,7 @@ from rclpy.callback_groups import CallbackGroup
 
 from robocal_ros.core.samples import StreamCounts
 from robocal_ros.core.stamps import StampGuard
-from robocal_ros.ros import qos
+from robocal_ros.ros.listening import Listening
 
 if TYPE_CHECKING:
     from robocal_ros.ros.lifecycle import RobocalNode
@@ -78,7 +78,6 @@ class Stream:
     Attributes:
         gate: Whether it wakes the executor.
         guard: Tells new stamps from others, and counts.
-        subscription: The subscription.
 
     """
 
@@ -86,7 +85,7 @@ class Stream:
         self, node: RobocalNode, kind: Any, topic: str, receive: Callable[[bytes], None],
         wake: Callable[[], None],
     ) -> None:
-        """Subscribe, without waking the executor.
+        """Prepare to listen, without waking the executor.
 
         Args:
             node: The node.
@@ -101,9 +100,22 @@ class Stream:
         self._wake = wake
         self.gate = Gate(False)
         self.guard = LeanGuard()
-        self.subscription = node.create_subscription(
-            kind, topic, self._on_message, qos.SENSOR, callback_group=self.gate, raw=True,
-            qos_overriding_options=qos.overridable())
+        self._listening = Listening(
+            node, self.gate, kind, topic, self._on_message, raw=True)
+
+    def listen(self) -> None:
+        """Subscribe."""
+        self._listening.listen()
+
+    def rest(self) -> None:
+        """Unsubscribe."""
+        self._listening.rest()
+
+    @property
+    def handle(self) -> Any:
+        """The subscription's handle, None while resting."""
+        subscription = self._listening.subscription
+        return None if subscription is None else subscription.handle
 
     def _on_message(self, raw: bytes) -> None:
         self._receive(raw)
@@ -111,7 +123,9 @@ class Stream:
 
     def empty(self) -> int:
         """Take all that waits; returns how many messages that was."""
-        handle = self.subscription.handle
+        handle = self.handle
+        if handle is None:
+            return 0
         with handle:
             for count in range(_AT_A_TIME):
                 taken = handle.take_message(self._kind, True)

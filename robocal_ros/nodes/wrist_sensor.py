@@ -10,7 +10,7 @@ from robocal_ros.ros.streams import WrenchStream
 
 
 class WristSensor:
-    """Subscribed from configure to cleanup, watched while the arm moves.
+    """Heard while the node is active, watched while the arm moves.
 
     Attributes:
         frame: The sensor's frame.
@@ -18,7 +18,7 @@ class WristSensor:
     """
 
     def __init__(self, node: ProcedureNode) -> None:
-        """Subscribe.
+        """Prepare to listen.
 
         Raises:
             ConfigurationError: If the sensor's frame is not in the URDF or its sign is not ±1.
@@ -30,7 +30,7 @@ class WristSensor:
         node.robot.frame_id(self.frame)
         if abs(values.sensor_sign) != 1.0:
             raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {values.sensor_sign}.')
-        self._stream: WrenchStream = node.part(WrenchStream(
+        self._stream = node.stream(WrenchStream(
             node, node.group, values.sensor_topic, self.frame, values.sensor_sign,
             now=node.pulse.now))
 

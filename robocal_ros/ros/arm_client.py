@@ -25,8 +25,9 @@ from robocal_ros.core.arrays import Array
 from robocal_ros.core.collision import CollisionChecker
 from robocal_ros.core.motion import MotionLimits, Trajectory
 from robocal_ros.errors import CancelledError, ConfigurationError, MotionError, RobocalError
-from robocal_ros.ros import conversions, qos
+from robocal_ros.ros import conversions
 from robocal_ros.ros.elsewhere import elsewhere
+from robocal_ros.ros.listening import Listening
 from robocal_ros.ros.streams import JointStateStream
 from robocal_ros.ros.waiting import Pulse
 
@@ -201,29 +202,32 @@ class ArmClient:
         self._client: Any = ActionClient(
             node, FollowJointTrajectory, self._name, callback_group=group)
         self._controller_joints: tuple[str, ...] = ()
-        self._state_subscription: Any = node.create_subscription(
-            JointTrajectoryControllerState, f'{controller}/controller_state',
-            self._learn_joints, qos.SENSOR, callback_group=group,
-        )
+        self._controller_state = Listening(
+            node, group, JointTrajectoryControllerState, f'{controller}/controller_state',
+            self._learn_joints)
         self._handle: Any = None
         self._clock_jumps = 0
         self._stop_reason = ''
         self._busy = False
 
+    def listen(self) -> None:
+        """Learn which joints the controller moves."""
+        if not self._controller_joints:
+            self._controller_state.listen()
+
+    def rest(self) -> None:
+        """Learn no more."""
+        self._controller_state.rest()
+
     def destroy(self) -> None:
         """Remove client and subscription."""
-        self._forget_controller_state()
+        self._controller_state.destroy()
         self._client.destroy()
 
     def _learn_joints(self, message: JointTrajectoryControllerState) -> None:
         self._controller_joints = tuple(message.joint_names)
-        self._forget_controller_state()
-
-    def _forget_controller_state(self) -> None:
-        """One message names the joints; the rest of a fast topic would only cost time."""
-        if self._state_subscription is not None:
-            self._node.destroy_subscription(self._state_subscription)
-            self._state_subscription = None
+        # One message names the joints; the rest of a fast topic would only cost time.
+        self._controller_state.rest()
 
     # -------------------------------------------------------------------- stopping
 

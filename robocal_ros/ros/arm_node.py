@@ -27,6 +27,8 @@ class ArmNode(RobotNode):
     """A node that moves the arm; every motion passes through its arm client."""
 
     parameter_table = ArmParameters
+    late_modules = tuple(f'scipy.{name}' for name in (
+        'interpolate', 'linalg', 'ndimage', 'optimize', 'signal', 'spatial', 'stats'))
     _meanwhile = ' and the arm is being held'
 
     # ------------------------------------------------------------------- lifecycle
@@ -36,7 +38,7 @@ class ArmNode(RobotNode):
         values = self.values
         self.checker = self._collision_checker()
         self.limits = self._motion_limits()
-        self.arm = self.part(ArmClient(
+        self.arm = self.stream(ArmClient(
             self, self.group, self.pulse, self.joints, controller=values.controller,
             limits=self.limits, checker=self.checker,
             settings=ArmSettings(
@@ -48,6 +50,7 @@ class ArmNode(RobotNode):
     def _deactivate(self) -> None:
         if self._made:
             self.stop_motion('The node was deactivated.')
+        super()._deactivate()
 
     def _collision_checker(self) -> CollisionChecker:
         values = self.values

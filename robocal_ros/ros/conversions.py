@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from builtin_interfaces.msg import Duration, Time
 from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTolerance
 from geometry_msgs.msg import InertiaStamped, WrenchStamped
-from scipy.interpolate import CubicSpline
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.core.motion import Trajectory
@@ -101,7 +101,8 @@ def from_joint_trajectory(
         raise DataError('Times of the points must increase.')
     velocity = columns.get('velocities')
     if velocity is None:
-        velocity = CubicSpline(time, columns['positions'], bc_type='clamped')(time, 1)
+        velocity = scipy.interpolate.CubicSpline(
+            time, columns['positions'], bc_type='clamped')(time, 1)
     return Trajectory(time - time[0], columns['positions'], velocity,
                       columns.get('accelerations')), order
 

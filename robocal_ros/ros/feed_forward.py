@@ -19,6 +19,7 @@ from robocal_ros.core.result import CalibrationResult
 from robocal_ros.core.robot import Robot
 from robocal_ros.errors import RobocalError
 from robocal_ros.ros import conversions, qos
+from robocal_ros.ros.listening import Listening
 from robocal_ros.ros.streams import JointStateStream
 
 if TYPE_CHECKING:
@@ -61,24 +62,30 @@ class FrictionFeedForward:
         self._compensator: Compensator | None = None
         self._reference: tuple[float, Array] | None = None
         self._order: tuple[tuple[str, ...], list[int]] | None = None
-        group = node.group
         self._message = JointState(name=list(robot.joint_names))
         self._compensation = node.create_publisher(JointState, '~/compensation', qos.RELIABLE)
         self._out = node.create_publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
-        self._subscriptions = [
-            node.create_subscription(
-                JointTrajectoryControllerState, f'{controller}/controller_state',
-                self._take_reference, qos.SENSOR, callback_group=group),
-            node.create_subscription(
-                JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE,
-                callback_group=group),
-        ]
+        self._controller = Listening(
+            node, node.group, JointTrajectoryControllerState, f'{controller}/controller_state',
+            self._take_reference)
+        self._in = node.create_subscription(
+            JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE,
+            callback_group=node.group)
         joints.listeners.append(self._on_state)
+
+    def listen(self) -> None:
+        """Follow the controller's reference."""
+        self._controller.listen()
+
+    def rest(self) -> None:
+        """Follow it no more."""
+        self._controller.rest()
+        self._reference = None
 
     def destroy(self) -> None:
         """Remove topics."""
-        for subscription in self._subscriptions:
-            self._node.destroy_subscription(subscription)
+        self._controller.destroy()
+        self._node.destroy_subscription(self._in)
         self._node.destroy_publisher(self._compensation)
         self._node.destroy_publisher(self._out)
         self._joints.listeners.remove(self._on_state)

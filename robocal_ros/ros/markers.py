@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from geometry_msgs.msg import Point
-from scipy.special import chdtri
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.core.arrays import Array
@@ -44,7 +44,7 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
     com = result.values(_COM)
     rows = [result.covariance_names.index(name) for name in _COM]
     variances, axes = np.linalg.eigh(result.covariance[np.ix_(rows, rows)])
-    half = np.sqrt(np.maximum(variances, 0.0) * chdtri(3, 0.05))
+    half = np.sqrt(np.maximum(variances, 0.0) * scipy.special.chdtri(3, 0.05))
     markers = [
         _ellipsoid(result.frame, 'centre_of_mass', 0, com, np.eye(3), np.full(3, 0.012),
                    (0.95, 0.45, 0.1, 1.0)),

@@ -50,6 +50,7 @@ class ProcedureNode(ArmNode):
         self.status.say('idle', 'Configured; activate to begin.', progress=0.0)
 
     def _activate(self) -> None:
+        super()._activate()
         self._record(True)
         self.status.say('idle', 'Active; call run, or play a bag and call estimate.')
 

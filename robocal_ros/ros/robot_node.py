@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from std_msgs.msg import String
@@ -34,6 +34,7 @@ from robocal_ros.io.result_yaml import from_yaml
 from robocal_ros.ros import qos, status
 from robocal_ros.ros.description import robot_description
 from robocal_ros.ros.lifecycle import RobocalNode
+from robocal_ros.ros.listening import Listening
 from robocal_ros.ros.status import StatusReporter
 from robocal_ros.ros.streams import JointStateStream
 from robocal_ros.ros.waiting import Pulse, Worker
@@ -42,6 +43,24 @@ __all__ = ['ENDING', 'Destroyable', 'RobotNode', 'RobotParameters']
 
 # Longest wait for something that was told to end [s].
 ENDING = 15.0
+# Longest wait for modules to be imported, before an action goes on without [s].
+_LOADING = 30.0
+
+
+class Stream(Protocol):
+    """Something that hears a fast topic while it is asked to."""
+
+    def listen(self) -> None:
+        """Subscribe."""
+
+    def rest(self) -> None:
+        """Unsubscribe; what was recorded stays."""
+
+    def destroy(self) -> None:
+        """Unsubscribe for good."""
+
+
+AnyStream = TypeVar('AnyStream', bound=Stream)
 
 
 @dataclass(frozen=True)
@@ -73,12 +92,16 @@ class RobotNode(RobocalNode):
     values: Any
     _meanwhile = ''
 
+    late_modules: tuple[str, ...] = ()
+    """What is imported once the node is active, so that it is active soon."""
+
     def __init__(self, name: str, **kwargs: Any) -> None:
         """Declare parameters; everything else is made by configure."""
         super().__init__(name, **kwargs)
         self._running = ''
         self._cancelling = 0
         self._made: list[Callable[[], Any]] = []
+        self._streams: list[Stream] = []
 
     # ------------------------------------------------------------------- lifecycle
 
@@ -93,11 +116,37 @@ class RobotNode(RobocalNode):
         self.robot = make_robot(urdf, values)
         self.store = make_store(self.robot, values)
         self.identity = self.store.robot
-        self.joints = self.part(JointStateStream(
-            self, self.group, self.robot.joint_names, now=self.pulse.now,
-            factor=effort_factor(self.robot, values), on_sample=self._on_sample))
+        self.joints = self._joint_stream()
         self._marker_publisher = self._publisher(MarkerArray, '~/markers')
         self._use_drive_gains()
+
+    def _joint_stream(self) -> Any:
+        """Return what hears the joint states."""
+        return self.stream(JointStateStream(
+            self, self.group, self.robot.joint_names, now=self.pulse.now,
+            factor=effort_factor(self.robot, self.values), on_sample=self._on_sample))
+
+    def _activate(self) -> None:
+        self.worker.load(self.late_modules)
+        for stream in self._streams:
+            stream.listen()
+
+    def _deactivate(self) -> None:
+        if not self.moving or self.executor is None:
+            self._stop_listening()
+            return
+
+        async def rest() -> None:
+            await self.pulse.until(lambda: not self.moving, ENDING)
+            if not self.is_active:
+                self._stop_listening()
+
+        # A motion that is being stopped is watched to its end.
+        self.executor.create_task(rest)
+
+    def _stop_listening(self) -> None:
+        for stream in self._streams:
+            stream.rest()
 
     def _forward_core_log(self) -> None:
         core_log = logging.getLogger('robocal_ros')
@@ -111,10 +160,20 @@ class RobotNode(RobocalNode):
         self._made.append(part.destroy)
         return part
 
+    def stream(self, stream: AnyStream) -> AnyStream:
+        """Have a stream listen while the node is active, and destroyed by release."""
+        self._streams.append(stream)
+        self._made.append(stream.destroy)
+        return stream
+
+    def fast_topic(self, kind: Any, topic: str, receive: Callable[[Any], None]) -> None:
+        """Hear a fast topic while the node is active."""
+        self.stream(Listening(self, self.group, kind, topic, receive))
+
     def subscription(
         self, kind: Any, topic: str, callback: Callable[[Any], None], profile: Any
     ) -> Destroyable:
-        """Subscribe to a topic; hand the answer to ``part``."""
+        """Subscribe to a topic on which little comes; hand the answer to ``part``."""
         made = self.create_subscription(kind, topic, callback, profile,
                                         callback_group=self.group)
         return Destroyable(lambda: self.destroy_subscription(made))
@@ -178,6 +237,7 @@ class RobotNode(RobocalNode):
         self.executor.create_task(release)
 
     def _release(self) -> None:
+        self._streams.clear()
         while self._made:
             self._made.pop()()
 
@@ -222,6 +282,7 @@ class RobotNode(RobocalNode):
         self._before_action()
         level = status.OK
         try:
+            await self.pulse.until(lambda: not self.worker.loading, _LOADING)
             outcome = await action()
             response.success, response.message = self._told(outcome)
         except CancelledError as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topics into samples: joint order by name, stamps in order, gaps and drops counted.
 
-A stream listens from configure to cleanup, so that the arm can be watched at any time; it
-records only while asked to.
+A stream hears while its node is active, so that the arm can be watched then; it records only
+while asked to.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from geometry_msgs.msg import WrenchStamped
 from sensor_msgs.msg import JointState
-from std_msgs.msg import Header
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.message_rows import JointRows, WrenchRows
 from robocal_ros.core.samples import JointSamples, StreamCounts, WrenchSamples
 from robocal_ros.core.stamps import StampGuard
 from robocal_ros.errors import DataError
-from robocal_ros.ros import conversions, qos
+from robocal_ros.ros import conversions
 from robocal_ros.ros.elsewhere import elsewhere
+from robocal_ros.ros.listening import ClockAck, Listening
 
 if TYPE_CHECKING:
     from rclpy.callback_groups import CallbackGroup
     from rclpy.node import Node
 
 _RECENT = 0.3
-_ACKNOWLEDGE_EVERY = 0.01
 _BAD_IN_A_ROW = 10
 _MAX_ROWS = 3_000_000
 
@@ -78,7 +77,7 @@ class JointStateStream:
         factor: Array,
         on_sample: Callable[[float, Array, Array], None] | None = None,
     ) -> None:
-        """Subscribe.
+        """Prepare to listen.
 
         Args:
             node: The node.
@@ -100,26 +99,25 @@ class JointStateStream:
         self._heard = -np.inf
         self._bad_in_a_row = 0
         self._complaint = ''
-        self._acknowledged = -np.inf
         self.listeners: list[Callable[[float, Array], None]] = []
         self.recording = False
         self.source = 'live'
-        self._subscription = node.create_subscription(
-            JointState, 'joint_states', self._receive, qos.SENSOR, callback_group=group,
-            qos_overriding_options=qos.overridable(),
-        )
-        # A simulator that runs as fast as its consumers keep up wants to know how far they are.
-        self._clock_ack = (
-            node.create_publisher(Header, 'clock_ack', qos.RELIABLE)
-            if node.get_parameter('use_sim_time').value else None
-        )
+        self._listening = Listening(node, group, JointState, 'joint_states', self._receive)
+        self._clock_ack = ClockAck(node)
 
-    def destroy(self) -> None:
-        """Unsubscribe."""
-        self._node.destroy_subscription(self._subscription)
-        if self._clock_ack is not None:
-            self._node.destroy_publisher(self._clock_ack)
-            self._clock_ack = None
+    def listen(self) -> None:
+        """Subscribe."""
+        self._listening.listen()
+        self._clock_ack.listen()
+
+    def rest(self) -> None:
+        """Unsubscribe; what was recorded stays, where the arm is gets forgotten."""
+        self._listening.rest()
+        self._clock_ack.rest()
+        self._recent.clear()
+        self._heard = -np.inf
+
+    destroy = rest
 
     # ------------------------------------------------------------------ receiving
 
@@ -130,7 +128,7 @@ class JointStateStream:
             return
         if self._guard.counts.clock_jumps > jumps:
             self._forget_before_jump(stamp)
-        self._acknowledge(stamp)
+        self._clock_ack.acknowledge(stamp)
         row = self._row(message, stamp)
         if row is None:
             self._bad_in_a_row += 1
@@ -158,15 +156,6 @@ class JointStateStream:
         )
         self._rows.clear()
         self._recent.clear()
-        self._acknowledged = -np.inf
-
-    def _acknowledge(self, stamp: float) -> None:
-        if self._clock_ack is None or stamp - self._acknowledged < _ACKNOWLEDGE_EVERY:
-            return
-        self._acknowledged = stamp
-        if self._clock_ack.get_subscription_count():
-            self._clock_ack.publish(
-                Header(stamp=conversions.to_stamp(stamp), frame_id=self._node.get_name()))
 
     def _row(self, message: JointState, stamp: float) -> Array | None:
         """Return position, velocity, torque, or None with a complaint and a count."""
@@ -217,7 +206,7 @@ class JointStateStream:
         if not self._recent:
             raise DataError(
                 f'{self._complaint or "No joint states have come."} Expected '
-                f"sensor_msgs/JointState on '{self._subscription.topic_name}'."
+                f"sensor_msgs/JointState on '{self._listening.topic}'."
             )
         return self._recent[-1][1]
 
@@ -287,7 +276,7 @@ class WrenchStream:
         self, node: Node, group: CallbackGroup, topic: str, frame: str, sign: float,
         *, now: Callable[[], float],
     ) -> None:
-        """Subscribe.
+        """Prepare to listen.
 
         Args:
             node: The node.
@@ -308,14 +297,18 @@ class WrenchStream:
         self._complaint = ''
         self._heard = -np.inf
         self.recording = False
-        self._subscription = node.create_subscription(
-            WrenchStamped, topic, self._receive, qos.SENSOR, callback_group=group,
-            qos_overriding_options=qos.overridable(),
-        )
+        self._listening = Listening(node, group, WrenchStamped, topic, self._receive)
 
-    def destroy(self) -> None:
-        """Unsubscribe."""
-        self._node.destroy_subscription(self._subscription)
+    def listen(self) -> None:
+        """Subscribe."""
+        self._listening.listen()
+
+    def rest(self) -> None:
+        """Unsubscribe; what was recorded stays."""
+        self._listening.rest()
+        self._heard = -np.inf
+
+    destroy = rest
 
     def _receive(self, message: WrenchStamped) -> None:
         stamp = conversions.seconds(message.header.stamp)
@@ -337,7 +330,7 @@ class WrenchStream:
             self._rows.append((stamp, *read.values[0]))
 
     def _told(self, what: str) -> str:
-        return f"F/T topic '{self._subscription.topic_name}' {what}."
+        return f"F/T topic '{self._listening.topic}' {what}."
 
     def age(self) -> float:
         """Return how long no usable reading has come, by the steady clock [s]."""
@@ -354,8 +347,8 @@ class WrenchStream:
             return self._complaint
         if self.age() > patience:
             since = f'for {self.age():.1f} s' if np.isfinite(self._heard) else 'at all'
-            return (f"No readings come on F/T topic '{self._subscription.topic_name}' {since}. "
-                    f"{elsewhere(self._node, self._subscription.topic_name, WrenchStamped)} "
+            return (f"No readings come on F/T topic '{self._listening.topic}' {since}. "
+                    f"{elsewhere(self._node, self._listening.topic, WrenchStamped)} "
                     'Check sensor_topic and the sensor.')
         return ''
 

@@ -10,7 +10,8 @@ from geometry_msgs.msg import PointStamped, PoseStamped
 
 from robocal_ros.core.compliance.tracker import TrackerRecord, TrackerSamples
 from robocal_ros.core.samples import StreamCounts
-from robocal_ros.ros import conversions, qos
+from robocal_ros.ros import conversions
+from robocal_ros.ros.listening import Listening
 
 if TYPE_CHECKING:
     from rclpy.callback_groups import CallbackGroup
@@ -32,7 +33,7 @@ class TrackerStream:
         self, node: Node, group: CallbackGroup, message: str, topic: str,
         *, now: Callable[[], float],
     ) -> None:
-        """Subscribe.
+        """Prepare to listen.
 
         Args:
             node: The node.
@@ -49,13 +50,19 @@ class TrackerStream:
         self.record = TrackerRecord(message == 'pose')
         kind, receive = ((PoseStamped, self._take_pose) if message == 'pose'
                          else (PointStamped, self._take_point))
-        self._subscription = node.create_subscription(
-            kind, topic or f'tracker/{message}', receive, qos.SENSOR, callback_group=group,
-            qos_overriding_options=qos.overridable())
+        self._listening = Listening(
+            node, group, kind, topic or f'tracker/{message}', receive)
 
-    def destroy(self) -> None:
-        """Unsubscribe."""
-        self._node.destroy_subscription(self._subscription)
+    def listen(self) -> None:
+        """Subscribe."""
+        self._listening.listen()
+
+    def rest(self) -> None:
+        """Unsubscribe; readings kept stay."""
+        self._listening.rest()
+        self._heard = float('-inf')
+
+    destroy = rest
 
     def _take_point(self, message: PointStamped) -> None:
         point = message.point
@@ -75,7 +82,7 @@ class TrackerStream:
     @property
     def topic(self) -> str:
         """Name of the topic."""
-        return str(self._subscription.topic_name)
+        return self._listening.topic
 
     @property
     def counts(self) -> StreamCounts:

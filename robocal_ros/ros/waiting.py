@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,6 +89,20 @@ class Worker:
     def __init__(self) -> None:
         """Start with no thread; the first call makes it."""
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix='robocal')
+        self._loading: ThreadFuture[Any] | None = None
+
+    def load(self, modules: Sequence[str]) -> None:
+        """Import modules in the thread, before anything else runs there.
+
+        Importing them when they are first needed would hold up the executor for a second.
+        """
+        self._loading = self._threads.submit(
+            lambda: [importlib.import_module(name) for name in modules])
+
+    @property
+    def loading(self) -> bool:
+        """Whether modules are still being imported."""
+        return self._loading is not None and not self._loading.done()
 
     async def run(self, pulse: Pulse, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a function in the thread and wait for what it returns or raises."""

@@ -69,6 +69,10 @@ class Pacer:
         """Note that a consumer has processed everything up to a stamp [s]."""
         self._consumers[name] = Consumer(time, wall)
 
+    def forget(self, name: str) -> None:
+        """Wait no more for a consumer that takes its leave."""
+        self._consumers.pop(name, None)
+
     def reset(self) -> None:
         """Forget all consumers and start the clock comparison anew, as after a clock jump."""
         self._consumers.clear()

@@ -48,6 +48,7 @@ class Rig:
         self.joints = JointStateStream(
             self.node, group, self.robot.joint_names, now=self.pulse.now,
             factor=np.ones(self.robot.n))
+        self.joints.listen()
         robot = self.robot
         self.limits = MotionLimits(robot.joint_names, robot.lower, robot.upper,
                                    robot.velocity_limit, np.full(robot.n, 4.0))
@@ -62,6 +63,7 @@ class Rig:
             return send(goal, *arguments, **more)
 
         self.arm._client.send_goal_async = spy
+        self.arm.listen()
         self.topic = self.other.create_publisher(
             JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
         self.action = ActionClient(

@@ -18,6 +18,7 @@ from std_msgs.msg import Header
 
 from robocal_ros.errors import DataError
 from robocal_ros.ros import qos
+from robocal_ros.ros.listening import LEAVES
 from robocal_ros.ros.streams import JointStateStream, StampGuard, WrenchStream
 
 NAMES = ('a', 'b')
@@ -47,6 +48,7 @@ class Rig:
             factor=np.array(factor),
             on_sample=lambda t, q, tau: self.seen.append((t, tuple(q), tuple(tau))))
         self.stream.recording = True
+        self.stream.listen()
         self.publisher = self.talker.create_publisher(JointState, 'joint_states', qos.RELIABLE)
         self.spinner = Spinner(self.node, self.talker)
         self.spinner.until(lambda: self.publisher.get_subscription_count() > 0)
@@ -234,11 +236,15 @@ def test_progress_is_acknowledged_under_simulated_time() -> None:
         heard: list[Header] = []
         rig.talker.create_subscription(Header, 'clock_ack', heard.append, 10)
         rig.spinner.until(lambda: rig.node.count_subscribers('clock_ack') > 0)
-        rig.spinner.until(lambda: rig.stream._clock_ack.get_subscription_count() > 0)
+        rig.spinner.until(lambda: rig.stream._clock_ack._publisher.get_subscription_count() > 0)
         rig.send_good(0, 3)
         rig.spinner.until(lambda: len(heard) == 3)
         assert heard[-1].stamp == stamp(1.0 + 2 * PERIOD)
         assert heard[-1].frame_id == 'subject'
+        # Nobody is to wait for a stream that rests.
+        rig.stream.rest()
+        rig.spinner.until(lambda: len(heard) == 4)
+        assert heard[-1].stamp.sec == LEAVES
 
 
 def test_reliability_can_be_overridden_by_parameter() -> None:
@@ -247,6 +253,20 @@ def test_reliability_can_be_overridden_by_parameter() -> None:
     with rig.spinner:
         information = rig.talker.get_subscriptions_info_by_topic('/joint_states')
         assert [info.qos_profile.reliability.name for info in information] == ['RELIABLE']
+
+
+def test_a_stream_that_rests_hears_nothing_and_keeps_what_was_recorded(rig: Rig) -> None:
+    rig.send_good(0, 3)
+    rig.stream.rest()
+    rig.spinner.until(lambda: rig.publisher.get_subscription_count() == 0)
+    assert rig.stream.recorded == 3
+    # Where the arm is now, nobody knows.
+    assert rig.stream.latest is None
+    assert rig.stream.age() == np.inf
+    rig.stream.listen()
+    rig.spinner.until(lambda: rig.publisher.get_subscription_count() > 0)
+    rig.send_good(3, 5)
+    assert rig.stream.recorded == 5
 
 
 def test_destroyed_stream_leaves_nothing(rig: Rig) -> None:
@@ -264,6 +284,7 @@ class WrenchRig:
         self.stream = WrenchStream(
             self.node, ReentrantCallbackGroup(), 'ft/wrench', 'ft', sign, now=self.clock)
         self.stream.recording = True
+        self.stream.listen()
         self.publisher = self.talker.create_publisher(WrenchStamped, 'ft/wrench', qos.RELIABLE)
         self.spinner = Spinner(self.node, self.talker)
         self.spinner.until(lambda: self.publisher.get_subscription_count() > 0)

@@ -163,8 +163,7 @@ class TestRefusals:
 
 
 def test_sensors_are_found_by_their_names(rig) -> None:
-    made = rig(sensor_topics=[''], sensor_frames=[''])
-    assert made.configure() == SUCCESS, made.log['error']
+    made = rig(sensor_topics=[''], sensor_frames=[''], require_tare=True).start()
     assert [chain.link for chain in made.node.observer.arm.chains] == [
         'ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
         'ft_wrist']

@@ -10,10 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import f as fisher
-from scipy.stats import norm
-from scipy.stats import t as student_t
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.compliance.model import Target
@@ -97,7 +94,7 @@ def _extra_angle_std(problem: Problem, residual: Array) -> float:
         return 0.0
     if excess(_LARGEST_ANGLE_STD) > 0.0:
         return _LARGEST_ANGLE_STD
-    return float(brentq(excess, 0.0, _LARGEST_ANGLE_STD, xtol=1e-10))
+    return float(scipy.optimize.brentq(excess, 0.0, _LARGEST_ANGLE_STD, xtol=1e-10))
 
 
 def _offset_needed(problem: Problem, white: Array, residual: Array, slope: Array) -> bool:
@@ -119,7 +116,7 @@ def _offset_needed(problem: Problem, white: Array, residual: Array, slope: Array
         return False
     # Fisher's ratio: with few postures, chance explains much of residuals that are large anyway.
     ratio = (squares[0] - squares[1]) / 3.0 / max(1.0, squares[1] / freedom)
-    return ratio > float(fisher.isf(_OFFSET_SIGNIFICANT, 3, freedom))
+    return ratio > float(scipy.stats.f.isf(_OFFSET_SIGNIFICANT, 3, freedom))
 
 
 def fit_compliance(
@@ -224,7 +221,7 @@ def _cautious(problem: Problem, covariance: Array, compliance: Array) -> Array:
     variance = np.diag(covariance)
     change = np.maximum(np.diag(wider) - variance, 1e-300)
     freedom = np.clip(2.0 * (variance / change) ** 2, 3.0, 1e6)
-    widths = student_t.ppf(_UPPER, freedom) / norm.ppf(_UPPER)
+    widths = scipy.stats.t.ppf(_UPPER, freedom) / scipy.stats.norm.ppf(_UPPER)
     return np.asarray(wider * np.outer(widths, widths))
 
 

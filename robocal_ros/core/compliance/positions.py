@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial.transform import Rotation
-from scipy.stats import chi2
+import scipy
 
 from robocal_ros.core.arrays import Array, frozen
 from robocal_ros.core.compliance.tracker import TrackerSamples
@@ -98,7 +97,7 @@ def average(posture: Array, readings: TrackerSamples) -> EndPosition:
     centred = point - point.mean(axis=0)
     rotation = None
     if readings.orientation is not None:
-        turns = Rotation.from_quat(readings.orientation[tame])
+        turns = scipy.spatial.transform.Rotation.from_quat(readings.orientation[tame])
         mean = turns.mean()
         rotation = mean.as_matrix()
         centred = np.hstack((centred, (turns * mean.inv()).as_rotvec()))
@@ -161,7 +160,7 @@ def pooled_covariances(positions: Sequence[EndPosition]) -> Array:
     trace = np.trace(scatter[:, :3, :3], axis1=1, axis2=2)
     # The median dwell tells the scale, so that an odd one cannot hide itself.
     typical = float(np.median(trace / np.maximum(freedom, 1)))
-    limit = chi2.isf(_ODD_SCATTER, 3 * freedom) / 3.0
+    limit = scipy.stats.chi2.isf(_ODD_SCATTER, 3 * freedom) / 3.0
     odd = trace > np.maximum(limit * typical, 1e-30)
     even = ~odd if (~odd).any() else np.ones(len(positions), dtype=bool)
     pooled = scatter[even].sum(axis=0) / max(int(freedom[even].sum()), 1)

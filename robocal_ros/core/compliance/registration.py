@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares
-from scipy.spatial.transform import Rotation
+import scipy
 
 from robocal_ros.core.arrays import Array, frozen
 from robocal_ros.errors import DataError, ExcitationError
@@ -195,12 +194,12 @@ def register_with_target(
     target = np.zeros(3)
 
     def residual(values: Array) -> Array:
-        turn = Rotation.from_rotvec(values[:3]).as_matrix() @ rotation
+        turn = scipy.spatial.transform.Rotation.from_rotvec(values[:3]).as_matrix() @ rotation
         predicted = origins + rotations @ (target + values[6:])
         return np.asarray((tracker @ turn.T + translation + values[3:6] - predicted).ravel())
 
-    solution = least_squares(residual, np.zeros(9), x_scale='jac', xtol=1e-14, ftol=1e-14,
-                             gtol=1e-14)
+    solution = scipy.optimize.least_squares(
+        residual, np.zeros(9), x_scale='jac', xtol=1e-14, ftol=1e-14, gtol=1e-14)
     jacobian = np.asarray(solution.jac)
     columns = jacobian / np.linalg.norm(jacobian, axis=0)
     condition = float(np.linalg.cond(columns))
@@ -209,7 +208,7 @@ def register_with_target(
             'The postures of the registration turn the target too little to tell where it is on '
             f'its link (condition number {condition:.3g}). Give target_xyz, or turn the wrist '
             'further.', rank=8, needed=9, condition=condition, blind=('target',))
-    turn = Rotation.from_rotvec(solution.x[:3]).as_matrix() @ rotation
+    turn = scipy.spatial.transform.Rotation.from_rotvec(solution.x[:3]).as_matrix() @ rotation
     distances = np.linalg.norm(solution.fun.reshape(-1, 3), axis=1)
     return _judged(Registration(turn, translation + solution.x[3:6], distances, 'least_squares',
                                 target + solution.x[6:]), limit)

@@ -8,8 +8,7 @@ Huber, Robust Statistics (1981), sec. 7.8, for the iteration of weights.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import lsq_linear
-from scipy.stats import chi2
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.compliance.problem import Problem
@@ -23,7 +22,8 @@ def solve_bounded(columns: Array, measured: Array, bounds: tuple[Array, Array]) 
     """Return the bounded least-squares solution of whitened rows."""
     scale = np.linalg.norm(columns, axis=0)
     scale = np.where(scale > 0.0, scale, 1.0)
-    solution = lsq_linear(columns / scale, measured, bounds=bounds, method='bvls', tol=1e-12)
+    solution = scipy.optimize.lsq_linear(
+        columns / scale, measured, bounds=bounds, method='bvls', tol=1e-12)
     return np.asarray(solution.x / scale)
 
 
@@ -34,7 +34,7 @@ def distances(white: Array, residual: Array) -> Array:
 
 def _robust_scale(distance: Array, rows: int) -> float:
     """Return by how much residuals exceed what their covariances say, by the median; ≥ 1."""
-    return max(1.0, float(np.median(distance)) / float(np.sqrt(chi2.ppf(0.5, rows))))
+    return max(1.0, float(np.median(distance)) / float(np.sqrt(scipy.stats.chi2.ppf(0.5, rows))))
 
 
 def robust_solution(
@@ -45,7 +45,7 @@ def robust_solution(
     aims = np.einsum('kij,kj->ki', white, measured)
     size = rows.shape[2]
     weight = np.ones(problem.count)
-    bend = float(np.sqrt(chi2.isf(_DOUBTED, problem.rows)))
+    bend = float(np.sqrt(scipy.stats.chi2.isf(_DOUBTED, problem.rows)))
     solution = np.zeros(size)
     for _ in range(_REWEIGHTINGS):
         root = np.sqrt(weight)
@@ -58,7 +58,7 @@ def robust_solution(
             break
         weight = fresh
     distance = np.linalg.norm(aims - rows @ solution, axis=1)
-    cut = float(np.sqrt(chi2.isf(_IMPOSSIBLE, problem.rows)))
+    cut = float(np.sqrt(scipy.stats.chi2.isf(_IMPOSSIBLE, problem.rows)))
     return solution, distance <= cut * _robust_scale(distance, problem.rows)
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.spatial.transform import Rotation
-from scipy.stats import chi2
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.compliance.positions import (
@@ -58,7 +57,7 @@ class Drift:
         if not moved.any():
             return False
         square = float(((self.shift[moved] / self.std[moved, None]) ** 2).sum())
-        return square > float(chi2.isf(_SIGNIFICANT, 3 * int(moved.sum())))
+        return square > float(scipy.stats.chi2.isf(_SIGNIFICANT, 3 * int(moved.sum())))
 
     def at(self, time: float) -> Array:
         """Return the shift at a time, linear between the visits, shape (3,) [m]."""
@@ -231,7 +230,8 @@ def displacements(
         row = registration.rotation @ change
         turn = np.kron(np.eye(len(covariance[id(without)]) // 3), registration.rotation)
         if without.rotation is not None and with_load.rotation is not None:
-            turned = Rotation.from_matrix(with_load.rotation @ without.rotation.T).as_rotvec()
+            turned = scipy.spatial.transform.Rotation.from_matrix(
+                with_load.rotation @ without.rotation.T).as_rotvec()
             row = np.concatenate((row, registration.rotation @ turned))
         both = covariance[id(without)] + covariance[id(with_load)]
         values.append(row)

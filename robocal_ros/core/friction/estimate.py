@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from robocal_ros import __version__
 from robocal_ros.core.arrays import Array
@@ -215,7 +215,7 @@ def _extra_std(
 
     if excess(0.0) <= 3.0 * np.sqrt(2.0 / freedom):
         return 0.0
-    return float(brentq(excess, 0.0, 10.0 * rms(residual) + 1e-9))
+    return float(scipy.optimize.brentq(excess, 0.0, 10.0 * rms(residual) + 1e-9))
 
 
 def _held_out_degree(

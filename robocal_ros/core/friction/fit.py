@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares, nnls
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.friction.law import SteadyFriction
@@ -123,7 +123,7 @@ def fit_direction(speed: Array, torque: Array, std: Array, model: str) -> Direct
 def _linear_start(speed: Array, torque: Array, std: Array, model: str) -> Array:
     """Solve the linear part by non-negative least squares, vs by a grid."""
     def solve(columns: list[Array]) -> tuple[Array, float]:
-        return nnls(np.column_stack(columns) / std[:, None], torque / std)
+        return scipy.optimize.nnls(np.column_stack(columns) / std[:, None], torque / std)
 
     ones = np.ones_like(speed)
     if model == 'coulomb':
@@ -158,7 +158,8 @@ def _refined(speed: Array, torque: Array, std: Array, start: Array) -> Array:
     inside = np.clip(first, low + 1e-9 * np.maximum(1.0, np.abs(low)), high)
     scale = np.array([max(start[1], 1e-3), max(start[1], 1e-3), start[2],
                       max(start[1], 1e-3) / speed.max()])
-    solution = least_squares(residual, inside, jac=slopes, bounds=(low, high), x_scale=scale)
+    solution = scipy.optimize.least_squares(
+        residual, inside, jac=slopes, bounds=(low, high), x_scale=scale)
     better = 2.0 * solution.cost < (residual(inside) ** 2).sum()
     return expanded(solution.x if better else inside)
 

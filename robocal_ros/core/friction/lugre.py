@@ -17,8 +17,7 @@ from math import exp
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import least_squares
-from scipy.signal import butter, sosfiltfilt
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.friction.law import SteadyFriction
@@ -157,8 +156,8 @@ class _Reversals:
         position, effort = (np.column_stack([np.interp(time, samples.time, c) for c in columns.T])
                             for columns in (samples.position, samples.effort))
         if band * step < 0.4:
-            sections = butter(4, 2.0 * band * step, output='sos')
-            position = sosfiltfilt(sections, position, axis=0)
+            sections = scipy.signal.butter(4, 2.0 * band * step, output='sos')
+            position = scipy.signal.sosfiltfilt(sections, position, axis=0)
         velocity = np.gradient(position, step, axis=0)
         acceleration = np.gradient(velocity, step, axis=0)
         rigid = np.array([robot.inverse_dynamics(q, v, a)[joint] for q, v, a
@@ -190,7 +189,7 @@ class _Reversals:
         starts = [np.array([np.log(self.size / way), np.log(1e-3 * self.size / way), 1.0, 1.0,
                             0.0, 0.0]) for way in _WAYS]
         start = min(starts, key=lambda x: float((residual(x) ** 2).sum()))
-        solution = least_squares(
+        solution = scipy.optimize.least_squares(
             residual, start, x_scale=[0.3, 0.5, 0.05, 0.05, 0.1 * self.size, 0.5],
             bounds=([-5.0, -15.0, 0.3, 0.3, -np.inf, -3.0], [25.0, 20.0, 3.0, 3.0, np.inf, 3.0]))
         left, slopes = solution.fun, np.asarray(solution.jac)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.interpolate import make_interp_spline
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.collision import CollisionChecker
@@ -245,7 +245,8 @@ def plan_reversals(
     time = np.linspace(0.0, duration, int(np.ceil(duration / _KNOT_PERIOD)) + 1)
     rise = np.clip(np.minimum(time, duration - time) * plan.reversal_frequency, 0.0, 1.0)
     window = rise**4 * (35.0 - 84.0 * rise + 70.0 * rise**2 - 20.0 * rise**3)
-    spline = make_interp_spline(time, size * window * np.sin(pulsation * time), k=5)
+    spline = scipy.interpolate.make_interp_spline(
+        time, size * window * np.sin(pulsation * time), k=5)
     position = np.tile(posture, (len(time), 1))
     velocity, acceleration = np.zeros_like(position), np.zeros_like(position)
     position[:, joint] += spline(time)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pinocchio as pin
-from scipy.spatial.transform import Rotation
+import scipy
 
 from robocal_ros.core.arrays import Array, frozen
 from robocal_ros.errors import ConfigurationError
@@ -145,7 +145,7 @@ def _shortest(z: Array, goal: Array) -> Array:
 
 def _rotation_vector(rotation: Array, axis: Array | None = None) -> Array:
     """Return a rotation's vector; about half a turn, the one that looks along ``axis``."""
-    vector: Array = Rotation.from_matrix(rotation).as_rotvec()
+    vector: Array = scipy.spatial.transform.Rotation.from_matrix(rotation).as_rotvec()
     if axis is not None and vector @ axis < 0.0:
         vector = _other_way(vector)
     return vector

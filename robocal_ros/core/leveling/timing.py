@@ -10,7 +10,7 @@ acceleration jumps from limit to limit, which spills what a level tool is to car
 from __future__ import annotations
 
 import numpy as np
-from scipy.interpolate import CubicSpline
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.motion import Trajectory
@@ -34,7 +34,7 @@ def timed(positions: Array, max_velocity: Array, max_acceleration: Array) -> Tra
     """
     steps = np.linalg.norm(np.diff(positions, axis=0) / max_velocity, axis=1)
     travel = np.concatenate(([0.0], np.cumsum(steps)))
-    spline = CubicSpline(travel / travel[-1], positions)
+    spline = scipy.interpolate.CubicSpline(travel / travel[-1], positions)
     duration = _duration(spline, max_velocity, max_acceleration)
     time = _knot_times(spline.x)
     # A knot of the path is one of the motion, but for those that would come too close.
@@ -46,7 +46,7 @@ def timed(positions: Array, max_velocity: Array, max_acceleration: Array) -> Tra
                       acceleration / duration**2)
 
 
-def _along(spline: CubicSpline, time: Array) -> tuple[Array, Array, Array]:
+def _along(spline: scipy.interpolate.CubicSpline, time: Array) -> tuple[Array, Array, Array]:
     """Return position and its derivatives by relative time, the quintic run along a spline."""
     x = time[:, None]
     way = (10.0 * x**3 - 15.0 * x**4 + 6.0 * x**5)[:, 0]
@@ -56,7 +56,9 @@ def _along(spline: CubicSpline, time: Array) -> tuple[Array, Array, Array]:
     return spline(way), slope * speed, bend * speed**2 + slope * change
 
 
-def _duration(spline: CubicSpline, max_velocity: Array, max_acceleration: Array) -> float:
+def _duration(
+    spline: scipy.interpolate.CubicSpline, max_velocity: Array, max_acceleration: Array
+) -> float:
     """Return the shortest duration: speed falls with it, acceleration with its square."""
     _, velocity, acceleration = _along(spline, np.linspace(0.0, 1.0, _SAMPLES))
     by_velocity = float((np.abs(velocity) / max_velocity).max())

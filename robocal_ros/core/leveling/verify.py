@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pinocchio as pin
-from scipy.ndimage import median_filter
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.leveling.target import angle_between, tilt
@@ -50,7 +50,7 @@ def check_level(task: LevelingTask, axis: Array, way: Array, rest: Array) -> Lev
     rotation, point = task.tool.pose(rest.mean(axis=0))
     # Before the motion the arm rested at its start.
     padded = np.concatenate((np.tile(task.start, (_MEDIAN, 1)), way))
-    smooth = median_filter(padded, size=(_MEDIAN, 1), mode='nearest')
+    smooth = scipy.ndimage.median_filter(padded, size=(_MEDIAN, 1), mode='nearest')
     points = task.tool.poses(np.concatenate((smooth, rest)))[1]
     return LevelCheck(
         tilt(rotation, axis, 'up' if task.target.up else 'down'),

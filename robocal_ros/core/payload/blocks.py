@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.interpolate import make_interp_spline
-from scipy.signal import butter, sosfiltfilt
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.samples import JointSamples
@@ -92,7 +91,7 @@ class Blocks:
             raise DataError(f'The record lasts {time[-1] - time[0]:.2f} s, too short to excite '
                             'anything; several seconds are needed.')
         edges = time[0] + edge - 0.5 * period + length * np.arange(count + 1)
-        spline = make_interp_spline(time, position, k=5)
+        spline = scipy.interpolate.make_interp_spline(time, position, k=5)
         middle = 0.5 * (edges[:-1] + edges[1:])
         # Evenly spaced samples spread as much as a continuous block that is a little shorter.
         reach = length * np.sqrt(1.0 - 1.0 / samples_each**2)
@@ -170,8 +169,8 @@ def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
     cutoff = _POSITION_CUTOFF * band
     if cutoff >= 0.4 * rate or len(time) < _LEAST_BLOCKS:
         return time, raw
-    sections = butter(4, cutoff / (0.5 * rate), output='sos')
-    return time, np.asarray(sosfiltfilt(sections, raw, axis=0))
+    sections = scipy.signal.butter(4, cutoff / (0.5 * rate), output='sos')
+    return time, np.asarray(scipy.signal.sosfiltfilt(sections, raw, axis=0))
 
 
 def _slowest(velocity: Array) -> Array:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pinocchio as pin
-from scipy.optimize import least_squares
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.robot import Robot
@@ -152,7 +152,7 @@ def consistent(parameters: Array, covariance: Array) -> tuple[Array, float]:
         return np.asarray(whitening @ (body - parameters))
 
     start = np.array([np.log(max(parameters[0], 1e-3)) / 2.0, *[-2.0] * 3, *[0.0] * 6])
-    solution = least_squares(residual, start, max_nfev=2000, x_scale=1.0)
+    solution = scipy.optimize.least_squares(residual, start, max_nfev=2000, x_scale=1.0)
     return (np.asarray(pin.LogCholeskyParameters(solution.x).toDynamicParameters()),
             float(np.sqrt(2.0 * solution.cost)))
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.interpolate import make_interp_spline
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.payload.blocks import Blocks, Channels, Kinematics
@@ -138,5 +138,5 @@ def _turned(
 def _series(blocks: Blocks, values: Array) -> list[Array]:
     """Return values at the middles of the blocks, and their first two derivatives."""
     time = blocks.period * np.arange(len(values))
-    spline = make_interp_spline(time, values, k=5)
+    spline = scipy.interpolate.make_interp_spline(time, values, k=5)
     return [spline(time, nu=order) for order in range(3)]

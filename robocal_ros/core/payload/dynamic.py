@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtri
+import scipy
 
 from robocal_ros import __version__
 from robocal_ros.core.arrays import Array
@@ -52,8 +52,8 @@ _HINT = 'Excite the arm more: faster, farther, with all joints turned.'
 _PASSES = 3
 _LEAST_HELD_OUT = 50
 _PLOT_POINTS = 150
-# Ten true parameters are farther off than this, in standard deviations, once in ten thousand.
-_FARTHEST = float(np.sqrt(chdtri(10, 1e-4)))
+# How rarely ten true parameters are as far off as the nearest possible body may be.
+_TOO_FAR = 1e-4
 
 
 @dataclass(frozen=True)
@@ -334,10 +334,11 @@ def _delay(fit: RowsFit) -> tuple[Parameter, ...]:
 def _consistency_check(distance: float) -> Sequence[Check]:
     if distance == 0.0:
         return []
+    limit = float(np.sqrt(scipy.special.chdtri(10, _TOO_FAR)))
     return [Check(
-        'physical consistency', distance <= _FARTHEST, distance, _FARTHEST, '1',
+        'physical consistency', distance <= limit, distance, limit, '1',
         'What fits best is no possible body; the nearest possible one, which was taken, is '
-        f'{distance:.1f} standard deviations off (limit {_FARTHEST:.1f}). If that is too far, the '
+        f'{distance:.1f} standard deviations off (limit {limit:.1f}). If that is too far, the '
         "sign of a sensor or of an effort is wrong, or the arm's model.")]
 
 

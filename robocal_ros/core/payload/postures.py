@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import least_squares
+import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.collision import CollisionChecker
@@ -152,7 +152,7 @@ class _TwoPlaneSearch:
         def residual(q: Array) -> Array:
             return np.concatenate((_axis_tilts(robot, q, (last, second)), 1e-3 * (q - start)))
 
-        solution = least_squares(
+        solution = scipy.optimize.least_squares(
             residual, start, bounds=(low, high), max_nfev=60,
         )
         posture = solution.x

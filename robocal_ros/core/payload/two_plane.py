@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
-from scipy.special import chdtri
+import scipy
 
 from robocal_ros import __version__
 from robocal_ros.core.arrays import Array
@@ -424,7 +424,7 @@ def _disagreement(
         rows, offset = plane.plane.lever_rows(robot)
         worst = max(worst, float(np.abs(
             plane.fit.value[:2] - rows @ com.value - offset).max()))
-    return worst, com.reduced_chi_square > float(chdtri(1, 0.01))
+    return worst, com.reduced_chi_square > float(scipy.special.chdtri(1, 0.01))
 
 
 def _held_out(

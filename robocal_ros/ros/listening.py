@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subscriptions that come and go with a node's activity.
+
+What comes a thousand times a second costs a quarter of a core only to be thrown away; a node
+that is not active does not subscribe to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from builtin_interfaces.msg import Time
+from rclpy.publisher import Publisher
+from rclpy.subscription import Subscription
+from std_msgs.msg import Header
+
+from robocal_ros.ros import conversions, qos
+
+if TYPE_CHECKING:
+    from rclpy.callback_groups import CallbackGroup
+    from rclpy.node import Node
+
+LEAVES = 2**31 - 1
+"""Seconds of the stamp by which a consumer says that it takes no more."""
+
+# Steps of simulated time between acknowledgements [s].
+_ACKNOWLEDGE_EVERY = 0.01
+
+
+class Listening:
+    """A fast topic, subscribed to while asked to listen.
+
+    Attributes:
+        topic: Full name of the topic.
+        subscription: The subscription, None while resting.
+
+    """
+
+    def __init__(
+        self, node: Node, group: CallbackGroup, kind: Any, topic: str,
+        receive: Callable[[Any], None], *, raw: bool = False,
+    ) -> None:
+        """Remember what to subscribe to.
+
+        Args:
+            node: The node.
+            group: The callback group.
+            kind: Type of the messages.
+            topic: The topic.
+            receive: Called with every message.
+            raw: Whether messages are taken as bytes.
+
+        """
+        self._node = node
+        self._group = group
+        self._kind = kind
+        self._name = topic
+        self._receive = receive
+        self._raw = raw
+        self.topic: str = node.resolve_topic_name(topic)
+        self.subscription: Subscription[Any] | None = None
+
+    def listen(self) -> None:
+        """Subscribe, unless that is done."""
+        if self.subscription is None:
+            self.subscription = self._node.create_subscription(
+                self._kind, self._name, self._receive, qos.SENSOR, callback_group=self._group,
+                raw=self._raw, qos_overriding_options=qos.overridable())
+
+    def rest(self) -> None:
+        """Unsubscribe."""
+        if self.subscription is not None:
+            self._node.destroy_subscription(self.subscription)
+            self.subscription = None
+
+    destroy = rest
+
+
+class ClockAck:
+    """Tells a simulator that runs as fast as its consumers keep up how far this one is.
+
+    Says nothing without simulated time, and while nobody listens.
+    """
+
+    def __init__(self, node: Node) -> None:
+        """Say nothing yet.
+
+        Args:
+            node: The node.
+
+        """
+        self._node = node
+        self._wanted = bool(node.get_parameter('use_sim_time').value)
+        self._publisher: Publisher[Header] | None = None
+        self._newest = -math.inf
+
+    def listen(self) -> None:
+        """Begin to tell."""
+        if self._wanted and self._publisher is None:
+            self._publisher = self._node.create_publisher(Header, 'clock_ack', qos.RELIABLE)
+
+    def rest(self) -> None:
+        """Take leave, so that nobody waits for this node."""
+        if self._publisher is not None:
+            self._say(Time(sec=LEAVES))
+            self._node.destroy_publisher(self._publisher)
+            self._publisher = None
+            self._newest = -math.inf
+
+    destroy = rest
+
+    def acknowledge(self, stamp: float) -> None:
+        """Tell that everything up to a stamp was taken [s]; most of them are not told."""
+        # After a jump back of the clock the stamps are smaller.
+        if self._publisher is None or 0.0 <= stamp - self._newest < _ACKNOWLEDGE_EVERY:
+            return
+        self._newest = stamp
+        self._say(conversions.to_stamp(stamp))
+
+    def _say(self, stamp: Time) -> None:
+        if self._publisher is not None and self._publisher.get_subscription_count():
+            self._publisher.publish(Header(stamp=stamp, frame_id=self._node.get_name()))

@@ -105,6 +105,12 @@ def sim_arm(log: Path, **parameters: Any) -> Process:
     return Process('robocal_ros.nodes.sim_arm', log, **{**defaults, **parameters})
 
 
+# A stream's reader waits for nothing; a test whose point is equality must not lose a sample.
+RELIABLE = {
+    f'qos_overrides./{topic}.subscription.reliability': 'reliable'
+    for topic in ('joint_states', 'ft_wrist/wrench')}
+
+
 def payload_node(
     log: Path, results: Path, *, name: str = 'payload_identification',
     opened: Path | None = None, **parameters: Any,

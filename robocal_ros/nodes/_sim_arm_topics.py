@@ -36,6 +36,9 @@ CLOCK_PERIOD = 0.005
 STATE_PERIOD = 0.01
 """Period of the controller state, that of the real controller's default update rate [s]."""
 
+_ASK_EVERY = 20
+"""Messages of a sensor between two looks at whether anybody hears them."""
+
 
 def latched(depth: int = 1) -> QoSProfile:
     """Return the reliable, transient-local quality of service."""
@@ -90,6 +93,21 @@ def fill_point(message: JointTrajectoryPoint, state: ControllerState) -> None:
     message.accelerations = array.array('d', state.acceleration)
 
 
+class _Audience:
+    """Whether anybody hears a topic; looked up now and then, because asking takes time too."""
+
+    def __init__(self, publisher: Any) -> None:
+        self._publisher = publisher
+        self._asked = 0
+        self._there = False
+
+    def __bool__(self) -> bool:
+        if self._asked % _ASK_EVERY == 0:
+            self._there = self._publisher.get_subscription_count() > 0
+        self._asked += 1
+        return self._there
+
+
 class JointStateTopic:
     """`joint_states`; joints can be left out."""
 
@@ -129,11 +147,14 @@ class WrenchTopic:
 
     def __init__(self, node: Node, topic: str, frame: str) -> None:
         self._publisher = node.create_publisher(WrenchStamped, topic, STREAM_DEPTH)
+        self._audience = _Audience(self._publisher)
         self._message = WrenchStamped()
         self._frame = frame
 
     def publish(self, reading: SensorReading, misframed: bool) -> None:
         """Publish force and torque, on request with the frame of nobody."""
+        if not self._audience:
+            return
         self._message.header.frame_id = WRONG_FRAME if misframed else self._frame
         set_stamp(self._message.header.stamp, reading.time)
         force, torque = self._message.wrench.force, self._message.wrench.torque
@@ -146,12 +167,15 @@ class ImuTopic:
 
     def __init__(self, node: Node, topic: str, frame: str) -> None:
         self._publisher = node.create_publisher(Imu, topic, STREAM_DEPTH)
+        self._audience = _Audience(self._publisher)
         self._message = Imu()
         self._message.header.frame_id = frame
         self._message.orientation_covariance[0] = -1.0
 
     def publish(self, reading: SensorReading) -> None:
         """Publish specific force and angular velocity."""
+        if not self._audience:
+            return
         set_stamp(self._message.header.stamp, reading.time)
         linear, angular = self._message.linear_acceleration, self._message.angular_velocity
         linear.x, linear.y, linear.z, angular.x, angular.y, angular.z = reading.values.tolist()

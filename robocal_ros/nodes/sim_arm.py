@@ -56,7 +56,7 @@ from robocal_ros.sim.truth import Cell, HiddenTruth, load_cell, load_truth
 CYCLE_STEPS = 2
 """Control steps between two looks at the clock and the callbacks."""
 
-SERVE_PERIOD = 1.0e-3
+SERVE_PERIOD = 5.0e-3
 """Wall time between two turns of the executor while simulated time runs at full speed [s]."""
 
 WAIT_SLICE = 2.0e-3

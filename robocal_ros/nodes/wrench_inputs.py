@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from geometry_msgs.msg import WrenchStamped
-from rclpy.impl.implementation_singleton import rclpy_implementation
 from sensor_msgs.msg import Imu, JointState
 
 from robocal_ros.core.arrays import Array
@@ -21,7 +20,7 @@ from robocal_ros.core.wrench.alignment import Feed
 from robocal_ros.core.wrench.observer import WrenchObserver
 from robocal_ros.nodes.wrench_messages import ImuReader, JointReader, SensorReader
 from robocal_ros.nodes.wrench_streams import LeanGuard, Stream
-from robocal_ros.ros.listening import ClockAck
+from robocal_ros.ros.listening import SPARSE, ClockAck
 
 if TYPE_CHECKING:
     from robocal_ros.ros.lifecycle import RobocalNode
@@ -31,9 +30,8 @@ _TRIAL = 200
 _IN_VAIN = 0.5
 # Without a wake for so long others are looked at all the same [s].
 _SILENT = 0.05
-# How long to watch the waking stream without the executor, and how long in vain [s].
+# How long to watch the waking stream without the executor [s].
 _LINGER = 0.016
-_SPARSE = 0.003
 
 
 def _newest(stream: Stream) -> float:
@@ -93,8 +91,6 @@ class WrenchInputs:
         # Only what others wait for can come too late.
         self._leading = [self._joints, *self._sensors]
         self._late: Stream | None = None
-        context: Any = node.context
-        self._wait_set = rclpy_implementation.WaitSet(1, 0, 0, 0, 0, 0, context.handle)
         self._max_delay = max_delay
         self._woken_at = float('-inf')
         self._clock_ack = ClockAck(node)
@@ -158,31 +154,15 @@ class WrenchInputs:
         now = came = time.monotonic()
         end = now + _LINGER
         while now < end:
-            if self._wait(min(end - now, _SPARSE)):
+            if self._waker.wait(min(end - now, SPARSE)):
                 self._waker.empty()
                 came = time.monotonic()
                 self._take_all()
                 self._judge_waker()
             now = time.monotonic()
-            if now - came > _SPARSE:
+            if now - came > SPARSE:
                 # Too rare to be worth the watching.
                 return
-
-    def _wait(self, timeout: float) -> bool:
-        """Wait for a message of the waking stream; returns whether one came.
-
-        Args:
-            timeout: Longest wait [s].
-
-        """
-        handle = self._waker.handle
-        if handle is None:
-            return False
-        with handle:
-            self._wait_set.clear_entities()
-            self._wait_set.add_subscription(handle)
-            self._wait_set.wait(int(1e9 * timeout))
-            return bool(self._wait_set.is_ready('subscription', 0))
 
     def _take_all(self) -> None:
         # The waking stream too: whoever is behind catches up without a wake for each message.

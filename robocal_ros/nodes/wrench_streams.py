@@ -15,8 +15,6 @@ from robocal_ros.ros.listening import Listening
 if TYPE_CHECKING:
     from robocal_ros.ros.lifecycle import RobocalNode
 
-# Messages of one stream that are taken at a time, so that no stream holds up the others.
-_AT_A_TIME = 500
 
 
 class Gate(CallbackGroup):
@@ -72,7 +70,7 @@ class LeanGuard(StampGuard):
         return self._tally['clock_jumps']
 
 
-class Stream:
+class Stream(Listening):
     """One topic, read as bytes, that wakes the executor or is emptied by others.
 
     Attributes:
@@ -95,41 +93,11 @@ class Stream:
             wake: Called after a message that woke the executor.
 
         """
-        self._kind = kind
-        self._receive = receive
-        self._wake = wake
         self.gate = Gate(False)
         self.guard = LeanGuard()
-        self._listening = Listening(
-            node, self.gate, kind, topic, self._on_message, raw=True)
+        self._wake = wake
+        super().__init__(node, self.gate, kind, topic, receive, raw=True)
 
-    def listen(self) -> None:
-        """Subscribe."""
-        self._listening.listen()
-
-    def rest(self) -> None:
-        """Unsubscribe."""
-        self._listening.rest()
-
-    @property
-    def handle(self) -> Any:
-        """The subscription's handle, None while resting."""
-        subscription = self._listening.subscription
-        return None if subscription is None else subscription.handle
-
-    def _on_message(self, raw: bytes) -> None:
-        self._receive(raw)
+    def _woken(self, message: bytes) -> None:
+        self._receive(message)
         self._wake()
-
-    def empty(self) -> int:
-        """Take all that waits; returns how many messages that was."""
-        handle = self.handle
-        if handle is None:
-            return 0
-        with handle:
-            for count in range(_AT_A_TIME):
-                taken = handle.take_message(self._kind, True)
-                if taken is None:
-                    return count
-                self._receive(taken[0])
-        return _AT_A_TIME

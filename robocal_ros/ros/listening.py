@@ -2,16 +2,19 @@
 """Subscriptions that come and go with a node's activity.
 
 What comes a thousand times a second costs a quarter of a core only to be thrown away; a node
-that is not active does not subscribe to it.
+that is not active does not subscribe to it. And the executor's own round costs more than all
+that is done with a message; a node that is active watches such a topic by itself for a while.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from builtin_interfaces.msg import Time
+from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.publisher import Publisher
 from rclpy.subscription import Subscription
 from std_msgs.msg import Header
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
 LEAVES = 2**31 - 1
 """Seconds of the stamp by which a consumer says that it takes no more."""
 
+SPARSE = 0.003
+"""Topics that let one wait longer than this are not worth watching without the executor [s]."""
+
+# Messages of one topic that are taken at a time, so that no topic holds up the others.
+_AT_A_TIME = 500
 # Steps of simulated time between acknowledgements [s].
 _ACKNOWLEDGE_EVERY = 0.01
 
@@ -40,7 +48,7 @@ class Listening:
 
     def __init__(
         self, node: Node, group: CallbackGroup, kind: Any, topic: str,
-        receive: Callable[[Any], None], *, raw: bool = False,
+        receive: Callable[[Any], None], *, raw: bool = False, linger: float = 0.0,
     ) -> None:
         """Remember what to subscribe to.
 
@@ -51,6 +59,8 @@ class Listening:
             topic: The topic.
             receive: Called with every message.
             raw: Whether messages are taken as bytes.
+            linger: How long to go on watching this topic alone after a message, as long as
+                more come [s]; all else waits meanwhile.
 
         """
         self._node = node
@@ -59,6 +69,9 @@ class Listening:
         self._name = topic
         self._receive = receive
         self._raw = raw
+        self._linger = linger
+        context: Any = node.context
+        self._wait_set = rclpy_implementation.WaitSet(1, 0, 0, 0, 0, 0, context.handle)
         self.topic: str = node.resolve_topic_name(topic)
         self.subscription: Subscription[Any] | None = None
 
@@ -66,7 +79,7 @@ class Listening:
         """Subscribe, unless that is done."""
         if self.subscription is None:
             self.subscription = self._node.create_subscription(
-                self._kind, self._name, self._receive, qos.SENSOR, callback_group=self._group,
+                self._kind, self._name, self._woken, qos.SENSOR, callback_group=self._group,
                 raw=self._raw, qos_overriding_options=qos.overridable())
 
     def rest(self) -> None:
@@ -76,6 +89,48 @@ class Listening:
             self.subscription = None
 
     destroy = rest
+
+    def empty(self) -> int:
+        """Take all that waits; returns how many messages that was.
+
+        Whoever is behind catches up so, without a round of the executor for each message.
+        """
+        subscription = self.subscription
+        if subscription is None:
+            return 0
+        handle: Any = subscription.handle
+        with handle:
+            for count in range(_AT_A_TIME):
+                # What was taken may have had the node rest.
+                taken = (handle.take_message(self._kind, self._raw)
+                         if self.subscription is subscription else None)
+                if taken is None:
+                    return count
+                self._receive(taken[0])
+        return _AT_A_TIME
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for a message, without the executor; returns whether one came.
+
+        Args:
+            timeout: Longest wait [s].
+
+        """
+        if self.subscription is None:
+            return False
+        handle = self.subscription.handle
+        with handle:  # destroyed no earlier than this wait ends
+            self._wait_set.clear_entities()
+            self._wait_set.add_subscription(handle)
+            self._wait_set.wait(int(1e9 * timeout))
+            return bool(self._wait_set.is_ready('subscription', 0))
+
+    def _woken(self, message: Any) -> None:
+        self._receive(message)
+        self.empty()
+        end = time.monotonic() + self._linger
+        while (left := end - time.monotonic()) > 0.0 and self.wait(min(left, SPARSE)):
+            self.empty()
 
 
 class ClockAck:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _RECENT = 0.3
 _BAD_IN_A_ROW = 10
+# How long everything else may wait for joint states that are being watched [s].
+_LINGER = 0.01
 _MAX_ROWS = 3_000_000
 
 
@@ -102,7 +104,8 @@ class JointStateStream:
         self.listeners: list[Callable[[float, Array], None]] = []
         self.recording = False
         self.source = 'live'
-        self._listening = Listening(node, group, JointState, 'joint_states', self._receive)
+        self._listening = Listening(
+            node, group, JointState, 'joint_states', self._receive, linger=_LINGER)
         self._clock_ack = ClockAck(node)
 
     def listen(self) -> None:

@@ -22,10 +22,6 @@ from robocal_ros.core.result import CalibrationResult
 from robocal_ros.io.bags import Bag
 from robocal_ros.ros import qos
 
-# A stream's reader waits for nothing; a test whose point is equality must not lose a sample.
-RELIABLE = {
-    f'qos_overrides./{topic}.subscription.reliability': 'reliable'
-    for topic in ('joint_states', 'ft_wrist/wrench')}
 _AHEAD = 0.3
 
 

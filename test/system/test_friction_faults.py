@@ -21,6 +21,8 @@ from robocal_ros.io.result_yaml import ResultStore
 from robocal_ros.ros import qos
 
 JOINT = 'joint_6'
+# Enough for a fit, and for speeds left out of it, when a few runs fail.
+SPEEDS = [0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.14, 0.2, 0.5]
 
 
 class TestOneJoint:
@@ -34,7 +36,7 @@ class TestOneJoint:
         with (
             sim_arm(folder / 'sim_arm.log', seed=2, push_duration=0.2),
             friction_node(folder / 'node.log', folder / 'results', measure_joints=[JOINT],
-                          speeds=[0.01, 0.02, 0.03, 0.04, 0.08, 0.2, 0.5]) as node,
+                          speeds=SPEEDS) as node,
         ):
             client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
             client.until(lambda: client.state(NODE) == 'active')
@@ -95,7 +97,7 @@ class TestOneJoint:
         assert 'things went wrong; the first: Running joint_6' in answer.message
         # The push is seen in the torque, or already in the speed.
         assert result.counts['rejected_runs'] or f'{pushed} rad/s does not count: the speed' in log
-        assert result.counts['runs'] - result.counts['rejected_runs'] <= 12
+        assert result.counts['runs'] - result.counts['rejected_runs'] <= 2 * len(SPEEDS) - 2
         assert result.counts['out_of_order'] > 100
         assert curve_error(friction_by_joint(result)[JOINT], hidden(JOINT)) < 3.0
 

@@ -17,7 +17,7 @@ import yaml
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import InertiaStamped
 from lifecycle_msgs.msg import Transition
-from live_graph import TRUTH, Client, payload_node, sim_arm
+from live_graph import RELIABLE, TRUTH, Client, payload_node, sim_arm
 from std_msgs.msg import String
 from visualization_msgs.msg import MarkerArray
 
@@ -72,7 +72,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     folder = tmp_path_factory.mktemp('success')
     opened = folder / 'opened.txt'
     # Silences begin and end while simulated time runs: waiting for it must not fail the run.
-    common = {'state_timeout': 5.0, 'sweep_speed': 0.8, 'max_velocity': 2.0,
+    common = {**RELIABLE, 'state_timeout': 5.0, 'sweep_speed': 0.8, 'max_velocity': 2.0,
               'max_acceleration': 4.0}
     with (
         sim_arm(folder / 'sim_arm.log'),

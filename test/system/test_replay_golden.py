@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from friction_graph import NODE as FRICTION
 from friction_graph import friction_node
-from live_graph import Client, payload_node, sim_arm
-from replay_graph import RELIABLE, RecorderProcess, assert_same_result, play
+from live_graph import RELIABLE, Client, payload_node, sim_arm
+from replay_graph import RecorderProcess, assert_same_result, play
 
 from robocal_ros.cli.main import main
 from robocal_ros.core.result import CalibrationResult, Verdict

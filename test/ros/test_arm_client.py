@@ -28,6 +28,8 @@ from robocal_ros.ros.arm_client import ArmClient, ArmSettings, MotionOutcome, Mo
 from robocal_ros.ros.streams import JointStateStream
 from robocal_ros.ros.waiting import Pulse
 
+pytestmark = pytest.mark.system
+
 CONTROLLER = 'joint_trajectory_controller'
 TURN = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 

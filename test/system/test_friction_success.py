@@ -32,7 +32,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     folder = tmp_path_factory.mktemp('friction')
     file_payload(folder / 'results', hidden_payload(TRUTH))
     with (
-        sim_arm(folder / 'sim_arm.log', seed=4),
+        sim_arm(folder / 'sim_arm.log', seed=4, joint_states_rate=500.0),
         friction_node(folder / 'node.log', folder / 'results', opened=folder / 'opened.txt',
                       measure_joints=[FIRST, SECOND], model='lugre_dynamic') as node,
     ):

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 NAME = 'bench'
 SUMMARY = 'measure accuracy and speed on the simulated arm'
 
-CAPABILITIES = ('payload', 'friction', 'compliance', 'wrench', 'leveling', 'offline')
+CAPABILITIES = ('payload', 'friction', 'compliance', 'wrench', 'leveling', 'offline',
+                'nodes')
 """Each has a module of this name in the package ``benchmarks``."""
 
 

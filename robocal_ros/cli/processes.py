@@ -43,6 +43,13 @@ class Child:
         return '\n'.join(text.splitlines()[-lines:])
 
 
+def processor_time(child: Child) -> float:
+    """Return the processor time that a process has taken [s]."""
+    stat = Path(f'/proc/{child.process.pid}/stat').read_text(encoding='ascii')
+    fields = stat.rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+
 class Children:
     """Processes that end with a ``with`` block, whatever ends it."""
 

@@ -95,7 +95,10 @@ class RobocalNode(LifecycleNode):
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Activate."""
         outcome = self._guarded('activate', self._activate)
-        return super().on_activate(state) if outcome == SUCCESS else outcome
+        if outcome != SUCCESS:
+            return outcome
+        self.get_logger().info('Active.')
+        return super().on_activate(state)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Deactivate: stop the motion, keep samples."""

@@ -73,7 +73,8 @@ class StatusReporter:
         self._status.level = level
         self._status.message = message
         self._status.values = [KeyValue(key=k, value=v) for k, v in self._values.items()]
-        if changed or self._now() - self._sent >= _SHORTEST_INTERVAL:
+        # What is said of an idle node is its last word for a while.
+        if changed or phase == 'idle' or self._now() - self._sent >= _SHORTEST_INTERVAL:
             self._sent = self._now()
             self._publisher.publish(self._status)
 

@@ -188,6 +188,13 @@ def test_status_is_throttled_but_changes_pass(reporter: Reporter) -> None:
     assert reporter.values() == {'phase': 'idle', 'progress': '100.0'}
 
 
+def test_the_last_word_of_an_idle_node_passes_at_once(reporter: Reporter) -> None:
+    reporter.reporter.say('idle', 'Configured.')
+    reporter.reporter.say('idle', 'Active.')
+    reporter.spinner.until(lambda: len(reporter.heard) == 2)
+    assert reporter.heard[-1].message == 'Active.'
+
+
 def test_level_passes_at_once_and_progress_is_kept_within_bounds(reporter: Reporter) -> None:
     reporter.reporter.say('moving', 'On the way.', progress=250.0)
     reporter.reporter.say('moving', 'Broken.', level=ERROR)

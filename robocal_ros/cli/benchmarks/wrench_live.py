@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import sys
 import time
@@ -20,7 +19,7 @@ from rclpy.qos import QoSProfile
 
 from robocal_ros.cli.benchmarks import seven_joints
 from robocal_ros.cli.domains import own_domain
-from robocal_ros.cli.processes import Child, Children
+from robocal_ros.cli.processes import Child, Children, processor_time
 from robocal_ros.core.arrays import Array
 from robocal_ros.errors import RobocalError
 
@@ -65,12 +64,6 @@ class LiveFigures:
     paused: int
     latency: Array
     processor: float
-
-
-def _processor_time(process: int) -> float:
-    """Return the processor time that a process has taken [s]."""
-    fields = Path(f'/proc/{process}/stat').read_text(encoding='ascii').rpartition(')')[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
 
 def run_live(duration: float, output: Path) -> LiveFigures:
@@ -130,7 +123,7 @@ def _listen(
     while source.process.poll() is None:
         _empty(subscriptions, heard)
         if heard[seven_joints.SENSORS[0]]:
-            span.append((time.monotonic(), _processor_time(child.process.pid)))
+            span.append((time.monotonic(), processor_time(child)))
             span = [span[0], span[-1]]
         time.sleep(_POLL)
     time.sleep(0.5)

@@ -153,10 +153,13 @@ class JointStateStream:
             self._recent.popleft()
 
     def _forget_before_jump(self, stamp: float) -> None:
+        publishers = self._node.count_publishers(self._listening.topic)
+        several = '' if publishers < 2 else (
+            f" {publishers} nodes publish on '{self._listening.topic}': if they do not tell the "
+            'same time, end one of them or give each arm a namespace.')
         self._node.get_logger().warning(
             f'The clock jumped back to {stamp:.3f} s; the {self._rows.count} joint samples '
-            'recorded before are forgotten.'
-        )
+            f'recorded before are forgotten.{several}', throttle_duration_sec=1.0)
         self._rows.clear()
         self._recent.clear()
 

@@ -132,6 +132,16 @@ def test_clock_that_jumps_back_clears_with_a_warning(rig: Rig, back: float) -> N
     assert rig.stream.travel(0.05) == 0.0
 
 
+def test_two_publishers_with_clocks_of_their_own_are_told(rig: Rig) -> None:
+    other = rig.talker.create_publisher(JointState, 'joint_states', qos.RELIABLE)
+    rig.spinner.until(lambda: rig.node.count_publishers('/joint_states') == 2)
+    rig.send(joint_state(200.0, NAMES, (5.0, 5.0)))
+    rig.send(joint_state(100.0, NAMES, (1.0, 1.0)))
+    assert "2 nodes publish on '/joint_states'" in rig.log['warning'][0]
+    assert 'give each arm a namespace' in rig.log['warning'][0]
+    rig.talker.destroy_publisher(other)
+
+
 def test_a_stamp_that_stands_still_is_no_clock_jump() -> None:
     guard = StampGuard()
     assert guard.admit(1.0)

@@ -31,6 +31,10 @@ if [[ ${1:-} == --with-tests ]]; then
 else
     ROBOCAL_VENV="${robocal_venv}" "${robocal_root}/scripts/setup" || return
 fi
+# Byte code is kept inside the environment, even where the caller's shell has none written: with
+# it a node starts in half the time.
+export PYTHONPYCACHEPREFIX="${robocal_venv}/pycache"
+unset PYTHONDONTWRITEBYTECODE
 case ":${PATH}:" in
     *":${robocal_venv}/bin:"*) ;;
     *) export PATH="${robocal_venv}/bin:${PATH}" ;;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -152,11 +153,12 @@ class TestTopics:
     """Names in the bag and names that nodes know."""
 
     @pytest.fixture
-    def bag(self, tmp_path: Path) -> Bag:
+    def bag(self, tmp_path: Path) -> Iterator[Bag]:
         with BagWriter(tmp_path / 'arms') as writer:
             for topic in ('/left/joint_states', '/right/joint_states', '/left/ft/wrench'):
                 writer.add(topic, JOINT_STATE)
-        return Bag(tmp_path / 'arms')
+        with Bag(tmp_path / 'arms') as bag:
+            yield bag
 
     def test_a_namespace_is_put_before_relative_names(self, bag: Bag) -> None:
         assert bag.find('joint_states', JOINT_STATE, '/left') == '/left/joint_states'

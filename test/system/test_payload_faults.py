@@ -252,7 +252,8 @@ class TestWristSensor:
     """Method static_poses."""
 
     @pytest.fixture(scope='class', autouse=True)
-    def static_poses(self, shared: Cell) -> Iterator[None]:
+    @classmethod
+    def static_poses(cls, shared: Cell) -> Iterator[None]:
         shared.configure(method='static_poses', poses=6, dwell=0.7)
         yield
         shared.configure(method='two_plane')

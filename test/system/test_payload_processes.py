@@ -37,7 +37,8 @@ class TestNodeEnds:
     """The node is told to end; the arm goes on living."""
 
     @pytest.fixture(scope='class', autouse=True)
-    def arm(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    @classmethod
+    def arm(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         # In real time, so that a second of stopping is a second of the wall clock.
         log = tmp_path_factory.mktemp('arm') / 'sim_arm.log'
         with sim_arm(log, real_time_factor=1.0):

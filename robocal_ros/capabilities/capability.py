@@ -31,6 +31,20 @@ class WrenchNeed:
 
 
 @dataclass(frozen=True)
+class TrackerNeed:
+    """The tracker that is read.
+
+    Attributes:
+        topic: Its topic, relative to the node's namespace.
+        orientation: Whether it sends poses; points otherwise.
+
+    """
+
+    topic: str
+    orientation: bool
+
+
+@dataclass(frozen=True)
 class Needs:
     """What an estimation reads, besides positions.
 
@@ -39,6 +53,7 @@ class Needs:
         wrenches: F/T sensors.
         temperature_topic: Topic of temperatures, empty for none.
         budget: Most samples of each stream that the estimation works on.
+        tracker: A tracker, None for none.
 
     """
 
@@ -46,6 +61,7 @@ class Needs:
     wrenches: tuple[WrenchNeed, ...] = ()
     temperature_topic: str = ''
     budget: int = BUDGET
+    tracker: TrackerNeed | None = None
 
 
 @dataclass(frozen=True)

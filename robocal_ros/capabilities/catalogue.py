@@ -16,6 +16,7 @@ _WHERE = {
     'payload': ('payload', 'PAYLOAD'),
     'drive_gains': ('payload', 'DRIVE_GAINS'),
     'friction': ('friction', 'FRICTION'),
+    'compliance': ('compliance', 'COMPLIANCE'),
 }
 CAPABILITIES = tuple(_WHERE)
 """Names of the capabilities."""

@@ -7,18 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from robocal_ros.capabilities.capability import Capability, Needs, TrackerNeed
 from robocal_ros.capabilities.parameters import ProcedureParameters
-from robocal_ros.core.compliance.estimate import ComplianceSettings, estimate_record
+from robocal_ros.core.compliance.estimate import (
+    ComplianceSettings,
+    estimate_marked,
+    estimate_record,
+    summary,
+)
 from robocal_ros.core.compliance.load import Load, given_load, identified_load
 from robocal_ros.core.compliance.positions import DwellSettings
 from robocal_ros.core.compliance.postures import Visibility
-from robocal_ros.core.compliance.registration import METHODS
-from robocal_ros.core.compliance.tracker import TrackerSamples
+from robocal_ros.core.compliance.registration import METHODS, Registration
 from robocal_ros.core.parameters import parameter
+from robocal_ros.core.recording import Recording
 from robocal_ros.core.result import CalibrationResult
 from robocal_ros.core.robot import Robot
-from robocal_ros.core.samples import JointSamples
 from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.io.result_yaml import ResultStore
 
 CARRIED = ('auto', 'payload', 'load', 'none')
 
@@ -132,7 +138,8 @@ def settings_of(robot: Robot, values: ComplianceParameters) -> ComplianceSetting
         match_tolerance=values.match_tolerance, max_drift=values.max_drift,
         max_registration_residual=values.max_registration_residual,
         min_sag_removed=values.min_sag_removed,
-        dwell=DwellSettings(values.settle, values.dwell, values.min_readings))
+        dwell=DwellSettings(values.settle, values.dwell, values.min_readings),
+        registration=values.registration, find_target=values.find_target)
     settings.check(robot)
     robot.frame_id(values.load_frame or robot.tool_frame)
     return settings
@@ -179,10 +186,54 @@ def carried_on(
     return robot
 
 
+def tracker_of(values: ComplianceParameters) -> TrackerNeed:
+    """Return the tracker that is read."""
+    return TrackerNeed(values.tracker_topic or f'tracker/{values.tracker_message}',
+                       values.tracker_message == 'pose')
+
+
+def needs(values: ComplianceParameters) -> Needs:
+    """Return what an estimation reads."""
+    return Needs(effort=False, tracker=tracker_of(values))
+
+
 def estimate_compliance(
-    robot: Robot, joints: JointSamples, readings: TrackerSamples, values: ComplianceParameters,
-    payload: CalibrationResult | None,
+    robot: Robot, recording: Recording, load: Load, settings: ComplianceSettings,
+    registration: Registration | None = None,
 ) -> CalibrationResult:
-    """Estimate from a record of both measurements; errors as of ``estimate_record``."""
+    """Estimate from a record of both measurements.
+
+    Args:
+        robot: The arm without the load.
+        recording: What was recorded; without marked rests these are looked for.
+        load: What was mounted between the two sets.
+        settings: Settings.
+        registration: Where the tracker stands, for a record without marked rests; None to find
+            it from the unloaded set.
+
+    Raises:
+        RobocalError: As of ``estimate_marked`` and ``estimate_record``.
+
+    """
+    if recording.tracker is None:
+        raise DataError('No tracker readings were recorded; record the tracker too.')
+    if recording.rests:
+        return estimate_marked(robot, recording.joints, recording.tracker, recording.rests, load,
+                               settings)
     return estimate_record(
-        robot, joints, readings, load_of(robot, values, payload), settings_of(robot, values))
+        robot, recording.joints, recording.tracker, load, settings, registration)
+
+
+def _estimate(
+    robot: Robot, recording: Recording, values: ComplianceParameters, store: ResultStore
+) -> CalibrationResult:
+    return estimate_compliance(robot, recording, load_of(robot, values, store.load('payload')),
+                               settings_of(robot, values))
+
+
+VERBS = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loaded')
+"""Services whose recordings can be estimated from."""
+
+COMPLIANCE = Capability(
+    'compliance', 'compliance_calibration', ComplianceParameters, VERBS, needs, _estimate,
+    summary)

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robocal_ros.capabilities.capability import Capability, Needs, WrenchNeed
+from robocal_ros.capabilities.capability import Capability, Needs, TrackerNeed, WrenchNeed
 from robocal_ros.capabilities.robot import effort_factor, effort_scale, make_robot, make_store
 from robocal_ros.core import marks
 from robocal_ros.core.arrays import Array
-from robocal_ros.core.marks import Mark, Span, Spans
+from robocal_ros.core.marks import Mark, Rest, Span, Spans
 from robocal_ros.core.payload import effort_scales
 from robocal_ros.core.recording import Recording, no_readings
 from robocal_ros.core.result import CalibrationResult
@@ -21,8 +21,13 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.io.bag_samples import JointStream, WrenchStream
 from robocal_ros.io.bags import Bag, Sink
 
+if TYPE_CHECKING:
+    from robocal_ros.io.bag_tracker import TrackerStream
+
 JOINT_STATE = 'sensor_msgs/msg/JointState'
 WRENCH = 'geometry_msgs/msg/WrenchStamped'
+POINT = 'geometry_msgs/msg/PointStamped'
+POSE = 'geometry_msgs/msg/PoseStamped'
 TEMPERATURE = 'sensor_msgs/msg/Temperature'
 STRING = 'std_msgs/msg/String'
 MARKS = 'diagnostic_msgs/msg/DiagnosticArray'
@@ -113,15 +118,18 @@ class OfflineEstimation:
         self._joint_topic = _topic(bag, 'joint_states', JOINT_STATE, selection)
         self._joints = JointStream(
             self.robot.joint_names, self._factor(), need_effort=self._needs.effort,
-            source=bag.name, span=self._span(marks.JOINTS), budget=self._needs.budget)
+            source=bag.name, span=self._span(marks.JOINTS), budget=self._needs.budget,
+            rests=self._rests())
         self._wrenches = {
             need.topic: (_topic(bag, need.topic, WRENCH, selection), self._wrench_stream(need))
             for need in self._needs.wrenches}
+        self._tracker = self._tracker_stream(self._needs.tracker)
 
     @property
     def messages(self) -> int:
         """How many messages are to be read."""
         topics = [self._joint_topic, *(topic for topic, _ in self._wrenches.values())]
+        topics += [] if self._tracker is None else [self._tracker[0]]
         return sum(self._bag.counts[topic] for topic in topics)
 
     def run(self, progress: Callable[[int], None] | None = None) -> Outcome:
@@ -137,11 +145,14 @@ class OfflineEstimation:
         sinks: dict[str, Sink] = {self._joint_topic: self._joints.take}
         for topic, stream in self._wrenches.values():
             sinks[topic] = stream.take
+        if self._tracker is not None:
+            sinks[self._tracker[0]] = self._tracker[1].take
         self._bag.read(sinks, progress)
         recording = Recording(
             self._joints.samples(),
             {name: stream.samples() for name, (_, stream) in self._wrenches.items()},
-            self._temperatures(), self._spans.joints_wanted)
+            self._temperatures(), self._spans.joints_wanted,
+            None if self._tracker is None else self._tracker[1].samples(), self._rests())
         result = self._capability.estimate(self.robot, recording, self._values, self.store)
         return Outcome(result, (*self._remarks, *self._told()))
 
@@ -157,6 +168,17 @@ class OfflineEstimation:
             raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {need.sign}.')
         return WrenchStream(need.topic, need.frame, need.sign, source=self._bag.name,
                             span=self._span(need.topic), budget=self._needs.budget)
+
+    def _tracker_stream(self, need: TrackerNeed | None) -> tuple[str, TrackerStream] | None:
+        if need is None:
+            return None
+        from robocal_ros.io.bag_tracker import TrackerStream
+
+        topic = _topic(self._bag, need.topic, POSE if need.orientation else POINT,
+                       self._selection)
+        return topic, TrackerStream(
+            need.topic, orientation=need.orientation, source=self._bag.name,
+            span=self._span(need.topic), rests=self._rests())
 
     # ------------------------------------------------------------------------ marks
 
@@ -175,6 +197,12 @@ class OfflineEstimation:
         marked = self._spans.of(stream)
         return Span(max(marked.begin, self._selection.begin),
                     min(marked.end, self._selection.end), marked.discarded)
+
+    def _rests(self) -> tuple[Rest, ...]:
+        """Return the rests that marks tell of and that lie within what was selected."""
+        span = self._span(marks.JOINTS)
+        return tuple(rest for rest in self._spans.rests
+                     if span.begin < rest.begin and rest.end <= span.end)
 
     def _temperatures(self) -> Array:
         if not self._needs.temperature_topic:

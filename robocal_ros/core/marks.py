@@ -8,12 +8,13 @@ name     meaning
 ======== =================================================================================
 begin    recorded samples were forgotten; what comes after the stamps told belongs to the run
 discard  samples after the first and up to the second stamp told do not count
+rest     the arm rested, and was measured, from the first to before the second stamp told
 end      an estimation began; samples up to the stamps told belong to it
 ======== =================================================================================
 
 ``message`` is the service that is under way, ``hardware_id`` tells one start of the node from
-another, and the values are stamps [s] by stream (two, with a space between them, for a discard)
-and further words by name.
+another, and the values are stamps [s] by stream (two, with a space between them, for a discard
+and a rest) and further words by name.
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ from robocal_ros.core.arrays import Array
 from robocal_ros.errors import DataError
 
 TOPIC = 'marks'
-BEGIN, DISCARD, END = 'begin', 'discard', 'end'
+BEGIN, DISCARD, REST, END = 'begin', 'discard', 'rest', 'end'
 JOINTS = 'joint_states'
 """Name under which marks tell the stamps of the joint states."""
 
 WANTED = 'measure_joints'
 """Name under which an end mark tells the joints that were to be measured."""
+
+PURPOSE, POSTURE = 'set', 'posture'
+"""Names under which a mark of a rest tells what it was for, and the number of the posture."""
+
+_CURE = 'Estimate from the whole bag with --whole.'
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Mark:
     """One mark.
 
     Attributes:
-        name: ``begin``, ``discard`` or ``end``.
+        name: ``begin``, ``discard``, ``rest`` or ``end``.
         verb: The service that was under way.
         values: What it tells, by name.
 
@@ -76,17 +82,42 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Rest:
+    """A rest of the arm in which something was measured.
+
+    Attributes:
+        begin: Stamp from which samples count [s].
+        end: Stamp before which they count [s].
+        purpose: What it was for, such as ``loaded``.
+        posture: Number of the posture.
+
+    """
+
+    begin: float
+    end: float
+    purpose: str
+    posture: int
+
+    def holds(self, time: Array) -> npt.NDArray[np.bool_]:
+        """Return which stamps count, shape (k,)."""
+        inside: npt.NDArray[np.bool_] = (time >= self.begin) & (time < self.end)
+        return inside
+
+
+@dataclass(frozen=True)
 class Spans:
     """The spans of all streams of one run.
 
     Attributes:
         by_stream: Spans by the stream's name.
         joints_wanted: Joints that were to be measured, empty if nobody said.
+        rests: Rests that count, in the order in which they were marked.
 
     """
 
     by_stream: Mapping[str, Span] = field(default_factory=dict)
     joints_wanted: tuple[str, ...] = ()
+    rests: tuple[Rest, ...] = ()
 
     def of(self, stream: str) -> Span:
         """Return a stream's span; everything counts where nothing is said."""
@@ -109,24 +140,25 @@ def last_run(marks: Iterable[Mark], verbs: Sequence[str]) -> Spans | None:
     """
     found, open_run = None, None
     begun: Mark | None = None
-    discards: list[Mark] = []
+    between: list[Mark] = []
     for mark in marks:
         if mark.name == BEGIN:
-            begun, discards = mark, []
-        elif mark.name == DISCARD:
-            discards.append(mark)
+            begun, between = mark, []
+        elif mark.name in (DISCARD, REST):
+            between.append(mark)
         if mark.verb not in verbs:
             continue
         if mark.name == END:
-            found = _spans(begun, discards, mark)
+            found = _spans(begun, between, mark)
         elif mark.name == BEGIN:
             open_run = mark
     if found is None and open_run is not None and begun is open_run:
-        return _spans(begun, discards, None)
+        return _spans(begun, between, None)
     return found
 
 
-def _spans(begin: Mark | None, discards: Sequence[Mark], end: Mark | None) -> Spans:
+def _spans(begin: Mark | None, between: Sequence[Mark], end: Mark | None) -> Spans:
+    discards = [mark for mark in between if mark.name == DISCARD]
     names = [name for mark in (begin, end) if mark is not None for name in mark.values
              if name != WANTED]
     by_stream = {}
@@ -137,16 +169,35 @@ def _spans(begin: Mark | None, discards: Sequence[Mark], end: Mark | None) -> Sp
             _stamps(end, name, 1)[0] if end and name in end.values else np.inf,
             tuple((first, last) for first, last in cut))
     wanted = end.values.get(WANTED, '') if end is not None else ''
-    return Spans(by_stream, tuple(filter(None, wanted.split(','))))
+    return Spans(by_stream, tuple(filter(None, wanted.split(','))), _rests(between))
+
+
+def _rests(between: Sequence[Mark]) -> tuple[Rest, ...]:
+    """Return the rests that no stretch of discarded samples reaches the end of."""
+    cut = [_stamps(mark, JOINTS, 2) for mark in between
+           if mark.name == DISCARD and JOINTS in mark.values]
+    rests = [_rest(mark) for mark in between if mark.name == REST]
+    return tuple(rest for rest in rests
+                 if not any(first < rest.end <= last for first, last in cut))
+
+
+def _rest(mark: Mark) -> Rest:
+    begin, end = _stamps(mark, JOINTS, 2)
+    told = mark.values.get(POSTURE, '')
+    if not told.isdecimal():
+        raise DataError(f"A mark '{mark.name}' tells '{told}' for {POSTURE}; expected a number. "
+                        f'{_CURE}')
+    return Rest(begin, end, mark.values.get(PURPOSE, ''), int(told))
 
 
 def _stamps(mark: Mark, name: str, count: int) -> tuple[float, ...]:
+    told = mark.values.get(name, '')
     try:
-        stamps = tuple(float(word) for word in mark.values[name].split())
+        stamps = tuple(float(word) for word in told.split())
     except ValueError:
         stamps = ()
     if len(stamps) != count or np.isnan(stamps).any():
         raise DataError(
-            f"A mark '{mark.name}' tells '{mark.values[name]}' for {name}; expected {count} "
-            'stamp(s) in seconds. Estimate from the whole bag with --whole.')
+            f"A mark '{mark.name}' tells '{told}' for {name}; expected {count} stamp(s) in "
+            f'seconds. {_CURE}')
     return stamps

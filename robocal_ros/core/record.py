@@ -7,6 +7,7 @@ same whether it was handed over at once or in pieces.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -116,6 +117,58 @@ class Record:
         # A piece must stay a multiple of two rows long.
         usual = float(np.median(np.diff(self._start))) if len(self._start) > 1 else 0.0
         return 2**(self._level + 1) < _PIECE and usual * 2**(self._level + 1) <= self._longest
+
+
+class Averages:
+    """Rows of one stream, stamp first, averaged over given stretches; the others are left out.
+
+    The rows of a stretch are held until it is over, so that the average is that of all of them
+    at once, to the last bit.
+
+    Attributes:
+        averaged: As of ``Record``: rows are never averaged because they are too many.
+        forgotten: As of ``Record``: none is.
+
+    """
+
+    averaged = 1
+    forgotten = 0
+
+    def __init__(self, columns: int, stretches: Sequence[tuple[float, float]]) -> None:
+        """Start empty.
+
+        Args:
+            columns: Number of columns, the stamp among them.
+            stretches: From the first to before the second stamp of each [s].
+
+        """
+        self._columns = columns
+        self._stretches = sorted(stretches)
+        self.clear()
+
+    def add(self, rows: Array) -> None:
+        """Take in rows whose stamps increase; rows of shape (k, columns)."""
+        if not len(rows):
+            return
+        for number, (begin, end) in enumerate(self._stretches):
+            first, last = np.searchsorted(rows[:, 0], (begin, end)).tolist()
+            if first < last:
+                self._open.setdefault(number, []).append(rows[first:last].copy())
+        for number in [item for item in self._open if rows[-1, 0] >= self._stretches[item][1]]:
+            self._means[number] = np.concatenate(self._open.pop(number)).mean(axis=0)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._open: dict[int, list[Array]] = {}
+        self._means: dict[int, Array] = {}
+
+    def release(self) -> Array:
+        """Return one row for each stretch that had any, by time, and keep nothing of them."""
+        means = {**self._means, **{number: np.concatenate(held).mean(axis=0)
+                                   for number, held in self._open.items()}}
+        self.clear()
+        rows = np.array([means[number] for number in sorted(means)])
+        return rows.reshape(-1, self._columns)
 
 
 def _cuts(before: Array, rows: Array) -> list[int]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robocal_ros.core.arrays import Array
+from robocal_ros.core.marks import Rest
 from robocal_ros.core.samples import JointSamples, WrenchSamples
 from robocal_ros.errors import DataError
+
+if TYPE_CHECKING:
+    from robocal_ros.core.compliance.tracker import TrackerSamples
 
 
 def no_readings() -> Array:
@@ -27,6 +32,8 @@ class Recording:
         wrenches: Readings of F/T sensors by topic, as parameters name it.
         temperatures: Stamps and temperatures, shape (k, 2) [s, °C].
         joints_wanted: Names of the joints that were to be measured, empty if nobody said.
+        tracker: Readings of the tracker, None where none is read.
+        rests: Rests that were measured in, empty if nobody said.
 
     """
 
@@ -34,6 +41,8 @@ class Recording:
     wrenches: Mapping[str, WrenchSamples] = field(default_factory=dict)
     temperatures: Array = field(default_factory=no_readings)
     joints_wanted: tuple[str, ...] = ()
+    tracker: TrackerSamples | None = None
+    rests: tuple[Rest, ...] = ()
 
     def wrench(self, topic: str) -> WrenchSamples:
         """Return a sensor's readings; raises DataError where there are none."""

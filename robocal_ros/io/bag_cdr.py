@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joint states and F/T readings out of serialized messages, thousands at a time.
+"""Joint states and readings of sensors out of serialized messages, thousands at a time.
 
 The messages of a topic hardly ever differ in anything but their numbers. So the layout of one is
 taken apart (OMG's Common Data Representation, XCDR1, as ROS 2 writes it), and all messages with
@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -116,10 +117,11 @@ def _joint_layout(cursor: _Cursor) -> tuple[str, ...]:
     return names
 
 
-def _wrench_layout(cursor: _Cursor) -> str:
+def _stamped_layout(cursor: _Cursor, numbers: int) -> str:
+    """Walk through a header and a fixed count of doubles; return the frame."""
     cursor.skip(8)
     frame = cursor.text()
-    cursor.numbers(6)
+    cursor.numbers(numbers)
     return frame
 
 
@@ -136,7 +138,17 @@ def joint_states(raw: Sequence[bytes]) -> Batch[tuple[str, ...]]:
 
 def wrenches(raw: Sequence[bytes]) -> Batch[str]:
     """Read geometry_msgs/WrenchStamped: layouts are frames; the block is force, then torque."""
-    return _read(raw, _wrench_layout)
+    return _read(raw, partial(_stamped_layout, numbers=6))
+
+
+def points(raw: Sequence[bytes]) -> Batch[str]:
+    """Read geometry_msgs/PointStamped: layouts are frames; the block is the point."""
+    return _read(raw, partial(_stamped_layout, numbers=3))
+
+
+def poses(raw: Sequence[bytes]) -> Batch[str]:
+    """Read geometry_msgs/PoseStamped: layouts are frames; the block is point and quaternion."""
+    return _read(raw, partial(_stamped_layout, numbers=7))
 
 
 def _read(raw: Sequence[bytes], walk: Callable[[_Cursor], L]) -> Batch[L]:

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.core.arrays import Array
-from robocal_ros.core.marks import Span
+from robocal_ros.core.marks import Rest, Span
 from robocal_ros.core.message_rows import JointRows, Rows, WrenchRows
-from robocal_ros.core.record import BUDGET, Record
+from robocal_ros.core.record import BUDGET, Averages, Record
 from robocal_ros.core.samples import JointSamples, StreamCounts, WrenchSamples
 from robocal_ros.core.stamps import StampGuard
 from robocal_ros.errors import DataError
@@ -38,7 +38,7 @@ class _Stream(Generic[L]):
     def __init__(
         self, columns: int, read: Callable[[Sequence[bytes]], Batch[L]], span: Span, budget: int,
     ) -> None:
-        self._record = Record(1 + columns, budget)
+        self._record: Record | Averages = Record(1 + columns, budget)
         self._columns = columns
         self._read = read
         self._guard = StampGuard()
@@ -128,7 +128,7 @@ class JointStream(_Stream[tuple[str, ...]]):
 
     def __init__(
         self, names: Sequence[str], factor: Array, *, need_effort: bool, source: str,
-        span: Span = _EVERYTHING, budget: int = BUDGET,
+        span: Span = _EVERYTHING, budget: int = BUDGET, rests: Sequence[Rest] = (),
     ) -> None:
         """Say what is wanted.
 
@@ -139,9 +139,12 @@ class JointStream(_Stream[tuple[str, ...]]):
             source: Name of the bag.
             span: Which stamps count.
             budget: Most samples that are kept.
+            rests: If there are any, each of them becomes one sample, the average over it.
 
         """
         super().__init__(3 * len(names), bag_cdr.joint_states, span, budget)
+        if rests:
+            self._record = Averages(1 + 3 * len(names), [(r.begin, r.end) for r in rests])
         self._reader = JointRows(names, factor, need_effort=need_effort)
         self._source = source
 

@@ -13,21 +13,28 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from robocal_ros.capabilities.compliance import (
+    VERBS,
     ComplianceParameters,
     carried_on,
+    estimate_compliance,
     load_of,
     settings_of,
+    tracker_of,
 )
+from robocal_ros.core import marks
 from robocal_ros.core.arrays import Array
-from robocal_ros.core.compliance.estimate import estimate, estimate_record, summary
+from robocal_ros.core.compliance.estimate import estimate, stream_counts, summary
 from robocal_ros.core.compliance.load import Load
 from robocal_ros.core.compliance.positions import EndPosition
 from robocal_ros.core.compliance.registration import Registration
+from robocal_ros.core.compliance.rests import LOADED, UNLOADED
+from robocal_ros.core.record import within_budget
+from robocal_ros.core.recording import Recording
 from robocal_ros.core.result import CalibrationResult, Verdict
 from robocal_ros.errors import ConfigurationError, DataError, MotionError, RobocalError
 from robocal_ros.io.result_yaml import from_yaml
 from robocal_ros.nodes.compliance_planning import CompliancePlanner
-from robocal_ros.nodes.compliance_procedure import LOADED, UNLOADED, ComplianceProcedure
+from robocal_ros.nodes.compliance_procedure import ComplianceProcedure
 from robocal_ros.nodes.compliance_registering import TrackerRegistration
 from robocal_ros.nodes.compliance_resting import RestReader
 from robocal_ros.ros import conversions, qos
@@ -47,6 +54,7 @@ class ComplianceCalibration(ProcedureNode):
 
     kind = 'compliance'
     parameter_table = ComplianceParameters
+    estimated_verbs = VERBS
 
     def _configure_method(self) -> None:
         values = self.values
@@ -56,6 +64,7 @@ class ComplianceCalibration(ProcedureNode):
                 'attach_service and detach_service belong together; set both, or none where a '
                 'person mounts the load.')
         self._payload: CalibrationResult | None = None
+        self._tracker_name = tracker_of(values).topic
         self._tracker = self.stream(TrackerStream(
             self, self.group, values.tracker_message, values.tracker_topic,
             now=self.pulse.now))
@@ -201,7 +210,6 @@ class ComplianceCalibration(ProcedureNode):
 
     async def _register(self, share: tuple[float, float]) -> Registration:
         found = await self._registering.measure(share)
-        self._method.registration = found
         self._show_registration(found.rotation, found.translation)
         return found
 
@@ -233,9 +241,6 @@ class ComplianceCalibration(ProcedureNode):
 
     # ------------------------------------------------------------------------- recording
 
-    def _on_sample(self, stamp: float, position: Array, torque: Array) -> None:
-        self._rest.on_sample(stamp, position)
-
     def _record(self, on: bool) -> None:
         super()._record(on)
         self._tracker.record.recording = on
@@ -246,8 +251,8 @@ class ComplianceCalibration(ProcedureNode):
         finished = method.complete(UNLOADED) and method.complete(LOADED)
         if self.joints.counts.clock_jumps or (finished and self._running == 'run'):
             self._clear()
-        elif not method.sets[UNLOADED].visits:
-            # What was recorded before belongs to no set.
+        elif not method.sets[UNLOADED].visits and method.registration is None:
+            # What was recorded before belongs to no set, and places no tracker.
             super()._clear()
             self._tracker.clear()
 
@@ -264,13 +269,26 @@ class ComplianceCalibration(ProcedureNode):
         registration = method.registration
         unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
         if not unloaded:
-            joints, readings = self.joints.samples(), self._tracker.samples()
-            return lambda: estimate_record(robot, joints, readings, load, settings, registration)
-        counts = {'left_out_postures': len(method.left_out),
-                  'tracker_received': self._tracker.counts.received,
-                  'tracker_dropped': self._tracker.counts.dropped}
+            recording = self._replayed()
+            return lambda: estimate_compliance(robot, recording, load, settings, registration)
+        counts = {**stream_counts(self.joints.counts, self._tracker.counts),
+                  'left_out_postures': len(method.left_out)}
         return lambda: estimate(robot, unloaded, loaded, load, settings, registration,
                                 counts=counts, source=self.joints.source)
+
+    def _replayed(self) -> Recording:
+        """Return what is recorded, with the rests that marks out of a bag tell of."""
+        spans, joints = self.replayed_spans(), self.joints.samples()
+        readings = self._tracker.samples()
+        joints = joints.chosen(spans.of(marks.JOINTS).holds(joints.time))
+        readings = readings.chosen(spans.of(self._tracker_name).holds(readings.time))
+        # Averages over rests are to be exact; where rests are looked for, neighbours may be
+        # averaged.
+        return Recording(joints if spans.rests else within_budget(joints), tracker=readings,
+                         rests=spans.rests)
+
+    def _newest_stamps(self) -> dict[str, float]:
+        return {**super()._newest_stamps(), self._tracker_name: self._tracker.record.newest}
 
     async def _preview(self, unloaded: list[EndPosition], loaded: list[EndPosition]) -> None:
         """Show in the status what the postures measured so far say."""

@@ -13,13 +13,12 @@ from robocal_ros.core.compliance.estimate import ComplianceSettings, check_regis
 from robocal_ros.core.compliance.positions import EndPosition
 from robocal_ros.core.compliance.postures import least_count
 from robocal_ros.core.compliance.registration import Registration
+from robocal_ros.core.compliance.rests import LOADED, REGISTRATION, UNLOADED, rest_of
 from robocal_ros.core.compliance.sets import check_drift, drift_of
 from robocal_ros.core.planning import connect
 from robocal_ros.errors import DataError, MotionError
 from robocal_ros.nodes.compliance_resting import RestReader
 from robocal_ros.ros.procedure import ProcedureNode
-
-UNLOADED, LOADED = 'unloaded', 'loaded'
 
 # So many postures in a row that nobody saw are not postures that look away: something is wrong.
 _UNSEEN_IN_A_ROW = 3
@@ -101,16 +100,24 @@ class ComplianceProcedure:
         self._rest = rest
         self._settings = settings
         self._plan = plan
-        self.registration: Registration | None = None
         self.clear()
 
     def clear(self) -> None:
         """Forget what was planned and measured, also where the tracker stands."""
         self.postures: Array | None = None
         self.sets = {UNLOADED: MeasuredSet(UNLOADED), LOADED: MeasuredSet(LOADED)}
-        self.registration = None
+        self.registration: Registration | None = None
+        self._placed_by: list[EndPosition] = []
         self.left_out: set[int] = set()
         self.lost: list[str] = []
+
+    def register(self, registration: Registration, seen: Sequence[EndPosition]) -> None:
+        """Take where the tracker stands, by what it saw; what placed it before is forgotten."""
+        if self._placed_by:
+            self._node.mark_discarded((self._placed_by[0].begin, self._placed_by[-1].end))
+        self.registration, self._placed_by = registration, list(seen)
+        for number, position in enumerate(seen):
+            self._node.mark_rest(rest_of(position, REGISTRATION, number))
 
     def missing(self, which: str) -> list[int]:
         """Return the numbers of the postures that are planned and not yet measured."""
@@ -203,8 +210,12 @@ class ComplianceProcedure:
     def _take(self, done: MeasuredSet, number: int, position: EndPosition) -> None:
         if self.registration is not None and done.name == UNLOADED:
             check_registration(self._node.robot, [position], self.registration, self._settings)
-        done.visits.append((number, position))
+        self._keep(done, number, position)
         self._node.status.note(**self.counts())
+
+    def _keep(self, done: MeasuredSet, number: int, position: EndPosition) -> None:
+        done.visits.append((number, position))
+        self._node.mark_rest(rest_of(position, done.name, number))
 
     async def _tell(self, done: MeasuredSet) -> None:
         """Tell what the postures that are measured in both sets say."""
@@ -304,17 +315,18 @@ class ComplianceProcedure:
                 f'measured is kept; clear the line of sight and call measure_{done.name} again.')
         references = [item for number, item in done.visits if number == 0]
         if not references:
-            done.visits.append((0, position))
+            self._keep(done, 0, position)
             return
         drift = drift_of([*references, position], self._settings.match_tolerance)
         try:
             check_drift(drift, self._settings.max_drift, done.name)
         except DataError as error:
             count = done.forget_since_reference()
+            self._node.mark_discarded((references[-1].end, self._node.joints.newest))
             raise DataError(
                 f'{error} {count} postures since the last good reference are forgotten, '
                 f'{len(done.postures)} are kept; call measure_{done.name} to go on.') from error
-        done.visits.append((0, position))
+        self._keep(done, 0, position)
         self._node.status.note(**{'drift [µm]': f'{1e6 * drift.largest:.1f}'})
 
     def _lose(self, sentence: str) -> None:

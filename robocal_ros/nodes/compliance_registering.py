@@ -5,18 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from robocal_ros.core.arrays import Array
-from robocal_ros.core.compliance.estimate import ComplianceSettings
-from robocal_ros.core.compliance.model import target_pose
+from robocal_ros.core.compliance.estimate import ComplianceSettings, place_tracker
 from robocal_ros.core.compliance.positions import EndPosition
-from robocal_ros.core.compliance.registration import (
-    Registration,
-    least_squares_transform,
-    register_with_target,
-    three_point,
-)
+from robocal_ros.core.compliance.registration import Registration
 from robocal_ros.errors import DataError
 from robocal_ros.nodes.compliance_procedure import ComplianceProcedure
 from robocal_ros.nodes.compliance_resting import RestReader
@@ -83,25 +75,6 @@ class TrackerRegistration:
                 f'The tracker saw the target in {len(seen)} of {len(postures)} postures; '
                 f'{count} are needed to place it. Check the line of sight, target_axis, '
                 'visibility_angle and tracker_position.')
-        return self.place(seen)
-
-    def place(self, seen: list[EndPosition]) -> Registration:
-        """Return where the tracker stands, by what it saw.
-
-        Raises:
-            DataError: If the points lie on a line or don't fit the arm.
-
-        """
-        robot, values, settings = self._node.robot, self._node.values, self._settings
-        points = np.array([item.point for item in seen])
-        limit = settings.max_registration_residual
-        if values.find_target:
-            placements = [robot.transform_frame_to_root(item.posture, settings.target_frame)
-                          for item in seen]
-            return register_with_target(
-                points, np.array([p.rotation for p in placements]),
-                np.array([p.translation for p in placements]), limit)
-        base = np.array([target_pose(robot, item.posture, settings.target)[1] for item in seen])
-        if values.registration == 'three_point':
-            return three_point(points, base, limit)
-        return least_squares_transform(points, base, limit)
+        found = place_tracker(node.robot, seen, self._settings)
+        self._procedure.register(found, seen)
+        return found

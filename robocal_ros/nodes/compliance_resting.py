@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from robocal_ros.core.arrays import Array
 from robocal_ros.core.compliance.positions import (
     DwellSettings,
     EndPosition,
     find_end_positions,
 )
-from robocal_ros.core.samples import JointSamples
 from robocal_ros.errors import DataError
 from robocal_ros.ros.procedure import ProcedureNode
 from robocal_ros.ros.tracker_stream import TrackerStream
@@ -39,17 +37,7 @@ class RestReader:
         self._node = node
         self._tracker = tracker
         self._dwell = dwell
-        self._stamps: list[float] = []
-        self._angles: list[Array] = []
         self._received = 0
-        self._watching = False
-
-    def on_sample(self, stamp: float, position: Array) -> None:
-        """Take in a joint state, while the arm is being watched at rest."""
-        if not self._watching:
-            return
-        self._stamps.append(stamp)
-        self._angles.append(position.copy())
 
     async def wait(self) -> None:
         """Wait until somebody sends tracker messages that are of use.
@@ -99,19 +87,12 @@ class RestReader:
             CancelledError: If a stop was asked for.
 
         """
-        latest = self._node.joints.latest
-        begin = latest[0] if latest else 0.0
-        self._stamps.clear()
-        self._angles.clear()
-        self._received = self._tracker.counts.received
-        self._watching = True
-        try:
-            return await self._read(begin)
-        finally:
-            self._watching = False
-
-    async def _read(self, begin: float) -> EndPosition | None:
         node, dwell = self._node, self._dwell
+        latest = node.joints.latest
+        begin = latest[0] if latest else 0.0
+        # Nothing of the way here is needed, and one measurement may last for hours.
+        node.joints.forget_from(0)
+        self._received = self._tracker.counts.received
         # A little more than settle and dwell: the arm may still creep when it has arrived.
         await node.dwell(dwell.settle + dwell.dwell + 0.1)
         await self._tracker_keeps_up()
@@ -135,11 +116,6 @@ class RestReader:
         node.check_stopped()
 
     def _average(self, begin: float) -> EndPosition | None:
-        if len(self._stamps) < 3:
-            return None
-        angles = np.array(self._angles)
-        still = np.zeros_like(angles)
-        joints = JointSamples(self._node.robot.joint_names, np.array(self._stamps), angles,
-                              still, still)
-        found = find_end_positions(joints, self._tracker.samples(begin), self._dwell)
+        found = find_end_positions(
+            self._node.joints.samples(), self._tracker.samples(begin), self._dwell)
         return found[-1] if found else None

@@ -16,7 +16,7 @@ from std_srvs.srv import Trigger
 
 from robocal_ros.capabilities.parameters import ProcedureParameters
 from robocal_ros.core import marks
-from robocal_ros.core.marks import Spans
+from robocal_ros.core.marks import Rest, Spans
 from robocal_ros.core.result import CalibrationResult, Verdict
 from robocal_ros.errors import DataError
 from robocal_ros.io.result_yaml import to_yaml
@@ -113,6 +113,12 @@ class ProcedureNode(ArmNode):
         """Note in marks that joint states after one stamp, up to another, do not count [s]."""
         self._marks.say(marks.DISCARD, self._running,
                         {marks.JOINTS: f'{span[0]!r} {span[1]!r}'})
+
+    def mark_rest(self, rest: Rest) -> None:
+        """Note in marks that the arm was measured at rest."""
+        self._marks.say(marks.REST, self._running, {
+            marks.JOINTS: f'{rest.begin!r} {rest.end!r}', marks.PURPOSE: rest.purpose,
+            marks.POSTURE: str(rest.posture)})
 
     def replayed_spans(self) -> Spans:
         """Return which samples count if they come out of a bag that tells of a run."""

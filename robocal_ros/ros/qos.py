@@ -37,10 +37,11 @@ RELIABLE = QoSProfile(
     durability=QoSDurabilityPolicy.VOLATILE,
 )
 
-# Marks are few, each of them matters, and a recorder may come after the first.
+# Marks are few, a thousand at most, each of them matters, and a recorder may come after the
+# first.
 MARKS = QoSProfile(
     history=QoSHistoryPolicy.KEEP_LAST,
-    depth=200,
+    depth=2000,
     reliability=QoSReliabilityPolicy.RELIABLE,
     durability=QoSDurabilityPolicy.TRANSIENT_LOCAL,
 )

@@ -14,17 +14,24 @@ from robocal_ros.core.compliance.load import Load
 from robocal_ros.core.compliance.model import Target, target_pose
 from robocal_ros.core.compliance.outcome import METHOD, assemble, summary
 from robocal_ros.core.compliance.positions import EndPosition, find_end_positions, visits
-from robocal_ros.core.compliance.registration import Registration, least_squares_transform
+from robocal_ros.core.compliance.registration import (
+    Registration,
+    least_squares_transform,
+    register_with_target,
+    three_point,
+)
+from robocal_ros.core.compliance.rests import LOADED, REGISTRATION, UNLOADED, measured
 from robocal_ros.core.compliance.sets import Displacements, displacements, split_by_load
 from robocal_ros.core.compliance.settings import ComplianceSettings
 from robocal_ros.core.compliance.tracker import TrackerSamples
+from robocal_ros.core.marks import Rest
 from robocal_ros.core.result import CalibrationResult
 from robocal_ros.core.robot import Robot
-from robocal_ros.core.samples import JointSamples
+from robocal_ros.core.samples import JointSamples, StreamCounts
 from robocal_ros.errors import DataError
 
-__all__ = ['METHOD', 'ComplianceSettings', 'check_registration', 'estimate', 'estimate_record',
-           'register', 'summary']
+__all__ = ['METHOD', 'ComplianceSettings', 'check_registration', 'estimate', 'estimate_marked',
+           'estimate_record', 'place_tracker', 'register', 'stream_counts', 'summary']
 
 
 def register(
@@ -37,9 +44,39 @@ def register(
 
     """
     points = np.array([item.point for item in positions]).reshape(-1, 3)
-    base = np.array([target_pose(robot, item.posture, settings.target)[1]
-                     for item in positions]).reshape(-1, 3)
+    base = _seen_by_the_arm(robot, positions, settings)
     return least_squares_transform(points, base, settings.max_registration_residual)
+
+
+def place_tracker(
+    robot: Robot, positions: Sequence[EndPosition], settings: ComplianceSettings
+) -> Registration:
+    """Place the tracker by end positions without the load that were measured for that.
+
+    Raises:
+        DataError: If they are too few, lie on a line, or don't fit the arm.
+        ExcitationError: If the target is to be found along, and they don't tell where it is.
+
+    """
+    points = np.array([item.point for item in positions]).reshape(-1, 3)
+    limit = settings.max_registration_residual
+    if settings.find_target:
+        placements = [robot.transform_frame_to_root(item.posture, settings.target_frame)
+                      for item in positions]
+        return register_with_target(
+            points, np.array([p.rotation for p in placements]),
+            np.array([p.translation for p in placements]), limit)
+    if settings.registration == 'three_point':
+        return three_point(points, _seen_by_the_arm(robot, positions, settings), limit)
+    return register(robot, positions, settings)
+
+
+def _seen_by_the_arm(
+    robot: Robot, positions: Sequence[EndPosition], settings: ComplianceSettings
+) -> Array:
+    """Return where the arm says that the target is, shape (k, 3) [m]."""
+    return np.array([target_pose(robot, item.posture, settings.target)[1]
+                     for item in positions]).reshape(-1, 3)
 
 
 def check_registration(
@@ -164,9 +201,41 @@ def estimate_record(
             np.abs(item.posture - first.posture).max() <= settings.match_tolerance
             for first in both)]
 
-    counts = {**asdict(joints.counts), 'tracker_dropped': readings.counts.dropped}
     return estimate(robot, kept(unloaded), kept(loaded), load, settings, registration,
-                    counts=counts, source=joints.source)
+                    counts=stream_counts(joints.counts, readings.counts), source=joints.source)
+
+
+def estimate_marked(
+    robot: Robot, joints: JointSamples, readings: TrackerSamples, rests: Sequence[Rest],
+    load: Load, settings: ComplianceSettings,
+) -> CalibrationResult:
+    """Estimate from a record of which it is known when the arm was measured, and what for.
+
+    Args:
+        robot: The arm without the load.
+        joints: Joint states, or their averages over each rest.
+        readings: Readings of the tracker.
+        rests: When the arm was measured, in the order of measuring.
+        load: What was mounted.
+        settings: Settings.
+
+    Raises:
+        RobocalError: As of ``estimate``; also if the record lacks one of the rests.
+
+    """
+    settings.check(robot)
+    load.check()
+    found = measured(joints, readings, rests)
+    registration = (place_tracker(robot, found[REGISTRATION], settings)
+                    if found[REGISTRATION] else None)
+    return estimate(robot, found[UNLOADED], found[LOADED], load, settings, registration,
+                    counts=stream_counts(joints.counts, readings.counts), source=joints.source)
+
+
+def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int]:
+    """Return what is filed of what the streams went through."""
+    return {**asdict(joints), 'tracker_received': readings.received,
+            'tracker_dropped': readings.dropped}
 
 
 def _load_covariance(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -55,6 +55,8 @@ class EndPosition:
         count: Readings averaged.
         rejected: Readings left out as wild.
         time: Stamp of the middle of the dwell [s].
+        begin: Stamp from which samples count; NaN if nobody said [s].
+        end: Stamp before which they count; NaN if nobody said [s].
 
     """
 
@@ -66,6 +68,8 @@ class EndPosition:
     count: int
     rejected: int
     time: float
+    begin: float = np.nan
+    end: float = np.nan
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
@@ -109,13 +113,38 @@ def average(posture: Array, readings: TrackerSamples) -> EndPosition:
         time=float(0.5 * (readings.time[0] + readings.time[-1])))
 
 
+def end_position(
+    joints: JointSamples, readings: TrackerSamples, begin: float, end: float
+) -> EndPosition:
+    """Average the joint angles and readings of one dwell.
+
+    Args:
+        joints: Joint states.
+        readings: Readings of the tracker, with stamps of the same clock.
+        begin: Stamp from which both count [s].
+        end: Stamp before which both count [s].
+
+    Raises:
+        DataError: If no joint state or fewer than two readings count.
+
+    """
+    rows = slice(*np.searchsorted(joints.time, (begin, end)).tolist())
+    if rows.start == rows.stop:
+        raise DataError(f'No joint state has a stamp from {begin:.3f} s to {end:.3f} s; expected '
+                        'those of an arm at rest.')
+    found = average(joints.position[rows].mean(axis=0), readings.between(begin, end))
+    return replace(found, begin=begin, end=end)
+
+
 def find_end_positions(
     joints: JointSamples, readings: TrackerSamples, settings: DwellSettings
 ) -> list[EndPosition]:
     """Find where the arm rested long enough, and average the readings of each rest.
 
     Of each rest the first stretch of ``dwell`` seconds with enough readings counts; rests in
-    which the target was not seen are left out.
+    which the target was not seen are left out. A stretch ends with the last of all readings at
+    the latest: others may still be on their way, and what is told of a stretch is to hold when
+    they have come.
 
     Args:
         joints: Joint states.
@@ -127,16 +156,15 @@ def find_end_positions(
 
     """
     found = []
+    heard = float(np.nextafter(readings.time[-1], np.inf)) if len(readings) else -np.inf
     rests = dwells(joints, settle=0.0, min_duration=settings.settle + settings.dwell)
     for rest in rests:
         begin = joints.time[rest.start] + settings.settle
         last = joints.time[rest.stop - 1]
         while begin + settings.dwell <= last + 1e-9:
-            end = begin + settings.dwell
-            within = readings.between(begin, end)
-            if len(within) >= max(2, settings.min_readings):
-                rows = slice(*np.searchsorted(joints.time, (begin, end)).tolist())
-                found.append(average(joints.position[rows].mean(axis=0), within))
+            end = min(begin + settings.dwell, heard)
+            if len(readings.between(begin, end)) >= max(2, settings.min_readings):
+                found.append(end_position(joints, readings, float(begin), float(end)))
                 break
             begin += 0.5 * settings.dwell
     return found

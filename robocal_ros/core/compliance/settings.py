@@ -26,6 +26,9 @@ class ComplianceSettings:
         max_registration_residual: Largest distance of a target from where the arm says [m].
         min_sag_removed: Least share of the sag on held-out postures that must be explained.
         dwell: How rests of a record become end positions.
+        registration: One of the registration's ``METHODS``, for positions that are there to
+            place the tracker.
+        find_target: Whether these tell where the target is, too.
 
     """
 
@@ -36,6 +39,8 @@ class ComplianceSettings:
     max_registration_residual: float = 3e-3
     min_sag_removed: float = 0.8
     dwell: DwellSettings = field(default_factory=DwellSettings)
+    registration: str = 'least_squares'
+    find_target: bool = False
 
     @property
     def target(self) -> Target:

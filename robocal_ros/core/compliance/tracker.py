@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from robocal_ros.core.arrays import Array, frozen
 from robocal_ros.core.samples import StreamCounts
@@ -63,9 +64,15 @@ class TrackerSamples:
 
     def between(self, begin: float, end: float) -> TrackerSamples:
         """Return the readings with stamps from ``begin`` to before ``end`` [s]."""
-        part = slice(*np.searchsorted(self.time, (begin, end)).tolist())
-        turned = None if self.orientation is None else self.orientation[part]
-        return TrackerSamples(self.frame, self.time[part], self.point[part], turned, self.counts)
+        return self._part(slice(*np.searchsorted(self.time, (begin, end)).tolist()))
+
+    def chosen(self, mask: npt.NDArray[np.bool_]) -> TrackerSamples:
+        """Return the readings for which a mask, shape (k,), is true."""
+        return self if mask.all() else self._part(mask)
+
+    def _part(self, rows: slice | npt.NDArray[np.bool_]) -> TrackerSamples:
+        turned = None if self.orientation is None else self.orientation[rows]
+        return TrackerSamples(self.frame, self.time[rows], self.point[rows], turned, self.counts)
 
 
 class TrackerRecord:

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compliance live, replayed and offline: the same result on the same samples.
+
+The tracker is placed twice, and the measurement is cancelled and gone on with, so that the marks
+have something to tell that the samples don't.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from diagnostic_msgs.msg import DiagnosticStatus
+from live_graph import RELIABLE, TRUTH, Client, Process, sim_arm, value
+from replay_graph import RecorderProcess, assert_same_result, play
+
+from robocal_ros.cli.main import main
+from robocal_ros.core.result import CalibrationResult
+from robocal_ros.io.bags import Bag
+from robocal_ros.io.result_yaml import read_result
+from robocal_ros.ros import qos
+
+NODE = 'compliance_calibration'
+MARKS, TRACKER = f'/{NODE}/marks', '/tracker/point'
+HIDDEN = yaml.safe_load(TRUTH.read_text())
+POSTURES = 6
+MEASURED = {
+    'posture_count': POSTURES, 'posture_range': 0.5, 'dwell': 0.6, 'settle': 0.2,
+    'reference_every': 4, 'registration': 'three_point', 'target_frame': 'flange',
+    'target_xyz': json.dumps(HIDDEN['tracker']['target_xyz']), 'load_frame': 'flange',
+    'load_mass': float(HIDDEN['load']['mass']),
+    'load_com': json.dumps(HIDDEN['load']['centre_of_mass'])}
+
+
+def compliance_node(log: Path, results: Path) -> Process:
+    values = {
+        'use_sim_time': True, 'autostart': True, 'results_dir': results, 'state_timeout': 5.0,
+        'max_velocity': 3.0, 'max_acceleration': 12.0, 'visibility_angle': 2.1,
+        'tracker_position': '[2.5, -1.0, 0.3]', 'attach_service': 'sim_arm/attach_load',
+        'detach_service': 'sim_arm/detach_load',
+        f'qos_overrides.{TRACKER}.subscription.reliability': 'reliable', **RELIABLE, **MEASURED}
+    return Process(f'robocal_ros.nodes.{NODE}', log, name=NODE, **values)
+
+
+def filed(folder: Path) -> CalibrationResult:
+    good = folder / 'compliance.yaml'
+    return read_result(good if good.exists() else folder / 'compliance.failed.yaml')
+
+
+@pytest.fixture(scope='module')
+def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a bag, and with the result that the node filed live."""
+    folder = tmp_path_factory.mktemp('compliance')
+    with (
+        sim_arm(folder / 'sim_arm.log', seed=5),
+        compliance_node(folder / 'live.log', folder / 'live'),
+        RecorderProcess(folder / 'bag', folder / 'recorder.log') as recorder,
+    ):
+        statuses = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+        client.until(lambda: client.state(NODE) == 'active', 60.0)
+        client.until(lambda: 'Recording into' in recorder.said, 60.0)
+        client.until(lambda: client.node.count_subscribers(TRACKER) >= 2, 60.0)
+        for _ in range(2):
+            answer = client.call('register_tracker', NODE, 120.0)
+            assert answer.success, answer.message
+        run = client.begin('run', NODE)
+        client.until(lambda: value(statuses[-1], 'loaded').startswith('1 of'), 120.0)
+        assert client.call('cancel', NODE).success
+        assert not client.wait(run).success
+        assert client.call('run', NODE, 240.0).message
+        assert recorder.end() == 0, recorder.said
+    return folder
+
+
+def test_the_bag_tells_every_rest(recorded: Path) -> None:
+    with Bag(recorded / 'bag') as bag:
+        rests = [status for message in bag.messages(MARKS) for status in message.status
+                 if status.name == 'rest']
+    count = {which: sum(item.value == which for status in rests for item in status.values)
+             for which in ('registration', 'unloaded', 'loaded')}
+    assert count['registration'] == 6
+    # The first posture is visited again on the way, in the end, and after the break.
+    assert count['unloaded'] == POSTURES + 2
+    assert count['loaded'] >= POSTURES + 2
+    live = filed(recorded / 'live')
+    assert live.settings['registration'] == 'three_point'
+    assert live.counts['loaded_visits'] == count['loaded']
+
+
+def test_offline_is_live(recorded: Path) -> None:
+    output = recorded / 'offline.yaml'
+    code = main(['estimate', 'compliance', str(recorded / 'bag'), '-o', str(output),
+                 '--results-dir', str(recorded / 'none'),
+                 *(word for name, told in MEASURED.items() for word in ('-p', f'{name}:={told}'))])
+    live, offline = filed(recorded / 'live'), read_result(output)
+    assert code == (0 if live.verdict.value == 'pass' else 1)
+    assert_same(live, offline)
+    assert offline.source == 'bag'
+
+
+def test_replayed_is_live(client: Client, recorded: Path) -> None:
+    with compliance_node(recorded / 'replayed.log', recorded / 'replayed'):
+        play(client, recorded / 'bag', (NODE,), ('/joint_states', '/robot_description', MARKS),
+             (TRACKER,))
+        assert client.call('estimate', NODE, 120.0).message
+    assert_same(filed(recorded / 'live'), filed(recorded / 'replayed'))
+
+
+def assert_same(live: CalibrationResult, other: CalibrationResult) -> None:
+    assert live.parameter('joint_2.compliance').value is not None
+    assert_same_result(live, other)
+    assert live.settings['tracker_rotation'] == pytest.approx(
+        other.settings['tracker_rotation'], rel=1e-12)

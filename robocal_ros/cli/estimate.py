@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('-p', '--param', action='append', default=[], metavar='NAME:=VALUE',
                         help='one parameter, e.g. method:=static_poses; wins over files')
     parser.add_argument('--results-dir', type=Path, metavar='FOLDER',
-                        help='results of the same robot to build on, such as friction for payload')
+                        help='results of the same robot to build on, such as friction for '
+                             'payload, or payload for compliance')
     parser.add_argument('--namespace', default='', metavar='NS',
                         help="namespace of the robot's topics in the bag")
     parser.add_argument('--remap', action='append', default=[], metavar='NAME:=TOPIC',

@@ -12,13 +12,18 @@ from robocal_ros.core.compliance.deflection import compliance_by_joint
 from robocal_ros.core.compliance.estimate import (
     ComplianceSettings,
     estimate,
+    estimate_marked,
     estimate_record,
     register,
     summary,
 )
 from robocal_ros.core.compliance.load import Load, given_load, identified_load
+from robocal_ros.core.compliance.positions import find_end_positions
 from robocal_ros.core.compliance.registration import Registration
+from robocal_ros.core.compliance.rests import LOADED, REGISTRATION, UNLOADED, rest_of
 from robocal_ros.core.compliance.tracker import TrackerSamples
+from robocal_ros.core.marks import Rest
+from robocal_ros.core.record import Averages
 from robocal_ros.core.result import CalibrationResult, State, Verdict
 from robocal_ros.core.samples import JointSamples
 from robocal_ros.errors import ConfigurationError, DataError
@@ -289,6 +294,70 @@ class TestRecord:
         for name, truth in zip(JOINTS[1:], COMPLIANCE[1:], strict=True):
             low, high = result.parameter(f'{name}.compliance').interval(0.9999)
             assert low < truth < high
+
+    def marked(self, joints: JointSamples, readings: TrackerSamples) -> list[Rest]:
+        """Return the rests of the record: both sets, the first posture again after each.
+
+        Between the sets the arm does not move, so that the loaded one lacks its first visit.
+        """
+        found = find_end_positions(joints, readings, SETTINGS.dwell)
+        count = len(found) // 2
+        return [rest_of(item, LOADED if place > count else UNLOADED, place % count)
+                for place, item in enumerate(found)]
+
+    def test_marked_rests_give_what_is_found_where_all_is_in_order(self):
+        cell, where = Cell(), postures(10, seed=6)
+        joints, readings = self.record(cell, where)
+        found = estimate_record(cell.robot(), joints, readings, cell.known_load(), SETTINGS)
+        told = estimate_marked(cell.robot(), joints, readings, self.marked(joints, readings),
+                               cell.known_load(), SETTINGS)
+        assert [p.value for p in told.parameters] == [p.value for p in found.parameters]
+        assert told.counts == found.counts
+        assert told.time == found.time
+
+    def test_averages_over_rests_do_as_well_as_all_samples(self):
+        cell, where = Cell(), postures(10, seed=6)
+        joints, readings = self.record(cell, where)
+        rests = self.marked(joints, readings)
+        averages = Averages(1 + 3 * 6, [(rest.begin, rest.end) for rest in rests])
+        averages.add(np.column_stack((joints.time, joints.position, joints.velocity,
+                                      joints.effort)))
+        rows = averages.release()
+        few = JointSamples(JOINTS, rows[:, 0], rows[:, 1:7], rows[:, 7:13], rows[:, 13:],
+                           joints.counts, joints.source)
+        one, other = (estimate_marked(cell.robot(), part, readings, rests, cell.known_load(),
+                                      SETTINGS) for part in (joints, few))
+        assert [p.value for p in one.parameters] == [p.value for p in other.parameters]
+        assert [p.std for p in one.parameters] == [p.std for p in other.parameters]
+
+    @pytest.mark.parametrize('changes', [
+        {'registration': 'three_point'}, {'find_target': True, 'target_xyz': (0.0, 0.0, 0.0)}])
+    def test_rests_that_were_to_place_the_tracker_do(self, changes):
+        cell, where = Cell(), postures(10, seed=6)
+        joints, readings = self.record(cell, where)
+        rests = self.marked(joints, readings)
+        count = 3 if 'registration' in changes else 8
+        placing = [replace(rest, purpose=REGISTRATION) for rest in rests[:count]]
+        result = estimate_marked(
+            cell.robot(), joints, readings, [*placing, *rests], cell.known_load(),
+            replace(SETTINGS, **changes))
+        if 'registration' in changes:
+            assert result.settings['registration'] == 'three_point'
+        else:
+            np.testing.assert_allclose(result.settings['target_xyz'], TARGET, atol=1e-3)
+        low, high = result.parameter('joint_3.compliance').interval(0.9999)
+        assert low < COMPLIANCE[2] < high
+
+    def test_a_marked_rest_that_is_not_in_the_record_is_named(self):
+        cell, where = Cell(), postures(5, seed=6)
+        joints, readings = self.record(cell, where)
+        rests = self.marked(joints, readings)
+        with pytest.raises(DataError, match=r'rest in posture 1 \(unloaded\).*No joint state'):
+            estimate_marked(cell.robot(), joints.rows(1000, len(joints)), readings, rests,
+                            cell.known_load(), SETTINGS)
+        with pytest.raises(DataError, match=r'posture 5 \(loaded\).*tracker readings.*--whole'):
+            estimate_marked(cell.robot(), joints, readings.between(0.0, 52.0), rests,
+                            cell.known_load(), SETTINGS)
 
     def test_a_record_without_rests_or_readings_is_refused(self):
         cell, where = Cell(), postures(5, seed=6)

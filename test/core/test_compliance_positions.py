@@ -12,6 +12,7 @@ from scipy.spatial.transform import Rotation
 from robocal_ros.core.compliance.positions import (
     DwellSettings,
     average,
+    end_position,
     find_end_positions,
     pooled_covariances,
 )
@@ -138,6 +139,19 @@ class TestRests:
                                    DwellSettings(0.5, 2.0, min_readings=15))
         assert len(found) == 3
         assert 4.4 < found[0].time < 5.6
+
+    def test_readings_that_are_still_on_their_way_are_no_part_of_what_is_told(self):
+        joints, tracked = self.record()
+        settings = DwellSettings(0.5, 2.0)
+        heard = tracked.between(0.0, 2.25)
+        found = find_end_positions(joints.rows(0, 295), heard, settings)[0]
+        assert (found.count, found.begin) == (18, 0.5)
+        assert heard.time[-1] < found.end < 2.3
+        later = end_position(joints, tracked, found.begin, found.end)
+        np.testing.assert_array_equal(later.point, found.point)
+        np.testing.assert_array_equal(later.posture, found.posture)
+        np.testing.assert_array_equal(later.scatter, found.scatter)
+        assert (later.count, later.time) == (found.count, found.time)
 
     def test_a_longer_record_gives_the_same_average(self):
         joints, tracked = self.record()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.core.marks import JOINTS, Mark, Span, last_run
+from robocal_ros.core.marks import JOINTS, Mark, Rest, Span, last_run
 from robocal_ros.errors import DataError
 
 RUN = ('run', 'estimate')
@@ -66,6 +66,40 @@ def test_what_was_discarded_does_not_count() -> None:
 def test_marks_without_sense_are_refused(told: str) -> None:
     with pytest.raises(DataError, match='--whole'):
         last_run([mark('begin', 'run', joint_states=told), end(2.0)], RUN)
+
+
+def rest(begin: float, end: float, purpose: str = 'loaded', posture: int = 0) -> Mark:
+    return mark('rest', 'run', joint_states=f'{begin!r} {end!r}', set=purpose,
+                posture=str(posture))
+
+
+def test_rests_of_the_run_are_told_in_their_order() -> None:
+    marks = [begin(1.0), rest(1.1, 1.2), end(1.3), begin(2.0), rest(2.1, 2.2, 'unloaded', 3),
+             rest(2.3, 2.4), end(2.5), rest(2.6, 2.7)]
+    spans = last_run(marks, RUN)
+    assert spans.rests == (Rest(2.1, 2.2, 'unloaded', 3), Rest(2.3, 2.4, 'loaded', 0))
+    assert spans.of(JOINTS) == Span(2.0, 2.5)
+    time = np.array([2.0, 2.1, 2.15, 2.2])
+    assert time[spans.rests[0].holds(time)].tolist() == [2.1, 2.15]
+
+
+def test_measuring_on_after_an_estimate_adds_rests() -> None:
+    marks = [begin(1.0), rest(1.1, 1.2), end(1.3), rest(1.4, 1.5), end(1.6)]
+    assert [item.begin for item in last_run(marks, RUN).rests] == [1.1, 1.4]
+
+
+def test_rests_that_end_in_what_was_discarded_do_not_count() -> None:
+    marks = [begin(1.0), rest(1.1, 1.2), rest(1.3, 1.4), rest(1.5, 1.6),
+             mark('discard', 'run', joint_states='1.2 1.6'), rest(1.7, 1.8), end(2.0)]
+    assert [item.begin for item in last_run(marks, RUN).rests] == [1.1, 1.7]
+
+
+@pytest.mark.parametrize('values', [
+    {}, {'joint_states': '1.0'}, {'joint_states': '1.0 2.0', 'posture': 'x'},
+    {'joint_states': '1.0 2.0'}])
+def test_rests_without_sense_are_refused(values: dict[str, str]) -> None:
+    with pytest.raises(DataError, match="mark 'rest' tells .*--whole"):
+        last_run([begin(0.0), mark('rest', 'run', **values), end(2.0)], RUN)
 
 
 def test_huge_stamps_are_only_numbers() -> None:

@@ -28,8 +28,9 @@ POSTURES = 5
 PROFILE = {'recorder': {
     'topics': ['robot_description', TRACKER, MARKS], 'types': [], 'needed': ['joint_states']}}
 MEASURED = {
-    'posture_count': POSTURES, 'posture_range': 0.5, 'dwell': 0.6, 'settle': 0.1,
-    'reference_every': 3, 'registration': 'three_point', 'target_frame': 'flange',
+    'posture_count': POSTURES, 'posture_range': 0.35, 'dwell': 0.5, 'settle': 0.1,
+    'min_readings': 4, 'reference_every': 3, 'registration': 'three_point',
+    'target_frame': 'flange',
     'target_xyz': json.dumps(HIDDEN['tracker']['target_xyz']), 'load_frame': 'flange',
     'load_mass': float(HIDDEN['load']['mass']),
     'load_com': json.dumps(HIDDEN['load']['centre_of_mass'])}

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,3 +69,15 @@ def effort_scale(robot: Robot, drive_gains: CalibrationResult | None) -> Array:
     """Return by how much each effort is too large, as far as it is known, shape (n,)."""
     known = {} if drive_gains is None else effort_scales.effort_scales(drive_gains)
     return np.array([known.get(name, 1.0) for name in robot.joint_names])
+
+
+def mesh_folders(given: Sequence[str]) -> list[str]:
+    """Return the folders in which ``package://`` meshes are looked up."""
+    prefixes = os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep)
+    return [*given, *(str(Path(prefix) / 'share') for prefix in prefixes if prefix)]
+
+
+def torque_factor(robot: Robot, values: RobotParameters, store: ResultStore) -> Array:
+    """Return what turns the driver's efforts into torques, known drive gains among it, (n,)."""
+    used = store.load(effort_scales.KIND) if values.use_drive_gains else None
+    return effort_factor(robot, values) / effort_scale(robot, used)

@@ -31,7 +31,7 @@ def _mesh_path(uri: str, package_dirs: Sequence[str]) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _drop_missing_meshes(urdf: str, package_dirs: Sequence[str]) -> tuple[str, list[str]]:
+def without_missing_meshes(urdf: str, package_dirs: Sequence[str]) -> tuple[str, list[str]]:
     """Remove collision elements whose mesh file is not there; return the links concerned."""
     tree = ElementTree.fromstring(urdf)
     blind = []
@@ -80,7 +80,7 @@ class CollisionChecker:
             ConfigurationError: If the tool box is not three positive numbers.
 
         """
-        urdf, self.blind_links = _drop_missing_meshes(robot.urdf, package_dirs)
+        urdf, self.blind_links = without_missing_meshes(robot.urdf, package_dirs)
         self.robot = robot
         try:
             self._geometry = pin.buildGeomFromUrdfString(

@@ -10,6 +10,7 @@ begin    recorded samples were forgotten; what comes after the stamps told belon
 discard  samples after the first and up to the second stamp told do not count
 rest     the arm rested, and was measured, from the first to before the second stamp told
 end      an estimation began; samples up to the stamps told belong to it
+tared    sensors were tared with the instants from the first to the second stamp told
 ======== =================================================================================
 
 ``message`` is the service that is under way, ``hardware_id`` tells one start of the node from
@@ -30,6 +31,7 @@ from robocal_ros.errors import DataError
 
 TOPIC = 'marks'
 BEGIN, DISCARD, REST, END = 'begin', 'discard', 'rest', 'end'
+TARED = 'tared'
 JOINTS = 'joint_states'
 """Name under which marks tell the stamps of the joint states."""
 
@@ -47,7 +49,7 @@ class Mark:
     """One mark.
 
     Attributes:
-        name: ``begin``, ``discard``, ``rest`` or ``end``.
+        name: ``begin``, ``discard``, ``rest``, ``end`` or ``tared``.
         verb: The service that was under way.
         values: What it tells, by name.
 
@@ -155,6 +157,18 @@ def last_run(marks: Iterable[Mark], verbs: Sequence[str]) -> Spans | None:
     if found is None and open_run is not None and begun is open_run:
         return _spans(begun, between, None)
     return found
+
+
+def tares(marks: Iterable[Mark]) -> tuple[tuple[float, float], ...]:
+    """Return the first and the last instant of each tare, in the order of time [s].
+
+    Raises:
+        DataError: If a mark does not tell stamps where it should.
+
+    """
+    found = {(first, last) for mark in marks if mark.name == TARED and JOINTS in mark.values
+             for first, last in [_stamps(mark, JOINTS, 2)]}
+    return tuple(sorted(found, key=lambda span: span[1]))
 
 
 def _spans(begin: Mark | None, between: Sequence[Mark], end: Mark | None) -> Spans:

@@ -16,6 +16,19 @@ from robocal_ros.core.arrays import Array
 
 _QUANTITIES = ('Position', 'Velocity', 'Effort')
 
+NO_POSITION = ('joint_states holds no position for every joint, or one that is not a finite '
+               'number; check the hardware interface.')
+"""What is wrong with joint states that do not tell where the arm is."""
+
+
+def missing_joint(wanted: Sequence[str], names: Sequence[str]) -> str:
+    """Return what is wrong with joint states of some names, empty if they hold all wanted."""
+    missing = [name for name in wanted if name not in names]
+    if not missing:
+        return ''
+    return (f"Joint '{missing[0]}' is missing from joint_states, which holds "
+            f'{", ".join(names) or "no names"}. Check joint_state_broadcaster.')
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -116,10 +129,9 @@ class JointRows:
     def _columns(self, names: tuple[str, ...]) -> list[int] | str:
         """Return the wanted joints' columns, or what is wrong."""
         if self._order is None or self._order[0] != names:
-            missing = [name for name in self.names if name not in names]
-            if missing:
-                return (f"Joint '{missing[0]}' is missing from joint_states, which holds "
-                        f'{", ".join(names) or "no names"}. Check joint_state_broadcaster.')
+            complaint = missing_joint(self.names, names)
+            if complaint:
+                return complaint
             self._order = (names, [names.index(name) for name in self.names])
         return self._order[1]
 

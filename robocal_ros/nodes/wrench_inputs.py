@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from geometry_msgs.msg import WrenchStamped
 from sensor_msgs.msg import Imu, JointState
 
+from robocal_ros.capabilities.wrench import SensorSource
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.samples import StreamCounts
-from robocal_ros.core.wrench.alignment import Feed
 from robocal_ros.core.wrench.observer import WrenchObserver
 from robocal_ros.nodes.wrench_messages import ImuReader, JointReader, SensorReader
 from robocal_ros.nodes.wrench_streams import LeanGuard, Stream
@@ -48,8 +48,8 @@ class WrenchInputs:
 
     def __init__(
         self, node: RobocalNode, observer: WrenchObserver, joint_names: Sequence[str], *,
-        factor: Array, signs: Sequence[float], topics: Sequence[str],
-        imu_topics: dict[int, str], max_delay: float, on_ready: Callable[[], None],
+        factor: Array, sensors: Sequence[SensorSource], max_delay: float,
+        on_ready: Callable[[], None],
     ) -> None:
         """Prepare to listen.
 
@@ -58,9 +58,7 @@ class WrenchInputs:
             observer: Takes the samples.
             joint_names: Names of the arm's joints.
             factor: From the driver's effort to torque, joint by joint, shape (n,).
-            signs: +1 or -1 for each F/T sensor.
-            topics: Topics of the F/T sensors.
-            imu_topics: Topics of the IMUs, by the sensor that carries their link.
+            sensors: The F/T sensors, in the observer's order, and their IMUs.
             max_delay: Longest wait for a sensor, by stamps [s].
             on_ready: Called when there may be something to observe.
 
@@ -70,22 +68,20 @@ class WrenchInputs:
         self._factor = factor
         self._on_ready = on_ready
         self._joint_reader = JointReader(joint_names)
-        self._frames = [mount.frame for mount in observer.arm.mounts]
-        self._readers = [SensorReader() for _ in topics]
-        self._signs = tuple(signs)
         self._heard = -1.0
         self._wakes = self._in_vain = 0
         self._joints = Stream(node, JointState, 'joint_states', self._on_joints, self._woken)
         self._sensors = [
-            Stream(node, WrenchStamped, topic, self._sensor_receiver(index), self._woken)
-            for index, topic in enumerate(topics)
+            Stream(node, WrenchStamped, sensor.topic, self._sensor_receiver(index, sensor),
+                   self._woken)
+            for index, sensor in enumerate(sensors)
         ]
         self._imus = {
-            index: Stream(node, Imu, topic, self._imu_receiver(index), self._woken)
-            for index, topic in imu_topics.items()
+            index: Stream(node, Imu, sensor.imu.topic, self._imu_receiver(index), self._woken)
+            for index, sensor in enumerate(sensors) if sensor.imu is not None
         }
         self._streams = [self._joints, *self._sensors, *self._imus.values()]
-        self._imu_only = len(imu_topics) == len(topics)
+        self._imu_only = len(self._imus) == len(sensors)
         self._waker = self._sensors[0] if self._imu_only else self._joints
         self._waker.gate.is_open = True
         # Only what others wait for can come too late.
@@ -220,15 +216,15 @@ class WrenchInputs:
         self._observer.add_joint_state(
             stamp, position, velocity, None if effort is None else effort * self._factor)
 
-    def _sensor_receiver(self, index: int) -> Callable[[bytes], None]:
-        reader, expected, sign = self._readers[index], self._frames[index], self._signs[index]
+    def _sensor_receiver(self, index: int, sensor: SensorSource) -> Callable[[bytes], None]:
+        reader, expected, sign = SensorReader(), sensor.frame, sensor.sign
 
         def receive(raw: bytes) -> None:
             frame, stamp, values = reader.read(raw)
             if not self._admitted(self._sensors[index].guard, stamp):
                 return
             if frame != expected:
-                self._misframed(self._observer.feeds[index], frame, expected)
+                self._observer.feeds[index].refuse_frame(frame)
                 return
             if sign != 1.0:
                 values = tuple(-value for value in values)
@@ -246,13 +242,8 @@ class WrenchInputs:
             if not self._admitted(self._imus[index].guard, stamp):
                 return
             if frame != expected:
-                self._misframed(feed, frame, expected)
+                feed.refuse_frame(frame)
                 return
             feed.add(stamp, values)
 
         return receive
-
-    @staticmethod
-    def _misframed(feed: Feed, frame: str, expected: str) -> None:
-        feed.refuse(f"Sensor '{feed.name}' names frame '{frame}' in its messages, expected "
-                    f"'{expected}'; correct its frame parameter or its driver.")

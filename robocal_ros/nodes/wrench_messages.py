@@ -20,6 +20,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import Imu, JointState
 
 from robocal_ros.core.arrays import Array
+from robocal_ros.core.message_rows import NO_POSITION, missing_joint
 from robocal_ros.ros import conversions
 
 _LITTLE_ENDIAN = b'\x00\x01'
@@ -178,9 +179,7 @@ class JointReader:
             None if block is None or len(block) != self._count else block[self._columns]
             for block in blocks)
         if position is None or not np.isfinite(position).all():
-            self.complaint = (
-                'joint_states holds no position for every joint, or one that is not a finite '
-                'number; check the hardware interface.')
+            self.complaint = NO_POSITION
             return stamp, None, None, None
         self.complaint = ''
         return stamp, position, _if_finite(velocity), _if_finite(effort)
@@ -199,12 +198,11 @@ class JointReader:
             for block in (message.position, message.velocity, message.effort)]
 
     def _name(self, names: Sequence[str]) -> None:
-        missing = [name for name in self._wanted if name not in names]
         self._count = len(names)
-        if missing:
+        complaint = missing_joint(self._wanted, names)
+        if complaint:
             self._columns = None
-            self.complaint = (f"Joint '{missing[0]}' is missing from joint_states, which holds "
-                              f'{", ".join(names) or "no names"}. Check joint_state_broadcaster.')
+            self.complaint = complaint
         else:
             self._columns = [list(names).index(name) for name in self._wanted]
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-import xml.etree.ElementTree as ElementTree
 from functools import partial
 from typing import Any
 
@@ -14,56 +13,32 @@ from rclpy.clock_type import ClockType
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from robocal_ros.capabilities.robot import effort_factor, per_joint
-from robocal_ros.core.friction import friction_by_joint
-from robocal_ros.core.payload.load import carried_load
+from robocal_ros.capabilities.robot import effort_factor
+from robocal_ros.capabilities.wrench import (
+    WrenchParameters,
+    make_observer,
+    sensors_of,
+    use_friction,
+    use_payload,
+)
 from robocal_ros.core.result import CalibrationResult
-from robocal_ros.core.wrench.alignment import Feed
-from robocal_ros.core.wrench.chains import SensedArm, SensorMount
-from robocal_ros.core.wrench.momentum import JointFriction, MomentumObserver
-from robocal_ros.core.wrench.observer import WrenchObserver
-from robocal_ros.core.wrench.surface import Surface
 from robocal_ros.core.wrench.tool import ToolFrame
-from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.errors import RobocalError
 from robocal_ros.io.result_yaml import from_yaml, to_yaml
 from robocal_ros.nodes.wrench_health import WrenchHealth
 from robocal_ros.nodes.wrench_inputs import WrenchInputs
 from robocal_ros.nodes.wrench_outputs import WrenchOutputs
-from robocal_ros.nodes.wrench_parameters import WrenchParameters, observer_settings
 from robocal_ros.nodes.wrench_tare import TareProcedure
 from robocal_ros.ros import qos
-from robocal_ros.ros.description import mesh_folders
 from robocal_ros.ros.lifecycle import spin
-from robocal_ros.ros.parameters import named
+from robocal_ros.ros.marks import Marks
 from robocal_ros.ros.robot_node import Destroyable, RobotNode
 
-# How the names of links begin that an F/T sensor carries.
-_PREFIX = 'ft_'
 # How often the node looks after itself [s].
 _POLL_PERIOD = 0.02
 _LOOK_PERIOD = 0.2
 # Observations that are worked off at a time, so that services are served in between.
 _AT_A_TIME = 200
-
-
-def per_sensor(values: list[Any], count: int, name: str) -> list[Any]:
-    """Return one value for each sensor from one for each or one for all.
-
-    Raises:
-        ConfigurationError: If the length fits neither.
-
-    """
-    if len(values) not in (1, count):
-        raise ConfigurationError(
-            f"Parameter '{name}' has {len(values)} values; expected 1 or {count}, one for each "
-            'of the sensors.')
-    return list(values) if len(values) == count else list(values) * count
-
-
-def _named_links(urdf: str) -> list[str]:
-    """Return the links whose name says that a sensor carries them; checked where they are used."""
-    return [name for link in ElementTree.fromstring(urdf).findall('link')
-            for name in [link.get('name', '')] if name.startswith(_PREFIX)]
 
 
 class WrenchObserverNode(RobotNode):
@@ -84,6 +59,7 @@ class WrenchObserverNode(RobotNode):
             self.robot.joint_names, shift=self.values.stamp_estimates,
             markers=self._marker_publisher))
         self.health: WrenchHealth = self.part(WrenchHealth(self))
+        self.marks: Marks = self.part(Marks(self, self.group))
         self._tare = TareProcedure(self)
         self.service('tare', self._on_tare)
         self._use_results()
@@ -96,94 +72,15 @@ class WrenchObserverNode(RobotNode):
             self.part(Destroyable(partial(self.destroy_timer, timer)))
         self.status.say('idle', 'Configured; activate to begin.')
 
-    def _check_lists(self) -> None:
-        values = self.values
-        self._frames = list(named(values.sensor_frames)) or _named_links(self.robot.urdf)
-        count = len(self._frames)
-        self._topics = (list(values.sensor_topics) if named(values.sensor_topics)
-                        else [f'{frame}/wrench' for frame in self._frames])
-        for name, given in (('sensor_topics', self._topics),
-                            *((name, getattr(values, name)) for name in (
-                                'sensor_links', 'imu_topics', 'imu_frames'))):
-            if len(given) != count and given != ['']:
-                raise ConfigurationError(
-                    f"Parameter '{name}' has {len(given)} values; expected {count}, one for each "
-                    f'of the sensors {", ".join(self._frames)}.')
-        if not all(self._topics):
-            raise ConfigurationError(
-                'A topic in sensor_topics is empty; expected the topic of an F/T sensor.')
-        if len(set(self._topics)) < count:
-            raise ConfigurationError(
-                'A topic stands twice in sensor_topics; expected one topic for each sensor.')
-        for sign in values.sensor_signs:
-            if abs(sign) != 1.0:
-                raise ConfigurationError(
-                    f"Parameter 'sensor_signs' holds {sign:g}; expected 1.0 or -1.0.")
-
-    def _for_each(self, name: str) -> list[Any]:
-        return per_sensor(getattr(self.values, name), len(self._frames), name)
-
-    def _mounts(self) -> list[SensorMount]:
-        return [SensorMount(frame, link) for frame, link in zip(
-            self._frames, self._for_each('sensor_links'), strict=True)]
-
-    def _feeds(self, arm: SensedArm) -> list[Feed]:
-        forces, torques = map(self._for_each, ('sensor_force_ranges', 'sensor_torque_ranges'))
-        return [
-            Feed(mount.frame, max_gap=self.values.max_delay, stuck_time=self.values.stuck_time,
-                 ranges=(force,) * 3 + (torque,) * 3)
-            for mount, force, torque in zip(arm.mounts, forces, torques, strict=True)
-        ]
-
-    def _imus(self) -> dict[int, tuple[str, Feed]]:
-        topics, frames = self._for_each('imu_topics'), self._for_each('imu_frames')
-        found = {}
-        for index, kinematics in enumerate(self._for_each('kinematics')):
-            if kinematics != 'imu':
-                continue
-            if not topics[index] or not frames[index]:
-                raise ConfigurationError(
-                    f"Kinematics of sensor '{self.values.sensor_frames[index]}' is imu, but "
-                    'imu_topics or imu_frames names none for it; expected both.')
-            found[index] = (frames[index], Feed(
-                frames[index], max_gap=self.values.max_delay, stuck_time=self.values.stuck_time))
-        return found
-
-    def _surface(self, arm: SensedArm) -> Surface:
-        surface = Surface(arm, mesh_folders(named(self.values.mesh_folders)))
-        if surface.blind_links:
-            self.get_logger().warning(
-                f'No collision geometry for {", ".join(surface.blind_links)}: their meshes were '
-                'not found, so no contact point can be told there. Set mesh_folders.')
-        chain = arm.chain_of_frame(self.robot.tool_frame)
-        if any(self.values.tool_box) and chain is not None:
-            surface.add_box(chain, self.robot.tool_frame, self.values.tool_box)
-        return surface
-
-    def _momentum(self) -> MomentumObserver | None:
-        if not self.values.observe_torque:
-            return None
-        return MomentumObserver(
-            self.robot, self._friction({}), gain=self.values.observer_gain,
-            threshold=per_joint(
-                self.values.torque_thresholds, self.robot.n, 'torque_thresholds').copy())
-
-    def _friction(self, laws: dict[str, Any]) -> JointFriction:
-        return JointFriction(laws, self.robot.joint_names, self.values.friction_width)
-
     def _joint_stream(self) -> WrenchInputs:
         """Return what hears joint states and sensors alike, and hands them to the observer."""
-        self._check_lists()
-        arm = SensedArm(self.robot, self._mounts())
-        self.observer = WrenchObserver(
-            arm, self._feeds(arm), observer_settings(self.values),
-            surface=self._surface(arm), imus=self._imus(), momentum=self._momentum())
+        sensors = sensors_of(self.values, self.robot.urdf)
+        self.observer, remarks = make_observer(self.robot, self.values, sensors)
+        for remark in remarks:
+            self.get_logger().warning(remark)
         self.inputs = self.stream(WrenchInputs(
             self, self.observer, self.robot.joint_names,
-            factor=effort_factor(self.robot, self.values),
-            signs=self._for_each('sensor_signs'), topics=self._topics,
-            imu_topics={index: self._for_each('imu_topics')[index]
-                        for index in self.observer.imu_feeds},
+            factor=effort_factor(self.robot, self.values), sensors=sensors,
             max_delay=self.values.max_delay, on_ready=self._observe))
         return self.inputs
 
@@ -215,14 +112,12 @@ class WrenchObserverNode(RobotNode):
         self.part(self.subscription(String, topic, take, qos.LATCHED))
 
     def _carry(self, result: CalibrationResult) -> None:
-        load = carried_load(result)
-        self.observer.carry(load, result.frame)
+        told = use_payload(self.observer, result)
         self._tare.forget_postures()
-        self.get_logger().info(f'The identified payload of {load.mass:.3f} kg is counted.')
+        self.get_logger().info(told)
 
     def _use_friction(self, result: CalibrationResult) -> None:
-        if self.observer.momentum is not None:
-            self.observer.momentum.use(friction=self._friction(friction_by_joint(result)))
+        use_friction(self.observer, self.values, result)
 
     # ---------------------------------------------------------------------- working
 

@@ -10,7 +10,6 @@ import numpy as np
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import PointStamped, WrenchStamped
 from rclpy.event_handler import PublisherEventCallbacks
-from rclpy.qos import QoSHistoryPolicy, QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool, Float64
 from visualization_msgs.msg import Marker, MarkerArray
@@ -25,9 +24,6 @@ from robocal_ros.ros.wrench_markers import contact_markers
 if TYPE_CHECKING:
     from robocal_ros.ros.robot_node import RobotNode
 
-# Reliable, so that every tool can listen, and deep enough for a kilohertz.
-STREAM = QoSProfile(history=QoSHistoryPolicy.KEEP_LAST, depth=qos.SENSOR.depth,
-                    reliability=QoSReliabilityPolicy.RELIABLE)
 # Flags are sent when they change, and again after so long [s].
 _REPEAT = 0.1
 _MARKER_PERIOD = 0.05
@@ -39,7 +35,7 @@ class _Topic:
     def __init__(self, node: RobotNode, kind: Any, name: str, message: Any = None) -> None:
         # Without handlers of QoS events: the executor would look at each of them at every wake.
         self._publisher = node.create_publisher(
-            kind, name, STREAM,
+            kind, name, qos.STREAM,
             event_callbacks=PublisherEventCallbacks(use_default_callbacks=False))
         self.message = kind() if message is None else message
         self.heard = False

@@ -6,10 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from robocal_ros import __version__
+from robocal_ros.capabilities.wrench import TARE, tare_settings
+from robocal_ros.core import marks
 from robocal_ros.core.result import CalibrationResult
 from robocal_ros.core.wrench import tare
 from robocal_ros.errors import CancelledError, DataError
-from robocal_ros.nodes.wrench_parameters import tare_settings
 
 if TYPE_CHECKING:
     from robocal_ros.nodes.wrench_observer import WrenchObserverNode
@@ -91,6 +92,9 @@ class TareProcedure:
         found = self._taring.find(record)
         node.set_bias(found.bias)
         observer.link_bias.clear()
+        # Whoever reads a bag can tare with the same samples.
+        node.marks.say(marks.TARED, TARE, {
+            marks.JOINTS: f'{record.stamps[0]!r} {record.stamps[-1]!r}'})
         result = tare.to_result(
             found, self._frames, node.identity, self._settings, source='live',
             software_version=__version__)

@@ -10,13 +10,13 @@ import numpy as np
 from std_srvs.srv import Trigger
 
 from robocal_ros.capabilities.parameters import ArmParameters
+from robocal_ros.capabilities.robot import mesh_folders
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.collision import CollisionChecker
 from robocal_ros.core.motion import MotionLimits, Trajectory, quintic_path
 from robocal_ros.core.planning import connect
 from robocal_ros.errors import CancelledError, DataError
 from robocal_ros.ros.arm_client import ArmClient, ArmSettings
-from robocal_ros.ros.description import mesh_folders
 from robocal_ros.ros.parameters import named
 from robocal_ros.ros.robot_node import ENDING, RobotNode
 

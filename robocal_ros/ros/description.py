@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rclpy.wait_for_message import wait_for_message
@@ -42,9 +40,3 @@ def robot_description(node: Node, given: str, timeout: float) -> str:
             'sim_arm) in this namespace, or give the parameter.'
         )
     return str(message.data)
-
-
-def mesh_folders(given: tuple[str, ...]) -> list[str]:
-    """Return the folders in which ``package://`` meshes are looked up."""
-    prefixes = os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep)
-    return [*given, *(str(Path(prefix) / 'share') for prefix in prefixes if prefix)]

@@ -22,6 +22,14 @@ SENSOR = QoSProfile(
     durability=QoSDurabilityPolicy.VOLATILE,
 )
 
+# What a node says at the rate of what it hears: reliable, so that every tool can listen.
+STREAM = QoSProfile(
+    history=QoSHistoryPolicy.KEEP_LAST,
+    depth=SENSOR.depth,
+    reliability=QoSReliabilityPolicy.RELIABLE,
+    durability=QoSDurabilityPolicy.VOLATILE,
+)
+
 # The newest value, also for those who come late.
 LATCHED = QoSProfile(
     history=QoSHistoryPolicy.KEEP_LAST,

@@ -75,6 +75,11 @@ class Feed:
         self.complaint = complaint
         self.rejected += 1
 
+    def refuse_frame(self, frame: str) -> None:
+        """Note a reading that names another frame than the sensor's own, which is its name."""
+        self.refuse(f"Sensor '{self.name}' names frame '{frame}' in its messages, expected "
+                    f"'{self.name}'; correct its frame parameter or its driver.")
+
     def add(self, stamp: float, values: tuple[float, ...]) -> None:
         """Check and keep a reading.
 

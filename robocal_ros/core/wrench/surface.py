@@ -13,7 +13,7 @@ import numpy as np
 import pinocchio as pin
 
 from robocal_ros.core.arrays import Array, frozen
-from robocal_ros.core.collision import _drop_missing_meshes
+from robocal_ros.core.collision import without_missing_meshes
 from robocal_ros.core.wrench.chains import Chain, SensedArm
 from robocal_ros.errors import ModelError
 
@@ -260,7 +260,7 @@ class Surface:
             ModelError: If the geometry cannot be read.
 
         """
-        urdf, self.blind_links = _drop_missing_meshes(arm.urdf, package_dirs)
+        urdf, self.blind_links = without_missing_meshes(arm.urdf, package_dirs)
         try:
             geometry = pin.buildGeomFromUrdfString(
                 arm.model, urdf, pin.GeometryType.COLLISION, package_dirs=list(package_dirs))

@@ -1,15 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of the node ``wrench_observer``."""
+"""External-wrench observation without ROS: parameters, and the observer that they ask for."""
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from robocal_ros.capabilities.parameters import RobotParameters
+from robocal_ros.capabilities.robot import mesh_folders, per_joint
+from robocal_ros.core.friction import friction_by_joint
+from robocal_ros.core.parameters import named, parameter
+from robocal_ros.core.payload.load import carried_load
+from robocal_ros.core.result import CalibrationResult
+from robocal_ros.core.robot import Robot
+from robocal_ros.core.wrench.alignment import Feed
+from robocal_ros.core.wrench.chains import SensedArm, SensorMount
 from robocal_ros.core.wrench.contact import Gates
+from robocal_ros.core.wrench.momentum import JointFriction, MomentumObserver
 from robocal_ros.core.wrench.observation import ObserverSettings
+from robocal_ros.core.wrench.observer import WrenchObserver
+from robocal_ros.core.wrench.surface import Surface
 from robocal_ros.core.wrench.tare import TareSettings
-from robocal_ros.ros.parameters import parameter
-from robocal_ros.ros.robot_node import RobotParameters
+from robocal_ros.errors import ConfigurationError
+
+NODE = 'wrench_observer'
+"""The node whose parameter files hold."""
+
+TARE = 'tare'
+"""The service by which the node tares; its marks bear that name."""
+
+# How the names of links begin that an F/T sensor carries.
+_PREFIX = 'ft_'
 
 
 @dataclass(frozen=True)
@@ -150,3 +173,184 @@ def tare_settings(values: WrenchParameters) -> TareSettings:
         duration=values.tare_duration, max_force_bias=values.tare_force_limit,
         max_torque_bias=values.tare_torque_limit, max_force_std=values.tare_force_std,
         max_torque_std=values.tare_torque_std)
+
+
+# ------------------------------------------------------------------------------- sensors
+
+
+@dataclass(frozen=True)
+class ImuSource:
+    """An IMU that tells the motion beyond a sensor.
+
+    Attributes:
+        topic: Its topic.
+        frame: The frame that it measures in.
+
+    """
+
+    topic: str
+    frame: str
+
+
+@dataclass(frozen=True)
+class SensorSource:
+    """An F/T sensor, as parameters describe it.
+
+    Attributes:
+        frame: The frame that it measures in.
+        topic: Its topic.
+        link: First link beyond it; empty for that of its frame.
+        sign: +1, or -1 for a sensor that reports the opposite.
+        ranges: Largest magnitude of each component, 0 for not known [N, N·m].
+        imu: What tells the motion beyond it; None where joint states do.
+
+    """
+
+    frame: str
+    topic: str
+    link: str
+    sign: float
+    ranges: tuple[float, ...]
+    imu: ImuSource | None
+
+
+def sensors_of(values: WrenchParameters, urdf: str) -> tuple[SensorSource, ...]:
+    """Return the sensors that parameters name, or else those that the links' names tell of.
+
+    Args:
+        values: The parameters.
+        urdf: URDF text.
+
+    Raises:
+        ConfigurationError: If the lists do not fit each other.
+
+    """
+    frames = list(named(values.sensor_frames)) or _named_links(urdf)
+    topics = (list(values.sensor_topics) if named(values.sensor_topics)
+              else [f'{frame}/wrench' for frame in frames])
+    _check_lists(values, frames, topics)
+
+    def each(name: str) -> list[Any]:
+        return _per_sensor(getattr(values, name), len(frames), name)
+
+    imus = [_imu(frame, *words) for frame, *words in zip(
+        frames, each('kinematics'), each('imu_topics'), each('imu_frames'), strict=True)]
+    return tuple(
+        SensorSource(frame, topic, link, sign, (force,) * 3 + (torque,) * 3, imu)
+        for frame, topic, link, sign, force, torque, imu in zip(
+            frames, topics, each('sensor_links'), each('sensor_signs'),
+            each('sensor_force_ranges'), each('sensor_torque_ranges'), imus, strict=True))
+
+
+def _named_links(urdf: str) -> list[str]:
+    """Return the links whose name says that a sensor carries them; checked where they are used."""
+    return [name for link in ElementTree.fromstring(urdf).findall('link')
+            for name in [link.get('name', '')] if name.startswith(_PREFIX)]
+
+
+def _check_lists(values: WrenchParameters, frames: list[str], topics: list[str]) -> None:
+    count = len(frames)
+    for name, given in (('sensor_topics', topics), *(
+            (name, getattr(values, name)) for name in (
+                'sensor_links', 'imu_topics', 'imu_frames'))):
+        if len(given) != count and given != ['']:
+            raise ConfigurationError(
+                f"Parameter '{name}' has {len(given)} values; expected {count}, one for each "
+                f'of the sensors {", ".join(frames)}.')
+    if not all(topics):
+        raise ConfigurationError(
+            'A topic in sensor_topics is empty; expected the topic of an F/T sensor.')
+    if len(set(topics)) < count:
+        raise ConfigurationError(
+            'A topic stands twice in sensor_topics; expected one topic for each sensor.')
+    for sign in values.sensor_signs:
+        if abs(sign) != 1.0:
+            raise ConfigurationError(
+                f"Parameter 'sensor_signs' holds {sign:g}; expected 1.0 or -1.0.")
+
+
+def _per_sensor(values: list[Any], count: int, name: str) -> list[Any]:
+    """Return one value for each sensor from one for each or one for all."""
+    if len(values) not in (1, count):
+        raise ConfigurationError(
+            f"Parameter '{name}' has {len(values)} values; expected 1 or {count}, one for each "
+            'of the sensors.')
+    return list(values) if len(values) == count else list(values) * count
+
+
+def _imu(sensor: str, kinematics: str, topic: str, frame: str) -> ImuSource | None:
+    if kinematics != 'imu':
+        return None
+    if not topic or not frame:
+        raise ConfigurationError(
+            f"Kinematics of sensor '{sensor}' is imu, but imu_topics or imu_frames names none "
+            'for it; expected both.')
+    return ImuSource(topic, frame)
+
+
+# ------------------------------------------------------------------------------ observer
+
+
+def make_observer(
+    robot: Robot, values: WrenchParameters, sensors: tuple[SensorSource, ...]
+) -> tuple[WrenchObserver, tuple[str, ...]]:
+    """Return the observer that parameters ask for, and what is to be said about it.
+
+    It knows no results of others yet: no payload, no friction, no tare.
+
+    Args:
+        robot: The arm.
+        values: The parameters.
+        sensors: The sensors, as of ``sensors_of``.
+
+    Raises:
+        ConfigurationError: If robot, sensors and parameters do not fit each other.
+        ModelError: If the collision geometry cannot be read.
+
+    """
+    arm = SensedArm(robot, [SensorMount(sensor.frame, sensor.link) for sensor in sensors])
+    gap = values.max_delay
+    feeds = [Feed(sensor.frame, max_gap=gap, stuck_time=values.stuck_time, ranges=sensor.ranges)
+             for sensor in sensors]
+    imus = {index: (sensor.imu.frame, Feed(
+        sensor.imu.frame, max_gap=gap, stuck_time=values.stuck_time))
+        for index, sensor in enumerate(sensors) if sensor.imu is not None}
+    surface, remarks = _surface(arm, values)
+    momentum = MomentumObserver(
+        robot, _friction(robot, values, {}), gain=values.observer_gain,
+        threshold=per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy(),
+    ) if values.observe_torque else None
+    observer = WrenchObserver(arm, feeds, observer_settings(values), surface=surface,
+                              imus=imus, momentum=momentum)
+    return observer, remarks
+
+
+def _surface(arm: SensedArm, values: WrenchParameters) -> tuple[Surface, tuple[str, ...]]:
+    surface = Surface(arm, mesh_folders(named(values.mesh_folders)))
+    remarks = () if not surface.blind_links else (
+        f'No collision geometry for {", ".join(surface.blind_links)}: their meshes were not '
+        'found, so no contact point can be told there. Set mesh_folders.',)
+    chain = arm.chain_of_frame(arm.robot.tool_frame)
+    if any(values.tool_box) and chain is not None:
+        surface.add_box(chain, arm.robot.tool_frame, values.tool_box)
+    return surface, remarks
+
+
+def _friction(robot: Robot, values: WrenchParameters, laws: Mapping[str, Any]) -> JointFriction:
+    return JointFriction(laws, robot.joint_names, values.friction_width)
+
+
+def use_payload(observer: WrenchObserver, result: CalibrationResult) -> str:
+    """Have an observer count an identified payload; returns a sentence."""
+    load = carried_load(result)
+    observer.carry(load, result.frame)
+    return f'The identified payload of {load.mass:.3f} kg is counted.'
+
+
+def use_friction(
+    observer: WrenchObserver, values: WrenchParameters, result: CalibrationResult
+) -> None:
+    """Have an observer take identified friction off the joint torques, if it follows them."""
+    if observer.momentum is not None:
+        observer.momentum.use(friction=_friction(
+            observer.arm.robot, values, friction_by_joint(result)))

@@ -5,13 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robocal_ros.core.record import BUDGET
 from robocal_ros.core.recording import Recording
 from robocal_ros.core.result import CalibrationResult
 from robocal_ros.core.robot import Robot
 from robocal_ros.io.result_yaml import ResultStore
+
+if TYPE_CHECKING:
+    from robocal_ros.capabilities.offline import Selection
+    from robocal_ros.capabilities.wrench_bag import WrenchFollowing
+    from robocal_ros.io.bags import Bag
 
 
 @dataclass(frozen=True)
@@ -65,18 +70,14 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Capability:
-    """One kind of estimation.
+class BagReader:
+    """What can be made of a bag by the rules of a node.
 
     Attributes:
         name: Its name on the command line.
         node: The node whose parameter files hold.
         table: The node's parameters.
-        verbs: The node's services whose recordings it estimates from.
-        needs: Returns what it reads, given the parameters.
-        estimate: Returns the result, given the arm, what was recorded, the parameters and the
-            stored results.
-        summary: Returns a result in a sentence.
+        verbs: The node's services whose marks count.
 
     """
 
@@ -84,6 +85,33 @@ class Capability:
     node: str
     table: type[Any]
     verbs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Capability(BagReader):
+    """One kind of estimation, from all that was recorded at once.
+
+    Attributes:
+        needs: Returns what it reads, given the parameters.
+        estimate: Returns the result, given the arm, what was recorded, the parameters and the
+            stored results.
+        summary: Returns a result in a sentence.
+
+    """
+
     needs: Callable[[Any], Needs]
     estimate: Callable[[Robot, Recording, Any, ResultStore], CalibrationResult]
     summary: Callable[[CalibrationResult], str]
+
+
+@dataclass(frozen=True)
+class Follower(BagReader):
+    """One kind of observation: samples are followed one by one, and a series comes of it.
+
+    Attributes:
+        follow: Looks whether all that is needed is there, given the bag, the parameters, the
+            URDF text and which messages count; returns what can be run.
+
+    """
+
+    follow: Callable[[Bag, Any, str, Selection], WrenchFollowing]

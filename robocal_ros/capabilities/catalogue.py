@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from robocal_ros.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from robocal_ros.capabilities.capability import Capability
+    from robocal_ros.capabilities.capability import Capability, Follower
 
 # Module and name of each; its numerics take long to import, and only one is used at a time.
 _WHERE = {
@@ -17,18 +17,19 @@ _WHERE = {
     'drive_gains': ('payload', 'DRIVE_GAINS'),
     'friction': ('friction', 'FRICTION'),
     'compliance': ('compliance', 'COMPLIANCE'),
+    'wrench': ('wrench_bag', 'FOLLOWER'),
 }
 CAPABILITIES = tuple(_WHERE)
 """Names of the capabilities."""
 
 
-def capability(name: str) -> Capability:
+def capability(name: str) -> Capability | Follower:
     """Return a capability by name; raises ConfigurationError with the names there are."""
     if name not in _WHERE:
         raise ConfigurationError(
             f"There is no capability '{name}' that estimates from bags; expected one of "
             f'{", ".join(CAPABILITIES)}.')
     module, item = _WHERE[name]
-    found: Capability = getattr(
+    found: Capability | Follower = getattr(
         importlib.import_module(f'robocal_ros.capabilities.{module}'), item)
     return found

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robocal_ros.capabilities.capability import Capability, Needs, TrackerNeed, WrenchNeed
-from robocal_ros.capabilities.robot import effort_factor, effort_scale, make_robot, make_store
+from robocal_ros.capabilities.robot import make_robot, make_store, torque_factor
 from robocal_ros.core import marks
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.marks import Mark, Rest, Span, Spans
-from robocal_ros.core.payload import effort_scales
 from robocal_ros.core.recording import Recording, no_readings
 from robocal_ros.core.result import CalibrationResult
 from robocal_ros.errors import ConfigurationError
@@ -51,6 +50,19 @@ class Selection:
     begin: float = -np.inf
     end: float = np.inf
     whole: bool = False
+
+    def topic(self, bag: Bag, name: str, kind: str) -> str:
+        """Return a topic's full name in a bag; errors as of ``Bag.find``."""
+        return bag.find(self.remapped.get(name, name), kind, self.namespace)
+
+    def known_topic(self, bag: Bag, name: str, kind: str) -> str | None:
+        """Return a topic's full name, None if the bag does not have it."""
+        if kind not in bag.topics.values():
+            return None
+        try:
+            return self.topic(bag, name, kind)
+        except ConfigurationError:
+            return None
 
 
 @dataclass(frozen=True)
@@ -158,9 +170,7 @@ class OfflineEstimation:
 
     def _factor(self) -> Array:
         """Return what turns the bag's efforts into torques, known drive gains among it."""
-        factor = effort_factor(self.robot, self._values)
-        used = self.store.load(effort_scales.KIND) if self._values.use_drive_gains else None
-        return factor / effort_scale(self.robot, used)
+        return torque_factor(self.robot, self._values, self.store)
 
     def _wrench_stream(self, need: WrenchNeed) -> WrenchStream:
         self.robot.frame_id(need.frame)
@@ -185,10 +195,10 @@ class OfflineEstimation:
     def _marked(self) -> tuple[Spans, tuple[str, ...]]:
         """Return the spans of the last run that the bag tells of, and a remark about it."""
         name = f'{self._capability.node}/{marks.TOPIC}'
-        topic = _known_topic(self._bag, name, MARKS, self._selection)
+        topic = self._selection.known_topic(self._bag, name, MARKS)
         if self._selection.whole or topic is None:
             return Spans(), ()
-        spans = marks.last_run(_marks(self._bag, topic), self._capability.verbs)
+        spans = marks.last_run(marks_in(self._bag, topic), self._capability.verbs)
         if spans is None:
             return Spans(), ()
         return spans, ('The last run that the bag tells of is used; --whole takes all of it.',)
@@ -226,7 +236,8 @@ class OfflineEstimation:
                        f'{name} were left out. Choose a part with --from and --to.')
 
 
-def _marks(bag: Bag, topic: str) -> Iterator[Mark]:
+def marks_in(bag: Bag, topic: str) -> Iterator[Mark]:
+    """Yield the marks of a topic, in the order in which they were recorded."""
     for message in bag.messages(topic):
         for status in message.status:
             yield Mark(str(status.name), str(status.message),
@@ -234,14 +245,4 @@ def _marks(bag: Bag, topic: str) -> Iterator[Mark]:
 
 
 def _topic(bag: Bag, name: str, kind: str, selection: Selection) -> str:
-    return bag.find(selection.remapped.get(name, name), kind, selection.namespace)
-
-
-def _known_topic(bag: Bag, name: str, kind: str, selection: Selection) -> str | None:
-    """Return a topic's full name, None if the bag does not have it."""
-    if kind not in bag.topics.values():
-        return None
-    try:
-        return _topic(bag, name, kind, selection)
-    except ConfigurationError:
-        return None
+    return selection.topic(bag, name, kind)

@@ -29,7 +29,7 @@ def table_of(columns: Sequence[tuple[str, bool]], title: str = '') -> Table:
                   title_style='bold', header_style='dim', pad_edge=False,
                   collapse_padding=True)
     for header, number in columns:
-        table.add_column(header, justify='right' if number else 'left', no_wrap=number)
+        table.add_column(escape(header), justify='right' if number else 'left', no_wrap=number)
     # What a row is about must be readable in whole, on two lines where one is too short.
     table.columns[0].overflow = 'fold'
     return table

@@ -31,9 +31,11 @@ from robocal_ros.errors import DataError
 
 TOPIC = 'marks'
 BEGIN, DISCARD, REST, END = 'begin', 'discard', 'rest', 'end'
-TARED = 'tared'
 JOINTS = 'joint_states'
 """Name under which marks tell the stamps of the joint states."""
+
+TARED = 'tared'
+"""Name of the mark of a tare."""
 
 WANTED = 'measure_joints'
 """Name under which an end mark tells the joints that were to be measured."""

@@ -125,6 +125,13 @@ def _stamped_layout(cursor: _Cursor, numbers: int) -> str:
     return frame
 
 
+def _imu_layout(cursor: _Cursor) -> str:
+    cursor.skip(8)
+    frame = cursor.text()
+    cursor.numbers(37)
+    return frame
+
+
 def _plausible(count: int) -> int:
     if count > 10_000:
         raise LayoutError('more elements than any arm has joints')
@@ -149,6 +156,15 @@ def points(raw: Sequence[bytes]) -> Batch[str]:
 def poses(raw: Sequence[bytes]) -> Batch[str]:
     """Read geometry_msgs/PoseStamped: layouts are frames; the block is point and quaternion."""
     return _read(raw, partial(_stamped_layout, numbers=7))
+
+
+def imus(raw: Sequence[bytes]) -> Batch[str]:
+    """Read sensor_msgs/Imu: layouts are frames.
+
+    The block is orientation (4), rate (3) and acceleration (3), each with its covariance (9)
+    after it.
+    """
+    return _read(raw, _imu_layout)
 
 
 def _read(raw: Sequence[bytes], walk: Callable[[_Cursor], L]) -> Batch[L]:

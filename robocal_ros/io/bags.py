@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -173,6 +173,29 @@ class Bag:
         for topic, held in waiting.items():
             if held:
                 sinks[topic](held)
+
+    def blocks(self, topics: Collection[str]) -> Iterator[list[tuple[str, bytes]]]:
+        """Yield serialized messages of some topics with the name of theirs.
+
+        They come in the order in which they were recorded, ``CHUNK`` of them or fewer at a time.
+
+        Args:
+            topics: Names of the topics.
+
+        Raises:
+            FileFormatError: If the bag turns out to be broken.
+
+        """
+        block: list[tuple[str, bytes]] = []
+        for reader in self._readers:
+            chosen = [item for item in reader.connections if item.topic in topics]
+            for connection, _, data in _messages(reader, chosen):
+                block.append((connection.topic, data))
+                if len(block) == CHUNK:
+                    yield block
+                    block = []
+        if block:
+            yield block
 
     def raw(self, topic: str) -> Iterator[tuple[int, bytes]]:
         """Yield a topic's messages with the time at which each was recorded [ns]."""

@@ -206,7 +206,7 @@ class Taring:
                 what no bias explains; with the names of swapped or reversed sensors.
 
         """
-        readings = self._checked(record)
+        readings = self.rest_readings(record)
         expected = self._expected(record)
         mean = readings.mean(axis=0)
         self._check_identity(mean, expected, record)
@@ -243,7 +243,14 @@ class Taring:
 
     # ----------------------------------------------------------------------- checks
 
-    def _checked(self, record: TareRecord) -> Array:
+    def rest_readings(self, record: TareRecord) -> Array:
+        """Return the readings of a record, shape (m, k, 6) [N, N·m].
+
+        Raises:
+            DataError: If it is no rest: too few instants, the arm moved, readings are missing
+                or scatter.
+
+        """
         if len(record.stamps) < _FEWEST:
             raise DataError(
                 f'Only {len(record.stamps)} complete instants came during the tare; expected '

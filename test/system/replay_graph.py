@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -61,12 +62,13 @@ class RecorderProcess:
 
 def play(
     client: Client, bag: Path, readers: Sequence[str], topics: Sequence[str],
-    others: Sequence[str] = (),
+    others: Sequence[str] = (), *, settle: float = 0.0,
 ) -> None:
     """Publish a bag with a clock, no faster than all readers follow.
 
     Readers are nodes under simulated time; they tell on ``clock_ack`` how far they are. Topics
-    besides the joint states are latched, ``others`` are streams of few messages.
+    besides the joint states are latched, ``others`` are streams. Nodes that look for listeners
+    now and then want time to settle [s].
     """
     node = client.node
     streams = ('/joint_states', *others)
@@ -85,27 +87,29 @@ def play(
             for topic in (*topics, *others)}
         # Marks and latched topics first: nobody can say in which order topics are replayed.
         for topic in topics:
-            if topic != '/joint_states':
+            if topic not in streams:
                 for _, raw in opened.raw(topic):
                     publishers[topic].publish(raw)
-        joint_states = publishers['/joint_states']
-        client.until(lambda: joint_states.get_subscription_count() >= len(readers), 60.0)
+        for topic in streams:
+            client.until(lambda topic=topic: publishers[topic].get_subscription_count() >= (
+                len(readers) if topic == '/joint_states' else 1), 60.0)
         # Who acknowledges must have found the listener, or the player would wait for ever.
         client.until(lambda: node.count_publishers('/clock_ack') >= len(readers), 60.0)
-        aside = sorted((stamp, topic, raw) for topic in others for stamp, raw in opened.raw(topic))
-        newest, at = 0.0, 0
-        for count, (recorded, raw) in enumerate(opened.raw('/joint_states')):
-            while at < len(aside) and aside[at][0] <= recorded:
-                publishers[aside[at][1]].publish(aside[at][2])
-                at += 1
+        begin = time.monotonic() + settle
+        client.until(lambda: time.monotonic() >= begin)
+        newest, count = 0.0, 0
+        for topic, raw in (item for block in opened.blocks(streams) for item in block):
+            if topic != '/joint_states':
+                publishers[topic].publish(bytes(raw))
+                continue
             sec, nanosec = np.frombuffer(raw, '<i4', 2, 4)
             stamp = float(sec) + 1e-9 * float(nanosec)
             message = Clock()
             message.clock.sec, message.clock.nanosec = int(sec), int(nanosec)
             clock.publish(message)
-            joint_states.publish(raw)
-            newest = max(newest, stamp)
-            if count % 50 == 0 and count > 500:
+            publishers[topic].publish(bytes(raw))
+            newest, count = max(newest, stamp), count + 1
+            if count % 50 == 0 and count > 100:
                 client.until(lambda: min(heard.values()) > newest - _AHEAD, 60.0, 'the readers')  # noqa: B023
         client.until(lambda: min(heard.values()) > newest - 0.02, 60.0, 'the readers')
 

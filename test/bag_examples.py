@@ -16,6 +16,9 @@ STORE = get_typestore(Stores.LATEST)
 NAMES = ('a', 'b')
 JOINT_STATE = 'sensor_msgs/msg/JointState'
 WRENCH = 'geometry_msgs/msg/WrenchStamped'
+IMU = 'sensor_msgs/msg/Imu'
+MARKS = 'diagnostic_msgs/msg/DiagnosticArray'
+STRING = 'std_msgs/msg/String'
 
 
 def _header(stamp: float | tuple[int, int], frame: str = '') -> object:
@@ -43,6 +46,28 @@ def wrench(stamp: float, frame: str, values: Sequence[float]) -> bytes:
         _header(stamp, frame), STORE.types['geometry_msgs/msg/Wrench'](
             vector(*values[:3]), vector(*values[3:])))
     return bytes(STORE.serialize_cdr(message, WRENCH))
+
+
+def imu(stamp: float, frame: str, acceleration: Sequence[float], rate: Sequence[float]) -> bytes:
+    """Return a serialized IMU reading, written by rosbags."""
+    vector = STORE.types['geometry_msgs/msg/Vector3']
+    message = STORE.types[IMU](
+        _header(stamp, frame), STORE.types['geometry_msgs/msg/Quaternion'](0.1, 0.2, 0.3, 0.4),
+        np.full(9, 1.0), vector(*rate), np.full(9, 2.0), vector(*acceleration), np.full(9, 3.0))
+    return bytes(STORE.serialize_cdr(message, IMU))
+
+
+def marks(name: str, verb: str, **values: str) -> bytes:
+    """Return a serialized mark, written by rosbags."""
+    types = STORE.types
+    pairs = [types['diagnostic_msgs/msg/KeyValue'](*pair) for pair in values.items()]
+    status = types['diagnostic_msgs/msg/DiagnosticStatus'](0, name, verb, 'live', pairs)
+    return bytes(STORE.serialize_cdr(types[MARKS](_header(1.0), [status]), MARKS))
+
+
+def text(words: str) -> bytes:
+    """Return a serialized text, written by rosbags."""
+    return bytes(STORE.serialize_cdr(STORE.types[STRING](words), STRING))
 
 
 def write(

@@ -263,6 +263,13 @@ class WrenchFollowing:
         friction = self._store.load('friction') if values.use_friction else None
         if friction is not None:
             use_friction(self._observer, values, friction)
+        momentum = self._observer.momentum
+        if momentum is not None and not momentum.friction.known.all():
+            unknown = ', '.join(name for name, known in zip(
+                self.robot.joint_names, momentum.friction.known.tolist(), strict=True)
+                if not known)
+            self._remarks.append(
+                f'Friction of {unknown} is not known and counts as external joint torque.')
 
     # ------------------------------------------------------------------------------- samples
 

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal estimate wrench`: tare, series, tables, and what is said where something is missing."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bag_examples import IMU, JOINT_STATE, MARKS, STRING, WRENCH, imu, joint_state, text, wrench
+from bag_examples import marks as mark
+from friction_results import identity, payload_result
+
+from robocal_ros.cli import estimate
+from robocal_ros.cli import main as entry
+from robocal_ros.cli.benchmarks.wrench_arm import ObservedArm
+from robocal_ros.cli.main import main
+from robocal_ros.cli.tours import default_cell
+from robocal_ros.core.wrench import tare
+from robocal_ros.core.wrench.observation import Observation
+from robocal_ros.io.bag_writer import BagWriter
+from robocal_ros.io.result_yaml import ResultStore, read_result, to_yaml
+
+LINK = 'ft_link_2_proximal'
+POINT, FORCE = np.array([0.0, -0.055, 0.18]), np.array([0.0, 30.0, 0.0])
+Message = tuple[float, str, bytes]
+
+
+@dataclass
+class Recorded:
+    """What an arm sent while it was tared, moved and was pushed, and what was observed live."""
+
+    messages: list[Message] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
+    tare: Any = None
+    span: tuple[float, float] = (0.0, 0.0)
+
+
+class _Recording(ObservedArm):
+    """An arm whose messages are kept."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(3, rate=250.0, **options)
+        self.kept: list[Message] = []
+
+    def _hand_over(self, readings: Any, observations: list[Observation]) -> None:
+        for item in readings.wrenches:
+            frame = self.frames[item.index]
+            self.kept.append((item.time, f'/{frame}/wrench',
+                              wrench(item.time, frame, item.values)))
+        for item in readings.imus:
+            frame = self.truth.imus[item.index].frame
+            self.kept.append((item.time, f'/{frame}/imu',
+                              imu(item.time, frame, item.values[:3], item.values[3:])))
+        for item in readings.joints:
+            self.kept.append((item.time, '/joint_states', joint_state(
+                item.time, self.robot.joint_names, item.position, item.velocity, item.effort)))
+        super()._hand_over(readings, observations)
+
+
+@pytest.fixture(scope='module')
+def recorded() -> Recorded:
+    arm = _Recording()
+    arm.carry_tool()
+    arm.observer.carry(arm_load(), 'flange')
+    made = Recorded(messages=arm.kept)
+    record = tare.TareRecord()
+    arm.run(0.5)
+    arm.observer.recorder = record
+    arm.run(1.0)
+    arm.observer.recorder = None
+    settings = tare.TareSettings()
+    found = tare.Taring(arm.arm, arm.frames, settings).find(record)
+    made.tare = tare.to_result(found, arm.frames, identity(), settings, source='live',
+                               software_version='0')
+    made.span = as_sent(record.stamps[0]), as_sent(record.stamps[-1])
+    arm.observer.bias = found.bias
+    arm.observer.settle()
+    path = arm.random_path(np.random.default_rng(1), 1, measured=True)
+    made.observations += arm.run(arm.begin_motion(path, 1.5) + 0.3)
+    arm.push(0, POINT, FORCE, 0.4)
+    made.observations += arm.run(0.8)
+    return made
+
+
+def as_sent(stamp: float) -> float:
+    """Return a stamp as a message tells it [s]."""
+    seconds, nanoseconds = divmod(round(stamp * 1e9), 10**9)
+    return float(seconds) + 1e-9 * float(nanoseconds)
+
+
+def arm_load() -> Any:
+    from robocal_ros.core.payload.load import carried_load
+
+    return carried_load(payload_result())
+
+
+def write(path: Path, messages: Sequence[Message]) -> Path:
+    kinds = {'/joint_states': JOINT_STATE, '/robot_description': STRING,
+             '/wrench_observer/marks': MARKS, '/wrench_observer/result': STRING}
+    with BagWriter(path) as bag:
+        for topic in {topic: None for _, topic, _ in messages} | {'/robot_description': None}:
+            bag.add(topic, kinds.get(topic, IMU if topic.endswith('/imu') else WRENCH))
+        bag.write('/robot_description', 0, text(default_cell.urdf()))
+        for count, (_, topic, raw) in enumerate(messages):
+            bag.write(topic, 10**5 * count, raw)
+    return path
+
+
+Run = Callable[..., tuple[int, str, dict[str, list[dict[str, str]]]]]
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Return what writes a bag, estimates, and returns exit code, words and the series."""
+    for console in (entry.ERRORS, estimate.OUT):
+        monkeypatch.setattr(console, '_width', 400)
+    monkeypatch.chdir(tmp_path)
+    ResultStore(tmp_path / 'results', identity()).save(payload_result())
+
+    def estimated(messages: Sequence[Message], *arguments: str) -> Any:
+        write(tmp_path / 'bag', messages)
+        code = main(['estimate', 'wrench', 'bag', '--results-dir', 'results', *arguments])
+        told = capsys.readouterr()
+        rows: dict[str, list[dict[str, str]]] = {}
+        series = tmp_path / 'bag.wrench.csv'
+        if series.exists():
+            with series.open() as file:
+                for row in csv.DictReader(file):
+                    rows.setdefault(row['link'], []).append(row)
+        return code, told.out + told.err, rows
+
+    return estimated
+
+
+def numbers(row: dict[str, str]) -> list[float]:
+    return [float(row[f'{what}_{axis}']) for what in ('force', 'torque') for axis in 'xyz']
+
+
+def test_a_push_is_found_where_it_is(recorded: Recorded, run: Run, tmp_path: Path) -> None:
+    code, told, rows = run(recorded.messages)
+    assert code == 0
+    assert 'Tared over the first rest of 1 s' in told
+    assert '2.000 kg is counted' in told
+    (line,) = [line for line in told.splitlines() if 'on the surface' in line]
+    assert LINK in line
+    assert '0 -55 180' in line or '-0 -55 180' in line
+    touched = [row for row in rows[LINK] if row['contact'] == '1']
+    assert len(touched) == pytest.approx(0.4 * 250, abs=10)
+    force = np.mean([numbers(row)[:3] for row in touched[10:-10]], axis=0)
+    np.testing.assert_allclose(force, FORCE, atol=0.5)
+    assert not [row for link in rows if link != LINK for row in rows[link]
+                if row['contact'] == '1']
+    filed = read_result(tmp_path / 'bag.wrench.yaml')
+    assert (filed.kind, filed.source) == ('tare', 'bag')
+    live = recorded.tare.values(filed.covariance_names)
+    np.testing.assert_allclose(filed.values(filed.covariance_names), live, atol=0.15)
+
+
+def assert_as_live(recorded: Recorded, rows: dict[str, list[dict[str, str]]]) -> None:
+    by_stamp = {link: {round(1e9 * float(row['stamp'])): row for row in rows[link]}
+                for link in rows}
+    assert len(recorded.observations) > 500
+    for observation in recorded.observations:
+        for index, link in enumerate(rows):
+            row = by_stamp[link][round(1e9 * observation.stamp)]
+            np.testing.assert_allclose(numbers(row), observation.wrench[index], rtol=0, atol=5e-10)
+            assert row['contact'] == str(int(observation.in_contact[index]))
+
+
+def marked(recorded: Recorded) -> list[Message]:
+    stamps = f'{recorded.span[0]!r} {recorded.span[1]!r}'
+    return [(0.0, '/wrench_observer/marks', mark('tared', 'tare', joint_states=stamps))]
+
+
+def test_the_marked_tare_gives_what_was_observed(
+    recorded: Recorded, run: Run, tmp_path: Path
+) -> None:
+    _, told, rows = run([*recorded.messages, *marked(recorded)])
+    assert "The bag tells when the node's tare was" in told
+    assert_as_live(recorded, rows)
+    filed = read_result(tmp_path / 'bag.wrench.yaml')
+    assert filed.time == recorded.span[1]
+    assert filed.counts == recorded.tare.counts
+
+
+def test_sensors_that_were_recorded_late_change_nothing(recorded: Recorded, run: Run) -> None:
+    def recorded_at(message: Message) -> float:
+        return message[0] + (0.4 if message[1] == '/ft_wrist/wrench' else 0.0)
+
+    _, _, rows = run([*sorted(recorded.messages, key=recorded_at), *marked(recorded)])
+    assert_as_live(recorded, rows)
+
+
+@pytest.mark.parametrize('way', ['published', 'stored'])
+def test_a_tare_from_elsewhere(recorded: Recorded, run: Run, tmp_path: Path, way: str) -> None:
+    # The samples of the tare are not in the bag.
+    later = [item for item in recorded.messages if item[0] > recorded.span[1]]
+    if way == 'stored':
+        ResultStore(tmp_path / 'results', identity()).save(recorded.tare)
+        code, told, rows = run(later, '-p', 'keep_tare:=true')
+        assert 'The tare that is stored is used' in told
+    else:
+        code, told, rows = run([
+            *later, *marked(recorded), (0.0, '/wrench_observer/result',
+                                        text(to_yaml(recorded.tare)))])
+        assert 'The tare that the node published' in told
+    assert code == 0
+    first = recorded.observations[0].stamp + 0.02
+    recorded_later = Recorded(observations=[
+        item for item in recorded.observations if item.stamp > first])
+    assert_as_live(recorded_later, rows)
+
+
+def test_a_part_of_the_bag_uses_the_tare_before_it(recorded: Recorded, run: Run) -> None:
+    _, told, rows = run([*recorded.messages, *marked(recorded)], '--from', '2.0', '--to', '2.5')
+    assert "The bag tells when the node's tare was" in told
+    assert len(rows[LINK]) == pytest.approx(125, abs=2)
+
+
+def test_without_a_rest_there_is_no_tare(recorded: Recorded, run: Run, tmp_path: Path) -> None:
+    code, told, _ = run(recorded.messages, '--from', '1.7', '--to', '3.0')
+    assert code == 2
+    assert 'holds no rest of 1 s to tare with' in told
+    assert 'keep_tare' in told
+    assert not list(tmp_path.glob('*.csv*'))
+
+
+def test_sensors_without_bias_need_none(recorded: Recorded, run: Run, tmp_path: Path) -> None:
+    code, told, rows = run(recorded.messages, '-p', 'require_tare:=false')
+    assert code == 0
+    assert 'taken to be without bias' in told
+    assert not (tmp_path / 'bag.wrench.yaml').exists()
+    assert len(rows[LINK]) > 900
+
+
+def test_a_bad_sensor_costs_its_links_and_is_named(recorded: Recorded, run: Run) -> None:
+    bad = [(stamp, topic, wrench(stamp, 'elsewhere', np.zeros(6)))
+           if topic == '/ft_wrist/wrench' and stamp > recorded.span[1] + 1.0
+           else (stamp, topic, raw) for stamp, topic, raw in recorded.messages]
+    _, told, rows = run(bad)
+    assert 'ft_wrist: not known at' in told
+    assert "names frame 'elsewhere' in its messages" in told
+    assert [row['force_x'] for row in rows['ft_wrist'] if row['valid'] == '0'][-1] == ''
+    assert rows['ft_wrist'][-1]['valid'] == '0'
+    assert rows[LINK][-1]['valid'] == '1'
+
+
+def test_a_bag_that_was_recorded_of_a_loop(recorded: Recorded, run: Run) -> None:
+    short = [item for item in recorded.messages if item[0] < recorded.span[1] + 0.3]
+    code, told, rows = run([*short, *short])
+    assert code == 0
+    assert '1 with which the clock jumped back' in told
+    stamps = [float(row['stamp']) for row in rows[LINK]]
+    assert (np.diff(stamps) < 0.0).sum() == 1
+
+
+def test_links_with_imus_need_no_joint_states(
+    recorded: Recorded, run: Run, tmp_path: Path
+) -> None:
+    code, told, rows = run(
+        [item for item in recorded.messages if item[1] in ('/ft_wrist/wrench', '/imu_flange/imu')],
+        '-p', 'sensor_frames:=[ft_wrist]', '-p', 'kinematics:=[imu]', '-p',
+        'imu_topics:=[imu_flange/imu]', '-p', 'imu_frames:=[imu_flange]')
+    assert code == 0, told
+    assert 'links with IMUs were tared as a whole over the first rest' in told
+    assert not (tmp_path / 'bag.wrench.yaml').exists()
+    known = [numbers(row) for row in rows['ft_wrist'] if row['valid'] == '1']
+    assert len(known) > 900
+    # Still at the beginning, moving later; as little as the sensor scatters.
+    assert np.sqrt(np.mean(np.square(known)[:200, :3])) < 0.5
+
+
+def test_a_series_is_for_what_has_one(tmp_path: Path, capsys) -> None:
+    assert main(['estimate', 'friction', 'bag', '--series', str(tmp_path / 'x.csv')]) == 2
+    assert 'friction has no series' in capsys.readouterr().err

@@ -87,7 +87,7 @@ def description_in(bag: Bag, selection: Selection) -> str:
 
     """
     try:
-        topic = _topic(bag, 'robot_description', STRING, selection)
+        topic = selection.topic(bag, 'robot_description', STRING)
     except ConfigurationError as error:
         raise ConfigurationError(
             f"Bag '{bag.name}' holds no robot description; give the URDF with --urdf. "
@@ -127,13 +127,13 @@ class OfflineEstimation:
         self.store = make_store(self.robot, values)
         self._needs: Needs = capability.needs(values)
         self._spans, self._remarks = self._marked()
-        self._joint_topic = _topic(bag, 'joint_states', JOINT_STATE, selection)
+        self._joint_topic = selection.topic(bag, 'joint_states', JOINT_STATE)
         self._joints = JointStream(
             self.robot.joint_names, self._factor(), need_effort=self._needs.effort,
             source=bag.name, span=self._span(marks.JOINTS), budget=self._needs.budget,
             rests=self._rests())
         self._wrenches = {
-            need.topic: (_topic(bag, need.topic, WRENCH, selection), self._wrench_stream(need))
+            need.topic: (selection.topic(bag, need.topic, WRENCH), self._wrench_stream(need))
             for need in self._needs.wrenches}
         self._tracker = self._tracker_stream(self._needs.tracker)
 
@@ -184,8 +184,8 @@ class OfflineEstimation:
             return None
         from robocal_ros.io.bag_tracker import TrackerStream
 
-        topic = _topic(self._bag, need.topic, POSE if need.orientation else POINT,
-                       self._selection)
+        topic = self._selection.topic(
+            self._bag, need.topic, POSE if need.orientation else POINT)
         return topic, TrackerStream(
             need.topic, orientation=need.orientation, source=self._bag.name,
             span=self._span(need.topic), rests=self._rests())
@@ -217,7 +217,7 @@ class OfflineEstimation:
     def _temperatures(self) -> Array:
         if not self._needs.temperature_topic:
             return no_readings()
-        topic = _topic(self._bag, self._needs.temperature_topic, TEMPERATURE, self._selection)
+        topic = self._selection.topic(self._bag, self._needs.temperature_topic, TEMPERATURE)
         span = self._span(marks.JOINTS)
         readings = np.array([
             (message.header.stamp.sec + 1e-9 * message.header.stamp.nanosec, message.temperature)
@@ -242,7 +242,3 @@ def marks_in(bag: Bag, topic: str) -> Iterator[Mark]:
         for status in message.status:
             yield Mark(str(status.name), str(status.message),
                        {str(item.key): str(item.value) for item in status.values})
-
-
-def _topic(bag: Bag, name: str, kind: str, selection: Selection) -> str:
-    return selection.topic(bag, name, kind)

@@ -23,8 +23,8 @@ SUMMARY = 'estimate from a bag, as the node would after replaying it'
 _DESCRIPTION = """\
 Estimate from a bag of rosbag2, as the node would after replaying it; no robot and no ROS needed.
 
-payload, drive_gains, friction: one result, from the samples of the last run that the bag tells
-of, or of the whole bag.
+payload, drive_gains, friction, compliance: one result, from the samples of the last run that the
+bag tells of, or of the whole bag.
 
 wrench: tares, then follows the bag sample by sample. Shows each link (how long its wrench was
 known, RMS and largest force) and each contact (when, how hard, where). Writes the tare as the

@@ -125,13 +125,6 @@ def _stamped_layout(cursor: _Cursor, numbers: int) -> str:
     return frame
 
 
-def _imu_layout(cursor: _Cursor) -> str:
-    cursor.skip(8)
-    frame = cursor.text()
-    cursor.numbers(37)
-    return frame
-
-
 def _plausible(count: int) -> int:
     if count > 10_000:
         raise LayoutError('more elements than any arm has joints')
@@ -164,7 +157,7 @@ def imus(raw: Sequence[bytes]) -> Batch[str]:
     The block is orientation (4), rate (3) and acceleration (3), each with its covariance (9)
     after it.
     """
-    return _read(raw, _imu_layout)
+    return _read(raw, partial(_stamped_layout, numbers=37))
 
 
 def _read(raw: Sequence[bytes], walk: Callable[[_Cursor], L]) -> Batch[L]:

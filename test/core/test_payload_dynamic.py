@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -165,8 +166,7 @@ def test_columns_of_compliance_are_what_sag_does(usual):
     reference = Reference(arm('robocal').urdf, 'tool0', (0.0, 0.0, -9.81), TOOL)
     blocks = Blocks.of(usual.joints(), 5.0, 0.2)
     found = doubts(
-        usual.robot, blocks, lambda *row: reference.torque(*(item[None] for item in row))[0],
-        lambda *row: wrench_of('robocal', TOOL, *(item[None] for item in row))[0],
+        usual.robot, blocks, reference.torque, partial(wrench_of, 'robocal', TOOL),
         DoubtSettings(sag=1e-3))
     assert found.names[joint] == 'compliance of joint_5'
     assert found.std[joint] == pytest.approx(1e-3 / usual.robot.effort_limit[joint])

@@ -122,7 +122,7 @@ def doubts(
         add('delay of speeds', settings.delay, (early.values_of(predicted) - usual) / _STEP)
     if not names:
         return Doubts.none(usual.shape[1], len(usual))
-    return Doubts(tuple(names), np.array(std), np.stack(columns, axis=2).swapaxes(0, 1))
+    return Doubts(tuple(names), np.array(std), np.stack([item.T for item in columns], axis=2))
 
 
 def _turned(

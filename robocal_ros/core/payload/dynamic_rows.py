@@ -119,6 +119,23 @@ def _rms_by_channel(values: Array, rows: Mask) -> Array:
                      for channel, counted in zip(values, rows, strict=True)])
 
 
+def condensed(columns: Array, unknowns: int) -> Array:
+    """Return a few rows that say what all rows say, weighted alike: the triangular factor.
+
+    Args:
+        columns: What explains a channel, and what is measured, shape (k, p).
+        unknowns: Of the whole problem, of which this is one channel.
+
+    Returns:
+        Shape (m, p); rows of zeros among them, where there are more unknowns than columns, so
+        that too few rows are told from rows that are blind.
+
+    """
+    factor = np.linalg.qr(columns, mode='r')
+    least = min(len(columns), unknowns + 1)
+    return np.pad(factor, ((0, max(0, least - len(factor))), (0, 0)))
+
+
 @dataclass(frozen=True)
 class Rows:
     """A linear problem whose first ten columns are the payload.
@@ -226,8 +243,13 @@ def torque_columns(
 
     valid = (blocks.slowest >= SLOWEST).T
     return TorqueColumns(
-        effort.T, arm.T, np.moveaxis(payload, 1, 0),
-        np.moveaxis(blocks.velocity_means(loss_columns), 1, 0), valid, beside(valid), doubted)
+        effort.T, arm.T, _by_channel(payload), _by_channel(blocks.velocity_means(loss_columns)),
+        valid, beside(valid), doubted)
+
+
+def _by_channel(columns: Array) -> Array:
+    """Return columns of shape (k, channels, p) in the order (channels, k, p)."""
+    return np.ascontiguousarray(np.moveaxis(columns, 1, 0))
 
 
 def beside(valid: Mask) -> Mask:
@@ -301,7 +323,7 @@ def wrench_rows(
     measured = (wrench - payload @ own).T
     bias = np.ones((*payload.shape[:2], 1))
     return Rows(
-        np.moveaxis(np.concatenate((payload, bias), axis=2), 1, 0), measured,
+        _by_channel(np.concatenate((payload, bias), axis=2)), measured,
         np.ones(measured.shape, dtype=bool), np.zeros(measured.shape, dtype=bool), ('bias',),
         tuple(f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'),
         ('N',) * 3 + ('N·m',) * 3, doubted)

@@ -14,7 +14,6 @@ from robocal_ros.core.payload.body import (
     centred,
     centred_covariance,
     consistent,
-    loaded_torque,
     moving,
     torque_regressor,
 )
@@ -53,8 +52,6 @@ def test_torques_are_those_of_the_arm_that_carries_the_body(robocal, seed):
     expected = loaded.inverse_dynamics(q, v, a)
     rows = torque_regressor(robocal, q, v, a)
     np.testing.assert_allclose(rows @ dynamic(tool) + robocal.inverse_dynamics(q, v, a), expected,
-                               rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(loaded_torque(robocal, 'tool0', dynamic(tool))(q, v, a), expected,
                                rtol=1e-8, atol=1e-8)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -165,8 +166,7 @@ def test_columns_of_compliance_are_what_sag_does(usual):
     reference = Reference(arm('robocal').urdf, 'tool0', (0.0, 0.0, -9.81), TOOL)
     blocks = Blocks.of(usual.joints(), 5.0, 0.2)
     found = doubts(
-        usual.robot, blocks, lambda *row: reference.torque(*(item[None] for item in row))[0],
-        lambda *row: wrench_of('robocal', TOOL, *(item[None] for item in row))[0],
+        usual.robot, blocks, reference.torque, partial(wrench_of, 'robocal', TOOL),
         DoubtSettings(sag=1e-3))
     assert found.names[joint] == 'compliance of joint_5'
     assert found.std[joint] == pytest.approx(1e-3 / usual.robot.effort_limit[joint])
@@ -265,6 +265,31 @@ def test_estimates_scatter_as_the_bound_says_and_intervals_hold_the_truth(usual,
     assert (ratio > np.sqrt(chi2.ppf(1e-4, count) / count)).all()
     low, high = binom.ppf([1e-3, 1 - 1e-3], 10 * count, 0.95)
     assert low <= inside <= high
+
+
+@pytest.mark.parametrize('source', SOURCES)
+def test_the_fit_is_that_of_all_rows(usual, source):
+    """Against one system of every row that counts and of what is known beforehand."""
+    rows = rows_of(usual, source, DOUBTING, 7)
+    fit = dynamic.fit_rows(rows)
+    channels, count, width = rows.regressor.shape
+    own = 10 + channels * (width - 10)
+    system = np.zeros((channels, count, own + len(fit.doubts.names)))
+    system[:, :, :10] = rows.regressor[:, :, :10]
+    for channel in range(channels):
+        at = 10 + channel * (width - 10)
+        system[channel, :, at:at + width - 10] = rows.regressor[channel, :, 10:]
+    system[:, :, own:] = fit.doubts.columns
+    np.testing.assert_allclose(fit.residual, rows.measured - system @ fit.value, atol=1e-9)
+    weight = 1.0 / np.concatenate((fit.noise[fit.used], fit.doubts.std))
+    regressor = np.vstack((system[fit.used], fit.doubts.prior_rows(own))) * weight[:, None]
+    measured = np.concatenate((rows.measured[fit.used], np.zeros(len(fit.doubts.names)))) * weight
+    freedom = fit.used.sum() / (fit.used.sum() - own)
+    covariance = np.linalg.inv(regressor.T @ regressor) * freedom
+    std = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(np.sqrt(np.diag(fit.covariance)), std, rtol=1e-6)
+    expected = np.linalg.lstsq(regressor, measured)[0]
+    np.testing.assert_allclose((fit.value - expected) / std, 0.0, atol=1e-6)
 
 
 # ----------------------------------------------------------------------- reference run

@@ -13,7 +13,12 @@ from time import perf_counter
 
 from robocal_ros.cli.benchmarks.benchmark import Benchmark, Outcome, Request
 from robocal_ros.cli.benchmarks.figures import Figure
-from robocal_ros.cli.benchmarks.offline_bag import KNOWN_MASS, RecordedProcedures, write_long
+from robocal_ros.cli.benchmarks.offline_bag import (
+    KNOWN_MASS,
+    Record,
+    RecordedProcedures,
+    write_long,
+)
 from robocal_ros.cli.console import OUT
 from robocal_ros.errors import ConfigurationError, RobocalError
 
@@ -33,6 +38,7 @@ class Task:
     """One estimation to measure.
 
     Attributes:
+        name: What is told of it.
         procedure: Which procedure is recorded.
         capability: What is estimated.
         arguments: Arguments of the command line.
@@ -41,6 +47,7 @@ class Task:
 
     """
 
+    name: str
     procedure: str
     capability: str
     arguments: tuple[str, ...]
@@ -49,10 +56,13 @@ class Task:
 
 
 TASKS = (
-    Task('two_plane', 'payload', ('-p', f'known_mass:={KNOWN_MASS}'), long=True),
-    Task('friction', 'friction', (), long=True),
-    Task('static_poses', 'payload', ('-p', 'method:=static_poses'), wrench=True),
-    Task('excitation', 'payload', ('-p', 'method:=excitation'), wrench=True),
+    Task('two plane', 'two_plane', 'payload', ('-p', f'known_mass:={KNOWN_MASS}'), long=True),
+    Task('friction', 'friction', 'friction', (), long=True),
+    Task('static poses', 'static_poses', 'payload', ('-p', 'method:=static_poses'), wrench=True),
+    Task('excitation', 'excitation', 'payload', ('-p', 'method:=excitation'), wrench=True),
+    Task('excitation by torque', 'excitation', 'payload',
+         ('-p', 'method:=excitation', '-p', 'excitation_source:=torque')),
+    Task('drive gains', 'excitation', 'drive_gains', ('-p', f'known_mass:={KNOWN_MASS}')),
 )
 
 
@@ -61,7 +71,7 @@ class Case:
     """One measured estimation.
 
     Attributes:
-        procedure: Which procedure was recorded.
+        task: Name of the task.
         storage: Format of the bag.
         duration: Length of the bag at 1 kHz [s].
         taken: Time that the command took, from start to end [s].
@@ -70,7 +80,7 @@ class Case:
 
     """
 
-    procedure: str
+    task: str
     storage: str
     duration: float
     taken: float
@@ -91,15 +101,18 @@ class OfflineBenchmark(Benchmark):
                 f'{request.output} has less than {_BAG_SIZE / 1e9:.0f} GB left, which a bag of '
                 '100 minutes needs. Name another folder with --output.')
         procedures = RecordedProcedures(request.seeds[0])
+        records: dict[str, Record] = {}
         cases = []
         for task in TASKS:
-            record = getattr(procedures, task.procedure)()
+            if task.procedure not in records:
+                records[task.procedure] = getattr(procedures, task.procedure)()
+            record = records[task.procedure]
             for storage, duration in _bags(task):
                 with tempfile.TemporaryDirectory(dir=request.output) as folder:
                     bag = Path(folder) / 'bag'
                     write_long(record, bag, duration, storage, wrench=task.wrench)
                     case = _measured(task, storage, duration, bag)
-                OUT.print(f'{task.procedure}, {storage}, {duration / 60:.0f} min: '
+                OUT.print(f'{task.name}, {storage}, {duration / 60:.0f} min: '
                           f'{case.taken:.1f} s, {case.memory:.0f} MiB', soft_wrap=True)
                 cases.append(case)
         return Outcome(figures(cases), cases, (
@@ -126,16 +139,16 @@ def _measured(task: Task, storage: str, duration: float, bag: Path) -> Case:
         raise RobocalError(
             f'The estimation from {bag} failed: '
             f"{output.read_text(encoding='utf-8', errors='replace')[-500:]}")
-    return Case(task.procedure, storage, duration, taken, usage.ru_utime + usage.ru_stime,
+    return Case(task.name, storage, duration, taken, usage.ru_utime + usage.ru_stime,
                 usage.ru_maxrss / _MEBIBYTE)
 
 
 def figures(cases: list[Case]) -> list[Figure]:
     """Return speeds and the growth of memory."""
     rows = []
-    for name in dict.fromkeys(case.procedure for case in cases):
-        mine = [case for case in cases if case.procedure == name]
-        series = f'{name.replace("_", " ")}, 1 kHz'
+    for name in dict.fromkeys(case.task for case in cases):
+        mine = [case for case in cases if case.task == name]
+        series = f'{name}, 1 kHz'
         for case in mine:
             speed = case.duration / case.taken
             rows.append(Figure(

@@ -9,13 +9,14 @@ smooth and averaged by Gauss-Legendre quadrature, five instants for each block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import scipy
 
 from robocal_ros.core.arrays import Array
+from robocal_ros.core.payload.spline import UniformSpline
 from robocal_ros.core.samples import JointSamples
 from robocal_ros.errors import DataError
 
@@ -26,9 +27,11 @@ _BLOCKS_PER_PERIOD = 5.0
 _POSITION_CUTOFF = 6.0
 _LEAST_RATE = 4.0
 _LEAST_BLOCKS = 40
+# Instants worked on at once: what belongs to them stays in the cache.
+_AT_ONCE = 2048
 
 Channels = Callable[[Array, Array, Array], Array]
-"""What one instant adds, from its position, velocity and acceleration; any shape."""
+"""What instants add, shape (k, …), from positions, velocities, accelerations, (k, n) each."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,12 @@ class Kinematics:
     velocity: Array
     acceleration: Array
 
-    def of_each(self, function: Channels) -> Array:
+    def values_of(self, function: Channels) -> Array:
         """Return a function's values at all instants, shape (k, …)."""
-        return np.array([function(q, v, a) for q, v, a in zip(
-            self.position, self.velocity, self.acceleration, strict=True)])
+        parts = [slice(at, at + _AT_ONCE) for at in range(0, len(self.position), _AT_ONCE)]
+        return np.concatenate([
+            function(self.position[part], self.velocity[part], self.acceleration[part])
+            for part in parts])
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Blocks:
     edges: Array
     centre: Kinematics
     slowest: Array
-    _nodes: Kinematics
+    _nodes: tuple[Kinematics, ...]
 
     @classmethod
     def of(cls, samples: JointSamples, band: float, min_motion: float) -> Blocks:
@@ -91,14 +96,13 @@ class Blocks:
             raise DataError(f'The record lasts {time[-1] - time[0]:.2f} s, too short to excite '
                             'anything; several seconds are needed.')
         edges = time[0] + edge - 0.5 * period + length * np.arange(count + 1)
-        spline = scipy.interpolate.make_interp_spline(time, position, k=5)
+        spline = UniformSpline(time[0], period, position)
         middle = 0.5 * (edges[:-1] + edges[1:])
         # Evenly spaced samples spread as much as a continuous block that is a little shorter.
         reach = length * np.sqrt(1.0 - 1.0 / samples_each**2)
-        nodes = (middle[:, None] + reach * _NODES).ravel()
-        inner = Kinematics(*(spline(nodes, nu=order) for order in range(3)))
-        return cls(edges, Kinematics(*(spline(middle, nu=order) for order in range(3))),
-                   _slowest(inner.velocity), inner)
+        nodes = tuple(Kinematics(*spline.at(middle + reach * node)) for node in _NODES)
+        return cls(edges, Kinematics(*spline.at(middle)),
+                   _slowest(np.array([node.velocity for node in nodes])), nodes)
 
     @property
     def period(self) -> float:
@@ -107,11 +111,11 @@ class Blocks:
 
     def means(self, function: Channels) -> Array:
         """Return the means over the blocks of what follows from the motion, shape (k, …)."""
-        return _averaged(self._nodes.of_each(function))
+        return _averaged(node.values_of(function) for node in self._nodes)
 
     def velocity_means(self, function: Callable[[Array], Array]) -> Array:
         """Return the means over the blocks of a function of velocities alone, shape (k, …)."""
-        return _averaged(function(self._nodes.velocity))
+        return _averaged(function(node.velocity) for node in self._nodes)
 
     def sample_means(self, time: Array, values: Array) -> Array:
         """Return the means over the blocks of measured values.
@@ -149,10 +153,12 @@ class Blocks:
         return np.column_stack([np.interp(middle, middle[filled], c) for c in means.T])
 
 
-def _averaged(values: Array) -> Array:
-    """Return the quadrature over each block, from values at all of its nodes in turn."""
-    grouped = values.reshape(-1, len(_NODES), *values.shape[1:])
-    return np.asarray(np.tensordot(grouped, _WEIGHTS, axes=(1, 0)))
+def _averaged(values: Iterable[Array]) -> Array:
+    """Return the quadrature over each block, from values at one of its nodes after the other."""
+    total: Array | float = 0.0
+    for weight, part in zip(_WEIGHTS, values, strict=True):
+        total = total + weight * part
+    return np.asarray(total)
 
 
 def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
@@ -174,7 +180,11 @@ def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
 
 
 def _slowest(velocity: Array) -> Array:
-    """Return the slowest speed within each block, 0 where the joint turns round."""
-    grouped = velocity.reshape(-1, len(_NODES), velocity.shape[1])
-    low, high = grouped.min(axis=1), grouped.max(axis=1)
+    """Return the slowest speed within each block, 0 where the joint turns round, shape (k, n).
+
+    Args:
+        velocity: At the nodes of each block, shape (nodes, k, n) [rad/s].
+
+    """
+    low, high = velocity.min(axis=0), velocity.max(axis=0)
     return np.where(low * high > 0.0, np.minimum(np.abs(low), np.abs(high)), 0.0)

@@ -8,8 +8,6 @@ Inertial Parameters of Manipulator Loads and Links, Int. J. Robot. Res. 5 (1986)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pinocchio as pin
 import scipy
@@ -29,9 +27,6 @@ UNITS = ('kg', 'm', 'm', 'm', *['kg·m²'] * 6)
 """Units of ``PARAMETERS``."""
 
 _ROWS, _COLUMNS = np.triu_indices(3)
-
-Motor = Callable[[Array, Array, Array], Array]
-"""Joint torques, shape (n,) [N·m], of position, velocity and acceleration."""
 
 
 def body_regressor(robot: Robot, frame: str, q: Array, v: Array, a: Array) -> Array:
@@ -69,22 +64,6 @@ def torque_regressor(robot: Robot, q: Array, v: Array, a: Array, frame: str = ''
     jacobian = pin.computeFrameJacobian(
         robot.model, robot.data, q, robot.frame_id(frame), pin.ReferenceFrame.LOCAL)
     return np.asarray(jacobian.T @ rows)
-
-
-def loaded_torque(robot: Robot, frame: str, parameters: Array) -> Motor:
-    """Return the joint torques of the arm with a body, possible or not, as a function of motion.
-
-    Args:
-        robot: The arm.
-        frame: Frame on which the body is mounted.
-        parameters: As of ``BODY``, shape (10,).
-
-    """
-    def torque(q: Array, v: Array, a: Array) -> Array:
-        return (robot.inverse_dynamics(q, v, a)
-                + torque_regressor(robot, q, v, a, frame) @ parameters)
-
-    return torque
 
 
 def _split(parameters: Array) -> tuple[float, Array, Array]:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy
 
 from robocal_ros.core.arrays import Array
 from robocal_ros.core.payload.blocks import Blocks, Channels, Kinematics
+from robocal_ros.core.payload.spline import UniformSpline
 from robocal_ros.core.robot import Robot
 
 _STEP = 1e-4
@@ -90,7 +90,7 @@ def doubts(
         settings: What is known beforehand.
 
     """
-    usual = blocks.centre.of_each(predicted)
+    usual = blocks.centre.values_of(predicted)
     names: list[str] = []
     std: list[float] = []
     columns: list[Array] = []
@@ -104,9 +104,9 @@ def doubts(
         for joint, name in enumerate(robot.joint_names):
             shifted = _turned(blocks.centre, joint, (_STEP, 0.0, 0.0))
             add(f'angle of {name}', settings.posture,
-                (shifted.of_each(predicted) - usual) / _STEP)
+                (shifted.values_of(predicted) - usual) / _STEP)
     if settings.sag > 0.0:
-        carried = _series(blocks, blocks.centre.of_each(torque))
+        carried = _series(blocks, blocks.centre.values_of(torque))
         largest = np.abs(carried[0]).max(axis=0)
         limit = np.where(np.isfinite(robot.effort_limit), robot.effort_limit, largest)
         for joint, name in enumerate(robot.joint_names):
@@ -114,15 +114,15 @@ def doubts(
             step = _STEP / max(float(largest[joint]), 1e-9)
             sagged = _turned(blocks.centre, joint, [-step * item[:, joint] for item in carried])
             add(f'compliance of {name}', settings.sag / limit[joint],
-                (sagged.of_each(predicted) - usual) / step)
+                (sagged.values_of(predicted) - usual) / step)
     if settings.delay > 0.0:
         add('delay', settings.delay, -_series(blocks, usual)[1])
         early = replace(blocks.centre, velocity=blocks.centre.velocity
                         - _STEP * blocks.centre.acceleration)
-        add('delay of speeds', settings.delay, (early.of_each(predicted) - usual) / _STEP)
+        add('delay of speeds', settings.delay, (early.values_of(predicted) - usual) / _STEP)
     if not names:
         return Doubts.none(usual.shape[1], len(usual))
-    return Doubts(tuple(names), np.array(std), np.stack(columns, axis=2).swapaxes(0, 1))
+    return Doubts(tuple(names), np.array(std), np.stack([item.T for item in columns], axis=2))
 
 
 def _turned(
@@ -135,8 +135,7 @@ def _turned(
     return Kinematics(*moved)
 
 
-def _series(blocks: Blocks, values: Array) -> list[Array]:
+def _series(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
     """Return values at the middles of the blocks, and their first two derivatives."""
-    time = blocks.period * np.arange(len(values))
-    spline = scipy.interpolate.make_interp_spline(time, values, k=5)
-    return [spline(time, nu=order) for order in range(3)]
+    time: Array = blocks.period * np.arange(len(values), dtype=float)
+    return UniformSpline(0.0, blocks.period, values).at(time)

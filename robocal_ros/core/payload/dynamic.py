@@ -28,7 +28,13 @@ from robocal_ros.core.payload.body import (
 )
 from robocal_ros.core.payload.checks import centre_checks, mass_check
 from robocal_ros.core.payload.doubts import Doubts
-from robocal_ros.core.payload.dynamic_rows import DynamicSettings, Mask, Rows, scatter
+from robocal_ros.core.payload.dynamic_rows import (
+    DynamicSettings,
+    Mask,
+    Rows,
+    condensed,
+    scatter,
+)
 from robocal_ros.core.result import (
     CalibrationResult,
     Check,
@@ -109,46 +115,64 @@ def fit_rows(rows: Rows, doubts: Doubts | None = None) -> RowsFit:
 def _reweighted(rows: Rows, doubts: Doubts) -> RowsFit:
     """Solve with the scatter of the residuals as weights, until they fit each other."""
     noise = scatter(rows.measured, rows.valid, rows.shaken)
-    for _ in range(_PASSES):
-        fit = _weighted_fit(rows, noise, doubts)
-        noise = scatter(fit.residual, rows.valid, rows.shaken)
-    return _weighted_fit(rows, noise, doubts)
-
-
-def _weighted_fit(rows: Rows, noise: Array, doubts: Doubts) -> RowsFit:
-    regressor = _stacked(rows, doubts)
     used = np.isfinite(noise)
-    counted = used.ravel()
-    count, own = int(counted.sum()), regressor.shape[1] - len(doubts.names)
+    channels = _condensed(rows, doubts, used)
+    for _ in range(_PASSES):
+        fit = _weighted_fit(rows, channels, noise, doubts)
+        noise = scatter(fit.residual, rows.valid, rows.shaken)
+        if (np.isfinite(noise) != used).any():
+            used = np.isfinite(noise)
+            channels = _condensed(rows, doubts, used)
+    return _weighted_fit(rows, channels, noise, doubts)
+
+
+def _own(rows: Rows) -> int:
+    """Return the number of the payload's parameters and of the channels' nuisances."""
+    return 10 + len(rows.channels) * len(rows.nuisances)
+
+
+def _condensed(rows: Rows, doubts: Doubts, used: Mask) -> list[Array]:
+    """Return a few rows of each channel: own columns, doubted ones, and what is measured."""
+    unknowns = _own(rows) + len(doubts.names)
+    return [
+        condensed(np.column_stack((own[counted], doubted[counted], measured[counted])), unknowns)
+        for own, doubted, measured, counted
+        in zip(rows.regressor, doubts.columns, rows.measured, used, strict=True)]
+
+
+def _weighted_fit(
+    rows: Rows, channels: Sequence[Array], noise: Array, doubts: Doubts
+) -> RowsFit:
+    extra, own = len(rows.nuisances), _own(rows)
+    width, count = 10 + extra, int(np.isfinite(noise).sum())
     names = [*BODY, *(f'{channel}: {name}' for channel in rows.channels
                       for name in rows.nuisances), *doubts.names]
+    regressor, measured, std = [], [], []
+    for channel, (part, scattered) in enumerate(zip(channels, noise, strict=True)):
+        # Nuisance columns of a channel touch its rows only.
+        full, at = np.zeros((len(part), len(names))), 10 + channel * extra
+        full[:, :10] = part[:, :10]
+        full[:, at:at + extra] = part[:, 10:width]
+        full[:, own:] = part[:, width:-1]
+        regressor.append(full)
+        measured.append(part[:, -1])
+        # Where rows of a channel count, they count alike.
+        std.append(np.full(len(part), scattered.min()))
     fit = solve(
-        np.vstack((regressor[counted], doubts.prior_rows(own))),
-        np.concatenate((rows.measured[used], np.zeros(len(doubts.names)))),
-        np.concatenate((noise[used], doubts.std)), names, max_condition=_MAX_CONDITION,
-        hint=_HINT)
+        np.vstack((*regressor, doubts.prior_rows(own))),
+        np.concatenate((*measured, np.zeros(len(doubts.names)))),
+        np.concatenate((*std, doubts.std)), names, max_condition=_MAX_CONDITION, hint=_HINT)
     freedom = count / max(count - own, 1)
-    return RowsFit(fit.value, fit.covariance * freedom, _left(rows, regressor, fit.value), noise,
+    return RowsFit(fit.value, fit.covariance * freedom, _left(rows, doubts, fit.value), noise,
                    doubts)
 
 
-def _stacked(rows: Rows, doubts: Doubts) -> Array:
-    """Stack the channels; nuisance columns of a channel touch its rows only."""
-    channels, count, width = rows.regressor.shape
-    extra = width - 10
-    shared = 10 + channels * extra
-    regressor = np.zeros((channels, count, shared + len(doubts.names)))
-    regressor[:, :, :10] = rows.regressor[:, :, :10]
-    regressor[:, :, shared:] = doubts.columns
-    for channel in range(channels):
-        at = 10 + channel * extra
-        regressor[channel, :, at:at + extra] = rows.regressor[channel, :, 10:]
-    return regressor.reshape(channels * count, -1)
-
-
-def _left(rows: Rows, regressor: Array, value: Array) -> Array:
+def _left(rows: Rows, doubts: Doubts, value: Array) -> Array:
     """Return measured minus fitted, shape (channels, k)."""
-    return rows.measured - (regressor @ value).reshape(rows.measured.shape)
+    count, own = len(rows.channels), _own(rows)
+    values = np.hstack((np.tile(value[:10], (count, 1)), value[10:own].reshape(count, -1)))
+    fitted = (rows.regressor @ values[:, :, None])[:, :, 0] + doubts.columns @ value[own:]
+    return np.asarray(rows.measured - fitted)
 
 
 def estimate(
@@ -296,8 +320,7 @@ def _held_out(rows: Rows, fit: RowsFit) -> _Predicted | None:
     except (DataError, ExcitationError):
         return None
     others = rows.part(last)
-    regressor = _stacked(others, fit.doubts.part(last))
-    return _Predicted(others, used, _left(others, regressor, part.value))
+    return _Predicted(others, used, _left(others, fit.doubts.part(last), part.value))
 
 
 def _fits(rows: Rows, used: Mask, residual: Array) -> tuple[Fit, ...]:

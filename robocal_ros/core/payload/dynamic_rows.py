@@ -13,8 +13,8 @@ from robocal_ros.core.arrays import Array
 from robocal_ros.core.friction.law import SteadyFriction
 from robocal_ros.core.least_squares import autocorrelation_time
 from robocal_ros.core.payload.blocks import Blocks
-from robocal_ros.core.payload.body import body_regressor, loaded_torque, torque_regressor
 from robocal_ros.core.payload.doubts import Doubts, DoubtSettings, doubts
+from robocal_ros.core.payload.newton_euler import NewtonEuler, wrench_of, wrench_regressor
 from robocal_ros.core.result import rms
 from robocal_ros.core.robot import Robot
 from robocal_ros.core.samples import JointSamples, WrenchSamples, check_effort, check_joints
@@ -119,6 +119,23 @@ def _rms_by_channel(values: Array, rows: Mask) -> Array:
                      for channel, counted in zip(values, rows, strict=True)])
 
 
+def condensed(columns: Array, unknowns: int) -> Array:
+    """Return a few rows that say what all rows say, weighted alike: the triangular factor.
+
+    Args:
+        columns: What explains a channel, and what is measured, shape (k, p).
+        unknowns: Of the whole problem, of which this is one channel.
+
+    Returns:
+        Shape (m, p); rows of zeros among them, where there are more unknowns than columns, so
+        that too few rows are told from rows that are blind.
+
+    """
+    factor = np.linalg.qr(columns, mode='r')
+    least = min(len(columns), unknowns + 1)
+    return np.pad(factor, ((0, max(0, least - len(factor))), (0, 0)))
+
+
 @dataclass(frozen=True)
 class Rows:
     """A linear problem whose first ten columns are the payload.
@@ -211,21 +228,28 @@ def torque_columns(
 
     effort = (blocks.sample_means(samples.time, samples.effort)
               - blocks.velocity_means(identified))
-    arm = blocks.means(robot.inverse_dynamics)
-    payload = blocks.means(lambda q, v, a: torque_regressor(robot, q, v, a))
+    dynamics = NewtonEuler(robot, robot.tool_frame)
+    arm = blocks.means(dynamics.torque)
+    payload = blocks.means(dynamics.torque_regressor)
 
     def doubted(body: Array, losses: Array) -> Doubts:
-        carried = loaded_torque(robot, robot.tool_frame, body)
+        def carried(q: Array, v: Array, a: Array) -> Array:
+            return dynamics.torque(q, v, a, body)
 
         def effort_of(q: Array, v: Array, a: Array) -> Array:
-            return carried(q, v, a) + identified(v) + (loss_columns(v) * losses).sum(axis=1)
+            return carried(q, v, a) + identified(v) + (loss_columns(v) * losses).sum(axis=-1)
 
         return doubts(robot, blocks, carried, effort_of, settings.doubts())
 
     valid = (blocks.slowest >= SLOWEST).T
     return TorqueColumns(
-        effort.T, arm.T, np.moveaxis(payload, 1, 0),
-        np.moveaxis(blocks.velocity_means(loss_columns), 1, 0), valid, beside(valid), doubted)
+        effort.T, arm.T, _by_channel(payload), _by_channel(blocks.velocity_means(loss_columns)),
+        valid, beside(valid), doubted)
+
+
+def _by_channel(columns: Array) -> Array:
+    """Return columns of shape (k, channels, p) in the order (channels, k, p)."""
+    return np.ascontiguousarray(np.moveaxis(columns, 1, 0))
 
 
 def beside(valid: Mask) -> Mask:
@@ -286,20 +310,20 @@ def wrench_rows(
     wrench = blocks.sample_means(sensor.time, sensor.wrench)
     own = robot.distal_inertia(sensor.frame).to_pinocchio().toDynamicParameters()
 
-    def carried(q: Array, v: Array, a: Array) -> Array:
-        # The sensor reads what the distal side exerts on it: the reaction of what carries it.
-        return -body_regressor(robot, sensor.frame, q, v, a)
+    dynamics = NewtonEuler(robot, sensor.frame)
 
     def doubted(value: Array) -> Doubts:
         body = value[:10]
-        return doubts(robot, blocks, loaded_torque(robot, sensor.frame, body),
-                      lambda q, v, a: carried(q, v, a) @ (body + own), settings.doubts())
+        read = -wrench_of(body + own)
+        return doubts(robot, blocks, lambda q, v, a: dynamics.torque(q, v, a, body),
+                      lambda q, v, a: dynamics.terms(q, v, a) @ read.T, settings.doubts())
 
-    payload = blocks.means(carried)
+    # The sensor reads what the distal side exerts on it: the reaction of what carries it.
+    payload = -wrench_regressor(blocks.means(dynamics.terms))
     measured = (wrench - payload @ own).T
     bias = np.ones((*payload.shape[:2], 1))
     return Rows(
-        np.moveaxis(np.concatenate((payload, bias), axis=2), 1, 0), measured,
+        _by_channel(np.concatenate((payload, bias), axis=2)), measured,
         np.ones(measured.shape, dtype=bool), np.zeros(measured.shape, dtype=bool), ('bias',),
         tuple(f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'),
         ('N',) * 3 + ('N·m',) * 3, doubted)

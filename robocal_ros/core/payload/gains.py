@@ -26,6 +26,7 @@ from robocal_ros.core.payload.dynamic_rows import (
     DynamicSettings,
     Mask,
     TorqueColumns,
+    condensed,
     scatter,
     torque_columns,
 )
@@ -211,19 +212,26 @@ def _settled(
     robot: Robot, columns: TorqueColumns, mass: float, value: Array, doubts: Doubts
 ) -> _GainFit:
     noise = np.where(columns.valid, 1.0, np.inf)
+    few: tuple[TorqueColumns, Doubts] | None = None
+    used = np.isfinite(noise)
     for _ in range(_STEPS):
-        used = np.isfinite(noise)
-        regressor, explained = _system(columns, mass, value, doubts)
+        if few is None or (np.isfinite(noise) != used).any():
+            used = np.isfinite(noise)
+            few = _condensed(columns, doubts, used)
+        part, shared = few
+        regressor, explained = _system(part, mass, value, shared)
         own = regressor.shape[2] - len(doubts.names)
+        # Where rows of a joint count, they count alike.
+        std = np.where(part.valid, noise.min(axis=1)[:, None], np.inf)
         fit = solve(
-            np.vstack((regressor[used], doubts.prior_rows(own))),
-            np.concatenate(((columns.effort + explained)[used], np.zeros(len(doubts.names)))),
-            np.concatenate((noise[used], doubts.std)), _names(robot, doubts),
+            np.vstack((regressor[part.valid], doubts.prior_rows(own))),
+            np.concatenate(((part.effort + explained)[part.valid], np.zeros(len(doubts.names)))),
+            np.concatenate((std[part.valid], doubts.std)), _names(robot, doubts),
             max_condition=_MAX_CONDITION,
             hint='Excite the arm more: faster, farther, with all joints turned.')
         change = float(np.abs(fit.value[:robot.n] - value[:robot.n]).max())
         value = fit.value
-        residual = columns.effort + explained - regressor @ value
+        residual = _left(columns, mass, value, doubts)
         if change < _CONVERGED:
             freedom = int(used.sum()) / max(int(used.sum()) - own, 1)
             return _GainFit(value, fit.covariance * freedom, residual, used, doubts)
@@ -231,6 +239,41 @@ def _settled(
     raise ConvergenceError(
         f'The effort scales did not settle in {_STEPS} steps (last change {change:.2g}); excite '
         'the arm more, or check known_mass.')
+
+
+def _condensed(
+    columns: TorqueColumns, doubts: Doubts, used: Mask
+) -> tuple[TorqueColumns, Doubts]:
+    """Return a few rows of each joint in place of all of its rows.
+
+    That may be done once for all steps: whatever the scales, an equation is a sum of columns.
+    """
+    payload = 2 + columns.payload.shape[2]
+    losses = payload + columns.losses.shape[2]
+    width = losses + len(doubts.names)
+    unknowns = len(used) * (1 + columns.losses.shape[2]) + _SHARED + len(doubts.names)
+    few = np.zeros((len(used), max(width, unknowns + 1), width))
+    valid = np.zeros(few.shape[:2], dtype=bool)
+    for joint, counted in enumerate(used):
+        rows = condensed(np.column_stack([item[joint, counted] for item in (
+            columns.effort, columns.arm, columns.payload, columns.losses, doubts.columns)]),
+            unknowns)
+        few[joint, :len(rows)] = rows
+        valid[joint, :len(rows)] = True
+    return (
+        TorqueColumns(few[:, :, 0], few[:, :, 1], few[:, :, 2:payload],
+                      few[:, :, payload:losses], valid, np.zeros_like(valid), columns.doubts),
+        Doubts(doubts.names, doubts.std, few[:, :, losses:]))
+
+
+def _left(columns: TorqueColumns, mass: float, value: Array, doubts: Doubts) -> Array:
+    """Return measured minus fitted, shape (n, k) [N·m]."""
+    n, _, extra = columns.losses.shape
+    border = n + _SHARED + n * extra
+    body = np.concatenate(([mass], value[n:n + _SHARED]))
+    carried = columns.arm + columns.payload @ body + doubts.columns @ value[border:]
+    lost = columns.losses @ value[n + _SHARED:border].reshape(n, extra, 1)
+    return np.asarray(columns.effort - value[:n, None] * carried - lost[:, :, 0])
 
 
 def _part(columns: TorqueColumns, rows: slice) -> TorqueColumns:
@@ -251,9 +294,8 @@ def _held_out(
     except (DataError, ExcitationError, ConvergenceError):
         return ()
     last = _part(columns, rest)
-    regressor, explained = _system(last, mass, part.value, fit.doubts.part(rest))
-    left = last.effort + explained - regressor @ part.value
-    return _fits(robot, last, fit.used[:, rest], left)
+    return _fits(robot, last, fit.used[:, rest],
+                 _left(last, mass, part.value, fit.doubts.part(rest)))
 
 
 def _fits(

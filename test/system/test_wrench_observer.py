@@ -84,7 +84,8 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         autostart=True, results_dir=results, tare_duration=0.5,
         sensor_force_ranges='[500.0]')
     with sim_arm(folder / 'sim.log', seed=3), node:
-        made.until(lambda: made.statuses, 'the node')
+        made.until(lambda: made.statuses and 'Not tared' in made.statuses[-1].message,
+                   'all sensors')
         yield made
 
 
@@ -139,10 +140,10 @@ def test_a_push_is_found_where_it_is(tared: Cell) -> None:
     message.header.frame_id = 'ft_link_2_proximal'
     message.wrench.force.y, message.wrench.torque.x = 30.0, -30.0 * 0.18
     tared.push.publish(message)
-    tared.until(lambda: len(tared.contacts) > 150, 'contacts')
+    tared.until(lambda: len(tared.contacts) > 90, 'contacts')
     tared.until(lambda: not tared.flags[-1].data, 'the end of the contact')
     assert any(flag.data for flag in tared.flags)
-    points = np.array([[c.point.x, c.point.y, c.point.z] for c in tared.contacts[20:150]])
+    points = np.array([[c.point.x, c.point.y, c.point.z] for c in tared.contacts[20:90]])
     assert np.linalg.norm(points - [0.0, -0.055, 0.18], axis=1).max() < 5e-3
     assert tared.contacts[-1].header.frame_id == 'ft_link_2_proximal'
 
@@ -166,9 +167,14 @@ class TestBadSensors:
         assert words in tared.state('ft_link_2_distal')
         for link in ('ft_link_2_proximal', 'ft_link_3_distal', 'ft_wrist'):
             assert tared.state(link).startswith('free')
-        tared.wrenches['ft_link_3_proximal'].clear()
-        tared.fresh('ft_wrist')
-        assert len(tared.wrenches['ft_link_3_proximal']) < 5
+
+        def silent() -> bool:
+            # What waits in the queue may be from before the fault.
+            tared.wrenches['ft_link_3_proximal'].clear()
+            tared.fresh('ft_wrist')
+            return len(tared.wrenches['ft_link_3_proximal']) < 5
+
+        tared.until(silent, 'the silence of the link')
 
     def test_joint_states_at_10_hz(self, tared: Cell, faults: Callable[[str], None]) -> None:
         faults('joint_states_slow')

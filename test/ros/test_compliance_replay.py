@@ -20,6 +20,7 @@ from sensor_msgs.msg import JointState
 
 from robocal_ros.capabilities.catalogue import capability
 from robocal_ros.capabilities.offline import OfflineEstimation, Selection
+from robocal_ros.cli import estimate
 from robocal_ros.cli.main import main
 from robocal_ros.core.compliance.positions import EndPosition
 from robocal_ros.core.compliance.registration import Registration
@@ -210,7 +211,8 @@ def test_a_part_of_the_bag_holds_the_rests_within_it(recorded, marked, tmp_path)
         offline(marked, tmp_path, Selection(end=160.0))
 
 
-def test_on_the_command_line(marked, tmp_path, capsys) -> None:
+def test_on_the_command_line(marked, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(estimate.OUT, '_width', 400)
     urdf = tmp_path / 'arm.urdf'
     urdf.write_text(arm_urdf())
     code = main(['estimate', 'compliance', str(marked), '--urdf', str(urdf), '--results-dir',

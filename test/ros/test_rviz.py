@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,9 +70,15 @@ def published(ros: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         assert node.trigger_configure() == SUCCESS, node.get_name()
     found: dict[str, list[Any]] = {}
     watcher = rclpy.create_node('watcher')
-    for node in (arm, *nodes):
-        for topic, _ in node.get_publisher_names_and_types_by_node(node.get_name(), '/'):
-            found[topic] = node.get_publishers_info_by_topic(topic)
+    wanted = {publisher.topic_name for node in (arm, *nodes) for publisher in node.publishers}
+    end = time.monotonic() + 20.0
+    # Discovery takes its time on a busy machine.
+    while wanted - found.keys() and time.monotonic() < end:
+        for topic in wanted:
+            endpoints = watcher.get_publishers_info_by_topic(topic)
+            if endpoints:
+                found[topic] = endpoints
+        time.sleep(0.05)
     for node in nodes:
         node.trigger_cleanup()
     for node in (watcher, arm, *nodes):

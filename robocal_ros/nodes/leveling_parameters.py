@@ -54,7 +54,7 @@ class LevelingParameters(ArmParameters):
         'imu_flange', "The IMU's frame; it must be fixed to tool_frame.")
     imu_tolerance: float = parameter(
         8.7e-3, 'Largest tilt that the IMU may see (0.5°, the bias of a good one).', unit='rad',
-        minimum=1e-4, maximum=0.5)
+        minimum=1e-6, maximum=0.5)
     auto_level_after: list[str] = parameter(
         [''], "Level by rule: frames (a controller's motion ends with the tool point in the box "
         'about one) and names of tasks on ~/task; frame: or task: before a name says which it '

@@ -266,11 +266,11 @@ def test_other_parameters_and_what_configure_refuses(cell: Cell) -> None:
     assert not cell.configure(reference='table')
     assert "Frame 'table' is not in the robot description" in cell.node.log.read_text()
     # No accelerometer is as good as that.
-    assert cell.configure(reference='gravity', heading='x', imu_tolerance=1e-4)
+    assert cell.configure(reference='gravity', heading='x', imu_tolerance=1e-5)
     answer = cell.client.call('level', NODE)
     assert not answer.success
     assert re.search(r'residual tilt 0\.0.* The IMU sees a tilt of 0\..* Not verified: the IMU '
-                     r'sees more than 0\.006°: check the mounting', answer.message), answer.message
+                     r'sees more than 0\.001°: check the mounting', answer.message), answer.message
     assert cell.configure(reference='base', heading='nearest', imu_tolerance=8.7e-3)
 
 

@@ -20,6 +20,7 @@ _MODULES = {
     'colcon-common-extensions': 'colcon_core',
     'example-robot-data': 'example_robot_data',
     'pin': 'pinocchio',
+    'pytest-xdist': 'xdist',
     'PyYAML': 'yaml',
     'scipy-stubs': None,
     'types-PyYAML': None,

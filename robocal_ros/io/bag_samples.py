@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -27,7 +28,7 @@ _EVERYTHING = Span()
 _NOTHING = 'The topic is empty, or the run that its marks tell of is not in the bag.'
 
 
-class _Stream(Generic[L]):
+class _Stream(ABC, Generic[L]):
     """Takes the messages of one topic and keeps what counts.
 
     Attributes:
@@ -114,8 +115,9 @@ class _Stream(Generic[L]):
         self._kept += int(chosen.sum())
         self._record.add(np.column_stack((time[chosen], rows[chosen, _VALUES:])))
 
+    @abstractmethod
     def _rows_of(self, group: Group[L]) -> Rows:
-        raise NotImplementedError
+        """Turn messages of one layout into rows."""
 
 
 def _first(mask: npt.NDArray[np.bool_]) -> int:

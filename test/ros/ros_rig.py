@@ -4,19 +4,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import rclpy
 import xacro
 from builtin_interfaces.msg import Time
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
+from std_srvs.srv import Trigger
+
+from robocal_ros.ros import qos
+from robocal_ros.ros.lifecycle import SUCCESS, RobocalNode
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -113,3 +118,69 @@ def pair(name: str = 'subject', **values: Any) -> tuple[Node, Node]:
     """Return a node under test and one that talks to it."""
     return (rclpy.create_node(name, parameter_overrides=overrides(**values)),
             rclpy.create_node('talker'))
+
+
+class NodeRig:
+    """A lifecycle node of this package on its own arm, and one that talks to it."""
+
+    def __init__(
+        self, kind: type[RobocalNode], results: Path, *, name: str = '', **values: Any
+    ) -> None:
+        self.node = kind(name or kind.__name__.lower(), parameter_overrides=overrides(
+            robot_description=arm_urdf(), results_dir=str(results), **values))
+        self.talker = rclpy.create_node('talker')
+        self.log = Log(self.node)
+        self.spinner = Spinner(self.node, self.talker)
+        self.time = 10.0
+
+    def configure(self) -> TransitionCallbackReturn:
+        return self.node.trigger_configure()
+
+    def start(self) -> NodeRig:
+        assert self.configure() == SUCCESS, self.log['error']
+        assert self.node.trigger_activate() == SUCCESS
+        return self
+
+    def end(self) -> None:
+        self.node.release()
+        with self.spinner:
+            pass
+
+    def hear(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> list[Any]:
+        """Subscribe to a topic of the node and return the list that messages go to."""
+        heard: list[Any] = []
+        topic = f'{self.node.get_name()}/{topic}'
+        self.talker.create_subscription(kind, topic, heard.append, profile)
+        self.spinner.until(lambda: self.talker.count_publishers(topic), what=topic)
+        return heard
+
+    def publisher(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> Any:
+        """Return a publisher that the node hears."""
+        made = self.talker.create_publisher(kind, topic, profile)
+        self.spinner.until(made.get_subscription_count, what=f'a reader of {topic}')
+        return made
+
+    def begin(self, verb: str) -> Any:
+        """Call a service of the node without waiting for the answer."""
+        client = self.talker.create_client(Trigger, f'{self.node.get_name()}/{verb}')
+        self.spinner.until(client.service_is_ready, what=verb)
+        return client.call_async(Trigger.Request())
+
+    def call(self, verb: str) -> Trigger.Response:
+        return self.spinner.wait(self.begin(verb))
+
+
+MadeRig = TypeVar('MadeRig', bound=NodeRig)
+
+
+def made_rigs(kind: Callable[..., MadeRig]) -> Iterator[Callable[..., MadeRig]]:
+    """Yield what makes rigs; those that it made are ended afterwards."""
+    made: list[MadeRig] = []
+
+    def make(*arguments: Any, **values: Any) -> MadeRig:
+        made.append(kind(*arguments, **values))
+        return made[-1]
+
+    yield make
+    for item in made:
+        item.end()

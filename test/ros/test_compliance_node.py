@@ -4,20 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import rclpy
 from compliance_results import COMPLIANCE, compliance_result
 from friction_results import friction_result, identity, payload_result
 from geometry_msgs.msg import PointStamped, PoseStamped, Vector3Stamped
 from rclpy.lifecycle import TransitionCallbackReturn
-from ros_rig import Log, Spinner, arm_urdf, joint_state, overrides, stamp
+from ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, stamp
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
-from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.core.compliance import SagCorrection
@@ -32,42 +31,12 @@ POSTURE = np.array([0.1, 0.7, -0.5, 0.2, 0.4, 0.3])
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
-class Rig:
-    """A node under test and one that talks to it."""
+class Rig(NodeRig):
+    """The node, and an arm at rest."""
 
     def __init__(self, results: Path, **values: Any) -> None:
-        self.node = ComplianceCalibration('compliance_calibration', parameter_overrides=overrides(
-            robot_description=arm_urdf(), results_dir=str(results), connect_timeout=0.3,
-            **values))
-        self.talker = rclpy.create_node('talker')
-        self.log = Log(self.node)
-        self.spinner = Spinner(self.node, self.talker)
-        self.time = 10.0
-
-    def configure(self) -> TransitionCallbackReturn:
-        return self.node.trigger_configure()
-
-    def start(self) -> Rig:
-        assert self.configure() == SUCCESS, self.log['error']
-        assert self.node.trigger_activate() == SUCCESS
-        return self
-
-    def hear(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> list[Any]:
-        heard: list[Any] = []
-        topic = f'{self.node.get_name()}/{topic}'
-        self.talker.create_subscription(kind, topic, heard.append, profile)
-        self.spinner.until(lambda: self.talker.count_publishers(topic), what=topic)
-        return heard
-
-    def publisher(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> Any:
-        made = self.talker.create_publisher(kind, topic, profile)
-        self.spinner.until(made.get_subscription_count, what=f'a reader of {topic}')
-        return made
-
-    def call(self, verb: str) -> Trigger.Response:
-        client = self.talker.create_client(Trigger, f'compliance_calibration/{verb}')
-        self.spinner.until(client.service_is_ready, what=verb)
-        return self.spinner.wait(client.call_async(Trigger.Request()))
+        super().__init__(ComplianceCalibration, results, name='compliance_calibration',
+                         connect_timeout=0.3, **values)
 
     def arm_stands(self, posture: np.ndarray = POSTURE) -> Callable[[], None]:
         """Return what publishes one more joint state of an arm at rest."""
@@ -83,17 +52,7 @@ class Rig:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
-    made: list[Rig] = []
-
-    def make(**values: Any) -> Rig:
-        made.append(Rig(tmp_path, **values))
-        return made[-1]
-
-    yield make
-    for item in made:
-        item.node.release()
-        with item.spinner:
-            pass
+    yield from made_rigs(partial(Rig, tmp_path))
 
 
 def store(folder: Path, *results: Any) -> None:

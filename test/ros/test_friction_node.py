@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import rclpy
 from control_msgs.msg import JointTrajectoryControllerState
 from friction_results import friction_result, identity, payload_result
 from rclpy.lifecycle import TransitionCallbackReturn
-from ros_rig import Log, Spinner, arm_urdf, joint_state, overrides, stamp
+from ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, stamp
 from sensor_msgs.msg import JointState, Temperature
 from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
@@ -32,53 +31,12 @@ LAW = friction_by_joint(friction_result())['joint_6']
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
-class Rig:
-    """A node under test and one that talks to it."""
-
-    def __init__(self, kind: type[RobocalNode], results: Path, **values: Any) -> None:
-        self.node = kind(kind.__name__.lower(), parameter_overrides=overrides(
-            robot_description=arm_urdf(), results_dir=str(results), **values))
-        self.talker = rclpy.create_node('talker')
-        self.log = Log(self.node)
-        warnings = self.log['warning']
-        self.node.get_logger().warning = lambda text, **options: warnings.append(text)
-        self.spinner = Spinner(self.node, self.talker)
-        self.time = 10.0
-
-    def configure(self) -> TransitionCallbackReturn:
-        return self.node.trigger_configure()
-
-    def start(self) -> Rig:
-        assert self.configure() == SUCCESS, self.log['error']
-        assert self.node.trigger_activate() == SUCCESS
-        return self
-
-    def hear(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> list[Any]:
-        heard: list[Any] = []
-        topic = f'{self.node.get_name()}/{topic}'
-        self.talker.create_subscription(kind, topic, heard.append, profile)
-        self.spinner.until(lambda: self.talker.count_publishers(topic), what=topic)
-        return heard
-
-    def publisher(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> Any:
-        made = self.talker.create_publisher(kind, topic, profile)
-        self.spinner.until(made.get_subscription_count, what=f'a reader of {topic}')
-        return made
-
-
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
-    made: list[Rig] = []
+def rig(tmp_path: Path) -> Iterator[Callable[..., NodeRig]]:
+    def make(kind: type[RobocalNode] = FrictionIdentification, **values: Any) -> NodeRig:
+        return NodeRig(kind, tmp_path, **values)
 
-    def make(kind: type[RobocalNode] = FrictionIdentification, **values: Any) -> Rig:
-        made.append(Rig(kind, tmp_path, **values))
-        return made[-1]
-
-    yield make
-    for item in made:
-        item.node.release()
-        with item.spinner:
-            pass
+    yield from made_rigs(make)
 
 
 def store(folder: Path, *results: Any) -> None:
@@ -89,7 +47,7 @@ def store(folder: Path, *results: Any) -> None:
 class TestRefusedAtConfigure:
     """What cannot work is refused before the arm moves, with a sentence."""
 
-    def refused(self, made: Rig, *words: str) -> None:
+    def refused(self, made: NodeRig, *words: str) -> None:
         assert made.configure() == FAILURE
         for word in words:
             assert word in made.log['error'][-1]
@@ -135,11 +93,11 @@ class TestCompensation:
     """What an identified law gives to others, live."""
 
     @pytest.fixture
-    def active(self, rig, tmp_path) -> Rig:
+    def active(self, rig, tmp_path) -> NodeRig:
         store(tmp_path, friction_result())
         return rig().start()
 
-    def feed(self, made: Rig, states: Any, velocity: float) -> None:
+    def feed(self, made: NodeRig, states: Any, velocity: float) -> None:
         made.time += 0.002
         values = [0.0] * 5 + [velocity]
         states.publish(joint_state(made.time, NAMES, [0.0] * 6, values, [0.0] * 6))

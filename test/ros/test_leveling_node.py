@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import rclpy
 from action_msgs.msg import GoalStatus, GoalStatusArray
 from rclpy.lifecycle import TransitionCallbackReturn
-from ros_rig import Log, Spinner, arm_urdf, joint_state, overrides
+from ros_rig import NodeRig, arm_urdf, joint_state, made_rigs
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
-from std_srvs.srv import Trigger
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.core.leveling import Tool, tilt_by_imu
@@ -30,35 +29,11 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 STATUS = 'joint_trajectory_controller/follow_joint_trajectory/_action/status'
 
 
-class Rig:
+class Rig(NodeRig):
     """The node, and one that plays the robot."""
 
     def __init__(self, results: Path, **values: Any) -> None:
-        self.node = Leveling('leveling', parameter_overrides=overrides(
-            robot_description=arm_urdf(), results_dir=str(results), connect_timeout=0.5,
-            state_timeout=1.0, **values))
-        self.talker = rclpy.create_node('talker')
-        self.log = Log(self.node)
-        self.spinner = Spinner(self.node, self.talker)
-        self.time = 10.0
-
-    def configure(self) -> TransitionCallbackReturn:
-        return self.node.trigger_configure()
-
-    def start(self) -> Rig:
-        assert self.configure() == SUCCESS, self.log['error']
-        assert self.node.trigger_activate() == SUCCESS
-        return self
-
-    def hear(self, kind: Any, topic: str) -> list[Any]:
-        heard: list[Any] = []
-        self.talker.create_subscription(kind, f'leveling/{topic}', heard.append, qos.LATCHED)
-        return heard
-
-    def publisher(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> Any:
-        made = self.talker.create_publisher(kind, topic, profile)
-        self.spinner.until(made.get_subscription_count, what=f'a reader of {topic}')
-        return made
+        super().__init__(Leveling, results, connect_timeout=0.5, state_timeout=1.0, **values)
 
     def rest(self, posture: np.ndarray = TILTED) -> None:
         """Have joint states come, at rest, from now on."""
@@ -72,25 +47,10 @@ class Rig:
         self.talker.create_timer(0.01, publish)
         self.spinner.until(lambda: self.node.arm.resting)
 
-    def call(self, verb: str) -> Trigger.Response:
-        client = self.talker.create_client(Trigger, f'leveling/{verb}')
-        self.spinner.until(client.service_is_ready)
-        return self.spinner.wait(client.call_async(Trigger.Request()))
-
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
-    made: list[Rig] = []
-
-    def make(**values: Any) -> Rig:
-        made.append(Rig(tmp_path, **values))
-        return made[-1]
-
-    yield make
-    for item in made:
-        item.node.release()
-        with item.spinner:
-            pass
+    yield from made_rigs(partial(Rig, tmp_path))
 
 
 @pytest.mark.parametrize(('values', 'words'), [
@@ -159,7 +119,7 @@ def test_without_a_controller_the_reason_is_told(rig: Callable[..., Rig]) -> Non
 def test_preview_shows_and_needs_no_controller(rig: Callable[..., Rig]) -> None:
     made = rig().start()
     made.rest()
-    heard = made.hear(MarkerArray, 'markers')
+    heard = made.hear(MarkerArray, 'markers', qos.LATCHED)
     answer = made.call('preview')
     assert answer.success, answer.message
     assert 'The tool is tilted by 26.5°' in answer.message

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import rclpy
 from diagnostic_msgs.msg import DiagnosticStatus
 from friction_results import friction_result, identity, payload_result
 from geometry_msgs.msg import WrenchStamped
 from rclpy.lifecycle import TransitionCallbackReturn
-from ros_rig import Log, Spinner, arm_urdf, joint_state, overrides, stamp
+from ros_rig import NodeRig, joint_state, made_rigs, stamp
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Bool, Float64, String
 from std_srvs.srv import Trigger
@@ -33,44 +33,20 @@ POSTURE = np.array([0.1, 0.3, 0.4, 0.0, 0.6, 0.2])
 PERIOD = 0.002
 
 
-class Rig:
+class Rig(NodeRig):
     """The node, and an arm at rest with one wrist sensor that talks to it."""
 
     def __init__(self, results: Path, **values: Any) -> None:
-        self.node = WrenchObserverNode('observer', parameter_overrides=overrides(
-            robot_description=arm_urdf(), results_dir=str(results), **{**WRIST, **values}))
-        self.talker = rclpy.create_node('talker')
-        self.log = Log(self.node)
-        warnings = self.log['warning']
-        self.node.get_logger().warning = lambda text, **options: warnings.append(text)
-        self.spinner = Spinner(self.node, self.talker)
-        self.time = 10.0
+        super().__init__(WrenchObserverNode, results, name='observer', **{**WRIST, **values})
         self.noise = np.random.default_rng(0)
         self.reading = np.zeros(6)
         self.effort: list[float] = []
-        self._publishers: dict[str, Any] = {}
-
-    def configure(self) -> TransitionCallbackReturn:
-        return self.node.trigger_configure()
 
     def start(self) -> Rig:
-        assert self.configure() == SUCCESS, self.log['error']
-        assert self.node.trigger_activate() == SUCCESS
+        super().start()
         self.joints = self.publisher(JointState, 'joint_states', qos.SENSOR)
         self.wrench = self.publisher(WrenchStamped, 'ft_wrist/wrench', qos.SENSOR)
         return self
-
-    def hear(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> list[Any]:
-        heard: list[Any] = []
-        topic = f'observer/{topic}'
-        self.talker.create_subscription(kind, topic, heard.append, profile)
-        self.spinner.until(lambda: self.talker.count_publishers(topic), what=topic)
-        return heard
-
-    def publisher(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> Any:
-        made = self.talker.create_publisher(kind, topic, profile)
-        self.spinner.until(made.get_subscription_count, what=f'a reader of {topic}')
-        return made
 
     def feed(self, frame: str = 'ft_wrist', wrench: bool = True) -> None:
         """Send one sample."""
@@ -96,9 +72,7 @@ class Rig:
         self.spinner.until(step, what=what)
 
     def call(self, verb: str) -> Trigger.Response:
-        client = self.talker.create_client(Trigger, f'observer/{verb}')
-        self.spinner.until(client.service_is_ready)
-        future = client.call_async(Trigger.Request())
+        future = self.begin(verb)
         self.until(future.done, 'the answer')
         return future.result()
 
@@ -108,17 +82,7 @@ class Rig:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
-    made: list[Rig] = []
-
-    def make(**values: Any) -> Rig:
-        made.append(Rig(tmp_path, **values))
-        return made[-1]
-
-    yield make
-    for item in made:
-        item.node.release()
-        with item.spinner:
-            pass
+    yield from made_rigs(partial(Rig, tmp_path))
 
 
 def weight(mass: float = 0.0) -> np.ndarray:

@@ -80,20 +80,8 @@ class ToolImu:
         return ''
 
     async def wait(self) -> None:
-        """Wait for usable readings.
-
-        Raises:
-            DataError: If there are none in time.
-            CancelledError: If a stop was asked for meanwhile.
-
-        """
-        node = self._node
-        await node.pulse.until(
-            lambda: not self.complaint() or bool(node.arm.stop_reason),
-            node.values.connect_timeout)
-        node.check_stopped()
-        if self.complaint():
-            raise DataError(f'{self.complaint()} The arm was not moved.')
+        """Wait for usable readings; raises as ``ArmNode.await_readings``."""
+        await self._node.await_readings(self.complaint)
 
     def begin(self) -> None:
         """Begin a mean."""

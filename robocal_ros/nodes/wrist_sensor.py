@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from robocal_ros.core.samples import WrenchSamples
-from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.ros.procedure import ProcedureNode
 from robocal_ros.ros.streams import WrenchStream
 
@@ -39,21 +39,8 @@ class WristSensor:
         return self._stream.complaint(self._node.values.state_timeout)
 
     async def wait(self) -> None:
-        """Wait for usable readings.
-
-        Raises:
-            DataError: If there are none in time.
-            CancelledError: If a stop was asked for meanwhile.
-
-        """
-        node = self._node
-        await node.pulse.until(
-            lambda: not self.complaint() or bool(node.arm.stop_reason),
-            node.values.connect_timeout)
-        node.check_stopped()
-        complaint = self.complaint()
-        if complaint:
-            raise DataError(f'{complaint} The arm was not moved.')
+        """Wait for usable readings; raises as ``ArmNode.await_readings``."""
+        await self._node.await_readings(self.complaint)
 
     @property
     def recorded(self) -> int:

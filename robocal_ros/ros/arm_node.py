@@ -103,6 +103,23 @@ class ArmNode(RobotNode):
         if self.arm.stop_reason:
             raise CancelledError(self.arm.stop_reason)
 
+    async def await_readings(self, complaint: Callable[[], str]) -> None:
+        """Wait until a sensor that the motion needs is of use.
+
+        Args:
+            complaint: Says what is wrong with the sensor, empty if nothing is.
+
+        Raises:
+            DataError: If it is of no use in time.
+            CancelledError: If a stop was asked for meanwhile.
+
+        """
+        await self.pulse.until(
+            lambda: not complaint() or bool(self.arm.stop_reason), self.values.connect_timeout)
+        self.check_stopped()
+        if told := complaint():
+            raise DataError(f'{told} The arm was not moved.')
+
     def _check_clock(self) -> None:
         """Raise DataError once the clock has jumped back: samples of the run are lost."""
         if self.joints.counts.clock_jumps:

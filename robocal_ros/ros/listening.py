@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from builtin_interfaces.msg import Time
@@ -78,9 +79,11 @@ class Listening:
     def listen(self) -> None:
         """Subscribe, unless that is done."""
         if self.subscription is None:
+            # rclpy writes what is overridden into the profile that it is given.
             self.subscription = self._node.create_subscription(
-                self._kind, self._name, self._woken, qos.SENSOR, callback_group=self._group,
-                raw=self._raw, qos_overriding_options=qos.overridable())
+                self._kind, self._name, self._woken, copy(qos.SENSOR),
+                callback_group=self._group, raw=self._raw,
+                qos_overriding_options=qos.overridable())
 
     def rest(self) -> None:
         """Unsubscribe."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quality of service of every topic, in one place; each can be overridden by parameter.
+"""Quality of service of every topic, in one place; that of streams is overridden by parameter.
 
 Overrides are ROS 2's own, e.g. ``qos_overrides./joint_states.subscription.reliability``.
 """

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from geometry_msgs.msg import WrenchStamped
 from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.node import Node
 from ros_rig import Log, Spinner, joint_state, pair, stamp
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Header
 
 from robocal_ros.errors import DataError
 from robocal_ros.ros import qos
-from robocal_ros.ros.listening import LEAVES
+from robocal_ros.ros.listening import LEAVES, Listening
 from robocal_ros.ros.streams import JointStateStream, StampGuard, WrenchStream
 
 NAMES = ('a', 'b')
@@ -257,12 +258,22 @@ def test_progress_is_acknowledged_under_simulated_time() -> None:
         assert heard[-1].stamp.sec == LEAVES
 
 
-def test_reliability_can_be_overridden_by_parameter() -> None:
+def reliability(node: Node, spinner: Spinner, topic: str) -> str:
+    """Return how the only subscription to a topic hears it."""
+    spinner.until(lambda: node.count_subscribers(topic) == 1)
+    (information,) = node.get_subscriptions_info_by_topic(topic)
+    return str(information.qos_profile.reliability.name)
+
+
+def test_reliability_of_one_topic_can_be_overridden_by_parameter() -> None:
     name = 'qos_overrides./joint_states.subscription.reliability'
     rig = Rig(**{name: 'reliable'})
     with rig.spinner:
-        information = rig.talker.get_subscriptions_info_by_topic('/joint_states')
-        assert [info.qos_profile.reliability.name for info in information] == ['RELIABLE']
+        other = Listening(rig.node, ReentrantCallbackGroup(), WrenchStamped, 'other', print)
+        other.listen()
+        assert [reliability(rig.talker, rig.spinner, topic)
+                for topic in ('/joint_states', '/other')] == ['RELIABLE', 'BEST_EFFORT']
+        other.destroy()
 
 
 def test_a_stream_that_rests_hears_nothing_and_keeps_what_was_recorded(rig: Rig) -> None:

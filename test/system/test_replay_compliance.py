@@ -7,12 +7,15 @@ The measurement is cancelled and gone on with, so that the marks tell what the s
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from diagnostic_msgs.msg import DiagnosticStatus
-from live_graph import RELIABLE, TRUTH, Client, Process, sim_arm, value
+from diagnostic_msgs.msg import DiagnosticArray
+from live_graph import RELIABLE, TRUTH, Client, Process, sim_arm
 from replay_graph import RecorderProcess, assert_same_result, play
 
 from robocal_ros.cli.main import main
@@ -24,6 +27,7 @@ from robocal_ros.ros import qos
 NODE = 'compliance_calibration'
 MARKS, TRACKER = f'/{NODE}/marks', '/tracker/point'
 HIDDEN = yaml.safe_load(TRUTH.read_text())
+PHASES = ('registration', 'unloaded', 'loaded')
 POSTURES = 5
 PROFILE = {'recorder': {
     'topics': ['robot_description', TRACKER, MARKS], 'types': [], 'needed': ['joint_states']}}
@@ -51,6 +55,12 @@ def filed(folder: Path) -> CalibrationResult:
     return read_result(good if good.exists() else folder / 'compliance.failed.yaml')
 
 
+def rests(marks: Iterable[Any]) -> Iterator[str]:
+    """Yield what each rest that marks tell of belongs to."""
+    return (item.value for message in marks for status in message.status
+            if status.name == 'rest' for item in status.values if item.value in PHASES)
+
+
 @pytest.fixture(scope='module')
 def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a bag, and with the result that the node filed live."""
@@ -63,12 +73,12 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
         RecorderProcess(folder / 'bag', folder / 'recorder.log', '--profile',
                         str(profile)) as recorder,
     ):
-        statuses = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+        marks = client.hear(DiagnosticArray, MARKS, qos.MARKS)
         client.until(lambda: client.state(NODE) == 'active', 60.0)
         client.until(lambda: 'Recording into' in recorder.said, 60.0)
         client.until(lambda: client.node.count_subscribers(TRACKER) >= 2, 60.0)
         run = client.begin('run', NODE)
-        client.until(lambda: value(statuses[-1], 'loaded').startswith('1 of'), 120.0)
+        client.until(lambda: 'loaded' in rests(marks), 120.0)
         assert client.call('cancel', NODE).success
         assert not client.wait(run).success
         assert client.call('run', NODE, 240.0).message
@@ -78,10 +88,7 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_bag_tells_every_rest(recorded: Path) -> None:
     with Bag(recorded / 'bag') as bag:
-        rests = [status for message in bag.messages(MARKS) for status in message.status
-                 if status.name == 'rest']
-    count = {which: sum(item.value == which for status in rests for item in status.values)
-             for which in ('registration', 'unloaded', 'loaded')}
+        count = Counter(rests(bag.messages(MARKS)))
     assert count['registration'] == 3
     # The first posture is visited again on the way, in the end, and after the break.
     assert count['unloaded'] == POSTURES + 2

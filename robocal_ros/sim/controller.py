@@ -67,6 +67,8 @@ class StateTolerance:
 
     def violated(self, error: JointState) -> bool:
         """Tell whether any error exceeds its tolerance; NaN never does, as in the real one."""
+        if not self.values.any():
+            return False
         errors = np.abs((error.position, error.velocity, error.acceleration))
         return bool(((self.values > 0.0) & (errors > self.values)).any())
 
@@ -153,7 +155,7 @@ class TrajectoryController:
         self.settings = settings
         self.speed_scaling = 1.0
         self.active = True
-        zero = np.zeros(len(self.joints))
+        self._zero = zero = np.zeros(len(self.joints))
         self.desired = JointState(start.copy(), zero, zero)
         self.error = JointState(zero, zero, zero)
         self._limits = limits
@@ -275,7 +277,7 @@ class TrajectoryController:
             period: Time since the last update [s].
 
         """
-        self.measured = JointState(position, velocity, np.zeros_like(position))
+        self.measured = JointState(position, velocity, self._zero)
         if self._motion is not None:
             # Goals that are not finite are let through; see the class.
             with np.errstate(invalid='ignore', over='ignore'):
@@ -283,8 +285,7 @@ class TrajectoryController:
         if self._motion is None:
             if self._hold is None:
                 self._hold = position.copy()
-            zero = np.zeros_like(position)
-            self.desired = JointState(self._hold, zero, zero)
+            self.desired = JointState(self._hold, self._zero, self._zero)
             self.error = self._deviation()
         return self.desired.position
 
@@ -320,7 +321,7 @@ class TrajectoryController:
             desired.position - measured.position,
             desired.velocity - measured.velocity,
             # No acceleration is measured, so none can be wrong.
-            np.zeros_like(measured.position),
+            self._zero,
         )
 
     def _end_goal(self, outcome: Outcome) -> None:

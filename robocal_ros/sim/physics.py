@@ -74,17 +74,18 @@ class ArmPhysics:
         self._truth = truth
         self._model = build_model(description, truth, loaded=True, timestep=CONTROL_STEP)
         self._data = mujoco.MjData(self._model)
+        # Views of MuJoCo's memory, which are costly to ask for.
+        self._state = self._data.qpos, self._data.qvel, self._data.qacc
+        self._applied = self._data.qfrc_applied
+        self._measured = self._data.sensordata
         self._order = np.array([self._model.joint(name).dofadr[0] for name in description.joints])
         self._rotor = self._model.dof_armature[self._order].copy()
         self._compliance = np.array([joint.compliance for joint in joints])
         self.friction = LuGreFriction([joint.friction for joint in joints])
-        self._sensors = {
-            self._model.sensor(index).name: slice(
-                self._model.sensor_adr[index],
-                self._model.sensor_adr[index] + self._model.sensor_dim[index],
-            )
-            for index in range(self._model.nsensor)
-        }
+        self._wrenches = {sensor.frame: self._places('FORCE', 'TORQUE', sensor.frame)
+                          for sensor in truth.force_torque_sensors}
+        self._inertials = {sensor.frame: self._places('ACCELEROMETER', 'GYRO', sensor.frame)
+                           for sensor in truth.imus}
         self._pushes: list[Push] = []
         self._load = self._find_load()
         self.detach_load()
@@ -115,25 +116,25 @@ class ArmPhysics:
     @property
     def reference(self) -> FloatArray:
         """The drives' limited position reference, shape (n,) [rad]."""
-        return self._servo.reference.position
+        return self._servo.reference
 
     def step(self, command: FloatArray) -> None:
         """Advance by one control step towards the position command, shape (n,) [rad]."""
-        data = self._data
         order = self._order
-        position: FloatArray = data.qpos[order]
-        velocity: FloatArray = data.qvel[order]
+        angles, rates, accelerations = self._state
+        position: FloatArray = angles[order]
+        velocity: FloatArray = rates[order]
         friction = self.friction.step(velocity, CONTROL_STEP)
         lost = friction + self._rotor * self.acceleration
         torque = self._servo.update(command, position, velocity, lost)
-        data.qfrc_applied[order] = torque - friction
+        self._applied[order] = torque - friction
         if self._pushes:
             self._apply_pushes()
-        mujoco.mj_step(self._model, data)
+        mujoco.mj_step(self._model, self._data)
 
         self.position = position
         self.velocity = velocity
-        self.acceleration = data.qacc[order]
+        self.acceleration = accelerations[order]
         self.effort = torque - self._rotor * self.acceleration
         sag = self._compliance * (self.effort - friction)
         self.encoder = position + sag
@@ -151,11 +152,8 @@ class ArmPhysics:
 
         """
         # MuJoCo gives what the proximal side exerts on the distal one.
-        data = self._data.sensordata
-        return -np.concatenate((
-            data[self._sensors[f'mjSENS_FORCE:{frame}']],
-            data[self._sensors[f'mjSENS_TORQUE:{frame}']],
-        ))
+        wrench: FloatArray = -self._measured[self._wrenches[frame]]
+        return wrench
 
     def inertial(self, frame: str) -> FloatArray:
         """Return what an ideal IMU at a link of the truth measures.
@@ -164,11 +162,8 @@ class ArmPhysics:
             Shape (6,): specific force [m/s²], then angular velocity [rad/s], sensor frame.
 
         """
-        data = self._data.sensordata
-        return np.concatenate((
-            data[self._sensors[f'mjSENS_ACCELEROMETER:{frame}']],
-            data[self._sensors[f'mjSENS_GYRO:{frame}']],
-        ))
+        inertial: FloatArray = self._measured[self._inertials[frame]]
+        return inertial
 
     def link_pose(self, link: str) -> tuple[FloatArray, FloatArray]:
         """Return rotation (3, 3) and origin (3,) [m] of a link in the root frame."""
@@ -229,6 +224,11 @@ class ArmPhysics:
         self._model.body_mass[body] = 0.0
         self._model.body_inertia[body] = 0.0
         return True
+
+    def _places(self, one: str, other: str, frame: str) -> npt.NDArray[np.intp]:
+        """Return where a frame's two sensors of three axes stand in MuJoCo's data, (6,)."""
+        starts = [self._model.sensor(f'mjSENS_{kind}:{frame}').adr[0] for kind in (one, other)]
+        return np.concatenate([start + np.arange(3) for start in starts])
 
     def _find_load(self) -> tuple[int, float, FloatArray] | None:
         if self._truth.load is None:

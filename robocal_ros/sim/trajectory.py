@@ -7,6 +7,7 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,8 +51,7 @@ class Trajectory:
     stamp: float = 0.0
 
 
-@dataclass(frozen=True)
-class JointState:
+class JointState(NamedTuple):
     """Position [rad], velocity [rad/s] and acceleration [rad/s²] of all joints, shape (n,)."""
 
     position: FloatArray

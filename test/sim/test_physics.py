@@ -16,7 +16,7 @@ import xacro
 from robocal_ros.errors import ConfigurationError, ModelError
 from robocal_ros.sim.drive import CommandLimiter
 from robocal_ros.sim.friction import LuGreFriction
-from robocal_ros.sim.model import Description, JointLimits, read_description
+from robocal_ros.sim.model import Description, read_description
 from robocal_ros.sim.physics import CONTROL_STEP, ArmPhysics
 from robocal_ros.sim.sensors import rotation_from_rpy
 from robocal_ros.sim.simulator import rest_posture
@@ -236,26 +236,35 @@ def test_commands_are_clamped_to_the_position_limits(
 
 
 def test_limiter_passes_feasible_commands_unchanged() -> None:
-    limits = JointLimits(np.full(1, -5.0), np.full(1, 5.0), np.full(1, 2.0), np.full(1, 10.0))
-    limiter = CommandLimiter(limits, np.full(1, 20.0), np.zeros(1), 1e-3)
+    limiter = CommandLimiter(-5.0, 5.0, 2.0, 20.0, 0.0, 1e-3)
     for time in np.arange(0.0, 2.0, 1e-3):
-        command = np.array([1.0 - np.cos(1.5 * time)])
+        command = 1.0 - float(np.cos(1.5 * time))
         limiter.update(command)
         assert limiter.position == pytest.approx(command, abs=1e-12)
 
 
+def test_limiter_clamps_to_its_limits_and_ignores_what_is_not_finite() -> None:
+    limiter = CommandLimiter(-5.0, 0.5, 2.0, 20.0, 0.4999, 1e-3)
+    for command in (0.5002, np.inf, np.nan, -np.inf):
+        limiter.update(command)
+        assert limiter.position == pytest.approx(0.5, abs=1e-4)
+    for _ in range(500):
+        limiter.update(2.0)
+        assert limiter.position <= 0.5
+    assert limiter.position == 0.5
+
+
 @pytest.mark.parametrize('target', [-3.0, 0.4, 0.001])
 def test_limiter_brakes_without_overshoot(target: float) -> None:
-    limits = JointLimits(np.full(1, -5.0), np.full(1, 5.0), np.full(1, 2.0), np.full(1, 10.0))
-    limiter = CommandLimiter(limits, np.full(1, 20.0), np.zeros(1), 1e-3)
+    limiter = CommandLimiter(-5.0, 5.0, 2.0, 20.0, 0.0, 1e-3)
     beyond = 0.0
     for _ in range(3000):
-        limiter.update(np.array([target]))
-        beyond = max(beyond, (limiter.position[0] - target) * np.sign(target))
-        assert abs(limiter.velocity[0]) <= 2.0 + 1e-9
-        assert abs(limiter.acceleration[0]) <= 20.0 + 1e-6
+        limiter.update(target)
+        beyond = max(beyond, (limiter.position - target) * np.sign(target))
+        assert abs(limiter.velocity) <= 2.0 + 1e-9
+        assert abs(limiter.acceleration) <= 20.0 + 1e-6
     assert beyond < 1e-4
-    assert limiter.position[0] == pytest.approx(target, abs=1e-6)
+    assert limiter.position == pytest.approx(target, abs=1e-6)
 
 
 FRICTION = FrictionTruth((4.0, 5.0), (7.0, 8.0), (0.05, 0.04), (6.0, 5.0), 2.0e4, 70.0)

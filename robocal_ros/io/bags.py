@@ -11,15 +11,18 @@ import sqlite3
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 from rosbags.interfaces import Connection
 from rosbags.rosbag2 import Reader, ReaderError, storage_sqlite3
 from rosbags.serde import SerdeError
 
 from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.io.bag_chunks import Part, in_order, indexed_storages, parts
 
 CHUNK = 4096
 """Messages that are handed on at once."""
@@ -161,12 +164,12 @@ class Bag:
         count = 0
         for reader in self._readers:
             chosen = [item for item in reader.connections if item.topic in sinks]
-            for connection, _, data in _messages(reader, chosen):
-                held = waiting[connection.topic]
-                held.append(data)
-                if len(held) == CHUNK:
-                    sinks[connection.topic](held)
-                    held.clear()
+            for topic, data in _pieces(reader, chosen):
+                held = waiting[topic]
+                held += data
+                while len(held) >= CHUNK:
+                    sinks[topic](held[:CHUNK])
+                    del held[:CHUNK]
                     count += CHUNK
                     if progress is not None:
                         progress(count)
@@ -189,11 +192,11 @@ class Bag:
         block: list[tuple[str, bytes]] = []
         for reader in self._readers:
             chosen = [item for item in reader.connections if item.topic in topics]
-            for connection, _, data in _messages(reader, chosen):
-                block.append((connection.topic, data))
-                if len(block) == CHUNK:
-                    yield block
-                    block = []
+            for data in _merged(reader, chosen):
+                block += data
+                while len(block) >= CHUNK:
+                    yield block[:CHUNK]
+                    del block[:CHUNK]
         if block:
             yield block
 
@@ -222,6 +225,49 @@ class Bag:
                 raise FileFormatError(
                     f"A message on '{topic}' of bag '{self.name}' is no {kind} ({error}). The "
                     'bag is broken, or its messages are of another version.') from error
+
+
+def _pieces(reader: Reader, chosen: Sequence[Connection]) -> Iterator[tuple[str, list[bytes]]]:
+    """Yield messages of some topics, some at a time, each topic's in their order."""
+    storages = indexed_storages(reader)
+    if storages is None:
+        waiting: dict[str, list[bytes]] = {item.topic: [] for item in chosen}
+        for connection, _, data in _messages(reader, chosen):
+            held = waiting[connection.topic]
+            held.append(data)
+            if len(held) == CHUNK:
+                yield connection.topic, held
+                held.clear()
+        yield from waiting.items()
+        return
+    for chunk in _parts(reader, storages, chosen):
+        for part in chunk:
+            yield part.topic, part.messages
+
+
+def _merged(reader: Reader, chosen: Sequence[Connection]) -> Iterator[list[tuple[str, bytes]]]:
+    """Yield messages of some topics with the name of theirs, some at a time, in order."""
+    storages = indexed_storages(reader)
+    if storages is None:
+        messages = _messages(reader, chosen)
+        while block := [(connection.topic, data)
+                        for connection, _, data in islice(messages, CHUNK)]:
+            yield block
+        return
+    for chunk in _parts(reader, storages, chosen):
+        order = in_order(np.concatenate([part.times for part in chunk]),
+                         np.concatenate([part.places for part in chunk]))
+        told = [(part.topic, data) for part in chunk for data in part.messages]
+        yield [told[row] for row in order.tolist()]
+
+
+def _parts(
+    reader: Reader, storages: Sequence[Any], chosen: Sequence[Connection]
+) -> Iterator[list[Part]]:
+    try:
+        yield from parts(storages, chosen)
+    except _BROKEN as error:
+        raise _broken(Path(str(reader.path)), error) from error
 
 
 def _messages(

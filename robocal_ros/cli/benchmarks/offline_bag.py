@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from heapq import merge
 from pathlib import Path
 
 import numpy as np
@@ -183,11 +184,13 @@ def write_long(
         for begin in range(0, count, _BLOCK):
             rows = np.arange(begin, min(begin + _BLOCK, count))
             time: Array = 1.0 + _PERIOD * rows.astype(float)
-            for stamp, raw in serialized_joint_states(_later(record.joints, time, rng)):
-                bag.write(JOINT_STATES, stamp, raw)
+            streams = [((stamp, JOINT_STATES, raw) for stamp, raw in serialized_joint_states(
+                _later(record.joints, time, rng)))]
             if wrench:
-                for stamp, raw in serialized_wrenches(_read_later(record.wrench, time, rng)):
-                    bag.write(WRENCH, stamp, raw)
+                streams.append(((stamp, WRENCH, raw) for stamp, raw in serialized_wrenches(
+                    _read_later(record.wrench, time, rng))))
+            for stamp, topic, raw in merge(*streams):
+                bag.write(topic, stamp, raw)
     return count
 
 

@@ -19,6 +19,7 @@ from lifecycle_msgs.msg import State
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 
 from robocal_ros.errors import ConfigurationError, RobocalError
@@ -48,12 +49,18 @@ class RobocalNode(LifecycleNode):
         self.group = ReentrantCallbackGroup()
         super().__init__(name, **kwargs)
         self._parameter_complaints = parameters.declare(self, self.parameter_table)
+        self.add_post_set_parameters_callback(self._forget_complaints)
         self.values: Any = None
 
     @property
     def is_active(self) -> bool:
         """Whether the node is in its active state."""
         return bool(self._state_machine.current_state[0] == State.PRIMARY_STATE_ACTIVE)
+
+    def _forget_complaints(self, changed: list[Parameter[Any]]) -> None:
+        """Forget what was wrong with parameters that have been set since."""
+        for item in changed:
+            self._parameter_complaints.pop(item.name, None)
 
     # ------------------------------------------------- what subclasses fill in
 
@@ -82,8 +89,11 @@ class RobocalNode(LifecycleNode):
         """Read the parameters and configure; FAILURE with a sentence if they don't fit."""
         def configure() -> None:
             if self._parameter_complaints:
+                names = ' and '.join(self._parameter_complaints)
                 raise ConfigurationError(
-                    ' '.join(self._parameter_complaints) + ' Restart the node with it corrected.')
+                    f'{" ".join(self._parameter_complaints.values())} Set {names} '
+                    "('ros2 param set') and configure again, or restart the node with it "
+                    'corrected.')
             self.values = parameters.read(self, self.parameter_table)
             self._configure()
 

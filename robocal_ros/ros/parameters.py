@@ -47,7 +47,7 @@ def descriptor(item: Declaration) -> ParameterDescriptor:
     return made
 
 
-def declare(node: Node, table: type[Any]) -> list[str]:
+def declare(node: Node, table: type[Any]) -> dict[str, str]:
     """Declare all parameters of a table on a node.
 
     A value of the wrong type or out of range in a parameter file must not end the process in
@@ -55,20 +55,22 @@ def declare(node: Node, table: type[Any]) -> list[str]:
     that configure can refuse with it.
 
     Returns:
-        What is wrong with given values, as sentences.
+        What is wrong with given values: a sentence by the parameter's name.
 
     """
-    complaints = []
+    complaints: dict[str, str] = {}
     for item in declarations(table):
         try:
             node.declare_parameter(item.name, item.default, descriptor(item))
         except InvalidParameterTypeException as error:
-            complaints.append(f"Parameter '{item.name}' must be {item.type_text()}: {error}")
+            complaints[item.name] = (
+                f"Parameter '{item.name}' must be {item.type_text()}: {error}")
             node.declare_parameter(item.name, item.default, descriptor(item),
                                    ignore_override=True)
         except InvalidParameterValueException as error:
-            complaints.append(f"Parameter '{item.name}' must be within {item.range_text()} "
-                              f'{item.unit}: {error}')
+            complaints[item.name] = (
+                f"Parameter '{item.name}' must be within {item.range_text()} {item.unit}: "
+                f'{error}')
             node.declare_parameter(item.name, item.default, descriptor(item),
                                    ignore_override=True)
     return complaints

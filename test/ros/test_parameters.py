@@ -15,11 +15,12 @@ import rclpy
 import yaml
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+from ros_rig import arm_urdf, overrides
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.nodes.payload_identification import PayloadIdentification, PayloadParameters
 from robocal_ros.ros import parameters
-from robocal_ros.ros.lifecycle import FAILURE
+from robocal_ros.ros.lifecycle import FAILURE, SUCCESS
 from robocal_ros.ros.parameters import parameter
 
 TABLES = parameter_files.tables()
@@ -50,7 +51,7 @@ def holder(**values: Any) -> Node:
 
 
 def test_descriptors_say_unit_and_range(node: Node) -> None:
-    assert parameters.declare(node, Table) == []
+    assert parameters.declare(node, Table) == {}
     speed = node.describe_parameter('speed')
     assert speed.description == 'A speed. [rad/s]'
     assert speed.floating_point_range[0].from_value == 0.1
@@ -74,9 +75,9 @@ def test_wrong_type_or_range_is_a_sentence_and_the_default_stands(
 ) -> None:
     node = holder(**values)
     complaints = parameters.declare(node, Table)
-    assert len(complaints) == 1
+    assert list(complaints) == list(values)
     for word in words:
-        assert word in complaints[0]
+        assert word in complaints[next(iter(values))]
     assert parameters.read(node, Table) == Table()
     node.destroy_node()
 
@@ -90,7 +91,7 @@ def test_what_descriptors_cannot_say_is_checked_on_reading(
     values: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     node = holder(**values)
-    assert parameters.declare(node, Table) == []
+    assert parameters.declare(node, Table) == {}
     with pytest.raises(ConfigurationError) as refusal:
         parameters.read(node, Table)
     for word in words:
@@ -113,7 +114,25 @@ def test_node_starts_with_a_bad_file_and_configure_refuses(tmp_path: Path, line:
     node.get_logger().error = said.append
     assert node.trigger_configure() == FAILURE
     assert line.split(':')[0] in said[0]
-    assert 'Restart the node with it corrected' in said[0]
+    assert 'restart the node with it corrected' in said[0]
+    node.destroy_node()
+
+
+def test_a_bad_value_is_forgotten_once_a_good_one_is_set(tmp_path: Path) -> None:
+    node = PayloadIdentification('payload_identification', parameter_overrides=overrides(
+        known_mass=2, sweep_speed=9.0, robot_description=arm_urdf(),
+        results_dir=str(tmp_path)))
+    said: list[str] = []
+    node.get_logger().error = said.append
+    assert node.trigger_configure() == FAILURE
+    assert 'Set known_mass and sweep_speed (' in said[-1]
+    node.set_parameters(overrides(known_mass=2.0))
+    assert node.trigger_configure() == FAILURE
+    assert 'known_mass' not in said[-1]
+    node.set_parameters(overrides(sweep_speed=0.4))
+    assert node.trigger_configure() == SUCCESS
+    assert node.values.known_mass == 2.0
+    node.release()
     node.destroy_node()
 
 
@@ -150,7 +169,7 @@ def test_ros_takes_the_config_files_in_every_namespace(
     file.write_text(changed, encoding='utf-8')
     node = rclpy.create_node(
         name, namespace=namespace, cli_args=['--ros-args', '--params-file', str(file)])
-    assert parameters.declare(node, TABLES[name]) == []
+    assert parameters.declare(node, TABLES[name]) == {}
     read = asdict(parameters.read(node, TABLES[name]))
     assert read == {**asdict(TABLES[name]()), 'description_timeout': 6.5}
     node.destroy_node()

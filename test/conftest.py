@@ -8,9 +8,13 @@ import fcntl
 import os
 import random
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import IO
+
+# A shell has what it runs in the background ignore Ctrl-C, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Read when rclpy is first imported, which happens while pytest collects: fixtures are too late.
 _home = Path(tempfile.mkdtemp(prefix='robocal_test_'))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -158,6 +159,37 @@ def autocorrelation_time(residual: Array, max_lag: int | None = None) -> float:
     below = np.flatnonzero(correlation[1:] < level)
     stop = int(below[0]) + 1 if len(below) else len(correlation)
     return max(1.0, 1.0 + 2.0 * float(correlation[1:stop].sum()))
+
+
+def convergence(
+    regressor: Array, measured: Array, prior_std: Array, std: float, counts: Sequence[int]
+) -> tuple[Array, Array]:
+    """Return what ``RecursiveLeastSquares`` would have said after some of the samples.
+
+    Worked out in one go, by the triangular factor of the information (Björck, ch. 2.5).
+
+    Args:
+        regressor: Shape (k, p).
+        measured: Shape (k,).
+        prior_std: Standard deviation of each parameter before any data, shape (p,).
+        std: Standard deviation of one measurement.
+        counts: Numbers of samples, increasing, c of them.
+
+    Returns:
+        Estimates and standard deviations, shape (c, p) each.
+
+    """
+    size = len(prior_std)
+    told = np.column_stack((regressor, measured)) / std
+    factor = np.hstack((np.diag(1.0 / np.asarray(prior_std)), np.zeros((size, 1))))
+    factors = []
+    for begin, end in pairwise((0, *counts)):
+        factor = np.asarray(np.linalg.qr(np.vstack((factor, told[begin:end])), mode='r'))
+        factors.append(factor[:size])
+    triangles = np.array(factors)
+    inverse = np.linalg.inv(triangles[:, :, :size])
+    values = (inverse @ triangles[:, :, size:])[:, :, 0]
+    return values, np.sqrt((inverse**2).sum(axis=2))
 
 
 class RecursiveLeastSquares:

@@ -152,7 +152,7 @@ def find_ripple(
 class _Blocks:
     """Means of short blocks of all runs, one after the other."""
 
-    run: np.ndarray
+    counts: np.ndarray
     angle: Array
     step: Array
     torque: Array
@@ -161,12 +161,11 @@ class _Blocks:
     @classmethod
     def of(cls, runs: Sequence[RippleRun], left: Sequence[Array]) -> _Blocks:
         """Line up the blocks; torques and slopes count without their run's mean."""
-        counts = [len(run.angle) for run in runs]
-        number = np.repeat(np.arange(len(runs)), counts)
+        counts = np.array([len(run.angle) for run in runs])
         return cls(
-            number, np.concatenate([run.angle for run in runs]),
+            counts, np.concatenate([run.angle for run in runs]),
             np.repeat([run.step for run in runs], counts),
-            _demeaned(np.concatenate(left), number),
+            _demeaned(np.concatenate(left), counts),
             np.repeat([1.0 / _block_variance(item) for item in left], counts))
 
     def seen(self, cycles: float) -> Array:
@@ -175,8 +174,8 @@ class _Blocks:
 
     def fit(self, cycles: float) -> tuple[float, float, float]:
         """Return by how much chi-square falls, sine and cosine of the best sinusoid."""
-        sine = _demeaned(np.sin(cycles * self.angle), self.run)
-        cosine = _demeaned(np.cos(cycles * self.angle), self.run)
+        sine = _demeaned(np.sin(cycles * self.angle), self.counts)
+        cosine = _demeaned(np.cos(cycles * self.angle), self.counts)
         weight = self.seen(cycles)
         ss, sc, cc = (weight * sine) @ sine, (weight * sine) @ cosine, (weight * cosine) @ cosine
         determinant = ss * cc - sc * sc
@@ -189,7 +188,7 @@ class _Blocks:
     def covariance(self, cycles: float, sine: float, cosine: float) -> Array:
         """Return the covariance of sine, cosine and cycles, shape (3, 3)."""
         slopes = np.column_stack([
-            _demeaned(column, self.run)
+            _demeaned(column, self.counts)
             for column in _slopes(cycles, sine, cosine, self.angle).T])
         return np.asarray(np.linalg.pinv(slopes.T @ (self.seen(cycles)[:, None] * slopes)))
 
@@ -235,10 +234,10 @@ def _candidates(runs: Sequence[RippleRun], fewest: float) -> Array:
     return np.linspace(fewest, most, count) if most > fewest else np.zeros(0)
 
 
-def _demeaned(values: Array, run: np.ndarray) -> Array:
-    """Take each run's own mean off: it is friction, not ripple."""
-    sums = np.bincount(run, values)
-    return np.asarray(values - (sums / np.bincount(run))[run])
+def _demeaned(values: Array, counts: np.ndarray) -> Array:
+    """Take each run's own mean off, which is friction, not ripple; runs have so many values."""
+    means = np.add.reduceat(values, np.cumsum(counts) - counts) / counts
+    return np.asarray(values - np.repeat(means, counts))
 
 
 def _block_variance(values: Array) -> float:

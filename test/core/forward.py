@@ -52,6 +52,7 @@ class Reference:
         self.gravity = np.array(gravity)
         self.tool = self.model.getFrameId(tool)
         self.n = self.model.nv
+        self._places = [(joint.idx_v, joint.idx_q, joint.nq) for joint in self.model.joints[1:]]
         if payload is not None:
             frame = self.model.frames[self.tool]
             body = pin.Inertia(payload.mass, payload.com, payload.inertia)
@@ -60,12 +61,14 @@ class Reference:
         self.data = self.model.createData()
 
     def configuration(self, angles: np.ndarray) -> np.ndarray:
-        """Turn joint angles into Pinocchio's coordinates."""
-        q = np.empty(self.model.nq)
-        for joint in self.model.joints[1:]:
-            angle = angles[joint.idx_v]
-            q[joint.idx_q:joint.idx_q + joint.nq] = (
-                [angle] if joint.nq == 1 else [np.cos(angle), np.sin(angle)])
+        """Turn joint angles, shape (…, n), into Pinocchio's coordinates."""
+        q = np.empty((*angles.shape[:-1], self.model.nq))
+        for at, into, count in self._places:
+            angle = angles[..., at]
+            if count == 1:
+                q[..., into] = angle
+            else:
+                q[..., into], q[..., into + 1] = np.cos(angle), np.sin(angle)
         return q
 
     def torque(
@@ -73,8 +76,8 @@ class Reference:
     ) -> np.ndarray:
         """Return the joint torques of every row of a motion, shape (k, n)."""
         return np.array([
-            pin.rnea(self.model, self.data, self.configuration(q), v, a)
-            for q, v, a in zip(angles, velocity, acceleration, strict=True)])
+            pin.rnea(self.model, self.data, q, v, a)
+            for q, v, a in zip(self.configuration(angles), velocity, acceleration, strict=True)])
 
     def placement(self, angles: np.ndarray, frame: str) -> pin.SE3:
         """Return where a frame is in the root frame."""

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 from scipy.stats import chi2
 
-from robocal_ros.core.least_squares import RecursiveLeastSquares, autocorrelation_time, solve
+from robocal_ros.core.least_squares import (
+    RecursiveLeastSquares,
+    autocorrelation_time,
+    convergence,
+    solve,
+)
 from robocal_ros.errors import DataError, ExcitationError
 
 NAMES = ('a', 'b', 'c')
@@ -194,6 +199,20 @@ def test_recursion_ends_at_the_batch_solution_with_its_prior():
     np.testing.assert_allclose(tracker.covariance, batch.covariance, rtol=1e-8)
     np.testing.assert_allclose(tracker.std(), batch.std(), rtol=1e-8)
     assert tracker.count == 80
+
+
+def test_the_way_of_the_recursion_is_worked_out_in_one_go():
+    regressor, measured, _ = problem(80)
+    prior = np.array([5.0, 50.0, 0.1])
+    tracker = RecursiveLeastSquares(prior, 0.3)
+    counts = (1, 2, 7, 8, 40, 80)
+    values, sigmas = convergence(regressor, measured, prior, 0.3, counts)
+    for row, value in zip(regressor, measured, strict=True):
+        tracker.update(row, value)
+        if tracker.count in counts:
+            at = counts.index(tracker.count)
+            np.testing.assert_allclose(values[at], tracker.value, rtol=1e-8)
+            np.testing.assert_allclose(sigmas[at], tracker.std(), rtol=1e-8)
 
 
 def test_a_wide_prior_is_forgotten():

@@ -20,6 +20,7 @@ from robocal_ros.core.least_squares import (
     LinearFit,
     RecursiveLeastSquares,
     autocorrelation_time,
+    convergence,
     solve,
 )
 from robocal_ros.core.payload.checks import centre_checks
@@ -49,6 +50,8 @@ _PLOT_POINTS = 150
 _TRACE_POINTS = 120
 # Effort is never finer than this [N·m]; it keeps the weights of noise-free records finite.
 _LEAST_NOISE = 1e-6
+# Before any data: of (x, y) [m], and of one friction torque per direction [N·m].
+_PRIOR_STD = np.array([1.0, 1.0, 100.0, 100.0])
 
 
 @dataclass(frozen=True)
@@ -150,8 +153,8 @@ class PlaneEstimator:
     filter: RecursiveLeastSquares = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start from a prior of one metre and a hundred newton metres."""
-        self.filter = RecursiveLeastSquares(np.array([1.0, 1.0, 100.0, 100.0]), self.noise)
+        """Start from the prior."""
+        self.filter = RecursiveLeastSquares(_PRIOR_STD, self.noise)
 
     def update(self, angle: float, torque: float, direction: int) -> None:
         """Take in one sample.
@@ -162,11 +165,13 @@ class PlaneEstimator:
             direction: +1 or -1.
 
         """
-        turn = angle - self.plane.reference[self.plane.joint]
-        weight = self.mass * self.plane.gravity
-        row = np.array([weight * np.sin(turn), weight * np.cos(turn),
-                        float(direction > 0), float(direction < 0)])
+        row = _plane_rows(self.plane, np.array([angle]), np.array([direction]), self.mass)[0]
         self.filter.update(row, torque)
+
+
+def _plane_rows(plane: Plane, angle: Array, direction: Array, mass: float) -> Array:
+    """Return the regressor of (x, y) and of one friction torque per direction, (k, 4)."""
+    return np.column_stack((plane.regressor(angle, mass), direction > 0, direction < 0))
 
 
 def _same_posture(a: Sweep, b: Sweep) -> bool:
@@ -584,20 +589,14 @@ def _series(
 
 
 def _convergence(name: str, plane: PlaneFit, mass: float) -> Series:
-    tracker = PlaneEstimator(plane.plane, mass, max(rms(plane.fit.residual), _LEAST_NOISE))
     signs = np.concatenate([np.full(s.stop - s.start, s.direction) for s in plane.sweeps])
     size = len(plane.target)
-    keep = set(np.unique(np.geomspace(10, size, _TRACE_POINTS).astype(int)).tolist())
-    count, values, sigmas = [], [], []
-    for i in range(size):
-        tracker.update(plane.angle[i], plane.target[i], int(signs[i]))
-        if i + 1 in keep:
-            count.append(i + 1)
-            values.append(tracker.filter.value[:2].copy())
-            sigmas.append(tracker.filter.std()[:2])
-    value, sigma = np.array(values), np.array(sigmas)
+    count = np.unique(np.geomspace(min(10, size), size, _TRACE_POINTS).astype(int))
+    value, sigma = convergence(
+        _plane_rows(plane.plane, plane.angle, signs, mass), plane.target, _PRIOR_STD,
+        max(rms(plane.fit.residual), _LEAST_NOISE), count.tolist())
     return Series(
-        f'Recursive estimate, plane of {name}', 'samples', 'lever [m]', np.array(count, float),
+        f'Recursive estimate, plane of {name}', 'samples', 'lever [m]', count.astype(float),
         {'along gravity': value[:, 0], 'sideways': value[:, 1],
          'along gravity, 95 % upper': value[:, 0] + 1.96 * sigma[:, 0],
          'along gravity, 95 % lower': value[:, 0] - 1.96 * sigma[:, 0],

@@ -370,7 +370,8 @@ def _check_setting(name: str, path: str, value: object) -> None:
 
 
 def _check_robot(written: RobotIdentity, robot: RobotIdentity, name: str) -> None:
-    cure = 'Use the files of this robot, or calibrate it.'
+    cure = ('Use the files of this robot, or calibrate it. Two robots need a robot_name or a '
+            'results_dir each.')
     if written.name != robot.name:
         raise refuse(name, 'robot.name', f"'{robot.name}', the robot at hand", written.name, cure)
     if written.joint_names != robot.joint_names:

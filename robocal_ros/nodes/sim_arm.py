@@ -187,12 +187,18 @@ class SimArm(Node):
         )
 
     def _truth(self, description: Description) -> HiddenTruth:
-        """Load the truth; without a file the default arm has its own, other robots are ideal."""
+        """Load the truth; without a file the default arm has its own, others are ideal."""
         path = self._value('truth_file')
+        if path:
+            return HiddenTruth() if path == WITHOUT_TRUTH else load_truth(path)
         default = load_truth(share_directory() / 'config' / 'sim' / 'hidden_truth.yaml')
-        if not path and set(default.joints) == set(description.joints):
-            return default
-        return load_truth(path) if path not in ('', WITHOUT_TRUTH) else HiddenTruth()
+        first = next(iter(default.joints))
+        for prefix in (name.removesuffix(first) for name in description.joints
+                       if name.endswith(first)):
+            own = default.prefixed(prefix)
+            if set(own.joints) == set(description.joints):
+                return own
+        return HiddenTruth()
 
     def _settings(self, joints: Sequence[str]) -> ControllerSettings:
         tolerances = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -160,6 +160,23 @@ class HiddenTruth:
     force_torque_sensors: tuple[ForceTorqueTruth, ...] = ()
     imus: tuple[ImuTruth, ...] = ()
     tracker: TrackerTruth | None = None
+
+    def prefixed(self, prefix: str) -> HiddenTruth:
+        """Return the same for a robot with a prefix to the names of its links and joints."""
+        def link(name: str) -> str:
+            return prefix + name if name else ''
+
+        def body(tool: ToolTruth | None) -> ToolTruth | None:
+            return tool and replace(tool, parent=link(tool.parent))
+
+        return replace(
+            self, tool=body(self.tool), load=body(self.load),
+            joints={prefix + name: joint for name, joint in self.joints.items()},
+            force_torque_sensors=tuple(
+                replace(item, frame=link(item.frame)) for item in self.force_torque_sensors),
+            imus=tuple(replace(item, frame=link(item.frame)) for item in self.imus),
+            tracker=self.tracker and replace(
+                self.tracker, target_link=link(self.tracker.target_link)))
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,7 @@ def test_other_robot_is_refused_with_both() -> None:
     message = refusal(VALID, replace(ROBOT, joint_names=('joint_2', 'joint_1')))
     assert 'joint_2, joint_1' in message
     assert 'joint_1, joint_2' in message
+    assert 'robot_name' in message
 
 
 def test_other_urdf_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,6 +19,7 @@ import rclpy
 from action_msgs.msg import GoalStatus
 from control_msgs.msg import JointTrajectoryControllerState
 from geometry_msgs.msg import PointStamped, WrenchStamped
+from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Imu
@@ -27,6 +28,8 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import RobocalError
+from robocal_ros.nodes.sim_arm import SimArm, default_description
+from robocal_ros.sim.truth import HiddenTruth
 
 SUCCEEDED = GoalStatus.STATUS_SUCCEEDED
 ABORTED = GoalStatus.STATUS_ABORTED
@@ -418,6 +421,17 @@ def test_everything_is_published(rig: Rig) -> None:
     assert received['imu_flange/imu'].header.frame_id == 'imu_flange'
     assert '<robot' in received['robot_description'].data
     assert list(received[f'{CONTROLLER}/controller_state'].joint_names) == list(JOINTS)
+
+
+@pytest.mark.parametrize('prefix', ['', 'left_'])
+def test_the_default_arm_has_its_truth_with_any_prefix(truth: HiddenTruth, prefix: str) -> None:
+    urdf = default_description(prefix=prefix)
+    arm = SimArm([Parameter('robot_description', value=urdf)], 'prefixed')
+    assert arm._simulator.truth == truth.prefixed(prefix)
+    topics = {name for name, _ in arm.get_publisher_names_and_types_by_node(
+        'sim_arm', '/prefixed')}
+    arm.destroy_node()
+    assert {f'/prefixed/{prefix}ft_wrist/wrench', f'/prefixed/{prefix}imu_flange/imu'} <= topics
 
 
 def test_push_and_load(rig: Rig) -> None:

@@ -38,6 +38,21 @@ def test_default_truth_lies_within_the_reference_cell(truth: HiddenTruth) -> Non
             assert 1.5 <= fs / fc <= 2.0
 
 
+def test_a_prefix_goes_to_links_and_joints_alone(truth: HiddenTruth) -> None:
+    left = truth.prefixed('left_')
+    assert left.tool is not None
+    assert left.load is not None
+    assert left.tracker is not None
+    assert (left.tool.parent, left.load.parent) == ('left_flange', 'left_flange')
+    assert list(left.joints) == [f'left_{name}' for name in truth.joints]
+    assert list(left.joints.values()) == list(truth.joints.values())
+    assert left.force_torque_sensors[-1].frame == 'left_ft_wrist'
+    assert left.imus[-1].frame == 'left_imu_flange'
+    assert (left.tracker.frame, left.tracker.target_link) == ('tracker', 'left_flange')
+    assert truth.prefixed('') == truth
+    assert HiddenTruth().prefixed('left_') == HiddenTruth()
+
+
 def test_empty_files_are_ideal() -> None:
     assert parse_truth(None) == HiddenTruth()
     assert parse_cell(None) == Cell()

@@ -56,12 +56,12 @@ setup(
     zip_safe=False,
     entry_points={
         'console_scripts': [
-            'compliance_calibration = robocal_ros.nodes.compliance_calibration:main',
-            'friction_identification = robocal_ros.nodes.friction_identification:main',
-            'leveling = robocal_ros.nodes.leveling:main',
-            'payload_identification = robocal_ros.nodes.payload_identification:main',
-            'sim_arm = robocal_ros.nodes.sim_arm:main',
-            'wrench_observer = robocal_ros.nodes.wrench_observer:main',
+            'compliance_calibration = robocal_ros.nodes.executables:compliance_calibration',
+            'friction_identification = robocal_ros.nodes.executables:friction_identification',
+            'leveling = robocal_ros.nodes.executables:leveling',
+            'payload_identification = robocal_ros.nodes.executables:payload_identification',
+            'sim_arm = robocal_ros.nodes.executables:sim_arm',
+            'wrench_observer = robocal_ros.nodes.executables:wrench_observer',
             'robocal = robocal_ros.cli.main:main',
         ],
     },

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,24 @@ def test_what_makes_no_sense_is_refused(
     with pytest.raises(ConfigurationError, match=re.escape(said)) as refused:
         bringup_arguments(**{name: text})
     assert name in str(refused.value)
+
+
+@pytest.mark.parametrize('text', [
+    'a: [', 'payload_identification: {known_mass: 2.0}', '/**: {ros__parameters: }',
+    '/**: {ros__parameters: {sensor_signs: [1, 1.0]}}'])
+def test_what_no_node_could_read_is_refused(
+    bringup_arguments: Make, replay_arguments: Callable[..., ReplayArguments], tmp_path: Path,
+    text: str,
+) -> None:
+    file = tmp_path / 'mine.yaml'
+    file.write_text(text)
+    for make in (bringup_arguments, partial(replay_arguments, bag=str(tmp_path))):
+        with pytest.raises(ConfigurationError, match='is no parameter file: ') as refused:
+            make(params_file=str(file))
+        assert f'Launch argument params_file: {file} ' in str(refused.value)
+        assert '.c:' not in str(refused.value)
+    file.write_text('/**/leveling: {ros__parameters: {speed_scale: 0.3}}')
+    assert bringup_arguments(params_file=str(file)).params_file == str(file)
 
 
 @pytest.mark.parametrize(('name', 'text', 'said'), [

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rclpy.context import Context
+
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.resources import share_directory
 from robocal_ros.ros.launching.processes import NODES
@@ -154,6 +156,29 @@ def file_of(name: str, text: str) -> str:
     return str(path)
 
 
+def params_file_of(text: str) -> str:
+    """Return the absolute path of a parameter file, empty for none.
+
+    Raises:
+        ConfigurationError: If there is no such file, or no node could read it.
+
+    """
+    file = file_of('params_file', text)
+    if file:
+        context = Context()
+        try:
+            # Which files it takes, only ROS knows.
+            context.init(args=['--ros-args', '--params-file', file], initialize_logging=False)
+        except RuntimeError as error:
+            reason = re.sub(r', at \S+:\d+', '', str(error).rpartition('Error: ')[2])
+            raise ConfigurationError(
+                f'Launch argument params_file: {file} is no parameter file: '
+                f"{' '.join(reason.split())}. Expected '<node>:' and 'ros__parameters:' below it, "
+                'as in config/<node>.yaml.') from error
+        context.shutdown()
+    return file
+
+
 def pairs_of(text: str) -> dict[str, str]:
     """Return the xacro arguments in a text of the form ``a:=1 b:="2 3"``.
 
@@ -236,7 +261,7 @@ class BringupArguments:
             hardware=hardware,
             robot=RobotChoice.of(texts),
             nodes=nodes_of(texts['nodes']),
-            params_file=file_of('params_file', texts['params_file']),
+            params_file=params_file_of(texts['params_file']),
             controllers_file=file_of('controllers_file', texts['controllers_file']
                                      or str(config / 'controllers.yaml')),
             use_sim_time=simulated if time == 'auto' else _truth('use_sim_time', time),
@@ -278,7 +303,7 @@ class ReplayArguments:
             bag=str(path),
             robot=RobotChoice.of(texts),
             nodes=nodes_of(texts['nodes']),
-            params_file=file_of('params_file', texts['params_file']),
+            params_file=params_file_of(texts['params_file']),
             rate=_number('rate', texts['rate'], 0.01),
             rviz=_truth('rviz', texts['rviz']),
         )

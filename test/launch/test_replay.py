@@ -61,10 +61,16 @@ def test_the_nodes_take_the_arm_of_the_bag(replay_arguments: Make, tmp_path: Pat
     assert words[:4] == ('ros2', 'bag', 'play', str(bag))
     assert '--clock' in words
     assert words[words.index('--rate') + 1] == '2.5'
+    # Before the nodes have found the player, what it plays is lost.
+    assert float(words[words.index('--delay') + 1]) > 3.0
     # The clock of a recorded simulator would be a second one.
     assert words[words.index('--exclude-topics') + 1] == '/clock'
     # It has nothing to estimate.
     assert found.advice == 'The bag has ended.'
+    assert found.ended(0) == found.advice
+    # The nodes may have heard a part of it, or nothing.
+    assert 'has ended.' not in found.ended(1)
+    assert 'exit code 1' in found.ended(1)
 
 
 def test_an_arm_in_a_namespace(replay_arguments: Make, tmp_path: Path) -> None:
@@ -74,6 +80,8 @@ def test_an_arm_in_a_namespace(replay_arguments: Make, tmp_path: Path) -> None:
     assert {node.namespace for node in found.nodes} == {'/left'}
     assert [item.executable for item in found.beside] == ['rviz2']
     assert '/left/payload_identification/estimate' in found.advice
+    assert 'ros2 lifecycle set /left/payload_identification configure' in found.waits(
+        found.nodes[0])
 
 
 def test_the_wrong_namespace_is_told_the_right_one(

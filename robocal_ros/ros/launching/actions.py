@@ -19,6 +19,7 @@ from launch.actions import (
 )
 from launch.event_handlers import OnProcessExit
 from launch.events import matches_action
+from launch.events.process import ProcessExited
 from launch.launch_context import LaunchContext
 from launch.launch_description_sources import AnyLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
@@ -78,11 +79,16 @@ def replay_actions(replay: Replay) -> list[Action]:
             RegisterEventHandler(OnStateTransition(
                 target_lifecycle_node=node, goal_state='active',
                 entities=[started(process.name)])),
+            RegisterEventHandler(OnStateTransition(
+                target_lifecycle_node=node, goal_state='unconfigured',
+                entities=[LogInfo(msg=replay.waits(process))])),
             node,
             _transition(node, Transition.TRANSITION_CONFIGURE),
         ]
-    actions.append(RegisterEventHandler(OnProcessExit(
-        target_action=player, on_exit=[LogInfo(msg=replay.advice)])))
+    def ended(event: ProcessExited, context: LaunchContext) -> list[Action]:
+        return [] if context.is_shutdown else [LogInfo(msg=replay.ended(event.returncode))]
+
+    actions.append(RegisterEventHandler(OnProcessExit(target_action=player, on_exit=ended)))
     return [*actions, *actions_of(replay.beside), *([] if nodes else [player])]
 
 

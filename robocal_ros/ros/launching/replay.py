@@ -23,6 +23,9 @@ from robocal_ros.ros.launching.processes import (
 
 _DESCRIPTION = ('robot_description', 'std_msgs/msg/String')
 _STATES = ('joint_states', 'sensor_msgs/msg/JointState')
+# The player waits for nobody: until the nodes have found it, what it plays is lost. That takes
+# a tenth of a second, or DDS's period of announcements [s].
+_DISCOVERY = '4.0'
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,20 @@ class Replay:
     beside: list[Process]
     player: Command
     advice: str
+
+    def ended(self, code: int) -> str:
+        """Return what the user is told when the player has ended with an exit code."""
+        return self.advice if code == 0 else (
+            f'The bag was not played to its end: the player ended with exit code {code}. Correct '
+            'what it says above.')
+
+    @staticmethod
+    def waits(node: Process) -> str:
+        """Return what the user is told when a node could not be configured."""
+        name = f'{node.namespace}/{node.name}'
+        return (f'The bag waits for {name}, which is not configured. Correct what it says above, '
+                f'with ros2 param set if that will do, and call: ros2 lifecycle set {name} '
+                'configure')
 
 
 def replay(
@@ -69,6 +86,7 @@ def replay(
         {'use_sim_time': True, 'autostart': False, 'robot_description': urdf})
     player = Command((
         'ros2', 'bag', 'play', arguments.bag, '--clock', '100', '--rate', f'{arguments.rate:g}',
+        '--delay', _DISCOVERY,
         # The player's clock is the clock; that of the recorded simulator would be a second one.
         '--exclude-topics', '/clock', '--disable-keyboard-controls'))
     beside = [rviz(namespace, True, installed)] if arguments.rviz else []

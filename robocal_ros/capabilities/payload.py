@@ -42,7 +42,7 @@ class PayloadParameters(ProcedureParameters):
         'parameters from a fast motion.', choices=('two_plane', 'static_poses', 'excitation'))
     known_mass: float = parameter(
         0.0, 'Mass of the payload for method two_plane, from a scale; 0 takes it from the stored '
-        'result of static_poses.', unit='kg', minimum=0.0, maximum=1000.0)
+        'result, whose method is then told.', unit='kg', minimum=0.0, maximum=1000.0)
     known_mass_std: float = parameter(
         0.0, 'Standard deviation of known_mass.', unit='kg', minimum=0.0, maximum=100.0)
     max_payload: float = parameter(
@@ -140,17 +140,18 @@ def two_plane_settings(
         ConfigurationError: If there is neither, or the mass is over the limit.
 
     """
-    mass, std = values.known_mass, values.known_mass_std
+    mass, std, source = values.known_mass, values.known_mass_std, 'known_mass'
     if mass <= 0.0:
         known = None if stored is None else stored.parameter('mass')
-        if known is None or known.value is None:
+        if stored is None or known is None or known.value is None:
             raise ConfigurationError(
                 "Method 'two_plane' needs the payload's mass: set known_mass (kg, from a "
                 "scale), or run method 'static_poses' first; its result is then used."
             )
         mass, std = known.value, known.std or 0.0
+        source = f'the stored result of {stored.method}'
     settings = two_plane.TwoPlaneSettings(
-        known_mass=mass, known_mass_std=std, second_joint=values.second_joint,
+        known_mass=mass, known_mass_std=std, mass_source=source, second_joint=values.second_joint,
         max_payload=values.max_payload, max_com_distance=values.max_com_distance,
         max_com_interval=values.max_com_interval, posture_std=values.posture_std,
     )

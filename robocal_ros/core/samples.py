@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -144,6 +144,11 @@ class WrenchSamples:
     def __len__(self) -> int:
         """Return the number of samples."""
         return len(self.time)
+
+    def counted(self) -> dict[str, int]:
+        """Return the counts by the names that they have in results."""
+        return {'readings': len(self),
+                **{f'sensor_{name}': count for name, count in asdict(self.counts).items()}}
 
     def chosen(self, mask: npt.NDArray[np.bool_]) -> WrenchSamples:
         """Return the readings for which a mask, shape (k,), is true."""

@@ -28,6 +28,7 @@ from robocal_ros.core.payload.dynamic_rows import (
     wrench_rows,
 )
 from robocal_ros.core.result import CalibrationResult, State, Verdict
+from robocal_ros.core.samples import StreamCounts
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.io.result_yaml import from_yaml, to_yaml
 
@@ -117,6 +118,17 @@ def test_what_the_result_says_of_itself(usual):
         assert fit.after < 0.3 * fit.before
     assert len(result.validation) == 6
     assert [series.x_label for series in result.series] == ['block'] * 6
+
+
+@pytest.mark.parametrize('source', SOURCES)
+def test_what_was_lost_of_a_sensor_that_was_used_is_told(usual, source):
+    readings = replace(usual.readings(1), counts=StreamCounts(received=9, dropped=4))
+    rows = (rows_of(usual, source, seed=1) if source == 'torque' else
+            wrench_rows(usual.robot, usual.joints(1), readings, PLAIN))
+    frame = readings.frame if source == 'wrench' else usual.robot.tool_frame
+    result = dynamic.estimate(usual.robot, rows, frame, PLAIN, samples=usual.joints(1))
+    assert result.counts.get('readings') == (len(readings) if source == 'wrench' else None)
+    assert result.counts.get('sensor_dropped') == (4 if source == 'wrench' else None)
 
 
 def test_torques_alone_hardly_show_inertia_and_the_result_says_so(usual):

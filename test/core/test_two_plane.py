@@ -158,6 +158,7 @@ def test_what_the_result_says_of_itself(usual):
     assert result.parameter('mass').state is State.NOT_EVALUATED
     assert result.parameter('mass').value == usual.tool.mass
     assert result.parameter('inertia_xx').state is State.NOT_EVALUATED
+    assert result.parameter('mass').note == 'given: known_mass'
     assert result.settings['second_joint'] == 'joint_5'
     assert (result.counts['sweeps'], result.counts['held_out_sweeps']) == (4, 4)
     for fit in result.fit:

@@ -20,6 +20,7 @@ from sensor_msgs.msg import JointState
 from robocal_ros.capabilities import payload
 from robocal_ros.capabilities.catalogue import capability
 from robocal_ros.capabilities.offline import OfflineEstimation, Selection
+from robocal_ros.capabilities.robot import make_robot
 from robocal_ros.cli.benchmarks.offline_bag import (
     JOINT_STATES,
     KNOWN_MASS,
@@ -29,8 +30,9 @@ from robocal_ros.cli.benchmarks.offline_bag import (
     write_record,
 )
 from robocal_ros.core.parameters import checked
+from robocal_ros.core.payload import static_poses
 from robocal_ros.core.result import CalibrationResult
-from robocal_ros.errors import RobocalError
+from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.io.bags import Bag
 from robocal_ros.nodes.friction_identification import FrictionIdentification
 from robocal_ros.nodes.payload_identification import PayloadIdentification
@@ -126,6 +128,22 @@ def test_payload(records, bags, replay, tmp_path: Path, name: str, values: dict[
     node = replay(PayloadIdentification, records[name], bags[name], tmp_path, **values)
     assert_same(node._estimate()(),
                 offline('payload', records[name], bags[name], tmp_path, **values))
+
+
+def test_the_mass_of_a_stored_result_is_told_to_be_that(records) -> None:
+    robot = make_robot(records['static_poses'].urdf, payload.PayloadParameters())
+    stored = static_poses.estimate(
+        robot, records['static_poses'].joints, records['static_poses'].wrench,
+        static_poses.StaticPosesSettings())
+    mass = stored.parameter('mass')
+    settings = payload.two_plane_settings(robot, payload.PayloadParameters(), stored)
+    assert (settings.known_mass, settings.known_mass_std) == (mass.value, mass.std)
+    assert settings.mass_source == 'the stored result of static_poses'
+    settings = payload.two_plane_settings(
+        robot, payload.PayloadParameters(known_mass=1.5), stored)
+    assert (settings.known_mass, settings.mass_source) == (1.5, 'known_mass')
+    with pytest.raises(ConfigurationError, match="needs the payload's mass"):
+        payload.two_plane_settings(robot, payload.PayloadParameters(), None)
 
 
 def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:

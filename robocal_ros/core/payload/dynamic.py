@@ -274,7 +274,7 @@ def _result(
             held_out.rows, held_out.used, held_out.residual),
         checks=checks,
         counts={'samples': len(samples), 'rows': int(fit.used.sum()),
-                **asdict(samples.counts)},
+                **asdict(samples.counts), **rows.readings},
         settings=plain,
         source=samples.source,
         time=float(samples.time[-1]),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -152,6 +152,7 @@ class Rows:
         units: Their units.
         doubts: Works out the columns that all channels share, about an estimate of the payload
             and of the nuisances, channel by channel.
+        readings: What became of the sensor's readings, by name; empty without a sensor.
 
     """
 
@@ -163,12 +164,13 @@ class Rows:
     channels: tuple[str, ...]
     units: tuple[str, ...]
     doubts: Callable[[Array], Doubts]
+    readings: Mapping[str, int] = field(default_factory=dict)
 
     def part(self, rows: slice) -> Rows:
         """Return some of the instants."""
         return Rows(self.regressor[:, rows], self.measured[:, rows], self.valid[:, rows],
                     self.shaken[:, rows], self.nuisances, self.channels, self.units,
-                    lambda value: self.doubts(value).part(rows))
+                    lambda value: self.doubts(value).part(rows), self.readings)
 
 
 @dataclass(frozen=True)
@@ -326,4 +328,4 @@ def wrench_rows(
         _by_channel(np.concatenate((payload, bias), axis=2)), measured,
         np.ones(measured.shape, dtype=bool), np.zeros(measured.shape, dtype=bool), ('bias',),
         tuple(f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'),
-        ('N',) * 3 + ('N·m',) * 3, doubted)
+        ('N',) * 3 + ('N·m',) * 3, doubted, sensor.counted())

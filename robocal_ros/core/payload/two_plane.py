@@ -61,6 +61,7 @@ class TwoPlaneSettings:
     Attributes:
         known_mass: Mass of the payload [kg].
         known_mass_std: Its standard deviation [kg].
+        mass_source: Where the mass was given.
         second_joint: Name of the second plane's joint; the joint before the last by default.
         min_sweep: Shortest sweep that counts [rad].
         posture_std: Standard deviation of the angle between gravity and what URDF and encoders
@@ -75,6 +76,7 @@ class TwoPlaneSettings:
 
     known_mass: float
     known_mass_std: float = 0.0
+    mass_source: str = 'known_mass'
     second_joint: str = ''
     min_sweep: float = float(np.radians(20.0))
     posture_std: float = 0.0
@@ -542,7 +544,7 @@ def _parameters(
 ) -> tuple[Parameter, ...]:
     std = np.sqrt(np.diag(covariance))
     given = Parameter('mass', 'kg', settings.known_mass, settings.known_mass_std or None,
-                      State.NOT_EVALUATED, 'given: known_mass')
+                      State.NOT_EVALUATED, f'given: {settings.mass_source}')
     found = [Parameter(name, 'm', float(value), float(sigma))
              for name, value, sigma in zip(COM, com, std, strict=True)]
     inertia = [Parameter(f'inertia_{axes}', 'kg·m²', state=State.NOT_EVALUATED,

@@ -75,9 +75,9 @@ class Reference:
         self, angles: np.ndarray, velocity: np.ndarray, acceleration: np.ndarray
     ) -> np.ndarray:
         """Return the joint torques of every row of a motion, shape (k, n)."""
-        return np.array([
-            pin.rnea(self.model, self.data, q, v, a)
-            for q, v, a in zip(self.configuration(angles), velocity, acceleration, strict=True)])
+        placed = self.configuration(np.asarray(angles))
+        return np.array([pin.rnea(self.model, self.data, q, v, a)
+                         for q, v, a in zip(placed, velocity, acceleration, strict=True)])
 
     def placement(self, angles: np.ndarray, frame: str) -> pin.SE3:
         """Return where a frame is in the root frame."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from robocal_ros.core.record import BUDGET
 from robocal_ros.core.recording import Recording
@@ -14,9 +14,10 @@ from robocal_ros.core.robot import Robot
 from robocal_ros.io.result_yaml import ResultStore
 
 if TYPE_CHECKING:
-    from robocal_ros.capabilities.offline import Selection
-    from robocal_ros.capabilities.wrench_bag import WrenchFollowing
+    from robocal_ros.capabilities.selection import Selection
     from robocal_ros.io.bags import Bag
+
+F = TypeVar('F')
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Capability(BagReader):
 
 
 @dataclass(frozen=True)
-class Follower(BagReader):
+class Follower(BagReader, Generic[F]):
     """One kind of observation: samples are followed one by one, and a series comes of it.
 
     Attributes:
@@ -114,4 +115,4 @@ class Follower(BagReader):
 
     """
 
-    follow: Callable[[Bag, Any, str, Selection], WrenchFollowing]
+    follow: Callable[[Bag, Any, str, Selection], F]

@@ -10,6 +10,7 @@ from robocal_ros.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from robocal_ros.capabilities.capability import Capability, Follower
+    from robocal_ros.capabilities.wrench_bag import WrenchFollowing
 
 # Module and name of each; its numerics take long to import, and only one is used at a time.
 _WHERE = {
@@ -23,13 +24,13 @@ CAPABILITIES = tuple(_WHERE)
 """Names of the capabilities."""
 
 
-def capability(name: str) -> Capability | Follower:
+def capability(name: str) -> Capability | Follower[WrenchFollowing]:
     """Return a capability by name; raises ConfigurationError with the names there are."""
     if name not in _WHERE:
         raise ConfigurationError(
             f"There is no capability '{name}' that estimates from bags; expected one of "
             f'{", ".join(CAPABILITIES)}.')
     module, item = _WHERE[name]
-    found: Capability | Follower = getattr(
+    found: Capability | Follower[WrenchFollowing] = getattr(
         importlib.import_module(f'robocal_ros.capabilities.{module}'), item)
     return found

@@ -11,7 +11,8 @@ import numpy as np
 
 from robocal_ros import __version__
 from robocal_ros.capabilities.capability import Follower
-from robocal_ros.capabilities.offline import (
+from robocal_ros.capabilities.robot import make_robot, make_store, torque_factor
+from robocal_ros.capabilities.selection import (
     JOINT_STATE,
     MARKS,
     STRING,
@@ -19,7 +20,6 @@ from robocal_ros.capabilities.offline import (
     Selection,
     marks_in,
 )
-from robocal_ros.capabilities.robot import make_robot, make_store, torque_factor
 from robocal_ros.capabilities.wrench import (
     NODE,
     TARE,

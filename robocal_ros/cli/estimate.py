@@ -14,7 +14,9 @@ from robocal_ros.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from robocal_ros.capabilities.capability import Capability, Follower
-    from robocal_ros.capabilities.offline import Outcome, Selection
+    from robocal_ros.capabilities.offline import Outcome
+    from robocal_ros.capabilities.selection import Selection
+    from robocal_ros.capabilities.wrench_bag import WrenchFollowing
     from robocal_ros.core.result import CalibrationResult
     from robocal_ros.io.bags import Bag
 
@@ -91,10 +93,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _given(
-    chosen: Capability | Follower, bag: Bag, options: argparse.Namespace
+    chosen: Capability | Follower[WrenchFollowing], bag: Bag, options: argparse.Namespace
 ) -> tuple[Any, str, Selection]:
     """Return parameters, URDF text, and which messages count."""
-    from robocal_ros.capabilities.offline import description_in
+    from robocal_ros.capabilities.selection import description_in
     from robocal_ros.io.parameter_file import read_parameters
     from robocal_ros.io.urdf import read_urdf
 
@@ -119,7 +121,8 @@ def _estimated(chosen: Capability, bag: Bag, given: tuple[Any, str, Selection]) 
 
 
 def _follow(
-    chosen: Follower, bag: Bag, given: tuple[Any, str, Selection], options: argparse.Namespace
+    chosen: Follower[WrenchFollowing], bag: Bag, given: tuple[Any, str, Selection],
+    options: argparse.Namespace,
 ) -> int:
     from robocal_ros.cli.wrench_tables import show_wrenches
     from robocal_ros.io.wrench_series import WrenchSeries
@@ -144,7 +147,7 @@ def _follow(
 
 
 def _selection(bag: Bag, options: argparse.Namespace) -> Selection:
-    from robocal_ros.capabilities.offline import JOINT_STATE, Selection
+    from robocal_ros.capabilities.selection import JOINT_STATE, Selection
     from robocal_ros.io.bag_cdr import joint_states
 
     remapped = _pairs(options.remap, '--remap')

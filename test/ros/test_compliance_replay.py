@@ -19,7 +19,8 @@ from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import JointState
 
 from robocal_ros.capabilities.catalogue import capability
-from robocal_ros.capabilities.offline import OfflineEstimation, Selection
+from robocal_ros.capabilities.offline import OfflineEstimation
+from robocal_ros.capabilities.selection import Selection
 from robocal_ros.cli import estimate
 from robocal_ros.cli.main import main
 from robocal_ros.core.compliance.positions import EndPosition

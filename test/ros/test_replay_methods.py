@@ -19,8 +19,9 @@ from sensor_msgs.msg import JointState
 
 from robocal_ros.capabilities import payload
 from robocal_ros.capabilities.catalogue import capability
-from robocal_ros.capabilities.offline import OfflineEstimation, Selection
+from robocal_ros.capabilities.offline import OfflineEstimation
 from robocal_ros.capabilities.robot import make_robot
+from robocal_ros.capabilities.selection import Selection
 from robocal_ros.cli.benchmarks.offline_bag import (
     JOINT_STATES,
     KNOWN_MASS,

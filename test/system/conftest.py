@@ -20,9 +20,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope='module')
-def client() -> Iterator[Client]:
+def ros() -> Iterator[None]:
     rclpy.init()
+    yield
+    rclpy.try_shutdown()
+
+
+@pytest.fixture(scope='module')
+def client(ros: None) -> Iterator[Client]:
     client = Client()
     yield client
     client.close()
-    rclpy.try_shutdown()

@@ -23,7 +23,7 @@ from std_srvs.srv import Trigger
 from robocal_ros.ros import qos
 from robocal_ros.ros.lifecycle import SUCCESS, RobocalNode
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def arm_urdf() -> str:

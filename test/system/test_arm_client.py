@@ -28,7 +28,7 @@ from robocal_ros.ros.arm_client import ArmClient, ArmSettings, MotionOutcome, Mo
 from robocal_ros.ros.streams import JointStateStream
 from robocal_ros.ros.waiting import Pulse
 
-pytestmark = pytest.mark.system
+pytestmark = pytest.mark.usefixtures('ros')
 
 CONTROLLER = 'joint_trajectory_controller'
 TURN = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])

@@ -109,6 +109,10 @@ def static_poses(cell: Cell, two_plane_twice: object) -> CalibrationResult:
     cell.client.set('sim_arm', fault='none')
     for node in (MOVER, LISTENER):
         cell.use(node, method='static_poses', dwell=0.7)
+    # The sensor speaks to those whom it has found; whoever is found late misses its first words.
+    client = cell.client
+    client.until(lambda: client.node.count_subscribers('/ft_wrist/wrench') >= 2)
+    client.travel(1.0)
     cell.run_with_listener()
     return cell.stored()
 

@@ -25,8 +25,8 @@ def friction_node(log: Path, results: Path, *, opened: Path | None = None, **par
                   ) -> Process:
     """Start a friction node, active at once, with short runs."""
     defaults = {'use_sim_time': True, 'autostart': True, 'results_dir': results,
-                'speeds': list(SPEEDS), 'max_cruise': 1.3, 'max_velocity': 2.0,
-                'max_acceleration': 4.0, 'state_timeout': 5.0, 'max_rounds': 1}
+                'speeds': list(SPEEDS), 'max_cruise': 1.3, 'max_velocity': 3.0,
+                'max_acceleration': 12.0, 'state_timeout': 5.0, 'max_rounds': 1}
     values = {key: json.dumps(item) if isinstance(item, list | tuple) else item
               for key, item in {**defaults, **parameters}.items()}
     return Process('robocal_ros.nodes.friction_identification', log, name=NODE, opened=opened,

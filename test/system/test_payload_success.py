@@ -72,8 +72,8 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     folder = tmp_path_factory.mktemp('success')
     opened = folder / 'opened.txt'
     # Silences begin and end while simulated time runs: waiting for it must not fail the run.
-    common = {**RELIABLE, 'state_timeout': 5.0, 'sweep_speed': 0.8, 'max_velocity': 2.0,
-              'max_acceleration': 4.0}
+    common = {**RELIABLE, 'state_timeout': 5.0, 'sweep_speed': 0.8, 'max_velocity': 3.0,
+              'max_acceleration': 12.0}
     with (
         sim_arm(folder / 'sim_arm.log'),
         payload_node(folder / 'mover.log', folder / MOVER, opened=opened, **common),

@@ -78,7 +78,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     asked = [arguments(folder, side, SETTINGS, hardware='sim') for side in SIDES]
     asked += [
         arguments(folder, 'wrong', {'connect_timeout': 3.0}, hardware='real', robot=robot),
-        arguments(folder, 'lost', {'description_timeout': 20.0}, hardware='real')]
+        arguments(folder, 'lost', {'description_timeout': 10.0}, hardware='real')]
     with ExitStack() as stack:
         for item in (item for one in asked for item in bringup(one, lambda _: False)):
             if isinstance(item, Process):

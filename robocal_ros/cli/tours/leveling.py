@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from control_msgs.action import FollowJointTrajectory
 from rclpy.action import ActionClient
+from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 
 from robocal_ros.cli.console import OUT, ProgressView
@@ -23,7 +24,7 @@ from robocal_ros.core.motion import quintic_path
 from robocal_ros.core.planning import connect
 from robocal_ros.errors import MotionError, RobocalError
 from robocal_ros.io.report import Panel
-from robocal_ros.ros import conversions, qos
+from robocal_ros.ros import conversions
 
 _TITLE = 'leveling'
 _CONTROLLER = 'joint_trajectory_controller'
@@ -36,6 +37,8 @@ _POSTURES = (
 )
 _VELOCITY, _ACCELERATION = 1.5, 3.0
 _ANSWER, _MOTION = 20.0, 120.0
+# Travel within a stretch of stamps that counts as rest [s, rad].
+_REST, _STILL = 0.2, 1e-4
 _TILT_BAR, _DRIFT_BAR = 0.05, 0.5
 _UP = np.array([0.0, 0.0, 1.0])
 
@@ -50,8 +53,9 @@ class _Hand:
         self._times: list[float] = []
         self._positions: list[Array] = []
         node = stage.session.node
+        # The newest few: what waited in a long queue would tell of earlier.
         self._subscription = node.create_subscription(
-            JointState, 'joint_states', self._take, qos.SENSOR)
+            JointState, 'joint_states', self._take, qos_profile_sensor_data)
         self._client: Any = ActionClient(
             node, FollowJointTrajectory, f'{_CONTROLLER}/follow_joint_trajectory')
 
@@ -70,10 +74,21 @@ class _Hand:
         """Begin a new record."""
         self._times, self._positions = [], []
 
-    @property
-    def record_length(self) -> int:
-        """Number of joint states recorded."""
-        return len(self._times)
+    def begin_at_rest(self) -> None:
+        """Begin a new record once the arm has come to rest; raises MotionError if it doesn't."""
+        self.forget()
+
+        def resting() -> bool:
+            if not self._times or self._times[-1] - self._times[0] < _REST:
+                return False
+            if np.ptp(self._positions, axis=0).max() < _STILL:
+                return True
+            self.forget()
+            return False
+
+        if not self._stage.session.spin_until(resting, _ANSWER):
+            raise MotionError('The simulated arm does not come to rest in a tilted posture.')
+        self._times, self._positions = self._times[-1:], self._positions[-1:]
 
     def record(self) -> tuple[Array, Array]:
         """Return times from the start of the record [s], and postures, shape (k, n) [rad]."""
@@ -137,8 +152,7 @@ class LevelingTour(Tour):
         self, stage: Stage, hand: _Hand, client: NodeClient, posture: Array, number: int
     ) -> TourOutcome:
         hand.take_to(posture)
-        hand.forget()
-        stage.session.spin_until(lambda: hand.record_length > 0, _ANSWER)
+        hand.begin_at_rest()
         with ProgressView(_TITLE) as view:
             answer = client.call('level', view.update)
             elapsed = view.elapsed

@@ -12,9 +12,9 @@ from launch import LaunchContext, LaunchDescription
 from launch.action import Action
 from launch.actions import OpaqueFunction
 
-from robocal_ros.ros.launching.actions import actions_of, declared, given
-from robocal_ros.ros.launching.arguments import BRINGUP, BringupArguments
-from robocal_ros.ros.launching.bringup import bringup
+from robocal_ros.launching.actions import actions_of, declared, given
+from robocal_ros.launching.arguments import BRINGUP, BringupArguments
+from robocal_ros.launching.bringup import bringup
 
 
 def start(context: LaunchContext) -> list[Action]:

@@ -11,9 +11,9 @@ from launch import LaunchContext, LaunchDescription
 from launch.action import Action
 from launch.actions import OpaqueFunction
 
-from robocal_ros.ros.launching.actions import declared, given, replay_actions
-from robocal_ros.ros.launching.arguments import REPLAY, ReplayArguments
-from robocal_ros.ros.launching.replay import replay
+from robocal_ros.launching.actions import declared, given, replay_actions
+from robocal_ros.launching.arguments import REPLAY, ReplayArguments
+from robocal_ros.launching.replay import replay
 
 
 def start(context: LaunchContext) -> list[Action]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from rosbags.typesys import Stores, get_typestore
 
-from robocal_ros.io.bag_writer import BagWriter
+from robocal_ros.messages.bag_writer import BagWriter
 
 STORE = get_typestore(Stores.LATEST)
 NAMES = ('a', 'b')

@@ -9,7 +9,7 @@ import numpy as np
 import xacro
 import yaml
 
-from robocal_ros.core.result import (
+from robocal_ros.results.result import (
     CalibrationResult,
     Check,
     Fit,
@@ -17,7 +17,7 @@ from robocal_ros.core.result import (
     RobotIdentity,
     State,
 )
-from robocal_ros.core.robot import Robot
+from robocal_ros.robot.model import Robot
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')

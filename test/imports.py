@@ -10,7 +10,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = 'robocal_ros'
-MODULES = sorted((ROOT / PACKAGE).rglob('*.py'))
+INSTALLED = (PACKAGE, 'robocal_sim')
+MODULES = sorted(path for name in (*INSTALLED, 'demo', 'benchmarks')
+                 for path in (ROOT / name).rglob('*.py'))
 
 
 @dataclass(frozen=True)

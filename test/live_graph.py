@@ -104,7 +104,7 @@ def sim_arm(log: Path, **parameters: Any) -> Process:
     # A slow driver's rate: what is tested here is the same, and takes half the time.
     defaults = {'real_time_factor': 0.0, 'truth_file': TRUTH, 'cell_file': CELL,
                 'joint_states_rate': 250.0}
-    return Process('robocal_ros.nodes.sim_arm', log, **{**defaults, **parameters})
+    return Process('robocal_sim.node', log, **{**defaults, **parameters})
 
 
 # A stream's reader waits for nothing; a test whose point is equality must not lose a sample.
@@ -120,7 +120,7 @@ def payload_node(
     """Start a payload node, active at once."""
     defaults = {'use_sim_time': True, 'autostart': True, 'known_mass': 2.0,
                 'results_dir': results}
-    return Process('robocal_ros.nodes.payload_identification', log, name=name, opened=opened,
+    return Process('robocal_ros.payload.node', log, name=name, opened=opened,
                    **{**defaults, **parameters})
 
 

@@ -20,8 +20,8 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
-from robocal_ros.ros import qos
-from robocal_ros.ros.lifecycle import SUCCESS, RobocalNode
+from robocal_ros.messages import qos
+from robocal_ros.node.lifecycle import SUCCESS, RobocalNode
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -14,9 +14,10 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from imports import MODULES, PACKAGE, ROOT, imports_in
+from imports import INSTALLED, MODULES, PACKAGE, ROOT, imports_in
 
 import robocal_ros
+from robocal_ros.node.executables import NODES
 from robocal_ros.resources import share_directory
 
 SHARED_FOLDERS = ('config', 'launch', 'urdf')
@@ -101,9 +102,9 @@ def test_every_executable_has_its_function(console_scripts: dict[str, str]) -> N
 
 
 def test_every_node_has_an_executable(console_scripts: dict[str, str]) -> None:
-    modules = (ROOT / PACKAGE / 'nodes').glob('*.py')
-    nodes = {path.stem for path in modules if re.search(r'^def main\(', path.read_text(), re.M)}
-    assert nodes <= set(console_scripts)
+    folders = {path.parent.name for path in (ROOT / PACKAGE).glob('*/node.py')}
+    assert {module.split('.')[1] for module in NODES.values()} == folders
+    assert set(NODES) <= set(console_scripts)
 
 
 def test_the_package_is_in_the_ament_index(prefix: Path) -> None:
@@ -170,7 +171,7 @@ def pinned_requirements() -> dict[str, set[str]]:
 def imported() -> set[str]:
     """The top-level modules that the package imports and Python does not bring."""
     found = {item.top for path in MODULES for item in imports_in(path)}
-    return found - sys.stdlib_module_names - {PACKAGE}
+    return found - sys.stdlib_module_names - {*INSTALLED, 'demo', 'benchmarks'}
 
 
 def test_package_xml_names_everything_imported(imported: set[str]) -> None:

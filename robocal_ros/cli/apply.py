@@ -11,8 +11,9 @@ from robocal_ros.cli.console import ERRORS, OUT
 from robocal_ros.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
-    from robocal_ros.core.result import CalibrationResult
-    from robocal_ros.core.robot import RigidBodyInertia
+    from robocal_ros.results.result import CalibrationResult
+    from robocal_ros.robot.model import RigidBodyInertia
+
 
 NAME = 'apply'
 SUMMARY = 'write a result into a URDF, and show the values that robot drivers take'
@@ -40,9 +41,9 @@ def run(options: argparse.Namespace) -> int:
         RobocalError: If the result is not fit for it, or does not fit the URDF.
 
     """
-    from robocal_ros.core.result import Verdict
-    from robocal_ros.io.result_yaml import read_result
-    from robocal_ros.io.urdf import read_urdf
+    from robocal_ros.results.result import Verdict
+    from robocal_ros.results.store import read_result
+    from robocal_ros.robot.urdf import read_urdf
 
     result = read_result(options.file)
     urdf = read_urdf(options.urdf)
@@ -74,10 +75,10 @@ def _warn_of_another_description(result: CalibrationResult, urdf: str) -> None:
 def _apply_payload(
     result: CalibrationResult, urdf: str, options: argparse.Namespace
 ) -> None:
-    from robocal_ros.core.payload.driver import in_frame
-    from robocal_ros.core.payload.load import carried_load
-    from robocal_ros.core.robot import Robot
-    from robocal_ros.io.urdf import least_inertia, with_payload
+    from robocal_ros.payload.model import in_frame
+    from robocal_ros.robot.load import carried_load
+    from robocal_ros.robot.model import Robot
+    from robocal_ros.robot.urdf import least_inertia, with_payload
 
     payload = carried_load(result)
     merged = with_payload(urdf, payload, result.frame)
@@ -95,7 +96,7 @@ def _apply_payload(
 
 
 def _show_driver_values(payload: RigidBodyInertia, frame: str) -> None:
-    from robocal_ros.core.payload.driver import franka_call, ur_call
+    from robocal_ros.payload.model import franka_call, ur_call
 
     OUT.print(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; another one "
               'by --frame):', soft_wrap=True, markup=False)
@@ -104,8 +105,8 @@ def _show_driver_values(payload: RigidBodyInertia, frame: str) -> None:
 
 
 def _apply_friction(result: CalibrationResult, urdf: str, out: Path) -> None:
-    from robocal_ros.core.friction.law import friction_by_joint
-    from robocal_ros.io.urdf import with_friction
+    from robocal_ros.robot.friction_law import friction_by_joint
+    from robocal_ros.robot.urdf import with_friction
 
     laws = friction_by_joint(result)
     if not laws:

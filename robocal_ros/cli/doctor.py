@@ -16,7 +16,7 @@ from robocal_ros.errors import RobocalError
 if TYPE_CHECKING:
     from robocal_ros.cli.doctor_findings import Finding
     from robocal_ros.cli.doctor_listening import Heard, Listener
-    from robocal_ros.core.robot import Robot
+    from robocal_ros.robot.model import Robot
 
 
 NAME = 'doctor'
@@ -112,7 +112,7 @@ def _domain() -> Finding:
 
 def _results() -> Finding:
     from robocal_ros.cli.doctor_findings import Finding, Grade, good
-    from robocal_ros.io.result_yaml import default_directory
+    from robocal_ros.results.store import default_directory
 
     folder = default_directory('robot').parent
     existing: Path = next(item for item in (folder, *folder.parents) if item.exists())
@@ -185,7 +185,7 @@ def _description(
 ) -> Generator[Finding, None, Robot | None]:
     """Yield what there is to say of the description; return the arm, None without one."""
     from robocal_ros.cli.doctor_findings import Finding, Grade, good
-    from robocal_ros.core.robot import Robot
+    from robocal_ros.robot.model import Robot
 
     if not heard.description.strip():
         yield _silent(listener, listener.name('robot_description'), 'robot_description')

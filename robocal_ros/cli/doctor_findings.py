@@ -9,8 +9,8 @@ from enum import Enum
 
 import numpy as np
 
-from robocal_ros.core.arrays import Array
-from robocal_ros.core.robot import Robot
+from robocal_ros.arrays import Array
+from robocal_ros.robot.model import Robot
 
 # Rates below the first are of no use to any method, below the second to some [Hz].
 _USELESS_RATE, _LOW_RATE = 20.0, 100.0

@@ -18,8 +18,8 @@ from std_msgs.msg import String
 
 from robocal_ros.cli.doctor_findings import HeardJoints
 from robocal_ros.cli.node_client import STATES, RosSession
-from robocal_ros.io.recorder_profile import full_name
-from robocal_ros.ros import conversions, qos
+from robocal_ros.cli.recorder import full_name
+from robocal_ros.messages import conversions, qos
 
 WRENCH, JOINT_STATE = 'geometry_msgs/msg/WrenchStamped', 'sensor_msgs/msg/JointState'
 _STRING = 'std_msgs/msg/String'

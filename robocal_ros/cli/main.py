@@ -15,17 +15,8 @@ from typing import NoReturn
 from rich.text import Text
 
 from robocal_ros import __version__
-from robocal_ros.cli import (
-    apply,
-    bench,
-    demo,
-    doctor,
-    estimate,
-    record,
-    report,
-    run,
-    show,
-)
+from robocal_ros.cli import apply, doctor, estimate, record, report, show
+from robocal_ros.cli import run as run_command
 from robocal_ros.cli.console import ERRORS
 from robocal_ros.errors import RobocalError
 
@@ -33,7 +24,7 @@ REFUSED = 2
 INTERRUPTED = 130
 
 # Their modules import ROS and the numerics only when run, so that `--help` answers at once.
-_COMMANDS = (demo, doctor, run, record, estimate, show, report, apply, bench)
+_COMMANDS = (doctor, run_command, record, estimate, show, report, apply)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -61,7 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit code: 0 good, 1 a verdict that is not, 2 a refusal, 130 interrupted.
 
     """
-    parser = build_parser()
+    return run(build_parser(), arguments)
+
+
+def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
+    """Parse a command line and carry it out; exit codes as of ``main``.
+
+    Args:
+        parser: Its options hold the function to call as ``run``.
+        arguments: Command line without the program's name; the process's by default.
+
+    """
     _complete(parser)
     options = parser.parse_args(arguments)
     try:

@@ -22,7 +22,7 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
 
 _TURN = 0.05
 _ANSWER_TIMEOUT = 60.0

@@ -13,8 +13,8 @@ from robocal_ros.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     from robocal_ros.cli.node_client import RosSession
-    from robocal_ros.cli.recorder import Recorder
-    from robocal_ros.io.recorder_profile import RecorderProfile
+    from robocal_ros.cli.recorder import Recorder, RecorderProfile
+
 
 NAME = 'record'
 SUMMARY = 'record the topics that an estimation needs into a bag, until Ctrl-C'
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from robocal_ros.cli.node_client import RosSession
     from robocal_ros.cli.recorder import Recorder, default_folder, definition_of
-    from robocal_ros.io.bag_writer import BagWriter
+    from robocal_ros.messages.bag_writer import BagWriter
 
     profile = _profile(options)
     folder = options.output or default_folder(time.time())
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 def _profile(options: argparse.Namespace) -> RecorderProfile:
     from dataclasses import replace
 
-    from robocal_ros.io.recorder_profile import read_profile
+    from robocal_ros.cli.recorder import read_profile
     from robocal_ros.resources import share_directory
 
     path = options.profile or share_directory() / 'config' / 'recorder.yaml'
@@ -103,7 +103,7 @@ def _record(recorder: Recorder, duration: float | None) -> None:
 
 
 def _tell(recorder: Recorder, folder: Path) -> None:
-    from robocal_ros.cli.tables import table_of
+    from robocal_ros.cli.console import table_of
 
     for name, reason in recorder.left_out.items():
         ERRORS.print(f'{name} was left out: {reason}', style='yellow', soft_wrap=True,

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording of raw messages into a bag, each topic with the quality that is offered."""
+"""Which topics a recorder takes.
+
+Recording of raw messages into a bag, each topic with the quality that is offered.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +24,74 @@ from rclpy.qos import (
 )
 
 from robocal_ros.cli.node_client import RosSession
-from robocal_ros.core.samples import StreamCounts
-from robocal_ros.core.stamps import StampGuard
-from robocal_ros.errors import ConfigurationError
-from robocal_ros.io.bag_writer import BagWriter, TopicQos
-from robocal_ros.io.recorder_profile import RecorderProfile
+from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.messages.bag_writer import BagWriter, TopicQos
+from robocal_ros.messages.samples import StreamCounts
+from robocal_ros.messages.stamps import StampGuard
+from robocal_ros.results.strict import Section, load
+
+
+@dataclass(frozen=True)
+class RecorderProfile:
+    """What is recorded.
+
+    Attributes:
+        topics: Topics by name, relative ones within the namespace.
+        types: Types of which every topic in the namespace is recorded.
+        needed: Topics without which there is nothing to record.
+
+    """
+
+    topics: tuple[str, ...]
+    types: tuple[str, ...]
+    needed: tuple[str, ...]
+
+    def chosen(self, there: Mapping[str, Sequence[str]], namespace: str) -> dict[str, str]:
+        """Return the topics to record, with their types.
+
+        Args:
+            there: Types of every topic of the graph by its full name.
+            namespace: Namespace of the robot.
+
+        """
+        named = {full_name(name, namespace) for name in (*self.topics, *self.needed)}
+        space = full_name('', namespace)
+        return {topic: kinds[0] for topic, kinds in there.items() if kinds and (
+            topic in named or (kinds[0] in self.types and topic.startswith(space)))}
+
+    def missing(self, there: Mapping[str, Sequence[str]], namespace: str) -> list[str]:
+        """Return the needed topics that are not there."""
+        return [name for name in (full_name(item, namespace) for item in self.needed)
+                if name not in there]
+
+
+def full_name(name: str, namespace: str) -> str:
+    """Return a topic's full name; a relative one is within the namespace."""
+    if name.startswith('/'):
+        return name
+    return f'/{namespace.strip("/")}/{name}'.replace('//', '/')
+
+
+def read_profile(path: Path) -> RecorderProfile:
+    """Read a profile.
+
+    Raises:
+        ConfigurationError: If the file cannot be read.
+        FileFormatError: If it is no profile.
+
+    """
+    try:
+        text = path.read_text(encoding='utf-8')
+    except OSError as error:
+        raise ConfigurationError(
+            f"The recorder profile '{path}' cannot be read: {error.strerror}. Correct its name."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"'{path}' is not text in UTF-8; expected YAML.") from error
+    profile = Section(str(path), '', load(text, str(path)), ('recorder',)).section(
+        'recorder', ('topics', 'types', 'needed'))
+    return RecorderProfile(*(profile.unique_texts(key) for key in ('topics', 'types', 'needed')))
+
 
 # Two seconds of a 1 kHz stream.
 _DEPTH = 2000

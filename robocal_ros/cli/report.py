@@ -28,8 +28,8 @@ def run(options: argparse.Namespace) -> int:
         ConfigurationError: If the page cannot be written.
 
     """
-    from robocal_ros.io.report import write_report
-    from robocal_ros.io.result_yaml import read_result
+    from robocal_ros.results.report import write_report
+    from robocal_ros.results.store import read_result
 
     results = [read_result(path) for path in options.files]
     write_report(results, options.output, title=options.title)

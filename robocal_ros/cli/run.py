@@ -12,6 +12,7 @@ from robocal_ros.errors import ConfigurationError
 if TYPE_CHECKING:
     from robocal_ros.cli.node_client import Answer, NodeClient
 
+
 NAME = 'run'
 SUMMARY = 'call the procedure of a running node; Ctrl-C cancels it and holds the arm'
 

@@ -24,8 +24,8 @@ def run(options: argparse.Namespace) -> int:
         FileFormatError: If one is no result file.
 
     """
-    from robocal_ros.cli.tables import show_result
-    from robocal_ros.io.result_yaml import read_result
+    from robocal_ros.cli.console import show_result
+    from robocal_ros.results.store import read_result
 
     # All are read before the first is shown: a refusal is then not lost among tables.
     for result in [read_result(path) for path in options.files]:

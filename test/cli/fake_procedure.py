@@ -18,7 +18,7 @@ from rclpy.task import Future
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
 
 
 class FakeProcedure(LifecycleNode):

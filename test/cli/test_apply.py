@@ -13,9 +13,9 @@ from friction_results import arm_urdf, friction_result, payload_result
 from robocal_ros.cli import apply
 from robocal_ros.cli import main as entry
 from robocal_ros.cli.main import main
-from robocal_ros.core.result import CalibrationResult, Check, Parameter
-from robocal_ros.core.robot import Robot
-from robocal_ros.io.result_yaml import write_result
+from robocal_ros.results.result import CalibrationResult, Check, Parameter
+from robocal_ros.results.store import write_result
+from robocal_ros.robot.model import Robot
 
 
 @pytest.fixture(autouse=True)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import yaml
 
-from robocal_ros.cli.benchmarks import payload
-from robocal_ros.cli.benchmarks.arm import InProcessArm
-from robocal_ros.cli.benchmarks.figures import Deviation, conditions, coverage, error_figures
-from robocal_ros.cli.benchmarks.payload import BARS, STATIC, Case, Timing
-from robocal_ros.cli.benchmarks.random_cell import random_truth, truth_document
-from robocal_ros.cli.main import main
-from robocal_ros.cli.tours import default_cell
-from robocal_ros.core.motion import quintic_move
+from benchmarks import payload
+from benchmarks.__main__ import main
+from benchmarks.arm import InProcessArm
+from benchmarks.figures import Deviation, conditions, coverage, error_figures
+from benchmarks.payload import BARS, STATIC, Case, Timing
+from benchmarks.random_cell import random_truth, truth_document
+from demo import default_cell
 from robocal_ros.errors import MotionError
-from robocal_ros.sim.truth import HiddenTruth, parse_truth
+from robocal_ros.robot.motion import quintic_move
+from robocal_sim.truth import HiddenTruth, parse_truth
 
 BASE = default_cell.hidden_truth()
 
@@ -112,7 +112,7 @@ def test_bench_writes_figures_with_conditions(
                                                      0.03),))]
     monkeypatch.setattr(payload, 'in_parallel', lambda *_: cases)
     monkeypatch.setattr(payload.excitation, 'efficiency', lambda _: [])
-    assert main(['bench', 'payload', '--seeds', '1', '-o', str(tmp_path)]) == code
+    assert main(['payload', '--seeds', '1', '-o', str(tmp_path)]) == code
     document = json.loads((tmp_path / 'payload.json').read_text(encoding='utf-8'))
     assert document['conditions']['seeds'] == [1]
     assert document['figures'][0]['met'] is (code == 0)

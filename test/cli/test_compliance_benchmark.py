@@ -6,14 +6,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.cli.benchmarks import compliance, compliance_arm
-from robocal_ros.cli.benchmarks.compliance import UPRIGHT, WALLED, Case
-from robocal_ros.cli.benchmarks.compliance_arm import ArmAtRest, Known, MovedArm, drawn_truth
-from robocal_ros.cli.benchmarks.figures import Deviation
-from robocal_ros.cli.tours import default_cell
-from robocal_ros.cli.tours.compliance import known_load
-from robocal_ros.core.compliance.positions import DwellSettings
-from robocal_ros.sim.truth import Cell
+from benchmarks import compliance, compliance_arm
+from benchmarks.compliance import UPRIGHT, WALLED, Case
+from benchmarks.compliance_arm import ArmAtRest, Known, MovedArm, drawn_truth
+from benchmarks.figures import Deviation
+from demo import default_cell
+from demo.compliance import known_load
+from robocal_ros.compliance.measurement import DwellSettings
+from robocal_sim.truth import Cell
 
 TRUTH = default_cell.hidden_truth()
 

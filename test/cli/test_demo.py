@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robocal_ros.cli import demo
-from robocal_ros.cli.main import main
-from robocal_ros.cli.tours import default_cell
-from robocal_ros.cli.tours.comparison import compare
-from robocal_ros.cli.tours.tour import TourOutcome
-from robocal_ros.core.result import CalibrationResult, Check
-from robocal_ros.core.robot import Robot
-from robocal_ros.io.result_yaml import read_result
-from robocal_ros.sim.truth import ToolTruth
+from demo import default_cell, demo
+from demo.__main__ import main
+from demo.comparison import compare
+from demo.tour import TourOutcome
+from robocal_ros.results.result import CalibrationResult, Check
+from robocal_ros.results.store import read_result
+from robocal_ros.robot.model import Robot
+from robocal_sim.truth import ToolTruth
 
 RESULT = read_result(Path(__file__).parents[1] / 'io' / 'data' / 'payload.yaml')
 TRUTH = {'mass': 0.67, 'com_x': 1e-4, 'com_z': 0.0122}
@@ -32,7 +31,7 @@ def run_with(
     folder.mkdir(exist_ok=True)
     monkeypatch.setattr(demo, '_tour', lambda *_: outcomes)
     monkeypatch.setattr(demo.OUT, '_width', 200)
-    return main(['demo', '-o', str(folder)])
+    return main(['-o', str(folder)])
 
 
 def test_good_demo_leaves_summary_results_and_report(

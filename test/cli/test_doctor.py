@@ -20,7 +20,7 @@ from robocal_ros.cli.doctor_findings import (
     wrench_finding,
 )
 from robocal_ros.cli.main import main
-from robocal_ros.core.robot import Robot
+from robocal_ros.robot.model import Robot
 
 URDF = (Path(__file__).parents[1] / 'data' / 'two_joint.urdf').read_text()
 NAMES = ('shoulder', 'elbow')

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from bag_examples import joint_state, write
 
-from robocal_ros.capabilities.catalogue import CAPABILITIES, capability
 from robocal_ros.cli import estimate
 from robocal_ros.cli import main as entry
+from robocal_ros.cli.catalogue import CAPABILITIES, capability
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 
@@ -35,7 +35,7 @@ def _wide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def sweeps(tmp_path: Path) -> Path:
     """The elbow to and fro, at a few speeds, with Coulomb friction and gravity."""
-    from robocal_ros.core.robot import Robot
+    from robocal_ros.robot.model import Robot
 
     robot = Robot(URDF.read_text(), tool_frame='lower')
     rng = np.random.default_rng(1)
@@ -78,7 +78,8 @@ def test_a_result_is_shown_and_written(sweeps: Path, capsys, tmp_path: Path) -> 
 
 def test_ros_is_not_needed() -> None:
     program = ('import sys; from robocal_ros.cli import main; '
-               'from robocal_ros.capabilities import catalogue, offline; '
+               'from robocal_ros.cli import catalogue; '
+               'from robocal_ros.capability import offline; '
                '[catalogue.capability(name) for name in catalogue.CAPABILITIES]; '
                "sys.exit('rclpy' in sys.modules or 'sensor_msgs' in sys.modules)")
     assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 0

@@ -15,15 +15,15 @@ from bag_examples import IMU, JOINT_STATE, MARKS, STRING, WRENCH, imu, joint_sta
 from bag_examples import marks as mark
 from friction_results import identity, payload_result
 
+from benchmarks.wrench_arm import ObservedArm
+from demo import default_cell
 from robocal_ros.cli import estimate
 from robocal_ros.cli import main as entry
-from robocal_ros.cli.benchmarks.wrench_arm import ObservedArm
 from robocal_ros.cli.main import main
-from robocal_ros.cli.tours import default_cell
-from robocal_ros.core.wrench import tare
-from robocal_ros.core.wrench.observation import Observation
-from robocal_ros.io.bag_writer import BagWriter
-from robocal_ros.io.result_yaml import ResultStore, read_result, to_yaml
+from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.results.store import ResultStore, read_result, to_yaml
+from robocal_ros.wrench import tare
+from robocal_ros.wrench.observation import Observation
 
 LINK = 'ft_link_2_proximal'
 POINT, FORCE = np.array([0.0, -0.055, 0.18]), np.array([0.0, 30.0, 0.0])
@@ -94,7 +94,7 @@ def as_sent(stamp: float) -> float:
 
 
 def arm_load() -> Any:
-    from robocal_ros.core.payload.load import carried_load
+    from robocal_ros.robot.load import carried_load
 
     return carried_load(payload_result())
 

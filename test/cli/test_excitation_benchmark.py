@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.cli.benchmarks import excitation, handover
-from robocal_ros.cli.benchmarks.excitation import GAINS, SERIES, Case
-from robocal_ros.cli.benchmarks.figures import Deviation
-from robocal_ros.cli.benchmarks.handover import Handover, one_way
-from robocal_ros.core.payload.body import PARAMETERS
-from robocal_ros.core.samples import JointSamples
-from robocal_ros.core.signals import steady_sweeps
+from benchmarks import excitation, handover
+from benchmarks.excitation import GAINS, SERIES, Case
+from benchmarks.figures import Deviation
+from benchmarks.handover import Handover, one_way
+from robocal_ros.estimation.signals import steady_sweeps
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.payload.model import PARAMETERS
 
 
 def case(error: float, moment: float, after: float) -> Case:

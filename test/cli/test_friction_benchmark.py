@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.cli.benchmarks import friction
-from robocal_ros.cli.benchmarks.friction import Case, Curve, Timing
-from robocal_ros.cli.tours import default_cell
-from robocal_ros.cli.tours.friction import friction_truth
-from robocal_ros.core.friction.planning import SpeedPlan
-from robocal_ros.sim.friction import LuGreFriction
+from benchmarks import friction
+from benchmarks.friction import Case, Curve, Timing
+from demo import default_cell
+from demo.friction import friction_truth
+from robocal_ros.friction.plan import SpeedPlan
+from robocal_sim.friction import LuGreFriction
 
 BASE = default_cell.hidden_truth()
 JOINTS = tuple(BASE.joints)

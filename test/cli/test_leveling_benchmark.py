@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robocal_ros.cli.benchmarks import foreign_arms, leveling
-from robocal_ros.cli.benchmarks.leveling import Attempt, Case, Judge, Opinion
-from robocal_ros.cli.benchmarks.leveling_search import Chain, SecondOpinion, Turn
-from robocal_ros.cli.tours import default_cell
-from robocal_ros.cli.tours.leveling import leveling_panel
-from robocal_ros.core.leveling import Tool
-from robocal_ros.core.robot import Robot
+from benchmarks import foreign_arms, leveling
+from benchmarks.leveling import Attempt, Case, Judge, Opinion
+from benchmarks.leveling_search import Chain, SecondOpinion, Turn
+from demo import default_cell
+from demo.leveling import leveling_panel
+from robocal_ros.leveling.model import Tool
+from robocal_ros.robot.model import Robot
 
 OWN = foreign_arms.OWN
 

@@ -79,8 +79,7 @@ def test_sigterm_unwinds_as_an_exit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize('arguments', [
-    [], ['nonsense'], ['show'], ['bench', '--seeds', '0'], ['bench', 'nonsense'],
-    ['demo', '--seed', 'x'],
+    [], ['nonsense'], ['show'], ['doctor', '--nonsense'],
 ])
 def test_wrong_usage_is_code_2(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
@@ -91,7 +90,7 @@ def test_wrong_usage_is_code_2(
     assert 'usage: robocal' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize('command', ['demo', 'bench', 'show', 'report'])
+@pytest.mark.parametrize('command', ['doctor', 'show', 'report'])
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, '--help'])

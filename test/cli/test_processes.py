@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from robocal_ros.cli.processes import Children
+from demo.processes import Children
 from robocal_ros.errors import ConfigurationError, RobocalError
 
 SLEEP = [sys.executable, '-c', 'import time; print("up"); time.sleep(60)']
@@ -59,7 +59,7 @@ def test_children_end_when_the_block_fails(tmp_path: Path) -> None:
 def test_child_that_will_not_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('robocal_ros.cli.processes._PATIENCE', 0.2)
+    monkeypatch.setattr('demo.processes._PATIENCE', 0.2)
     with Children(tmp_path) as children:
         child = children.start('a', STUBBORN)
         wait_for(lambda: 'up' in child.tail())
@@ -103,7 +103,7 @@ def test_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
 def test_children_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     code = (
         'import sys, time; from pathlib import Path; '
-        'from robocal_ros.cli.processes import Children; '
+        'from demo.processes import Children; '
         f'child = Children(Path({str(tmp_path)!r})).start("a", {SLEEP!r}); '
         'print(child.process.pid, flush=True); time.sleep(60)'
     )

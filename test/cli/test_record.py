@@ -22,12 +22,12 @@ from std_msgs.msg import String
 from robocal_ros.cli import main as entry
 from robocal_ros.cli import record
 from robocal_ros.cli.main import main
+from robocal_ros.cli.recorder import RecorderProfile, read_profile
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.io.bag_cdr import joint_states
-from robocal_ros.io.bags import Bag
-from robocal_ros.io.recorder_profile import RecorderProfile, read_profile
+from robocal_ros.messages import qos
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.layout import joint_states
 from robocal_ros.resources import share_directory
-from robocal_ros.ros import qos
 
 DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
 PROFILE = share_directory() / 'config' / 'recorder.yaml'

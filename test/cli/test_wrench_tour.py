@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from robocal_ros.cli.benchmarks import seven_joints
-from robocal_ros.cli.tours import default_cell
-from robocal_ros.cli.tours.wrench_picture import SeenPush, pictures
-from robocal_ros.core.robot import Robot
-from robocal_ros.core.wrench.chains import SensedArm, SensorMount
+from benchmarks import seven_joints
+from demo import default_cell
+from demo.wrench import SeenPush, pictures
+from robocal_ros.robot.model import Robot
+from robocal_ros.wrench.chains import SensedArm, SensorMount
 
 
 def test_arrows_end_where_the_arm_was_pushed() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import xacro
 
-from robocal_ros.core.robot import Robot
+from robocal_ros.robot.model import Robot
 
 _PROJECT_ARM = Path(__file__).parents[2] / 'urdf' / 'robocal_arm.urdf.xacro'
 _FOREIGN = {

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from robocal_ros.core.compliance.load import Load, given_load
-from robocal_ros.core.compliance.positions import EndPosition
-from robocal_ros.core.compliance.registration import Registration
-from robocal_ros.core.robot import Robot
+from robocal_ros.compliance.measurement import EndPosition
+from robocal_ros.compliance.model import Load, given_load
+from robocal_ros.compliance.registration import Registration
+from robocal_ros.robot.model import Robot
 
 from .arms import MOUNTS, arm
 from .forward import Reference, Tool

@@ -8,7 +8,7 @@ import os
 import pytest
 from hypothesis import settings
 
-from robocal_ros.core.robot import Robot
+from robocal_ros.robot.model import Robot
 
 from .arms import arm
 

@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pinocchio as pin
 
-from robocal_ros.core.robot import Robot
-from robocal_ros.core.samples import JointSamples, WrenchSamples
+from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.robot.model import Robot
 
 from .arms import arm
 from .forward import Reference, Tool

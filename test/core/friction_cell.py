@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from robocal_ros.core.robot import RigidBodyInertia, Robot
-from robocal_ros.core.samples import JointSamples
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 from .arms import arm
 from .forward import Noise, Reference, Tool, measured, trapezoid

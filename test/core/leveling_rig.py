@@ -7,10 +7,11 @@ from functools import cache
 
 import numpy as np
 
-from robocal_ros.core.collision import CollisionChecker
-from robocal_ros.core.leveling import LevelingPlanner, LevelingSettings, Tool
-from robocal_ros.core.motion import MotionLimits
-from robocal_ros.core.robot import Robot
+from robocal_ros.leveling.model import Tool
+from robocal_ros.leveling.plan import LevelingPlanner, LevelingSettings
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import MotionLimits
 
 from .arms import arm
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.core.collision import CollisionChecker
-from robocal_ros.core.robot import Robot
 from robocal_ros.errors import ConfigurationError, ModelError
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
 
 from .arms import ARMS, arm, middle
 from .contacts import Contacts

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robocal_ros.core.compliance.deflection import compliance_by_joint
-from robocal_ros.core.compliance.estimate import (
+from robocal_ros.compliance.estimate import (
     ComplianceSettings,
     estimate,
     estimate_marked,
@@ -17,18 +16,23 @@ from robocal_ros.core.compliance.estimate import (
     register,
     summary,
 )
-from robocal_ros.core.compliance.load import Load, given_load, identified_load
-from robocal_ros.core.compliance.positions import find_end_positions
-from robocal_ros.core.compliance.registration import Registration
-from robocal_ros.core.compliance.rests import LOADED, REGISTRATION, UNLOADED, rest_of
-from robocal_ros.core.compliance.tracker import TrackerSamples
-from robocal_ros.core.marks import Rest
-from robocal_ros.core.record import Averages
-from robocal_ros.core.result import CalibrationResult, State, Verdict
-from robocal_ros.core.samples import JointSamples
+from robocal_ros.compliance.measurement import (
+    LOADED,
+    REGISTRATION,
+    UNLOADED,
+    find_end_positions,
+    rest_of,
+)
+from robocal_ros.compliance.model import Load, compliance_by_joint, given_load, identified_load
+from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.io.report import report_html
-from robocal_ros.io.result_yaml import from_yaml, to_yaml
+from robocal_ros.messages.marks import Rest
+from robocal_ros.messages.record import Averages
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages.tracker import TrackerSamples
+from robocal_ros.results.report import report_html
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.store import from_yaml, to_yaml
 
 from .compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 

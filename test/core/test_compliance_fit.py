@@ -10,11 +10,11 @@ import pytest
 from scipy.spatial.transform import Rotation
 from scipy.stats import chi2
 
-from robocal_ros.core.compliance.fit import ComplianceFit, fit_compliance
-from robocal_ros.core.compliance.model import Target, predicted
-from robocal_ros.core.compliance.sets import Displacements, displacements
-from robocal_ros.core.robot import Robot
+from robocal_ros.compliance.fit import ComplianceFit, fit_compliance
+from robocal_ros.compliance.measurement import Displacements, displacements
+from robocal_ros.compliance.model import Target, predicted
 from robocal_ros.errors import DataError, ExcitationError
+from robocal_ros.robot.model import Robot
 
 from .arms import scara
 from .compliance_cell import COMPLIANCE, READINGS, SIGMA, Cell, Tool, postures

@@ -6,13 +6,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.core.compliance.deflection import SagCorrection, compliance_by_joint
-from robocal_ros.core.compliance.load import given_load
-from robocal_ros.core.compliance.model import Target, check_turning, predicted, target_jacobian
-from robocal_ros.core.compliance.postures import information_block
-from robocal_ros.core.motion import quintic_move
-from robocal_ros.core.robot import Robot
+from robocal_ros.compliance.model import (
+    SagCorrection,
+    Target,
+    check_turning,
+    compliance_by_joint,
+    given_load,
+    predicted,
+    target_jacobian,
+)
+from robocal_ros.compliance.plan import information_block
 from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import quintic_move
 
 from .arms import arm
 from .compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures

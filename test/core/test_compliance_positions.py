@@ -9,22 +9,20 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from robocal_ros.core.compliance.positions import (
+from robocal_ros.compliance.measurement import (
     DwellSettings,
     average,
-    end_position,
-    find_end_positions,
-    pooled_covariances,
-)
-from robocal_ros.core.compliance.sets import (
     check_drift,
     displacements,
     drift_of,
+    end_position,
+    find_end_positions,
+    pooled_covariances,
     split_by_load,
 )
-from robocal_ros.core.compliance.tracker import TrackerRecord, TrackerSamples
-from robocal_ros.core.samples import JointSamples
 from robocal_ros.errors import DataError
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages.tracker import TrackerRecord, TrackerSamples
 
 from .compliance_cell import SIGMA, Cell, postures
 

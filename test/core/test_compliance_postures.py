@@ -6,10 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.core.collision import CollisionChecker
-from robocal_ros.core.compliance.load import given_load
-from robocal_ros.core.compliance.model import Target, target_pose
-from robocal_ros.core.compliance.postures import (
+from robocal_ros.compliance.model import Target, given_load, target_pose
+from robocal_ros.compliance.plan import (
     Visibility,
     feasible_postures,
     information_block,
@@ -18,10 +16,11 @@ from robocal_ros.core.compliance.postures import (
     plan_registration,
     relative_deviations,
 )
-from robocal_ros.core.compliance.registration import least_squares_transform
-from robocal_ros.core.robot import Robot
+from robocal_ros.compliance.posture_set import load_postures
+from robocal_ros.compliance.registration import least_squares_transform
 from robocal_ros.errors import ConfigurationError, ConvergenceError, RobocalError
-from robocal_ros.io.posture_set import load_postures
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
 
 from .arms import arm
 from .compliance_cell import COMPLIANCE, TARGET

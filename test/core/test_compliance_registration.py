@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from robocal_ros.core.compliance.registration import (
+from robocal_ros.compliance.registration import (
     least_squares_transform,
     register_with_target,
     three_point,

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robocal_ros.core.collision import CollisionChecker
-from robocal_ros.core.excitation import ExcitationPlan, FourierBasis, plan_excitation
-from robocal_ros.core.motion import MotionLimits
-from robocal_ros.core.payload.body import body_regressor, torque_regressor
-from robocal_ros.core.robot import RigidBodyInertia, Robot
 from robocal_ros.errors import ConvergenceError
+from robocal_ros.estimation.excitation import ExcitationPlan, FourierBasis, plan_excitation
+from robocal_ros.payload.model import body_regressor, torque_regressor
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.motion import MotionLimits
 
 from .arms import arm
 

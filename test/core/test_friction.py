@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.friction import SteadyFriction, friction_by_joint
-from robocal_ros.core.result import CalibrationResult, Fit, Parameter, RobotIdentity, State
 from robocal_ros.errors import DataError
+from robocal_ros.results.result import CalibrationResult, Fit, Parameter, RobotIdentity, State
+from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 
 POSITIVE = st.floats(0.01, 10.0)
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.core.friction import SteadyFriction
-from robocal_ros.core.friction.compensation import Compensator, feed_forward
-from robocal_ros.core.friction.estimate import FrictionSettings, estimate
-from robocal_ros.core.friction.law import friction_by_joint
-from robocal_ros.core.motion import Lspb, Trajectory, quintic_move
 from robocal_ros.errors import DataError
+from robocal_ros.friction.compensation import Compensator, feed_forward
+from robocal_ros.friction.estimate import FrictionSettings, estimate
+from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
+from robocal_ros.robot.motion import Lspb, Trajectory, quintic_move
 
 from .arms import arm
 from .forward import Reference

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2
 
-from robocal_ros.core.friction import friction_by_joint
-from robocal_ros.core.friction.estimate import (
+from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.friction.estimate import (
     FrictionSettings,
     JointFriction,
     estimate,
@@ -20,10 +20,10 @@ from robocal_ros.core.friction.estimate import (
     select_joints,
     with_temperatures,
 )
-from robocal_ros.core.friction.runs import find_runs, read_run
-from robocal_ros.core.result import CalibrationResult, State, Verdict
-from robocal_ros.core.robot import Robot
-from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.friction.runs import find_runs, read_run
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.robot.friction_law import friction_by_joint
+from robocal_ros.robot.model import Robot
 
 from .arms import arm
 from .friction_cell import (

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.friction import fit as laws
-from robocal_ros.core.friction.fit import (
+from robocal_ros.errors import DataError
+from robocal_ros.friction import fit as laws
+from robocal_ros.friction.fit import (
     MODELS,
     distinct,
     evaluate,
@@ -19,7 +20,6 @@ from robocal_ros.core.friction.fit import (
     parameter_names,
     stribeck_doubt,
 )
-from robocal_ros.errors import DataError
 
 from .friction_cell import NAMES, Truth
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robocal_ros.core.payload.load import alternative_loads, carried_load
-from robocal_ros.core.result import CalibrationResult, Parameter, RobotIdentity, State
 from robocal_ros.errors import DataError
+from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity, State
+from robocal_ros.robot.load import alternative_loads, carried_load
 
 from .arms import arm
 from .forward import Reference, Tool

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from robocal_ros.core.collision import CollisionChecker
-from robocal_ros.core.friction.estimate import (
+from robocal_ros.errors import ConfigurationError, ConvergenceError
+from robocal_ros.friction.estimate import (
     DYNAMIC,
     FrictionSettings,
     JointFriction,
@@ -18,13 +18,13 @@ from robocal_ros.core.friction.estimate import (
     estimate,
     with_presliding,
 )
-from robocal_ros.core.friction.law import SteadyFriction, friction_by_joint
-from robocal_ros.core.friction.lugre import estimate_presliding, find_reversals, simulate
-from robocal_ros.core.friction.planning import SpeedPlan, plan_reversals
-from robocal_ros.core.result import State, Verdict
-from robocal_ros.core.samples import JointSamples
-from robocal_ros.errors import ConfigurationError, ConvergenceError
-from robocal_ros.io.result_yaml import from_yaml, to_yaml
+from robocal_ros.friction.model import estimate_presliding, find_reversals, simulate
+from robocal_ros.friction.plan import SpeedPlan, plan_reversals
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.results.result import State, Verdict
+from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 
 from .arms import arm
 from .forward import Reference

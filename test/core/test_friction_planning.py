@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.collision import CollisionChecker
-from robocal_ros.core.friction.planning import (
+from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.friction.plan import (
     FrictionRun,
     SpeedPlan,
     check_given,
@@ -19,9 +19,9 @@ from robocal_ros.core.friction.planning import (
     plan_runs,
     weak_speeds,
 )
-from robocal_ros.core.motion import Lspb, MotionLimits
-from robocal_ros.core.robot import Robot
-from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import Lspb, MotionLimits
 
 from .arms import arm, middle
 from .test_collision import CHAIN

@@ -16,16 +16,16 @@ import pinocchio as pin
 import pytest
 from scipy.signal import butter, filtfilt
 
-from robocal_ros.core.friction.estimate import FrictionSettings, estimate, fit_degree
-from robocal_ros.core.friction.fit import (
+from robocal_ros.errors import DataError
+from robocal_ros.friction.estimate import FrictionSettings, estimate, fit_degree
+from robocal_ros.friction.fit import (
     MODELS,
     DirectionFit,
     fit_direction,
     information_criterion,
     law,
 )
-from robocal_ros.core.samples import JointSamples
-from robocal_ros.errors import DataError
+from robocal_ros.messages.samples import JointSamples
 
 from .arms import arm
 

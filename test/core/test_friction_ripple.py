@@ -6,9 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.core.friction.points import SpeedPoint
-from robocal_ros.core.friction.ripple import ripple_of, without_ripple
-from robocal_ros.core.friction.runs import find_runs, read_run
+from robocal_ros.friction.runs import SpeedPoint, find_runs, read_run, ripple_of, without_ripple
 
 from .arms import arm
 from .friction_cell import SPEEDS, WRIST, Record, both_ways, record

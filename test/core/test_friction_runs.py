@@ -6,14 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.core.friction.points import SpeedPoint
-from robocal_ros.core.friction.runs import (
-    SLOW,
-    compare_gravity,
-    find_runs,
-    read_run,
-)
-from robocal_ros.core.robot import Robot
+from robocal_ros.friction.runs import SLOW, SpeedPoint, compare_gravity, find_runs, read_run
+from robocal_ros.robot.model import Robot
 
 from .arms import arm
 from .forward import Noise

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 from scipy.stats import chi2
 
-from robocal_ros.core.least_squares import (
+from robocal_ros.errors import DataError, ExcitationError
+from robocal_ros.estimation.least_squares import (
     RecursiveLeastSquares,
     autocorrelation_time,
     convergence,
     solve,
 )
-from robocal_ros.errors import DataError, ExcitationError
 
 NAMES = ('a', 'b', 'c')
 TRUTH = np.array([2.0, -30.0, 0.01])

@@ -10,19 +10,13 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from robocal_ros.core.leveling import (
-    LevelingPlanner,
-    LevelingRefusal,
-    LevelingSettings,
-    LevelPlan,
-    Obstacle,
-    Tool,
-    tilt,
-)
-from robocal_ros.core.leveling.following import WayRules, follow
-from robocal_ros.core.leveling.inverse_kinematics import Bounds
-from robocal_ros.core.motion import MotionLimits
 from robocal_ros.errors import ConfigurationError, MotionError
+from robocal_ros.leveling.inverse_kinematics import Bounds
+from robocal_ros.leveling.model import Tool, tilt
+from robocal_ros.leveling.path import Obstacle, WayRules, follow
+from robocal_ros.leveling.plan import LevelingPlanner, LevelingSettings, LevelPlan
+from robocal_ros.leveling.refusal import LevelingRefusal
+from robocal_ros.robot.motion import MotionLimits
 
 from .arms import arm
 from .leveling_rig import TILTED, UP, chain_urdf, checker, limits, planner, urdf_planner

@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robocal_ros.core.leveling import level_targets, reference_axis, tilt
-from robocal_ros.core.leveling.reference import base_frame
-from robocal_ros.core.leveling.target import TIE, angle_between
-from robocal_ros.core.robot import Robot
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.leveling.model import (
+    TIE,
+    angle_between,
+    base_frame,
+    level_targets,
+    reference_axis,
+    tilt,
+)
+from robocal_ros.robot.model import Robot
 
 from .arms import arm
 

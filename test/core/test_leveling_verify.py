@@ -7,10 +7,10 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from robocal_ros.core.leveling import check_level, tilt_by_imu
-from robocal_ros.core.leveling.inverse_kinematics import Bounds, converge, joint_step
-from robocal_ros.core.leveling.timing import timed
 from robocal_ros.errors import DataError
+from robocal_ros.leveling.estimate import check_level, tilt_by_imu
+from robocal_ros.leveling.inverse_kinematics import Bounds, converge, joint_step
+from robocal_ros.leveling.plan import timed
 
 from .leveling_rig import TILTED, UP, planner
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.core.marks import JOINTS, Mark, Rest, Span, last_run
 from robocal_ros.errors import DataError
+from robocal_ros.messages.marks import JOINTS, Mark, Rest, Span, last_run
 
 RUN = ('run', 'estimate')
 

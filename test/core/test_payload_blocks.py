@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robocal_ros.core.payload.blocks import Blocks
-from robocal_ros.core.samples import JointSamples
 from robocal_ros.errors import DataError
+from robocal_ros.estimation.blocks import Blocks
+from robocal_ros.messages.samples import JointSamples
 
 from .excitation_cell import RATE, TOOL, Record, exciting
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.payload.body import (
+from robocal_ros.payload.model import (
     body_regressor,
     centred,
     centred_covariance,
@@ -17,7 +17,7 @@ from robocal_ros.core.payload.body import (
     moving,
     torque_regressor,
 )
-from robocal_ros.core.robot import RigidBodyInertia
+from robocal_ros.robot.model import RigidBodyInertia
 
 from .excitation_cell import random_tool, tensor_of, wrench_of
 

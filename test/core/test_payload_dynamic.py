@@ -10,27 +10,16 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2
 
-from robocal_ros.core.friction.law import SteadyFriction
-from robocal_ros.core.payload import dynamic
-from robocal_ros.core.payload.blocks import Blocks
-from robocal_ros.core.payload.body import (
-    BODY,
-    PARAMETERS,
-    centred,
-    centred_covariance,
-    moving,
-)
-from robocal_ros.core.payload.doubts import DoubtSettings, doubts
-from robocal_ros.core.payload.dynamic_rows import (
-    DynamicSettings,
-    Rows,
-    torque_rows,
-    wrench_rows,
-)
-from robocal_ros.core.result import CalibrationResult, State, Verdict
-from robocal_ros.core.samples import StreamCounts
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
-from robocal_ros.io.result_yaml import from_yaml, to_yaml
+from robocal_ros.estimation.blocks import Blocks
+from robocal_ros.messages.samples import StreamCounts
+from robocal_ros.payload import excitation
+from robocal_ros.payload.model import BODY, PARAMETERS, centred, centred_covariance, moving
+from robocal_ros.payload.nuisance import DoubtSettings, doubts
+from robocal_ros.payload.regression import DynamicSettings, Rows, torque_rows, wrench_rows
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot.friction_law import SteadyFriction
 
 from .arms import arm
 from .excitation_cell import (
@@ -64,7 +53,7 @@ def rows_of(record: Record, source: str, settings: DynamicSettings = PLAIN,
 def estimated(record: Record, source: str, settings: DynamicSettings = PLAIN,
               seed: int | None = None, **more) -> CalibrationResult:
     frame = SENSORS[record.name][0] if source == 'wrench' else record.robot.tool_frame
-    return dynamic.estimate(record.robot, rows_of(record, source, settings, seed), frame,
+    return excitation.estimate(record.robot, rows_of(record, source, settings, seed), frame,
                             settings, samples=record.joints(seed), **more)
 
 
@@ -126,7 +115,7 @@ def test_what_was_lost_of_a_sensor_that_was_used_is_told(usual, source):
     rows = (rows_of(usual, source, seed=1) if source == 'torque' else
             wrench_rows(usual.robot, usual.joints(1), readings, PLAIN))
     frame = readings.frame if source == 'wrench' else usual.robot.tool_frame
-    result = dynamic.estimate(usual.robot, rows, frame, PLAIN, samples=usual.joints(1))
+    result = excitation.estimate(usual.robot, rows, frame, PLAIN, samples=usual.joints(1))
     assert result.counts.get('readings') == (len(readings) if source == 'wrench' else None)
     assert result.counts.get('sensor_dropped') == (4 if source == 'wrench' else None)
 
@@ -266,7 +255,7 @@ def test_estimates_scatter_as_the_bound_says_and_intervals_hold_the_truth(usual,
     truth, limit = tensor_of(TOOL), bound(usual, source)
     errors, inside = [], 0
     for seed in range(count):
-        fit = dynamic.fit_rows(noisy(clean, blocks, usual.time, noise, seed))
+        fit = excitation.fit_rows(noisy(clean, blocks, usual.time, noise, seed))
         body = move @ fit.value[:10]
         std = np.sqrt(np.diag(centred_covariance(body, move @ fit.covariance[:10, :10] @ move.T)))
         errors.append(centred(body) - truth)
@@ -283,7 +272,7 @@ def test_estimates_scatter_as_the_bound_says_and_intervals_hold_the_truth(usual,
 def test_the_fit_is_that_of_all_rows(usual, source):
     """Against one system of every row that counts and of what is known beforehand."""
     rows = rows_of(usual, source, DOUBTING, 7)
-    fit = dynamic.fit_rows(rows)
+    fit = excitation.fit_rows(rows)
     channels, count, width = rows.regressor.shape
     own = 10 + channels * (width - 10)
     system = np.zeros((channels, count, own + len(fit.doubts.names)))
@@ -313,7 +302,7 @@ def test_an_error_of_the_arm_s_model_drops_out_by_a_reference_run(usual, source)
     hidden = replace(TOOL, mass=0.4, com=np.array([0.0, 0.02, 0.05]))
     frame = 'ft_wrist' if source == 'wrench' else 'tool0'
     without = usual.but(tool=hidden)
-    reference = dynamic.estimate_reference(
+    reference = excitation.estimate_reference(
         usual.robot, rows_of(without, source, seed=1), frame, PLAIN, samples=without.joints(1))
     assert reference.covariance_names == BODY
     assert reference.parameter('mass').value == pytest.approx(0.4, abs=5e-3)
@@ -354,7 +343,7 @@ def test_friction_that_was_identified_is_subtracted(usual):
         np.array([viscous + asymmetry, viscous - asymmetry]))
     laws = dict.fromkeys(usual.robot.joint_names, law)
     rows = torque_rows(usual.robot, usual.joints(), PLAIN, laws)
-    fit = dynamic.fit_rows(rows)
+    fit = excitation.fit_rows(rows)
     # Nothing is left for the columns of friction.
     assert np.abs(fit.value[10:]).max() < 2e-3
 
@@ -401,7 +390,7 @@ def test_a_push_in_the_last_part_fails_the_held_out_check(usual):
     wrench = readings.wrench.copy()
     wrench[3200:3500, 1] += 6.0
     rows = wrench_rows(usual.robot, usual.joints(4), replace(readings, wrench=wrench), PLAIN)
-    result = dynamic.estimate(usual.robot, rows, 'ft_wrist', PLAIN, samples=usual.joints(4))
+    result = excitation.estimate(usual.robot, rows, 'ft_wrist', PLAIN, samples=usual.joints(4))
     assert result.verdict is Verdict.FAIL
     assert 'in force y (limit 1.5)' in ' '.join(result.reasons)
 
@@ -410,6 +399,6 @@ def test_a_sensor_of_the_wrong_sign_is_no_possible_body(usual):
     readings = usual.readings(5)
     rows = wrench_rows(usual.robot, usual.joints(5),
                        replace(readings, wrench=2.0 * BIAS - readings.wrench), PLAIN)
-    result = dynamic.estimate(usual.robot, rows, 'ft_wrist', PLAIN, samples=usual.joints(5))
+    result = excitation.estimate(usual.robot, rows, 'ft_wrist', PLAIN, samples=usual.joints(5))
     assert result.verdict is Verdict.FAIL
     assert 'no possible body' in ' '.join(result.reasons)

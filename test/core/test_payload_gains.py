@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from robocal_ros.core.payload import dynamic, gains
-from robocal_ros.core.payload.dynamic_rows import DynamicSettings, torque_rows
-from robocal_ros.core.payload.effort_scales import effort_scales
-from robocal_ros.core.payload.gains import GainSettings
-from robocal_ros.core.result import State, Verdict
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.io.result_yaml import from_yaml, to_yaml
+from robocal_ros.payload import drive_gains, excitation
+from robocal_ros.payload.drive_gains import GainSettings
+from robocal_ros.payload.regression import DynamicSettings, torque_rows
+from robocal_ros.results.result import State, Verdict
+from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot.effort_scales import effort_scales
 
 from .excitation_cell import TOOL, Record, exciting, random_tool
 
@@ -30,7 +30,7 @@ def usual() -> Record:
 
 
 def found_by(record: Record, seed: int | None = None, scale: np.ndarray = SCALE, **more):
-    return gains.estimate(record.robot, record.joints(seed, scale),
+    return drive_gains.estimate(record.robot, record.joints(seed, scale),
                           GainSettings(more.pop('known_mass', TOOL.mass), **more))
 
 
@@ -70,7 +70,7 @@ def test_the_mass_of_another_tool_comes_right(usual):
         for errors, divisor in ((before, np.ones(6)), (after, factor)):
             samples = other.joints(seed, scale / divisor)
             rows = torque_rows(other.robot, samples, DOUBTING, {})
-            mass = dynamic.estimate(other.robot, rows, 'tool0', DOUBTING,
+            mass = excitation.estimate(other.robot, rows, 'tool0', DOUBTING,
                                     samples=samples).parameter('mass').value
             errors.append(abs(mass / 2.5 - 1.0))
     assert np.mean(before) > 0.1

@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.core.payload.body import body_regressor, torque_regressor
-from robocal_ros.core.payload.newton_euler import NewtonEuler, wrench_of, wrench_regressor
-from robocal_ros.core.robot import Robot
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.payload.model import body_regressor, torque_regressor
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.newton_euler import NewtonEuler, wrench_of, wrench_regressor
 
 from .arms import ARMS, arm
 

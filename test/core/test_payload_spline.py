@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import make_interp_spline
 
-from robocal_ros.core.payload.spline import UniformSpline
+from robocal_ros.estimation.blocks import UniformSpline
 
 PERIOD, START = 0.04, 3.0
 

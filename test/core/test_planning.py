@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.collision import CollisionChecker
-from robocal_ros.core.planning import connect, straight
-from robocal_ros.core.robot import Robot
 from robocal_ros.errors import MotionError
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.planning import connect, straight
 
 from .arms import arm
 from .test_collision import CHAIN

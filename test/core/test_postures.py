@@ -8,16 +8,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from robocal_ros.core.collision import CollisionChecker
-from robocal_ros.core.payload.postures import (
+from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.payload.plan import (
     SweepRange,
     TwoPlanePlan,
     plan_static_poses,
     plan_two_plane,
     sweep_path,
 )
-from robocal_ros.core.robot import Robot
-from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
 
 from .arms import ARMS, MOUNTS, Arm, arm, middle, scara
 from .contacts import Contacts

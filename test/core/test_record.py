@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robocal_ros.core.record import Averages, Record, within_budget, wrench_within_budget
-from robocal_ros.core.samples import JointSamples, WrenchSamples
+from robocal_ros.messages.record import Averages, Record, within_budget, wrench_within_budget
+from robocal_ros.messages.samples import JointSamples, WrenchSamples
 
 RNG = np.random.default_rng(1)
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.result import (
+from robocal_ros.errors import DataError
+from robocal_ros.results.result import (
     CalibrationResult,
     Check,
     Fit,
@@ -18,7 +19,6 @@ from robocal_ros.core.result import (
     Verdict,
     rms,
 )
-from robocal_ros.errors import DataError
 
 GOOD = Check('fine', True, 1.0, 2.0, 'm', 'It is fine.')
 BAD = Check('broken', False, 3.0, 2.0, 'm', 'It is broken.')

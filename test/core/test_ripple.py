@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from robocal_ros.core.ripple import RippleRun, find_ripple, ripple_columns
+from robocal_ros.estimation.ripple import RippleRun, find_ripple, ripple_columns
 
 NOISE = 0.1
 

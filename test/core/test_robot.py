@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.robot import RigidBodyInertia, Robot
 from robocal_ros.errors import ConfigurationError, ModelError
+from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 from .arms import ARMS, MOUNTS, arm, middle, scara
 from .forward import Reference, Tool

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.samples import (
+from robocal_ros.errors import DataError
+from robocal_ros.messages.samples import (
     JointSamples,
     StreamCounts,
     WrenchSamples,
     check_effort,
     check_joints,
 )
-from robocal_ros.errors import DataError
 
 NAMES = ('a', 'b')
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.selection import d_optimal, short_tour
+from robocal_ros.estimation.selection import d_optimal, short_tour
 
 
 def log_det(blocks: np.ndarray, chosen) -> float:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.samples import JointSamples
-from robocal_ros.core.signals import central_velocity, dwells, runs, steady_sweeps
+from robocal_ros.estimation.signals import central_velocity, dwells, runs, steady_sweeps
+from robocal_ros.messages.samples import JointSamples
 
 from .forward import SweepPlan, run
 

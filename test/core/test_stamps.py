@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.core.stamps import StampGuard
+from robocal_ros.messages.stamps import StampGuard
 
 PERIOD = 0.01
 

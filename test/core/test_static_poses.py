@@ -13,18 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 
-from robocal_ros.core.payload.model import static_wrench, static_wrench_regressor
-from robocal_ros.core.payload.static_poses import (
-    PARAMETERS,
-    StaticPosesSettings,
-    estimate,
-    measure,
-)
-from robocal_ros.core.result import CalibrationResult, State, Verdict
-from robocal_ros.core.robot import RigidBodyInertia, Robot
-from robocal_ros.core.samples import JointSamples, WrenchSamples
-from robocal_ros.core.signals import dwells
 from robocal_ros.errors import DataError, ExcitationError
+from robocal_ros.estimation.signals import dwells
+from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.payload.model import static_wrench, static_wrench_regressor
+from robocal_ros.payload.static_poses import PARAMETERS, StaticPosesSettings, estimate, measure
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 from .arms import MOUNTS, arm
 from .forward import Tool, random_tool, trapezoid

@@ -12,18 +12,13 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 from scipy.stats import binom, chi2
 
-from robocal_ros.core.friction import SteadyFriction
-from robocal_ros.core.payload.model import Plane
-from robocal_ros.core.payload.two_plane import (
-    COM,
-    PlaneEstimator,
-    TwoPlaneSettings,
-    estimate,
-)
-from robocal_ros.core.result import CalibrationResult, State, Verdict
-from robocal_ros.core.robot import Robot
-from robocal_ros.core.samples import JointSamples
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.payload.model import Plane
+from robocal_ros.payload.two_plane import COM, PlaneEstimator, TwoPlaneSettings, estimate
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.model import Robot
 
 from .arms import ARMS, MOUNTS, arm, middle, scara
 from .forward import (

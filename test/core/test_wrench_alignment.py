@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.core.wrench.alignment import Feed, Instants
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.wrench.alignment import Feed, Instants
 
 
 def feed(**options: object) -> Feed:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robocal_ros.core.robot import RigidBodyInertia
-from robocal_ros.core.wrench.chains import SensedArm, SensorMount
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.robot.model import RigidBodyInertia
+from robocal_ros.wrench.chains import SensedArm, SensorMount
 
 from .arms import arm
 

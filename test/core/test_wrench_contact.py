@@ -11,23 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robocal_ros.core.wrench.chains import SensedArm, SensorMount
-from robocal_ros.core.wrench.contact import (
-    Contact,
-    ContactJudge,
-    Gates,
-    Place,
-    line_of_action,
-)
-from robocal_ros.core.wrench.surface import (
-    Box,
-    Capsule,
-    Cylinder,
-    Mesh,
-    Shape,
-    Sphere,
-    Surface,
-)
+from robocal_ros.wrench.chains import SensedArm, SensorMount
+from robocal_ros.wrench.contact import Contact, ContactJudge, Gates, Place, line_of_action
+from robocal_ros.wrench.surface import Box, Capsule, Cylinder, Mesh, Shape, Sphere, Surface
 
 from .arms import arm
 

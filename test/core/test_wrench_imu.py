@@ -7,10 +7,10 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from robocal_ros.core.robot import RigidBodyInertia
-from robocal_ros.core.wrench.chains import SensedArm, SensorMount
-from robocal_ros.core.wrench.imu import ImuLink
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.robot.model import RigidBodyInertia
+from robocal_ros.wrench.chains import SensedArm, SensorMount
+from robocal_ros.wrench.groups import ImuLink
 
 from .arms import arm
 

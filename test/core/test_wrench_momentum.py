@@ -9,12 +9,12 @@ import numpy as np
 import pinocchio as pin
 import pytest
 
-from robocal_ros.core.friction.law import SteadyFriction
-from robocal_ros.core.robot import RigidBodyInertia, Robot
-from robocal_ros.core.wrench.chains import SensedArm, SensorMount
-from robocal_ros.core.wrench.momentum import JointFriction, MomentumObserver
-from robocal_ros.core.wrench.tool import ToolFrame, tool_wrench
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.wrench.chains import SensedArm, SensorMount
+from robocal_ros.wrench.momentum import JointFriction, MomentumObserver
+from robocal_ros.wrench.tool import ToolFrame, tool_wrench
 
 from .arms import arm
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.cli.benchmarks.wrench_arm import ObservedArm, of_chain
-from robocal_ros.core.friction.law import SteadyFriction
-from robocal_ros.core.robot import Robot
-from robocal_ros.core.wrench.momentum import JointFriction, MomentumObserver
-from robocal_ros.core.wrench.observation import FILLING, Observation, ObserverSettings
+from benchmarks.wrench_arm import ObservedArm, of_chain
 from robocal_ros.errors import DataError
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.model import Robot
+from robocal_ros.wrench.momentum import JointFriction, MomentumObserver
+from robocal_ros.wrench.observation import FILLING, Observation, ObserverSettings
 
 # What the reference cell's force sensors scatter by [N].
 NOISE = 0.3
@@ -60,7 +60,7 @@ def test_free_motion_reads_as_nothing(observed: ObservedArm) -> None:
 def test_without_tool_too() -> None:
     from dataclasses import replace
 
-    from robocal_ros.cli.tours import default_cell
+    from demo import default_cell
 
     made = ready(truth=replace(default_cell.hidden_truth(), tool=None))
     told = moving(made, 4.0)
@@ -118,7 +118,7 @@ def test_imu_links_agree_and_need_no_joint_states() -> None:
 
 
 def _faults(made: ObservedArm, text: str) -> object:
-    from robocal_ros.sim.faults import parse_faults
+    from robocal_sim.faults import parse_faults
 
     return parse_faults(text, made.robot.joint_names, made.frames)
 
@@ -199,7 +199,7 @@ def test_nothing_before_the_window_is_full_and_after_a_jump() -> None:
 
 
 def test_external_torques_and_collision_flags() -> None:
-    from robocal_ros.cli.tours import default_cell
+    from demo import default_cell
 
     truth = default_cell.hidden_truth()
     robot = Robot(default_cell.urdf())

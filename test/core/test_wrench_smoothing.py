@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robocal_ros.core.wrench.smoothing import (
-    Window,
-    leaps,
-    matched_weights,
-    slopes_without,
-)
+from robocal_ros.wrench.smoothing import Window, leaps, matched_weights, slopes_without
 
 
 def uneven(seed: int, count: int) -> np.ndarray:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.core.result import RobotIdentity, Verdict
-from robocal_ros.core.robot import RigidBodyInertia
-from robocal_ros.core.wrench import tare
-from robocal_ros.core.wrench.chains import SensedArm, SensorMount
 from robocal_ros.errors import DataError
+from robocal_ros.results.result import RobotIdentity, Verdict
+from robocal_ros.robot.model import RigidBodyInertia
+from robocal_ros.wrench import tare
+from robocal_ros.wrench.chains import SensedArm, SensorMount
 
 from .arms import arm
 

@@ -11,10 +11,9 @@ import pytest
 from bag_examples import file_of, joint_state, without_summary, wrench
 
 from robocal_ros.errors import FileFormatError
-from robocal_ros.io import bags
-from robocal_ros.io.bag_chunks import indexed_storages
-from robocal_ros.io.bag_writer import BagWriter
-from robocal_ros.io.bags import Bag
+from robocal_ros.messages import bag
+from robocal_ros.messages.bag import Bag, indexed_storages
+from robocal_ros.messages.bag_writer import BagWriter
 
 KINDS = {'/joint_states': 'sensor_msgs/msg/JointState',
          '/wrench': 'geometry_msgs/msg/WrenchStamped',
@@ -44,7 +43,7 @@ def read(path: Path) -> tuple[dict[str, list[bytes]], list[tuple[str, bytes]]]:
 
 def one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
     with monkeypatch.context() as patched:
-        patched.setattr(bags, 'indexed_storages', lambda reader: None)
+        patched.setattr(bag, 'indexed_storages', lambda reader: None)
         return read(path)
 
 

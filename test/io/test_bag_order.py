@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from bag_examples import IMU, JOINT_STATE, NAMES, WRENCH, imu, joint_state, wrench
 
-from robocal_ros.core.marks import Span
-from robocal_ros.io import bags
-from robocal_ros.io.bag_order import Channel, imu_readings, in_stamp_order, motions, readings
-from robocal_ros.io.bag_writer import BagWriter
-from robocal_ros.io.bags import Bag
+from robocal_ros.messages import bag
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag_order import Channel, imu_readings, in_stamp_order, motions, readings
+from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.marks import Span
 
 KINDS = {'/joint_states': JOINT_STATE, '/f/wrench': WRENCH, '/imu': IMU}
 
@@ -60,7 +60,7 @@ def read(path: Path, span: Span | None = None) -> list[Any]:
 
 @pytest.fixture(params=[4096, 3], ids=['one block', 'many blocks'])
 def _blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bags, 'CHUNK', request.param)
+    monkeypatch.setattr(bag, 'CHUNK', request.param)
 
 
 @pytest.mark.usefixtures('_blocks')

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from bag_examples import JOINT_STATE, NAMES, STORE, WRENCH, joint_state, wrench, write
 
-from robocal_ros.core.marks import Span
 from robocal_ros.errors import DataError
-from robocal_ros.io.bag_cdr import joint_states, wrenches
-from robocal_ros.io.bag_samples import JointStream, WrenchStream
-from robocal_ros.io.bags import Bag
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag_samples import JointStream, WrenchStream
+from robocal_ros.messages.layout import joint_states, wrenches
+from robocal_ros.messages.marks import Span
 
 RNG = np.random.default_rng(3)
 

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from bag_examples import STORE, joint_state
 
-from robocal_ros.core.compliance.tracker import TrackerRecord
-from robocal_ros.core.marks import Rest, Span
 from robocal_ros.errors import DataError
-from robocal_ros.io.bag_samples import JointStream
-from robocal_ros.io.bag_tracker import TrackerStream
+from robocal_ros.messages.bag_samples import JointStream, TrackerStream
+from robocal_ros.messages.marks import Rest, Span
+from robocal_ros.messages.tracker import TrackerRecord
 
 RNG = np.random.default_rng(8)
 QUARTER = (0.0, 0.0, math.sqrt(0.5), math.sqrt(0.5))

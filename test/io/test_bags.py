@@ -13,8 +13,8 @@ import pytest
 from bag_examples import JOINT_STATE, STORE, file_of, joint_state, without_summary, write
 
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.io.bag_writer import BagWriter
-from robocal_ros.io.bags import CHUNK, Bag
+from robocal_ros.messages.bag import CHUNK, Bag
+from robocal_ros.messages.bag_writer import BagWriter
 
 COUNT = CHUNK + 7
 STORAGES = ('mcap', 'sqlite3')

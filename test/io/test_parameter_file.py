@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from robocal_ros.capabilities.catalogue import CAPABILITIES, capability
-from robocal_ros.capabilities.payload import PayloadParameters
+from robocal_ros.cli.catalogue import CAPABILITIES, capability
+from robocal_ros.cli.estimate import read_parameters
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.io.parameter_file import read_parameters
+from robocal_ros.payload.estimate import PayloadParameters
 
 CONFIG = Path(__file__).parents[2] / 'config'
 NODE = 'payload_identification'

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from result_examples import example, failing
 
-from robocal_ros.core.result import Check, Series
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.io.report import report_html, write_report
-from robocal_ros.io.report_plots import figure
+from robocal_ros.results.report import figure, report_html, write_report
+from robocal_ros.results.result import Check, Series
 
 VOID = {'meta', 'br', 'link', 'img', 'input', 'hr'}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from result_examples import ROBOT, example, failing
 
-from robocal_ros.core.result import RobotIdentity
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.io.result_yaml import ResultStore, default_directory, from_yaml, to_yaml
+from robocal_ros.results.result import RobotIdentity
+from robocal_ros.results.store import ResultStore, default_directory, from_yaml, to_yaml
 
 
 @pytest.fixture

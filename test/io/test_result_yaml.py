@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from result_examples import ROBOT, example, failing
 
-from robocal_ros.core.result import CalibrationResult, Parameter, RobotIdentity, Verdict
 from robocal_ros.errors import DataError, FileFormatError
-from robocal_ros.io.result_yaml import from_yaml, read_result, to_yaml
+from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity, Verdict
+from robocal_ros.results.store import from_yaml, read_result, to_yaml
 
 DATA = Path(__file__).parent / 'data'
 VALID = to_yaml(example())

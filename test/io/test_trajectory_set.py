@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from robocal_ros.core.robot import Robot
 from robocal_ros.errors import ConfigurationError, FileFormatError, RobocalError
-from robocal_ros.io.trajectory_set import load_trajectory_set
+from robocal_ros.friction.trajectory_set import load_trajectory_set
+from robocal_ros.robot.model import Robot
 
 TWO_JOINT = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'
 GOOD = '- {joint: shoulder, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}\n'

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robocal_ros.core.friction.law import SteadyFriction
-from robocal_ros.core.payload.driver import franka_call, in_frame, ur_call
-from robocal_ros.core.robot import RigidBodyInertia, Robot
 from robocal_ros.errors import ConfigurationError, FileFormatError, ModelError
-from robocal_ros.io.urdf import (
+from robocal_ros.payload.model import franka_call, in_frame, ur_call
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.urdf import (
     PAYLOAD_LINK,
     least_inertia,
     read_urdf,

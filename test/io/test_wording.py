@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from result_examples import example
 
-from robocal_ros.core.result import Parameter, State
-from robocal_ros.io.wording import described, reading, rounded, title_of
+from robocal_ros.results.result import Parameter, State
+from robocal_ros.results.wording import described, reading, rounded, title_of
 
 
 @pytest.mark.parametrize(('value', 'resolution', 'text'), [

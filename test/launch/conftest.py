@@ -8,8 +8,8 @@ from functools import cache
 
 import pytest
 
-from robocal_ros.ros.launching import robot_file
-from robocal_ros.ros.launching.arguments import BRINGUP, REPLAY, BringupArguments, ReplayArguments
+from robocal_ros.launching import robot_file
+from robocal_ros.launching.arguments import BRINGUP, REPLAY, BringupArguments, ReplayArguments
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.ros.launching.arguments import (
+from robocal_ros.launching.arguments import (
     BRINGUP,
     REPLAY,
     BringupArguments,
     ReplayArguments,
     namespace_of,
 )
-from robocal_ros.ros.launching.processes import NODES
+from robocal_ros.launching.processes import NODES
 
 ROOT = Path(__file__).resolve().parents[2]
 Make = Callable[..., BringupArguments]
@@ -39,7 +39,7 @@ def test_every_argument_is_described() -> None:
 def test_the_capability_nodes_are_those_that_the_package_has() -> None:
     """Each has an executable in setup.py, so that launching it finds one."""
     setup = (ROOT / 'setup.py').read_text(encoding='utf-8')
-    scripts = set(re.findall(r"'(\w+) = robocal_ros\.nodes", setup))
+    scripts = set(re.findall(r"'(\w+) = robocal_ros\.node\.", setup))
     assert scripts - {'sim_arm'} == set(NODES)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.ros.launching.arguments import BringupArguments
-from robocal_ros.ros.launching.bringup import bringup
-from robocal_ros.ros.launching.processes import NODES, Inclusion, Item, Process, Remark
+from robocal_ros.launching.arguments import BringupArguments
+from robocal_ros.launching.bringup import bringup
+from robocal_ros.launching.processes import NODES, Inclusion, Item, Process, Remark
 
 ROOT = Path(__file__).resolve().parents[2]
 Make = Callable[..., BringupArguments]

@@ -13,8 +13,8 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.ros.launching.arguments import ReplayArguments
-from robocal_ros.ros.launching.replay import replay
+from robocal_ros.launching.arguments import ReplayArguments
+from robocal_ros.launching.replay import replay
 
 ROOT = Path(__file__).resolve().parents[2]
 URDF = (ROOT / 'test' / 'data' / 'two_joint.urdf').read_text(encoding='utf-8')

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import robocal_ros.nodes
-from robocal_ros.ros import parameters
-from robocal_ros.ros.lifecycle import RobocalNode
-from robocal_ros.ros.procedure import ProcedureParameters
+from robocal_ros.node import parameters
+from robocal_ros.node.executables import NODES
+from robocal_ros.node.lifecycle import RobocalNode
+from robocal_ros.node.procedure_node import ProcedureParameters
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,13 +31,11 @@ number with a point is expected where the default has one (`3.0`, not `3`).
 def node_classes() -> dict[str, type[RobocalNode]]:
     """Return the lifecycle nodes by name: every one that a module of the nodes defines."""
     found = {}
-    for module in pkgutil.iter_modules(robocal_ros.nodes.__path__):
-        if module.name.startswith('_'):
-            continue
-        for item in vars(importlib.import_module(f'robocal_ros.nodes.{module.name}')).values():
+    for name, module in NODES.items():
+        for item in vars(importlib.import_module(module)).values():
             if isinstance(item, type) and issubclass(item, RobocalNode) \
-                    and item.__module__.endswith(f'.{module.name}'):
-                found[module.name] = item
+                    and item.__module__ == module:
+                found[name] = item
     return found
 
 

@@ -19,12 +19,12 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
-from robocal_ros.core.compliance import SagCorrection
-from robocal_ros.core.motion import quintic_move
-from robocal_ros.core.robot import RigidBodyInertia, Robot
-from robocal_ros.io.result_yaml import ResultStore, from_yaml, to_yaml
-from robocal_ros.nodes.compliance_calibration import ComplianceCalibration
-from robocal_ros.ros import conversions, qos
+from robocal_ros.compliance.model import SagCorrection
+from robocal_ros.compliance.node import ComplianceCalibration
+from robocal_ros.messages import conversions, qos
+from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.motion import quintic_move
 
 NAMES = tuple(f'joint_{number}' for number in range(1, 7))
 POSTURE = np.array([0.1, 0.7, -0.5, 0.2, 0.4, 0.3])

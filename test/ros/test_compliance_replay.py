@@ -18,24 +18,23 @@ from ros_rig import arm_urdf, joint_state, overrides, stamp
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import JointState
 
-from robocal_ros.capabilities.catalogue import capability
-from robocal_ros.capabilities.offline import OfflineEstimation
-from robocal_ros.capabilities.selection import Selection
+from robocal_ros.capability.offline import OfflineEstimation
 from robocal_ros.cli import estimate
+from robocal_ros.cli.catalogue import capability
 from robocal_ros.cli.main import main
-from robocal_ros.core.compliance.positions import EndPosition
-from robocal_ros.core.compliance.registration import Registration
-from robocal_ros.core.compliance.rests import LOADED, REGISTRATION, UNLOADED
-from robocal_ros.core.marks import Mark, Rest, last_run
-from robocal_ros.core.parameters import checked
-from robocal_ros.core.result import CalibrationResult
-from robocal_ros.core.robot import RigidBodyInertia, Robot
+from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
+from robocal_ros.compliance.node import ComplianceCalibration
+from robocal_ros.compliance.procedure import MeasuredSet
+from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
-from robocal_ros.io.bag_writer import BagWriter
-from robocal_ros.io.bags import Bag
-from robocal_ros.nodes.compliance_calibration import ComplianceCalibration
-from robocal_ros.nodes.compliance_procedure import MeasuredSet
-from robocal_ros.ros.lifecycle import SUCCESS
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.marks import Mark, Rest, last_run
+from robocal_ros.messages.selection import Selection
+from robocal_ros.node.lifecycle import SUCCESS
+from robocal_ros.parameters import checked
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 NAMES = tuple(f'joint_{number}' for number in range(1, 7))
 COMPLIANCE = np.array([3e-6, 4.5e-6, 9e-6, 3.5e-5, 5.5e-5, 9e-5])

@@ -16,7 +16,7 @@ import xacro
 from rclpy.node import Node
 from ros_rig import ROOT
 
-from robocal_ros.ros.launching.controllers import Controller, controllers_in
+from robocal_ros.launching.controllers import Controller, controllers_in
 
 FILE = ROOT / 'config' / 'controllers.yaml'
 SENSORS = {

@@ -8,7 +8,7 @@ from geometry_msgs.msg import WrenchStamped
 from ros_rig import Spinner
 from sensor_msgs.msg import JointState
 
-from robocal_ros.ros.elsewhere import elsewhere, type_name
+from robocal_ros.messages.discovery import elsewhere, type_name
 
 
 def test_type_names_are_those_of_the_command_line() -> None:

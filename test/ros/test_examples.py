@@ -12,8 +12,8 @@ import yaml
 from parameter_files import node_classes, tables
 from ros_rig import ROOT, overrides
 
-from robocal_ros.ros import parameters
-from robocal_ros.ros.lifecycle import SUCCESS
+from robocal_ros.node import parameters
+from robocal_ros.node.lifecycle import SUCCESS
 
 SECTIONS = [
     (path.stem, key.rpartition('/')[2], section['ros__parameters'])

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 WHILE_LOADING = """
 import signal
-from robocal_ros.nodes import executables
+from robocal_ros.node import executables
 executables.import_module = lambda name: signal.raise_signal({number})
 executables.leveling()
 """
@@ -21,7 +21,7 @@ executables.leveling()
 WHILE_ENDING = """
 import signal
 from types import SimpleNamespace
-from robocal_ros.nodes import executables
+from robocal_ros.node import executables
 
 class Last:
     def __del__(self, ask=signal.raise_signal):

@@ -17,14 +17,14 @@ from sensor_msgs.msg import JointState, Temperature
 from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
-from robocal_ros.core.friction import friction_by_joint
-from robocal_ros.core.motion import Lspb
-from robocal_ros.core.robot import RigidBodyInertia, Robot
-from robocal_ros.io.result_yaml import ResultStore, from_yaml, to_yaml
-from robocal_ros.nodes.friction_identification import FrictionIdentification
-from robocal_ros.nodes.payload_identification import PayloadIdentification
-from robocal_ros.ros import conversions, qos
-from robocal_ros.ros.lifecycle import RobocalNode
+from robocal_ros.friction.node import FrictionIdentification
+from robocal_ros.messages import conversions, qos
+from robocal_ros.node.lifecycle import RobocalNode
+from robocal_ros.payload.node import PayloadIdentification
+from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
+from robocal_ros.robot.friction_law import friction_by_joint
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.motion import Lspb
 
 NAMES = tuple(f'joint_{number}' for number in range(1, 7))
 LAW = friction_by_joint(friction_result())['joint_6']

@@ -17,11 +17,12 @@ from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.core.leveling import Tool, tilt_by_imu
-from robocal_ros.core.robot import Robot
 from robocal_ros.errors import DataError
-from robocal_ros.nodes.leveling import Leveling
-from robocal_ros.ros import qos
+from robocal_ros.leveling.estimate import tilt_by_imu
+from robocal_ros.leveling.model import Tool
+from robocal_ros.leveling.node import Leveling
+from robocal_ros.messages import qos
+from robocal_ros.robot.model import Robot
 
 NAMES = tuple(f'joint_{number}' for number in range(1, 7))
 TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])

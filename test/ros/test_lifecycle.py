@@ -16,8 +16,8 @@ from ros_rig import Log, Spinner, arm_urdf, overrides
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import DataError
-from robocal_ros.nodes.payload_identification import PayloadIdentification
-from robocal_ros.ros.lifecycle import ERROR, FAILURE, SUCCESS
+from robocal_ros.node.lifecycle import ERROR, FAILURE, SUCCESS
+from robocal_ros.payload.node import PayloadIdentification
 
 NAME = 'payload_identification'
 Make = Callable[..., PayloadIdentification]
@@ -326,7 +326,7 @@ def test_core_log_records_of_both_severities_reach_the_nodes_log(make: Make) -> 
     """One place in the code forwards both; rclpy allows a place but one severity."""
     node = make()
     assert node.trigger_configure() == SUCCESS
-    core = logging.getLogger('robocal_ros.core')
+    core = logging.getLogger('robocal_ros.estimation')
     core.info('all is well')
     core.warning('beware')
     core.info('all is well again')

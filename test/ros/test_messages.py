@@ -19,11 +19,12 @@ from ros_rig import Spinner, pair
 from scipy.stats import chi2
 from trajectory_msgs.msg import JointTrajectory
 
-from robocal_ros.core.motion import Trajectory, quintic_path
-from robocal_ros.core.result import CalibrationResult, Parameter, RobotIdentity, State
 from robocal_ros.errors import DataError
-from robocal_ros.ros import conversions, markers, qos
-from robocal_ros.ros.status import ERROR, OK, StatusReporter
+from robocal_ros.messages import conversions, qos
+from robocal_ros.node import markers
+from robocal_ros.node.status import ERROR, OK, StatusReporter
+from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity, State
+from robocal_ros.robot.motion import Trajectory, quintic_path
 
 INERTIA = tuple(f'inertia_{axes}' for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz'))
 COM = ('com_x', 'com_y', 'com_z')

@@ -18,10 +18,10 @@ from rclpy.parameter import Parameter
 from ros_rig import arm_urdf, overrides
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.nodes.payload_identification import PayloadIdentification, PayloadParameters
-from robocal_ros.ros import parameters
-from robocal_ros.ros.lifecycle import FAILURE, SUCCESS
-from robocal_ros.ros.parameters import parameter
+from robocal_ros.node import parameters
+from robocal_ros.node.lifecycle import FAILURE, SUCCESS
+from robocal_ros.node.parameters import parameter
+from robocal_ros.payload.node import PayloadIdentification, PayloadParameters
 
 TABLES = parameter_files.tables()
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from ros_rig import Log, arm_urdf, overrides
 
-from robocal_ros.nodes.payload_identification import PayloadIdentification
-from robocal_ros.ros.lifecycle import FAILURE, SUCCESS
+from robocal_ros.node.lifecycle import FAILURE, SUCCESS
+from robocal_ros.payload.node import PayloadIdentification
 
 Make = Callable[..., PayloadIdentification]
 

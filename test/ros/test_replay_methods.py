@@ -17,12 +17,7 @@ from rclpy.serialization import deserialize_message
 from ros_rig import overrides
 from sensor_msgs.msg import JointState
 
-from robocal_ros.capabilities import payload
-from robocal_ros.capabilities.catalogue import capability
-from robocal_ros.capabilities.offline import OfflineEstimation
-from robocal_ros.capabilities.robot import make_robot
-from robocal_ros.capabilities.selection import Selection
-from robocal_ros.cli.benchmarks.offline_bag import (
+from benchmarks.offline_bag import (
     JOINT_STATES,
     KNOWN_MASS,
     WRENCH,
@@ -30,14 +25,18 @@ from robocal_ros.cli.benchmarks.offline_bag import (
     RecordedProcedures,
     write_record,
 )
-from robocal_ros.core.parameters import checked
-from robocal_ros.core.payload import static_poses
-from robocal_ros.core.result import CalibrationResult
+from robocal_ros.capability.offline import OfflineEstimation
+from robocal_ros.cli.catalogue import capability
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.io.bags import Bag
-from robocal_ros.nodes.friction_identification import FrictionIdentification
-from robocal_ros.nodes.payload_identification import PayloadIdentification
-from robocal_ros.ros.lifecycle import SUCCESS
+from robocal_ros.friction.node import FrictionIdentification
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.selection import Selection
+from robocal_ros.node.lifecycle import SUCCESS
+from robocal_ros.parameters import checked
+from robocal_ros.payload import estimate, static_poses
+from robocal_ros.payload.node import PayloadIdentification
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.setup import make_robot
 
 
 def every_fourth(record: Record) -> Record:
@@ -132,28 +131,28 @@ def test_payload(records, bags, replay, tmp_path: Path, name: str, values: dict[
 
 
 def test_the_mass_of_a_stored_result_is_told_to_be_that(records) -> None:
-    robot = make_robot(records['static_poses'].urdf, payload.PayloadParameters())
+    robot = make_robot(records['static_poses'].urdf, estimate.PayloadParameters())
     stored = static_poses.estimate(
         robot, records['static_poses'].joints, records['static_poses'].wrench,
         static_poses.StaticPosesSettings())
     mass = stored.parameter('mass')
-    settings = payload.two_plane_settings(robot, payload.PayloadParameters(), stored)
+    settings = estimate.two_plane_settings(robot, estimate.PayloadParameters(), stored)
     assert (settings.known_mass, settings.known_mass_std) == (mass.value, mass.std)
     assert settings.mass_source == 'the stored result of static_poses'
-    settings = payload.two_plane_settings(
-        robot, payload.PayloadParameters(known_mass=1.5), stored)
+    settings = estimate.two_plane_settings(
+        robot, estimate.PayloadParameters(known_mass=1.5), stored)
     assert (settings.known_mass, settings.mass_source) == (1.5, 'known_mass')
     with pytest.raises(ConfigurationError, match="needs the payload's mass"):
-        payload.two_plane_settings(robot, payload.PayloadParameters(), None)
+        estimate.two_plane_settings(robot, estimate.PayloadParameters(), None)
 
 
 def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:
     values = {'known_mass': KNOWN_MASS}
     node = replay(PayloadIdentification, records['excitation'], bags['excitation'], tmp_path,
                   **values)
-    recording = node.recording(payload.gain_needs(node.values))
+    recording = node.recording(estimate.gain_needs(node.values))
     assert_same(
-        payload.estimate_gains(node.robot, recording, node.values, node.effort_scale),
+        estimate.estimate_gains(node.robot, recording, node.values, node.effort_scale),
         offline('drive_gains', records['excitation'], bags['excitation'], tmp_path, **values))
 
 

@@ -15,7 +15,7 @@ from geometry_msgs.msg import Quaternion
 from transforms3d import quaternions
 
 from robocal_ros.errors import DataError
-from robocal_ros.ros import rotations
+from robocal_ros.messages import conversions
 
 SEEDS = range(50)
 
@@ -46,11 +46,11 @@ def backend(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     # None in the table makes the import fail.
     sys.modules['tf_transformations'] = (
         None if request.param == 'transforms3d' else kept or stand_in())  # type: ignore[assignment]
-    yield importlib.reload(rotations)
+    yield importlib.reload(conversions)
     del sys.modules['tf_transformations']
     if kept is not None:
         sys.modules['tf_transformations'] = kept
-    importlib.reload(rotations)
+    importlib.reload(conversions)
 
 
 def test_a_quarter_turn_about_z(backend: ModuleType) -> None:
@@ -64,19 +64,19 @@ def test_a_quarter_turn_about_z(backend: ModuleType) -> None:
 @pytest.mark.parametrize('seed', SEEDS)
 def test_there_and_back(seed: int) -> None:
     rotation = pin.exp3(np.random.default_rng(seed).uniform(-3.0, 3.0, 3))
-    found = rotations.quaternion(rotation)
+    found = conversions.quaternion(rotation)
     assert found[3] >= 0.0
     assert np.linalg.norm(found) == pytest.approx(1.0, abs=1e-12)
     assert np.abs(pin.Quaternion(rotation).coeffs() @ found) == pytest.approx(1.0, abs=1e-9)
-    assert rotations.rotation_matrix(found) == pytest.approx(rotation, abs=1e-9)
+    assert conversions.rotation_matrix(found) == pytest.approx(rotation, abs=1e-9)
     message = Quaternion()
-    rotations.fill_message(message, rotation)
-    assert rotations.from_message(message) == pytest.approx(rotation, abs=1e-9)
+    conversions.fill_message(message, rotation)
+    assert conversions.from_message(message) == pytest.approx(rotation, abs=1e-9)
 
 
 def test_drivers_round_and_leave_out() -> None:
-    rounded = rotations.rotation_matrix(np.array([0.0, 0.0, 0.707, 0.707]))
+    rounded = conversions.rotation_matrix(np.array([0.0, 0.0, 0.707, 0.707]))
     assert np.linalg.det(rounded) == pytest.approx(1.0, abs=1e-12)
     for bad in ([0.0, 0.0, 0.0, 0.0], [np.nan, 0.0, 0.0, 1.0], [1.0, 1.0, 0.0, 0.0]):
         with pytest.raises(DataError, match='expected 1, in the order x, y, z, w'):
-            rotations.rotation_matrix(np.array(bad))
+            conversions.rotation_matrix(np.array(bad))

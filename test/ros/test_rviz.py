@@ -15,8 +15,8 @@ from parameter_files import node_classes
 from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 from ros_rig import ROOT, arm_urdf, overrides
 
-from robocal_ros.nodes.sim_arm import SimArm
-from robocal_ros.ros.lifecycle import SUCCESS
+from robocal_ros.node.lifecycle import SUCCESS
+from robocal_sim.node import SimArm
 
 FILE = ROOT / 'config' / 'robocal.rviz'
 # What each display subscribes to.

@@ -13,6 +13,8 @@ import pytest
 from rclpy.lifecycle import TransitionCallbackReturn
 from ros_rig import Spinner, arm_urdf, overrides
 
+from robocal_ros.node.executables import NODES as MODULES
+
 SUCCESS = TransitionCallbackReturn.SUCCESS
 NODES = {
     'payload_identification': 'PayloadIdentification',
@@ -26,14 +28,14 @@ LATE = ('scipy.optimize', 'scipy.special', 'scipy.interpolate', 'scipy.stats', '
 
 
 def made(name: str, results: Path, **values: Any) -> Any:
-    return getattr(import_module(f'robocal_ros.nodes.{name}'), NODES[name])(
+    return getattr(import_module(MODULES[name]), NODES[name])(
         name, parameter_overrides=overrides(
             robot_description=arm_urdf(), results_dir=str(results), **values))
 
 
 @pytest.mark.parametrize('name', NODES)
 def test_a_node_imports_late_what_takes_long(name: str) -> None:
-    code = (f'import sys, robocal_ros.nodes.{name}; '
+    code = (f'import sys, {MODULES[name]}; '
             f'print(*({LATE} & sys.modules.keys()))').replace(str(LATE), f'set({LATE})')
     told = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
                           check=True, timeout=60.0)

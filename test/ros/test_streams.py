@@ -18,9 +18,9 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Header
 
 from robocal_ros.errors import DataError
-from robocal_ros.ros import qos
-from robocal_ros.ros.listening import LEAVES, Listening
-from robocal_ros.ros.streams import JointStateStream, StampGuard, WrenchStream
+from robocal_ros.messages import qos
+from robocal_ros.messages.stream import JointStateStream, StampGuard, WrenchStream
+from robocal_ros.messages.subscription import LEAVES, Listening
 
 NAMES = ('a', 'b')
 PERIOD = 0.01

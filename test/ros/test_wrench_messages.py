@@ -12,12 +12,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from ros_rig import joint_state, stamp
 from sensor_msgs.msg import Imu, JointState
 
-from robocal_ros.nodes.wrench_messages import (
-    ImuReader,
-    JointReader,
-    SensorReader,
-    WrenchWriter,
-)
+from robocal_ros.wrench.messages import ImuReader, JointReader, SensorReader, WrenchWriter
 
 FRAMES = st.sampled_from(['', 'a', 'ab', 'abc', 'abcd', 'ft_wrist', 'a/rather/long_frame'])
 NAMES = ('joint_a', 'b', 'joint_number_three')

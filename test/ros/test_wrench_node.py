@@ -20,11 +20,11 @@ from std_msgs.msg import Bool, Float64, String
 from std_srvs.srv import Trigger
 from visualization_msgs.msg import MarkerArray
 
-from robocal_ros.core.wrench import tare
-from robocal_ros.core.wrench.chains import SensedArm, SensorMount
-from robocal_ros.io.result_yaml import ResultStore, to_yaml
-from robocal_ros.nodes.wrench_observer import WrenchObserverNode
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
+from robocal_ros.results.store import ResultStore, to_yaml
+from robocal_ros.wrench import tare
+from robocal_ros.wrench.chains import SensedArm, SensorMount
+from robocal_ros.wrench.node import WrenchObserverNode
 
 NAMES = tuple(f'joint_{number}' for number in range(1, 7))
 WRIST = {'sensor_topics': ['ft_wrist/wrench'], 'sensor_frames': ['ft_wrist']}
@@ -89,7 +89,7 @@ def weight(mass: float = 0.0) -> np.ndarray:
     """Return what an ideal wrist sensor reads at rest, with a point mass at the flange."""
     from friction_results import project_arm
 
-    from robocal_ros.core.robot import RigidBodyInertia
+    from robocal_ros.robot.model import RigidBodyInertia
 
     cut = SensedArm(project_arm(), [SensorMount('ft_wrist')])
     if mass:

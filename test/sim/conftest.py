@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import xacro
 
-from robocal_ros.sim.model import Description, read_description
-from robocal_ros.sim.truth import Cell, HiddenTruth, load_cell, load_truth
+from robocal_sim.model import Description, read_description
+from robocal_sim.truth import Cell, HiddenTruth, load_cell, load_truth
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -23,7 +23,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Header
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
-from robocal_ros.nodes.sim_arm import SimArm
+from robocal_sim.node import SimArm
 
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
 CONTROLLER = 'joint_trajectory_controller'

@@ -13,7 +13,7 @@ import xacro
 import yaml
 from rclpy.parameter import Parameter
 
-from robocal_ros.nodes.sim_arm import PARAMETERS
+from robocal_sim.node import PARAMETERS
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = [

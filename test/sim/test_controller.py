@@ -9,15 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robocal_ros.sim.controller import (
+from robocal_sim.controller import (
     ControllerSettings,
     Goal,
     Status,
     ToleranceRequest,
     TrajectoryController,
 )
-from robocal_ros.sim.model import JointLimits
-from robocal_ros.sim.trajectory import Knot, Spline, Trajectory, TrajectoryPoint
+from robocal_sim.model import JointLimits
+from robocal_sim.trajectory import Knot, Spline, Trajectory, TrajectoryPoint
 
 JOINTS = ('a', 'b', 'c')
 PERIOD = 0.01

@@ -14,13 +14,13 @@ import pytest
 import xacro
 
 from robocal_ros.errors import ConfigurationError, ModelError
-from robocal_ros.sim.drive import CommandLimiter
-from robocal_ros.sim.friction import LuGreFriction
-from robocal_ros.sim.model import Description, read_description
-from robocal_ros.sim.physics import CONTROL_STEP, ArmPhysics
-from robocal_ros.sim.sensors import rotation_from_rpy
-from robocal_ros.sim.simulator import rest_posture
-from robocal_ros.sim.truth import (
+from robocal_sim.drive import CommandLimiter
+from robocal_sim.friction import LuGreFriction
+from robocal_sim.model import Description, read_description
+from robocal_sim.physics import CONTROL_STEP, ArmPhysics
+from robocal_sim.sensors import rotation_from_rpy
+from robocal_sim.simulator import rest_posture
+from robocal_sim.truth import (
     ForceTorqueTruth,
     FrictionTruth,
     HiddenTruth,

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from robocal_ros.cli.tours import default_cell
+from demo import default_cell
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.sim.faults import SENSOR_DRIFT, SENSOR_RANGE, parse_faults
-from robocal_ros.sim.model import read_description
-from robocal_ros.sim.sensors import ForceTorqueSensor
-from robocal_ros.sim.simulator import ArmSimulator
-from robocal_ros.sim.truth import Cell, ForceTorqueNoise, ForceTorqueTruth
+from robocal_sim.faults import SENSOR_DRIFT, SENSOR_RANGE, parse_faults
+from robocal_sim.model import read_description
+from robocal_sim.sensors import ForceTorqueSensor
+from robocal_sim.simulator import ArmSimulator
+from robocal_sim.truth import Cell, ForceTorqueNoise, ForceTorqueTruth
 
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
 FRAMES = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.sim.sensors import (
+from robocal_sim.sensors import (
     ForceTorqueSensor,
     ImuSensor,
     JointSensor,
@@ -15,7 +15,7 @@ from robocal_ros.sim.sensors import (
     quantised,
     rotation_from_rpy,
 )
-from robocal_ros.sim.truth import (
+from robocal_sim.truth import (
     Cell,
     ForceTorqueNoise,
     ForceTorqueTruth,

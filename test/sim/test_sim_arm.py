@@ -28,8 +28,8 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import RobocalError
-from robocal_ros.nodes.sim_arm import SimArm, default_description
-from robocal_ros.sim.truth import HiddenTruth
+from robocal_sim.node import SimArm, default_description
+from robocal_sim.truth import HiddenTruth
 
 SUCCEEDED = GoalStatus.STATUS_SUCCEEDED
 ABORTED = GoalStatus.STATUS_ABORTED
@@ -490,7 +490,7 @@ def test_real_time_factor_is_kept() -> None:
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, '-m', 'robocal_ros.nodes.sim_arm', '--ros-args', *arguments]
+    command = [sys.executable, '-m', 'robocal_sim.node', '--ros-args', *arguments]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                             env=os.environ)
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.sim.faults import parse_faults
-from robocal_ros.sim.model import Description, read_description
-from robocal_ros.sim.pacing import Pacer
-from robocal_ros.sim.simulator import ArmSimulator, Readings, rest_posture
-from robocal_ros.sim.trajectory import Trajectory, TrajectoryPoint
-from robocal_ros.sim.truth import Cell, HiddenTruth
+from robocal_sim.faults import parse_faults
+from robocal_sim.model import Description, read_description
+from robocal_sim.pacing import Pacer
+from robocal_sim.simulator import ArmSimulator, Readings, rest_posture
+from robocal_sim.trajectory import Trajectory, TrajectoryPoint
+from robocal_sim.truth import Cell, HiddenTruth
 
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
 MOVE = Trajectory(JOINTS, (TrajectoryPoint(0.5, [0.2] * 6, [0.0] * 6),))

@@ -10,11 +10,11 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.sim.model import Description
-from robocal_ros.sim.physics import ArmPhysics
-from robocal_ros.sim.sensors import TrackerSensor, rotation_from_rpy
-from robocal_ros.sim.simulator import ArmSimulator
-from robocal_ros.sim.truth import (
+from robocal_sim.model import Description
+from robocal_sim.physics import ArmPhysics
+from robocal_sim.sensors import TrackerSensor, rotation_from_rpy
+from robocal_sim.simulator import ArmSimulator
+from robocal_sim.truth import (
     Cell,
     HiddenTruth,
     TrackerNoise,

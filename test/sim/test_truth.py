@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.sim.truth import Cell, HiddenTruth, load_truth, parse_cell, parse_truth
+from robocal_sim.truth import Cell, HiddenTruth, load_truth, parse_cell, parse_truth
 
 TOOL = {'mass': 1.0, 'centre_of_mass': [0, 0, 0.1], 'inertia': [1e-3, 1e-3, 1e-3, 0, 0, 0]}
 

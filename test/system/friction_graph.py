@@ -13,9 +13,9 @@ from friction_results import identity
 from live_graph import TRUTH, Client, Process, value
 from std_srvs.srv import Trigger
 
-from robocal_ros.core.friction import SteadyFriction
-from robocal_ros.core.result import CalibrationResult
-from robocal_ros.io.result_yaml import ResultStore, read_result
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results.store import ResultStore, read_result
+from robocal_ros.robot.friction_law import SteadyFriction
 
 NODE = 'friction_identification'
 SPEEDS = (0.01, 0.02, 0.04, 0.08, 0.2, 0.5)
@@ -29,7 +29,7 @@ def friction_node(log: Path, results: Path, *, opened: Path | None = None, **par
                 'max_acceleration': 12.0, 'state_timeout': 5.0, 'max_rounds': 1}
     values = {key: json.dumps(item) if isinstance(item, list | tuple) else item
               for key, item in {**defaults, **parameters}.items()}
-    return Process('robocal_ros.nodes.friction_identification', log, name=NODE, opened=opened,
+    return Process('robocal_ros.friction.node', log, name=NODE, opened=opened,
                    **values)
 
 

@@ -19,9 +19,9 @@ from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Header
 
 from robocal_ros.cli.recorder import message_class
-from robocal_ros.core.result import CalibrationResult
-from robocal_ros.io.bags import Bag
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
+from robocal_ros.messages.bag import Bag
+from robocal_ros.results.result import CalibrationResult
 
 _AHEAD = 0.3
 

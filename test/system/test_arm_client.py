@@ -19,14 +19,14 @@ from rclpy.parameter import Parameter
 from ros_rig import Spinner, arm_urdf, overrides
 from trajectory_msgs.msg import JointTrajectory
 
-from robocal_ros.core.collision import CollisionChecker
-from robocal_ros.core.motion import MotionLimits, Trajectory, quintic_path
-from robocal_ros.core.robot import Robot
+from robocal_ros.arm.client import ArmClient, ArmSettings, MotionOutcome, MotionStatus
+from robocal_ros.arm.waiting import Pulse
 from robocal_ros.errors import CancelledError, ConfigurationError, MotionError
-from robocal_ros.ros import conversions
-from robocal_ros.ros.arm_client import ArmClient, ArmSettings, MotionOutcome, MotionStatus
-from robocal_ros.ros.streams import JointStateStream
-from robocal_ros.ros.waiting import Pulse
+from robocal_ros.messages import conversions
+from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
 
 pytestmark = pytest.mark.usefixtures('ros')
 

@@ -22,10 +22,10 @@ from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import MarkerArray
 
-from robocal_ros.core.compliance import compliance_by_joint
-from robocal_ros.core.result import CalibrationResult, Verdict
-from robocal_ros.io.result_yaml import from_yaml, read_result
-from robocal_ros.ros import qos
+from robocal_ros.compliance.model import compliance_by_joint
+from robocal_ros.messages import qos
+from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results.store import from_yaml, read_result
 
 NODE = 'compliance_calibration'
 POSTURES = 10
@@ -63,7 +63,7 @@ def compliance_node(log: Path, results: Path, opened: Path) -> Process:
         'tracker_position': '[2.5, -1.0, 0.3]', 'load_mass': float(load['mass']),
         'load_com': json.dumps(load['centre_of_mass']), 'load_frame': 'flange',
         'attach_service': 'sim_arm/attach_load', 'detach_service': 'sim_arm/detach_load'}
-    return Process(f'robocal_ros.nodes.{NODE}', log, name=NODE, opened=opened, **values)
+    return Process('robocal_ros.compliance.node', log, name=NODE, opened=opened, **values)
 
 
 @pytest.fixture(scope='module')
@@ -243,4 +243,4 @@ def test_the_sag_is_predicted_and_corrected(cell: Cell, result: CalibrationResul
 def test_the_node_never_opens_the_truth(cell: Cell, result: CalibrationResult) -> None:
     opened = (cell.results.parent / 'opened.txt').read_text().splitlines()
     assert any('compliance.yaml' in name or 'results' in name for name in opened)
-    assert not [name for name in opened if TRUTH.name in name or 'robocal_ros/sim/' in name]
+    assert not [name for name in opened if TRUTH.name in name or 'robocal_sim/' in name]

@@ -15,10 +15,10 @@ from friction_results import arm_urdf, friction_result, hidden_payload, identity
 from geometry_msgs.msg import WrenchStamped
 from live_graph import TRUTH, Client, sim_arm
 
-from robocal_ros.core.friction import friction_by_joint
-from robocal_ros.core.result import CalibrationResult, State, Verdict
-from robocal_ros.io.result_yaml import ResultStore
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.store import ResultStore
+from robocal_ros.robot.friction_law import friction_by_joint
 
 JOINT = 'joint_6'
 # Enough for a fit, and for speeds left out of it, when a few runs fail.

@@ -19,10 +19,10 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from visualization_msgs.msg import MarkerArray
 
-from robocal_ros.core.friction import friction_by_joint
-from robocal_ros.core.result import CalibrationResult, State, Verdict
-from robocal_ros.io.result_yaml import from_yaml
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.store import from_yaml
+from robocal_ros.robot.friction_law import friction_by_joint
 
 FIRST, SECOND = 'joint_6', 'joint_5'
 
@@ -208,4 +208,4 @@ def test_compensation_follows_the_arm(cell: Cell, result: CalibrationResult) -> 
 def test_the_node_never_opens_the_truth(cell: Cell, result: CalibrationResult) -> None:
     opened = (cell.results.parent / 'opened.txt').read_text().splitlines()
     assert any('payload.yaml' in name for name in opened)
-    assert not [name for name in opened if TRUTH.name in name or 'robocal_ros/sim/' in name]
+    assert not [name for name in opened if TRUTH.name in name or 'robocal_sim/' in name]

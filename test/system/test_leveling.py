@@ -26,10 +26,10 @@ from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import MarkerArray
 
-from robocal_ros.core.leveling import Tool, tilt
-from robocal_ros.core.motion import quintic_path
-from robocal_ros.core.robot import Robot
-from robocal_ros.ros import conversions, qos
+from robocal_ros.leveling.model import Tool, tilt
+from robocal_ros.messages import conversions, qos
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import quintic_path
 
 NODE = 'leveling'
 CONTROLLER = 'joint_trajectory_controller'
@@ -130,7 +130,7 @@ def shared(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     urdf = str(xacro.process_file(str(ROOT / 'urdf' / 'robocal_arm.urdf.xacro')).toxml())
     with (
         sim_arm(folder / 'sim_arm.log', initial_positions=TILTED.tolist()) as arm,
-        Process('robocal_ros.nodes.leveling', folder / 'node.log', name=NODE,
+        Process('robocal_ros.leveling.node', folder / 'node.log', name=NODE,
                 use_sim_time=True, autostart=True, results_dir=folder, connect_timeout=3.0,
                 state_timeout=STATE_TIMEOUT, imu_topic='imu_flange/imu',
                 auto_level_box=[3.0, 0.8, 3.0]) as node,

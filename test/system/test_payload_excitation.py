@@ -17,9 +17,9 @@ from lifecycle_msgs.msg import Transition
 from live_graph import JOINTS, TRUTH, Client, payload_node, sim_arm
 from std_msgs.msg import String
 
-from robocal_ros.core.result import CalibrationResult, Verdict
-from robocal_ros.io.result_yaml import from_yaml, read_result
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
+from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results.store import from_yaml, read_result
 
 NODE = 'payload_identification'
 SCALES = dict(zip(JOINTS, (0.88, 1.13, 0.86, 1.14, 0.87, 1.12), strict=True))

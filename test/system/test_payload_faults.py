@@ -18,7 +18,7 @@ from lifecycle_msgs.msg import Transition
 from live_graph import Client, Process, payload_node, phase, sim_arm
 from std_srvs.srv import Trigger
 
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
 
 NODE = 'payload_identification'
 AT_REST = 1e-3

@@ -13,7 +13,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import Transition
 from live_graph import Client, last_motion, payload_node, sim_arm
 
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
 
 NODE = 'payload_identification'
 AT_REST = 1e-3

@@ -21,9 +21,9 @@ from live_graph import RELIABLE, TRUTH, Client, payload_node, sim_arm
 from std_msgs.msg import String
 from visualization_msgs.msg import MarkerArray
 
-from robocal_ros.core.result import CalibrationResult, State, Verdict
-from robocal_ros.io.result_yaml import from_yaml, read_result
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.store import from_yaml, read_result
 
 MOVER, LISTENER = 'payload_identification', 'listener'
 COM = ('com_x', 'com_y', 'com_z')
@@ -197,4 +197,4 @@ def test_older_results_are_kept(cell: Cell, static_poses_twice: object) -> None:
 def test_the_node_never_opens_the_truth(cell: Cell, static_poses: CalibrationResult) -> None:
     opened = (cell.folder / 'opened.txt').read_text().splitlines()
     assert any(str(cell.folder / MOVER) in name for name in opened)
-    assert not [name for name in opened if TRUTH.name in name or 'robocal_ros/sim/' in name]
+    assert not [name for name in opened if TRUTH.name in name or 'robocal_sim/' in name]

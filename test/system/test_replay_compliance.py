@@ -19,10 +19,10 @@ from live_graph import RELIABLE, TRUTH, Client, Process, sim_arm
 from replay_graph import RecorderProcess, assert_same_result, play
 
 from robocal_ros.cli.main import main
-from robocal_ros.core.result import CalibrationResult
-from robocal_ros.io.bags import Bag
-from robocal_ros.io.result_yaml import read_result
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
+from robocal_ros.messages.bag import Bag
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results.store import read_result
 
 NODE = 'compliance_calibration'
 MARKS, TRACKER = f'/{NODE}/marks', '/tracker/point'
@@ -47,7 +47,7 @@ def compliance_node(log: Path, results: Path) -> Process:
         'tracker_position': '[2.5, -1.0, 0.3]', 'attach_service': 'sim_arm/attach_load',
         'detach_service': 'sim_arm/detach_load',
         f'qos_overrides.{TRACKER}.subscription.reliability': 'reliable', **RELIABLE, **MEASURED}
-    return Process(f'robocal_ros.nodes.{NODE}', log, name=NODE, **values)
+    return Process('robocal_ros.compliance.node', log, name=NODE, **values)
 
 
 def filed(folder: Path) -> CalibrationResult:

@@ -17,9 +17,9 @@ from live_graph import RELIABLE, Client, payload_node, sim_arm
 from replay_graph import RecorderProcess, assert_same_result, play
 
 from robocal_ros.cli.main import main
-from robocal_ros.core.result import CalibrationResult, Verdict
-from robocal_ros.io.bags import Bag
-from robocal_ros.io.result_yaml import read_result
+from robocal_ros.messages.bag import Bag
+from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results.store import read_result
 
 PAYLOAD = 'payload_identification'
 PLAYED = ('/joint_states', '/robot_description', f'/{PAYLOAD}/marks', f'/{FRICTION}/marks')

@@ -26,10 +26,10 @@ from replay_graph import RecorderProcess, assert_same_result, play
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.cli.main import main
-from robocal_ros.core.result import CalibrationResult
-from robocal_ros.io.bags import Bag
-from robocal_ros.io.result_yaml import ResultStore, read_result
-from robocal_ros.ros import qos
+from robocal_ros.messages import qos
+from robocal_ros.messages.bag import Bag
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results.store import ResultStore, read_result
 
 NODE = 'wrench_observer'
 LINKS = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
@@ -67,7 +67,7 @@ def observer(folder: Path, way: str, **values: object) -> Process:
     """Return a node that knows the payload, and nothing else that it did not file itself."""
     results = folder / way
     ResultStore(results, identity()).save(payload_result())
-    return Process(f'robocal_ros.nodes.{NODE}', folder / f'{way}.log', name=NODE,
+    return Process('robocal_ros.wrench.node', folder / f'{way}.log', name=NODE,
                    use_sim_time=True, autostart=True, results_dir=results, **VALUES, **RELIABLE,
                    **values)
 

@@ -18,9 +18,10 @@ from live_graph import ROOT, Client
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 
-from robocal_ros.ros.launching.arguments import BRINGUP, BringupArguments
-from robocal_ros.ros.launching.bringup import bringup
-from robocal_ros.ros.launching.processes import Process
+from robocal_ros.launching.arguments import BRINGUP, BringupArguments
+from robocal_ros.launching.bringup import bringup
+from robocal_ros.launching.processes import Process
+from robocal_ros.node.executables import NODES
 
 SIDES = ('left', 'right')
 NODE = 'payload_identification'
@@ -29,7 +30,8 @@ SETTINGS = {'state_timeout': 5.0, 'connect_timeout': 20.0}
 
 def command(item: Process, folder: Path) -> list[str]:
     """Return the command line that launch makes of a process of this package."""
-    words = [sys.executable, '-m', f'robocal_ros.nodes.{item.executable}', '--ros-args',
+    module = {**NODES, 'sim_arm': 'robocal_sim.node'}[item.executable]
+    words = [sys.executable, '-m', module, '--ros-args',
              '-r', f'__node:={item.name}', '-r', f'__ns:={item.namespace}']
     for number, entry in enumerate(item.parameters):
         file = entry

@@ -17,7 +17,7 @@ from live_graph import Client, Process, seconds, sim_arm, value
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_msgs.msg import Bool
 
-from robocal_ros.io.result_yaml import ResultStore, read_result
+from robocal_ros.results.store import ResultStore, read_result
 
 NODE = 'wrench_observer'
 LINKS = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
@@ -80,7 +80,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     made = Cell(client, results)
     made.listen()
     node = Process(
-        'robocal_ros.nodes.wrench_observer', folder / 'node.log', name=NODE, use_sim_time=True,
+        'robocal_ros.wrench.node', folder / 'node.log', name=NODE, use_sim_time=True,
         autostart=True, results_dir=results, tare_duration=0.5,
         sensor_force_ranges='[500.0]')
     with sim_arm(folder / 'sim.log', seed=3), node:

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compliance calibration: how well, how efficiently, and with which postures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
+from benchmarks.compliance_arm import WALL, ArmAtRest, Known, MovedArm, both_sets, drawn_truth
+from benchmarks.figures import Deviation, Figure, deviations, shares
+from demo import default_cell
+from demo.compliance import compliance_truth
+from robocal_ros.arrays import Array
+from robocal_ros.compliance.estimate import ComplianceSettings, estimate
+from robocal_ros.compliance.fit import fit_compliance
+from robocal_ros.compliance.measurement import HELD_OUT_EVERY, DwellSettings, displacements
+from robocal_ros.compliance.model import predicted
+from robocal_ros.compliance.plan import feasible_postures, information_block, relative_deviations
+from robocal_ros.compliance.registration import Registration
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_sim.sensors import rotation_from_rpy
+from robocal_sim.truth import Cell, HiddenTruth, JointNoise
+
+UPRIGHT, WALLED = 'compliance, 10 kg, upright', 'compliance, 10 kg, on a 30° wall'
+DRAWN = 'compliance, 10 kg, upright, joints drawn too'
+MOVED = 'compliance, 10 kg, upright, arm really moved'
+LIMIT, PLANNING = 'compliance, random noise alone', 'compliance, choice of postures'
+WITHIN_BAR, SAG_BAR, EFFICIENCY_BAR, COVERAGE_BAR = 95.0, 95.0, 1.10, 2.0
+"""Percent of cases, percent of the sag, a ratio, and percent off 95 %."""
+SMALL = 0.05
+"""Relative standard deviation below which the first bar asks for a joint."""
+
+_DWELL = DwellSettings()
+_DRAWS = 50
+# The scatter of an RMSE over 200 repetitions alone is 5 %; so each asked for counts five times.
+_TIMES = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one seed brought.
+
+    Attributes:
+        seed: The seed.
+        deviations: Of all joints with numbers.
+        removed: Share of the sag that is removed on held-out postures [%].
+        first_joint: Whether the first joint has a number.
+
+    """
+
+    seed: int
+    deviations: tuple[Deviation, ...]
+    removed: float
+    first_joint: bool
+
+
+def _case(
+    series: str, seed: int, truth: HiddenTruth, known: Known, arm: ArmAtRest | MovedArm
+) -> Case:
+    unloaded, loaded = both_sets(arm, known.postures(seed), _DWELL)
+    target = known.target
+    x, y, z = (float(value) for value in target.xyz)
+    result = estimate(known.robot, unloaded, loaded, known.load,
+                      ComplianceSettings(target.frame, (x, y, z)))
+    hidden = compliance_truth(truth, result)
+    sag, = result.validation
+    return Case(seed, tuple(deviations(series, seed, result, hidden, list(hidden))),
+                100.0 * (1.0 - sag.after / sag.before), _has_first_joint(result))
+
+
+def _has_first_joint(result: CalibrationResult) -> bool:
+    return result.parameters[0].value is not None
+
+
+def run_resting(seed: int) -> tuple[Case, ...]:
+    """Calibrate without waiting for motion, everything on: upright, on a wall, other joints.
+
+    Args:
+        seed: Seed of tool, load, postures, noise, and of the last case's joints.
+
+    Raises:
+        RobocalError: If a calibration cannot be carried out.
+
+    """
+    truth, other = drawn_truth(seed), drawn_truth(seed, joints=True)
+    cell = default_cell.reference_cell()
+    return tuple(
+        _case(series, seed, hidden, known, ArmAtRest(known, hidden, cell, seed))
+        for series, hidden, known in (
+            (UPRIGHT, truth, Known.of(truth)), (WALLED, truth, Known.of(truth, WALL)),
+            (DRAWN, other, Known.of(other))))
+
+
+def run_moved(seed: int) -> Case:
+    """Calibrate an arm that moves from posture to posture; arguments as above."""
+    truth = drawn_truth(seed)
+    known = Known.of(truth)
+    return _case(MOVED, seed, truth, known,
+                 MovedArm(known, truth, default_cell.reference_cell(), seed))
+
+
+def figures(cases: Sequence[Case]) -> list[Figure]:
+    """Return the share within 2 σ, and the sag removed, over the cases of one series."""
+    found = [item for case in cases for item in case.deviations]
+    series = found[0].series
+    # By the truth, not the estimate: those that came out large would be picked otherwise.
+    sharp = [item for item in found if item.std and item.std < SMALL * item.truth]
+    rows = []
+    for joint in dict.fromkeys(item.parameter for item in sharp):
+        own = [abs(item.error) <= 2.0 * (item.std or 0.0) for item in sharp
+               if item.parameter == joint]
+        share = 100.0 * float(np.mean(own))
+        rows.append(Figure(series, f'{joint} within 2 σ, {len(own)} cases', '%', share, share))
+    share = 100.0 * float(np.mean([abs(i.error) <= 2.0 * (i.std or 0.0) for i in sharp]))
+    # A share of a few arms says nothing: those that are moved are a handful.
+    bar = WITHIN_BAR if series != MOVED else None
+    rows.append(Figure(series, f'joints told to 5 %: within 2 σ, {len(sharp)} cases', '%', share,
+                       share, bar, at_least=True))
+    removed = [case.removed for case in cases]
+    rows.append(Figure(series, 'sag removed on held-out postures', '%',
+                       float(np.median(removed)), min(removed),
+                       # Joints drawn stiff hardly sag: there the noise of validation counts.
+                       None if series == DRAWN else SAG_BAR, at_least=True))
+    return rows
+
+
+def _without_noise_but(cell: Cell) -> Cell:
+    """Return a cell in which the tracker alone is noisy."""
+    return replace(cell, joint_states=JointNoise())
+
+
+def efficiency(repetitions: int) -> list[Figure]:
+    """Return errors over the Cramér-Rao bound and the coverage, with random noise alone.
+
+    The default arm with 10 kg, encoders without steps, the tracker's place known.
+
+    Args:
+        repetitions: Number of repetitions; five times as many are made.
+
+    """
+    truth = drawn_truth(0)
+    known = Known.of(truth)
+    cell = default_cell.reference_cell()
+    postures = known.postures()
+    tracker = truth.tracker
+    rotation = rotation_from_rpy(*tracker.rpy) if tracker else np.eye(3)
+    origin = np.array(tracker.xyz if tracker else (0.0, 0.0, 0.0))
+    registration = Registration(rotation, origin, np.zeros(3), 'least_squares')
+    names = known.robot.joint_names
+    vector = np.array([truth.joints[name].compliance for name in names])
+    loaded = known.load.on(known.robot)
+    readings = _DWELL.dwell * cell.tracker.rate
+    bound = _bound(known, postures, vector, cell.tracker.position_sigma * np.sqrt(2.0 / readings))
+    seen = np.isfinite(bound)
+    errors, inside = [], []
+    for repetition in range(_TIMES * repetitions):
+        arm = ArmAtRest(known, truth, _without_noise_but(cell), 10_000 + repetition)
+        data = displacements(*both_sets(arm, postures, _DWELL), registration, names)
+        fit = fit_compliance(known.robot, loaded, known.target, data.rows(~data.held_out))
+        error = (fit.value - vector)[seen]
+        errors.append(error)
+        inside.append(np.abs(error) <= 1.959964 * fit.std()[seen])
+    ratio = np.sqrt(np.mean(np.square(errors), axis=0)) / bound[seen]
+    share = 100.0 * np.mean(inside, axis=0)
+    joints = [name for name, there in zip(names, seen, strict=True) if there]
+    return [
+        *(Figure(LIMIT, f'RMSE of {name} over the Cramér-Rao bound', '1', float(value),
+                 float(value), EFFICIENCY_BAR) for name, value in zip(joints, ratio, strict=True)),
+        Figure(LIMIT, f'coverage of 95 % intervals in {len(errors)} repetitions, off 95 %', '%',
+               float(np.median(np.abs(share - 95.0))), float(np.abs(share - 95.0).max()),
+               COVERAGE_BAR),
+    ]
+
+
+def _bound(known: Known, postures: Array, vector: Array, std: float) -> Array:
+    """Return the bound's standard deviations, by differences; infinite where blind, (n,)."""
+    fitted = postures[np.arange(1, len(postures) + 1) % HELD_OUT_EVERY != 0]
+    loaded = known.load.on(known.robot)
+
+    def moved(compliance: Array) -> Array:
+        return np.concatenate([
+            predicted(known.robot, loaded, known.target, q, q, compliance)[0] for q in fitted])
+
+    slopes = np.column_stack([
+        (moved(vector + step) - moved(vector - step)) / (2.0 * step.sum())
+        for step in np.diag(1e-2 * vector)])
+    size = np.linalg.norm(slopes, axis=0)
+    seen = size > 1e-6 * size.max()
+    bound = np.full(len(vector), np.inf)
+    scaled = slopes[:, seen] / size[seen]
+    bound[seen] = std * np.sqrt(np.diag(np.linalg.inv(scaled.T @ scaled))) / size[seen]
+    return bound
+
+
+def planning() -> list[Figure]:
+    """Return by how much chosen postures beat random ones, over 50 draws of feasible ones."""
+    truth = drawn_truth(0)
+    known = Known.of(truth)
+    loaded = known.load.on(known.robot)
+    vector = np.array([truth.joints[name].compliance for name in known.robot.joint_names])
+    postures = known.postures()
+    fitted = postures[np.arange(1, len(postures) + 1) % HELD_OUT_EVERY != 0]
+    pool = feasible_postures(
+        known.robot, loaded, CollisionChecker(known.robot.copy()), np.zeros(known.robot.n),
+        known.target, known.visibility, 400, seed=1)
+
+    def worst(chosen: Array) -> float:
+        blocks = np.array([information_block(known.robot, loaded, q, known.target)
+                           for q in chosen])
+        found = relative_deviations(blocks, vector, 1e-5)
+        return float(found[np.isfinite(found)].max())
+
+    generator = np.random.default_rng(0)
+    ratios = [worst(pool[generator.choice(len(pool), len(fitted), replace=False)])
+              / worst(fitted) for _ in range(_DRAWS)]
+    return [Figure(
+        PLANNING, f'worst relative standard deviation, random over chosen, {_DRAWS} draws', '1',
+        float(np.median(ratios)), min(ratios), 1.0, at_least=True)]
+
+
+class ComplianceBenchmark(Benchmark):
+    """Drawn arms with 10 kg: resting in the postures, some of them really moved."""
+
+    title = 'Compliance'
+    seeds = 200
+    moved = 4
+    """How many of the arms are really moved: half a minute of computation each."""
+
+    def run(self, request: Request) -> Outcome:
+        """Measure; see the base class."""
+        resting = in_parallel(run_resting, request.seeds, request.jobs, 'compliance')
+        upright, wall, drawn = (list(series) for series in zip(*resting, strict=True))
+        moved = in_parallel(run_moved, request.seeds[:self.moved], request.jobs,
+                            'compliance, moved')
+        cases = [*upright, *wall, *drawn, *moved]
+        found = [item for case in cases for item in case.deviations]
+        first = [sum(case.first_joint for case in series) for series in (upright, wall)]
+        return Outcome(
+            [*figures(upright), *figures(wall), *figures(drawn), *figures(moved),
+             *efficiency(request.repetitions), *planning()], cases,
+            [*shares(found),
+             f'The first joint has a number in {first[0]} of {len(upright)} upright arms and in '
+             f'{first[1]} of {len(wall)} on a wall.'])
+
+
+BENCHMARK = ComplianceBenchmark()

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All ten parameters and drive gains from exciting motions: on drawn cells, and their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.arm import InProcessArm
+from benchmarks.figures import Deviation, Figure, deviations
+from benchmarks.random_cell import random_tool, random_truth
+from demo import default_cell
+from robocal_ros.arrays import Array
+from robocal_ros.estimation.blocks import Blocks
+from robocal_ros.estimation.excitation import ExcitationPlan, Regressor, plan_excitation
+from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.payload import drive_gains, excitation
+from robocal_ros.payload.model import (
+    PARAMETERS,
+    body_regressor,
+    centred,
+    centred_covariance,
+    moving,
+    torque_regressor,
+)
+from robocal_ros.payload.regression import (
+    SLOWEST,
+    DynamicSettings,
+    Rows,
+    loss_columns,
+    torque_rows,
+    wrench_rows,
+)
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.effort_scales import effort_scales
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.motion import MotionLimits, Trajectory
+from robocal_sim.truth import HiddenTruth, JointTruth, ToolTruth
+
+SERIES, GAINS = 'excitation by wrist sensor, 2–3 kg', 'excitation by torques, efforts ±15 % off'
+LIMIT = 'excitation by {}, random noise alone'
+MOMENT_BAR, MASS_BAR, EFFICIENCY_BAR, COVERAGE_BAR = 5.0, 1.0, 1.10, 2.0
+"""Percent of the moment, percent of the mass, a ratio, and percent."""
+
+# As the node's defaults.
+_SETTINGS = DynamicSettings(posture_std=5e-4, sag_std=3e-3, delay_std=5e-3)
+_PLAN = ExcitationPlan(repeats=3)
+_ACCELERATION, _REST = 6.0, 0.5
+_GUESS = 2.0
+_MASSES, _SCALE = (2.0, 3.0), 0.15
+_RATE, _NORMAL = 500.0, 1.959964
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one seed brought.
+
+    Attributes:
+        deviations: Of all ten parameters by the wrist sensor.
+        moments: Errors of the principal moments [%].
+        scale_errors: Errors of the effort scales [%].
+        before: Error of another tool's mass by torques, efforts as they come [%].
+        after: The same with calibrated efforts [%].
+        speed: Time recorded over time taken by the estimate.
+
+    """
+
+    deviations: tuple[Deviation, ...]
+    moments: tuple[float, ...]
+    scale_errors: tuple[float, ...]
+    before: float
+    after: float
+    speed: float
+
+
+def _wrench_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
+    return body_regressor(robot, default_cell.WRIST_SENSOR, q, v, a)
+
+
+def _motion(robot: Robot, regressor: Regressor) -> Trajectory:
+    """Choose an exciting motion as the node does."""
+    limits = MotionLimits(robot.joint_names, robot.lower, robot.upper, robot.velocity_limit,
+                          np.full(robot.n, _ACCELERATION))
+    guess = RigidBodyInertia(_GUESS, np.zeros(3), np.zeros((3, 3)))
+    return plan_excitation(robot.with_payload(guess), CollisionChecker(robot.copy()), limits,
+                           np.zeros(robot.n), regressor, _PLAN)
+
+
+def _record(
+    truth: HiddenTruth, seed: int, motion: Trajectory
+) -> tuple[JointSamples, WrenchSamples]:
+    arm = InProcessArm(default_cell.urdf(), truth, default_cell.reference_cell(), seed)
+    arm.dwell(_REST)
+    arm.move(motion)
+    arm.dwell(_REST)
+    return arm.take_samples()
+
+
+def tensor(values: Sequence[float]) -> Array:
+    """Return a symmetric matrix from xx, xy, xz, yy, yz, zz."""
+    found = np.zeros((3, 3))
+    found[np.triu_indices(3)] = values
+    return np.asarray(found + np.triu(found, 1).T)
+
+
+def expected(tool: ToolTruth, robot: Robot) -> dict[str, float]:
+    """Return the hidden ten parameters in the tool frame, by name."""
+    posture = np.zeros(robot.n)
+    rotation = robot.transform_frame_to_root(posture, robot.tool_frame).actInv(
+        robot.transform_frame_to_root(posture, tool.parent or robot.tool_frame)).rotation
+    xx, yy, zz, xy, xz, yz = tool.inertia
+    inertia = rotation @ tensor((xx, xy, xz, yy, yz, zz)) @ rotation.T
+    return {**default_cell.payload_truth(tool, robot, robot.tool_frame),
+            **dict(zip(PARAMETERS[4:], inertia[np.triu_indices(3)].tolist(), strict=True))}
+
+
+def run_case(seed: int) -> Case:
+    """Identify one drawn tool by the wrist sensor, and another one by calibrated torques.
+
+    Args:
+        seed: Seed of tools, joints, scales of effort, biases and noise.
+
+    Raises:
+        RobocalError: If a procedure cannot be carried out.
+
+    """
+    generator = np.random.default_rng([seed, 4])
+    robot = Robot(default_cell.urdf())
+    truth = random_truth(default_cell.hidden_truth(), seed, sensor=default_cell.WRIST_SENSOR)
+    tool = random_tool(generator, float(generator.uniform(*_MASSES)))
+    joints, readings = _record(
+        replace(truth, tool=tool), seed, _motion(robot, _wrench_regressor))
+    began = perf_counter()
+    rows = wrench_rows(robot, joints, readings, _SETTINGS)
+    result = excitation.estimate(robot, rows, readings.frame, _SETTINGS, samples=joints)
+    taken = perf_counter() - began
+    found = deviations(SERIES, seed, result, expected(tool, robot), PARAMETERS)
+    return Case(
+        tuple(found), _moment_errors(result, expected(tool, robot)),
+        *_by_torques(robot, truth, generator, seed), float(np.ptp(joints.time)) / taken)
+
+
+def _moment_errors(result: CalibrationResult, truth: dict[str, float]) -> tuple[float, ...]:
+    found = np.linalg.eigvalsh(tensor(result.values(PARAMETERS[4:]).tolist()))
+    hidden = np.linalg.eigvalsh(tensor([truth[name] for name in PARAMETERS[4:]]))
+    return tuple((100.0 * np.abs(found / hidden - 1.0)).tolist())
+
+
+def _by_torques(
+    robot: Robot, truth: HiddenTruth, generator: np.random.Generator, seed: int
+) -> tuple[tuple[float, ...], float, float]:
+    """Calibrate efforts with one tool, and weigh another one with and without that."""
+    scale = 1.0 + _SCALE * generator.uniform(-1.0, 1.0, robot.n)
+    spoilt: dict[str, JointTruth] = {
+        name: replace(truth.joints[name], effort_scale=float(factor))
+        for name, factor in zip(robot.joint_names, scale, strict=True)}
+    motion = _motion(robot, torque_regressor)
+    known, other = random_tool(generator, _GUESS), random_tool(generator)
+    joints, _ = _record(replace(truth, joints=spoilt, tool=known), seed, motion)
+    calibrated = drive_gains.estimate(
+        robot, joints, drive_gains.GainSettings(known.mass, dynamic=_SETTINGS))
+    scales = effort_scales(calibrated)
+    factor = np.array([scales.get(name, 1.0) for name in robot.joint_names])
+    weighed, _ = _record(replace(truth, joints=spoilt, tool=other), seed + 1000, motion)
+
+    def error(samples: JointSamples) -> float:
+        rows = torque_rows(robot, samples, _SETTINGS, {})
+        mass = excitation.fit_rows(rows).value[0]
+        return 100.0 * abs(float(mass) / other.mass - 1.0)
+
+    return (tuple((100.0 * np.abs(factor / scale - 1.0)).tolist()), error(weighed),
+            error(replace(weighed, effort=weighed.effort / factor)))
+
+
+def figures(cases: Sequence[Case]) -> list[Figure]:
+    """Return errors and times over all cases."""
+    found = [item for case in cases for item in case.deviations]
+    rows = []
+    for name in PARAMETERS[:4]:
+        items = [item for item in found if item.parameter == name]
+        unit, size = ('%', [item.truth / 100.0 for item in items]) if name == 'mass' else (
+            'mm', [1e-3] * len(items))
+        errors = [abs(item.error) / part for item, part in zip(items, size, strict=True)]
+        rows.append(Figure(SERIES, f'error of {name}', unit, float(np.median(errors)),
+                           max(errors)))
+    moments = [error for case in cases for error in case.moments]
+    rows.append(Figure(SERIES, 'error of a principal moment', '%', float(np.median(moments)),
+                       max(moments), MOMENT_BAR))
+    speeds = [case.speed for case in cases]
+    rows.append(Figure(SERIES, 'speed of the estimate', '× real time', float(np.median(speeds)),
+                       min(speeds)))
+    for what, group, limit in (
+        ('error of an effort scale', [e for case in cases for e in case.scale_errors], None),
+        ("error of another tool's mass before", [case.before for case in cases], None),
+        ("error of another tool's mass after", [case.after for case in cases], MASS_BAR),
+    ):
+        rows.append(Figure(GAINS, what, '%', float(np.median(group)), max(group), limit))
+    return rows
+
+
+# ----------------------------------------------------------- limits with random noise alone
+
+
+def efficiency(repetitions: int) -> list[Figure]:
+    """Return errors over the Cramér-Rao bound and the coverage, with random noise alone.
+
+    The planned motion is sampled without an arm that sags or drives that lag; each repetition
+    adds white noise of the reference cell to every sample.
+
+    Args:
+        repetitions: Number of repetitions; at least 200 for a figure that means something.
+
+    """
+    return [figure for source in ('wrist sensor', 'torques')
+            for figure in _efficiency(source, repetitions)]
+
+
+def _efficiency(source: str, repetitions: int) -> list[Figure]:
+    robot = Robot(default_cell.urdf())
+    cell = default_cell.reference_cell()
+    tool = default_cell.hidden_truth().tool or random_tool(np.random.default_rng(0), _GUESS)
+    truth = np.array([expected(tool, robot)[name] for name in PARAMETERS])
+    loaded = robot.with_payload(
+        RigidBodyInertia(truth[0], truth[1:4], tensor(truth[4:].tolist())))
+    by_wrench = source == 'wrist sensor'
+    motion = _motion(robot, _wrench_regressor if by_wrench else torque_regressor)
+    time = np.arange(0.0, motion.duration, 1.0 / _RATE)
+    kinematics = motion.sample(time)
+    torque = np.array([loaded.inverse_dynamics(*row) for row in zip(*kinematics, strict=True)])
+    samples = JointSamples(robot.joint_names, time, kinematics[0], kinematics[1], torque)
+    settings = DynamicSettings()
+    if by_wrench:
+        noise = np.repeat([cell.force_torque.force_sigma, cell.force_torque.torque_sigma], 3)
+        frame = default_cell.WRIST_SENSOR
+        total = loaded.distal_inertia(frame).to_pinocchio().toDynamicParameters() + (
+            np.linalg.solve(moving(robot, frame), _dynamic(truth)))
+        columns = np.array([-body_regressor(robot, frame, *row)
+                            for row in zip(*kinematics, strict=True)])
+        rows = wrench_rows(robot, samples, WrenchSamples(frame, time, columns @ total), settings)
+        nuisances = np.ones((*columns.shape[:2], 1))
+        counted = np.ones(columns.shape[:2], dtype=bool)
+    else:
+        noise = np.full(robot.n, cell.joint_states.effort_sigma)
+        frame = robot.tool_frame
+        columns = np.array([torque_regressor(robot, *row)
+                            for row in zip(*kinematics, strict=True)])
+        rows = torque_rows(robot, samples, settings, {})
+        nuisances = loss_columns(kinematics[1])
+        counted = np.abs(kinematics[1]) >= SLOWEST
+    move = moving(robot, frame)
+    bound = np.sqrt(np.diag(centred_covariance(
+        _dynamic(truth), move @ _bound(columns, nuisances, counted, noise) @ move.T)))
+    return _shares(LIMIT.format(source), rows, move, truth, bound, noise, repetitions,
+                   Blocks.of(samples, settings.band, settings.min_motion), time)
+
+
+def _dynamic(values: Array) -> Array:
+    """Return the ten dynamic parameters of ten centred ones."""
+    body = RigidBodyInertia(float(values[0]), values[1:4], tensor(values[4:].tolist()))
+    return np.asarray(body.to_pinocchio().toDynamicParameters())
+
+
+def _bound(columns: Array, nuisances: Array, counted: Array, noise: Array) -> Array:
+    """Return the bound on the covariance of the body, every sample counted, (10, 10)."""
+    channels, extra = columns.shape[1], nuisances.shape[2]
+    size = 10 + channels * extra
+    information = np.zeros((size, size))
+    for channel in range(channels):
+        rows = np.zeros((int(counted[:, channel].sum()), size))
+        rows[:, :10] = columns[counted[:, channel], channel]
+        at = 10 + channel * extra
+        rows[:, at:at + extra] = nuisances[counted[:, channel], channel]
+        information += rows.T @ rows / noise[channel] ** 2
+    return np.asarray(np.linalg.inv(information)[:10, :10])
+
+
+def _shares(
+    series: str, rows: Rows, move: Array, truth: Array, bound: Array, noise: Array,
+    repetitions: int, blocks: Blocks, time: Array,
+) -> list[Figure]:
+    errors, inside = [], []
+    for repetition in range(repetitions):
+        generator = np.random.default_rng([repetition, 6])
+        white = noise * generator.standard_normal((len(time), len(noise)))
+        # Noise enters the means over blocks and nothing else.
+        fit = excitation.fit_rows(replace(
+            rows, measured=rows.measured + blocks.sample_means(time, white).T))
+        body = move @ fit.value[:10]
+        std = np.sqrt(np.diag(centred_covariance(
+            body, move @ fit.covariance[:10, :10] @ move.T)))
+        errors.append(centred(body) - truth)
+        inside.append(np.abs(errors[-1]) <= _NORMAL * std)
+    ratio = np.sqrt(np.mean(np.square(errors), axis=0)) / bound
+    share = 100.0 * float(np.mean(inside))
+    return [
+        *(Figure(series, f'RMSE of {name} over the Cramér-Rao bound', '1', float(value),
+                 float(value), EFFICIENCY_BAR)
+          for name, value in zip(PARAMETERS, ratio, strict=True)),
+        Figure(series, f'coverage of 95 % intervals in {repetitions} repetitions, off 95 %', '%',
+               abs(share - 95.0), abs(share - 95.0), COVERAGE_BAR),
+    ]

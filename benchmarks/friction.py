@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Friction identification end to end, over random friction, tools and noise; and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.arm import InProcessArm
+from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
+from benchmarks.figures import Deviation, Figure, deviations, shares
+from benchmarks.payload import Timing
+from benchmarks.random_cell import random_truth
+from demo import default_cell
+from demo.friction import friction_truth
+from robocal_ros.arrays import Array
+from robocal_ros.friction.compensation import Compensator
+from robocal_ros.friction.estimate import NAMES, FrictionSettings, estimate, estimate_joint
+from robocal_ros.friction.plan import SpeedPlan, plan_runs
+from robocal_ros.friction.runs import find_runs, read_run
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.results.result import CalibrationResult, State
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction, friction_by_joint
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.motion import quintic_move
+from robocal_sim.truth import Cell, HiddenTruth, ToolTruth
+
+SERIES = 'friction, constant speeds'
+LIMIT = 'friction, random noise alone'
+CURVE_BAR, COMPENSATION_BAR, EFFICIENCY_BAR = 3.0, 10.0, 1.10
+"""Percent of the truth's RMS, percent of the friction, and a ratio."""
+
+# As the node's defaults.
+_PLAN = SpeedPlan()
+_REST, _VELOCITY = 0.3, 1.0
+_WIDTH, _DEAD_BAND = 0.002, 0.01
+_GRID = 600
+_LIMIT_JOINT = 'joint_6'
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How well one joint's law meets the hidden one.
+
+    Attributes:
+        joint: Name of the joint.
+        error: RMS error over the range of speeds, of the truth's RMS [%].
+        residual: Worst torque that compensation leaves at a constant speed, of the friction
+            there [%].
+        chatter: Peak to peak of the compensation at standstill, with measured speeds [N·m].
+
+    """
+
+    joint: str
+    error: float
+    residual: float
+    chatter: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one seed brought."""
+
+    seed: int
+    deviations: tuple[Deviation, ...]
+    curves: tuple[Curve, ...]
+    timings: tuple[Timing, ...]
+
+
+def _load(tool: ToolTruth) -> RigidBodyInertia:
+    xx, yy, zz, xy, xz, yz = tool.inertia
+    return RigidBodyInertia(tool.mass, np.array(tool.centre_of_mass),
+                            np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+
+
+def _record(
+    truth: HiddenTruth, cell: Cell, seed: int, robot: Robot, joints: Sequence[str]
+) -> JointSamples:
+    """Make the planned runs of some joints on the arm in this process."""
+    arm = InProcessArm(default_cell.urdf(), truth, cell, seed)
+    checker = CollisionChecker(robot.copy())
+    home = arm.posture
+    speed = np.minimum(robot.velocity_limit, _VELOCITY)
+    limit = np.full(robot.n, _PLAN.acceleration)
+    for name in joints:
+        for run in plan_runs(robot, checker, home, robot.index(name), _PLAN):
+            arm.move(quintic_move(arm.posture, run.start_posture(), speed, limit))
+            arm.dwell(_REST)
+            arm.move(run.trajectory())
+            arm.dwell(_REST)
+        arm.move(quintic_move(arm.posture, home, speed, limit))
+    return arm.take_samples()[0]
+
+
+def run_case(seed: int, joints: Sequence[str] = ()) -> Case:
+    """Identify the joints of one drawn arm; the payload is known.
+
+    Args:
+        seed: Seed of tool, joints and noise.
+        joints: Names of the joints; all when empty.
+
+    Raises:
+        RobocalError: If a run cannot be carried out.
+
+    """
+    truth = random_truth(default_cell.hidden_truth(), seed, sensor=default_cell.WRIST_SENSOR)
+    robot = Robot(default_cell.urdf())
+    if truth.tool is not None:
+        robot = robot.with_payload(_load(truth.tool), truth.tool.parent or None)
+    joints = joints or robot.joint_names
+    samples = _record(truth, default_cell.reference_cell(), seed, robot, joints)
+    began = perf_counter()
+    result, _ = estimate(robot, samples, FrictionSettings(joints=tuple(joints)))
+    taken = perf_counter() - began
+    hidden = friction_truth(truth, joints)
+    known = [p.name for p in result.parameters if p.state is State.IDENTIFIED]
+    return Case(
+        seed, tuple(deviations(SERIES, seed, result, hidden, known)),
+        tuple(_curves(result, hidden, seed)),
+        (Timing('friction, estimate of all joints', float(np.ptp(samples.time)), len(samples),
+                taken),))
+
+
+def hidden_law(hidden: dict[str, float], joint: str) -> SteadyFriction:
+    """Return the hidden steady friction of a joint.
+
+    Args:
+        hidden: As of ``friction_truth``.
+        joint: Name of the joint.
+
+    """
+    return _law(np.array([hidden[f'{joint}.{name}_{direction}']
+                          for direction in DIRECTIONS for name in NAMES]))
+
+
+def _law(vector: Array) -> SteadyFriction:
+    """Return the law of eight numbers: forward, then backward, in the order of ``NAMES``."""
+    coulomb, static, stribeck_velocity, viscous = vector.reshape(2, 4).T
+    return SteadyFriction(coulomb, static, stribeck_velocity, viscous)
+
+
+def _curves(result: CalibrationResult, hidden: dict[str, float], seed: int) -> list[Curve]:
+    laws = friction_by_joint(result)
+    fast = np.linspace(_PLAN.min_speed, _PLAN.max_speed, _GRID)
+    speed = np.concatenate((fast, -fast))
+    sigma = default_cell.reference_cell().joint_states.velocity_sigma
+    still = sigma * np.random.default_rng([seed, 1]).standard_normal(5000)
+    found = []
+    for joint, law in laws.items():
+        truth = hidden_law(hidden, joint).torque(speed)
+        error = law.torque(speed) - truth
+        compensator = Compensator({joint: law}, (joint,), width=_WIDTH, dead_band=_DEAD_BAND)
+        added = np.array([compensator.torque(np.array([v]), measured=False)[0] for v in speed])
+        chatter = [compensator.torque(np.array([v]), measured=True)[0] for v in still]
+        found.append(Curve(
+            joint, 100.0 * float(np.linalg.norm(error) / np.linalg.norm(truth)),
+            100.0 * float(np.max(np.abs(added - truth) / np.abs(truth))),
+            float(np.ptp(chatter))))
+    return found
+
+
+def figures(cases: Sequence[Case]) -> list[Figure]:
+    """Return errors of the curves, of the compensation, and times over all cases."""
+    curves = [item for case in cases for item in case.curves]
+    rows = []
+    for joint in dict.fromkeys(item.joint for item in curves):
+        errors = [item.error for item in curves if item.joint == joint]
+        rows.append(Figure(SERIES, f'curve of {joint} against the truth', '% of its RMS',
+                           float(np.median(errors)), max(errors), CURVE_BAR))
+    residual = [item.residual for item in curves]
+    rows.append(Figure(SERIES, 'left by compensation at constant speed', '% of friction',
+                       float(np.median(residual)), max(residual), COMPENSATION_BAR))
+    chatter = [item.chatter for item in curves]
+    rows.append(Figure(SERIES, 'compensation at standstill, peak to peak', 'N·m',
+                       float(np.median(chatter)), max(chatter), 0.0))
+    timings = [item for case in cases for item in case.timings]
+    rows.append(Figure(SERIES, 'time of the estimate', 'ms',
+                       float(np.median([1e3 * item.taken for item in timings])),
+                       max(1e3 * item.taken for item in timings)))
+    speed = [item.recorded / item.taken for item in timings]
+    rows.append(Figure(SERIES, 'speed of the estimate', '× real time', float(np.median(speed)),
+                       min(speed)))
+    return rows
+
+
+def efficiency(repetitions: int) -> list[Figure]:
+    """Return errors over the Cramér-Rao bound and the coverage, with random noise alone.
+
+    One joint of an arm without sag, tool, quantisation and ripple makes its runs once; each
+    repetition adds white noise of the reference cell to every effort sample.
+
+    Args:
+        repetitions: Number of repetitions; at least 200 for a figure that means something.
+
+    """
+    base = default_cell.hidden_truth()
+    truth = replace(
+        base, tool=None, load=None, imus=(), tracker=None,
+        force_torque_sensors=base.force_torque_sensors[:1],
+        joints={name: replace(joint, compliance=0.0) for name, joint in base.joints.items()})
+    robot = Robot(default_cell.urdf())
+    clean = _record(truth, Cell(), 0, robot, [_LIMIT_JOINT])
+    column = robot.index(_LIMIT_JOINT)
+    settings = FrictionSettings()
+    runs = find_runs(clean, [column], settings.min_span)
+    hidden = friction_truth(truth, [_LIMIT_JOINT])
+    names = [f'{_LIMIT_JOINT}.{name}_{direction}' for direction in DIRECTIONS for name in NAMES]
+    vector = np.array([hidden[name] for name in names])
+    sigma = default_cell.reference_cell().joint_states.effort_sigma
+    speeds = np.concatenate([np.full(run.stop - run.start, run.speed) for run in runs])
+    bound = _bound(vector, speeds, sigma)
+    errors, inside = [], []
+    for repetition in range(repetitions):
+        noise = np.random.default_rng([repetition, 2]).standard_normal(len(clean))
+        effort = clean.effort.copy()
+        effort[:, column] += sigma * noise
+        noisy = replace(clean, effort=effort)
+        item = estimate_joint(_LIMIT_JOINT, [read_run(robot, noisy, run) for run in runs],
+                              settings)
+        if item.fits is None or item.fits[0].model != 'stribeck':
+            continue
+        error = np.concatenate([fit.value for fit in item.fits]) - vector
+        std = np.sqrt(np.concatenate([np.diag(fit.covariance) for fit in item.fits]))
+        errors.append(error)
+        inside.append(np.abs(error) <= 1.959964 * std)
+    ratio = np.sqrt(np.mean(np.square(errors), axis=0)) / bound
+    share = 100.0 * float(np.mean(inside))
+    return [
+        *(Figure(LIMIT, f'RMSE of {name.rpartition(".")[2]} over the Cramér-Rao bound', '1',
+                 float(value), float(value), EFFICIENCY_BAR)
+          for name, value in zip(names, ratio, strict=True)),
+        Figure(LIMIT, f'coverage of 95 % intervals in {len(errors)} repetitions, off 95 %', '%',
+               abs(share - 95.0), abs(share - 95.0), 2.0),
+    ]
+
+
+def _bound(vector: Array, speeds: Array, sigma: float) -> Array:
+    """Return the bound's standard deviations, from the derivatives of the law by differences."""
+    def torque(values: Array) -> Array:
+        return _law(values).torque(speeds)
+
+    slopes = np.column_stack([
+        (torque(vector + step) - torque(vector - step)) / (2.0 * step.sum())
+        for step in np.diag(1e-5 * vector)])
+    return np.asarray(np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes))) * sigma)
+
+
+class FrictionBenchmark(Benchmark):
+    """All joints of drawn arms, and the limits of the estimator on one joint."""
+
+    title = 'Friction'
+
+    def run(self, request: Request) -> Outcome:
+        """Measure; see the base class."""
+        cases = in_parallel(run_case, request.seeds, request.jobs, 'friction')
+        found = [item for case in cases for item in case.deviations]
+        return Outcome([*figures(cases), *efficiency(request.repetitions)], cases, shares(found))
+
+
+BENCHMARK = FrictionBenchmark()

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What identified friction is worth to the two planes: both directions, and one alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.arm import InProcessArm
+from benchmarks.figures import Figure
+from benchmarks.random_cell import random_tool, random_truth
+from demo import default_cell
+from robocal_ros.estimation.signals import steady_sweeps
+from robocal_ros.friction.estimate import FrictionSettings
+from robocal_ros.friction.estimate import estimate as estimate_friction
+from robocal_ros.friction.plan import SpeedPlan, plan_runs
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.payload import plan, two_plane
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.motion import Lspb, quintic_move, quintic_path
+from robocal_ros.robot.planning import connect
+from robocal_sim.truth import ToolTruth
+
+SERIES = 'two planes, 2 kg, friction handed over'
+BAR, ONE_WAY_BAR = 1.0, 2.0
+"""Millimetres, each axis."""
+
+_SPEEDS = np.array([0.01, 0.02, 0.035, 0.06, 0.12, 0.25, 0.45])
+_SWEEP_SPEED, _VELOCITY, _ACCELERATION, _REST = 0.25, 1.0, 2.0, 0.3
+_POSTURE_STD = 5e-4
+_MASS = 2.0
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Largest error of the centre of mass over its axes, by what was known of friction [m].
+
+    Attributes:
+        without: Sweeps in both directions, friction unknown.
+        both_ways: Sweeps in both directions, friction identified.
+        one_way: Sweeps in one direction, friction identified.
+        one_way_inside: How many of the three intervals of the last one hold the truth.
+
+    """
+
+    without: float
+    both_ways: float
+    one_way: float
+    one_way_inside: int
+
+
+def loaded(robot: Robot, tool: ToolTruth) -> Robot:
+    """Return the arm with a tool of the simulation.
+
+    Args:
+        robot: The arm.
+        tool: What it carries.
+
+    """
+    xx, yy, zz, xy, xz, yz = tool.inertia
+    inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    return robot.with_payload(
+        RigidBodyInertia(tool.mass, np.array(tool.centre_of_mass), inertia), tool.parent or None)
+
+
+class _Cell:
+    """One drawn arm in this process."""
+
+    def __init__(self, seed: int) -> None:
+        truth = random_truth(
+            default_cell.hidden_truth(), seed, sensor=default_cell.WRIST_SENSOR)
+        self.tool = random_tool(np.random.default_rng([seed, 3]), _MASS)
+        self.robot = Robot(default_cell.urdf())
+        self._checker = CollisionChecker(self.robot.copy())
+        self._arm = InProcessArm(
+            default_cell.urdf(), replace(truth, tool=self.tool), default_cell.reference_cell(),
+            seed)
+        self._velocity = np.minimum(self.robot.velocity_limit, _VELOCITY)
+        self._limit = np.full(self.robot.n, _ACCELERATION)
+
+    def friction(self, joints: Sequence[int]) -> Mapping[str, SteadyFriction]:
+        """Identify friction of some joints, the tool being known."""
+        arm, home = self._arm, self._arm.posture
+        robot = loaded(self.robot, self.tool)
+        for joint in joints:
+            for run in plan_runs(robot, self._checker, home, joint, SpeedPlan(), _SPEEDS):
+                arm.move(quintic_move(arm.posture, run.start_posture(), self._velocity,
+                                      self._limit))
+                arm.dwell(_REST)
+                arm.move(run.trajectory())
+                arm.dwell(_REST)
+            arm.move(quintic_move(arm.posture, home, self._velocity, self._limit))
+        names = tuple(self.robot.joint_names[joint] for joint in joints)
+        result, _ = estimate_friction(
+            robot, arm.take_samples()[0], FrictionSettings(joints=names))
+        return friction_by_joint(result)
+
+    def sweeps(self, plan: plan.TwoPlanePlan) -> JointSamples:
+        """Make the sweeps of the method."""
+        arm = self._arm
+        arm.move(quintic_path(plan.approach, self._velocity, self._limit))
+        for sweep in plan.sweeps:
+            start = sweep.end(high=False)
+            if np.abs(start - arm.posture).max() > 1e-3:
+                way = connect(self.robot, self._checker, arm.posture, start)
+                arm.move(quintic_path(way, self._velocity, self._limit))
+            for begin, goal in ((sweep.low, sweep.high), (sweep.high, sweep.low)):
+                segment = Lspb.with_acceleration(begin, goal, _SWEEP_SPEED, _ACCELERATION)
+                arm.move(segment.trajectory(sweep.posture, sweep.joint))
+        return arm.take_samples()[0]
+
+    def plan(self) -> plan.TwoPlanePlan:
+        """Plan the sweeps."""
+        return plan.plan_two_plane(
+            self.robot, self._checker, self._arm.posture, mass=_MASS)
+
+
+def one_way(samples: JointSamples) -> JointSamples:
+    """Return a record without the sweeps in the second direction."""
+    keep = np.ones(len(samples), dtype=bool)
+    for sweep in steady_sweeps(samples, min_span=0.17):
+        if sweep.direction < 0:
+            keep[sweep.start - 1:sweep.stop + 1] = False
+    return JointSamples(samples.joint_names, samples.time[keep], samples.position[keep],
+                        samples.velocity[keep], samples.effort[keep], samples.counts,
+                        samples.source)
+
+
+def run_case(seed: int) -> Handover:
+    """Identify friction of the joints that sweep, then the centre of mass in three ways.
+
+    Args:
+        seed: Seed of tool, joints and noise.
+
+    Raises:
+        RobocalError: If a procedure cannot be carried out.
+
+    """
+    cell = _Cell(seed)
+    plan = cell.plan()
+    laws = cell.friction(sorted({sweep.joint for sweep in plan.sweeps}))
+    samples = cell.sweeps(plan)
+    expected = default_cell.payload_truth(cell.tool, cell.robot, cell.robot.tool_frame)
+    truth = np.array([expected[name] for name in two_plane.COM])
+    settings = two_plane.TwoPlaneSettings(_MASS, 0.0, posture_std=_POSTURE_STD)
+
+    def worst(record: JointSamples, friction: Mapping[str, SteadyFriction] | None
+              ) -> tuple[float, int]:
+        result = two_plane.estimate(cell.robot, record, settings, friction)
+        error = np.abs(result.values(two_plane.COM) - truth)
+        inside = error <= 1.96 * np.sqrt(np.diag(result.covariance))
+        return float(error.max()), int(inside.sum())
+
+    return Handover(worst(samples, None)[0], worst(samples, laws)[0],
+                    *worst(one_way(samples), laws))
+
+
+def figures(cases: Sequence[Handover]) -> list[Figure]:
+    """Return the errors over all cases."""
+    rows = []
+    for what, name, bar in (
+        ('both directions, friction unknown', 'without', BAR),
+        ('both directions, friction identified', 'both_ways', BAR),
+        ('one direction, friction identified', 'one_way', ONE_WAY_BAR),
+    ):
+        errors = [1e3 * getattr(case, name) for case in cases]
+        rows.append(Figure(SERIES, f'worst axis of the centre, {what}', 'mm',
+                           float(np.median(errors)), max(errors), bar))
+    return rows

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leveling from random tilted postures of four arms; refusals by a second opinion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks import foreign_arms
+from benchmarks.arm import InProcessArm
+from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
+from benchmarks.figures import Figure
+from benchmarks.leveling_search import Chain, SecondOpinion, Turn
+from demo import default_cell
+from robocal_ros.arrays import Array
+from robocal_ros.errors import RobocalError
+from robocal_ros.leveling.estimate import check_level
+from robocal_ros.leveling.model import Tool, level_targets, tilt
+from robocal_ros.leveling.plan import LevelingPlanner, LevelingSettings, LevelPlan
+from robocal_ros.leveling.refusal import LevelingRefusal
+from robocal_ros.robot.motion import MotionLimits, quintic_path
+from robocal_ros.robot.planning import connect
+
+TILT_BAR, DRIFT_BAR, TIME_BAR, TRUE_BAR = 0.05, 0.5, 50.0, 95.0
+"""Degrees, millimetres, milliseconds, percent."""
+
+# As the node's defaults.
+_SETTINGS = LevelingSettings()
+_VELOCITY, _ACCELERATION = 1.0, 2.0
+_UP = np.array([0.0, 0.0, 1.0])
+_LEAST_TILT = np.radians(1.0)
+_SIMULATED = 20
+_CONFIRMED = 0.25
+_REST = 0.3
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What became of one posture of one arm.
+
+    Attributes:
+        arm: Name of the arm.
+        start_tilt: Tilt at the start [rad].
+        solved: Whether there is a motion.
+        planning: Time that planning took [s].
+        tilt: Tilt at the end of the motion [rad].
+        drift: Largest drift of the tool point, between the points too, both on the
+            controller's splines and on straight joint lines [m].
+        step: Largest joint step between two points [rad].
+        share: Share of the way that was reached.
+        obstacle: What is in the way of an attempt that is refused; empty for none.
+        reason: The sentence of the refusal.
+
+    """
+
+    arm: str
+    start_tilt: float
+    solved: bool
+    planning: float
+    tilt: float = 0.0
+    drift: float = 0.0
+    step: float = 0.0
+    share: float = 1.0
+    obstacle: str = ''
+    reason: str = ''
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What the second opinion says of an attempt.
+
+    Attributes:
+        arm: Name of the arm.
+        solved: Whether the planner found a motion.
+        share: Share of the way to which any chain of solutions leads.
+
+    """
+
+    arm: str
+    solved: bool
+    share: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one seed brought."""
+
+    seed: int
+    attempts: tuple[Attempt, ...]
+
+
+@cache
+def _planner(name: str) -> LevelingPlanner:
+    item = foreign_arms.arm(name)
+    robot = item.robot
+    limits = MotionLimits(
+        robot.joint_names, robot.lower, robot.upper,
+        np.minimum(robot.velocity_limit, _VELOCITY), np.full(robot.n, _ACCELERATION))
+    return LevelingPlanner(Tool(robot), _UP, limits, _SETTINGS, item.checker)
+
+
+def tilted_posture(name: str, seed: int) -> Array:
+    """Draw a posture of an arm that is free of contact and singularity, its tool tilted.
+
+    Args:
+        name: Name of the arm.
+        seed: Seed of the draw.
+
+    """
+    item, planner = foreign_arms.arm(name), _planner(name)
+    generator = np.random.default_rng([seed, item.robot.n])
+    lower, upper = item.robot.sampling_limits()
+    while True:
+        q = generator.uniform(lower, upper)
+        rotation, _, jacobian = planner.tool.pose_and_jacobian(q)
+        if (tilt(rotation, _UP, 'nearest') > _LEAST_TILT and item.checker.is_free(q)
+                and planner.tool.least_singular_value(jacobian) > _SETTINGS.singularity_margin):
+            return q
+
+
+def attempt(name: str, seed: int) -> Attempt:
+    """Plan from one drawn posture."""
+    planner = _planner(name)
+    start = tilted_posture(name, seed)
+    before = tilt(planner.tool.pose(start)[0], _UP, 'nearest')
+    began = perf_counter()
+    try:
+        plan = planner.plan(start)
+    except LevelingRefusal as refusal:
+        told = refusal.refusal
+        return Attempt(name, before, False, perf_counter() - began, share=told.share,
+                       obstacle=told.obstacle.value, reason=told.sentence)
+    taken = perf_counter() - began
+    return replace(_judged(name, plan), start_tilt=before, planning=taken)
+
+
+def _judged(name: str, plan: LevelPlan) -> Attempt:
+    """Measure a plan with kinematics other than the planner's."""
+    robot = foreign_arms.arm(name).robot
+    trajectory, task = plan.trajectory, plan.task
+    if trajectory is None or task is None:
+        raise RobocalError(f'The planner takes a tilted {name} for level; that is a defect.')
+    knots = trajectory.position
+    on_splines = trajectory.sample(trajectory.dense())[0]
+    on_lines = np.concatenate([knots[:-1] + part * np.diff(knots, axis=0)
+                               for part in (0.25, 0.5, 0.75)])
+    chain = Chain(robot.urdf, robot.tool_frame)
+    held = chain.poses(trajectory.start[None])[1][0]
+    points = chain.poses(np.concatenate((on_splines, on_lines)))[1]
+    rotation = chain.poses(trajectory.goal[None])[0][0]
+    return Attempt(
+        name, plan.tilt, True, 0.0, tilt(rotation, _UP, 'nearest'),
+        float(np.linalg.norm(points - held, axis=1).max()),
+        float(np.abs(np.diff(knots, axis=0)).max()))
+
+
+def run_case(seed: int) -> Case:
+    """Plan from one drawn posture of every arm."""
+    return Case(seed, tuple(attempt(name, seed) for name in foreign_arms.names()))
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Has some attempts judged by the second opinion.
+
+    Attributes:
+        wanted: Names of arms by seed, each with whether it was solved.
+
+    """
+
+    wanted: dict[int, tuple[tuple[str, bool], ...]]
+
+    def __call__(self, seed: int) -> tuple[Opinion, ...]:
+        """Judge the attempts of a seed."""
+        return tuple(Opinion(name, solved, self._share(name, seed))
+                     for name, solved in self.wanted[seed])
+
+    @staticmethod
+    def _share(name: str, seed: int) -> float:
+        planner = _planner(name)
+        start = tilted_posture(name, seed)
+        rotation, point = planner.tool.pose(start)
+        turn = level_targets(rotation, _UP)[0].turn
+        angle = float(np.linalg.norm(turn))
+        opinion = SecondOpinion(foreign_arms.arm(name), _SETTINGS.singularity_margin,
+                                planner.tool.length, seed)
+        return opinion.reached(start, Turn(rotation, point, turn / angle, angle))
+
+
+def wanted_opinions(
+    cases: Sequence[Case], most: int
+) -> dict[int, tuple[tuple[str, bool], ...]]:
+    """Choose attempts for the second opinion: refusals, and some that were solved.
+
+    Args:
+        cases: All cases.
+        most: Most refusals of each arm; a quarter as many that were solved.
+
+    """
+    counts: dict[tuple[str, bool], int] = {}
+    wanted: dict[int, tuple[tuple[str, bool], ...]] = {}
+    for case in cases:
+        chosen = []
+        for item in case.attempts:
+            key = (item.arm, item.solved)
+            if counts.get(key, 0) < (_CONFIRMED * most if item.solved else most):
+                counts[key] = counts.get(key, 0) + 1
+                chosen.append(key)
+        if chosen:
+            wanted[case.seed] = tuple(chosen)
+    return wanted
+
+
+class _WatchedArm(InProcessArm):
+    """The simulated arm, and where its flange really is at every step of control."""
+
+    def __init__(self, seed: int) -> None:
+        truth = replace(default_cell.hidden_truth(), imus=(), tracker=None)
+        truth = replace(truth, force_torque_sensors=truth.force_torque_sensors[:1])
+        self.frames: list[tuple[Array, Array]] = []
+        super().__init__(default_cell.urdf(), truth, default_cell.reference_cell(), seed)
+
+    def _step(self) -> None:
+        super()._step()
+        self.frames.append(self._simulator.physics.link_pose('flange'))
+
+
+@dataclass(frozen=True)
+class Motion:
+    """What the simulated arm made of one motion.
+
+    Attributes:
+        seed: Seed of the posture.
+        tilt: True tilt of the flange in the end [rad].
+        drift: True drift of its origin in the end [m].
+        drift_on_way: Largest true drift on the way [m].
+        told: What verification says by the joint states: tilt [rad], drift, and drift on the
+            way [m].
+
+    """
+
+    seed: int
+    tilt: float
+    drift: float
+    drift_on_way: float
+    told: tuple[float, float, float]
+
+
+def simulated(seeds: Sequence[int], most: int = _SIMULATED) -> list[Motion]:
+    """Level the simulated arm, with friction, sag and noise, from drawn postures.
+
+    Args:
+        seeds: Seeds to draw from; those without a plan, or to which no way leads, are left out.
+        most: Most motions.
+
+    """
+    planner, item = _planner(foreign_arms.OWN), foreign_arms.arm(foreign_arms.OWN)
+    arm = _WatchedArm(1)
+    found: list[Motion] = []
+    for seed in seeds:
+        goal = tilted_posture(foreign_arms.OWN, seed)
+        try:
+            planner.plan(goal)
+            path = connect(item.robot, item.checker, arm.posture, goal)
+        except RobocalError:
+            continue
+        arm.move(quintic_path(path, planner.limits.velocity, planner.limits.acceleration))
+        arm.dwell(_REST)
+        found.append(_leveled(arm, planner, seed))
+        if len(found) == most:
+            break
+    return found
+
+
+def _leveled(arm: _WatchedArm, planner: LevelingPlanner, seed: int) -> Motion:
+    plan = planner.plan(arm.posture)
+    if plan.trajectory is None or plan.task is None:
+        raise RobocalError('The planner takes a tilted arm for level; that is a defect.')
+    arm.take_samples()
+    begin = arm.frames[-1][1]
+    arm.frames.clear()
+    arm.move(plan.trajectory)
+    way = arm.take_samples()[0].position
+    arm.dwell(_REST)
+    check = check_level(plan.task, _UP, way, arm.take_samples()[0].position)
+    drifts = np.linalg.norm(np.array([point for _, point in arm.frames]) - begin, axis=1)
+    return Motion(seed, tilt(arm.frames[-1][0], _UP, 'nearest'), float(drifts[-1]),
+                  float(drifts.max()), (check.tilt, check.drift, check.drift_on_way))
+
+
+def figures(cases: Sequence[Case], opinions: Sequence[Opinion]) -> list[Figure]:
+    """Return all figures beside their bars."""
+    found = []
+    for name in dict.fromkeys(item.arm for case in cases for item in case.attempts):
+        own = [item for case in cases for item in case.attempts if item.arm == name]
+        found += _arm_figures(name, own, [item for item in opinions if item.arm == name])
+    return found
+
+
+def _arm_figures(
+    name: str, attempts: Sequence[Attempt], opinions: Sequence[Opinion]
+) -> list[Figure]:
+    def figure(what: str, unit: str, values: Sequence[float], bar: float | None) -> Figure:
+        return Figure(name, what, unit, float(np.median(values)), float(np.max(values)), bar)
+
+    solved = [item for item in attempts if item.solved]
+    found = []
+    if solved:
+        found += [
+            figure('residual tilt', '°', [np.degrees(item.tilt) for item in solved], TILT_BAR),
+            figure('drift, all along the way', 'mm', [1e3 * item.drift for item in solved],
+                   DRIFT_BAR),
+            figure('joint step between points', 'rad', [item.step for item in solved],
+                   _SETTINGS.max_step),
+        ]
+    times = [1e3 * item.planning for item in attempts]
+    middle = float(np.median(times))
+    found += [
+        Figure(name, 'planning, median of all', 'ms', middle, middle, TIME_BAR),
+        figure('planning', 'ms', times, None),
+        _share(name, 'solved', [item.solved for item in attempts], None),
+    ]
+    refused = [item.share < 1.0 for item in opinions if not item.solved]
+    confirmed = [item.share == 1.0 for item in opinions if item.solved]
+    if refused:
+        found.append(_share(name, 'refusals that are true', refused, TRUE_BAR))
+    if confirmed:
+        found.append(_share(name, 'solved ones that the search solves too', confirmed, None))
+    return found
+
+
+def _share(name: str, what: str, values: Sequence[bool], bar: float | None) -> Figure:
+    share = 100.0 * float(np.mean(values))
+    return Figure(name, f'{what}, of {len(values)}', '%', share, share, bar, at_least=True)
+
+
+def _simulated_figures(motions: Sequence[Motion]) -> list[Figure]:
+    if not motions:
+        return []
+    told = f'{foreign_arms.OWN}, simulated, {len(motions)} motions, by the joint states'
+    series = f'{foreign_arms.OWN}, simulated, {len(motions)} motions'
+    seen = np.array([motion.told for motion in motions])
+    return [
+        Figure(told, 'residual tilt', '°', *_both(np.degrees(seen[:, 0])), TILT_BAR),
+        Figure(told, 'drift at the end', 'mm', *_both(1e3 * seen[:, 1]), DRIFT_BAR),
+        Figure(told, 'drift, all along the way', 'mm', *_both(1e3 * seen[:, 2]), DRIFT_BAR),
+        Figure(series, 'true tilt, with the sag of the joints', '°',
+               *_both(np.degrees([motion.tilt for motion in motions]))),
+        Figure(series, 'true drift at the end', 'mm',
+               *_both(1e3 * np.array([motion.drift for motion in motions])), DRIFT_BAR),
+        Figure(series, 'true drift, all along the way', 'mm',
+               *_both(1e3 * np.array([motion.drift_on_way for motion in motions])), DRIFT_BAR),
+    ]
+
+
+def _both(values: Array) -> tuple[float, float]:
+    return float(np.median(values)), float(values.max())
+
+
+def _remarks(cases: Sequence[Case]) -> list[str]:
+    """Tell what the refusals are for."""
+    told = []
+    for name in dict.fromkeys(item.arm for case in cases for item in case.attempts):
+        own = [item for case in cases for item in case.attempts
+               if item.arm == name and not item.solved]
+        kinds = {kind: sum(item.obstacle == kind for item in own)
+                 for kind in dict.fromkeys(item.obstacle for item in own)}
+        counted = ', '.join(f'{count} for {kind}' for kind, count in kinds.items())
+        told.append(f'{name}: refused {len(own)} of {len(cases)} ({counted or "none"}).')
+    return told
+
+
+class LevelingBenchmark(Benchmark):
+    """Random tilted postures of every arm that is there, and some on the simulated arm."""
+
+    title = 'Leveling'
+    seeds = 1000
+
+    def run(self, request: Request) -> Outcome:
+        """Measure; see the base class."""
+        cases = in_parallel(run_case, request.seeds, request.jobs, 'leveling')
+        wanted = wanted_opinions(cases, request.repetitions)
+        judged = in_parallel(Judge(wanted), tuple(wanted), request.jobs, 'second opinion')
+        opinions = [item for found in judged for item in found]
+        motions = simulated(request.seeds)
+        return Outcome([*figures(cases, opinions), *_simulated_figures(motions)],
+                       [*cases, *opinions, *motions], _remarks(cases))
+
+
+BENCHMARK = LevelingBenchmark()

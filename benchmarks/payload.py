@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Payload identification end to end, over random tools, joints, biases and noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks import excitation, handover
+from benchmarks.arm import InProcessArm
+from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
+from benchmarks.figures import Deviation, Figure, deviations, error_figures, shares
+from benchmarks.random_cell import random_truth
+from demo import default_cell
+from robocal_ros.arrays import Array
+from robocal_ros.payload import plan, static_poses, two_plane
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import Lspb, Trajectory, quintic_path
+from robocal_ros.robot.planning import connect
+from robocal_sim.truth import HiddenTruth
+
+STATIC, TWO_PLANE = 'static poses, 1–3 kg', 'two planes, 1–3 kg'
+TWO_PLANE_2KG = 'two planes, 2 kg, weighed'
+
+BARS = {
+    STATIC: {'mass': 0.5, 'com_x': 0.5, 'com_y': 0.5, 'com_z': 0.5},
+    TWO_PLANE: {},
+    TWO_PLANE_2KG: {'com_x': 1.0, 'com_y': 1.0, 'com_z': 1.0},
+}
+"""Mass in percent, centres in millimetres."""
+
+# As the node's defaults.
+_POSES, _DWELL = 14, 1.0
+_SWEEP_SPEED, _VELOCITY, _ACCELERATION = 0.25, 1.0, 2.0
+_POSTURE_STD = 5e-4
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long an estimate took.
+
+    Attributes:
+        method: Method.
+        recorded: Length of the record [s].
+        samples: Joint states in it.
+        taken: Time of the estimate [s].
+
+    """
+
+    method: str
+    recorded: float
+    samples: int
+    taken: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one seed brought."""
+
+    seed: int
+    deviations: tuple[Deviation, ...]
+    timings: tuple[Timing, ...]
+    excitation: excitation.Case | None = None
+    handover: handover.Handover | None = None
+
+
+class _Procedure:
+    """The node's procedures, carried out on the arm in this process."""
+
+    def __init__(self, truth: HiddenTruth, seed: int) -> None:
+        urdf = default_cell.urdf()
+        self.robot = Robot(urdf)
+        self.truth = truth
+        self.timings: list[Timing] = []
+        self._checker = CollisionChecker(self.robot)
+        self._arm = InProcessArm(urdf, truth, default_cell.reference_cell(), seed)
+        self._velocity = np.minimum(self.robot.velocity_limit, _VELOCITY)
+
+    @cached_property
+    def expected(self) -> dict[str, float]:
+        """The hidden payload in the tool frame, by parameter."""
+        if self.truth.tool is None:
+            return {}
+        return default_cell.payload_truth(self.truth.tool, self.robot, self.robot.tool_frame)
+
+    def static_poses(self) -> CalibrationResult:
+        """Visit the postures and estimate."""
+        sensor = self.truth.force_torque_sensors[0].frame
+        postures = plan.plan_static_poses(
+            self.robot, self._checker, self._arm.posture, sensor_frame=sensor, count=_POSES)
+        for posture in postures:
+            self._go(posture)
+            self._arm.dwell(_DWELL)
+        joints, readings = self._arm.take_samples()
+        settings = static_poses.StaticPosesSettings()
+        began = perf_counter()
+        result = static_poses.estimate(self.robot, joints, readings, settings)
+        self._note('static poses, estimate', len(joints), float(np.ptp(joints.time)), began)
+        return result
+
+    def two_plane(self, mass: float, std: float) -> CalibrationResult:
+        """Make the sweeps and estimate."""
+        motion = plan.plan_two_plane(
+            self.robot, self._checker, self._arm.posture, mass=mass)
+        self._arm.move(self._through(motion.approach))
+        for sweep in motion.sweeps:
+            self._go(sweep.end(high=False))
+            for start, goal in ((sweep.low, sweep.high), (sweep.high, sweep.low)):
+                segment = Lspb.with_acceleration(start, goal, _SWEEP_SPEED, _ACCELERATION)
+                self._arm.move(segment.trajectory(sweep.posture, sweep.joint))
+        joints, _ = self._arm.take_samples()
+        settings = two_plane.TwoPlaneSettings(mass, std, posture_std=_POSTURE_STD)
+        began = perf_counter()
+        result = two_plane.estimate(self.robot, joints, settings)
+        self._note('two planes, estimate', len(joints), float(np.ptp(joints.time)), began)
+        return result
+
+    def _note(self, method: str, samples: int, recorded: float, began: float) -> None:
+        self.timings.append(Timing(method, recorded, samples, perf_counter() - began))
+
+    def _through(self, path: Array) -> Trajectory:
+        return quintic_path(path, self._velocity, np.full(self.robot.n, _ACCELERATION))
+
+    def _go(self, posture: Array) -> None:
+        here = self._arm.posture
+        if np.abs(posture - here).max() > 1e-3:
+            self._arm.move(self._through(connect(self.robot, self._checker, here, posture)))
+
+
+def run_case(seed: int) -> Case:
+    """Identify drawn tools by every method.
+
+    Args:
+        seed: Seed of tool, joints, biases and noise.
+
+    Raises:
+        RobocalError: If a procedure cannot be carried out.
+
+    """
+    base = default_cell.hidden_truth()
+    sensor = default_cell.WRIST_SENSOR
+    drawn = _Procedure(random_truth(base, seed, sensor=sensor), seed)
+    static = drawn.static_poses()
+    found = deviations(STATIC, seed, static, drawn.expected, static_poses.PARAMETERS[:4])
+    mass = static.parameter('mass')
+    planes = drawn.two_plane(mass.value or 0.0, mass.std or 0.0)
+    found += deviations(TWO_PLANE, seed, planes, drawn.expected, two_plane.COM)
+    weighed = _Procedure(random_truth(base, seed, 2.0, sensor=sensor), seed)
+    found += deviations(
+        TWO_PLANE_2KG, seed, weighed.two_plane(2.0, 0.0), weighed.expected, two_plane.COM)
+    excited = excitation.run_case(seed)
+    return Case(seed, (*found, *excited.deviations), (*drawn.timings, *weighed.timings), excited,
+                handover.run_case(seed))
+
+
+def figures(cases: Sequence[Case]) -> list[Figure]:
+    """Return errors and times over all cases."""
+    found = [item for case in cases for item in case.deviations]
+    rows = [row for series, bars in BARS.items() for row in error_figures(found, series, bars)]
+    timings = [item for case in cases for item in case.timings]
+    for method in dict.fromkeys(item.method for item in timings):
+        taken = [1e3 * item.taken for item in timings if item.method == method]
+        speed = [item.recorded / item.taken for item in timings if item.method == method]
+        rows.append(Figure(method, 'time', 'ms', float(np.median(taken)),
+                           max(taken)))
+        rows.append(Figure(method, 'speed', '× real time',
+                           float(np.median(speed)), min(speed)))
+    excited = [case.excitation for case in cases if case.excitation is not None]
+    handed = [case.handover for case in cases if case.handover is not None]
+    return [*rows, *(excitation.figures(excited) if excited else ()),
+            *(handover.figures(handed) if handed else ())]
+
+
+class PayloadBenchmark(Benchmark):
+    """Every method on drawn cells, drive gains, and the limits of excitation."""
+
+    title = 'Payload'
+    live_seeds = 3
+
+    def run(self, request: Request) -> Outcome:
+        """Measure; see the base class."""
+        if request.live:
+            from benchmarks.live import run_live
+
+            cases = run_live(request.seeds, request.output)
+        else:
+            cases = in_parallel(run_case, request.seeds, request.jobs, 'payload')
+        found = [item for case in cases for item in case.deviations]
+        limits = [] if request.live else excitation.efficiency(request.repetitions)
+        return Outcome([*figures(cases), *limits], cases, shares(found))
+
+
+BENCHMARK = PayloadBenchmark()

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark of external-wrench observation: accuracy, location, detection, speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
+from benchmarks.figures import Figure
+from benchmarks.random_cell import random_tool
+from benchmarks.wrench_arm import ObservedArm, PushTruth, of_chain
+from demo import default_cell
+from robocal_ros.arrays import Array
+from robocal_ros.errors import RobocalError
+from robocal_ros.wrench.observation import Observation
+
+TUBES = {'ft_link_2_proximal': (0.055, (0.04, 0.28), (0, 1, 2)),
+         'ft_link_3_proximal': (0.046, (0.03, 0.13), (2, 0, 1))}
+"""By link: radius of its tube [m], its length along the axis [m], which axes are across, along."""
+
+IMUS = {'ft_link_2_proximal': 'imu_link_2', 'ft_link_3_proximal': 'imu_link_3',
+        'ft_wrist': 'imu_flange'}
+
+_FORCE_BAR = 1.5
+_POSITION_BAR = 5.0
+_LATENCY_BAR = 20.0
+_FREE_MOTION = 600.0
+_PUSHES = 100
+_WEAK_PUSHES = 100
+_LIVE = 60.0
+# When a push has built up in the window, and before it has gone [s].
+_SETTLED, _LASTING = 0.05, 0.3
+_TILT = 0.5
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one drawn arm gave.
+
+    Attributes:
+        seed: Seed of tool, biases, noise, motions and pushes.
+        ratio: Force RMS error over the sensor's noise in free motion, by link and condition.
+        moving: Time of free motion [s].
+        false_alarms: Contacts told in it.
+        jolted_alarms: Contacts told in motions that begin with a jolt.
+        jolted_ratio: As ``ratio``, the worst link, in these motions.
+        position: Errors of the contact point, one per push of 20 N and more [m].
+        worst_position: Largest error of any sample of such a push [m].
+        force: Errors of the mean force of such pushes [N].
+        unplaced: Pushes for which no contact point was told.
+        elsewhere: Pushes during which another link was called touched.
+        delays: From beginning to detection of pushes of 10 N for 0.2 s; None if missed [s].
+
+    """
+
+    seed: int
+    ratio: dict[str, float]
+    moving: float
+    false_alarms: int
+    jolted_alarms: int
+    jolted_ratio: float
+    position: tuple[float, ...]
+    worst_position: float
+    force: tuple[float, ...]
+    unplaced: int
+    elsewhere: int
+    delays: tuple[float | None, ...]
+
+
+class _Experiment:
+    """One drawn arm."""
+
+    def __init__(self, seed: int, *, tool: bool, imu: bool) -> None:
+        self.generator = np.random.default_rng([seed, 7])
+        hidden = default_cell.hidden_truth()
+        truth = replace(hidden, tracker=None, load=None,
+                        tool=random_tool(self.generator) if tool else None,
+                        imus=hidden.imus if imu else ())
+        self.noise = default_cell.reference_cell().force_torque.force_sigma
+        self.made = ObservedArm(seed, truth=truth, imus=IMUS if imu else None)
+        self.made.carry_tool()
+        self.made.run(0.2)
+        self.made.tare()
+
+    def free_motion(
+        self, duration: float, *, jolts: bool = False
+    ) -> tuple[dict[str, float], float, int]:
+        """Return RMS over noise by link, the time of motion, and the contacts told.
+
+        Args:
+            duration: For how long at least [s].
+            jolts: Whether motions begin with a step, as with a controller that starts from
+                measured positions.
+
+        """
+        squares = dict.fromkeys(self.made.frames, 0.0)
+        counts = dict.fromkeys(self.made.frames, 0)
+        alarms, done = 0, 0.0
+        before = [False] * len(squares)
+        while done < duration:
+            path = self.made.random_path(self.generator, 4, measured=jolts)
+            length = self.made.begin_motion(path) + 0.1
+            done += length
+            told = self.made.run(length)
+            for index, frame in enumerate(self.made.frames):
+                forces = np.array([item.wrench[index, :3] for item in of_chain(told, index)])
+                squares[frame] += float((forces**2).sum())
+                counts[frame] += forces.size
+            for item in told:
+                for index in item.links:
+                    alarms += item.in_contact[index] and not before[index]
+                    before[index] = item.in_contact[index]
+        return {frame: float(np.sqrt(squares[frame] / counts[frame])) / self.noise
+                for frame in squares}, done, alarms
+
+    def push(self, frame: str, force: float, duration: float) -> PushTruth:
+        """Push a tube at a random place, inwards and aslant."""
+        radius, along, axes = TUBES[frame]
+        draw = self.generator
+        angle, turn = draw.uniform(0.0, 2.0 * np.pi, 2)
+        slant = draw.uniform(0.0, _TILT)
+        outwards = np.array([np.cos(angle), np.sin(angle), 0.0])
+        side = np.array([-np.sin(angle), np.cos(angle), 0.0])
+        axis = np.array([0.0, 0.0, 1.0])
+        direction = (-np.cos(slant) * outwards
+                     + np.sin(slant) * (np.cos(turn) * side + np.sin(turn) * axis))
+        point = radius * outwards + draw.uniform(*along) * axis
+        order = list(axes)
+        index = self.made.frames.index(frame)
+        return self.made.push(index, point[order], force * direction[order], duration)
+
+    def keep_moving(self) -> None:
+        """Begin a motion if there is none."""
+        if self.made.simulator.controller.goal is None:
+            self.made.begin_motion(self.made.random_path(self.generator, 6))
+
+
+def _followed(told: Sequence[Observation], push: PushTruth) -> tuple[Array, Array, bool]:
+    """Return errors of point and force while a push lasts, and whether others were touched."""
+    points, forces, elsewhere = [], [], False
+    for item in told:
+        when = item.stamp - push.begin
+        elsewhere |= any(item.in_contact[i] for i in item.links if i != push.chain)
+        if push.chain not in item.links or item.reasons[push.chain] \
+                or not _SETTLED < when < _LASTING:
+            continue
+        forces.append(item.wrench[push.chain, :3])
+        contact = item.contacts.get(push.chain)
+        if contact is not None and contact.point is not None:
+            points.append(np.linalg.norm(contact.point - push.point))
+    error = np.linalg.norm(np.mean(forces, axis=0) - push.force)
+    return np.array(points), np.array(error), elsewhere
+
+
+def run_case(seed: int, *, motion: float, pushes: int, weak: int) -> Case:
+    """Carry out the experiments on one drawn arm.
+
+    Args:
+        seed: Seed of tool, biases, noise, motions and pushes.
+        motion: Time of free motion with tool [s].
+        pushes: Pushes of 20 to 60 N, every second one while the arm moves.
+        weak: Pushes of 10 N for 0.2 s, while the arm moves.
+
+    Raises:
+        RobocalError: If the arm cannot be tared or moved.
+
+    """
+    ratio: dict[str, float] = {}
+    bare = _Experiment(seed, tool=False, imu=False)
+    found, _, alarms = bare.free_motion(0.1 * motion)
+    ratio.update({f'{frame}, no tool': value for frame, value in found.items()})
+    measured = _Experiment(seed, tool=True, imu=True)
+    found, _, more = measured.free_motion(0.1 * motion)
+    ratio.update({f'{frame}, tool, IMU': found[frame] for frame in IMUS})
+    arm = _Experiment(seed, tool=True, imu=False)
+    found, moved, most = arm.free_motion(motion)
+    ratio.update({f'{frame}, tool': value for frame, value in found.items()})
+    found, _, jolted = arm.free_motion(0.2 * motion, jolts=True)
+    errors, forces, worst, unplaced, elsewhere = [], [], 0.0, 0, 0
+    names = tuple(TUBES)
+    for number in range(pushes):
+        if number % 2:
+            arm.keep_moving()
+        push = arm.push(names[number // 2 % 2], arm.generator.uniform(20.0, 60.0), _LASTING)
+        points, force, others = _followed(arm.made.run(_LASTING + 0.2), push)
+        forces.append(float(force))
+        elsewhere += others
+        if len(points):
+            errors.append(float(points.mean()))
+            worst = max(worst, float(points.max()))
+        else:
+            unplaced += 1
+    return Case(seed, ratio, moved, alarms + more + most, jolted, max(found.values()),
+                tuple(errors), worst, tuple(forces),
+                unplaced, elsewhere, tuple(_detections(arm, weak)))
+
+
+def _detections(arm: _Experiment, count: int) -> list[float | None]:
+    """Push with 10 N for 0.2 s; return the delays to the detection, None where missed."""
+    delays: list[float | None] = []
+    names = tuple(TUBES)
+    for number in range(count):
+        arm.keep_moving()
+        arm.made.run(float(arm.generator.uniform(0.1, 0.3)))
+        push = arm.push(names[number % 2], 10.0, 0.2)
+        told = arm.made.run(0.35)
+        seen = [item.stamp - push.begin for item in told
+                if push.chain in item.links and item.in_contact[push.chain]]
+        delays.append(seen[0] if seen else None)
+    return delays
+
+
+def accuracy_figures(cases: Sequence[Case]) -> list[Figure]:
+    """Return the figures of accuracy, location and detection over all cases."""
+    rows = []
+    for name in cases[0].ratio:
+        ratios = [case.ratio[name] for case in cases]
+        rows.append(Figure('free motion up to 1 rad/s', f'force RMS ÷ noise, {name}', '1',
+                           float(np.median(ratios)), max(ratios), _FORCE_BAR))
+    alarms = [case.false_alarms for case in cases]
+    minutes = sum(case.moving for case in cases) / 60.0
+    rows.append(Figure('free motion up to 1 rad/s', f'false alarms in {minutes:.0f} min', '1',
+                       float(np.median(alarms)), float(sum(alarms)), 0.0))
+    jolted = [case.jolted_ratio for case in cases]
+    rows += [
+        Figure('motions that begin with a jolt', 'force RMS ÷ noise, worst link', '1',
+               float(np.median(jolted)), max(jolted)),
+        Figure('motions that begin with a jolt', 'false alarms', '1',
+               float(np.median([case.jolted_alarms for case in cases])),
+               float(sum(case.jolted_alarms for case in cases))),
+    ]
+    position = 1e3 * np.concatenate([case.position for case in cases])
+    series = f'{sum(len(case.force) for case in cases)} pushes of 20–60 N on two links'
+    rows += [
+        Figure(series, 'contact position, mean over a push', 'mm', float(np.median(position)),
+               float(position.max()), _POSITION_BAR),
+        Figure(series, 'contact position, worst sample', 'mm',
+               1e3 * float(np.median([case.worst_position for case in cases])),
+               1e3 * max(case.worst_position for case in cases), _POSITION_BAR),
+        Figure(series, 'force, mean over a push', 'N',
+               float(np.median(np.concatenate([case.force for case in cases]))),
+               max(max(case.force) for case in cases)),
+        Figure(series, 'without contact point', '1',
+               float(np.median([case.unplaced for case in cases])),
+               float(sum(case.unplaced for case in cases)), 0.0),
+        Figure(series, 'other links called touched', '1',
+               float(np.median([case.elsewhere for case in cases])),
+               float(sum(case.elsewhere for case in cases))),
+    ]
+    delays = [delay for case in cases for delay in case.delays]
+    found = [1e3 * delay for delay in delays if delay is not None]
+    in_time = 100.0 * sum(delay <= _LATENCY_BAR for delay in found) / len(delays)
+    series = f'{len(delays)} pushes of 10 N for 0.2 s, moving'
+    rows += [
+        Figure(series, 'found within 20 ms', '%', in_time, in_time, 99.0, at_least=True),
+        Figure(series, 'delay', 'ms', float(np.median(found)), max(found)),
+    ]
+    return rows
+
+
+def _speed_figures() -> tuple[list[Figure], list[str]]:
+    from benchmarks.wrench_timing import measure
+
+    timing = measure()
+    free, touched, rnea = (1e6 * float(np.median(times))
+                           for times in (timing.free, timing.contact, timing.rnea))
+    series = 'computation per sample, 7 joints, 4 sensors'
+    rows = [
+        Figure(series, 'median, free', 'µs', free, free, 60.0),
+        Figure(series, 'median, in contact', 'µs', touched, touched, 60.0),
+        Figure(series, 'median ÷ one RNEA call', '1', free / rnea, free / rnea, 50.0),
+    ]
+    shares = '; '.join(f'{name} {100.0 * share:.0f} %' for name, share in timing.shares.items())
+    return rows, [f'One RNEA call: {rnea:.2f} µs. Where the time goes: {shares}.']
+
+
+class WrenchBenchmark(Benchmark):
+    """Drawn tools, biases, motions and pushes on the reference cell."""
+
+    title = 'External wrench'
+    seeds = 4
+    live_seeds = 1
+
+    def run(self, request: Request) -> Outcome:
+        """Measure; see the base class."""
+        if request.live:
+            return _live(request)
+        count = len(request.seeds)
+        case = partial(run_case, motion=_FREE_MOTION / count, pushes=-(-_PUSHES // count),
+                       weak=-(-_WEAK_PUSHES // count))
+        cases = in_parallel(case, request.seeds, request.jobs, 'wrench')
+        # By itself, when nothing else runs any more.
+        speed, remarks = _speed_figures()
+        return Outcome([*accuracy_figures(cases), *speed], cases, remarks)
+
+
+def _live(request: Request) -> Outcome:
+    from benchmarks.wrench_live import run_live
+
+    found = run_live(_LIVE, request.output)
+    if not found.sent:
+        raise RobocalError('No sample came back from the live run; see the logs.')
+    late = 1e3 * found.latency
+    share = 100.0 * found.processor
+    series = f'node at 1 kHz for {_LIVE:.0f} s, 7 joints, 4 sensors, all links heard'
+    return Outcome([
+        Figure(series, f'lost of {found.sent} samples', '1', found.lost, found.lost, 0.0),
+        Figure(series, 'stamp to receipt by another process, p99', 'ms',
+               float(np.median(late)), float(np.percentile(late, 99.0)), 2.0),
+        Figure(series, 'share of a core', '%', share, share, 50.0),
+    ], remarks=[f'{found.paused} samples do not count: the source itself had paused just before.'])
+
+
+BENCHMARK = WrenchBenchmark()

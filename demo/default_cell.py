@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The project's own arm and cell: URDF, hidden truth, noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import xacro
+
+from robocal_ros.resources import share_directory
+from robocal_ros.robot.model import Robot
+from robocal_sim.truth import Cell, HiddenTruth, ToolTruth, load_cell, load_truth
+
+SIM_FOLDER = share_directory() / 'config' / 'sim'
+TRUTH_FILE = SIM_FOLDER / 'hidden_truth.yaml'
+CELL_FILE = SIM_FOLDER / 'reference_cell.yaml'
+WRIST_SENSOR = 'ft_wrist'
+
+
+def urdf() -> str:
+    """Return the URDF text."""
+    path = share_directory() / 'urdf' / 'robocal_arm.urdf.xacro'
+    text: str = xacro.process_file(str(path)).toxml()
+    return text
+
+
+def hidden_truth() -> HiddenTruth:
+    """Return what the simulated arm hides."""
+    return load_truth(TRUTH_FILE)
+
+
+def reference_cell() -> Cell:
+    """Return the noise of the reference cell."""
+    return load_cell(CELL_FILE)
+
+
+def payload_truth(tool: ToolTruth, robot: Robot, frame: str) -> dict[str, float]:
+    """Return mass [kg] and centre of mass [m] of a tool in a frame, by parameter name.
+
+    Args:
+        tool: The tool; its numbers are in its parent's frame.
+        robot: The arm that carries it.
+        frame: Frame of the result; it must be fixed to the tool's parent.
+
+    """
+    posture = np.zeros(robot.n)
+    transform_parent_to_frame = robot.transform_frame_to_root(posture, frame).actInv(
+        robot.transform_frame_to_root(posture, tool.parent or robot.tool_frame))
+    x, y, z = transform_parent_to_frame.act(np.array(tool.centre_of_mass))
+    return {'mass': tool.mass, 'com_x': float(x), 'com_y': float(y), 'com_z': float(z)}

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Friction identification in the demo: laws of the wrist's joints, or of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from demo.stage import Stage
+from demo.tour import Tour, TourOutcome, run_method
+from robocal_ros.friction.estimate import NAMES
+from robocal_ros.robot.friction_law import DIRECTIONS
+from robocal_sim.truth import FrictionTruth, HiddenTruth
+
+_SHORT: dict[str, Any] = {
+    'measure_joints': ['joint_5', 'joint_6'], 'speed_count': 7, 'min_speed': 0.01,
+    'max_cruise': 3.0,
+}
+_METHOD = 'auto'
+
+
+def friction_truth(truth: HiddenTruth, joints: Sequence[str]) -> dict[str, float]:
+    """Return the hidden friction by the parameter names of results.
+
+    Args:
+        truth: What is hidden.
+        joints: Names of the joints.
+
+    """
+    return {
+        f'{joint}.{name}_{direction}': values[name][side]
+        for joint in joints
+        for values in [_by_name(truth.joints[joint].friction)]
+        for name in NAMES
+        for side, direction in enumerate(DIRECTIONS)
+    }
+
+
+def _by_name(friction: FrictionTruth) -> dict[str, tuple[float, float]]:
+    return {'coulomb': friction.coulomb, 'static': friction.breakaway,
+            'stribeck_velocity': friction.stribeck_velocity, 'viscous': friction.viscous}
+
+
+class FrictionTour(Tour):
+    """Joints turn at constant speeds; the payload that was identified before is taken off."""
+
+    capability = 'friction'
+
+    def run(self, stage: Stage) -> list[TourOutcome]:
+        """Carry it out; see the base class."""
+        child, client = stage.start_node(
+            'robocal_ros.friction.node', 'friction_identification',
+            {} if stage.full else _SHORT)
+        message, result = run_method(
+            stage, child, client, self.capability, _METHOD, {'model': _METHOD})
+        truth = {}
+        if result is not None:
+            measured = dict.fromkeys(p.name.rpartition('.')[0] for p in result.parameters)
+            truth = friction_truth(stage.truth, list(measured))
+        return [TourOutcome('friction', message, result, truth)]

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Payload identification in the demo: the tool's mass and centre of mass, by two methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from demo.default_cell import payload_truth
+from demo.stage import Stage
+from demo.tour import Tour, TourOutcome, run_method
+
+# In this order: the second method takes the mass from the first one's result.
+_METHODS = ('static_poses', 'two_plane')
+_SHORT: dict[str, Any] = {'poses': 8, 'dwell': 0.8, 'sweep_speed': 0.4}
+
+
+class PayloadTour(Tour):
+    """Static poses give the mass; two planes then find its centre from joint torques alone."""
+
+    capability = 'payload'
+
+    def run(self, stage: Stage) -> list[TourOutcome]:
+        """Carry out both methods; see the base class."""
+        child, client = stage.start_node(
+            'robocal_ros.payload.node', 'payload_identification',
+            {} if stage.full else _SHORT)
+        outcomes = []
+        for method in _METHODS:
+            message, result = run_method(
+                stage, child, client, self.capability, method, {'method': method})
+            truth = {}
+            if result is not None and stage.truth.tool is not None:
+                truth = payload_truth(stage.truth.tool, stage.robot, result.frame)
+            outcomes.append(TourOutcome(f'payload, {method}', message, result, truth))
+        return outcomes

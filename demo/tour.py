@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tour of a capability does, and what it brings back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from demo.processes import Child
+from demo.stage import Stage
+from robocal_ros.cli.console import OUT, ProgressView
+from robocal_ros.cli.node_client import NodeClient
+from robocal_ros.errors import RobocalError
+from robocal_ros.results.report import Panel
+from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results.store import from_yaml, read_result
+
+
+@dataclass(frozen=True)
+class TourOutcome:
+    """What a method brought.
+
+    Attributes:
+        title: Capability and method, in words.
+        message: The node's answer.
+        result: The result; None if the node refused, or has none to give.
+        truth: What is hidden, by parameter, in the result's frame.
+        panel: What a capability without result files shows.
+
+    """
+
+    title: str
+    message: str
+    result: CalibrationResult | None
+    truth: Mapping[str, float] = field(default_factory=dict)
+    panel: Panel | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is something to show, and all of it is good."""
+        if self.result is None and self.panel is None:
+            return False
+        return ((self.panel is None or self.panel.passed)
+                and (self.result is None or self.result.verdict is Verdict.PASS))
+
+
+class Tour(ABC):
+    """One capability of the demo."""
+
+    capability: str
+    """Name of the capability, and of its result file."""
+
+    @abstractmethod
+    def run(self, stage: Stage) -> list[TourOutcome]:
+        """Carry it out.
+
+        Args:
+            stage: Where.
+
+        Raises:
+            RobocalError: If a node cannot be started or configured.
+
+        """
+
+
+def run_method(
+    stage: Stage, child: Child, client: NodeClient, kind: str, method: str,
+    parameters: Mapping[str, Any],
+) -> tuple[str, CalibrationResult | None]:
+    """Run one method of a procedure node through its lifecycle.
+
+    Args:
+        stage: Where.
+        child: The node's process.
+        client: The node.
+        kind: Kind of its result.
+        method: Method that its result names.
+        parameters: Parameters to set before it is configured.
+
+    Returns:
+        The node's answer, and the result, whatever its verdict; None if there is none.
+
+    Raises:
+        RobocalError: If the node refuses a transition; with the end of its log.
+
+    """
+    title = f'{kind}, {method}'.replace('_', ' ')
+    client.set_parameters(parameters)
+    try:
+        client.change_state('configure')
+        client.change_state('activate')
+    except RobocalError as error:
+        raise RobocalError(f'{error} The end of {child.log}:\n{child.tail(5)}') from error
+    failed = stage.store / f'{kind}.failed.yaml'
+    failed.unlink(missing_ok=True)
+    with ProgressView(title) as view:
+        answer = client.call('run', view.update)
+        elapsed = view.elapsed
+    OUT.print(f'{title}: {answer.message} ({elapsed:.0f} s)', soft_wrap=True,
+              style=None if answer.success else 'red', markup=False)
+    result = None
+    if answer.success:
+        result = from_yaml(client.new_result(method), name=f'{client.name}/result')
+    elif failed.exists():
+        result = read_result(failed)
+    client.change_state('deactivate')
+    client.change_state('cleanup')
+    return answer.message, result

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What makes a capability usable without its node: what it reads, and how it estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from robocal_ros.messages.record import BUDGET
+from robocal_ros.messages.recording import Recording
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results.store import ResultStore
+from robocal_ros.robot.model import Robot
+
+if TYPE_CHECKING:
+    from robocal_ros.messages.bag import Bag
+    from robocal_ros.messages.selection import Selection
+
+
+F = TypeVar('F')
+
+
+@dataclass(frozen=True)
+class WrenchNeed:
+    """One F/T sensor that is read.
+
+    Attributes:
+        topic: Its topic, relative to the node's namespace.
+        frame: The frame that its messages must name.
+        sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
+
+    """
+
+    topic: str
+    frame: str
+    sign: float
+
+
+@dataclass(frozen=True)
+class TrackerNeed:
+    """The tracker that is read.
+
+    Attributes:
+        topic: Its topic, relative to the node's namespace.
+        orientation: Whether it sends poses; points otherwise.
+
+    """
+
+    topic: str
+    orientation: bool
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an estimation reads, besides positions.
+
+    Attributes:
+        effort: Whether joint states without effort are of no use.
+        wrenches: F/T sensors.
+        temperature_topic: Topic of temperatures, empty for none.
+        budget: Most samples of each stream that the estimation works on.
+        tracker: A tracker, None for none.
+
+    """
+
+    effort: bool
+    wrenches: tuple[WrenchNeed, ...] = ()
+    temperature_topic: str = ''
+    budget: int = BUDGET
+    tracker: TrackerNeed | None = None
+
+
+@dataclass(frozen=True)
+class BagReader:
+    """What can be made of a bag by the rules of a node.
+
+    Attributes:
+        name: Its name on the command line.
+        node: The node whose parameter files hold.
+        table: The node's parameters.
+        verbs: The node's services whose marks count.
+
+    """
+
+    name: str
+    node: str
+    table: type[Any]
+    verbs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Capability(BagReader):
+    """One kind of estimation, from all that was recorded at once.
+
+    Attributes:
+        needs: Returns what it reads, given the parameters.
+        estimate: Returns the result, given the arm, what was recorded, the parameters and the
+            stored results.
+        summary: Returns a result in a sentence.
+
+    """
+
+    needs: Callable[[Any], Needs]
+    estimate: Callable[[Robot, Recording, Any, ResultStore], CalibrationResult]
+    summary: Callable[[CalibrationResult], str]
+
+
+@dataclass(frozen=True)
+class Follower(BagReader, Generic[F]):
+    """One kind of observation: samples are followed one by one, and a series comes of it.
+
+    Attributes:
+        follow: Looks whether all that is needed is there, given the bag, the parameters, the
+            URDF text and which messages count; returns what can be run.
+
+    """
+
+    follow: Callable[[Bag, Any, str, Selection], F]

@@ -1,0 +1,529 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of compliance calibration.
+
+A fit as a result: sag before and after, parameters with notes, checks, settings, plots.
+
+Joint compliance from two sets of end positions: displacements → fit → validation → result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+
+from robocal_ros import __version__
+from robocal_ros.arrays import Array
+from robocal_ros.compliance.fit import ComplianceFit, believed_angles, fit_compliance
+from robocal_ros.compliance.measurement import (
+    LOADED,
+    MATCH_TOLERANCE,
+    REGISTRATION,
+    UNLOADED,
+    Displacements,
+    DwellSettings,
+    EndPosition,
+    displacements,
+    find_end_positions,
+    measured,
+    split_by_load,
+    visits,
+)
+from robocal_ros.compliance.model import Load, Target, check_turning, predicted, target_pose
+from robocal_ros.compliance.registration import (
+    Registration,
+    least_squares_transform,
+    register_with_target,
+    three_point,
+)
+from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.messages.marks import Rest
+from robocal_ros.messages.samples import JointSamples, StreamCounts
+from robocal_ros.messages.tracker import TrackerSamples
+from robocal_ros.results.result import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Parameter,
+    RobotIdentity,
+    Series,
+    State,
+    rms,
+)
+from robocal_ros.robot.model import Robot
+
+
+@dataclass(frozen=True)
+class ComplianceSettings:
+    """Settings of the estimation.
+
+    Attributes:
+        target_frame: Frame of the URDF that the target is fixed to.
+        target_xyz: The target in that frame [m].
+        match_tolerance: Largest difference of joint angles between the two sets [rad].
+        max_drift: Largest shift of a reference posture within a set [m].
+        max_registration_residual: Largest distance of a target from where the arm says [m].
+        min_sag_removed: Least share of the sag on held-out postures that must be explained.
+        dwell: How rests of a record become end positions.
+        registration: One of the registration's ``METHODS``, for positions that are there to
+            place the tracker.
+        find_target: Whether these tell where the target is, too.
+
+    """
+
+    target_frame: str = 'tool0'
+    target_xyz: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    match_tolerance: float = MATCH_TOLERANCE
+    max_drift: float = 5e-5
+    max_registration_residual: float = 3e-3
+    min_sag_removed: float = 0.8
+    dwell: DwellSettings = field(default_factory=DwellSettings)
+    registration: str = 'least_squares'
+    find_target: bool = False
+
+    @property
+    def target(self) -> Target:
+        """What the tracker sees."""
+        return Target(self.target_frame, np.array(self.target_xyz))
+
+    def check(self, robot: Robot) -> None:
+        """Refuse settings that don't fit the arm; raises ConfigurationError."""
+        check_turning(robot)
+        robot.frame_id(self.target_frame)
+        if not np.isfinite(self.target_xyz).all():
+            raise ConfigurationError(
+                f'target_xyz is {list(self.target_xyz)}; expected three finite numbers.')
+
+
+KIND, METHOD = 'compliance', 'loaded_unloaded'
+UNIT = 'rad/(N·m)'
+WEAK = 0.05
+"""Relative standard deviation above which a compliance is called weak."""
+CORRELATED = 0.8
+
+_MAX_REJECTED = 0.2
+_NEGATIVE = 3.0
+_SEEN = 3.0
+
+
+@dataclass(frozen=True)
+class Sag:
+    """Sag before and after correction: lengths of displacements, shape (k,) [m]."""
+
+    before: Array
+    after: Array
+
+    @property
+    def removed(self) -> float:
+        """Share of the sag that the model explains."""
+        return 1.0 - rms(self.after) / rms(self.before) if rms(self.before) > 0.0 else 0.0
+
+
+def _sag(
+    robot: Robot, arm: Robot, target: Target, data: Displacements, fit: ComplianceFit
+) -> Sag:
+    """Compare displacements, less what encoders saw and the tracker moved, with the model."""
+    rows = data.value.shape[1]
+    before, after = [], []
+    believed = believed_angles(data, fit.encoder_share)
+    offset = np.zeros(3) if fit.offset is None else fit.offset
+    for k in range(len(data)):
+        seen, model = (
+            predicted(robot, arm, target, data.unloaded[k], believed[k], c, rows)[0][:3]
+            for c in (np.zeros(robot.n), fit.value))
+        measured = data.value[k, :3] - offset
+        before.append(np.linalg.norm(measured - seen))
+        after.append(np.linalg.norm(measured - model))
+    return Sag(np.array(before), np.array(after))
+
+
+def assemble(
+    robot: Robot, arm: Robot, load: Load, settings: ComplianceSettings,
+    registration: Registration, data: Displacements, fit: ComplianceFit, furthest: float,
+    counts: dict[str, int], source: str, time: float,
+) -> CalibrationResult:
+    """Put everything that is known after a fit into a result.
+
+    Args:
+        robot: The arm without the load.
+        arm: The arm with it.
+        load: What was mounted.
+        settings: Settings of the estimation.
+        registration: Where the tracker stands.
+        data: All displacements.
+        fit: The fit to those that are not held out.
+        furthest: Largest distance of a target from where the arm says [m].
+        counts: Sample counts and drops.
+        source: ``live``, or the name of the bag.
+        time: Stamp of the newest end position [s].
+
+    """
+    fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
+    sag_fitted = _sag(robot, arm, settings.target, fitted, fit)
+    sag_held_out = _sag(robot, arm, settings.target, held_out, fit)
+    names = robot.joint_names
+    seen = list(fit.seen)
+    return CalibrationResult(
+        kind=KIND,
+        method=METHOD,
+        robot=RobotIdentity(robot.name, robot.urdf_hash, names),
+        frame='',
+        parameters=_parameters(names, fit),
+        covariance_names=tuple(f'{names[i]}.compliance' for i in seen),
+        covariance=fit.covariance[np.ix_(seen, seen)],
+        fit=(Fit('sag', 'm', rms(sag_fitted.before[fit.kept]), rms(sag_fitted.after[fit.kept]),
+                 int(fit.kept.sum())),),
+        validation=(Fit('sag', 'm', rms(sag_held_out.before), rms(sag_held_out.after),
+                        len(held_out)),) if len(held_out) else (),
+        checks=_checks(names, settings, fit, sag_held_out, furthest),
+        counts=counts,
+        settings=_settings(robot, load, settings, registration, fit, names),
+        source=source,
+        time=time,
+        software_version=__version__,
+        series=_series(data, sag_fitted, sag_held_out),
+    )
+
+
+def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ...]:
+    relative, correlation = fit.relative_std(), fit.correlation()
+    parameters = []
+    for joint, name in enumerate(names):
+        full = f'{name}.compliance'
+        if joint not in fit.seen:
+            parameters.append(Parameter(full, UNIT, state=State.NOT_IDENTIFIED,
+                                        note=f'unobservable: {fit.blind[joint]}'))
+            continue
+        notes = []
+        if joint in fit.clipped:
+            notes.append('at its bound of zero: too stiff to be seen')
+        else:
+            weak = ', weak' if relative[joint] > WEAK else ''
+            notes.append(f'relative standard deviation {100.0 * relative[joint]:.2g} %{weak}')
+        notes += [f'correlation {correlation[joint, other]:+.2f} with {names[other]}'
+                  for other in fit.seen
+                  if other != joint and abs(correlation[joint, other]) > CORRELATED]
+        parameters.append(Parameter(full, UNIT, float(fit.value[joint]),
+                                    float(fit.std()[joint]), note='; '.join(notes)))
+    return tuple(parameters)
+
+
+def _checks(
+    names: Sequence[str], settings: ComplianceSettings, fit: ComplianceFit, sag: Sag,
+    furthest: float,
+) -> tuple[Check, ...]:
+    checks = []
+    if len(sag.before):
+        checks.append(Check(
+            'sag removed on held-out postures', sag.removed >= settings.min_sag_removed,
+            sag.removed, settings.min_sag_removed, '1',
+            f'On {len(sag.before)} held-out postures the model removes '
+            f'{100.0 * sag.removed:.1f} % of the sag: {1e6 * rms(sag.before):.0f} µm before, '
+            f'{1e6 * rms(sag.after):.0f} µm after (at least '
+            f'{100.0 * settings.min_sag_removed:.0f} % wanted).'))
+        ratio = rms(sag.before) / max(rms(sag.after), 1e-12)
+        checks.append(Check(
+            'load is seen', ratio >= _SEEN, ratio, _SEEN, '1',
+            f'The load moves the target by {1e6 * rms(sag.before):.0f} µm (RMS), '
+            f'{ratio:.1f} times what the model leaves (at least {_SEEN:.0f} times wanted)'
+            + ('.' if ratio >= _SEEN else ': was the load really mounted between the sets, and is '
+               'its mass right?')))
+    share = float((~fit.kept).mean())
+    checks.append(Check(
+        'displacements that fit', share <= _MAX_REJECTED, share, _MAX_REJECTED, '1',
+        f'{int((~fit.kept).sum())} of {len(fit.kept)} displacements do not fit the others and '
+        f'were left out (limit {100.0 * _MAX_REJECTED:.0f} %).'))
+    depths = {joint: -value / max(float(fit.std()[joint]), 1e-30)
+              for joint, value in fit.clipped.items()}
+    depth = max(depths.values(), default=0.0)
+    told = 'No compliance comes out negative.' if not depths else (
+        f"The compliance of '{names[max(depths, key=depths.__getitem__)]}' comes out "
+        f'{depth:.1f} standard deviations below zero (limit {_NEGATIVE:.0f}): check the load, its '
+        'centre, and the tracker frame.')
+    checks.append(Check('compliances not negative', depth <= _NEGATIVE, depth, _NEGATIVE, '1',
+                        told))
+    limit = settings.max_registration_residual
+    checks.append(Check(
+        'tracker frame', furthest <= limit, furthest, limit, 'm',
+        f'The registered tracker sees the target at most {1e3 * furthest:.2f} mm from where the '
+        f'arm says it is (limit {1e3 * limit:.2f} mm).'))
+    return tuple(checks)
+
+
+def _settings(
+    robot: Robot, load: Load, settings: ComplianceSettings, registration: Registration,
+    fit: ComplianceFit, names: Sequence[str],
+) -> dict[str, object]:
+    correlation = fit.correlation()
+    pairs = {
+        f'{names[i]}, {names[j]}': round(float(correlation[i, j]), 3)
+        for i in fit.seen for j in fit.seen
+        if i < j and abs(correlation[i, j]) > CORRELATED
+    }
+    return {
+        'load_mass': float(load.body.mass),
+        'load_com': [float(x) for x in load.body.com],
+        'load_frame': load.frame,
+        'load_source': load.source,
+        'target_frame': settings.target_frame,
+        'target_xyz': [float(x) for x in settings.target_xyz],
+        'match_tolerance': settings.match_tolerance,
+        'max_drift': settings.max_drift,
+        'gravity': [float(g) for g in robot.gravity],
+        'registration': registration.method,
+        'registration_rms': registration.rms,
+        'tracker_rotation': [float(x) for x in registration.rotation.ravel()],
+        'tracker_translation': [float(x) for x in registration.translation],
+        'offset_between_sets': [] if fit.offset is None else [float(x) for x in fit.offset],
+        'angle_scatter': fit.angle_std,
+        'encoder_share': fit.encoder_share,
+        'reduced_chi_square': fit.chi_square,
+        'condition': fit.condition,
+        'correlated': pairs,
+    }
+
+
+def _series(data: Displacements, fitted: Sag, held_out: Sag) -> tuple[Series, ...]:
+    number = np.arange(1.0, len(data) + 1.0)
+    return tuple(
+        Series(f'Sag before and after correction, {what}', 'posture', 'sag [mm]', number[which],
+               {'measured before correction': 1e3 * sag.before,
+                'measured after correction': 1e3 * sag.after})
+        for what, which, sag in (('held-out postures', data.held_out, held_out),
+                                 ('postures of the fit', ~data.held_out, fitted))
+        if len(sag.before))
+
+
+def summary(result: CalibrationResult) -> str:
+    """Return compliances with 95 % intervals, the share of sag removed, and what stays blind."""
+    told, blind = [], []
+    for parameter in result.parameters:
+        joint = parameter.name.rpartition('.')[0]
+        if parameter.value is None:
+            blind.append(joint)
+        else:
+            told.append(f'{joint} {1e6 * parameter.value:.2f} ± '
+                        f'{1.96e6 * (parameter.std or 0.0):.2f}')
+    sag = next((f for f in result.validation if f.what == 'sag'), None)
+    removed = '' if sag is None or sag.before <= 0.0 else (
+        f' Sag on held-out postures {1e6 * sag.before:.0f} µm, after correction '
+        f'{1e6 * sag.after:.0f} µm ({100.0 * (1.0 - sag.after / sag.before):.1f} % removed).')
+    unseen = f' Unobservable: {", ".join(blind)}.' if blind else ''
+    return f'Compliance in µrad/(N·m) (95 %): {"; ".join(told)}.{removed}{unseen}'
+
+
+def register(
+    robot: Robot, positions: Sequence[EndPosition], settings: ComplianceSettings
+) -> Registration:
+    """Place the tracker by end positions without the load, by least squares.
+
+    Raises:
+        DataError: If they are too few, lie on a line, or don't fit the arm.
+
+    """
+    points = np.array([item.point for item in positions]).reshape(-1, 3)
+    base = _seen_by_the_arm(robot, positions, settings)
+    return least_squares_transform(points, base, settings.max_registration_residual)
+
+
+def place_tracker(
+    robot: Robot, positions: Sequence[EndPosition], settings: ComplianceSettings
+) -> Registration:
+    """Place the tracker by end positions without the load that were measured for that.
+
+    Raises:
+        DataError: If they are too few, lie on a line, or don't fit the arm.
+        ExcitationError: If the target is to be found along, and they don't tell where it is.
+
+    """
+    points = np.array([item.point for item in positions]).reshape(-1, 3)
+    limit = settings.max_registration_residual
+    if settings.find_target:
+        placements = [robot.transform_frame_to_root(item.posture, settings.target_frame)
+                      for item in positions]
+        return register_with_target(
+            points, np.array([p.rotation for p in placements]),
+            np.array([p.translation for p in placements]), limit)
+    if settings.registration == 'three_point':
+        return three_point(points, _seen_by_the_arm(robot, positions, settings), limit)
+    return register(robot, positions, settings)
+
+
+def _seen_by_the_arm(
+    robot: Robot, positions: Sequence[EndPosition], settings: ComplianceSettings
+) -> Array:
+    """Return where the arm says that the target is, shape (k, 3) [m]."""
+    return np.array([target_pose(robot, item.posture, settings.target)[1]
+                     for item in positions]).reshape(-1, 3)
+
+
+def check_registration(
+    robot: Robot, positions: Sequence[EndPosition], registration: Registration,
+    settings: ComplianceSettings,
+) -> float:
+    """Refuse end positions that a registered tracker sees elsewhere than the arm says.
+
+    Returns:
+        The largest distance [m].
+
+    Raises:
+        DataError: If a distance exceeds the limit.
+
+    """
+    largest = 0.0
+    for number, item in enumerate(positions, 1):
+        expected = target_pose(robot, item.posture, settings.target)[1]
+        distance = float(np.linalg.norm(registration.to_base(item.point) - expected))
+        largest = max(largest, distance)
+        if distance > settings.max_registration_residual:
+            raise DataError(
+                f'The tracker frame does not fit the arm: in posture {number} the target is '
+                f'seen {1e3 * distance:.2f} mm from where the arm says it is (limit '
+                f'{1e3 * settings.max_registration_residual:.2f} mm). Was the tracker or the '
+                'target moved? Call register_tracker.')
+    return largest
+
+
+def estimate(
+    robot: Robot,
+    unloaded: Sequence[EndPosition],
+    loaded: Sequence[EndPosition],
+    load: Load,
+    settings: ComplianceSettings,
+    registration: Registration | None = None,
+    *,
+    counts: Mapping[str, int] | None = None,
+    source: str = 'live',
+) -> CalibrationResult:
+    """Estimate the compliance of every joint.
+
+    Args:
+        robot: The arm without the load.
+        unloaded: End positions without the load, in the order of time.
+        loaded: End positions with the load, in the order of time.
+        load: What was mounted between the two.
+        settings: Settings.
+        registration: Where the tracker stands; None to find it from the unloaded set.
+        counts: Sample counts and drops to file along.
+        source: ``live``, or the name of the bag.
+
+    Raises:
+        ConfigurationError: If the settings don't fit the arm.
+        DataError: If the load is none, the sets don't match, the tracker drifted or does not
+            fit the arm.
+        ExcitationError: If no joint's compliance can be told.
+
+    """
+    settings.check(robot)
+    load.check()
+    if registration is None:
+        registration = register(robot, unloaded, settings)
+    if registration.target is not None:
+        x, y, z = (float(value) for value in registration.target)
+        settings = replace(settings, target_xyz=(x, y, z))
+    furthest = check_registration(robot, unloaded, registration, settings)
+    data = displacements(unloaded, loaded, registration, robot.joint_names,
+                         tolerance=settings.match_tolerance, max_drift=settings.max_drift)
+    arm = load.on(robot)
+    fitted = data.rows(~data.held_out)
+    fit = fit_compliance(robot, arm, settings.target, fitted)
+    covariance = fit.covariance + _load_covariance(robot, load, settings.target, fitted, fit)
+    fit = replace(fit, covariance=covariance)
+    everything = [*unloaded, *loaded]
+    return assemble(
+        robot, arm, load, settings, registration, data, fit, furthest,
+        {'unloaded_visits': len(unloaded), 'loaded_visits': len(loaded),
+         'unloaded_postures': len(visits(unloaded, settings.match_tolerance)),
+         'readings': sum(item.count for item in everything),
+         'rejected_readings': sum(item.rejected for item in everything),
+         'rejected_displacements': int((~fit.kept).sum()), **(counts or {})},
+        source, max(item.time for item in everything))
+
+
+def estimate_record(
+    robot: Robot, joints: JointSamples, readings: TrackerSamples, load: Load,
+    settings: ComplianceSettings, registration: Registration | None = None,
+) -> CalibrationResult:
+    """Estimate from a record of both measurements, as of a bag.
+
+    Rests are found from the joint states, the moment at which the load was mounted from the
+    postures that were visited twice; postures that were visited once do not count.
+
+    Args:
+        robot: The arm without the load.
+        joints: Joint states.
+        readings: Readings of the tracker.
+        load: What was mounted.
+        settings: Settings.
+        registration: As of ``estimate``.
+
+    Raises:
+        RobocalError: As of ``estimate``; also if the record holds no rests with readings.
+
+    """
+    settings.check(robot)
+    load.check()
+    found = find_end_positions(joints, readings, settings.dwell)
+    if not found:
+        raise DataError(
+            f'The record of {len(joints)} joint states and {len(readings)} tracker readings '
+            f'holds no rest of {settings.dwell.settle + settings.dwell.dwell:.1f} s in which '
+            'the target was seen; expected both sets of postures. Call measure_unloaded and '
+            'measure_loaded, or play a bag of them.')
+    unloaded, loaded = split_by_load(found, settings.match_tolerance)
+    both = [group[0] for group in visits(found, settings.match_tolerance)
+            if any(a in unloaded for a in group) and any(b in loaded for b in group)]
+
+    def kept(positions: Sequence[EndPosition]) -> list[EndPosition]:
+        return [item for item in positions if any(
+            np.abs(item.posture - first.posture).max() <= settings.match_tolerance
+            for first in both)]
+
+    return estimate(robot, kept(unloaded), kept(loaded), load, settings, registration,
+                    counts=stream_counts(joints.counts, readings.counts), source=joints.source)
+
+
+def estimate_marked(
+    robot: Robot, joints: JointSamples, readings: TrackerSamples, rests: Sequence[Rest],
+    load: Load, settings: ComplianceSettings,
+) -> CalibrationResult:
+    """Estimate from a record of which it is known when the arm was measured, and what for.
+
+    Args:
+        robot: The arm without the load.
+        joints: Joint states, or their averages over each rest.
+        readings: Readings of the tracker.
+        rests: When the arm was measured, in the order of measuring.
+        load: What was mounted.
+        settings: Settings.
+
+    Raises:
+        RobocalError: As of ``estimate``; also if the record lacks one of the rests.
+
+    """
+    settings.check(robot)
+    load.check()
+    found = measured(joints, readings, rests)
+    registration = (place_tracker(robot, found[REGISTRATION], settings)
+                    if found[REGISTRATION] else None)
+    return estimate(robot, found[UNLOADED], found[LOADED], load, settings, registration,
+                    counts=stream_counts(joints.counts, readings.counts), source=joints.source)
+
+
+def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int]:
+    """Return what is filed of what the streams went through."""
+    return {**asdict(joints), 'tracker_received': readings.received,
+            'tracker_dropped': readings.dropped}
+
+
+def _load_covariance(
+    robot: Robot, load: Load, target: Target, data: Displacements, fit: ComplianceFit
+) -> Array:
+    """Return what the load's uncertainty adds to the covariance, to first order."""
+    extra = np.zeros_like(fit.covariance)
+    for other in load.others_on(robot):
+        change = fit_compliance(robot, other, target, data).value - fit.value
+        change[[i for i in range(robot.n) if i not in fit.seen]] = 0.0
+        extra += np.outer(change, change)
+    return extra

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Identified compliance at work: ``~/deflection``, and trajectories corrected for the sag."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from geometry_msgs.msg import Vector3, Vector3Stamped
+from trajectory_msgs.msg import JointTrajectory
+
+from robocal_ros.arrays import Array
+from robocal_ros.compliance.model import SagCorrection, compliance_by_joint
+from robocal_ros.errors import MotionError, RobocalError
+from robocal_ros.messages import conversions, qos
+from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import Trajectory
+
+if TYPE_CHECKING:
+    from robocal_ros.node.lifecycle import RobocalNode
+
+
+# Time between two predictions, by the stamps [s].
+_PERIOD = 0.02
+
+
+class SagFeedForward:
+    """Publishes the predicted sag, and changes the joint targets of trajectories."""
+
+    def __init__(
+        self, node: RobocalNode, joints: JointStateStream, robot: Robot, *, own_weight: bool
+    ) -> None:
+        """Create topics; nothing is predicted before a result is used.
+
+        Args:
+            node: The node.
+            joints: Its joint states.
+            robot: The arm, without what it carries.
+            own_weight: Whether the arm's own weight counts.
+
+        """
+        self._node = node
+        self._joints = joints
+        self._robot = robot.copy()
+        self._carrying = self._robot
+        self._own_weight = own_weight
+        self._compliance: dict[str, float] = {}
+        self._correction: SagCorrection | None = None
+        self._published = -np.inf
+        self._message = Vector3Stamped()
+        self._message.header.frame_id = robot.root_frame
+        self._deflection = node.create_publisher(Vector3Stamped, '~/deflection', qos.RELIABLE)
+        self._out = node.create_publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
+        self._subscription = node.create_subscription(
+            JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE,
+            callback_group=node.group)
+        joints.listeners.append(self._on_state)
+
+    def destroy(self) -> None:
+        """Remove topics."""
+        self._node.destroy_subscription(self._subscription)
+        self._node.destroy_publisher(self._deflection)
+        self._node.destroy_publisher(self._out)
+        self._joints.listeners.remove(self._on_state)
+
+    def use(self, result: CalibrationResult) -> None:
+        """Use a compliance result from now on."""
+        self._compliance = compliance_by_joint(result)
+        self._prepare()
+
+    def carry(self, carrying: Robot) -> None:
+        """Count what the arm carries from now on."""
+        self._carrying = carrying
+        self._prepare()
+
+    def _prepare(self) -> None:
+        if self._compliance:
+            self._correction = SagCorrection(self._robot, self._carrying, self._compliance)
+
+    def _on_state(self, stamp: float, _velocity: Array) -> None:
+        """Publish the sag of this instant."""
+        if (self._correction is None or not self._node.is_active
+                or abs(stamp - self._published) < _PERIOD
+                or not self._deflection.get_subscription_count()):
+            return
+        latest = self._joints.latest
+        if latest is None:
+            return
+        self._published = stamp
+        x, y, z = self._correction.sag(latest[1], payload_alone=not self._own_weight)
+        self._message.header.stamp = conversions.to_stamp(latest[0])
+        self._message.vector = Vector3(x=float(x), y=float(y), z=float(z))
+        self._deflection.publish(self._message)
+
+    def _pass(self, message: JointTrajectory) -> None:
+        """Correct a trajectory and send it on; a bad one is not sent on."""
+        if not self._node.is_active:
+            return
+        if self._correction is None:
+            self._node.get_logger().error(
+                'Trajectory not passed on: no compliance is identified yet. Call run, or '
+                'measure_unloaded and measure_loaded.')
+            return
+        try:
+            trajectory, order = conversions.from_joint_trajectory(
+                message, self._robot.joint_names)
+            corrected = self._correction.corrected(
+                trajectory, payload_alone=not self._own_weight)
+            self._check_limits(corrected)
+        except RobocalError as error:
+            self._node.get_logger().error(f'Trajectory not passed on: {error}')
+            return
+        for what, rows in (('positions', corrected.position), ('velocities', corrected.velocity),
+                           ('accelerations', corrected.acceleration)):
+            for number, point in enumerate(message.points):
+                values = np.array(getattr(point, what), dtype=float)
+                if len(values) and rows is not None:
+                    values[order] = rows[number]
+                    setattr(point, what, values.tolist())
+        self._out.publish(message)
+
+    def _check_limits(self, trajectory: Trajectory) -> None:
+        robot = self._robot
+        beyond = np.maximum(trajectory.position - robot.upper,
+                            robot.lower - trajectory.position).max(axis=0)
+        joint = int(np.argmax(beyond))
+        if beyond[joint] > 0.0:
+            raise MotionError(
+                f"corrected for the sag, joint '{robot.joint_names[joint]}' would go "
+                f'{beyond[joint]:.2e} rad beyond its limit. Keep that far from the limit.')

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a compliant arm moves its end point under a load.
+
+Encoders sit on the motor side: a joint that transmits the torque τ stands c·τ away from where
+its encoder says. To first order a load with the weight m·g moves the end point by
+Σ a_i × (p − o_i) c_i Δτ_i with Δτ_i = a_i · ((p_load − o_i) × m g): a_i a joint's axis, o_i a
+point on it. With a heavy load that is not enough (the arm sags without it too, and a sagging
+arm has other levers), so the prediction solves for the posture at rest, and the first-order
+form serves as its derivative. Sources: Dumas, Caro, Garnier, Furet, Joint stiffness
+identification of six-revolute industrial serial robots, Robot. Comput.-Integr. Manuf. 27 (2011)
+881, doi 10.1016/j.rcim.2011.02.003.
+
+
+The known load that makes the arm sag.
+
+Known compliance at work: predicted sag, and joint targets that make up for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pinocchio as pin
+
+from robocal_ros.arrays import Array, frozen
+from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.results.result import CalibrationResult, State
+from robocal_ros.robot.load import alternative_loads, carried_load
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.motion import Trajectory
+
+_ITERATIONS = 4
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the tracker sees.
+
+    Attributes:
+        frame: A frame of the URDF that it is fixed to.
+        xyz: Where it is in that frame, shape (3,) [m].
+
+    """
+
+    frame: str
+    xyz: Array
+
+
+def check_turning(robot: Robot) -> None:
+    """Refuse an arm with a joint that slides; raises ConfigurationError."""
+    jacobian = pin.computeJointJacobians(
+        robot.model, robot.data, np.zeros(robot.n)).reshape(6, robot.n)
+    sliding = [name for name, axis in zip(robot.joint_names, jacobian[3:].T, strict=True)
+               if np.linalg.norm(axis) < 0.5]
+    if sliding:
+        raise ConfigurationError(
+            f"Joint '{sliding[0]}' slides; compliance is defined here for turning joints, in "
+            'rad/(N·m). Leave it out of the parameter joints.')
+
+
+def deflected(robot: Robot, encoders: Array, compliance: Array) -> tuple[Array, Array]:
+    """Return where the links of a compliant arm rest.
+
+    Solves q = encoders − c ∘ G(q), with G the torque that holds the arm against gravity.
+
+    Args:
+        robot: The arm with what it carries.
+        encoders: Joint angles by the encoders, shape (n,) [rad].
+        compliance: c, shape (n,) [rad/(N·m)].
+
+    Returns:
+        Link angles, shape (n,) [rad], and G there, shape (n,) [N·m].
+
+    """
+    angles = np.asarray(encoders)
+    torque = robot.gravity_torque(angles)
+    if not compliance.any():
+        return angles, torque
+    for _ in range(_ITERATIONS):
+        angles = encoders - compliance * torque
+        torque = robot.gravity_torque(angles)
+    return angles, torque
+
+
+def target_pose(robot: Robot, q: Array, target: Target) -> tuple[Array, Array]:
+    """Return rotation (3, 3) of the target's frame and position (3,) [m] of the target, in root.
+
+    Args:
+        robot: The arm.
+        q: Joint angles, shape (n,) [rad].
+        target: What is looked at.
+
+    """
+    placement = robot.transform_frame_to_root(q, target.frame)
+    return placement.rotation, placement.act(np.asarray(target.xyz))
+
+
+def target_jacobian(robot: Robot, q: Array, target: Target) -> Array:
+    """Return how the target moves and turns with the joints, root axes, shape (6, n).
+
+    Column i is a_i × (p − o_i), then a_i.
+    """
+    jacobian = np.array(pin.computeFrameJacobian(
+        robot.model, robot.data, q, robot.frame_id(target.frame),
+        pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)).reshape(6, robot.n)
+    rotation, _ = target_pose(robot, q, target)
+    lever = rotation @ np.asarray(target.xyz)
+    jacobian[:3] += np.cross(jacobian[3:].T, lever).T
+    return jacobian
+
+
+def predicted(
+    robot: Robot, loaded: Robot, target: Target, without: Array, with_load: Array,
+    compliance: Array, rows: int = 3,
+) -> tuple[Array, Array]:
+    """Return the displacement that the load causes, and its derivative.
+
+    Args:
+        robot: The arm without the load.
+        loaded: The arm with it.
+        target: What the tracker sees.
+        without: Encoder angles without the load, shape (n,) [rad].
+        with_load: Encoder angles with it, shape (n,) [rad].
+        compliance: Shape (n,) [rad/(N·m)].
+        rows: 3 for position, 6 for position [m] and rotation vector [rad].
+
+    Returns:
+        Displacement in root axes, shape (rows,), and derivative by the compliances, to first
+        order, shape (rows, n).
+
+    """
+    q0, torque0 = deflected(robot, without, compliance)
+    q1, torque1 = deflected(loaded, with_load, compliance)
+    slope = (target_jacobian(robot, q0, target) * torque0
+             - target_jacobian(robot, q1, target) * torque1)[:rows]
+    turn0, point0 = target_pose(robot, q0, target)
+    turn1, point1 = target_pose(robot, q1, target)
+    change = point1 - point0
+    if rows == 6:
+        change = np.concatenate((change, pin.log3(turn1 @ turn0.T)))
+    return change, slope
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is mounted between the two sets.
+
+    Attributes:
+        body: Mass, centre of mass and inertia in ``frame``.
+        frame: Frame that it is fixed to.
+        alternatives: Bodies one standard deviation off along independent directions, for the
+            uncertainty; empty for a load that is known exactly.
+        source: Where the numbers come from, in words.
+
+    """
+
+    body: RigidBodyInertia
+    frame: str
+    alternatives: tuple[RigidBodyInertia, ...] = ()
+    source: str = 'given'
+
+    def check(self) -> Load:
+        """Return itself, or refuse numbers that cannot be a load's; raises DataError."""
+        numbers = [self.body.mass, *self.body.com]
+        if not np.isfinite(numbers).all():
+            raise DataError(
+                f'The load ({self.source}) has mass {self.body.mass} kg and centre '
+                f'{np.asarray(self.body.com).tolist()} m; expected finite numbers.')
+        if self.body.mass <= 0.0:
+            raise DataError(
+                f'The mass of the load ({self.source}) is {self.body.mass:g} kg; expected more '
+                'than 0. Set load_mass and load_com, or identify the payload first.')
+        return self
+
+    def on(self, robot: Robot) -> Robot:
+        """Return the arm with the load on it."""
+        return robot.with_payload(self.body, self.frame)
+
+    def others_on(self, robot: Robot) -> list[Robot]:
+        """Return the arm with each of the loads that it may be instead."""
+        return [robot.with_payload(body, self.frame) for body in self.alternatives]
+
+
+def given_load(
+    mass: float, com: Sequence[float], frame: str, *, mass_std: float = 0.0, com_std: float = 0.0
+) -> Load:
+    """Return a load of given mass and centre.
+
+    Args:
+        mass: Mass [kg].
+        com: Centre of mass in ``frame``, shape (3,) [m].
+        frame: Frame that it is fixed to.
+        mass_std: Standard deviation of the mass [kg].
+        com_std: Standard deviation of each coordinate of the centre [m].
+
+    Raises:
+        DataError: If the mass is not positive or a number is not finite.
+
+    """
+    centre: Array = frozen(com)
+    point = np.zeros((3, 3))
+    others = [RigidBodyInertia(mass + mass_std, centre, point)] if mass_std > 0.0 else []
+    if com_std > 0.0:
+        others += [RigidBodyInertia(mass, frozen(centre + com_std * axis), point)
+                   for axis in np.eye(3)]
+    return Load(RigidBodyInertia(mass, centre, point), frame, tuple(others)).check()
+
+
+def identified_load(result: CalibrationResult) -> Load:
+    """Return the load of a payload result, with what its uncertainty leaves open.
+
+    Raises:
+        DataError: If the result is not of a payload, lacks mass or centre, or is no load.
+
+    """
+    return Load(carried_load(result), result.frame, tuple(alternative_loads(result)),
+                'payload result').check()
+
+
+_STEP = 1e-3
+_SAG_ITERATIONS = 4
+
+
+def compliance_by_joint(result: CalibrationResult) -> dict[str, float]:
+    """Return the identified compliances of a result by joint name [rad/(N·m)].
+
+    Raises:
+        DataError: If the result is not one of compliance.
+
+    """
+    if result.kind != 'compliance':
+        raise DataError(f"Expected a result of kind 'compliance', got '{result.kind}'.")
+    return {p.name.rpartition('.')[0]: p.value for p in result.parameters
+            if p.state is State.IDENTIFIED and p.value is not None}
+
+
+class SagCorrection:
+    """Predicts how far the tool hangs below where the encoders say, and corrects for it.
+
+    The tool is where the rigid model says when every link is; so the encoders have to stand at
+    q + c ∘ G(q), G being the torque that holds arm and payload in q. That is exact in the model
+    where an inverse-kinematics step on the tool alone would only be close, and needs no inverse
+    of a Jacobian that may be singular. Joints whose compliance is not known count as rigid.
+    """
+
+    def __init__(self, robot: Robot, carrying: Robot, compliance: Mapping[str, float]) -> None:
+        """Prepare.
+
+        Args:
+            robot: The arm as the rigid model has been calibrated: without anything that makes
+                it sag, or with what it then carried.
+            carrying: The arm with what it carries now.
+            compliance: Compliances by joint name [rad/(N·m)].
+
+        """
+        self._robot = robot.copy()
+        self._carrying = carrying.copy()
+        self._compliance = np.array([compliance.get(name, 0.0) for name in robot.joint_names])
+
+    def torque(self, q: Array, *, payload_alone: bool = False) -> Array:
+        """Return the holding torque that counts, shape (n,) [N·m].
+
+        Args:
+            q: Link angles, shape (n,) [rad].
+            payload_alone: Count what the arm carries, not the arm's own weight.
+
+        """
+        torque = self._carrying.gravity_torque(q)
+        return torque - self._robot.gravity_torque(q) if payload_alone else torque
+
+    def link_angles(self, encoders: Array, *, payload_alone: bool = False) -> Array:
+        """Return where the links stand when the encoders say ``encoders``, shape (n,) [rad]."""
+        angles = np.asarray(encoders, dtype=float)
+        for _ in range(_SAG_ITERATIONS):
+            angles = encoders - self._compliance * self.torque(
+                angles, payload_alone=payload_alone)
+        return angles
+
+    def sag(self, encoders: Array, *, payload_alone: bool = False) -> Array:
+        """Return how the tool frame's origin lies off the rigid model, root axes, (3,) [m].
+
+        Args:
+            encoders: Joint angles by the encoders, shape (n,) [rad].
+            payload_alone: Leave out what the arm's own weight does.
+
+        """
+        robot = self._robot
+        angles = self.link_angles(encoders, payload_alone=payload_alone)
+        there = robot.transform_frame_to_root(angles, robot.tool_frame).translation
+        return np.asarray(
+            there - robot.transform_frame_to_root(encoders, robot.tool_frame).translation)
+
+    def corrected(self, trajectory: Trajectory, *, payload_alone: bool = False) -> Trajectory:
+        """Return a motion on which the loaded tool goes where the rigid model says.
+
+        Positions become q + c ∘ G(q); velocities and accelerations follow by the chain rule,
+        with derivatives of G along the motion by central differences. G is that of rest: what
+        acceleration adds to the torque is not corrected.
+
+        Args:
+            trajectory: The motion as it is meant.
+            payload_alone: Leave the sag under the arm's own weight uncorrected.
+
+        """
+        def offset(q: Array) -> Array:
+            return self._compliance * self.torque(q, payload_alone=payload_alone)
+
+        position, velocity = trajectory.position.copy(), trajectory.velocity.copy()
+        given = trajectory.acceleration
+        acceleration = None if given is None else given.copy()
+        for row, (q, v) in enumerate(zip(trajectory.position, trajectory.velocity, strict=True)):
+            a = np.zeros_like(q) if given is None else given[row]
+            here = offset(q)
+            ahead = offset(q + _STEP * v + 0.5 * _STEP**2 * a)
+            behind = offset(q - _STEP * v + 0.5 * _STEP**2 * a)
+            position[row] += here
+            velocity[row] += (ahead - behind) / (2.0 * _STEP)
+            if acceleration is not None:
+                acceleration[row] += (ahead - 2.0 * here + behind) / _STEP**2
+        return replace(trajectory, position=position, velocity=velocity,
+                       acceleration=acceleration)

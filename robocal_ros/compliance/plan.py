@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Postures in which a load shows every joint's compliance, and the tracker sees the target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+from robocal_ros.compliance.measurement import HELD_OUT_EVERY
+from robocal_ros.compliance.model import Target, target_jacobian, target_pose
+from robocal_ros.errors import ConfigurationError, ConvergenceError
+from robocal_ros.estimation.selection import d_optimal, short_tour
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+
+_MARGIN = 0.05
+_EFFORT_SHARE = 0.9
+# The arm sags, and its place is not known that well: stay off the rim of the cone [rad].
+_CONE_MARGIN = 0.05
+_DRAWS_PER_CANDIDATE = 40
+REACH = 1.6
+"""How far from where it is a joint need go: further adds ways, hardly information [rad]."""
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """From where the tracker can see the target.
+
+    Attributes:
+        tracker: Where the tracker stands, root frame, shape (3,) [m].
+        axis: Where the target looks, in its frame, shape (3,).
+        half_angle: Half angle of the cone about ``axis`` in which it is seen [rad].
+
+    """
+
+    tracker: Array
+    axis: Array
+    half_angle: float
+
+    def check(self) -> None:
+        """Refuse a cone that is none; raises ConfigurationError."""
+        if not np.linalg.norm(self.axis) > 0.0:
+            raise ConfigurationError('target_axis is zero; give the direction in which the '
+                                     "target looks, in target_frame's axes.")
+
+    def sees(self, robot: Robot, q: Array, target: Target) -> bool:
+        """Tell whether the tracker lies well within the cone in a posture."""
+        rotation, point = target_pose(robot, q, target)
+        sight = np.asarray(self.tracker) - point
+        axis = np.asarray(self.axis) / np.linalg.norm(self.axis)
+        cosine = float((rotation @ axis) @ sight / max(float(np.linalg.norm(sight)), 1e-9))
+        if self.half_angle >= np.pi:
+            return True
+        return cosine >= np.cos(max(self.half_angle - _CONE_MARGIN, 0.5 * self.half_angle))
+
+
+def information_block(robot: Robot, loaded: Robot, q: Array, target: Target) -> Array:
+    """Return how the load moves the target per compliance, root axes, shape (3, n) [N·m²].
+
+    Column i is Δτ_i a_i × (p − o_i).
+    """
+    torque = loaded.gravity_torque(q) - robot.gravity_torque(q)
+    return np.asarray(-target_jacobian(robot, q, target)[:3] * torque)
+
+
+def relative_deviations(blocks: Array, compliance: Array, std: float) -> Array:
+    """Predict the relative standard deviation of each compliance; infinite where blind.
+
+    Args:
+        blocks: Of the postures that are measured, shape (k, 3, n) [N·m²].
+        compliance: Assumed compliances, shape (n,) [rad/(N·m)].
+        std: Standard deviation of each coordinate of a displacement [m].
+
+    Returns:
+        Shape (n,).
+
+    """
+    columns = blocks.reshape(-1, blocks.shape[2])
+    size = np.linalg.norm(columns, axis=0)
+    seen = size > 1e-9 * max(float(size.max()), 1e-30)
+    deviation = np.full(len(size), np.inf)
+    scaled = columns[:, seen] / size[seen]
+    variance = np.diag(np.linalg.pinv(scaled.T @ scaled)) / size[seen] ** 2
+    deviation[seen] = std * np.sqrt(variance) / compliance[seen]
+    return deviation
+
+
+def feasible_postures(
+    robot: Robot,
+    loaded: Robot,
+    checker: CollisionChecker,
+    current: Array,
+    target: Target,
+    visibility: Visibility | None,
+    count: int,
+    seed: int = 0,
+    reach: float = REACH,
+) -> Array:
+    """Draw postures by chance that can be held with the load, touch nothing, and are seen.
+
+    Near where the arm is first; further and further away if too few are found there.
+
+    Args:
+        robot: The arm without the load.
+        loaded: The arm with it.
+        checker: Its collision geometry.
+        current: Where the arm is, shape (n,) [rad].
+        target: What the tracker sees.
+        visibility: From where it is seen; None if from everywhere.
+        count: How many postures are wanted.
+        seed: Seed of the draw.
+        reach: How far from where it is a joint goes at first [rad].
+
+    Returns:
+        Up to ``count`` postures, shape (k, n) [rad].
+
+    Raises:
+        ConvergenceError: If none is found; says what was in the way.
+
+    """
+    if visibility is not None:
+        visibility.check()
+    generator = np.random.default_rng(seed)
+    found: list[Array] = []
+    reasons = {'the target looks away from the tracker': 0, 'a torque limit is exceeded': 0,
+               'the arm touches something': 0}
+    for q in _drawn(robot, current, generator, _DRAWS_PER_CANDIDATE * count, reach):
+        if visibility is not None and not visibility.sees(robot, q, target):
+            reasons['the target looks away from the tracker'] += 1
+        elif (np.abs(loaded.gravity_torque(q)) > _EFFORT_SHARE * robot.effort_limit).any():
+            reasons['a torque limit is exceeded'] += 1
+        elif not checker.is_free(q):
+            reasons['the arm touches something'] += 1
+        else:
+            found.append(q)
+            if len(found) == count:
+                break
+    if not found:
+        told = ', '.join(f'{reason} ({n} times)' for reason, n in reasons.items() if n)
+        raise ConvergenceError(
+            f'No posture was found in {_DRAWS_PER_CANDIDATE * count} tries in which the tracker '
+            f'sees the target and the arm can hold the load. In the way: {told}. Check '
+            'tracker_position, target_axis, visibility_angle and the load, or give postures of '
+            'your own.')
+    return np.array(found)
+
+
+def _drawn(
+    robot: Robot, current: Array, generator: np.random.Generator, count: int, reach: float
+) -> Iterator[Array]:
+    """Yield postures within the limits, from a range that widens."""
+    lower, upper = robot.sampling_limits()
+    for wider in (1.0, 2.0, 4.0):
+        low = np.maximum(lower + _MARGIN, current - wider * reach)
+        high = np.maximum(low, np.minimum(upper - _MARGIN, current + wider * reach))
+        for _ in range(count // 3):
+            yield generator.uniform(low, high)
+
+
+def plan_postures(
+    robot: Robot,
+    loaded: Robot,
+    checker: CollisionChecker,
+    current: Array,
+    target: Target,
+    visibility: Visibility | None,
+    *,
+    count: int,
+    candidates: int = 400,
+    seed: int = 0,
+    reach: float = REACH,
+) -> Array:
+    """Choose postures: those to fit D-optimal, those to validate by chance, in a short tour.
+
+    Every fifth of the tour is a posture by chance, out of the half in which the load shows most,
+    and is held out of the fit.
+
+    Args:
+        robot: The arm without the load.
+        loaded: The arm with it.
+        checker: Its collision geometry.
+        current: Where the arm is, shape (n,) [rad].
+        target: What the tracker sees.
+        visibility: From where it is seen; None if from everywhere.
+        count: How many postures.
+        candidates: How many random postures to choose from.
+        seed: Seed of the search.
+        reach: How far from where it is a joint goes, if that gives enough postures [rad].
+
+    Returns:
+        Postures in the order of measuring, shape (count, n) [rad].
+
+    Raises:
+        ConfigurationError: If the count is too small for the arm, or gravity is zero.
+        ConvergenceError: If too few postures are feasible.
+
+    """
+    least = least_count(robot.n)
+    if count < least:
+        raise ConfigurationError(
+            f'{count} postures cannot tell the compliances of {robot.n} joints and vouch for '
+            f'them; posture_count must be at least {least}, better 30.')
+    if not np.linalg.norm(robot.gravity) > 0.0:
+        raise ConfigurationError('The gravity is zero, so that a load does not make the arm sag; '
+                                 'set gravity in the root frame in m/s².')
+    drawn = feasible_postures(robot, loaded, checker, current, target, visibility,
+                              max(candidates, 3 * count), seed, reach)
+    if len(drawn) < count:
+        raise ConvergenceError(
+            f'Only {len(drawn)} feasible postures were found, {count} are wanted. Check '
+            'tracker_position, target_axis and visibility_angle, or lower posture_count.')
+    blocks = np.array([information_block(robot, loaded, q, target) for q in drawn])
+    size = np.linalg.norm(blocks, axis=1).max(axis=0)
+    seen = size > 1e-6 * size.max()
+    held_out = count // HELD_OUT_EVERY
+    scaled = blocks[:, :, seen] / size[seen]
+    chosen = d_optimal(scaled, count - held_out)
+    # Where the load hardly shows, there is nothing to validate.
+    felt = np.linalg.norm(scaled, axis=(1, 2))
+    others = [int(i) for i in np.flatnonzero(felt >= np.median(felt)) if i not in chosen]
+    others += [i for i in range(len(drawn)) if i not in chosen and i not in others]
+    fitted = drawn[chosen][short_tour(drawn[chosen], current)]
+    return _interleaved(fitted, drawn[others[:held_out]])
+
+
+def least_count(joints: int) -> int:
+    """Return the fewest postures that tell the compliances of so many joints and validate."""
+    # A third of the joints in theory; twice that leaves residuals, a fifth on top is held out.
+    return max(HELD_OUT_EVERY, int(np.ceil(2 * joints / 3 * HELD_OUT_EVERY / 4)))
+
+
+def _interleaved(fitted: Array, held_out: Array) -> Array:
+    """Put a held-out posture in every fifth place, each near where the tour is then."""
+    tour, left = [], list(held_out)
+    for number, q in enumerate(fitted, 1):
+        tour.append(q)
+        if left and number % (HELD_OUT_EVERY - 1) == 0:
+            distance = np.abs(np.array(left) - q).max(axis=1)
+            tour.append(left.pop(int(np.argmin(distance))))
+    return np.array([*tour, *left])
+
+
+def plan_registration(
+    robot: Robot,
+    checker: CollisionChecker,
+    current: Array,
+    target: Target,
+    visibility: Visibility | None,
+    *,
+    count: int,
+    seed: int = 1,
+    reach: float = REACH,
+) -> Array:
+    """Choose postures that spread the target widely, for placing the tracker.
+
+    The farthest point of the cloud first, then always the one that widens the set most
+    (largest determinant of the scatter), in a short tour.
+
+    Args:
+        robot: The arm.
+        checker: Its collision geometry.
+        current: Where the arm is, shape (n,) [rad].
+        target: What the tracker sees.
+        visibility: From where it is seen; None if from everywhere.
+        count: How many postures, at least three.
+        seed: Seed of the search.
+        reach: How far from where it is a joint goes, if that gives enough postures [rad].
+
+    Returns:
+        Postures in the order of measuring, shape (count, n) [rad].
+
+    Raises:
+        ConvergenceError: If too few postures are feasible.
+
+    """
+    drawn = feasible_postures(robot, robot, checker, current, target, visibility,
+                              max(60, 8 * count), seed, reach)
+    if len(drawn) < count:
+        raise ConvergenceError(
+            f'Only {len(drawn)} feasible postures were found, {count} are needed to place the '
+            'tracker. Check tracker_position, target_axis and visibility_angle.')
+    points = np.array([target_pose(robot, q, target)[1] for q in drawn])
+    centred = points - points.mean(axis=0)
+    blocks = np.concatenate((centred, np.ones((len(points), 1))), axis=1)[:, None, :]
+    chosen = d_optimal(blocks / np.abs(blocks).max(axis=0), count)
+    return np.asarray(drawn[chosen][short_tour(drawn[chosen], current)])

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numerics that the capabilities share; no ROS."""

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quintic splines through evenly spaced samples, by a filter in place of a system of equations.
+
+Source: Unser, Splines: A Perfect Fit for Signal and Image Processing, IEEE Signal Process. Mag.
+16 (1999) 22, doi 10.1109/79.799930. SciPy's splines do the same on any knots, and take longer to
+import than a record of ten minutes takes to fit.
+
+
+An exciting record read in short blocks: means of what was measured, and of what explains it.
+
+Both sides of the equation are averaged over the same blocks, so averaging biases nothing, and
+white noise stays white from block to block, as no other thinning leaves it. Positions are
+splined, so that derivatives have no phase error and hardly any other; what follows from them is
+smooth and averaged by Gauss-Legendre quadrature, five instants for each block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import comb, factorial
+
+import numpy as np
+import scipy
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError
+from robocal_ros.messages.samples import JointSamples
+
+_DEGREE = 5
+_TAPS = _DEGREE + 1
+# The basis function at whole numbers.
+_SAMPLES = np.array([1.0, 26.0, 66.0, 26.0, 1.0]) / 120.0
+# Weights of the samples fall by 0.43 from one to the next: to 1e-18 over so many.
+_REACH = 48
+
+
+def _pieces() -> Array:
+    """Return the six parts of the basis function, from its last one on: powers in rows."""
+    parts = np.zeros((_TAPS, _TAPS))
+    for tap in range(_TAPS):
+        # At u of an interval the tap's basis function is at x = u + 5 - tap of its support:
+        # Σ (-1)^j C(6, j) (x - j)^5 / 5!, over all j < x.
+        for j in range(_TAPS - tap):
+            weight = (-1) ** j * comb(_TAPS, j) / factorial(_DEGREE)
+            for power in range(_TAPS):
+                parts[power, tap] += weight * comb(_DEGREE, power) * (
+                    float(_DEGREE - tap - j) ** (_DEGREE - power))
+    return parts
+
+
+def _inverse() -> Array:
+    """Return the filter from samples to coefficients, shape (2 · reach + 1,)."""
+    samples = np.zeros(4 * _REACH)
+    samples[[-2, -1, 0, 1, 2]] = _SAMPLES
+    response = np.fft.irfft(1.0 / np.fft.rfft(samples), len(samples))
+    return np.concatenate((response[-_REACH:], response[:_REACH + 1]))
+
+
+_PIECES, _INVERSE = _pieces(), _inverse()
+_ROOTS = np.array(sorted(np.roots(_SAMPLES).real, key=abs)[:2])
+
+
+class UniformSpline:
+    """A quintic spline through values at evenly spaced times."""
+
+    def __init__(self, start: float, period: float, values: Array) -> None:
+        """Fit it.
+
+        Args:
+            start: Time of the first value [s].
+            period: Time between values [s].
+            values: Shape (k, c); some tens at least, so that the ends do not feel each other.
+
+        """
+        self._start, self._period, self._last = start, period, len(values) - 1
+        # Two basis functions from beyond each end reach into the record.
+        extended = np.pad(values, ((_REACH + 2, _REACH + 2), (0, 0)), mode='edge')
+        # Channels in rows: operations on long rows are the fast ones.
+        self._coefficients = np.stack([
+            np.convolve(column, _INVERSE, mode='valid') for column in extended.T])
+        for coefficients in (self._coefficients, self._coefficients[:, ::-1]):
+            _end(coefficients)
+
+    def at(self, time: Array) -> tuple[Array, Array, Array]:
+        """Return values and their first two derivatives.
+
+        Args:
+            time: Between the first and the last, shape (m,) [s].
+
+        Returns:
+            Three arrays of shape (m, c).
+
+        """
+        place = (time - self._start) / self._period
+        first = np.clip(np.floor(place).astype(int), 0, self._last - 1)
+        powers = np.cumprod([np.ones(len(time)), *[place - first] * _DEGREE], axis=0)
+        pieces, weights = _PIECES, []
+        for order in range(3):
+            weights.append(pieces.T @ powers[:_TAPS - order])
+            pieces = np.arange(1, len(pieces))[:, None] * pieces[1:] / self._period
+        found = np.zeros((3, len(self._coefficients), len(time)))
+        for tap in range(_TAPS):
+            coefficients = np.take(self._coefficients, first + tap, axis=1)
+            for values, weight in zip(found, weights, strict=True):
+                values += weight[tap] * coefficients
+        position, velocity, acceleration = found.transpose(0, 2, 1)
+        return position, velocity, acceleration
+
+
+def _end(coefficients: Array) -> None:
+    """Make the first three intervals one polynomial ("not a knot"), in place; shape (c, k)."""
+    # These add nothing at any sample, and die away from the end.
+    free = np.power(_ROOTS[:, None], np.arange(coefficients.shape[1]))
+    # Where a sixth difference is zero, the fifth derivative has no step.
+    steps, ours = (np.diff(item[:, :_TAPS + 2], n=_TAPS, axis=1) for item in (coefficients, free))
+    coefficients -= np.linalg.solve(ours.T, steps.T).T @ free
+
+
+_NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(5))
+_BLOCKS_PER_PERIOD = 5.0
+# Well above the band, so that the jerks of drives that turn round pass as they do in what is
+# measured; not so far that the encoders' steps would pass for acceleration.
+_POSITION_CUTOFF = 6.0
+_LEAST_RATE = 4.0
+_LEAST_BLOCKS = 40
+# Instants worked on at once: what belongs to them stays in the cache.
+_AT_ONCE = 2048
+
+Channels = Callable[[Array, Array, Array], Array]
+"""What instants add, shape (k, …), from positions, velocities, accelerations, (k, n) each."""
+
+
+@dataclass(frozen=True)
+class Kinematics:
+    """Positions, velocities and accelerations of n joints at k instants, each of shape (k, n)."""
+
+    position: Array
+    velocity: Array
+    acceleration: Array
+
+    def values_of(self, function: Channels) -> Array:
+        """Return a function's values at all instants, shape (k, …)."""
+        parts = [slice(at, at + _AT_ONCE) for at in range(0, len(self.position), _AT_ONCE)]
+        return np.concatenate([
+            function(self.position[part], self.velocity[part], self.acceleration[part])
+            for part in parts])
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A record in blocks of equal duration.
+
+    Attributes:
+        edges: Borders, shape (k + 1,) [s].
+        centre: Kinematics at the middle of each block, shape (k, n) each.
+        slowest: Slowest speed of each joint in each block, shape (k, n) [rad/s].
+
+    """
+
+    edges: Array
+    centre: Kinematics
+    slowest: Array
+    _nodes: tuple[Kinematics, ...]
+
+    @classmethod
+    def of(cls, samples: JointSamples, band: float, min_motion: float) -> Blocks:
+        """Read joint states.
+
+        Args:
+            samples: Joint states.
+            band: End of the band in which the arm is excited [Hz].
+            min_motion: Least joint travel for a record to count as exciting [rad].
+
+        Raises:
+            DataError: If the record is too coarse, too short, or no excitation.
+
+        """
+        if len(samples) < 2:
+            raise DataError('No joint states are recorded; call run, or play a bag first.')
+        time, position = _uniform(samples, band)
+        if float(np.ptp(position, axis=0).max()) < min_motion:
+            raise DataError(
+                f'No joint moved by more than {min_motion} rad in this record; expected an '
+                'exciting motion. Call run, or play a bag with one.')
+        period = time[1] - time[0]
+        samples_each = max(1, round(1.0 / (_BLOCKS_PER_PERIOD * band * period)))
+        length = samples_each * period
+        # Filter and spline begin and end in what they cannot know.
+        edge = 1.0 / band
+        count = int((time[-1] - time[0] - 2.0 * edge) / length)
+        if count < _LEAST_BLOCKS:
+            raise DataError(f'The record lasts {time[-1] - time[0]:.2f} s, too short to excite '
+                            'anything; several seconds are needed.')
+        edges = time[0] + edge - 0.5 * period + length * np.arange(count + 1)
+        spline = UniformSpline(time[0], period, position)
+        middle = 0.5 * (edges[:-1] + edges[1:])
+        # Evenly spaced samples spread as much as a continuous block that is a little shorter.
+        reach = length * np.sqrt(1.0 - 1.0 / samples_each**2)
+        nodes = tuple(Kinematics(*spline.at(middle + reach * node)) for node in _NODES)
+        return cls(edges, Kinematics(*spline.at(middle)),
+                   _slowest(np.array([node.velocity for node in nodes])), nodes)
+
+    @property
+    def period(self) -> float:
+        """Duration of a block [s]."""
+        return float(self.edges[1] - self.edges[0])
+
+    def means(self, function: Channels) -> Array:
+        """Return the means over the blocks of what follows from the motion, shape (k, …)."""
+        return _averaged(node.values_of(function) for node in self._nodes)
+
+    def velocity_means(self, function: Callable[[Array], Array]) -> Array:
+        """Return the means over the blocks of a function of velocities alone, shape (k, …)."""
+        return _averaged(function(node.velocity) for node in self._nodes)
+
+    def sample_means(self, time: Array, values: Array) -> Array:
+        """Return the means over the blocks of measured values.
+
+        Where the stamps of a block lie beside its middle, as after a loss, the mean is carried
+        there along the slope. A block without a sample takes what lies between its neighbours.
+
+        Args:
+            time: Stamps, shape (m,) [s].
+            values: Shape (m, c).
+
+        Returns:
+            Shape (k, c).
+
+        Raises:
+            DataError: If less than half of the blocks hold a sample.
+
+        """
+        borders = np.searchsorted(time, self.edges)
+        filled = np.flatnonzero(np.diff(borders))
+        blocks = len(self.edges) - 1
+        if len(filled) < 0.5 * blocks:
+            raise DataError(
+                f'Only {len(filled)} of {blocks} stretches of {1e3 * self.period:.0f} ms hold a '
+                'measured value; at least half of them must. Raise the rate of the sensor, or '
+                'find what loses its messages.')
+        stamped = np.column_stack((time - self.edges[0], values))
+        sums = np.concatenate((np.zeros((1, stamped.shape[1])), np.cumsum(stamped, axis=0)))
+        count = np.diff(borders)[filled]
+        means = (sums[borders[filled + 1]] - sums[borders[filled]]) / count[:, None]
+        stamps, means = means[:, 0], means[:, 1:]
+        middle = 0.5 * (self.edges[:-1] + self.edges[1:]) - self.edges[0]
+        slope = np.gradient(means, stamps, axis=0, edge_order=2)
+        means += slope * (middle[filled] - stamps)[:, None]
+        return np.column_stack([np.interp(middle, middle[filled], c) for c in means.T])
+
+
+def _averaged(values: Iterable[Array]) -> Array:
+    """Return the quadrature over each block, from values at one of its nodes after the other."""
+    total: Array | float = 0.0
+    for weight, part in zip(_WEIGHTS, values, strict=True):
+        total = total + weight * part
+    return np.asarray(total)
+
+
+def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
+    """Return evenly spaced stamps, and positions without noise far above the band."""
+    period = float(np.median(np.diff(samples.time)))
+    rate = 1.0 / period
+    if rate < _LEAST_RATE * band:
+        raise DataError(
+            f'Joint states come at {rate:.0f} Hz; a band of {band} Hz needs at least '
+            f'{_LEAST_RATE * band:.0f} Hz. Raise the rate or lower band.')
+    time = samples.time[0] + period * np.arange(
+        int((samples.time[-1] - samples.time[0]) / period) + 1)
+    raw = np.column_stack([np.interp(time, samples.time, c) for c in samples.position.T])
+    cutoff = _POSITION_CUTOFF * band
+    if cutoff >= 0.4 * rate or len(time) < _LEAST_BLOCKS:
+        return time, raw
+    sections = scipy.signal.butter(4, cutoff / (0.5 * rate), output='sos')
+    return time, np.asarray(scipy.signal.sosfiltfilt(sections, raw, axis=0))
+
+
+def _slowest(velocity: Array) -> Array:
+    """Return the slowest speed within each block, 0 where the joint turns round, shape (k, n).
+
+    Args:
+        velocity: At the nodes of each block, shape (nodes, k, n) [rad/s].
+
+    """
+    low, high = velocity.min(axis=0), velocity.max(axis=0)
+    return np.where(low * high > 0.0, np.minimum(np.abs(low), np.abs(high)), 0.0)

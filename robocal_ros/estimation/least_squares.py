@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear least squares: weighted, recursive, with covariance, rank and condition said aloud.
+
+Sources: Björck, Numerical Methods for Least Squares Problems (SIAM 1996), ch. 1-2; Ljung,
+System Identification (2nd ed.), ch. 11 for the recursive form; Geyer, Practical Markov Chain
+Monte Carlo, Stat. Sci. 7 (1992) 473, doi 10.1214/ss/1177011137, for autocorrelation times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError, ExcitationError
+
+RANK_TOLERANCE = 1e-9
+_BLIND_SHARE = 0.3
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """A solved linear least-squares problem.
+
+    Attributes:
+        names: Names of the p parameters.
+        value: Estimates, shape (p,).
+        covariance: Their covariance, shape (p, p).
+        residual: Measured minus fitted, unweighted, shape (k,).
+        rms: Root mean square of ``residual``.
+        reduced_chi_square: Weighted squared residual per degree of freedom; 1 where the given
+            standard deviations are the scatter.
+        condition: Condition number of the weighted regressor with columns scaled to length 1.
+
+    """
+
+    names: tuple[str, ...]
+    value: Array
+    covariance: Array
+    residual: Array
+    rms: float
+    reduced_chi_square: float
+    condition: float
+
+    def std(self) -> Array:
+        """Return the standard deviations, shape (p,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+
+def _blind_parameters(
+    vectors: Array, singular: Array, rank: int, names: Sequence[str]
+) -> tuple[str, ...]:
+    """Name the parameters that take part in directions with (nearly) no information."""
+    weight = np.sqrt((vectors[rank:] ** 2).sum(axis=0))
+    return tuple(name for name, share in zip(names, weight, strict=True) if share > _BLIND_SHARE)
+
+
+def solve(
+    regressor: Array,
+    measured: Array,
+    std: Array | float,
+    names: Sequence[str],
+    *,
+    max_condition: float = 1e6,
+    hint: str = '',
+) -> LinearFit:
+    """Solve ``regressor @ value = measured`` by weighted least squares.
+
+    The covariance is that of the given standard deviations; multiply it by
+    ``reduced_chi_square`` where only their ratios are known.
+
+    Args:
+        regressor: Shape (k, p).
+        measured: Shape (k,).
+        std: Standard deviation of each measurement, shape (k,) or one for all.
+        names: Names of the p parameters.
+        max_condition: Largest condition number, columns scaled, that counts as solvable.
+        hint: What to do about a blind direction; ends the sentence of the refusal.
+
+    Raises:
+        DataError: If there are not more measurements than parameters, or one is not finite.
+        ExcitationError: If a direction of the parameter space is blind.
+
+    """
+    rows, columns = regressor.shape
+    if rows <= columns:
+        raise DataError(
+            f'{rows} measurements cannot tell {columns} parameters with a residual to judge '
+            f'them by; expected at least {columns + 1}. {hint}'.strip()
+        )
+    sigma = np.broadcast_to(np.asarray(std, dtype=float), (rows,))
+    if not (np.isfinite(regressor).all() and np.isfinite(measured).all()
+            and np.isfinite(sigma).all()):
+        raise DataError('A measurement, its model or its weight is not finite; leave it out.')
+    if not (sigma > 0.0).all():
+        raise DataError(
+            f'A standard deviation of a measurement is {float(sigma.min())}; expected one above '
+            '0, for nothing is measured without scatter.'
+        )
+    weight = 1.0 / sigma
+    weighted = regressor * weight[:, None]
+    scale = np.linalg.norm(weighted, axis=0)
+    safe = np.where(scale > 0.0, scale, 1.0)
+    # numpy's SVD of the triangular factor: the same singular values at a k-th of the cost.
+    triangle = np.linalg.qr(weighted / safe, mode='r')
+    _, singular, vectors = np.linalg.svd(triangle)
+    floor = max(RANK_TOLERANCE, 1.0 / max_condition) * max(float(singular[0]), 1e-300)
+    rank = int((singular > floor).sum())
+    condition = float(singular[0] / singular[-1]) if singular[-1] > 0.0 else float('inf')
+    if rank < columns:
+        blind = _blind_parameters(vectors, singular, rank, names)
+        raise ExcitationError(
+            f'The measurements tell {rank} of {columns} parameters apart; blind: '
+            f'{", ".join(blind)} (condition number {condition:.3g}, limit {max_condition:.3g}). '
+            f'{hint}'.strip(),
+            rank=rank, needed=columns, condition=condition, blind=blind,
+        )
+    inverse_triangle = vectors.T / singular / safe[:, None]
+    covariance = inverse_triangle @ inverse_triangle.T
+    value = covariance @ (weighted.T @ (measured * weight))
+    # One step of iterative refinement; the normal equations alone lose half the digits.
+    value = value + covariance @ (weighted.T @ ((measured - regressor @ value) * weight))
+    residual = measured - regressor @ value
+    chi_square = float(((residual * weight) ** 2).sum())
+    return LinearFit(
+        names=tuple(names),
+        value=value,
+        covariance=covariance,
+        residual=residual,
+        rms=float(np.sqrt(np.mean(residual**2))),
+        reduced_chi_square=chi_square / (rows - columns),
+        condition=condition,
+    )
+
+
+def autocorrelation_time(residual: Array, max_lag: int | None = None) -> float:
+    """Return by how much correlated residuals inflate a variance; 1 for white ones.
+
+    The integrated autocorrelation time 1 + 2 Σ ρ(lag), summed while the autocorrelation stays
+    above its own 3-sigma noise level, so that white residuals give exactly 1.
+
+    Args:
+        residual: Residuals in the order of time, evenly spaced, shape (k,).
+        max_lag: Longest lag looked at; a quarter of the record by default.
+
+    """
+    k = len(residual)
+    centred = residual - residual.mean()
+    variance = float(centred @ centred)
+    if k < 16 or variance == 0.0:
+        return 1.0
+    size = 1 << (2 * k - 1).bit_length()
+    spectrum = np.fft.rfft(centred, size)
+    correlation = np.fft.irfft(spectrum * spectrum.conj(), size)[: max_lag or k // 4] / variance
+    level = 3.0 / np.sqrt(k)
+    below = np.flatnonzero(correlation[1:] < level)
+    stop = int(below[0]) + 1 if len(below) else len(correlation)
+    return max(1.0, 1.0 + 2.0 * float(correlation[1:stop].sum()))
+
+
+def convergence(
+    regressor: Array, measured: Array, prior_std: Array, std: float, counts: Sequence[int]
+) -> tuple[Array, Array]:
+    """Return what ``RecursiveLeastSquares`` would have said after some of the samples.
+
+    Worked out in one go, by the triangular factor of the information (Björck, ch. 2.5).
+
+    Args:
+        regressor: Shape (k, p).
+        measured: Shape (k,).
+        prior_std: Standard deviation of each parameter before any data, shape (p,).
+        std: Standard deviation of one measurement.
+        counts: Numbers of samples, increasing, c of them.
+
+    Returns:
+        Estimates and standard deviations, shape (c, p) each.
+
+    """
+    size = len(prior_std)
+    told = np.column_stack((regressor, measured)) / std
+    factor = np.hstack((np.diag(1.0 / np.asarray(prior_std)), np.zeros((size, 1))))
+    factors = []
+    for begin, end in pairwise((0, *counts)):
+        factor = np.asarray(np.linalg.qr(np.vstack((factor, told[begin:end])), mode='r'))
+        factors.append(factor[:size])
+    triangles = np.array(factors)
+    inverse = np.linalg.inv(triangles[:, :, :size])
+    values = (inverse @ triangles[:, :, size:])[:, :, 0]
+    return values, np.sqrt((inverse**2).sum(axis=2))
+
+
+class RecursiveLeastSquares:
+    """Least squares one measurement at a time, so that convergence can be watched.
+
+    Starts from a wide prior (zero mean, ``prior_std``); after all samples the estimate equals
+    the batch solution up to that prior.
+    """
+
+    def __init__(self, prior_std: Array, std: float) -> None:
+        """Start from the prior.
+
+        Args:
+            prior_std: Standard deviation of each parameter before any data, shape (p,).
+            std: Standard deviation of one measurement.
+
+        """
+        self.value = np.zeros(len(prior_std))
+        self.covariance = np.diag(np.asarray(prior_std, dtype=float) ** 2)
+        self.count = 0
+        self._variance = std**2
+
+    def update(self, row: Array, measured: float) -> None:
+        """Take in one measurement.
+
+        Args:
+            row: Its row of the regressor, shape (p,).
+            measured: Its value.
+
+        """
+        projected = self.covariance @ row
+        gain = projected / (self._variance + row @ projected)
+        self.value = self.value + gain * (measured - row @ self.value)
+        reduced = self.covariance - np.outer(gain, projected)
+        self.covariance = 0.5 * (reduced + reduced.T)
+        self.count += 1
+
+    def std(self) -> Array:
+        """Return the standard deviations, shape (p,)."""
+        # With hardly any noise, rounding can take more than there is.
+        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))

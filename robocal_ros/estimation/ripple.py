@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Torque ripple over the joint angle, found in runs at constant speed.
+
+Gears and motors add a torque that repeats over the angle, whatever the speed. In a run that
+covers only a part of its period it would pass for friction, in a longer one for correlated noise.
+It is looked for as a sinusoid a sin kθ + b cos kθ of unknown k: what is left within the runs is
+projected onto each k in turn (Lomb-Scargle periodogram with weights and means of their own for
+each run; Zechmeister, Kürster, A&A 496 (2009) 577, doi 10.1051/0004-6361:200811296), and the
+best one is kept only if chance could not have made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+from robocal_ros.estimation.least_squares import autocorrelation_time
+
+FEWEST_CYCLES = 8.0
+"""Fewer periods per turn than this look like an error of gravity."""
+
+# A block of samples must not cover more than this share of a cycle, or it would average it out.
+_MAX_BLOCK_SHARE = 0.25
+_MOST_CYCLES = 250.0
+_OVERSAMPLING = 4.0
+_MOST_COMPONENTS = 3
+# Drop of chi-square that noise alone reaches at one k with probability 1e-6, two free numbers.
+_SIGNIFICANT = 27.6
+_MIN_BLOCKS = 60
+# More blocks than these show no ripple that matters and these do not; long bags have many.
+_MOST_BLOCKS = 10_000
+_REFINEMENT = 41
+
+
+@dataclass(frozen=True)
+class Ripple:
+    """One component of torque ripple.
+
+    Attributes:
+        cycles: Periods per turn of the joint.
+        sine: Factor of sin(cycles θ) [N·m].
+        cosine: Factor of cos(cycles θ) [N·m].
+        covariance: Covariance of sine, cosine and cycles, shape (3, 3).
+
+    """
+
+    cycles: float
+    sine: float
+    cosine: float
+    covariance: Array
+
+    @property
+    def amplitude(self) -> float:
+        """Amplitude [N·m]."""
+        return float(np.hypot(self.sine, self.cosine))
+
+    def torque(self, angle: Array) -> Array:
+        """Return the torque at joint angles [N·m]."""
+        return np.asarray(self.sine * np.sin(self.cycles * angle)
+                          + self.cosine * np.cos(self.cycles * angle))
+
+    def mean_std(self, angle: Array) -> float:
+        """Return the standard deviation of the mean torque over joint angles [N·m]."""
+        slope = _slopes(self.cycles, self.sine, self.cosine, angle).mean(axis=0)
+        return float(np.sqrt(max(slope @ self.covariance @ slope, 0.0)))
+
+
+def _slopes(cycles: float, sine: float, cosine: float, angle: Array) -> Array:
+    """Return the derivatives of the torque by sine, cosine and cycles, shape (k, 3)."""
+    s, c = np.sin(cycles * angle), np.cos(cycles * angle)
+    return np.column_stack((s, c, angle * (sine * c - cosine * s)))
+
+
+def ripple_columns(angle: Array, ripples: Sequence[Ripple]) -> Array:
+    """Return sine and cosine of each component, shape (k, 2 len(ripples)).
+
+    Args:
+        angle: Joint angles, shape (k,) [rad].
+        ripples: The components.
+
+    """
+    phase = np.outer(angle, [ripple.cycles for ripple in ripples])
+    return np.hstack((np.sin(phase), np.cos(phase)))
+
+
+@dataclass(frozen=True)
+class RippleRun:
+    """One run at constant speed, in blocks of samples.
+
+    Attributes:
+        angle: Mean joint angle of each block, shape (m,) [rad].
+        torque: Mean torque that a smooth model leaves of each block, shape (m,) [N·m].
+
+    """
+
+    angle: Array
+    torque: Array
+
+    @property
+    def step(self) -> float:
+        """Angle that a block covers [rad]."""
+        return float(np.ptp(self.angle)) / max(len(self.angle) - 1, 1)
+
+    @classmethod
+    def of_samples(cls, angle: Array, torque: Array) -> RippleRun:
+        """Average samples over blocks, short against every ripple that is looked for.
+
+        Args:
+            angle: Joint angles in the order of time, shape (k,) [rad].
+            torque: What a smooth model leaves, shape (k,) [N·m].
+
+        """
+        count = int(np.clip(np.ptp(angle) * _MOST_CYCLES / (2.0 * np.pi * _MAX_BLOCK_SHARE),
+                            4, max(len(angle) // 2, 4)))
+        starts = np.unique(np.linspace(0, len(angle), count + 1).astype(int))[:-1]
+        lengths = np.diff(np.append(starts, len(angle)))
+        return cls(*(np.asarray(np.add.reduceat(values, starts) / lengths)
+                     for values in (angle, torque)))
+
+
+def find_ripple(
+    runs: Sequence[RippleRun], fewest_cycles: float = FEWEST_CYCLES
+) -> tuple[Ripple, ...]:
+    """Find what repeats over the angle in the runs of one joint, strongest first.
+
+    Args:
+        runs: The runs.
+        fewest_cycles: Fewest periods per turn that are looked for.
+
+    """
+    usable = [run for run in runs if len(run.angle) > 2]
+    blocks = sum(len(run.angle) for run in usable)
+    if blocks < _MIN_BLOCKS:
+        return ()
+    # Left out evenly over the record; ripple is the same in both directions.
+    usable = usable[::-(-blocks // _MOST_BLOCKS)]
+    left = [run.torque for run in usable]
+    found: list[Ripple] = []
+    while len(found) < _MOST_COMPONENTS:
+        ripple = _strongest(usable, left, fewest_cycles)
+        if ripple is None:
+            break
+        found.append(ripple)
+        left = [item - ripple.torque(run.angle) for item, run in zip(left, usable, strict=True)]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Means of short blocks of all runs, one after the other."""
+
+    counts: np.ndarray
+    angle: Array
+    step: Array
+    torque: Array
+    weight: Array
+
+    @classmethod
+    def of(cls, runs: Sequence[RippleRun], left: Sequence[Array]) -> _Blocks:
+        """Line up the blocks; torques and slopes count without their run's mean."""
+        counts = np.array([len(run.angle) for run in runs])
+        return cls(
+            counts, np.concatenate([run.angle for run in runs]),
+            np.repeat([run.step for run in runs], counts),
+            _demeaned(np.concatenate(left), counts),
+            np.repeat([1.0 / _block_variance(item) for item in left], counts))
+
+    def seen(self, cycles: float) -> Array:
+        """Return the weights; blocks that are long against the cycle know little about it."""
+        return np.where(self.step * cycles < 2.0 * np.pi * _MAX_BLOCK_SHARE, self.weight, 0.0)
+
+    def fit(self, cycles: float) -> tuple[float, float, float]:
+        """Return by how much chi-square falls, sine and cosine of the best sinusoid."""
+        sine = _demeaned(np.sin(cycles * self.angle), self.counts)
+        cosine = _demeaned(np.cos(cycles * self.angle), self.counts)
+        weight = self.seen(cycles)
+        ss, sc, cc = (weight * sine) @ sine, (weight * sine) @ cosine, (weight * cosine) @ cosine
+        determinant = ss * cc - sc * sc
+        if determinant <= 1e-3 * ss * cc:
+            return 0.0, 0.0, 0.0
+        s, c = (weight * sine) @ self.torque, (weight * cosine) @ self.torque
+        a, b = (cc * s - sc * c) / determinant, (ss * c - sc * s) / determinant
+        return float(a * s + b * c), float(a), float(b)
+
+    def covariance(self, cycles: float, sine: float, cosine: float) -> Array:
+        """Return the covariance of sine, cosine and cycles, shape (3, 3)."""
+        slopes = np.column_stack([
+            _demeaned(column, self.counts)
+            for column in _slopes(cycles, sine, cosine, self.angle).T])
+        return np.asarray(np.linalg.pinv(slopes.T @ (self.seen(cycles)[:, None] * slopes)))
+
+
+def _strongest(
+    runs: Sequence[RippleRun], left: Sequence[Array], fewest_cycles: float
+) -> Ripple | None:
+    """Return the sinusoid that explains most, or None if chance may have made it."""
+    blocks = _Blocks.of(runs, left)
+    candidates = _candidates(runs, fewest_cycles)
+    if not len(candidates):
+        return None
+    gains = np.array([blocks.fit(cycles)[0] for cycles in candidates])
+    best = int(np.argmax(gains))
+    if gains[best] <= _SIGNIFICANT:
+        return None
+    around = candidates[max(best - 1, 0)], candidates[min(best + 1, len(candidates) - 1)]
+    cycles = float(max(np.linspace(*around, _REFINEMENT), key=lambda k: blocks.fit(k)[0]))
+    gain, sine, cosine = blocks.fit(cycles)
+    ripple = Ripple(cycles, sine, cosine, blocks.covariance(cycles, sine, cosine))
+    # Correlated noise raises many k, and is still there once the best one is taken off.
+    return ripple if gain > _SIGNIFICANT * _memory(runs, left, ripple) else None
+
+
+def _memory(runs: Sequence[RippleRun], left: Sequence[Array], ripple: Ripple) -> float:
+    """Return by how much slow noise exceeds what neighbouring blocks let expect; 1 if white."""
+    factors = []
+    for run, item in zip(runs, left, strict=True):
+        rest = item - ripple.torque(run.angle)
+        slow = float(np.var(rest)) * autocorrelation_time(rest)
+        factors.append(slow / _block_variance(rest))
+    return max(1.0, float(np.average(factors, weights=[len(item) for item in left])))
+
+
+def _candidates(runs: Sequence[RippleRun], fewest: float) -> Array:
+    """Return the k to look at: as close as the range tells apart, as many as blocks resolve."""
+    width = max(run.angle.max() for run in runs) - min(run.angle.min() for run in runs)
+    finest = min(run.step for run in runs)
+    if width <= 0.0 or finest <= 0.0:
+        return np.zeros(0)
+    most = min(2.0 * np.pi * _MAX_BLOCK_SHARE / finest, _MOST_CYCLES)
+    count = int((most - fewest) * width / (2.0 * np.pi) * _OVERSAMPLING) + 1
+    return np.linspace(fewest, most, count) if most > fewest else np.zeros(0)
+
+
+def _demeaned(values: Array, counts: np.ndarray) -> Array:
+    """Take each run's own mean off, which is friction, not ripple; runs have so many values."""
+    means = np.add.reduceat(values, np.cumsum(counts) - counts) / counts
+    return np.asarray(values - np.repeat(means, counts))
+
+
+def _block_variance(values: Array) -> float:
+    """Return the variance of single blocks from neighbours, which slow ripple hardly moves."""
+    return max(0.5 * float(np.mean(np.diff(values) ** 2)), 1e-12)

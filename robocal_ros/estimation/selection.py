@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choosing the measurements that tell most: greedy D-optimal selection."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+
+
+def d_optimal(blocks: Array, count: int, prior: float = 1e-6) -> list[int]:
+    """Choose measurements whose joint information matrix has a large determinant.
+
+    Greedy growth (Fedorov, Theory of Optimal Experiments, 1972; matrix determinant lemma),
+    then exchanges of single measurements until none helps.
+
+    Args:
+        blocks: Regressor rows of each candidate, weighted to unit noise, columns scaled to
+            about one, shape (candidates, rows, parameters).
+        count: How many to choose; no more than there are candidates.
+        prior: Information about each parameter to start from; keeps the matrix invertible.
+
+    Returns:
+        Indices of the chosen candidates.
+
+    """
+    count = min(count, len(blocks))
+    chosen: list[int] = []
+    information = prior * np.eye(blocks.shape[2])
+    for _ in range(count):
+        gains = _gains(blocks, information)
+        gains[chosen] = -np.inf
+        best = int(np.argmax(gains))
+        chosen.append(best)
+        information = information + blocks[best].T @ blocks[best]
+    for _ in range(3 * count):
+        improved = False
+        for place, index in enumerate(chosen):
+            without = information - blocks[index].T @ blocks[index]
+            gains = _gains(blocks, without)
+            current = gains[index]
+            gains[chosen] = -np.inf
+            best = int(np.argmax(gains))
+            if gains[best] > current + 1e-6:
+                chosen[place] = best
+                information = without + blocks[best].T @ blocks[best]
+                improved = True
+        if not improved:
+            break
+    return chosen
+
+
+def _gains(blocks: Array, information: Array) -> Array:
+    """Return log det(I + B M⁻¹ Bᵀ) of every candidate, shape (candidates,)."""
+    solved = np.linalg.solve(information, blocks.transpose(0, 2, 1))
+    rows = blocks.shape[1]
+    _, logarithm = np.linalg.slogdet(np.eye(rows) + blocks @ solved)
+    return np.asarray(logarithm)
+
+
+def short_tour(postures: Array, start: Array) -> list[int]:
+    """Order postures so that the way from one to the next stays short: nearest next.
+
+    Args:
+        postures: Shape (k, n) [rad].
+        start: Where the arm is, shape (n,) [rad].
+
+    """
+    left, order, here = list(range(len(postures))), [], start
+    while left:
+        nearest = min(left, key=lambda i: float(np.abs(postures[i] - here).max()))
+        left.remove(nearest)
+        order.append(nearest)
+        here = postures[nearest]
+    return order

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Derivatives without phase error, and the parts of a record where a joint moves steadily."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from robocal_ros.arrays import Array
+from robocal_ros.messages.samples import JointSamples
+
+SLOWEST_SWEEP = 0.02
+"""Speeds below this are not looked for, unless asked for [rad/s]."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A stretch of samples in which one joint turns at constant speed, all others still.
+
+    Attributes:
+        joint: Index of the turning joint.
+        start: First sample.
+        stop: One past the last sample.
+        speed: Mean signed speed [rad/s].
+        posture: Mean joint angles, shape (n,) [rad].
+        span: Angle covered [rad].
+
+    """
+
+    joint: int
+    start: int
+    stop: int
+    speed: float
+    posture: Array
+    span: float
+
+    @property
+    def direction(self) -> int:
+        """Return +1 or -1."""
+        return 1 if self.speed > 0.0 else -1
+
+
+@dataclass(frozen=True)
+class Dwell:
+    """A stretch of samples in which no joint moves.
+
+    Attributes:
+        start: First sample.
+        stop: One past the last sample.
+        posture: Mean joint angles, shape (n,) [rad].
+
+    """
+
+    start: int
+    stop: int
+    posture: Array
+
+
+def central_velocity(time: Array, position: Array, half_width: float = 0.05) -> Array:
+    """Differentiate positions symmetrically about each sample, so without phase error.
+
+    The slope of the chord from ``t - half_width`` to ``t + half_width`` (shortened at the
+    ends); positions between samples by linear interpolation, so stamps may be uneven.
+
+    Args:
+        time: Stamps, strictly increasing, shape (k,) [s].
+        position: Joint angles, shape (k, n) [rad].
+        half_width: Half the length of the chord [s].
+
+    Returns:
+        Velocities, shape (k, n) [rad/s].
+
+    """
+    early = np.maximum(time - half_width, time[0])
+    late = np.minimum(time + half_width, time[-1])
+    length = np.maximum(late - early, np.finfo(float).tiny)
+    columns = [
+        (np.interp(late, time, column) - np.interp(early, time, column)) / length
+        for column in position.T
+    ]
+    return np.column_stack(columns)
+
+
+def runs(mask: np.ndarray) -> list[tuple[int, int]]:
+    """Return the (start, stop) pairs of the stretches where ``mask`` is true."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _without_gaps(time: Array, mask: np.ndarray, max_gap: float) -> list[tuple[int, int]]:
+    """Split the stretches of ``mask`` where stamps are more than ``max_gap`` apart."""
+    pieces = []
+    for start, stop in runs(mask):
+        cuts = start + 1 + np.flatnonzero(np.diff(time[start:stop]) > max_gap)
+        borders = [start, *cuts.tolist(), stop]
+        pieces += list(pairwise(borders))
+    return pieces
+
+
+def _trimmed(time: Array, start: int, stop: int, settle: float) -> tuple[int, int]:
+    """Cut ``settle`` seconds from both ends."""
+    part = time[start:stop]
+    first = start + int(np.searchsorted(part, part[0] + settle))
+    last = start + int(np.searchsorted(part, part[-1] - settle, side='right'))
+    return first, max(first, last)
+
+
+def steady_sweeps(
+    samples: JointSamples,
+    *,
+    min_speed: float = SLOWEST_SWEEP,
+    max_speed: float = np.inf,
+    still_speed: float = 0.01,
+    tolerance: float = 0.05,
+    settle: float = 0.3,
+    min_span: float = 0.05,
+    max_gap: float = 0.1,
+    half_width: float = 0.05,
+) -> list[Sweep]:
+    """Find where one joint turns at constant speed while all others rest.
+
+    Speeds are judged from differentiated positions, never from effort and never from what was
+    commanded, so a record of somebody else's motion is read the same way as one's own.
+
+    Args:
+        samples: Joint states.
+        min_speed: Slowest speed that counts as turning [rad/s].
+        max_speed: Fastest speed looked for [rad/s].
+        still_speed: Fastest speed that counts as resting [rad/s].
+        tolerance: Allowed deviation from the stretch's median speed, as a share of it.
+        settle: Time cut from both ends of every stretch [s].
+        min_span: Shortest angle worth keeping [rad].
+        max_gap: Stamps further apart than this end a stretch [s].
+        half_width: Half the length of the chord that gives the speed; slow speeds need a long
+            one to rise above the encoder's steps [s].
+
+    Returns:
+        The sweeps in the order of time.
+
+    """
+    if len(samples) < 3:
+        return []
+    velocity = central_velocity(samples.time, samples.position, half_width)
+    turning = (np.abs(velocity) > min_speed) & (np.abs(velocity) <= max_speed)
+    still = np.abs(velocity) < still_speed
+    sweeps = []
+    for joint in range(velocity.shape[1]):
+        alone = turning[:, joint] & (np.delete(still, joint, axis=1)).all(axis=1)
+        for sign in (1.0, -1.0):
+            mask = alone & (velocity[:, joint] * sign > 0.0)
+            for start, stop in _without_gaps(samples.time, mask, max_gap):
+                sweeps += _plateaus(samples, velocity[:, joint], joint, start, stop,
+                                    tolerance, settle, min_span)
+    return sorted(sweeps, key=lambda sweep: sweep.start)
+
+
+def _plateaus(
+    samples: JointSamples,
+    velocity: Array,
+    joint: int,
+    start: int,
+    stop: int,
+    tolerance: float,
+    settle: float,
+    min_span: float,
+) -> list[Sweep]:
+    """Cut one monotone stretch down to its constant-speed part."""
+    plateau = float(np.median(velocity[start:stop]))
+    steady = np.zeros(len(velocity), dtype=bool)
+    steady[start:stop] = np.abs(velocity[start:stop] - plateau) <= tolerance * abs(plateau)
+    found = []
+    for first, last in runs(steady):
+        first, last = _trimmed(samples.time, first, last, settle)
+        if last - first < 3:
+            continue
+        angles = samples.position[first:last, joint]
+        span = float(np.ptp(angles))
+        if span < min_span:
+            continue
+        duration = samples.time[last - 1] - samples.time[first]
+        found.append(
+            Sweep(
+                joint=joint,
+                start=first,
+                stop=last,
+                speed=float((angles[-1] - angles[0]) / duration),
+                posture=samples.position[first:last].mean(axis=0),
+                span=span,
+            )
+        )
+    return found
+
+
+def dwells(
+    samples: JointSamples,
+    *,
+    still_speed: float = 0.003,
+    settle: float = 0.15,
+    min_duration: float = 0.3,
+    max_gap: float = 0.1,
+) -> list[Dwell]:
+    """Find where the whole arm rests.
+
+    Args:
+        samples: Joint states.
+        still_speed: Fastest speed, from differentiated positions, that counts as rest [rad/s].
+        settle: Time cut from both ends of every stretch [s].
+        min_duration: Shortest rest, after cutting, worth keeping [s].
+        max_gap: Stamps further apart than this end a stretch [s].
+
+    Returns:
+        The dwells in the order of time.
+
+    """
+    if len(samples) < 3:
+        return []
+    velocity = central_velocity(samples.time, samples.position)
+    mask: npt.NDArray[np.bool_] = np.all(np.abs(velocity) < still_speed, axis=1)
+    found = []
+    for start, stop in _without_gaps(samples.time, mask, max_gap):
+        first, last = _trimmed(samples.time, start, stop, settle)
+        if last - first < 3 or samples.time[last - 1] - samples.time[first] < min_duration:
+            continue
+        found.append(Dwell(first, last, samples.position[first:last].mean(axis=0)))
+    return found

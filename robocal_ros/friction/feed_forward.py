@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Identified friction at work: ``~/compensation``, and torque for trajectories passed through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from control_msgs.msg import JointTrajectoryControllerState
+from sensor_msgs.msg import JointState
+from trajectory_msgs.msg import JointTrajectory
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import RobocalError
+from robocal_ros.friction.compensation import Compensator, feed_forward
+from robocal_ros.friction.estimate import friction_temperature
+from robocal_ros.messages import conversions, qos
+from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.messages.subscription import Listening
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
+from robocal_ros.robot.model import Robot
+
+if TYPE_CHECKING:
+    from robocal_ros.node.lifecycle import RobocalNode
+
+
+# A reference velocity older than this no longer says what the arm is to do [s].
+_REFERENCE_AGE = 0.1
+
+
+class FrictionFeedForward:
+    """Publishes the torque to add, and fills in the effort of trajectories.
+
+    Attributes:
+        robot: The arm with what it carries.
+        temperature: Temperature at which the friction in use was identified, NaN if unknown.
+
+    """
+
+    def __init__(
+        self, node: RobocalNode, joints: JointStateStream, robot: Robot, *, controller: str,
+        width: float, dead_band: float,
+    ) -> None:
+        """Create topics; nothing is published before there is a result.
+
+        Args:
+            node: The node.
+            joints: The arm's joint states.
+            robot: The arm with what it carries.
+            controller: Name of the controller whose reference velocity is followed.
+            width: Speed over which the compensation rises from zero [rad/s].
+            dead_band: Measured speeds below this are standstill [rad/s].
+
+        """
+        self.robot = robot
+        self.temperature = float('nan')
+        self._node = node
+        self._joints = joints
+        self._width, self._dead_band = width, dead_band
+        self._laws: Mapping[str, SteadyFriction] = {}
+        self._compensator: Compensator | None = None
+        self._reference: tuple[float, Array] | None = None
+        self._order: tuple[tuple[str, ...], list[int]] | None = None
+        self._message = JointState(name=list(robot.joint_names))
+        self._compensation = node.create_publisher(JointState, '~/compensation', qos.RELIABLE)
+        self._out = node.create_publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
+        self._controller = Listening(
+            node, node.group, JointTrajectoryControllerState, f'{controller}/controller_state',
+            self._take_reference)
+        self._in = node.create_subscription(
+            JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE,
+            callback_group=node.group)
+        joints.listeners.append(self._on_state)
+
+    def listen(self) -> None:
+        """Follow the controller's reference."""
+        self._controller.listen()
+
+    def rest(self) -> None:
+        """Follow it no more."""
+        self._controller.rest()
+        self._reference = None
+
+    def destroy(self) -> None:
+        """Remove topics."""
+        self._controller.destroy()
+        self._node.destroy_subscription(self._in)
+        self._node.destroy_publisher(self._compensation)
+        self._node.destroy_publisher(self._out)
+        self._joints.listeners.remove(self._on_state)
+
+    def use(self, result: CalibrationResult) -> None:
+        """Use a friction result from now on."""
+        self._laws = friction_by_joint(result)
+        self.temperature = friction_temperature(result)
+        self._compensator = Compensator(
+            self._laws, self.robot.joint_names, width=self._width, dead_band=self._dead_band)
+
+    def _take_reference(self, message: JointTrajectoryControllerState) -> None:
+        names = tuple(message.joint_names)
+        if self._order is None or self._order[0] != names:
+            if any(name not in names for name in self.robot.joint_names):
+                return
+            self._order = (names, [names.index(name) for name in self.robot.joint_names])
+        velocities = message.reference.velocities
+        if len(velocities) != len(names):
+            return
+        velocity = np.asarray(velocities)[self._order[1]]
+        if np.isfinite(velocity).all():
+            self._reference = (conversions.seconds(message.header.stamp), velocity)
+
+    def _on_state(self, stamp: float, velocity: Array) -> None:
+        """Publish the torque for this instant."""
+        if (self._compensator is None or not self._node.is_active
+                or not self._compensation.get_subscription_count()):
+            return
+        reference = self._reference
+        commanded = reference is not None and abs(stamp - reference[0]) < _REFERENCE_AGE
+        speed = reference[1] if commanded and reference is not None else velocity
+        self._message.header.stamp = conversions.to_stamp(stamp)
+        self._message.velocity = speed.tolist()
+        self._message.effort = self._compensator.torque(speed, measured=not commanded).tolist()
+        self._compensation.publish(self._message)
+
+    def _pass(self, message: JointTrajectory) -> Any:
+        """Fill in the effort of a trajectory and send it on; a bad one is not sent on."""
+        if not self._node.is_active:
+            return
+        if self._compensator is None:
+            self._node.get_logger().warning(
+                'No friction is identified yet: the effort of this trajectory holds gravity and '
+                'inertia alone.')
+        try:
+            trajectory, order = conversions.from_joint_trajectory(
+                message, self.robot.joint_names)
+            torque = feed_forward(self.robot, self._laws, trajectory)
+        except RobocalError as error:
+            self._node.get_logger().error(f'Trajectory not passed on: {error}')
+            return
+        for point, row in zip(message.points, torque, strict=True):
+            effort = np.zeros(len(message.joint_names))
+            effort[order] = row
+            point.effort = effort.tolist()
+        self._out.publish(message)

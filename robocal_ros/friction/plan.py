@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which constant-speed runs to make: given by the user, or planned from the limits alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.friction.fit import distinct
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory
+
+SLOWEST = 1e-3
+"""Speeds below this cannot be told from rest [rad/s]."""
+
+_MARGIN = 0.05
+_CHECK_STEP = 0.04
+_MIN_CRUISE = 0.8
+_SETTLING = 0.8
+_KNOT_PERIOD = 0.02
+
+
+@dataclass(frozen=True)
+class FrictionRun:
+    """One run of one joint at constant speed, all others still.
+
+    Attributes:
+        joint: Column of the joint.
+        posture: Angles of the other joints, shape (n,) [rad].
+        segment: Accelerate, cruise, decelerate.
+
+    """
+
+    joint: int
+    posture: Array
+    segment: Lspb
+
+    def trajectory(self) -> Trajectory:
+        """Return it as a motion of the arm."""
+        return self.segment.trajectory(self.posture, self.joint)
+
+    def start_posture(self) -> Array:
+        """Return where it begins, shape (n,) [rad]."""
+        posture = self.posture.copy()
+        posture[self.joint] = self.segment.start
+        return posture
+
+
+@dataclass(frozen=True)
+class SpeedPlan:
+    """How automatic planning chooses.
+
+    Attributes:
+        min_speed: Slowest speed [rad/s].
+        max_speed: Fastest speed, besides half the joint's limit [rad/s].
+        count: Number of speeds in each direction.
+        min_span: Angle that slow runs cover, to see through torque ripple [rad].
+        max_duration: Longest cruise [s].
+        min_duration: Shortest cruise, where there is room [s].
+        max_range: Widest range about the posture that is used [rad].
+        acceleration: Acceleration of the blends [rad/s²].
+        reversal_size: Size of the turns that show the bristles [rad].
+        reversal_frequency: How often a second the joint turns to and fro then [Hz].
+        reversals: How many times.
+
+    """
+
+    min_speed: float = 0.005
+    max_speed: float = 0.6
+    count: int = 10
+    min_span: float = 0.13
+    max_duration: float = 20.0
+    min_duration: float = 2.0
+    max_range: float = 1.6
+    acceleration: float = 2.0
+    reversal_size: float = 4e-3
+    reversal_frequency: float = 1.0
+    reversals: int = 8
+
+    def check(self) -> None:
+        """Refuse settings without a plan; raises ConfigurationError."""
+        if not 0.0 < self.min_speed < self.max_speed:
+            raise ConfigurationError(
+                f'min_speed must be above 0 and below max_speed; got {self.min_speed} and '
+                f'{self.max_speed} rad/s.')
+        if self.count < 2:
+            raise ConfigurationError(f'At least 2 speeds are needed, got {self.count}.')
+
+    def speeds(self, limit: float) -> Array:
+        """Return the speeds for a joint's limit, log-spaced, so denser near zero [rad/s]."""
+        fastest = min(self.max_speed, 0.5 * limit)
+        if fastest <= self.min_speed:
+            raise ConfigurationError(
+                f'Half the speed limit is {fastest:.4g} rad/s, not above min_speed '
+                f'({self.min_speed} rad/s); lower min_speed.')
+        return np.geomspace(self.min_speed, fastest, self.count)
+
+    def longer(self, factor: float) -> SpeedPlan:
+        """Return the plan of a further round, with longer cruises.
+
+        Args:
+            factor: How much longer, at least 1.
+
+        """
+        return replace(
+            self, min_span=factor * self.min_span, max_duration=factor * self.max_duration,
+            min_duration=factor * self.min_duration)
+
+    def span(self, speed: float) -> float:
+        """Return the angle of a run: cruise, settling and blends [rad]."""
+        cruise = np.clip(self.min_span / speed, self.min_duration, self.max_duration)
+        return float(speed * (cruise + _SETTLING) + speed**2 / self.acceleration)
+
+
+def free_range(
+    robot: Robot, checker: CollisionChecker, posture: Array, joint: int, width: float
+) -> tuple[float, float]:
+    """Return the range of a joint about a posture that limits and contacts leave.
+
+    Args:
+        robot: The arm with what it carries.
+        checker: Its collision geometry.
+        posture: Angles of all joints, shape (n,) [rad].
+        joint: Column of the joint.
+        width: Widest range wanted [rad].
+
+    Raises:
+        MotionError: If the posture itself touches something.
+
+    """
+    low = max(posture[joint] - 0.5 * width, float(robot.lower[joint]) + _MARGIN)
+    high = min(posture[joint] + 0.5 * width, float(robot.upper[joint]) - _MARGIN)
+    # A joint near a limit gets what the limit takes on one side on the other one.
+    low = max(min(low, high - width), float(robot.lower[joint]) + _MARGIN)
+    high = min(max(high, low + width), float(robot.upper[joint]) - _MARGIN)
+    angles = np.linspace(low, high, max(3, int(np.ceil((high - low) / _CHECK_STEP))))
+    centre = int(np.argmin(np.abs(angles - posture[joint])))
+
+    def free(angle: float) -> bool:
+        q = posture.copy()
+        q[joint] = angle
+        return checker.is_free(q)
+
+    if not free(angles[centre]):
+        raise MotionError(
+            f"The arm touches itself where joint '{robot.joint_names[joint]}' is to be measured; "
+            'start from another posture.')
+    first = last = centre
+    while first > 0 and free(angles[first - 1]):
+        first -= 1
+    while last < len(angles) - 1 and free(angles[last + 1]):
+        last += 1
+    return float(angles[first]), float(angles[last])
+
+
+def plan_runs(
+    robot: Robot,
+    checker: CollisionChecker,
+    posture: Array,
+    joint: int,
+    plan: SpeedPlan,
+    speeds: Array | None = None,
+    shift: float = 0.0,
+    within: tuple[float, float] | None = None,
+) -> list[FrictionRun]:
+    """Plan runs of a joint at log-spaced speeds, forward and back over the same positions.
+
+    Where in the free range a speed is run varies from speed to speed, so that what depends on
+    the position (torque ripple, an error of the gravity model) scatters instead of biasing.
+
+    Args:
+        robot: The arm with what it carries.
+        checker: Its collision geometry.
+        posture: Where the other joints stay, shape (n,) [rad].
+        joint: Column of the joint.
+        plan: How to choose.
+        speeds: Speeds instead of those of the plan, shape (k,) [rad/s].
+        shift: Moves the positions of a further round, 0 … 1.
+        within: Range of the joint that is not left, beyond what limits and contacts ask [rad].
+
+    Raises:
+        ConfigurationError: If the settings leave no speeds.
+        ConvergenceError: If the free range is too short for any of the speeds.
+        MotionError: If the posture itself touches something.
+
+    """
+    plan.check()
+    low, high = free_range(robot, checker, posture, joint, plan.max_range)
+    if within is not None:
+        low, high = max(low, within[0]), min(high, within[1])
+    wanted = plan.speeds(float(robot.velocity_limit[joint])) if speeds is None else speeds
+    runs: list[FrictionRun] = []
+    for number, speed in enumerate(wanted):
+        shortest = speed * _MIN_CRUISE + speed**2 / plan.acceleration
+        span = min(plan.span(float(speed)), high - low)
+        if span < shortest:
+            continue
+        # Multiples of the golden ratio spread evenly, however many there are.
+        place = (0.618034 * (number + 1) + shift) % 1.0
+        start = low + place * (high - low - span)
+        goal = start + span
+        for begin, end in ((start, goal), (goal, start)):
+            runs.append(FrictionRun(joint, posture.copy(), Lspb.with_acceleration(
+                begin, end, float(speed), plan.acceleration)))
+    if not runs:
+        raise ConvergenceError(
+            f"Joint '{robot.joint_names[joint]}' has only {high - low:.3f} rad of free range "
+            'about this posture, too short for any of the speeds. Start from another posture.')
+    return runs
+
+
+def plan_reversals(
+    robot: Robot, checker: CollisionChecker, posture: Array, joint: int, plan: SpeedPlan
+) -> Trajectory:
+    """Plan slow small turns of a joint to and fro, in which its bristles bend before it slides.
+
+    A sine whose size rises from zero and falls to zero within a period each, sampled at knots.
+
+    Args:
+        robot: The arm with what it carries.
+        checker: Its collision geometry.
+        posture: Where the arm stays, shape (n,) [rad].
+        joint: Column of the joint.
+        plan: For the size, frequency and number of the turns.
+
+    Raises:
+        ConvergenceError: If there is no room for them.
+        MotionError: If the posture itself touches something.
+
+    """
+    size = plan.reversal_size
+    low, high = free_range(robot, checker, posture, joint, 4.0 * size)
+    if min(high - posture[joint], posture[joint] - low) < 1.2 * size:
+        raise ConvergenceError(
+            f"Joint '{robot.joint_names[joint]}' has no room to turn to and fro by "
+            f'{size:.3g} rad about this posture. Start from another posture.')
+    pulsation = 2.0 * np.pi * plan.reversal_frequency
+    duration = plan.reversals / plan.reversal_frequency
+    time = np.linspace(0.0, duration, int(np.ceil(duration / _KNOT_PERIOD)) + 1)
+    rise = np.clip(np.minimum(time, duration - time) * plan.reversal_frequency, 0.0, 1.0)
+    window = rise**4 * (35.0 - 84.0 * rise + 70.0 * rise**2 - 20.0 * rise**3)
+    spline = scipy.interpolate.make_interp_spline(
+        time, size * window * np.sin(pulsation * time), k=5)
+    position = np.tile(posture, (len(time), 1))
+    velocity, acceleration = np.zeros_like(position), np.zeros_like(position)
+    position[:, joint] += spline(time)
+    velocity[1:-1, joint] = spline(time, nu=1)[1:-1]
+    acceleration[1:-1, joint] = spline(time, nu=2)[1:-1]
+    return Trajectory(time, position, velocity, acceleration)
+
+
+def check_given(
+    robot: Robot, limits: MotionLimits, runs: Sequence[FrictionRun]
+) -> None:
+    """Refuse a given set that leaves the limits.
+
+    Only the joint that moves is judged: where the others stand is not known beforehand.
+
+    Raises:
+        MotionError: With the number of the run, the joint, the value and the limit.
+
+    """
+    inside = np.clip(np.zeros(robot.n), robot.lower, robot.upper)
+    for number, run in enumerate(runs, 1):
+        try:
+            limits.check(replace(run, posture=inside).trajectory())
+        except MotionError as error:
+            raise MotionError(f'Run {number} of the trajectory set: {error}') from error
+
+
+def weak_speeds(measured: Array, stribeck_velocity: float | None) -> Array:
+    """Return further speeds where a fit was weak: between those at and below the bend.
+
+    Where no bend was found yet it is looked for at lower speeds than there were.
+
+    Args:
+        measured: Signed speeds that there are already, shape (k,), k > 0 [rad/s].
+        stribeck_velocity: Where the bend was found, or None.
+
+    """
+    known = distinct(np.abs(measured))
+    lower = 0.5 if stribeck_velocity else np.array([0.5, 0.25, 0.125])
+    below = np.atleast_1d(np.maximum(lower * known[0], SLOWEST))
+    bend = 2.0 * stribeck_velocity if stribeck_velocity else 0.0
+    slow = known[known <= max(bend, known[min(2, len(known) - 1)])]
+    between = np.sqrt(slow[1:] * slow[:-1])
+    fast = np.sqrt(known[-1:] * known[-2:-1])
+    return distinct(np.concatenate((below, between, fast)))

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run at constant speed says: one point of torque against speed, and what is behind it.
+
+From a record to points: the mean friction torque of each run at constant speed.
+
+What remains of the drive torque after gravity is friction at that speed. A run on which
+something else acted (a stop, an obstacle, a push, a saturated drive) is rejected, by name.
+
+Torque ripple taken out of the points of friction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+from robocal_ros.estimation.least_squares import autocorrelation_time
+from robocal_ros.estimation.ripple import Ripple, RippleRun, find_ripple
+from robocal_ros.estimation.signals import Sweep, steady_sweeps
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.results.result import spread
+from robocal_ros.robot.model import Robot
+
+
+@dataclass(frozen=True)
+class SpeedPoint:
+    """One run at constant speed, read.
+
+    Attributes:
+        joint: Column of the joint.
+        speed: Mean signed speed [rad/s].
+        torque: Mean torque less gravity, signed [N·m].
+        std: Standard deviation of that mean, correlated samples allowed for [N·m].
+        scatter: Standard deviation of single samples about their mean [N·m].
+        low: Lower end of the window [rad].
+        high: Upper end of the window [rad].
+        gravity_std: Standard deviation of what the gravity model may be off by, the same for
+            all samples of the run [N·m].
+        count: Number of samples.
+        rejected: Why the run does not count, empty if it does.
+        angle: Joint angles through the window, thinned, shape (m,) [rad].
+        total: Drive torque at those angles, block means, shape (m,) [N·m].
+        gravity: Gravity torque of the model at those angles, shape (m,) [N·m].
+
+    """
+
+    joint: int
+    speed: float
+    torque: float
+    std: float
+    scatter: float
+    gravity_std: float
+    low: float
+    high: float
+    count: int
+    rejected: str
+    angle: Array
+    total: Array
+    gravity: Array
+
+
+SLOW = 0.02
+"""Speeds below this are looked for with a longer chord [rad/s]."""
+
+# Slow runs are looked for up to here, so that one near the border is found whole at least once.
+_OVERLAP = 1.3 * SLOW
+_BLOCK = 0.05
+_KNOTS = 60
+_SPIKE = 8.0
+_SPIKE_FLOOR = 0.15
+_SATURATED = 0.98
+
+
+def find_runs(samples: JointSamples, joints: Sequence[int], min_span: float) -> list[Sweep]:
+    """Find the constant-speed parts of single-joint motions, slow ones too.
+
+    Args:
+        samples: Joint states.
+        joints: Columns of the joints that matter.
+        min_span: Shortest angle of a window [rad].
+
+    """
+    fast = steady_sweeps(samples, min_speed=SLOW, min_span=min_span, settle=0.2)
+    slow = steady_sweeps(
+        samples, min_speed=0.0008, max_speed=_OVERLAP, still_speed=0.0005, half_width=0.25,
+        settle=0.4, min_span=min_span, tolerance=0.1)
+    found: list[Sweep] = []
+    for sweep in sorted((*fast, *slow), key=lambda sweep: sweep.start):
+        if sweep.joint not in joints:
+            continue
+        if found and sweep.start < found[-1].stop:
+            # The same run by both ways of looking: the longer part of it counts.
+            if sweep.stop - sweep.start > found[-1].stop - found[-1].start:
+                found[-1] = sweep
+        else:
+            found.append(sweep)
+    return found
+
+
+def read_run(
+    robot: Robot, samples: JointSamples, run: Sweep, *, angle_std: float = 0.0,
+    alternatives: Sequence[Robot] = (),
+) -> SpeedPoint:
+    """Read one run.
+
+    Args:
+        robot: The arm with what it carries.
+        samples: The record in which the run lies.
+        run: Its window.
+        angle_std: How far the links may be from where encoders and model say [rad].
+        alternatives: The arm with what it may carry instead: loads one standard deviation off,
+            along independent directions.
+
+    """
+    rows = slice(run.start, run.stop)
+    effort = samples.effort[rows, run.joint]
+    angle = samples.position[rows, run.joint]
+    gravity = _gravity(robot, samples.position[rows], run.joint)
+    torque = effort - gravity
+    mean = float(torque.mean())
+    scatter = float(torque.std(ddof=1))
+    inflation = autocorrelation_time(torque - mean)
+    blocks = _blocks(samples.time[rows])
+    rejected = _why_rejected(
+        torque, effort, blocks, float(robot.effort_limit[run.joint]), abs(mean))
+    starts = blocks[:-1]
+    return SpeedPoint(
+        joint=run.joint, speed=run.speed, torque=mean,
+        std=max(scatter * float(np.sqrt(inflation / len(torque))), 1e-6), scatter=scatter,
+        gravity_std=_gravity_std(robot, run, angle_std, alternatives),
+        low=float(angle.min()), high=float(angle.max()), count=len(torque), rejected=rejected,
+        angle=_means(angle, starts), total=_means(effort, starts),
+        gravity=_means(gravity, starts),
+    )
+
+
+def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
+    """Return the gravity torque of a joint along its run; smooth, so from a few postures."""
+    count = len(positions)
+    knots = spread(count, _KNOTS)
+    values = robot.gravity_torques(positions[knots])[:, joint]
+    return np.interp(np.arange(count), knots, values)
+
+
+def _gravity_std(
+    robot: Robot, run: Sweep, angle_std: float, alternatives: Sequence[Robot]
+) -> float:
+    """Return how uncertain the gravity torque of a run's joint is: angles and load."""
+    assumed = robot.gravity_torque(run.posture)[run.joint]
+    loads = [other.gravity_torque(run.posture)[run.joint] - assumed for other in alternatives]
+    shifts = angle_std * np.eye(robot.n)
+    angles = [robot.gravity_torque(run.posture + shift)[run.joint] - assumed for shift in shifts]
+    return float(np.linalg.norm([*loads, *angles]))
+
+
+def _blocks(time: Array) -> np.ndarray:
+    """Return the borders of blocks of equal duration, as row numbers."""
+    count = max(4, int((time[-1] - time[0]) / _BLOCK))
+    edges = np.searchsorted(time, np.linspace(time[0], time[-1], min(count, 200) + 1))
+    edges[-1] = len(time)
+    return np.unique(edges)
+
+
+def _means(values: Array, starts: np.ndarray) -> Array:
+    lengths = np.diff(np.append(starts, len(values)))
+    return np.asarray(np.add.reduceat(values, starts) / lengths)
+
+
+def _why_rejected(
+    torque: Array, effort: Array, blocks: np.ndarray, limit: float, size: float
+) -> str:
+    if np.ptp(effort) == 0.0:
+        return f'the effort was stuck at {effort[0]:.4g} N·m'
+    saturated = float(np.mean(np.abs(effort) >= _SATURATED * limit))
+    if saturated > 0.01:
+        return f'the drive was saturated at its limit of {limit:.4g} N·m'
+    means = _means(torque, blocks[:-1])
+    trend = np.polynomial.Polynomial.fit(np.arange(len(means)), means, 1)
+    deviation = np.abs(means - trend(np.arange(len(means))))
+    typical = 1.4826 * float(np.median(deviation))
+    worst = float(deviation.max())
+    if worst > max(_SPIKE * typical, _SPIKE_FLOOR, 0.25 * size):
+        return f'the torque jumped by {worst:.2f} N·m on the way: a stop, an obstacle or a push'
+    return ''
+
+
+@dataclass(frozen=True)
+class GravityComparison:
+    """Gravity measured without a model against the model's, over pairs of runs.
+
+    Half the sum of the drive torques of a forward and a backward run over the same positions
+    is gravity, plus half the friction's asymmetry, which does not depend on the position; half
+    their difference is friction, whatever gravity is.
+
+    Attributes:
+        pairs: Number of pairs.
+        error: Size of a gravity-like torque, a sinθ + b cosθ, that the model lacks [N·m].
+        std: Its standard deviation [N·m].
+        friction: Model-free friction, |F| averaged over both directions, pair by pair: rows of
+            speed [rad/s] and torque [N·m], shape (pairs, 2).
+
+    """
+
+    pairs: int
+    error: float
+    std: float
+    friction: Array
+
+    @property
+    def significant(self) -> bool:
+        """Whether the model's gravity is wrong beyond chance."""
+        return self.error > 4.0 * self.std
+
+
+def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
+    """Compare both ways of removing gravity; None without a pair over the same positions."""
+    usable = [p for p in points if not p.rejected]
+    grids, left, friction = [], [], []
+    for first in usable:
+        second = next((p for p in usable if _is_pair(first, p)), None)
+        if first.speed <= 0.0 or second is None:
+            continue
+        low, high = max(first.low, second.low), min(first.high, second.high)
+        grid = np.linspace(low, high, 40)
+        up, down = (_at(p, p.total, grid) for p in (first, second))
+        grids.append(grid)
+        left.append(0.5 * (up + down) - _at(first, first.gravity, grid))
+        friction.append((first.speed, 0.5 * float(np.mean(up - down))))
+    if not grids:
+        return None
+    # Asymmetry shifts each pair by a constant of its own; only the shape within pairs counts.
+    rows = [np.column_stack((np.sin(g), np.cos(g))) for g in grids]
+    regressor = np.vstack([r - r.mean(axis=0) for r in rows])
+    measured = np.concatenate([item - item.mean() for item in left])
+    value, *_ = np.linalg.lstsq(regressor, measured, rcond=None)
+    residual = measured - regressor @ value
+    inflation = autocorrelation_time(residual)
+    covariance = np.linalg.pinv(regressor.T @ regressor) * np.var(residual) * inflation
+    size = float(np.linalg.norm(value))
+    direction = value / size if size > 0.0 else np.array([1.0, 0.0])
+    return GravityComparison(
+        len(grids), size, float(np.sqrt(direction @ covariance @ direction)), np.array(friction))
+
+
+def _is_pair(first: SpeedPoint, second: SpeedPoint) -> bool:
+    overlap = min(first.high, second.high) - max(first.low, second.low)
+    return (second.joint == first.joint
+            and abs(first.speed + second.speed) < 0.1 * abs(first.speed)
+            and overlap > 0.5 * (first.high - first.low))
+
+
+def _at(point: SpeedPoint, values: Array, grid: Array) -> Array:
+    order = np.argsort(point.angle)
+    return np.interp(grid, point.angle[order], values[order])
+
+
+def ripple_of(points: Sequence[SpeedPoint]) -> tuple[Ripple, ...]:
+    """Find what repeats over the angle in the runs of one joint, strongest first.
+
+    Args:
+        points: Runs of one joint; rejected ones are not used.
+
+    """
+    return find_ripple([RippleRun(p.angle, p.total - p.gravity)
+                        for p in points if not p.rejected])
+
+
+def without_ripple(
+    points: Sequence[SpeedPoint], ripples: Sequence[Ripple]
+) -> tuple[SpeedPoint, ...]:
+    """Return the points with ripple taken out of their torques.
+
+    Args:
+        points: Runs of one joint.
+        ripples: What repeats over its angle.
+
+    """
+    def cleaned(point: SpeedPoint) -> SpeedPoint:
+        known = np.zeros_like(point.angle)
+        for ripple in ripples:
+            known += ripple.torque(point.angle)
+        std = np.linalg.norm([point.std, *(ripple.mean_std(point.angle) for ripple in ripples)])
+        return replace(point, torque=point.torque - float(known.mean()), std=float(std),
+                       total=point.total - known)
+
+    return tuple(cleaned(point) for point in points) if ripples else tuple(points)

@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The axis that the tool is to be parallel to: of the base, against gravity, or of a frame.
+
+Which orientation is level: headings, directions, and what to do where they are undefined.
+
+Rotations map tool coordinates to the root frame; their columns are the tool's axes. A turn is a
+rotation vector in root axes that leads from the current orientation to the level one.
+
+Where the tool is: orientation of the tool frame, and the point of it that is held.
+
+What the arm is to do at every share of the way: hold the tool point, turn the tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pinocchio as pin
+import scipy
+
+from robocal_ros.arrays import Array, frozen
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.robot.model import Robot
+
+BASE, GRAVITY = 'base', 'gravity'
+
+
+def base_frame(robot: Robot) -> str:
+    """Return the frame of the link that carries the arm's first joint."""
+    model = robot.model
+    joint = model.frames[model.getFrameId(robot.joint_names[0], pin.FrameType.JOINT)]
+    index = joint.parentFrame
+    while index and model.frames[index].type != pin.FrameType.BODY:
+        index = model.frames[index].parentFrame
+    return str(model.frames[index].name) if index else robot.root_frame
+
+
+def reference_axis(robot: Robot, reference: str) -> Array:
+    """Return the reference's z axis in the root frame, a unit vector of shape (3,).
+
+    Args:
+        robot: The arm.
+        reference: ``base`` (the link that carries the first joint), ``gravity`` (against it),
+            or a frame of the URDF that does not move with the arm.
+
+    Raises:
+        ConfigurationError: If the frame does not exist or moves, or there is no gravity.
+
+    """
+    if reference == GRAVITY:
+        strength = float(np.linalg.norm(robot.gravity))
+        if strength < 1e-3:
+            raise ConfigurationError(
+                "reference is 'gravity', but the parameter gravity is zero; give gravity in the "
+                'root frame, or another reference.')
+        return frozen(-robot.gravity / strength)
+    frame = base_frame(robot) if reference == BASE else reference
+    index = robot.frame_id(frame)
+    if robot.model.frames[index].parentJoint != 0:
+        raise ConfigurationError(
+            f"The reference '{frame}' moves with the arm; name a frame that stands still, "
+            f"'{BASE}' or '{GRAVITY}'.")
+    rotation = robot.transform_frame_to_root(np.zeros(robot.n), frame).rotation
+    return frozen(rotation[:, 2])
+
+
+HEADINGS = ('nearest', 'x', 'y', 'free')
+"""What becomes of the heading: least turn, kept direction of an axis, or whatever suits."""
+
+DIRECTIONS = ('up', 'down', 'nearest')
+"""Where the tool's z axis is to point, along the reference's z axis."""
+
+TIE = 2e-3
+"""Two choices whose angles differ by less are a tie: more than the noise of encoders [rad]."""
+
+SHORTEST_PROJECTION = 0.05
+"""A projected axis shorter than this (3° off the vertical) defines no heading."""
+
+_AXES_OF_A_TIE = 24
+
+
+@dataclass(frozen=True)
+class LevelTarget:
+    """One way to become level.
+
+    Attributes:
+        rotation: Level orientation, shape (3, 3).
+        turn: Rotation vector from the current orientation to it, root axes, shape (3,) [rad].
+        up: Whether z points along the reference axis rather than against it.
+        note: What the user should know of how it was chosen; empty for nothing.
+
+    """
+
+    rotation: Array
+    turn: Array
+    up: bool
+    note: str = ''
+
+    @property
+    def angle(self) -> float:
+        """Angle of the turn [rad]."""
+        return float(np.linalg.norm(self.turn))
+
+
+def angle_between(first: Array, second: Array) -> float:
+    """Return the angle between two vectors, exact for small angles too [rad]."""
+    return float(np.arctan2(np.linalg.norm(np.cross(first, second)), first @ second))
+
+
+def tilt(rotation: Array, axis: Array, direction: str) -> float:
+    """Return how far the tool's z axis is from where it should point [rad].
+
+    Args:
+        rotation: Orientation of the tool, shape (3, 3).
+        axis: The reference's z axis, unit vector, shape (3,).
+        direction: One of ``DIRECTIONS``.
+
+    """
+    above = angle_between(rotation[:, 2], axis)
+    return {'up': above, 'down': np.pi - above, 'nearest': min(above, np.pi - above)}[direction]
+
+
+def level_targets(
+    rotation: Array, axis: Array, *, heading: str = 'nearest', direction: str = 'nearest'
+) -> list[LevelTarget]:
+    """Return the level orientations that fit, several of them only where there is a tie.
+
+    With ``nearest`` (and ``free``) the target is the level orientation at the least angle: the
+    turn that takes z to the vertical about a horizontal axis. Its yaw is the closed form
+    atan2(A[1,0] - A[0,1], A[0,0] + A[1,1]) for z up (the maximum of the trace of the rotation
+    between the two). With ``x`` or ``y`` that axis keeps the direction of its projection.
+
+    Args:
+        rotation: Current orientation of the tool, shape (3, 3).
+        axis: The reference's z axis, unit vector in the root frame, shape (3,).
+        heading: One of ``HEADINGS``.
+        direction: One of ``DIRECTIONS``.
+
+    Raises:
+        ConfigurationError: If heading or direction is unknown.
+
+    """
+    if heading not in HEADINGS or direction not in DIRECTIONS:
+        raise ConfigurationError(
+            f"heading is '{heading}' and direction '{direction}'; expected one of "
+            f'{", ".join(HEADINGS)} and one of {", ".join(DIRECTIONS)}.')
+    targets = []
+    for up in _wanted_directions(rotation[:, 2], axis, direction):
+        goal = axis if up else -axis
+        targets += (_kept_heading(rotation, goal, heading, up) if heading in ('x', 'y')
+                    else _least_turns(rotation, goal, up))
+    return targets
+
+
+def _wanted_directions(z: Array, axis: Array, direction: str) -> list[bool]:
+    if direction != 'nearest':
+        return [direction == 'up']
+    above = angle_between(z, axis)
+    if abs(above - 0.5 * np.pi) < TIE:
+        return [True, False]
+    return [above < 0.5 * np.pi]
+
+
+def _least_turns(rotation: Array, goal: Array, up: bool) -> list[LevelTarget]:
+    turn = _shortest(rotation[:, 2], goal)
+    if np.linalg.norm(turn) <= np.pi - TIE:
+        return [LevelTarget(frozen(pin.exp3(turn) @ rotation), frozen(turn), up)]
+    return [_half_turn(rotation, goal, up, number) for number in range(_AXES_OF_A_TIE)]
+
+
+def _half_turn(rotation: Array, goal: Array, up: bool, number: int) -> LevelTarget:
+    """Turn about one of many horizontal axes; all of them are equally near."""
+    first = rotation[:, 0] - (rotation[:, 0] @ goal) * goal
+    first /= np.linalg.norm(first)
+    phase = 2.0 * np.pi * number / _AXES_OF_A_TIE
+    normal = np.cos(phase) * first + np.sin(phase) * np.cross(goal, first)
+    # The tool is not exactly upside down: what is left after the half turn is taken too.
+    about = pin.exp3(np.pi * normal)
+    rest = _shortest(about @ rotation[:, 2], goal)
+    turn = _rotation_vector(pin.exp3(rest) @ about, normal)
+    return LevelTarget(
+        frozen(pin.exp3(turn) @ rotation), frozen(turn), up,
+        'The tool is upside down, so that every horizontal axis turns it equally far; the one '
+        'with the least joint travel was taken.')
+
+
+def _shortest(z: Array, goal: Array) -> Array:
+    """Return the turn about a normal to both that takes one unit vector to the other."""
+    normal = np.cross(z, goal)
+    length = float(np.linalg.norm(normal))
+    return normal * (angle_between(z, goal) / length) if length > 0.0 else np.zeros(3)
+
+
+def _rotation_vector(rotation: Array, axis: Array | None = None) -> Array:
+    """Return a rotation's vector; about half a turn, the one that looks along ``axis``."""
+    vector: Array = scipy.spatial.transform.Rotation.from_matrix(rotation).as_rotvec()
+    if axis is not None and vector @ axis < 0.0:
+        vector = _other_way(vector)
+    return vector
+
+
+def _other_way(turn: Array) -> Array:
+    """Return the turn that ends in the same orientation the other way round."""
+    return turn * (1.0 - 2.0 * np.pi / float(np.linalg.norm(turn)))
+
+
+def _kept_heading(rotation: Array, goal: Array, heading: str, up: bool) -> list[LevelTarget]:
+    column, note = (0 if heading == 'x' else 1), ''
+    projection = _projected(rotation[:, column], goal)
+    if np.linalg.norm(projection) < SHORTEST_PROJECTION:
+        other = 'y' if heading == 'x' else 'x'
+        note = (f"The tool's {heading} axis stands upright and defines no heading; that of "
+                f'{other} was kept instead.')
+        column = 1 - column
+        projection = _projected(rotation[:, column], goal)
+    kept = projection / np.linalg.norm(projection)
+    x = kept if column == 0 else np.cross(kept, goal)
+    level = np.column_stack((x, np.cross(goal, x), goal))
+    turn = _rotation_vector(level @ rotation.T)
+    if np.linalg.norm(turn) <= np.pi - TIE:
+        return [LevelTarget(frozen(level), frozen(turn), up, note)]
+    told = (f'{note} Both ways round are equally far; the one with the least joint travel was '
+            'taken.').strip()
+    return [LevelTarget(frozen(level), frozen(way), up, told) for way in (turn, _other_way(turn))]
+
+
+def _projected(vector: Array, goal: Array) -> Array:
+    return vector - (vector @ goal) * goal
+
+
+class Tool:
+    """Forward kinematics of a point of the tool, quick enough for thousands of postures.
+
+    Attributes:
+        robot: The arm, with scratch memory of its own.
+        point: The point, in the tool frame, shape (3,) [m].
+        length: Half the arm's stretched length, which makes metres comparable with radians in
+            singular values [m].
+
+    """
+
+    def __init__(self, robot: Robot, point: Sequence[float] = (0.0, 0.0, 0.0)) -> None:
+        """Prepare.
+
+        Args:
+            robot: The arm.
+            point: Point of the tool that is held, in the tool frame [m].
+
+        Raises:
+            ConfigurationError: If the point is not three finite numbers.
+
+        """
+        self.point = frozen(point)
+        if self.point.shape != (3,) or not np.isfinite(self.point).all():
+            raise ConfigurationError(
+                f'tool_point must be three finite numbers in m, got {list(point)}.')
+        self.robot = robot.copy()
+        self._frame = robot.frame_id(robot.tool_frame)
+        model = robot.model
+        offsets = [placement.translation for placement in list(model.jointPlacements)[2:]]
+        offsets.append(model.frames[self._frame].placement.act(self.point))
+        self.length = max(0.5 * sum(float(np.linalg.norm(offset)) for offset in offsets), 1e-2)
+
+    def pose(self, q: Array) -> tuple[Array, Array]:
+        """Return orientation (3, 3) and held point (3,) [m] in the root frame.
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+
+        """
+        model, data = self.robot.model, self.robot.data
+        pin.forwardKinematics(model, data, q)
+        placement = pin.updateFramePlacement(model, data, self._frame)
+        rotation = placement.rotation.copy()
+        return rotation, placement.translation + rotation @ self.point
+
+    def poses(self, positions: Array) -> tuple[Array, Array]:
+        """Return orientations (k, 3, 3) and held points (k, 3) of postures of shape (k, n)."""
+        found = [self.pose(q) for q in positions]
+        return np.array([pose[0] for pose in found]), np.array([pose[1] for pose in found])
+
+    def skeleton(self, q: Array) -> Array:
+        """Return what a stick figure of the arm needs: base, joints, tool frame, held point.
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+
+        Returns:
+            Points in the root frame, shape (n + 3, 3) [m].
+
+        """
+        model, data = self.robot.model, self.robot.data
+        pin.forwardKinematics(model, data, q)
+        placement = pin.updateFramePlacement(model, data, self._frame)
+        joints = [data.oMi[joint].translation for joint in range(1, model.njoints)]
+        return np.array([np.zeros(3), *joints, placement.translation,
+                         placement.act(self.point)])
+
+    def pose_and_jacobian(self, q: Array) -> tuple[Array, Array, Array]:
+        """Return orientation, held point, and the Jacobian of both, shape (6, n).
+
+        The Jacobian is in root axes: velocity of the held point first, then angular velocity.
+        """
+        model, data = self.robot.model, self.robot.data
+        pin.computeJointJacobians(model, data, q)
+        placement = pin.updateFramePlacement(model, data, self._frame)
+        rotation = placement.rotation.copy()
+        lever = rotation @ self.point
+        jacobian = np.array(pin.getFrameJacobian(
+            model, data, self._frame, pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)).reshape(6, -1)
+        jacobian[:3] -= pin.skew(lever) @ jacobian[3:]
+        return rotation, placement.translation + lever, jacobian
+
+    def least_singular_value(self, jacobian: Array) -> float:
+        """Return how far the arm is from a singularity: 0 in it, about 1 in the best posture.
+
+        The smallest singular value of the Jacobian whose linear rows are divided by
+        ``length`` (Yoshikawa, Foundations of Robotics, sec. 4.3).
+        """
+        scaled = jacobian.copy()
+        scaled[:3] /= self.length
+        return float(np.linalg.svd(scaled, compute_uv=False)[-1])
+
+
+class LevelingTask:
+    """The tool point held while the tool turns evenly about one axis (SLERP).
+
+    Shares of the way run from 0 to 1. With a free heading only the tool's z axis follows the
+    way; the tool may turn about the reference axis as suits the arm.
+
+    Attributes:
+        tool: Forward kinematics.
+        start: Posture at share 0, shape (n,) [rad].
+        point: Where the tool point is held, shape (3,) [m].
+        target: Where the way leads to.
+        rows: Number of conditions that a posture has to meet: 6, or 5 with a free heading.
+        free_heading: Whether the tool may turn about the reference axis.
+        across: Two unit vectors across the reference axis, shape (2, 3).
+
+    """
+
+    def __init__(
+        self, tool: Tool, start: Array, target: LevelTarget, axis: Array, *,
+        free_heading: bool = False,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            tool: Forward kinematics.
+            start: Current posture, shape (n,) [rad].
+            target: Level orientation and the turn to it.
+            axis: The reference's z axis in the root frame, shape (3,).
+            free_heading: Whether the tool may turn about that axis.
+
+        """
+        self.tool = tool
+        self.start = start
+        self.target = target
+        self._first, self.point = tool.pose(start)
+        self._axis = axis
+        self.free_heading = free_heading
+        self.across = _plane_across(axis)
+        self.rows = 5 if free_heading else 6
+
+    @property
+    def redundancy(self) -> int:
+        """Number of freedoms that the task leaves to the arm; negative if some are missing."""
+        return int(self.tool.robot.n) - self.rows
+
+    @property
+    def angle(self) -> float:
+        """Angle of the whole turn [rad]."""
+        return self.target.angle
+
+    def orientation(self, share: float) -> Array:
+        """Return the orientation at a share of the way, shape (3, 3)."""
+        return pin.exp3(share * self.target.turn) @ self._first
+
+    def transition_poses(self, max_step: float) -> Array:
+        """Return the orientations between start and target, at least one, shape (k, 3, 3).
+
+        Args:
+            max_step: Largest angle from one to the next [rad].
+
+        """
+        count = max(1, int(np.ceil(self.angle / max_step)) - 1)
+        shares = np.arange(1, count + 1) / (count + 1)
+        return np.array([self.orientation(share) for share in shares])
+
+    def linearised(self, q: Array, share: float) -> tuple[Array, Array, Array]:
+        """Return what is missing at a posture, its Jacobian, and the tool's full Jacobian.
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+            share: Share of the way.
+
+        Returns:
+            What is missing, shape (rows,) [m, rad]; the Jacobian that maps joint steps to it,
+            shape (rows, n); Jacobian of the tool, shape (6, n).
+
+        """
+        rotation, point, jacobian = self.tool.pose_and_jacobian(q)
+        wanted = self.orientation(share)
+        missing = np.empty(self.rows)
+        missing[:3] = self.point - point
+        if not self.free_heading:
+            missing[3:] = pin.log3(wanted @ rotation.T)
+            return missing, jacobian, jacobian
+        now = rotation @ (wanted.T @ self._axis)
+        missing[3:] = self.across @ np.cross(now, self._axis)
+        return missing, np.vstack((jacobian[:3], self.across @ jacobian[3:])), jacobian
+
+    def drift(self, q: Array) -> float:
+        """Return how far the tool point is from where it is held [m]."""
+        return float(np.linalg.norm(self.tool.pose(q)[1] - self.point))
+
+
+def _plane_across(axis: Array) -> Array:
+    """Return two unit vectors across an axis, shape (2, 3)."""
+    helper = np.eye(3)[int(np.argmin(np.abs(axis)))]
+    first = np.cross(axis, helper)
+    first /= np.linalg.norm(first)
+    return np.stack((first, np.cross(axis, first)))

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one way from a message, live or from a bag, to arrays."""

@@ -1,0 +1,501 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bags of rosbag2: sqlite3 or MCAP, whole folders or single files, read in a stream.
+
+Reading is PyPI's ``rosbags``; here is what a user's bag needs beyond it: folders without or with
+wrong metadata, names without their namespace, and a sentence for everything that is broken.
+
+
+Messages of MCAP files, a chunk at a time instead of one by one.
+
+An MCAP file has an index of each chunk's messages (https://mcap.dev/spec). ``rosbags`` opens the
+file, decompresses and checks the chunks; with the index, all messages of a chunk are then cut out
+at once, which takes a tenth of the time. Files without an index are left to ``rosbags``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rosbags.interfaces import Connection
+from rosbags.rosbag2 import Reader, ReaderError, storage_sqlite3
+from rosbags.serde import SerdeError
+
+from robocal_ros.errors import ConfigurationError, FileFormatError
+
+CHUNK = 4096
+"""Messages that are handed on at once."""
+
+_SUFFIXES = ('.db3', '.mcap')
+# rosbags reads databases through apsw, older versions through sqlite3, and passes on what they
+# raise while messages are read. In a broken file anything may be missing or senseless.
+_BROKEN: tuple[type[Exception], ...] = (
+    ReaderError, getattr(storage_sqlite3, 'apsw', sqlite3).Error, sqlite3.Error, struct.error,
+    AssertionError, EOFError, LookupError, OSError, OverflowError, RuntimeError, TypeError,
+    ValueError,
+)
+_UNREADABLE: tuple[type[Exception], ...] = (*_BROKEN, SerdeError)
+_CURES = {
+    '.db3': "Recover what there is with 'sqlite3 {0} .recover | sqlite3 recovered.db3', or record "
+            'it anew.',
+    '.mcap': "Recover what there is with 'mcap recover {0} -o recovered.mcap', or record it anew.",
+}
+
+Sink = Callable[[Sequence[bytes]], None]
+
+
+class Bag:
+    """A bag that is open for reading; a context manager.
+
+    Attributes:
+        path: Where it is.
+        name: Its name, for people and result files.
+        topics: Type of each topic by name.
+        counts: Number of messages of each topic by name.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open it.
+
+        Args:
+            path: A folder as rosbag2 writes it, or one of its files.
+
+        Raises:
+            FileFormatError: If it is no bag, or broken.
+
+        """
+        self.path = path
+        self.name = path.name
+        self._stack = ExitStack()
+        self._readers = self._opened_all()
+        self.topics: dict[str, str] = {}
+        self.counts: dict[str, int] = {}
+        for reader in self._readers:
+            for connection in reader.connections:
+                self.topics[connection.topic] = connection.msgtype
+                self.counts[connection.topic] = (
+                    self.counts.get(connection.topic, 0) + connection.msgcount)
+
+    def __enter__(self) -> Bag:
+        """Do nothing."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self._stack.close()
+
+    def _opened_all(self) -> list[Reader]:
+        """Open the folder if its metadata are right, else its files one by one."""
+        files = _files(self.path)
+        for file in files:
+            _refuse_leftovers(file)
+        if (self.path / 'metadata.yaml').exists():
+            try:
+                return [self._stack.enter_context(Reader(self.path))]
+            except _BROKEN as error:
+                if not files:
+                    raise FileFormatError(
+                        f"Bag '{self.path}' cannot be opened: {_told(error)} There is no .db3 or "
+                        '.mcap file in it. Copy the whole folder.') from error
+        return [self._opened(file) for file in files]
+
+    def _opened(self, path: Path) -> Reader:
+        try:
+            return self._stack.enter_context(Reader(path))
+        except _BROKEN as error:
+            self._stack.close()
+            raise _broken(path, error) from error
+
+    # ----------------------------------------------------------------------- topics
+
+    def find(self, name: str, kind: str, namespace: str = '') -> str:
+        """Return a topic's full name in the bag.
+
+        Args:
+            name: Its name, relative names within ``namespace``. One that is not there is looked
+                for in other namespaces.
+            kind: Its type, such as ``sensor_msgs/msg/JointState``.
+            namespace: The namespace of the nodes.
+
+        Raises:
+            ConfigurationError: If there is no such topic, or more than one namespace has it.
+
+        """
+        full = name if name.startswith('/') else f'{namespace.rstrip("/")}/{name}'
+        full = f'/{full.lstrip("/")}'
+        if self.topics.get(full) == kind:
+            return full
+        tail = f'/{name.strip("/")}'
+        others = [topic for topic, other in self.topics.items()
+                  if other == kind and topic.endswith(tail)]
+        if not namespace and len(others) == 1:
+            return others[0]
+        if len(others) > 1 and full not in self.topics:
+            raise ConfigurationError(
+                f"Bag '{self.name}' has no '{full}', but {', '.join(others)}. Say which with "
+                '--namespace or --remap.')
+        there = ', '.join(f'{topic} ({kind})' for topic, kind in sorted(self.topics.items()))
+        raise ConfigurationError(
+            f"Bag '{self.name}' has no topic '{full}' of type {kind}; it has {there or 'none'}. "
+            'Record it, or name the topic that holds it with --remap.')
+
+    # --------------------------------------------------------------------- messages
+
+    def read(self, sinks: Mapping[str, Sink], progress: Callable[[int], None] | None = None
+             ) -> None:
+        """Hand on serialized messages of some topics, in the order in which they were recorded.
+
+        Args:
+            sinks: What takes each topic's messages, ``CHUNK`` of them or fewer at a time.
+            progress: Called with the number of messages read so far, now and then.
+
+        Raises:
+            FileFormatError: If the bag turns out to be broken.
+
+        """
+        waiting: dict[str, list[bytes]] = {topic: [] for topic in sinks}
+        count = 0
+        for reader in self._readers:
+            chosen = [item for item in reader.connections if item.topic in sinks]
+            for topic, data in _pieces(reader, chosen):
+                held = waiting[topic]
+                held += data
+                while len(held) >= CHUNK:
+                    sinks[topic](held[:CHUNK])
+                    del held[:CHUNK]
+                    count += CHUNK
+                    if progress is not None:
+                        progress(count)
+        for topic, held in waiting.items():
+            if held:
+                sinks[topic](held)
+
+    def blocks(self, topics: Collection[str]) -> Iterator[list[tuple[str, bytes]]]:
+        """Yield serialized messages of some topics with the name of theirs.
+
+        They come in the order in which they were recorded, ``CHUNK`` of them or fewer at a time.
+
+        Args:
+            topics: Names of the topics.
+
+        Raises:
+            FileFormatError: If the bag turns out to be broken.
+
+        """
+        block: list[tuple[str, bytes]] = []
+        for reader in self._readers:
+            chosen = [item for item in reader.connections if item.topic in topics]
+            for data in _merged(reader, chosen):
+                block += data
+                while len(block) >= CHUNK:
+                    yield block[:CHUNK]
+                    del block[:CHUNK]
+        if block:
+            yield block
+
+    def raw(self, topic: str) -> Iterator[tuple[int, bytes]]:
+        """Yield a topic's messages with the time at which each was recorded [ns]."""
+        for reader in self._readers:
+            chosen = [item for item in reader.connections if item.topic == topic]
+            for _, stamp, data in _messages(reader, chosen):
+                yield stamp, bytes(data)
+
+    def messages(self, topic: str) -> Iterator[Any]:
+        """Yield a topic's messages; for topics with few of them.
+
+        Raises:
+            FileFormatError: If a message is not what its type says.
+
+        """
+        from rosbags.typesys import Stores, get_typestore
+
+        store = get_typestore(Stores.LATEST)
+        kind = self.topics[topic]
+        for _, data in self.raw(topic):
+            try:
+                yield store.deserialize_cdr(data, kind)
+            except _UNREADABLE as error:
+                raise FileFormatError(
+                    f"A message on '{topic}' of bag '{self.name}' is no {kind} ({error}). The "
+                    'bag is broken, or its messages are of another version.') from error
+
+
+def _pieces(reader: Reader, chosen: Sequence[Connection]) -> Iterator[tuple[str, list[bytes]]]:
+    """Yield messages of some topics, some at a time, each topic's in their order."""
+    storages = indexed_storages(reader)
+    if storages is None:
+        waiting: dict[str, list[bytes]] = {item.topic: [] for item in chosen}
+        for connection, _, data in _messages(reader, chosen):
+            held = waiting[connection.topic]
+            held.append(data)
+            if len(held) == CHUNK:
+                yield connection.topic, held
+                held.clear()
+        yield from waiting.items()
+        return
+    for chunk in _parts(reader, storages, chosen):
+        for part in chunk:
+            yield part.topic, part.messages
+
+
+def _merged(reader: Reader, chosen: Sequence[Connection]) -> Iterator[list[tuple[str, bytes]]]:
+    """Yield messages of some topics with the name of theirs, some at a time, in order."""
+    storages = indexed_storages(reader)
+    if storages is None:
+        messages = _messages(reader, chosen)
+        while block := [(connection.topic, data)
+                        for connection, _, data in islice(messages, CHUNK)]:
+            yield block
+        return
+    for chunk in _parts(reader, storages, chosen):
+        order = in_order(np.concatenate([part.times for part in chunk]),
+                         np.concatenate([part.places for part in chunk]))
+        told = [(part.topic, data) for part in chunk for data in part.messages]
+        yield [told[row] for row in order.tolist()]
+
+
+def _parts(
+    reader: Reader, storages: Sequence[Any], chosen: Sequence[Connection]
+) -> Iterator[list[Part]]:
+    try:
+        yield from parts(storages, chosen)
+    except _BROKEN as error:
+        raise _broken(Path(str(reader.path)), error) from error
+
+
+def _messages(
+    reader: Reader, chosen: Sequence[Connection]
+) -> Iterator[tuple[Connection, int, bytes]]:
+    """Yield messages of some topics; to rosbags itself no choice would mean all."""
+    if not chosen:
+        return
+    try:
+        yield from reader.messages(chosen)
+    except _BROKEN as error:
+        raise _broken(Path(str(reader.path)), error) from error
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files in which a bag's messages are; empty for a folder with metadata alone."""
+    if not path.exists():
+        raise FileFormatError(
+            f"Bag '{path}' does not exist. Name a folder that 'ros2 bag record' or 'robocal "
+            "record' wrote, or a .db3 or .mcap file.")
+    if path.is_file():
+        if path.suffix not in _SUFFIXES:
+            raise FileFormatError(
+                f"'{path}' is no bag of rosbag2; expected a folder, or a .db3 or .mcap file. "
+                "Bags of ROS 1 are turned into such by 'rosbags-convert'.")
+        return [path]
+    files = sorted(item for item in path.iterdir() if item.suffix in _SUFFIXES)
+    if not files and not (path / 'metadata.yaml').exists():
+        raise FileFormatError(
+            f"'{path}' is no bag: there is no metadata.yaml, .db3 or .mcap file in it. Name the "
+            "folder that 'ros2 bag record' or 'robocal record' wrote.")
+    return files
+
+
+def _refuse_leftovers(path: Path) -> None:
+    """Refuse a database whose newest messages are in a file beside it."""
+    for journal in (path.with_name(f'{path.name}-wal'), path.with_name(f'{path.name}-journal')):
+        if journal.exists() and journal.stat().st_size:
+            raise FileFormatError(
+                f"'{journal.name}' lies beside bag '{path}': the recorder was cut off, and the "
+                f"newest messages are in there. Put them in place with 'sqlite3 {path} "
+                '".schema"\', then try again.')
+
+
+def _broken(path: Path, error: Exception) -> FileFormatError:
+    if path.is_file() and not path.stat().st_size:
+        return FileFormatError(f"'{path}' is empty: nothing was recorded. Record it anew.")
+    cure = _CURES.get(path.suffix, 'Record it anew.').format(path.name)
+    return FileFormatError(
+        f"Bag '{path}' is broken or was cut off: {_told(error)} {cure}")
+
+
+def _told(error: Exception) -> str:
+    text = ' '.join(str(error).split()) or type(error).__name__
+    return text if text.endswith('.') else f'{text}.'
+
+
+# What is used here of rosbags is that of this series; others read message by message.
+_SERIES = '0.11.'
+
+# Of a message record: operation, length, then channel, sequence number and two times.
+_MESSAGE = 0x05
+_LENGTH_AT = 1
+_CONTENT_AT = 9
+_CHANNEL_AT = 9
+_DATA_AT = 9 + 22
+# Of an index record: operation, length, channel and length of the list before the list.
+_LIST_AT = 15
+
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A topic's messages in a stretch of time, in their order.
+
+    Attributes:
+        topic: The topic.
+        times: When each was recorded, shape (k,) [ns].
+        places: Where each stands in the file, shape (k,): number of the chunk times 2³²,
+            and the place within it.
+        messages: Serialized messages.
+
+    """
+
+    topic: str
+    times: Offsets
+    places: Offsets
+    messages: list[bytes]
+
+
+def indexed_storages(reader: Reader) -> list[Any] | None:
+    """Return a bag's files if each has an index."""
+    if not version('rosbags').startswith(_SERIES) or reader.compression_mode == 'message':
+        return None
+    storages = list(getattr(reader.storage, 'storages', [reader.storage]))
+    return storages if all(_is_indexed(storage) for storage in storages) else None
+
+
+def _is_indexed(storage: Any) -> bool:
+    chunks = getattr(storage, 'chunks', [])
+    return bool(chunks) and all(chunk.message_index_offsets for chunk in chunks)
+
+
+def parts(storages: Sequence[Any], chosen: Sequence[Connection]) -> Iterator[list[Part]]:
+    """Yield what is in each stretch of time of some topics; a chunk, or some that overlap.
+
+    Args:
+        storages: Files with an index, as ``indexed_storages`` returns them.
+        chosen: The topics.
+
+    Raises:
+        ReaderError: If a chunk is broken, or not what its index says.
+
+    """
+    wanted = {(item.topic, item.msgtype) for item in chosen}
+    for storage in storages:
+        topics = {item.id: item.topic for item in storage.connections
+                  if (item.topic, item.msgtype) in wanted}
+        chunks = [(number, chunk) for number, chunk in enumerate(storage.chunks)
+                  if not topics.keys().isdisjoint(chunk.message_index_offsets)]
+        for together in _stretches(chunks):
+            found = [part for number, chunk in together
+                     for part in _parts_of(storage.bio, number, chunk, topics)]
+            yield found if len(together) == 1 else _joined(found)
+
+
+def _stretches(chunks: Sequence[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
+    """Yield chunks, those that overlap in time together."""
+    together: list[tuple[int, Any]] = []
+    end = 0
+    for number, chunk in sorted(chunks, key=lambda item: item[1].message_start_time):
+        if together and chunk.message_start_time >= end:
+            yield together
+            together = []
+        together.append((number, chunk))
+        end = max(end, chunk.message_end_time)
+    if together:
+        yield together
+
+
+def _joined(found: Sequence[Part]) -> list[Part]:
+    """Join the parts of each topic, in the order of their times."""
+    joined = []
+    for topic in dict.fromkeys(part.topic for part in found):
+        mine = [part for part in found if part.topic == topic]
+        times = np.concatenate([part.times for part in mine])
+        places = np.concatenate([part.places for part in mine])
+        messages = [message for part in mine for message in part.messages]
+        order = in_order(times, places)
+        joined.append(Part(topic, times[order], places[order],
+                           [messages[row] for row in order.tolist()]))
+    return joined
+
+
+def in_order(times: Offsets, places: Offsets) -> npt.NDArray[np.intp]:
+    """Return the order of messages by time, and by place where that is the same."""
+    return np.lexsort((places, times))
+
+
+def _parts_of(
+    file: Any, number: int, chunk: Any, topics: Mapping[int, str]
+) -> list[Part]:
+    raw = _unpacked(file, chunk)
+    numbers = np.frombuffer(raw, np.uint8)
+    file.seek(chunk.chunk_start_offset + chunk.chunk_length)
+    index = file.read(chunk.message_index_length)
+    begin = chunk.chunk_start_offset + chunk.chunk_length
+    found = []
+    for channel, at in chunk.message_index_offsets.items():
+        if channel in topics:
+            times, offsets = _index_of(index, at - begin, channel)
+            found.append(Part(topics[channel], times, offsets + (number << 32),
+                              _cut(raw, numbers, channel, offsets)))
+    return found
+
+
+def _unpacked(file: Any, chunk: Any) -> bytes:
+    from rosbags.rosbag2.storage_mcap import decompress
+
+    # Operation and length; times, size and checksum; name of the compression; size of the rest.
+    file.seek(chunk.chunk_start_offset + 9 + 24)
+    checksum = int.from_bytes(file.read(4), 'little')
+    file.seek(chunk.chunk_start_offset + 9 + 40 + len(chunk.compression))
+    packed = file.read(chunk.compressed_size)
+    return decompress(packed, chunk.compression, chunk.uncompressed_size, checksum)
+
+
+def _index_of(index: bytes, at: int, channel: int) -> tuple[Offsets, Offsets]:
+    """Return times and offsets of a channel's messages, in the order of the times."""
+    if not 0 <= at <= len(index) - _LIST_AT or channel != _uint(index, at + 9, 2):
+        raise ReaderError('The index of a chunk is not where it should be.')
+    size = _uint(index, at + 11, 4)
+    table = np.frombuffer(index, '<i8', size // 8, at + _LIST_AT).reshape(-1, 2)
+    order = np.argsort(table[:, 0], kind='stable')
+    return table[order, 0], table[order, 1]
+
+
+def _cut(
+    raw: bytes, numbers: npt.NDArray[np.uint8], channel: int, offsets: Offsets
+) -> list[bytes]:
+    """Return the messages that stand at offsets within a chunk."""
+    if len(offsets) and (offsets.min() < 0 or offsets.max() > len(raw) - _DATA_AT):
+        raise ReaderError('The index of a chunk names places outside of it.')
+    lengths = _read(numbers, offsets + _LENGTH_AT, '<i8')
+    ends = offsets + _CONTENT_AT + lengths
+    if ((numbers[offsets] != _MESSAGE).any() or (ends > len(raw)).any()
+            or (ends < offsets + _DATA_AT).any()
+            or (_read(numbers, offsets + _CHANNEL_AT, '<u2') != channel).any()):
+        raise ReaderError('The index of a chunk does not fit its messages.')
+    return [raw[begin:end] for begin, end in zip(
+        (offsets + _DATA_AT).tolist(), ends.tolist(), strict=True)]
+
+
+def _read(numbers: npt.NDArray[np.uint8], places: Offsets, kind: str) -> Any:
+    """Return the integers of a kind that stand at places, shape (k,)."""
+    width = np.arange(np.dtype(kind).itemsize)
+    return numbers[places[:, None] + width].view(kind)[:, 0]
+
+
+def _uint(raw: bytes, at: int, size: int) -> int:
+    return int.from_bytes(raw[at:at + size], 'little')

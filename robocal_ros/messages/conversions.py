@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rotations between the core's matrices and the quaternions of ROS messages.
+
+ROS has (x, y, z, w). ``tf_transformations`` comes with ROS distributions and is a layer over
+``transforms3d``; where it is not installed, ``transforms3d`` serves in the same order.
+
+
+Between ROS messages and the arrays of the core: the only place that knows both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError
+
+if TYPE_CHECKING:
+    from geometry_msgs.msg import Quaternion
+from collections.abc import Sequence
+
+import scipy
+from builtin_interfaces.msg import Duration, Time
+from control_msgs.action import FollowJointTrajectory
+from control_msgs.msg import JointTolerance
+from geometry_msgs.msg import InertiaStamped, WrenchStamped
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.motion import Trajectory
+
+try:
+    from tf_transformations import quaternion_from_matrix, quaternion_matrix
+except ImportError:
+    from transforms3d.quaternions import mat2quat, quat2mat
+
+    def quaternion_from_matrix(matrix: Array) -> Array:
+        """Return the quaternion (x, y, z, w) of a homogeneous transform's rotation."""
+        return np.roll(mat2quat(matrix[:3, :3]), -1)
+
+    def quaternion_matrix(quaternion: Array) -> Array:
+        """Return the homogeneous transform, shape (4, 4), of a quaternion (x, y, z, w)."""
+        matrix = np.eye(4)
+        matrix[:3, :3] = quat2mat(np.roll(quaternion, 1))
+        return matrix
+
+
+# Largest deviation of a message's quaternion from unit length: what drivers round to.
+_UNIT = 1e-2
+
+
+def quaternion(rotation: Array) -> Array:
+    """Return a rotation matrix as a unit quaternion (x, y, z, w), w not negative, shape (4,)."""
+    transform = np.eye(4)
+    transform[:3, :3] = rotation
+    found = np.asarray(quaternion_from_matrix(transform), dtype=float)
+    return found if found[3] >= 0.0 else -found
+
+
+def rotation_matrix(quaternion: Array) -> Array:
+    """Return the rotation matrix, shape (3, 3), of a quaternion (x, y, z, w).
+
+    Raises:
+        DataError: If it is not of unit length; a message never filled in holds zeros.
+
+    """
+    given = np.asarray(quaternion, dtype=float)
+    length = float(np.linalg.norm(given))
+    if not abs(length - 1.0) <= _UNIT:
+        raise DataError(
+            f'The quaternion ({", ".join(f"{value:g}" for value in given)}) has length '
+            f'{length:g}; expected 1, in the order x, y, z, w. Does its sender fill it in?')
+    return np.asarray(quaternion_matrix(given / length), dtype=float)[:3, :3]
+
+
+def from_message(message: Quaternion) -> Array:
+    """Return the rotation matrix, shape (3, 3), of a message.
+
+    Raises:
+        DataError: If its quaternion is not of unit length.
+
+    """
+    return rotation_matrix(np.array([message.x, message.y, message.z, message.w]))
+
+
+def fill_message(message: Quaternion, rotation: Array) -> None:
+    """Write a rotation matrix into a message."""
+    message.x, message.y, message.z, message.w = (float(value) for value in quaternion(rotation))
+
+
+# Seconds are 32-bit integers with a sign.
+_LONGEST = 2.0**31 - 1.0
+
+
+def seconds(stamp: Time) -> float:
+    """Return a stamp in seconds [s]."""
+    return float(stamp.sec) + 1e-9 * float(stamp.nanosec)
+
+
+def to_stamp(time: float) -> Time:
+    """Return seconds as a stamp; raises DataError for times that fit none."""
+    sec, nanosec = _parts(time)
+    return Time(sec=sec, nanosec=nanosec)
+
+
+def to_duration(time: float) -> Duration:
+    """Return seconds as a duration; raises DataError for times that fit none."""
+    sec, nanosec = _parts(time)
+    return Duration(sec=sec, nanosec=nanosec)
+
+
+def _parts(time: float) -> tuple[int, int]:
+    if not abs(time) < _LONGEST:
+        raise DataError(
+            f'{time:g} s is no time that a ROS message can hold; expected less than '
+            f'{_LONGEST:.0f} s. Correct the file or the message that it comes from.')
+    sec, nanosec = divmod(round(time * 1e9), 10**9)
+    return sec, nanosec
+
+
+def to_joint_trajectory(trajectory: Trajectory, joint_names: Sequence[str]) -> JointTrajectory:
+    """Return a trajectory as the message of its knots; stamp 0 means: start on arrival."""
+    message = JointTrajectory(joint_names=list(joint_names))
+    for i, time in enumerate(trajectory.time):
+        point = JointTrajectoryPoint(
+            positions=trajectory.position[i].tolist(),
+            velocities=trajectory.velocity[i].tolist(),
+            time_from_start=to_duration(float(time)),
+        )
+        if trajectory.acceleration is not None:
+            point.accelerations = trajectory.acceleration[i].tolist()
+        message.points.append(point)
+    return message
+
+
+def from_joint_trajectory(
+    message: JointTrajectory, joint_names: Sequence[str]
+) -> tuple[Trajectory, list[int]]:
+    """Return a trajectory message as a trajectory of the arm's joints.
+
+    Missing velocities are taken from a cubic spline through the positions, at rest at its ends.
+
+    Args:
+        message: The message.
+        joint_names: Names of the arm's joints.
+
+    Returns:
+        The trajectory, its time starting at zero, and the arm's columns in the message.
+
+    Raises:
+        DataError: If joints are missing or points are not usable.
+
+    """
+    names = list(message.joint_names)
+    missing = [name for name in joint_names if name not in names]
+    if missing or len(message.points) < 2:
+        raise DataError(
+            f'Expected at least two points for {", ".join(joint_names)}; got '
+            f'{len(message.points)} for {", ".join(names) or "no joints"}.')
+    order = [names.index(name) for name in joint_names]
+    columns = {}
+    for what in ('positions', 'velocities', 'accelerations'):
+        rows = [getattr(point, what) for point in message.points]
+        lengths = {len(row) for row in rows}
+        if lengths == {len(names)}:
+            columns[what] = np.array(rows, dtype=float)[:, order]
+        elif lengths != {0} or what == 'positions':
+            raise DataError(f'Points must all have {len(names)} {what}, one per joint.')
+    time = np.array([seconds(point.time_from_start) for point in message.points])
+    if (np.diff(time) <= 0.0).any():
+        raise DataError('Times of the points must increase.')
+    velocity = columns.get('velocities')
+    if velocity is None:
+        velocity = scipy.interpolate.CubicSpline(
+            time, columns['positions'], bc_type='clamped')(time, 1)
+    return Trajectory(time - time[0], columns['positions'], velocity,
+                      columns.get('accelerations')), order
+
+
+def to_goal(
+    trajectory: Trajectory,
+    joint_names: Sequence[str],
+    path_tolerance: float,
+    goal_tolerance: float,
+    goal_time: float,
+) -> FollowJointTrajectory.Goal:
+    """Return a trajectory as a goal with tolerances for every joint.
+
+    Args:
+        trajectory: The motion.
+        joint_names: The controller's joints, in the trajectory's order.
+        path_tolerance: Largest deviation on the way [rad].
+        goal_tolerance: Largest deviation at the end [rad].
+        goal_time: Time past the end within which the goal must be met [s].
+
+    """
+    return FollowJointTrajectory.Goal(
+        trajectory=to_joint_trajectory(trajectory, joint_names),
+        path_tolerance=[JointTolerance(name=name, position=path_tolerance)
+                        for name in joint_names],
+        goal_tolerance=[JointTolerance(name=name, position=goal_tolerance)
+                        for name in joint_names],
+        goal_time_tolerance=to_duration(goal_time),
+    )
+
+
+def wrench_row(message: WrenchStamped) -> tuple[float, ...]:
+    """Return a wrench message as force, then torque [N, N·m]."""
+    force, torque = message.wrench.force, message.wrench.torque
+    return force.x, force.y, force.z, torque.x, torque.y, torque.z
+
+
+def to_inertia(result: CalibrationResult) -> InertiaStamped:
+    """Return a payload result as an inertia message in its tool frame.
+
+    What was not identified is NaN: a zero would be taken for a value.
+    """
+    message = InertiaStamped()
+    message.header.frame_id = result.frame
+    message.header.stamp = to_stamp(result.time)
+    values = {p.name: float('nan') if p.value is None else p.value for p in result.parameters}
+    message.inertia.m = values['mass']
+    message.inertia.com.x = values['com_x']
+    message.inertia.com.y = values['com_y']
+    message.inertia.com.z = values['com_z']
+    for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz'):
+        setattr(message.inertia, f'i{axes}', values[f'inertia_{axes}'])
+    return message

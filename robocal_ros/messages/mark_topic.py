@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marks on ``~/marks``: what a live procedure knows of its samples, for bags and replays."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+
+from robocal_ros.messages import qos
+from robocal_ros.messages.marks import TOPIC, Mark, Spans, last_run
+
+if TYPE_CHECKING:
+    from rclpy.callback_groups import CallbackGroup
+    from rclpy.node import Node
+
+
+class Marks:
+    """Publishes a node's marks, and remembers those that a replayed bag brings."""
+
+    def __init__(self, node: Node, group: CallbackGroup) -> None:
+        """Create publisher and subscription.
+
+        Args:
+            node: The node.
+            group: A reentrant callback group.
+
+        """
+        self._node = node
+        # Tells this start of the node from the one that a bag was recorded of.
+        self._own = uuid.uuid4().hex
+        self._heard: list[Mark] = []
+        self._publisher = node.create_publisher(DiagnosticArray, f'~/{TOPIC}', qos.MARKS)
+        self._subscription = node.create_subscription(
+            DiagnosticArray, f'~/{TOPIC}', self._take, qos.MARKS, callback_group=group)
+
+    def destroy(self) -> None:
+        """Remove publisher and subscription."""
+        self._node.destroy_publisher(self._publisher)
+        self._node.destroy_subscription(self._subscription)
+
+    def say(self, name: str, verb: str, values: Mapping[str, str]) -> None:
+        """Publish a mark; arguments as of ``Mark``."""
+        status = DiagnosticStatus(
+            level=DiagnosticStatus.OK, name=name, message=verb, hardware_id=self._own,
+            values=[KeyValue(key=key, value=value) for key, value in values.items()])
+        array = DiagnosticArray(status=[status])
+        array.header.stamp = self._node.get_clock().now().to_msg()
+        self._publisher.publish(array)
+
+    def replayed(self, verbs: Sequence[str]) -> Spans:
+        """Return what replayed marks say of the last run; everything counts if nothing."""
+        return last_run(self._heard, verbs) or Spans()
+
+    def forget(self) -> None:
+        """Forget replayed marks."""
+        self._heard.clear()
+
+    def _take(self, message: DiagnosticArray) -> None:
+        self._heard += [
+            Mark(status.name, status.message, {item.key: item.value for item in status.values})
+            for status in message.status if status.hardware_id != self._own]

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was measured, as frozen arrays: the first of a capability's four parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from robocal_ros.arrays import Array, frozen
+from robocal_ros.errors import DataError
+
+
+@dataclass(frozen=True)
+class StreamCounts:
+    """What a stream of messages went through before it became samples.
+
+    Attributes:
+        received: Messages that arrived.
+        dropped: Messages that are missing, judged by the gaps between stamps.
+        out_of_order: Messages whose stamp did not increase; they were left out.
+        incomplete: Messages without one of the joints, or with arrays of unequal length.
+        not_finite: Messages with a NaN or an infinite value.
+        clock_jumps: Backward jumps of the clock; each one emptied the buffer.
+
+    """
+
+    received: int = 0
+    dropped: int = 0
+    out_of_order: int = 0
+    incomplete: int = 0
+    not_finite: int = 0
+    clock_jumps: int = 0
+
+
+def _checked_time(time: Array, what: str) -> None:
+    if time.ndim != 1:
+        raise DataError(f'{what}: time must have one axis, got shape {time.shape}.')
+    if not np.isfinite(time).all():
+        raise DataError(f'{what}: a time stamp is not finite; leave that sample out.')
+    steps = np.diff(time)
+    if (steps <= 0.0).any():
+        row = int(np.argmax(steps <= 0.0)) + 1
+        raise DataError(
+            f'{what}: stamps must increase, but sample {row} has {time[row]:.6f} s after '
+            f'{time[row - 1]:.6f} s; sort the samples or leave it out.'
+        )
+
+
+def _checked_columns(values: Array, rows: int, columns: int, what: str) -> None:
+    if values.shape != (rows, columns):
+        raise DataError(f'{what}: expected shape ({rows}, {columns}), got {values.shape}.')
+    finite = np.isfinite(values).all(axis=0)
+    if not finite.all():
+        raise DataError(
+            f'{what}: column {int(np.argmin(finite))} holds NaN or infinite values; '
+            'leave those samples out or have the driver send numbers.'
+        )
+
+
+@dataclass(frozen=True)
+class JointSamples:
+    """Joint states of one arm, in the order of ``joint_names``.
+
+    Attributes:
+        joint_names: Names of the n joints.
+        time: Message stamps, strictly increasing, shape (k,) [s].
+        position: Joint angles, shape (k, n) [rad].
+        velocity: Joint velocities, shape (k, n) [rad/s].
+        effort: Link-side joint torques, shape (k, n) [N·m].
+        counts: What the stream went through.
+        source: ``live``, or the name of the bag.
+
+    """
+
+    joint_names: tuple[str, ...]
+    time: Array
+    position: Array
+    velocity: Array
+    effort: Array
+    counts: StreamCounts = field(default_factory=StreamCounts)
+    source: str = 'live'
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays and check them; raises DataError."""
+        for name in ('time', 'position', 'velocity', 'effort'):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+        _checked_time(self.time, 'joint states')
+        for name in ('position', 'velocity', 'effort'):
+            shape = (len(self.time), len(self.joint_names))
+            _checked_columns(getattr(self, name), *shape, f'joint states, {name}')
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.time)
+
+    def chosen(self, mask: npt.NDArray[np.bool_]) -> JointSamples:
+        """Return the samples for which a mask, shape (k,), is true."""
+        return self if mask.all() else JointSamples(
+            self.joint_names, self.time[mask], self.position[mask], self.velocity[mask],
+            self.effort[mask], self.counts, self.source)
+
+    def rows(self, start: int, stop: int) -> JointSamples:
+        """Return samples ``start`` to ``stop`` (excluded)."""
+        part = slice(start, stop)
+        return JointSamples(
+            self.joint_names,
+            self.time[part],
+            self.position[part],
+            self.velocity[part],
+            self.effort[part],
+            self.counts,
+            self.source,
+        )
+
+
+@dataclass(frozen=True)
+class WrenchSamples:
+    """Readings of one six-axis F/T sensor.
+
+    Attributes:
+        frame: Sensor frame, a frame of the URDF.
+        time: Message stamps, strictly increasing, shape (k,) [s].
+        wrench: Force, then torque about the sensor's origin, that the distal side exerts on
+            the sensor, in the sensor frame, shape (k, 6) [N, N·m].
+        counts: What the stream went through.
+
+    """
+
+    frame: str
+    time: Array
+    wrench: Array
+    counts: StreamCounts = field(default_factory=StreamCounts)
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays and check them; raises DataError."""
+        object.__setattr__(self, 'time', frozen(self.time))
+        object.__setattr__(self, 'wrench', frozen(self.wrench))
+        _checked_time(self.time, f'F/T sensor {self.frame}')
+        _checked_columns(self.wrench, len(self.time), 6, f'F/T sensor {self.frame}')
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.time)
+
+    def counted(self) -> dict[str, int]:
+        """Return the counts by the names that they have in results."""
+        return {'readings': len(self),
+                **{f'sensor_{name}': count for name, count in asdict(self.counts).items()}}
+
+    def chosen(self, mask: npt.NDArray[np.bool_]) -> WrenchSamples:
+        """Return the readings for which a mask, shape (k,), is true."""
+        return self if mask.all() else WrenchSamples(
+            self.frame, self.time[mask], self.wrench[mask], self.counts)
+
+
+def check_joints(samples: JointSamples, joints: Sequence[str]) -> None:
+    """Refuse samples whose columns are not the arm's joints, in its order.
+
+    Args:
+        samples: Joint states.
+        joints: Names of the arm's joints.
+
+    Raises:
+        DataError: If the names or their order differ.
+
+    """
+    if samples.joint_names != tuple(joints):
+        raise DataError(
+            f'The samples are of the joints {", ".join(samples.joint_names)}; expected '
+            f'{", ".join(joints)}, in this order. Record the arm that the description is of.'
+        )
+
+
+def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
+    """Refuse joints whose effort says nothing.
+
+    Args:
+        samples: Joint states.
+        joints: Names of the joints whose effort is needed.
+
+    Raises:
+        DataError: If a joint's effort is exactly zero, or the same value, throughout.
+
+    """
+    for name in joints:
+        effort = samples.effort[:, samples.joint_names.index(name)]
+        if not effort.any():
+            raise DataError(
+                f"Effort of joint '{name}' is zero in all {len(effort)} samples; expected the "
+                'drive torque in N·m. Does the hardware interface export effort for it? A '
+                'mock has none to tell.'
+            )
+        if len(effort) > 1 and np.ptp(effort) == 0.0:
+            raise DataError(
+                f"Effort of joint '{name}' is stuck at {effort[0]:.6g} N·m in all "
+                f'{len(effort)} samples; a live sensor scatters. Check the driver.'
+            )

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subscriptions that come and go with a node's activity.
+
+What comes a thousand times a second costs a quarter of a core only to be thrown away; a node
+that is not active does not subscribe to it. And the executor's own round costs more than all
+that is done with a message; a node that is active watches such a topic by itself for a while.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from builtin_interfaces.msg import Time
+from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.publisher import Publisher
+from rclpy.subscription import Subscription
+from std_msgs.msg import Header
+
+from robocal_ros.messages import conversions, qos
+
+if TYPE_CHECKING:
+    from rclpy.callback_groups import CallbackGroup
+    from rclpy.node import Node
+
+
+LEAVES = 2**31 - 1
+"""Seconds of the stamp by which a consumer says that it takes no more."""
+
+SPARSE = 0.003
+"""Topics that let one wait longer than this are not worth watching without the executor [s]."""
+
+# Messages of one topic that are taken at a time, so that no topic holds up the others.
+_AT_A_TIME = 500
+# Steps of simulated time between acknowledgements [s].
+_ACKNOWLEDGE_EVERY = 0.01
+
+
+class Listening:
+    """A fast topic, subscribed to while asked to listen.
+
+    Attributes:
+        topic: Full name of the topic.
+        subscription: The subscription, None while resting.
+
+    """
+
+    def __init__(
+        self, node: Node, group: CallbackGroup, kind: Any, topic: str,
+        receive: Callable[[Any], None], *, raw: bool = False, linger: float = 0.0,
+    ) -> None:
+        """Remember what to subscribe to.
+
+        Args:
+            node: The node.
+            group: The callback group.
+            kind: Type of the messages.
+            topic: The topic.
+            receive: Called with every message.
+            raw: Whether messages are taken as bytes.
+            linger: How long to go on watching this topic alone after a message, as long as
+                more come [s]; all else waits meanwhile.
+
+        """
+        self._node = node
+        self._group = group
+        self._kind = kind
+        self._name = topic
+        self._receive = receive
+        self._raw = raw
+        self._linger = linger
+        context: Any = node.context
+        self._wait_set = rclpy_implementation.WaitSet(1, 0, 0, 0, 0, 0, context.handle)
+        self.topic: str = node.resolve_topic_name(topic)
+        self.subscription: Subscription[Any] | None = None
+
+    def listen(self) -> None:
+        """Subscribe, unless that is done."""
+        if self.subscription is None:
+            # rclpy writes what is overridden into the profile that it is given.
+            self.subscription = self._node.create_subscription(
+                self._kind, self._name, self._woken, copy(qos.SENSOR),
+                callback_group=self._group, raw=self._raw,
+                qos_overriding_options=qos.overridable())
+
+    def rest(self) -> None:
+        """Unsubscribe."""
+        if self.subscription is not None:
+            self._node.destroy_subscription(self.subscription)
+            self.subscription = None
+
+    destroy = rest
+
+    def empty(self) -> int:
+        """Take all that waits; returns how many messages that was.
+
+        Whoever is behind catches up so, without a round of the executor for each message.
+        """
+        subscription = self.subscription
+        if subscription is None:
+            return 0
+        handle: Any = subscription.handle
+        with handle:
+            for count in range(_AT_A_TIME):
+                # What was taken may have had the node rest.
+                taken = (handle.take_message(self._kind, self._raw)
+                         if self.subscription is subscription else None)
+                if taken is None:
+                    return count
+                self._receive(taken[0])
+        return _AT_A_TIME
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for a message, without the executor; returns whether one came.
+
+        Args:
+            timeout: Longest wait [s].
+
+        """
+        if self.subscription is None:
+            return False
+        handle = self.subscription.handle
+        with handle:  # destroyed no earlier than this wait ends
+            self._wait_set.clear_entities()
+            self._wait_set.add_subscription(handle)
+            self._wait_set.wait(int(1e9 * timeout))
+            return bool(self._wait_set.is_ready('subscription', 0))
+
+    def _woken(self, message: Any) -> None:
+        self._receive(message)
+        self.empty()
+        end = time.monotonic() + self._linger
+        while (left := end - time.monotonic()) > 0.0 and self.wait(min(left, SPARSE)):
+            self.empty()
+
+
+class ClockAck:
+    """Tells a simulator that runs as fast as its consumers keep up how far this one is.
+
+    Says nothing without simulated time, and while nobody listens.
+    """
+
+    def __init__(self, node: Node) -> None:
+        """Say nothing yet.
+
+        Args:
+            node: The node.
+
+        """
+        self._node = node
+        self._wanted = bool(node.get_parameter('use_sim_time').value)
+        self._publisher: Publisher[Header] | None = None
+        self._newest = -math.inf
+
+    def listen(self) -> None:
+        """Begin to tell."""
+        if self._wanted and self._publisher is None:
+            self._publisher = self._node.create_publisher(Header, 'clock_ack', qos.RELIABLE)
+
+    def rest(self) -> None:
+        """Take leave, so that nobody waits for this node."""
+        if self._publisher is not None:
+            self._say(Time(sec=LEAVES))
+            self._node.destroy_publisher(self._publisher)
+            self._publisher = None
+            self._newest = -math.inf
+
+    destroy = rest
+
+    def acknowledge(self, stamp: float) -> None:
+        """Tell that everything up to a stamp was taken [s]; most of them are not told."""
+        # After a jump back of the clock the stamps are smaller.
+        if self._publisher is None or 0.0 <= stamp - self._newest < _ACKNOWLEDGE_EVERY:
+            return
+        self._newest = stamp
+        self._say(conversions.to_stamp(stamp))
+
+    def _say(self, stamp: Time) -> None:
+        if self._publisher is not None and self._publisher.get_subscription_count():
+            self._publisher.publish(Header(stamp=stamp, frame_id=self._node.get_name()))

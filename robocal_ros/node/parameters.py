@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node's parameters: the declarations of the core, as ROS declares and reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
+
+from robocal_ros.parameters import (
+    Declaration,
+    checked,
+    declarations,
+    markdown_table,
+    named,
+    parameter,
+    yaml_text,
+)
+
+if TYPE_CHECKING:
+    from rclpy.node import Node
+
+
+__all__ = ['Declaration', 'declarations', 'declare', 'descriptor', 'markdown_table', 'named',
+           'parameter', 'read', 'yaml_text']
+
+T = TypeVar('T')
+
+
+def descriptor(item: Declaration) -> ParameterDescriptor:
+    """Return ROS's descriptor, with unit and range in it."""
+    unit = f' [{item.unit}]' if item.unit else ''
+    made = ParameterDescriptor(
+        name=item.name, description=f'{item.description}{unit}',
+        additional_constraints=item.range_text(),
+    )
+    if item.minimum is None and item.maximum is None:
+        return made
+    low = -1e308 if item.minimum is None else item.minimum
+    high = 1e308 if item.maximum is None else item.maximum
+    if isinstance(item.default, float):
+        made.floating_point_range = [
+            FloatingPointRange(from_value=float(low), to_value=float(high))]
+    elif isinstance(item.default, int) and not isinstance(item.default, bool):
+        made.integer_range = [
+            IntegerRange(from_value=int(max(low, -2**62)), to_value=int(min(high, 2**62)))]
+    return made
+
+
+def declare(node: Node, table: type[Any]) -> dict[str, str]:
+    """Declare all parameters of a table on a node.
+
+    A value of the wrong type or out of range in a parameter file must not end the process in
+    a traceback: it is left aside here, the default is declared, and the sentence returned, so
+    that configure can refuse with it.
+
+    Returns:
+        What is wrong with given values: a sentence by the parameter's name.
+
+    """
+    complaints: dict[str, str] = {}
+    for item in declarations(table):
+        try:
+            node.declare_parameter(item.name, item.default, descriptor(item))
+        except InvalidParameterTypeException as error:
+            complaints[item.name] = (
+                f"Parameter '{item.name}' must be {item.type_text()}: {error}")
+            node.declare_parameter(item.name, item.default, descriptor(item),
+                                   ignore_override=True)
+        except InvalidParameterValueException as error:
+            complaints[item.name] = (
+                f"Parameter '{item.name}' must be within {item.range_text()} {item.unit}: "
+                f'{error}')
+            node.declare_parameter(item.name, item.default, descriptor(item),
+                                   ignore_override=True)
+    return complaints
+
+
+def read(node: Node, table: type[T]) -> T:
+    """Read all parameters of a table from a node.
+
+    Raises:
+        ConfigurationError: With one sentence for each value that is out of range.
+
+    """
+    return checked(table, {item.name: node.get_parameter(item.name).value
+                           for item in declarations(table)})

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A procedure's parameters as one frozen dataclass: default, unit, range, description together.
+
+The dataclass is the only declaration: ROS descriptors, range checks, the documentation's
+table, the test of the files in ``config/`` and reading those files without ROS all come from
+its fields.
+
+
+Parameters that capabilities share: of all that know the robot, and of all that move it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from robocal_ros.errors import ConfigurationError
+
+T = TypeVar('T')
+_METADATA = 'parameter'
+_TYPE_NAMES = {bool: 'true or false', int: 'an integer', float: 'a number with a point, like 3.0',
+               str: 'a string'}
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What is said about one parameter.
+
+    Attributes:
+        name: Name of the parameter.
+        default: Default; its type is the parameter's.
+        description: A sentence.
+        unit: SI unit, empty for none.
+        minimum: Smallest value, of every element for arrays; None for none.
+        maximum: Largest value; None for none.
+        choices: Allowed strings; empty for any.
+
+    """
+
+    name: str
+    default: Any
+    description: str
+    unit: str = ''
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def range_text(self) -> str:
+        """Return the range in words, empty for none."""
+        if self.choices:
+            return 'one of ' + ', '.join(f"'{choice}'" for choice in self.choices)
+        if self.minimum is None and self.maximum is None:
+            return ''
+        low = '-inf' if self.minimum is None else f'{self.minimum:g}'
+        high = 'inf' if self.maximum is None else f'{self.maximum:g}'
+        return f'{low} … {high}'
+
+    def complaint(self, value: Any) -> str:
+        """Return what is wrong with a value, or an empty string."""
+        unit = f' {self.unit}' if self.unit else ''
+        for element in value if isinstance(value, list | tuple) else (value,):
+            if self.choices and element not in self.choices:
+                return f"Parameter '{self.name}' is '{element}'; expected {self.range_text()}."
+            below = self.minimum is not None and not element >= self.minimum
+            above = self.maximum is not None and not element <= self.maximum
+            if below or above:
+                return (f"Parameter '{self.name}' is {element:g}{unit}; expected "
+                        f'{self.range_text()}{unit}.')
+        return ''
+
+    @property
+    def element_type(self) -> type[Any]:
+        """Type of the value, of each element for lists."""
+        return type(self.default[0] if isinstance(self.default, list) else self.default)
+
+    def type_text(self) -> str:
+        """Return the type in words."""
+        wanted = _TYPE_NAMES[self.element_type]
+        if isinstance(self.default, list):
+            return f'a list whose elements are each {wanted}'
+        return wanted
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a value has the parameter's type, as ROS sees types."""
+        if isinstance(self.default, list):
+            return isinstance(value, list) and all(
+                type(element) is self.element_type for element in value)
+        return type(value) is self.element_type
+
+
+def parameter(
+    default: Any,
+    description: str,
+    *,
+    unit: str = '',
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: Sequence[str] = (),
+) -> Any:
+    """Declare a field of a parameter dataclass; see ``Declaration`` for the arguments."""
+    metadata = {_METADATA: (description, unit, minimum, maximum, tuple(choices))}
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def declarations(table: type[Any]) -> Iterator[Declaration]:
+    """Yield the declarations of a parameter dataclass, in their order."""
+    for item in dataclasses.fields(table):
+        default = item.default
+        if item.default_factory is not dataclasses.MISSING:
+            default = item.default_factory()
+        yield Declaration(item.name, default, *item.metadata[_METADATA])
+
+
+def checked(table: type[T], values: Mapping[str, Any]) -> T:
+    """Make a table from values of the right types; parameters that are not named take defaults.
+
+    Raises:
+        ConfigurationError: With one sentence for each value that is out of range.
+
+    """
+    complaints = []
+    given = {}
+    for item in declarations(table):
+        value = values.get(item.name, item.default)
+        given[item.name] = list(value) if isinstance(item.default, list) else value
+        complaint = item.complaint(given[item.name])
+        if complaint:
+            complaints.append(complaint)
+    if complaints:
+        raise ConfigurationError(' '.join(complaints))
+    return table(**given)
+
+
+def _yaml_value(value: Any) -> str:
+    """Return a value as ROS's parser of parameter files takes it."""
+    if isinstance(value, list):
+        return f'[{", ".join(_yaml_value(element) for element in value)}]'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        doubled = value.replace("'", "''")
+        return f"'{doubled}'"
+    text = repr(value)
+    # YAML takes 5e-05 for a word, 5.0e-05 for a number.
+    return text.replace('e', '.0e') if 'e' in text and '.' not in text else text
+
+
+def _remarks(item: Declaration) -> str:
+    """Return unit and range in words, empty for neither."""
+    return ', '.join(text for text in (item.unit, item.range_text()) if text)
+
+
+def yaml_text(table: type[Any], node_name: str) -> str:
+    """Return a parameter file that holds every parameter of a table with its default.
+
+    Args:
+        table: The parameter dataclass.
+        node_name: Name of the node; the file fits it in every namespace.
+
+    """
+    lines = ['# SPDX-License-Identifier: Apache-2.0', f'# Parameters of {node_name}, all at '
+             'their defaults.', f'/**/{node_name}:', '  ros__parameters:']
+    for item in declarations(table):
+        remarks = _remarks(item)
+        comment = item.description + (f' [{remarks}]' if remarks else '')
+        lines += textwrap.wrap(comment, 99, initial_indent='    # ', subsequent_indent='    # ',
+                               break_on_hyphens=False)
+        lines.append(f'    {item.name}: {_yaml_value(item.default)}')
+    return '\n'.join(lines) + '\n'
+
+
+def markdown_table(items: Iterable[Declaration]) -> str:
+    """Return declarations as a table for the documentation."""
+    lines = ['| parameter | default | unit | range | meaning |', '|---|---|---|---|---|']
+    for item in items:
+        cells = (f'`{item.name}`', f'`{_yaml_value(item.default)}`', item.unit,
+                 item.range_text(), item.description)
+        lines.append(f'| {" | ".join(cell.replace("|", chr(92) + "|") for cell in cells)} |')
+    return '\n'.join(lines) + '\n'
+
+
+def named(values: Sequence[str]) -> tuple[str, ...]:
+    """Drop empty strings: ROS parameter files cannot hold an empty list, [''] stands for it."""
+    return tuple(value for value in values if value)
+
+
+@dataclass(frozen=True)
+class RobotParameters:
+    """Parameters of every node that knows the robot."""
+
+    autostart: bool = parameter(
+        False, 'Configure and activate at start, without a lifecycle manager.')
+    robot_description: str = parameter(
+        '', 'URDF text; when empty it is taken from the topic robot_description.')
+    description_timeout: float = parameter(
+        5.0, 'Longest wait for the topic robot_description.', unit='s', minimum=0.1,
+        maximum=600.0)
+    robot_name: str = parameter(
+        '', 'Name under which results are filed; the name in the URDF when empty. Give two arms '
+        'of one type two names.')
+    tool_frame: str = parameter(
+        'tool0', 'Frame of the flange or tool in which results are expressed; the arm is the '
+        'chain from the root to it.')
+    joints: list[str] = parameter(
+        [''], "The arm's joints; [''] for all movable joints from the root to tool_frame.")
+    gravity: list[float] = parameter(
+        [0.0, 0.0, -9.81], 'Gravity in the root frame of the URDF, for bases that do not stand '
+        'upright.', unit='m/s²', minimum=-30.0, maximum=30.0)
+    effort_source: str = parameter(
+        'torque', 'What the effort field of joint_states holds: link-side torque in N·m, or '
+        'motor current in A.', choices=('torque', 'current'))
+    torque_constants: list[float] = parameter(
+        [1.0], 'With effort_source current: torque constants, one per joint or one for all.',
+        unit='N·m/A', minimum=-1e4, maximum=1e4)
+    gear_ratios: list[float] = parameter(
+        [1.0], 'With effort_source current: gear ratios, one per joint or one for all.',
+        minimum=-1e5, maximum=1e5)
+    use_drive_gains: bool = parameter(
+        True, 'Divide efforts by the effort scales of calibrate_gains, when there is a result.')
+    results_dir: str = parameter(
+        '', 'Folder of the result files; ~/.ros/robocal/<robot> when empty.')
+
+
+@dataclass(frozen=True)
+class ArmParameters(RobotParameters):
+    """Parameters of every node that moves the arm."""
+
+    controller: str = parameter(
+        'joint_trajectory_controller', 'Name of the joint trajectory controller.')
+    connect_timeout: float = parameter(
+        5.0, 'Longest wait for joint states and controller when run is called.', unit='s',
+        minimum=0.1, maximum=600.0)
+    speed_scale: float = parameter(
+        1.0, 'Scales the speed of every motion.', minimum=0.01, maximum=1.0)
+    max_velocity: float = parameter(
+        1.0, 'Fastest joint speed of moves between postures, besides the limits of the URDF.',
+        unit='rad/s', minimum=0.01, maximum=10.0)
+    max_acceleration: float = parameter(
+        2.0, 'Largest joint acceleration.', unit='rad/s²', minimum=0.01, maximum=100.0)
+    path_tolerance: float = parameter(
+        0.1, 'Largest deviation from the path before the controller ends a motion; half as much '
+        'again, and it is cancelled from here.', unit='rad', minimum=1e-4, maximum=1.0)
+    goal_tolerance: float = parameter(
+        0.01, 'Largest deviation from the goal at the end.', unit='rad', minimum=1e-5,
+        maximum=0.5)
+    goal_time: float = parameter(
+        2.0, 'Time past the end of a motion within which the goal must be met.', unit='s',
+        minimum=0.1, maximum=60.0)
+    state_timeout: float = parameter(
+        0.5, 'Longest silence of the joint states before a motion is cancelled.', unit='s',
+        minimum=0.05, maximum=10.0)
+    tool_box: list[float] = parameter(
+        [0.0, 0.0, 0.0], 'Size of a box around the mounted tool, x, y, z of tool_frame, for the '
+        'collision check; zeros for none.', unit='m', minimum=0.0, maximum=5.0)
+    floor: float = parameter(
+        -1000.0, 'Height in the root frame, against gravity, below which the arm may not reach; '
+        '-1000 for none.', unit='m', minimum=-1000.0, maximum=1000.0)
+    mesh_folders: list[str] = parameter(
+        [''], 'Further folders in which package:// meshes of the collision geometry are looked '
+        'up, besides those of the ROS installation.')
+
+
+@dataclass(frozen=True)
+class ProcedureParameters(ArmParameters):
+    """Parameters that all procedure nodes share."""

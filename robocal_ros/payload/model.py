@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a payload at rest, or nearly, shows in joint torques and in a wrist sensor.
+
+A rigid body by its ten dynamic parameters: what carries it, what it may be, where it is.
+
+Source of the ten parameters and of their linearity: Atkeson, An, Hollerbach, Estimation of
+Inertial Parameters of Manipulator Loads and Links, Int. J. Robot. Res. 5 (1986) 101, doi
+10.1177/027836498600500306.
+
+A payload as robot drivers want it: in the flange frame, in their order of numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pinocchio as pin
+import scipy
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError, ExcitationError
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The plane in which a payload's centre of mass circles about one joint.
+
+    With r the vector from the joint's axis to the centre of mass at rotation zero,
+    x = r·down and y = r·side, the drive holds τ(θ) = m |g⊥| (x sinθ + y cosθ): the two-plane
+    method's l cosγ and l sinγ. It follows from τ = −m a·(r × g) with r turned by θ about a.
+
+    Attributes:
+        joint: Column of the joint.
+        reference: Posture of rotation zero, shape (n,) [rad].
+        axis: Joint axis in the root frame, unit vector, shape (3,).
+        origin: A point on the axis, root frame, shape (3,) [m].
+        down: Direction of gravity's part perpendicular to the axis, root frame, shape (3,).
+        side: axis × down, shape (3,).
+        gravity: Size of that part, |g⊥| [m/s²].
+
+    """
+
+    joint: int
+    reference: Array
+    axis: Array
+    origin: Array
+    down: Array
+    side: Array
+    gravity: float
+
+    @classmethod
+    def at(cls, robot: Robot, reference: Array, joint: int, min_share: float = 0.5) -> Plane:
+        """Build the plane of a joint in a posture.
+
+        Args:
+            robot: The arm.
+            reference: Posture of rotation zero, shape (n,) [rad].
+            joint: Column of the joint.
+            min_share: Least share of gravity that must be perpendicular to the axis.
+
+        Raises:
+            ExcitationError: If the axis is so close to vertical that gravity says nothing.
+
+        """
+        axis, origin = robot.joint_axis(reference, joint)
+        gravity = np.array(robot.gravity)
+        total = float(np.linalg.norm(gravity))
+        perpendicular = gravity - (gravity @ axis) * axis
+        size = float(np.linalg.norm(perpendicular))
+        if total == 0.0 or size < min_share * total:
+            raise ExcitationError(
+                f"Axis of joint '{robot.joint_names[joint]}' is so close to gravity's direction "
+                f'that only {size:.2f} of {total:.2f} m/s² turn the payload about it; at least '
+                f'{min_share * total:.2f} m/s² are needed. Choose a posture in which that axis '
+                'is horizontal.'
+            )
+        down = perpendicular / size
+        return cls(joint, reference, axis, origin, down, np.cross(axis, down), size)
+
+    def regressor(self, angle: Array, mass: float) -> Array:
+        """Return the rows of (x, y) for joint angles.
+
+        Args:
+            angle: Angles of the plane's joint, shape (k,) [rad].
+            mass: Mass of the payload [kg].
+
+        Returns:
+            Shape (k, 2) [N].
+
+        """
+        turn = np.asarray(angle) - self.reference[self.joint]
+        return mass * self.gravity * np.column_stack((np.sin(turn), np.cos(turn)))
+
+    def lever_rows(self, robot: Robot) -> tuple[Array, Array]:
+        """Return how (x, y) follow from a centre of mass in the tool frame: A c + b.
+
+        By forward kinematics between the two frames in the reference posture.
+
+        Returns:
+            A, shape (2, 3), and b, shape (2,) [m].
+
+        """
+        tool = robot.transform_frame_to_root(self.reference, robot.tool_frame)
+        directions = np.stack((self.down, self.side))
+        return directions @ tool.rotation, directions @ (tool.translation - self.origin)
+
+    def torque(self, robot: Robot, angle: Array, mass: float, com: Array) -> Array:
+        """Return the payload's holding torque for joint angles, shape (k,) [N·m].
+
+        Args:
+            robot: The arm.
+            angle: Angles of the plane's joint, shape (k,) [rad].
+            mass: Mass [kg].
+            com: Centre of mass, tool frame, shape (3,) [m].
+
+        """
+        rows, offset = self.lever_rows(robot)
+        return self.regressor(angle, mass) @ (rows @ com + offset)
+
+
+def skew(vector: Array) -> Array:
+    """Return the matrix whose product with b is the cross product a × b, shape (3, 3)."""
+    x, y, z = vector
+    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+
+
+WRENCH_PARAMETERS = (
+    'mass', 'moment_x', 'moment_y', 'moment_z',
+    'bias_fx', 'bias_fy', 'bias_fz', 'bias_tx', 'bias_ty', 'bias_tz',
+)
+
+
+def static_wrench_regressor(gravity: Array) -> Array:
+    """Return the rows of a wrist sensor at rest for the ten parameters of a load and a bias.
+
+    Force m g + bF and torque (m c) × g + bT, linear in (m, m c, bF, bT).
+
+    Args:
+        gravity: Gravity in the sensor frame, shape (3,) [m/s²].
+
+    Returns:
+        Shape (6, 10), columns as ``WRENCH_PARAMETERS``.
+
+    """
+    rows = np.zeros((6, 10))
+    rows[:3, 0] = gravity
+    rows[3:, 1:4] = -skew(gravity)
+    rows[:, 4:] = np.eye(6)
+    return rows
+
+
+def static_wrench(load: RigidBodyInertia, gravity: Array) -> Array:
+    """Return the wrench of a load at rest on its sensor, shape (6,) [N, N·m].
+
+    Args:
+        load: The load, in the sensor frame.
+        gravity: Gravity in the sensor frame, shape (3,) [m/s²].
+
+    """
+    force = load.mass * gravity
+    return np.concatenate((force, np.cross(load.com, force)))
+
+
+BODY = ('mass', 'moment_x', 'moment_y', 'moment_z',
+        'I_xx', 'I_xy', 'I_yy', 'I_xz', 'I_yz', 'I_zz')
+"""Pinocchio's order of a body's dynamic parameters; inertia about the frame's origin."""
+
+PARAMETERS = ('mass', 'com_x', 'com_y', 'com_z',
+              'inertia_xx', 'inertia_xy', 'inertia_xz', 'inertia_yy', 'inertia_yz', 'inertia_zz')
+"""The same body by its centre of mass and the inertia about it, as results hold it."""
+
+UNITS = ('kg', 'm', 'm', 'm', *['kg·m²'] * 6)
+"""Units of ``PARAMETERS``."""
+
+_ROWS, _COLUMNS = np.triu_indices(3)
+
+
+def body_regressor(robot: Robot, frame: str, q: Array, v: Array, a: Array) -> Array:
+    """Return the wrench that carries a body in motion, linear in its ten parameters.
+
+    Args:
+        robot: The arm.
+        frame: Frame on which the body is mounted.
+        q: Joint angles, shape (n,) [rad].
+        v: Joint velocities, shape (n,) [rad/s].
+        a: Joint accelerations, shape (n,) [rad/s²].
+
+    Returns:
+        Shape (6, 10), force first, in the frame; columns as ``BODY``.
+
+    """
+    # The regressor takes accelerations, gravity among them, from a recursion that has been run.
+    pin.rnea(robot.model, robot.data, q, v, a)
+    return np.array(pin.frameBodyRegressor(robot.model, robot.data, robot.frame_id(frame)))
+
+
+def torque_regressor(robot: Robot, q: Array, v: Array, a: Array, frame: str = '') -> Array:
+    """Return the joint torques that a body takes, shape (n, 10).
+
+    Args:
+        robot: The arm.
+        q: Joint angles, shape (n,) [rad].
+        v: Joint velocities, shape (n,) [rad/s].
+        a: Joint accelerations, shape (n,) [rad/s²].
+        frame: Frame on which the body is mounted; the tool frame by default.
+
+    """
+    frame = frame or robot.tool_frame
+    rows = body_regressor(robot, frame, q, v, a)
+    jacobian = pin.computeFrameJacobian(
+        robot.model, robot.data, q, robot.frame_id(frame), pin.ReferenceFrame.LOCAL)
+    return np.asarray(jacobian.T @ rows)
+
+
+def _split(parameters: Array) -> tuple[float, Array, Array]:
+    """Return mass, centre of mass, and the tensor of inertia about it."""
+    mass, com = float(parameters[0]), parameters[1:4] / parameters[0]
+    xx, xy, yy, xz, yz, zz = parameters[4:]
+    about_origin = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    return mass, com, about_origin - mass * ((com @ com) * np.eye(3) - np.outer(com, com))
+
+
+def centred(parameters: Array) -> Array:
+    """Return mass, centre of mass and inertia about it.
+
+    Args:
+        parameters: As of ``BODY``, shape (10,).
+
+    Returns:
+        As of ``PARAMETERS``, shape (10,).
+
+    """
+    mass, com, inertia = _split(parameters)
+    return np.concatenate(([mass], com, inertia[_ROWS, _COLUMNS]))
+
+
+def centred_covariance(parameters: Array, covariance: Array) -> Array:
+    """Return the covariance of ``centred``, to first order, by central differences.
+
+    Args:
+        parameters: As of ``BODY``, shape (10,).
+        covariance: Their covariance, shape (10, 10).
+
+    """
+    step = 1e-6
+    jacobian = np.column_stack([
+        (centred(parameters + shift) - centred(parameters - shift)) / (2.0 * step)
+        for shift in step * np.eye(10)])
+    return np.asarray(jacobian @ covariance @ jacobian.T)
+
+
+def consistent(parameters: Array, covariance: Array) -> tuple[Array, float]:
+    """Return the physically consistent body nearest to an estimate, and how far off that is.
+
+    Consistent: the pseudo-inertia matrix is positive definite, so mass and density are positive
+    somewhere (Wensing, Kim, Slotine, IEEE RA-L 3 (2018) 60, doi 10.1109/LRA.2017.2729659).
+    Nearest in the metric of the estimate's covariance, over log-Cholesky coordinates.
+
+    Args:
+        parameters: Dynamic parameters as of ``BODY``, shape (10,).
+        covariance: Their covariance, shape (10, 10).
+
+    Returns:
+        The body, and its distance from the estimate in standard deviations; 0 if the estimate
+        is consistent itself.
+
+    """
+    pseudo = pin.PseudoInertia.FromDynamicParameters(parameters).toMatrix()
+    smallest = float(np.linalg.eigvalsh(pseudo)[0])
+    if smallest > 1e-9 * abs(float(np.trace(pseudo))):
+        return parameters, 0.0
+    whitening = np.linalg.inv(np.linalg.cholesky(
+        covariance + 1e-18 * np.eye(10) * np.trace(covariance)))
+
+    def residual(x: Array) -> Array:
+        body = pin.LogCholeskyParameters(x).toDynamicParameters()
+        return np.asarray(whitening @ (body - parameters))
+
+    start = np.array([np.log(max(parameters[0], 1e-3)) / 2.0, *[-2.0] * 3, *[0.0] * 6])
+    solution = scipy.optimize.least_squares(residual, start, max_nfev=2000, x_scale=1.0)
+    return (np.asarray(pin.LogCholeskyParameters(solution.x).toDynamicParameters()),
+            float(np.sqrt(2.0 * solution.cost)))
+
+
+def moving(robot: Robot, frame: str) -> Array:
+    """Return the matrix that moves a body's parameters from a frame into the tool frame.
+
+    Args:
+        robot: The arm.
+        frame: Frame in which they are; it and the tool frame must be fixed to one link.
+
+    Returns:
+        Shape (10, 10), parameters as of ``BODY``.
+
+    """
+    posture = np.zeros(robot.n)
+    tool = robot.transform_frame_to_root(posture, robot.tool_frame)
+    transform = tool.actInv(robot.transform_frame_to_root(posture, frame))
+    return np.column_stack([_moved(column, transform) for column in np.eye(10)])
+
+
+def _moved(column: Array, transform: pin.SE3) -> Array:
+    """Move one unit parameter: moving bodies is linear in their dynamic parameters."""
+    rotation, shift = transform.rotation, transform.translation
+    mass, moment = column[0], rotation @ column[1:4]
+    xx, xy, yy, xz, yz, zz = column[4:]
+    about = rotation @ np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ rotation.T
+    moved = moment + mass * shift
+    total = (about + (2.0 * (shift @ moment) + mass * (shift @ shift)) * np.eye(3)
+             - np.outer(shift, moment) - np.outer(moment, shift) - mass * np.outer(shift, shift))
+    return np.array([mass, *moved, total[0, 0], total[0, 1], total[1, 1], total[0, 2],
+                     total[1, 2], total[2, 2]])
+
+
+def in_frame(
+    robot: Robot, payload: RigidBodyInertia, frame: str, other: str
+) -> RigidBodyInertia:
+    """Return a payload in the coordinates of another frame of the same body.
+
+    Args:
+        robot: The arm.
+        payload: The payload, in the coordinates of ``frame``.
+        frame: Its frame.
+        other: The frame wanted.
+
+    Raises:
+        ConfigurationError: If a frame does not exist, or a joint moves between the two.
+
+    """
+    first, second = (robot.model.frames[robot.frame_id(name)] for name in (frame, other))
+    if first.parentJoint != second.parentJoint:
+        raise ConfigurationError(
+            f"Frames '{frame}' and '{other}' are not fixed to each other; name a frame of the "
+            'link that carries the tool.')
+    transform: pin.SE3 = second.placement.actInv(first.placement)
+    moved = transform.act(payload.to_pinocchio())
+    return RigidBodyInertia(
+        float(moved.mass), np.array(moved.lever), np.array(moved.inertia))
+
+
+def ur_call(payload: RigidBodyInertia) -> str:
+    """Return the service call by which the driver of Universal Robots takes a payload.
+
+    Args:
+        payload: The payload, in the coordinates of ``tool0``. An inertia of zeros is left out,
+            as older versions of ur_msgs do not have it.
+
+    """
+    x, y, z = payload.com
+    tensor = np.asarray(payload.inertia)
+    inertia = ''.join(
+        f', i{a}{b}: {tensor["xyz".index(a), "xyz".index(b)]:.6f}'
+        for a, b in ('xx', 'yy', 'zz', 'xy', 'xz', 'yz')) if tensor.any() else ''
+    return ('ros2 service call /io_and_status_controller/set_payload ur_msgs/srv/SetPayload '
+            f'"{{mass: {payload.mass:.4f}, center_of_gravity: '
+            f'{{x: {x:.5f}, y: {y:.5f}, z: {z:.5f}}}{inertia}}}"')
+
+
+def franka_call(payload: RigidBodyInertia) -> str:
+    """Return the service call by which the driver of Franka arms takes a load.
+
+    Args:
+        payload: The payload, in the coordinates of the flange (link 8).
+
+    """
+    com = ', '.join(f'{value:.5f}' for value in payload.com)
+    # Column by column; the tensor is symmetric.
+    inertia = ', '.join(f'{value:.6f}' for value in np.asarray(payload.inertia).ravel('F'))
+    return ('ros2 service call /service_server/set_load franka_msgs/srv/SetLoad '
+            f'"{{mass: {payload.mass:.4f}, center_of_mass: [{com}], load_inertia: [{inertia}]}}"')

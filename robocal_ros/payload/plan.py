@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where to measure: the two-plane method's start posture and sweeps, and static postures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError, ConvergenceError, ExcitationError, MotionError
+from robocal_ros.estimation.selection import d_optimal, short_tour
+from robocal_ros.payload.model import Plane, static_wrench_regressor
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.planning import connect, straight
+
+LAST_RANGE = float(np.radians(90.0))
+SECOND_RANGE = float(np.radians(80.0))
+_HORIZONTAL = float(np.sin(np.radians(3.0)))
+_MARGIN = 0.05
+_MIN_RANGE = float(np.radians(40.0))
+_MIN_HELD_OUT = float(np.radians(25.0))
+_TRIES = 120
+_ENOUGH = 12
+_EFFORT_SHARE = 0.9
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class SweepRange:
+    """A joint turning to and fro, all others at rest.
+
+    Attributes:
+        joint: Column of the joint.
+        posture: Angles of all joints; the turning one's entry is the middle, shape (n,) [rad].
+        low: Lower end [rad].
+        high: Upper end [rad].
+        held_out: Whether it is for validation only.
+
+    """
+
+    joint: int
+    posture: Array
+    low: float
+    high: float
+    held_out: bool = False
+
+    def end(self, high: bool) -> Array:
+        """Return the posture at one end, shape (n,) [rad]."""
+        posture = self.posture.copy()
+        posture[self.joint] = self.high if high else self.low
+        return posture
+
+
+@dataclass(frozen=True)
+class TwoPlanePlan:
+    """Where the two-plane method measures.
+
+    Attributes:
+        posture: Start posture: both axes horizontal, shape (n,) [rad].
+        second_joint: Column of the second plane's joint.
+        sweeps: The sweeps in their order: plane 1, plane 2, then the held-out ones.
+        quality: Predicted standard deviation of the worst direction of the centre of mass,
+            for unit noise and unit weight; smaller is better.
+        approach: Postures to pass from where the arm was to ``posture``, shape (k, n) [rad].
+
+    """
+
+    posture: Array
+    second_joint: int
+    sweeps: tuple[SweepRange, ...]
+    quality: float
+    approach: Array
+
+
+def _axis_tilts(robot: Robot, q: Array, joints: Sequence[int]) -> Array:
+    """Return the vertical components of joint axes (0: horizontal), shape (len(joints),)."""
+    up = -np.array(robot.gravity) / np.linalg.norm(robot.gravity)
+    return np.array([robot.joint_axis(q, joint)[0] @ up for joint in joints])
+
+
+def _clipped(robot: Robot, q: Array, joint: int, half: float) -> tuple[float, float]:
+    """Return the range about a joint's angle that its limits leave [rad]."""
+    low = max(float(q[joint]) - half, float(robot.lower[joint]) + _MARGIN)
+    high = min(float(q[joint]) + half, float(robot.upper[joint]) - _MARGIN)
+    return low, high
+
+
+def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:
+    """Predict the worst standard deviation of the centre of mass for unit weight and noise."""
+    information = np.zeros((3, 3))
+    for sweep in planned:
+        plane = Plane.at(robot, sweep.posture, sweep.joint)
+        angle = np.linspace(sweep.low, sweep.high, 60)
+        columns = np.hstack((plane.regressor(angle, 1.0 / float(np.linalg.norm(robot.gravity))),
+                             np.ones((60, 1))))
+        normal = columns.T @ columns / 60.0
+        # Friction per direction is estimated along; what it takes away is gone (Schur).
+        lever = normal[:2, :2] - np.outer(normal[:2, 2], normal[2, :2]) / normal[2, 2]
+        rows, _ = plane.lever_rows(robot)
+        information += rows.T @ lever @ rows
+    smallest = float(np.linalg.eigvalsh(information)[0])
+    return 1.0 / np.sqrt(smallest) if smallest > 1e-9 else float('inf')
+
+
+class _Refused(Exception):
+    """A candidate posture that will not do; the text is the reason that is counted."""
+
+
+class _TwoPlaneSearch:
+    """One search for a start posture; keeps count of why candidates fell."""
+
+    def __init__(
+        self, robot: Robot, checker: CollisionChecker, second: int, current: Array,
+        payload: RigidBodyInertia,
+    ) -> None:
+        self.robot = robot
+        self.checker = checker
+        self.second = second
+        self.current = current
+        self.loaded = robot.with_payload(payload)
+        self.reasons: Counter[str] = Counter()
+        self.found: list[TwoPlanePlan] = []
+
+    def run(self, generator: np.random.Generator, progress: Progress | None) -> None:
+        """Try postures near the current one first, then anywhere."""
+        low, high = self.robot.sampling_limits()
+        low, high = low + 2.0 * _MARGIN, high - 2.0 * _MARGIN
+        middle = np.clip(self.current, low, high)
+        for attempt in range(_TRIES):
+            spread = min(1.0, 0.1 + attempt / 40.0)
+            start = np.clip(middle + spread * (generator.uniform(low, high) - middle), low, high)
+            try:
+                self.found.append(self._candidate(start, low, high))
+            except (_Refused, ExcitationError) as refusal:
+                reason = str(refusal) if isinstance(refusal, _Refused) else (
+                    'an axis cannot be made horizontal')
+                self.reasons[reason] += 1
+            if progress is not None:
+                progress((attempt + 1) / _TRIES)
+            if len(self.found) >= _ENOUGH:
+                return
+
+    def _candidate(self, start: Array, low: Array, high: Array) -> TwoPlanePlan:
+        robot, last, second = self.robot, self.robot.n - 1, self.second
+
+        def residual(q: Array) -> Array:
+            return np.concatenate((_axis_tilts(robot, q, (last, second)), 1e-3 * (q - start)))
+
+        solution = scipy.optimize.least_squares(
+            residual, start, bounds=(low, high), max_nfev=60,
+        )
+        posture = solution.x
+        if np.abs(_axis_tilts(robot, posture, (last, second))).max() > _HORIZONTAL:
+            raise _Refused('an axis cannot be made horizontal')
+        # The last joint's own angle changes neither axis: put it where the sweep has room.
+        if np.isfinite(robot.lower[last]) and np.isfinite(robot.upper[last]):
+            room = (robot.lower[last] + _MARGIN + LAST_RANGE,
+                    robot.upper[last] - _MARGIN - LAST_RANGE)
+            centre = 0.5 * (robot.lower[last] + robot.upper[last])
+            posture[last] = np.clip(posture[last], *room) if room[0] < room[1] else centre
+        sweeps = [
+            self._sweep(posture, last, LAST_RANGE), self._sweep(posture, second, SECOND_RANGE)
+        ]
+        quality = _quality(robot, sweeps)
+        if not quality < 1e3:
+            raise _Refused('the two axes are parallel')
+        sweeps += self._held_out(posture, sweeps)
+        return TwoPlanePlan(posture, second, tuple(sweeps), quality,
+                            np.stack((self.current, posture)))
+
+    def _sweep(
+        self, posture: Array, joint: int, half: float, held_out: bool = False
+    ) -> SweepRange:
+        """Return the widest range about a posture that neither limits nor contacts cut."""
+        low, high = _clipped(self.robot, posture, joint, half)
+        angles = np.linspace(low, high, max(3, int(np.ceil((high - low) / 0.04))))
+        free = np.array([self._usable(posture, joint, angle) for angle in angles])
+        centre = int(np.argmin(np.abs(angles - posture[joint])))
+        if not free[centre]:
+            raise _Refused('the arm would touch itself or exceed a torque limit')
+        first, last = centre, centre
+        while first > 0 and free[first - 1]:
+            first -= 1
+        while last < len(angles) - 1 and free[last + 1]:
+            last += 1
+        low, high = float(angles[first]), float(angles[last])
+        if high - low < 2.0 * (_MIN_HELD_OUT if held_out else _MIN_RANGE):
+            raise _Refused('limits or contacts leave too short a sweep')
+        return SweepRange(joint, posture.copy(), low, high, held_out)
+
+    def _usable(self, posture: Array, joint: int, angle: float) -> bool:
+        q = posture.copy()
+        q[joint] = angle
+        torque = np.abs(self.loaded.gravity_torque(q))
+        if (torque > _EFFORT_SHARE * self.robot.effort_limit).any():
+            return False
+        return self.checker.is_free(q)
+
+    def _held_out(self, posture: Array, fitted: Sequence[SweepRange]) -> list[SweepRange]:
+        """Plan shorter sweeps of both joints, each with the other one turned away."""
+        held_out = []
+        for moving, away in ((0, 1), (1, 0)):
+            for turn in (0.6, -0.6, 0.35, -0.35):
+                other = posture.copy()
+                other[fitted[away].joint] += turn
+                if not fitted[away].low <= other[fitted[away].joint] <= fitted[away].high:
+                    continue
+                try:
+                    held_out.append(self._sweep(
+                        other, fitted[moving].joint, float(np.radians(50.0)), held_out=True))
+                except _Refused:
+                    continue
+                break
+            else:
+                raise _Refused('no room for the held-out sweeps')
+        return held_out
+
+
+def _check_gravity(robot: Robot) -> None:
+    if not np.linalg.norm(robot.gravity) > 0.0:
+        raise ConfigurationError(
+            'The gravity is zero, so a payload shows in no torque or force at rest; set gravity '
+            'in the root frame in m/s², or use a method that moves the payload.'
+        )
+
+
+def _cost(robot: Robot, plan: TwoPlanePlan, current: Array) -> float:
+    """Weigh what a plan promises against the way to it and the nearness of singularities."""
+    way = float(np.abs(plan.posture - current).max())
+    smallest = float(np.linalg.svd(robot.tool_jacobian(plan.posture), compute_uv=False)[-1])
+    return plan.quality * (1.0 + 0.15 * way) * (1.0 + 0.01 / (smallest + 0.01))
+
+
+def plan_two_plane(
+    robot: Robot,
+    checker: CollisionChecker,
+    current: Array,
+    *,
+    mass: float,
+    second_joint: str = '',
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> TwoPlanePlan:
+    """Find a posture in which the last axis and a preceding one are horizontal, and the sweeps.
+
+    The second joint is the given one, else the joint before the last, else the one before
+    that, and so on, the first for which a posture exists. Among the postures found, the one
+    that promises the smallest interval counts, and a short way to it.
+
+    Args:
+        robot: The arm without the payload.
+        checker: Its collision geometry.
+        current: Where the arm is, shape (n,) [rad].
+        mass: Mass of the payload [kg].
+        second_joint: Name of the second plane's joint, empty for automatic.
+        seed: Seed of the search.
+        progress: Called with the share done.
+
+    Raises:
+        ConfigurationError: If the arm has fewer than two joints, the second joint is wrong, or
+            gravity is zero.
+        MotionError: If the arm touches something where it is.
+        ConvergenceError: If no posture does; says what was in the way, and how often.
+
+    """
+    if robot.n < 2:
+        raise ConfigurationError(
+            f'Two planes need two joints; this arm has {robot.n}. Use another method.'
+        )
+    _check_gravity(robot)
+    if second_joint:
+        seconds = [robot.index(second_joint)]
+        if seconds[0] == robot.n - 1:
+            raise ConfigurationError(
+                f"second_joint '{second_joint}' is the last joint; name one before it."
+            )
+    else:
+        seconds = list(range(robot.n - 2, max(-1, robot.n - 5), -1))
+    payload = RigidBodyInertia(mass, np.zeros(3), np.zeros((3, 3)))
+    told = []
+    for second in seconds:
+        search = _TwoPlaneSearch(robot, checker, second, current, payload)
+        search.run(np.random.default_rng(seed), progress)
+        for plan in sorted(search.found, key=lambda plan: _cost(robot, plan, current)):
+            try:
+                return replace(plan, approach=connect(robot, checker, current, plan.posture))
+            except MotionError as error:
+                if checker.touching(current):
+                    raise
+                search.reasons[f'no way there: {error}'] += 1
+        told.append(f"'{robot.joint_names[second]}': " + ', '.join(
+            f'{reason} ({count} times)' for reason, count in search.reasons.most_common()))
+    raise ConvergenceError(
+        f"No posture was found in which the last joint '{robot.joint_names[-1]}' and a second "
+        f'one can sweep across gravity, in {_TRIES} tries each. In the way: '
+        f'{"; ".join(told)}. Name another second_joint, clear the space around the arm, or use '
+        "method 'static_poses'."
+    )
+
+
+def plan_static_poses(
+    robot: Robot,
+    checker: CollisionChecker,
+    current: Array,
+    *,
+    sensor_frame: str,
+    count: int,
+    seed: int = 0,
+    candidates: int = 300,
+) -> Array:
+    """Choose postures whose gravity directions tell load and sensor biases apart best.
+
+    Candidates keep the first joints near where they are and turn the wrist freely, so ways
+    stay short; if that leaves a direction blind, all joints are turned.
+
+    Args:
+        robot: The arm without the payload.
+        checker: Its collision geometry.
+        current: Where the arm is, shape (n,) [rad].
+        sensor_frame: The wrist sensor's frame.
+        count: How many postures.
+        seed: Seed of the search.
+        candidates: How many random postures to choose from.
+
+    Returns:
+        Postures in the order of a short tour, shape (count, n) [rad].
+
+    Raises:
+        ConfigurationError: If gravity is zero.
+        ConvergenceError: If feasible postures are too few, or leave a direction blind.
+
+    """
+    _check_gravity(robot)
+    generator = np.random.default_rng(seed)
+    low, high = robot.sampling_limits()
+    low, high = low + _MARGIN, high - _MARGIN
+    feasible = np.empty((0, robot.n))
+    for spread in (0.1, 1.0):
+        reach = np.full(robot.n, spread)
+        reach[-3:] = 1.0
+        draws = current + reach * (generator.uniform(low, high, (candidates, robot.n)) - current)
+        draws = np.clip(draws, low, high)
+        feasible = np.array([q for q in draws if _holdable(robot, checker, q)])
+        if len(feasible) < count:
+            continue
+        gravity = [robot.transform_frame_to_root(q, sensor_frame).rotation.T
+                   @ np.array(robot.gravity) for q in feasible]
+        # Columns of about equal size: the load's weight is 10 N per kg, its moment 1 N·m.
+        scale = np.array([0.1, *[1.0] * 3, *[1.0] * 3, *[1.0] * 3])
+        blocks = np.array([static_wrench_regressor(g) * scale for g in gravity])
+        chosen = d_optimal(blocks, count)
+        stacked = blocks[chosen].reshape(-1, blocks.shape[2])
+        if np.linalg.cond(stacked / np.linalg.norm(stacked, axis=0)) < 100.0:
+            picked = feasible[chosen]
+            return picked[short_tour(picked, current)]
+    raise ConvergenceError(
+        f'{len(feasible)} of {candidates} random postures are free of contact and within torque '
+        f'limits, and no {count} of them let the sensor see gravity from enough directions. '
+        'Start from a posture with more room around the wrist.'
+    )
+
+
+def _holdable(robot: Robot, checker: CollisionChecker, q: Array) -> bool:
+    torque = np.abs(robot.gravity_torque(q))
+    return bool((torque <= _EFFORT_SHARE * robot.effort_limit).all()) and checker.is_free(q)
+
+
+def sweep_path(sweep: SweepRange) -> Array:
+    """Return the postures along a sweep, shape (k, n) [rad]."""
+    return straight(sweep.end(high=False), sweep.end(high=True))

@@ -1,0 +1,606 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Centre of mass of a payload of known mass, from static torques in two planes of rotation.
+
+Samples → steady sweeps → one plane per joint (l cosγ, l sinγ, friction per direction) →
+centre of mass in the tool frame → checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import scipy
+
+from robocal_ros import __version__
+from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
+from robocal_ros.estimation.least_squares import (
+    LinearFit,
+    RecursiveLeastSquares,
+    autocorrelation_time,
+    convergence,
+    solve,
+)
+from robocal_ros.estimation.ripple import Ripple, RippleRun, find_ripple, ripple_columns
+from robocal_ros.estimation.signals import Sweep, steady_sweeps
+from robocal_ros.messages.samples import JointSamples, check_effort, check_joints
+from robocal_ros.payload.checks import centre_checks
+from robocal_ros.payload.model import Plane
+from robocal_ros.results.result import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Parameter,
+    RobotIdentity,
+    Series,
+    State,
+    rms,
+    spread,
+)
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.model import Robot
+
+COM = ('com_x', 'com_y', 'com_z')
+_SAME_POSTURE = 0.03
+# Sweeps are wide enough to tell ripple of so few periods per turn from weight.
+_FEWEST_CYCLES = 6.0
+_PLOT_POINTS = 150
+_TRACE_POINTS = 120
+# Effort is never finer than this [N·m]; it keeps the weights of noise-free records finite.
+_LEAST_NOISE = 1e-6
+# Before any data: of (x, y) [m], and of one friction torque per direction [N·m].
+_PRIOR_STD = np.array([1.0, 1.0, 100.0, 100.0])
+
+
+@dataclass(frozen=True)
+class TwoPlaneSettings:
+    """Settings of the method.
+
+    Attributes:
+        known_mass: Mass of the payload [kg].
+        known_mass_std: Its standard deviation [kg].
+        mass_source: Where the mass was given.
+        second_joint: Name of the second plane's joint; the joint before the last by default.
+        min_sweep: Shortest sweep that counts [rad].
+        posture_std: Standard deviation of the angle between gravity and what URDF and encoders
+            say of it: sag of the joints, encoder offsets, a base out of level [rad].
+        max_payload: Heaviest payload the arm may carry, 0 for no limit [kg].
+        max_com_distance: Farthest plausible centre of mass from the tool frame [m].
+        max_com_interval: Widest acceptable half-width of a 95 % interval [m].
+        max_plane_disagreement: Largest acceptable contradiction of the two planes, and of the
+            held-out sweeps, beyond chance [m].
+
+    """
+
+    known_mass: float
+    known_mass_std: float = 0.0
+    mass_source: str = 'known_mass'
+    second_joint: str = ''
+    min_sweep: float = float(np.radians(20.0))
+    posture_std: float = 0.0
+    max_payload: float = 0.0
+    max_com_distance: float = 1.0
+    max_com_interval: float = 0.005
+    max_plane_disagreement: float = 0.003
+
+    def check(self, robot: Robot) -> None:
+        """Refuse settings that no data can answer; raises ConfigurationError."""
+        if not (np.isfinite(self.known_mass) and self.known_mass > 0.0):
+            raise ConfigurationError(
+                f"known_mass must be the payload's mass in kg, above 0; got {self.known_mass}. "
+                "Weigh the tool, or find its mass with method 'static_poses'."
+            )
+        if self.max_payload > 0.0 and self.known_mass > self.max_payload:
+            raise ConfigurationError(
+                f'known_mass is {self.known_mass} kg, but max_payload allows '
+                f'{self.max_payload} kg. Mount a lighter tool or correct the limit.'
+            )
+        if self.second_joint and robot.index(self.second_joint) == robot.n - 1:
+            raise ConfigurationError(
+                f"second_joint '{self.second_joint}' is the last joint; name one before it."
+            )
+
+
+@dataclass(frozen=True)
+class PlaneFit:
+    """What the sweeps of one joint told.
+
+    Attributes:
+        plane: Geometry.
+        sweeps: The sweeps that were used.
+        directions: Directions present, in the order of the fit's friction columns.
+        fit: (x, y) and one friction torque per direction; covariance with the residuals'
+            scatter and correlation allowed for.
+        target: Torque left for payload and friction, shape (k,) [N·m].
+        angle: Joint angles, shape (k,) [rad].
+        ripple: Torque ripple that was found and fitted along.
+        posture_std: Standard deviation of the rotation's zero against gravity [rad].
+
+    """
+
+    plane: Plane
+    sweeps: tuple[Sweep, ...]
+    directions: tuple[int, ...]
+    fit: LinearFit
+    target: Array
+    angle: Array
+    ripple: tuple[Ripple, ...] = ()
+    posture_std: float = 0.0
+
+    @property
+    def covariance(self) -> Array:
+        """Covariance of (x, y), shape (2, 2) [m²]."""
+        x, y = self.fit.value[:2]
+        turn = self.posture_std * np.array([-y, x])
+        return self.fit.covariance[:2, :2] + np.outer(turn, turn)
+
+    def friction(self, direction: int) -> float:
+        """Return the friction torque of a direction [N·m]."""
+        return float(self.fit.value[2 + self.directions.index(direction)])
+
+
+@dataclass
+class PlaneEstimator:
+    """Recursive least squares of one plane while the joint turns.
+
+    Estimates (x, y) and one friction torque per direction, so that friction, which a drive
+    feels with opposite signs in the two directions, is never taken for weight.
+    """
+
+    plane: Plane
+    mass: float
+    noise: float
+    filter: RecursiveLeastSquares = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start from the prior."""
+        self.filter = RecursiveLeastSquares(_PRIOR_STD, self.noise)
+
+    def update(self, angle: float, torque: float, direction: int) -> None:
+        """Take in one sample.
+
+        Args:
+            angle: Joint angle [rad].
+            torque: Effort less the arm's own holding torque [N·m].
+            direction: +1 or -1.
+
+        """
+        row = _plane_rows(self.plane, np.array([angle]), np.array([direction]), self.mass)[0]
+        self.filter.update(row, torque)
+
+
+def _plane_rows(plane: Plane, angle: Array, direction: Array, mass: float) -> Array:
+    """Return the regressor of (x, y) and of one friction torque per direction, (k, 4)."""
+    return np.column_stack((plane.regressor(angle, mass), direction > 0, direction < 0))
+
+
+def _same_posture(a: Sweep, b: Sweep) -> bool:
+    """Tell whether two sweeps of a joint hold the other joints at the same angles."""
+    difference = np.abs(np.delete(a.posture - b.posture, a.joint))
+    return bool((difference < _SAME_POSTURE).all())
+
+
+def _groups(sweeps: Iterable[Sweep]) -> list[list[Sweep]]:
+    """Group a joint's sweeps by the posture of the other joints, widest group first."""
+    groups: list[list[Sweep]] = []
+    for sweep in sweeps:
+        for group in groups:
+            if _same_posture(group[0], sweep):
+                group.append(sweep)
+                break
+        else:
+            groups.append([sweep])
+    return sorted(groups, key=lambda group: -sum(sweep.span for sweep in group))
+
+
+def _rows(sweeps: Sequence[Sweep]) -> np.ndarray:
+    return np.concatenate([np.arange(sweep.start, sweep.stop) for sweep in sweeps])
+
+
+def _targets(
+    robot: Robot, samples: JointSamples, sweeps: Sequence[Sweep], friction: SteadyFriction | None
+) -> tuple[Array, Array, Array]:
+    """Return joint angle, torque for payload and unmodelled friction, and direction."""
+    joint = sweeps[0].joint
+    rows = _rows(sweeps)
+    position = samples.position[rows]
+    torque = samples.effort[rows, joint] - robot.gravity_torques(position)[:, joint]
+    speed = np.concatenate([np.full(s.stop - s.start, s.speed) for s in sweeps])
+    if friction is not None:
+        torque = torque - friction.torque(speed)
+    return position[:, joint], torque, np.sign(speed)
+
+
+def _fit_plane(
+    robot: Robot,
+    samples: JointSamples,
+    sweeps: Sequence[Sweep],
+    mass: float,
+    friction: SteadyFriction | None,
+    posture_std: float,
+) -> PlaneFit:
+    joint = sweeps[0].joint
+    name = robot.joint_names[joint]
+    angle, target, sign = _targets(robot, samples, sweeps, friction)
+    reference = np.mean([sweep.posture for sweep in sweeps], axis=0)
+    reference[joint] = 0.5 * (angle.min() + angle.max())
+    plane = Plane.at(robot, reference, joint)
+    directions = tuple(d for d in (1, -1) if (sign == d).any())
+    if len(directions) < 2 and friction is None:
+        raise DataError(
+            f"Joint '{name}' was swept in one direction only, so its friction looks like weight; "
+            'sweep it in both directions, or identify friction first.'
+        )
+    columns = [plane.regressor(angle, mass), *((sign == d).astype(float)[:, None]
+                                               for d in directions)]
+    regressor, names = np.hstack(columns), _plane_names(directions)
+    hint = f"Sweep joint '{name}' over a wider angle."
+    # The first fit tells the noise, without which nothing else can be weighed against it.
+    free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
+    ripples = find_ripple([RippleRun.of_samples(*part) for part in zip(
+        _by_sweep(angle, sweeps), _by_sweep(free.residual, sweeps), strict=True)], _FEWEST_CYCLES)
+    if ripples:
+        regressor = np.hstack((regressor, ripple_columns(angle, ripples)))
+        names += [f'ripple_{i}' for i in range(2 * len(ripples))]
+        free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
+    noise = np.sqrt(free.reduced_chi_square * _inflation(free.residual, sweeps))
+    std = np.full(len(target), max(float(noise), _LEAST_NOISE))
+    measured = target
+    if friction is not None:
+        # The friction model is trusted within its own scatter.
+        prior = np.eye(len(directions), regressor.shape[1], 2)
+        regressor = np.vstack((regressor, prior))
+        measured = np.concatenate((target, np.zeros(len(directions))))
+        std = np.concatenate((std, np.full(len(directions), max(friction.std, 1e-3))))
+    fit = solve(regressor, measured, std, names, max_condition=1e3, hint=hint)
+    return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle, ripples, posture_std)
+
+
+def _plane_names(directions: Sequence[int]) -> list[str]:
+    return ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
+
+
+def _inflation(residual: Array, sweeps: Sequence[Sweep]) -> float:
+    """Return the mean autocorrelation time of the residuals, sweep by sweep."""
+    times = [autocorrelation_time(part) for part in _by_sweep(residual, sweeps)]
+    return float(np.average(times, weights=[sweep.stop - sweep.start for sweep in sweeps]))
+
+
+def _by_sweep(values: Array, sweeps: Sequence[Sweep]) -> list[Array]:
+    """Split values of all samples into those of each sweep."""
+    lengths = [sweep.stop - sweep.start for sweep in sweeps]
+    return np.split(values, np.cumsum(lengths)[:-1])
+
+
+def _combine(robot: Robot, fits: Sequence[PlaneFit]) -> LinearFit:
+    """Turn both planes' levers into a centre of mass in the tool frame, by weights."""
+    rows, right = [], []
+    for fit in fits:
+        a, b = fit.plane.lever_rows(robot)
+        # Whitened by the plane's own covariance, so that plain least squares is weighted.
+        whitening = np.linalg.inv(np.linalg.cholesky(fit.covariance))
+        rows.append(whitening @ a)
+        right.append(whitening @ (fit.fit.value[:2] - b))
+    return solve(
+        np.vstack(rows), np.concatenate(right), 1.0, COM, max_condition=1e3,
+        hint='The two joints turn about (nearly) parallel axes; choose another second_joint.',
+    )
+
+
+def _second_joint(
+    robot: Robot, by_joint: Mapping[int, list[Sweep]], settings: TwoPlaneSettings
+) -> int:
+    """Return the second plane's joint: the named one, else the last one that was swept."""
+    if settings.second_joint:
+        return robot.index(settings.second_joint)
+    swept = [joint for joint in by_joint if joint < robot.n - 1]
+    return max(swept) if swept else robot.n - 2
+
+
+def _swept_far_enough(
+    robot: Robot, groups: Mapping[int, list[list[Sweep]]], joint: int, min_sweep: float
+) -> list[Sweep]:
+    """Return a joint's widest group of sweeps, or refuse with what is there instead."""
+    name = robot.joint_names[joint]
+    if joint not in groups or not groups[joint]:
+        raise DataError(
+            f"Joint '{name}' did not turn at constant speed with all others at rest; expected "
+            'sweeps in both directions. Record the sweeps of the method, or call run.'
+        )
+    widest = max(sweep.span for sweep in groups[joint][0])
+    if widest < min_sweep:
+        raise DataError(
+            f"The longest sweep of joint '{name}' covers {np.degrees(widest):.1f}°; at least "
+            f'{np.degrees(min_sweep):.0f}° are needed to tell weight from friction.'
+        )
+    return [sweep for sweep in groups[joint][0] if sweep.span >= min_sweep]
+
+
+def estimate(
+    robot: Robot,
+    samples: JointSamples,
+    settings: TwoPlaneSettings,
+    friction: Mapping[str, SteadyFriction] | None = None,
+) -> CalibrationResult:
+    """Estimate the centre of mass from recorded sweeps.
+
+    The sweeps are found in the record itself; those of each joint's widest posture group are
+    fitted, those in other postures are held out.
+
+    Args:
+        robot: The arm without the payload.
+        samples: Joint states of the sweeps.
+        settings: Settings of the method.
+        friction: Identified friction by joint name, where there is any.
+
+    Returns:
+        The result with its verdict.
+
+    Raises:
+        ConfigurationError: If the settings do not fit the arm.
+        DataError: If the record lacks what the method needs.
+        ExcitationError: If a direction of the centre of mass stays blind.
+
+    """
+    settings.check(robot)
+    friction = friction or {}
+    if not len(samples):
+        raise DataError('No joint states are recorded; call run, or play a bag first.')
+    check_joints(samples, robot.joint_names)
+    found = steady_sweeps(samples, min_span=min(0.17, settings.min_sweep))
+    by_joint = {
+        joint: [sweep for sweep in found if sweep.joint == joint]
+        for joint in {sweep.joint for sweep in found}
+    }
+    groups = {joint: _groups(sweeps) for joint, sweeps in by_joint.items()}
+    second = _second_joint(robot, by_joint, settings)
+    joints = (robot.n - 1, second)
+    used = [_swept_far_enough(robot, groups, joint, settings.min_sweep) for joint in joints]
+    for sweeps in used:
+        for sweep in sweeps:
+            check_effort(samples.rows(sweep.start, sweep.stop), [robot.joint_names[sweep.joint]])
+    models = [friction.get(robot.joint_names[joint]) for joint in joints]
+
+    def centre(mass: float) -> tuple[list[PlaneFit], LinearFit]:
+        planes = [
+            _fit_plane(robot, samples, sweeps, mass, model, settings.posture_std)
+            for sweeps, model in zip(used, models, strict=True)
+        ]
+        return planes, _combine(robot, planes)
+
+    planes, com = centre(settings.known_mass)
+    covariance = com.covariance.copy()
+    disagreement, unlikely = _disagreement(robot, planes, com)
+    if unlikely:
+        covariance *= com.reduced_chi_square
+    if settings.known_mass_std > 0.0:
+        step = 1e-4 * settings.known_mass
+        slope = (centre(settings.known_mass + step)[1].value - com.value) / step
+        covariance += np.outer(slope, slope) * settings.known_mass_std**2
+    held_out = [
+        _held_out(robot, samples, plane, groups[joint][1:], settings, com.value, model)
+        for plane, joint, model in zip(planes, joints, models, strict=True)
+    ]
+    validation = tuple(item[0] for item in held_out if item is not None)
+    checks = (
+        *_checks(settings, planes, com, covariance, disagreement, unlikely, held_out),
+        *_friction_checks(robot, planes, models),
+    )
+    return CalibrationResult(
+        kind='payload',
+        method='two_plane',
+        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
+        frame=robot.tool_frame,
+        parameters=_parameters(robot, settings, planes, com.value, covariance),
+        covariance_names=COM,
+        covariance=covariance,
+        fit=tuple(
+            Fit(f'torque of {robot.joint_names[p.plane.joint]}', 'N·m', rms(p.target),
+                rms(p.fit.residual[:len(p.target)]), len(p.target))
+            for p in planes
+        ),
+        validation=validation,
+        checks=checks,
+        counts={
+            'samples': len(samples),
+            'fitted': sum(len(p.target) for p in planes),
+            'sweeps': sum(len(p.sweeps) for p in planes),
+            'held_out_sweeps': sum(len(g) for joint in joints for g in groups[joint][1:]),
+            **asdict(samples.counts),
+        },
+        settings={**asdict(settings), 'tool_frame': robot.tool_frame,
+                  'gravity': [float(g) for g in robot.gravity],
+                  'second_joint': robot.joint_names[second],
+                  'friction_model': [robot.joint_names[j] for j, m
+                                     in zip(joints, models, strict=True) if m is not None]},
+        source=samples.source,
+        time=float(samples.time[-1]),
+        software_version=__version__,
+        series=_series(robot, samples, planes, settings.known_mass),
+    )
+
+
+def _disagreement(
+    robot: Robot, planes: Sequence[PlaneFit], com: LinearFit
+) -> tuple[float, bool]:
+    """Return by how many metres the planes contradict each other, and whether beyond chance."""
+    worst = 0.0
+    for plane in planes:
+        rows, offset = plane.plane.lever_rows(robot)
+        worst = max(worst, float(np.abs(
+            plane.fit.value[:2] - rows @ com.value - offset).max()))
+    return worst, com.reduced_chi_square > float(scipy.special.chdtri(1, 0.01))
+
+
+def _held_out(
+    robot: Robot,
+    samples: JointSamples,
+    plane: PlaneFit,
+    groups: Sequence[Sequence[Sweep]],
+    settings: TwoPlaneSettings,
+    com: Array,
+    friction: SteadyFriction | None,
+) -> tuple[Fit, float, float] | None:
+    """Predict a joint's sweeps in other postures.
+
+    Returns:
+        The residuals, by how many metres of lever they contradict the estimate, and the
+        standard deviation of that; None when there are no such sweeps.
+
+    """
+    measured, residual, rows = [], [], []
+    for group in groups:
+        usable = [sweep for sweep in group if sweep.direction in plane.directions]
+        if not usable:
+            continue
+        angle, target, sign = _targets(robot, samples, usable, friction)
+        reference = np.mean([sweep.posture for sweep in usable], axis=0)
+        try:
+            other = Plane.at(robot, reference, plane.plane.joint)
+        except ExcitationError:
+            # A sweep about a steep axis holds no torque to predict.
+            continue
+        loss = np.where(sign > 0, plane.friction(1) if 1 in plane.directions else 0.0,
+                        plane.friction(-1) if -1 in plane.directions else 0.0)
+        predicted = other.torque(robot, angle, settings.known_mass, com) + loss
+        measured.append(target - loss)
+        residual.append(target - predicted)
+        rows.append(other.regressor(angle, settings.known_mass))
+    if not residual:
+        return None
+    left, regressor = np.concatenate(residual), np.vstack(rows)
+    fit = Fit(f'torque of {robot.joint_names[plane.plane.joint]}', 'N·m',
+              rms(np.concatenate(measured)), rms(left), len(left))
+    try:
+        lever = solve(regressor, left, rms(left) or 1.0, ('x', 'y'), max_condition=1e3)
+    except ExcitationError:
+        return fit, 0.0, 0.0
+    return fit, float(np.abs(lever.value).max()), float(lever.std().max())
+
+
+def _checks(
+    settings: TwoPlaneSettings,
+    planes: Sequence[PlaneFit],
+    com: LinearFit,
+    covariance: Array,
+    disagreement: float,
+    unlikely: bool,
+    held_out: Sequence[tuple[Fit, float, float] | None],
+) -> tuple[Check, ...]:
+    limit = settings.max_plane_disagreement
+    checks = [
+        *centre_checks(com.value, covariance, settings.max_com_interval,
+                       settings.max_com_distance),
+        Check('planes agree', not (unlikely and disagreement > limit), disagreement, limit, 'm',
+              f'The two planes agree within {1e3 * disagreement:.2f} mm '
+              f'(limit {1e3 * limit:.1f} mm beyond chance).'),
+    ]
+    for plane, item in zip(planes, held_out, strict=True):
+        if item is None:
+            continue
+        fit, lever, std = item
+        fitted = rms(plane.fit.residual[:len(plane.target)])
+        ratio = fit.after / fitted if fitted > 0.0 else float('inf')
+        checks.append(Check(
+            f'held-out {fit.what}', ratio <= 2.0, ratio, 2.0, '1',
+            f'Held-out {fit.what}: RMS residual {fit.after:.3f} N·m of {fit.before:.3f} N·m, '
+            f'{ratio:.2f} times that of the fit (limit 2).'))
+        checks.append(Check(
+            f'held-out lever, {fit.what}', lever <= limit + 4.0 * std, lever, limit + 4.0 * std,
+            'm', f'Held-out {fit.what}: {1e3 * lever:.2f} mm of lever unexplained '
+            f'(limit {1e3 * (limit + 4.0 * std):.1f} mm).'))
+    return tuple(checks)
+
+
+def _friction_checks(
+    robot: Robot, planes: Sequence[PlaneFit], models: Sequence[SteadyFriction | None]
+) -> tuple[Check, ...]:
+    """Look whether friction takes power from each joint, as it must: it knows effort's sign."""
+    checks = []
+    for plane, model in zip(planes, models, strict=True):
+        if len(plane.directions) < 2:
+            continue
+        loss = 0.5 * (plane.friction(1) - plane.friction(-1))
+        if model is not None:
+            speed = float(np.mean([abs(sweep.speed) for sweep in plane.sweeps]))
+            loss += 0.5 * float(model.torque(speed) - model.torque(-speed))
+        limit = -4.0 * 0.5 * float(np.hypot(*plane.fit.std()[2:2 + len(plane.directions)]))
+        name = robot.joint_names[plane.plane.joint]
+        checks.append(Check(
+            f'sign of effort, {name}', loss >= limit, loss, limit, 'N·m',
+            f"Friction takes {loss:.3f} N·m from joint '{name}'; it can only resist. "
+            'A negative figure means that the sign of its effort is wrong.'))
+    return tuple(checks)
+
+
+def _parameters(
+    robot: Robot,
+    settings: TwoPlaneSettings,
+    planes: Sequence[PlaneFit],
+    com: Array,
+    covariance: Array,
+) -> tuple[Parameter, ...]:
+    std = np.sqrt(np.diag(covariance))
+    given = Parameter('mass', 'kg', settings.known_mass, settings.known_mass_std or None,
+                      State.NOT_EVALUATED, f'given: {settings.mass_source}')
+    found = [Parameter(name, 'm', float(value), float(sigma))
+             for name, value, sigma in zip(COM, com, std, strict=True)]
+    inertia = [Parameter(f'inertia_{axes}', 'kg·m²', state=State.NOT_EVALUATED,
+                         note='static torques do not depend on inertia')
+               for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
+    losses = []
+    for plane in planes:
+        if len(plane.directions) < 2:
+            continue
+        name = robot.joint_names[plane.plane.joint]
+        half = 0.5 * float(np.hypot(*plane.fit.std()[2:2 + len(plane.directions)]))
+        forward, backward = plane.friction(1), plane.friction(-1)
+        losses += [
+            Parameter(f'{name}.friction_cancelled', 'N·m', 0.5 * (forward - backward), half,
+                      note='opposite in the two directions'),
+            Parameter(f'{name}.torque_offset', 'N·m', 0.5 * (forward + backward), half,
+                      note='the same in both directions'),
+        ]
+    return (given, *found, *inertia, *losses)
+
+
+def _series(
+    robot: Robot, samples: JointSamples, planes: Sequence[PlaneFit], mass: float
+) -> tuple[Series, ...]:
+    """Thin the fit and the recursive estimate's way to it out to what a plot needs."""
+    series = []
+    for plane in planes:
+        name = robot.joint_names[plane.plane.joint]
+        size = len(plane.target)
+        pick = spread(size, _PLOT_POINTS)
+        order = pick[np.argsort(plane.angle[pick], kind='stable')]
+        residual = plane.fit.residual[:size]
+        series.append(Series(
+            f'Torque of {name}, arm and payload apart', f'{name} [rad]', 'torque [N·m]',
+            plane.angle[order],
+            {'measured less the arm': plane.target[order],
+             'fit with friction': (plane.target - residual)[order],
+             'payload alone': plane.plane.regressor(plane.angle[order], mass)
+             @ plane.fit.value[:2]}))
+        series.append(Series(f'Residuals of {name}', f'{name} [rad]', 'residual [N·m]',
+                             plane.angle[order], {'measured minus fit': residual[order]}))
+        series.append(_convergence(name, plane, mass))
+    return tuple(series)
+
+
+def _convergence(name: str, plane: PlaneFit, mass: float) -> Series:
+    signs = np.concatenate([np.full(s.stop - s.start, s.direction) for s in plane.sweeps])
+    size = len(plane.target)
+    count = np.unique(np.geomspace(min(10, size), size, _TRACE_POINTS).astype(int))
+    value, sigma = convergence(
+        _plane_rows(plane.plane, plane.angle, signs, mass), plane.target, _PRIOR_STD,
+        max(rms(plane.fit.residual), _LEAST_NOISE), count.tolist())
+    return Series(
+        f'Recursive estimate, plane of {name}', 'samples', 'lever [m]', count.astype(float),
+        {'along gravity': value[:, 0], 'sideways': value[:, 1],
+         'along gravity, 95 % upper': value[:, 0] + 1.96 * sigma[:, 0],
+         'along gravity, 95 % lower': value[:, 0] - 1.96 * sigma[:, 0],
+         'sideways, 95 % upper': value[:, 1] + 1.96 * sigma[:, 1],
+         'sideways, 95 % lower': value[:, 1] - 1.96 * sigma[:, 1]})

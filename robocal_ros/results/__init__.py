@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of a calibration, its file and its report."""

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one result type of all calibrations: values, covariance, checks and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from robocal_ros.arrays import Array, frozen
+from robocal_ros.errors import DataError
+
+SCHEMA_VERSION = 1
+
+
+class State(str, Enum):
+    """What became of a parameter."""
+
+    IDENTIFIED = 'identified'
+    NOT_IDENTIFIED = 'not_identified'
+    NOT_EVALUATED = 'not_evaluated'
+
+
+class Verdict(str, Enum):
+    """What the checks say of a result."""
+
+    PASS = 'pass'
+    FAIL = 'fail'
+    NOT_EVALUATED = 'not_evaluated'
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One number that a calibration finds.
+
+    Attributes:
+        name: Name, unique within the result.
+        unit: SI unit, ``1`` for pure numbers.
+        value: Value; None unless identified, or given by the user.
+        std: Standard deviation; None where it is not known.
+        state: Whether the data identified it.
+        note: Why not, or where a given value comes from.
+
+    """
+
+    name: str
+    unit: str
+    value: float | None = None
+    std: float | None = None
+    state: State = State.IDENTIFIED
+    note: str = ''
+
+    def interval(self, level: float = 0.95) -> tuple[float, float] | None:
+        """Return the two-sided interval of a level, or None where there is none."""
+        if self.value is None or self.std is None:
+            return None
+        half = float(scipy.special.ndtri(0.5 + level / 2.0)) * self.std
+        return self.value - half, self.value + half
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at before the verdict.
+
+    Attributes:
+        name: What was looked at, in words.
+        passed: Whether it is as it should be.
+        value: The figure.
+        limit: The figure's limit.
+        unit: Their unit.
+        reason: A sentence for the user.
+
+    """
+
+    name: str
+    passed: bool
+    value: float
+    limit: float
+    unit: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well the model meets a set of measurements.
+
+    Attributes:
+        what: Which measurements, e.g. ``torque of joint_6``.
+        unit: Unit of the residuals.
+        before: RMS of the measurements before the model was fitted.
+        after: RMS of what the model leaves.
+        count: Number of measurements.
+
+    """
+
+    what: str
+    unit: str
+    before: float
+    after: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of a plot, kept small, so that a report can be drawn from the result alone.
+
+    Attributes:
+        title: What is drawn.
+        x_label: Name and unit of the abscissa.
+        y_label: Name and unit of the ordinate.
+        x: Abscissa, shape (k,).
+        curves: Ordinates by name, each of shape (k,).
+
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    x: Array
+    curves: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class RobotIdentity:
+    """For which robot a result holds.
+
+    Attributes:
+        name: The URDF's robot name.
+        urdf_sha256: Hash of the URDF text.
+        joint_names: The arm's joints.
+
+    """
+
+    name: str
+    urdf_sha256: str
+    joint_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CalibrationResult:
+    """Everything that a calibration found and how it was found.
+
+    Attributes:
+        kind: Capability: ``payload``, ``friction`` …
+        method: Method, e.g. ``two_plane``.
+        robot: For which robot.
+        frame: Frame of vector-valued parameters, empty where none.
+        parameters: The numbers, in order.
+        covariance_names: Row order of ``covariance``.
+        covariance: Covariance of the identified parameters, shape (p, p).
+        fit: Residuals on the data the model was fitted to.
+        validation: Residuals on held-out data; empty when not evaluated.
+        checks: What led to the verdict.
+        counts: Sample counts, drops and the like.
+        settings: Settings of the method.
+        source: ``live`` or the name of the bag.
+        time: Stamp of the newest sample [s].
+        series: Plots.
+        software_version: Version of this package.
+
+    """
+
+    kind: str
+    method: str
+    robot: RobotIdentity
+    frame: str
+    parameters: tuple[Parameter, ...]
+    covariance_names: tuple[str, ...]
+    covariance: Array
+    fit: tuple[Fit, ...]
+    validation: tuple[Fit, ...]
+    checks: tuple[Check, ...]
+    counts: dict[str, int]
+    settings: dict[str, Any]
+    source: str
+    time: float
+    software_version: str
+    series: tuple[Series, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        """Freeze and check the covariance; raises DataError."""
+        object.__setattr__(self, 'covariance', frozen(self.covariance))
+        size = len(self.covariance_names)
+        if self.covariance.shape != (size, size):
+            raise DataError(
+                f'Covariance has shape {self.covariance.shape}, expected ({size}, {size}).'
+            )
+
+    @property
+    def verdict(self) -> Verdict:
+        """Pass when every check passed and there is held-out data, fail when one failed."""
+        if any(not check.passed for check in self.checks):
+            return Verdict.FAIL
+        return Verdict.PASS if self.validation else Verdict.NOT_EVALUATED
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Sentences behind the verdict: the failed checks, else all of them."""
+        failed = tuple(check.reason for check in self.checks if not check.passed)
+        if failed:
+            return failed
+        if not self.validation:
+            return ('No held-out data: the fit cannot be vouched for.',)
+        return tuple(check.reason for check in self.checks)
+
+    def parameter(self, name: str) -> Parameter:
+        """Return a parameter by name; raises DataError with the names there are."""
+        for candidate in self.parameters:
+            if candidate.name == name:
+                return candidate
+        names = ', '.join(p.name for p in self.parameters)
+        raise DataError(f"The {self.kind} result has no parameter '{name}'; it has {names}.")
+
+    def values(self, names: Sequence[str]) -> Array:
+        """Return identified or given values as an array; raises DataError where one is not."""
+        found = [self.parameter(name) for name in names]
+        for parameter in found:
+            if parameter.value is None:
+                raise DataError(
+                    f"Parameter '{parameter.name}' of the {self.kind} result is "
+                    f'{parameter.state.value}: {parameter.note}'
+                )
+        return np.array([parameter.value for parameter in found], dtype=float)
+
+
+def spread(count: int, most: int) -> npt.NDArray[np.intp]:
+    """Return evenly spread rows of so many, not more than asked for: what a plot needs.
+
+    Args:
+        count: Number of rows.
+        most: Most rows that are returned.
+
+    """
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
+
+
+def rms(values: Array) -> float:
+    """Return the root mean square, 0 for no values."""
+    return float(np.sqrt(np.mean(np.square(values)))) if len(values) else 0.0

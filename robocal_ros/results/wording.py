@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How numbers and names are put for a reader: rounding, handy units, plain words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from robocal_ros.results.result import CalibrationResult, Parameter, State, Verdict
+
+_HANDY_UNITS = {'m': ('mm', 1e3), 'rad/(N·m)': ('µrad/(N·m)', 1e6), '1': ('', 1.0)}
+_NAMES = {
+    'mass': 'mass',
+    'com': 'centre of mass',
+    'inertia': 'inertia',
+    'bias_f': 'sensor bias, force',
+    'bias_t': 'sensor bias, torque',
+}
+_AXES = ('x', 'y', 'z', 'xx', 'xy', 'xz', 'yy', 'yz', 'zz')
+
+STATE_WORDS = {
+    State.IDENTIFIED: 'identified',
+    State.NOT_IDENTIFIED: 'not identified',
+    State.NOT_EVALUATED: 'not evaluated',
+}
+VERDICT_WORDS = {
+    Verdict.PASS: 'Pass: every check was met, on data that the fit had not seen too.',
+    Verdict.FAIL: 'Fail: do not use these values. What was not met:',
+    Verdict.NOT_EVALUATED: 'Not evaluated: there is nothing to vouch for these values.',
+}
+
+
+def heading(text: str) -> str:
+    """Return a name such as ``static_poses`` in words."""
+    return text.replace('_', ' ')
+
+
+def title_of(result: CalibrationResult) -> str:
+    """Return what a result is, in words: ``Payload, static poses``."""
+    kind = heading(result.kind)
+    return f'{kind[:1].upper()}{kind[1:]}, {heading(result.method)}'
+
+
+def described(name: str) -> str:
+    """Return a parameter's name in words: ``com_x`` is the centre of mass's x."""
+    joint, _, own = name.rpartition('.')
+    stem, axis = own, ''
+    for candidate in _AXES:
+        # Of bias_fx the axis is x, of com_x too; the longest axis that fits counts.
+        if own.endswith(candidate) and own.removesuffix(candidate).rstrip('_') in _NAMES:
+            stem, axis = own.removesuffix(candidate).rstrip('_'), candidate
+    words = _NAMES.get(stem, heading(stem)) + (f' {axis}' if axis else '')
+    return f'{joint}, {words}' if joint else words
+
+
+def handy(unit: str) -> tuple[str, float]:
+    """Return the unit in which people read such a quantity, and the factor to it."""
+    return _HANDY_UNITS.get(unit, (unit, 1.0))
+
+
+def rounded(value: float, resolution: float | None = None) -> str:
+    """Write a number with the decimals that count.
+
+    Args:
+        value: The number.
+        resolution: What it can be told apart by, such as its interval's half-width; without
+            it five significant digits are given.
+
+    """
+    if not math.isfinite(value):
+        return {True: '∞', False: '−∞'}[value > 0.0] if math.isinf(value) else 'not a number'
+    if not resolution or not math.isfinite(resolution):
+        text = f'{value:.5g}'
+    else:
+        # Two significant digits of the resolution (GUM, JCGM 100:2008, 7.2.6).
+        decimals = 1 - math.floor(math.log10(abs(float(f'{abs(resolution):.1e}'))))
+        if decimals > 9 or decimals < -5:
+            text = f'{value:.5g}'
+        else:
+            text = f'{round(value, decimals):.{max(decimals, 0)}f}'
+    # A true minus sign lines up with digits; "-0.00" is no news.
+    return text.lstrip('-') if float(text) == 0.0 else text.replace('-', '−')
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A parameter as it is shown.
+
+    Attributes:
+        value: The number, empty where there is none.
+        half: Half-width of the 95 % interval, empty where there is none.
+        unit: The unit of both, empty for pure numbers.
+        state: What became of it.
+
+    """
+
+    value: str
+    half: str
+    unit: str
+    state: str
+
+    @property
+    def text(self) -> str:
+        """Value, interval and unit in one line."""
+        if not self.value:
+            return self.state
+        half = f' ± {self.half}' if self.half else ''
+        return f'{self.value}{half} {self.unit}'.rstrip()
+
+
+def half_width(parameter: Parameter, level: float = 0.95) -> float | None:
+    """Return the half-width of a parameter's interval in its own unit, None without one."""
+    interval = parameter.interval(level)
+    return None if interval is None else 0.5 * (interval[1] - interval[0])
+
+
+def reading(parameter: Parameter) -> Reading:
+    """Return a parameter as it is shown, with its 95 % interval."""
+    unit, factor = handy(parameter.unit)
+    state = STATE_WORDS[parameter.state]
+    if parameter.state is not State.IDENTIFIED and parameter.value is not None:
+        state = 'given'
+    if parameter.value is None:
+        return Reading('', '', unit, state)
+    half = half_width(parameter)
+    scaled = None if half is None else factor * half
+    return Reading(
+        rounded(factor * parameter.value, scaled),
+        '' if not scaled else rounded(scaled, scaled),
+        unit,
+        state,
+    )
+
+
+def without_value(parameters: Iterable[Parameter]) -> list[str]:
+    """Return which parameters have no value and why, those with one reason in one sentence.
+
+    Args:
+        parameters: Any parameters.
+
+    """
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for parameter in parameters:
+        if parameter.value is None:
+            key = (STATE_WORDS[parameter.state], parameter.note)
+            reasons.setdefault(key, []).append(parameter.name)
+    return [
+        f'{state.capitalize()}: {", ".join(names)}{f" ({note})" if note else ""}.'
+        for (state, note), names in reasons.items()
+    ]

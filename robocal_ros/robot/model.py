@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One arm as the estimators see it: URDF in; joints by name, frames, limits, dynamics out.
+
+Conventions: the root frame is the URDF's root link. Every joint has one angle (continuous
+joints too), so ``nq == nv == n``. 6-vectors are linear first, then angular.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pinocchio as pin
+
+from robocal_ros.arrays import Array, frozen
+from robocal_ros.errors import ConfigurationError, ModelError
+
+STANDARD_GRAVITY = (0.0, 0.0, -9.81)
+
+# Pinocchio gives a continuous joint two coordinates (cosine, sine). A revolute joint with
+# limits nobody reaches has one, which is what every estimator here wants.
+_UNBOUNDED = 1e6
+
+
+@dataclass(frozen=True)
+class RigidBodyInertia:
+    """Mass, centre of mass and inertia of a body.
+
+    Attributes:
+        mass: Mass [kg].
+        com: Centre of mass in the body's frame, shape (3,) [m].
+        inertia: Inertia about the centre of mass, axes of the body's frame, (3, 3) [kg·m²].
+
+    """
+
+    mass: float
+    com: Array
+    inertia: Array
+
+    def to_pinocchio(self) -> pin.Inertia:
+        """Return it as Pinocchio's type."""
+        return pin.Inertia(self.mass, np.asarray(self.com), np.asarray(self.inertia))
+
+
+def _single_angle_joints(urdf: str) -> tuple[str, frozenset[str]]:
+    """Turn continuous joints into revolute ones with far limits; return their names too."""
+    try:
+        tree = ElementTree.fromstring(urdf)
+    except ElementTree.ParseError as error:
+        raise ModelError(
+            f'The robot description is not well-formed XML ({error}); expected a URDF. '
+            'Run xacro first if it is a xacro file.'
+        ) from error
+    if tree.tag != 'robot':
+        raise ModelError(
+            f"The robot description starts with <{tree.tag}>; expected a URDF's <robot>."
+        )
+    names = set()
+    for joint in tree.iter('joint'):
+        if joint.get('type') != 'continuous':
+            continue
+        names.add(joint.get('name', ''))
+        joint.set('type', 'revolute')
+        limit = joint.find('limit')
+        if limit is None:
+            limit = ElementTree.SubElement(joint, 'limit', effort='0', velocity='0')
+        limit.set('lower', str(-_UNBOUNDED))
+        limit.set('upper', str(_UNBOUNDED))
+    return ElementTree.tostring(tree, encoding='unicode'), frozenset(names)
+
+
+def _numbers(element: ElementTree.Element | None, attribute: str) -> list[float]:
+    text = None if element is None else element.get(attribute)
+    return [float(number) for number in (text or '0 0 0').split()]
+
+
+def _links_beyond(urdf: str, link: str) -> list[tuple[str, pin.Inertia]]:
+    """Return the URDF inertias of a link and of all that hang on it, in link coordinates.
+
+    Pinocchio merges links across fixed joints, so what an F/T sensor carries has to be read
+    from the tree itself.
+    """
+    tree = ElementTree.fromstring(urdf)
+    children: dict[str, list[str]] = {}
+    for joint in tree.findall('joint'):
+        parent, child = joint.find('parent'), joint.find('child')
+        if parent is not None and child is not None:
+            children.setdefault(parent.get('link', ''), []).append(child.get('link', ''))
+    inertials = {item.get('name', ''): item.find('inertial') for item in tree.findall('link')}
+    found, waiting = [], [link]
+    while waiting:
+        name = waiting.pop()
+        waiting += children.get(name, [])
+        inertial = inertials.get(name)
+        mass = None if inertial is None else inertial.find('mass')
+        if inertial is None or mass is None:
+            continue
+        origin, tensor = inertial.find('origin'), inertial.find('inertia')
+        xx, xy, xz, yy, yz, zz = (
+            0.0 if tensor is None else float(tensor.get(key, '0'))
+            for key in ('ixx', 'ixy', 'ixz', 'iyy', 'iyz', 'izz')
+        )
+        placement = pin.SE3(
+            pin.rpy.rpyToMatrix(*_numbers(origin, 'rpy')), np.array(_numbers(origin, 'xyz'))
+        )
+        about_com = pin.Inertia(
+            float(mass.get('value', '0')), np.zeros(3),
+            np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]),
+        )
+        found.append((name, placement.act(about_com)))
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ', '.join(names) if names else 'none'
+
+
+def _chain_joints(model: pin.Model, frame: int) -> list[str]:
+    """Names of the movable joints from the root to a frame."""
+    joint = model.frames[frame].parentJoint
+    names = []
+    while joint > 0:
+        names.append(model.names[joint])
+        joint = model.parents[joint]
+    return names[::-1]
+
+
+class Robot:
+    """Kinematics and dynamics of one serial arm, by Pinocchio.
+
+    Attributes:
+        name: The arm's name, the URDF's unless another was given.
+        urdf: The URDF text it was made from.
+        urdf_hash: SHA-256 of that text.
+        joint_names: Names of the n joints, from the base to the tip.
+        tool_frame: Frame in which tools are described.
+        root_frame: The URDF's root link.
+        gravity: Gravity in the root frame, shape (3,) [m/s²].
+        lower: Lower limits, -inf for continuous joints, shape (n,) [rad].
+        upper: Upper limits, inf for continuous joints, shape (n,) [rad].
+        velocity_limit: Speed limits, inf where the URDF has none, shape (n,) [rad/s].
+        effort_limit: Torque limits, inf where the URDF has none, shape (n,) [N·m].
+
+    """
+
+    def __init__(
+        self,
+        urdf: str,
+        *,
+        tool_frame: str = 'tool0',
+        joints: Sequence[str] = (),
+        gravity: Sequence[float] = STANDARD_GRAVITY,
+        locked: Mapping[str, float] | None = None,
+        name: str = '',
+    ) -> None:
+        """Build the model.
+
+        Args:
+            urdf: URDF text.
+            tool_frame: Frame of the flange or tool; the arm is the chain from the root to it.
+            joints: Names of the arm's joints; all movable joints of that chain by default.
+                Other joints (fingers, a track) are locked.
+            gravity: Gravity in the root frame, for bases that don't stand upright [m/s²].
+            locked: Angles of locked joints by name; 0, or the nearest limit, by default.
+            name: Name of this arm, to tell two of one type apart; the URDF's by default.
+
+        Raises:
+            ModelError: If the text is not a URDF that Pinocchio takes.
+            ConfigurationError: If a frame or joint does not exist, a joint of the arm is to be
+                locked, or gravity is unusable.
+
+        """
+        single, continuous = _single_angle_joints(urdf)
+        try:
+            full = pin.buildModelFromXML(single)
+        except (ValueError, RuntimeError) as error:
+            raise ModelError(
+                f'Pinocchio cannot build a model from the robot description: {error}'
+            ) from error
+        self.urdf = urdf
+        self.urdf_hash = hashlib.sha256(urdf.encode()).hexdigest()
+        self.name = name or full.name
+        chain = _chain_joints(full, self._existing_frame(full, tool_frame))
+        if not chain:
+            raise ConfigurationError(
+                f"No movable joint leads from '{full.frames[1].name}' to '{tool_frame}'; "
+                'name the frame at the end of the arm as tool_frame.'
+            )
+        self._check_joints(full, joints, chain, tool_frame)
+        self.joint_names = tuple(name for name in chain if not joints or name in joints)
+        self._check_locked(full, locked or {})
+        self.gravity = frozen(gravity)
+        if self.gravity.shape != (3,) or not np.isfinite(self.gravity).all():
+            raise ConfigurationError(
+                f'gravity must be three finite numbers in m/s², got {list(gravity)}.'
+            )
+        self.tool_frame = tool_frame
+        self.root_frame = str(full.frames[1].name)
+        self.model = self._reduced(full, locked or {})
+        self.model.gravity.linear = np.array(self.gravity)
+        self.data = self.model.createData()
+        self.lower, self.upper = self._position_limits(continuous)
+        self.velocity_limit = self._limit_or_infinity(self.model.velocityLimit)
+        self.effort_limit = self._limit_or_infinity(self.model.effortLimit)
+        self._zero = np.zeros(self.n)
+
+    @staticmethod
+    def _existing_frame(model: pin.Model, frame: str) -> int:
+        if not model.existFrame(frame):
+            bodies = [f.name for f in model.frames if f.type == pin.FrameType.BODY]
+            raise ConfigurationError(
+                f"Frame '{frame}' is not in the robot description; it has {_listed(bodies)}."
+            )
+        return int(model.getFrameId(frame))
+
+    @staticmethod
+    def _check_joints(
+        model: pin.Model, joints: Sequence[str], chain: Sequence[str], tool_frame: str
+    ) -> None:
+        for name in joints:
+            if name not in chain:
+                known = 'exists but does not move' if model.existJointName(name) else 'is not in'
+                raise ConfigurationError(
+                    f"Joint '{name}' {known} the chain to '{tool_frame}'; "
+                    f'its movable joints are {_listed(chain)}.'
+                )
+
+    def _check_locked(self, model: pin.Model, locked: Mapping[str, float]) -> None:
+        others = [name for name in list(model.names)[1:] if name not in self.joint_names]
+        for name in locked:
+            if name not in others:
+                raise ConfigurationError(
+                    f"Joint '{name}' cannot be locked: it is one of the arm's, or not in the "
+                    f'robot description; the joints to lock are {_listed(others)}.'
+                )
+
+    def _reduced(self, full: pin.Model, locked: Mapping[str, float]) -> pin.Model:
+        """Lock every joint that is not the arm's."""
+        reference = pin.neutral(full)
+        to_lock = []
+        for index, name in enumerate(full.names):
+            if index == 0 or name in self.joint_names:
+                continue
+            to_lock.append(index)
+            joint = full.joints[index]
+            if joint.nq == 1:
+                low = full.lowerPositionLimit[joint.idx_q]
+                high = full.upperPositionLimit[joint.idx_q]
+                reference[joint.idx_q] = locked.get(name, min(max(0.0, low), high))
+        model = pin.buildReducedModel(full, to_lock, reference) if to_lock else full
+        if model.nq != len(self.joint_names):
+            raise ModelError(
+                f'Joints {_listed(self.joint_names)} have {model.nq} coordinates in all; '
+                'expected one each (revolute, continuous or prismatic joints).'
+            )
+        return model
+
+    def _position_limits(self, continuous: frozenset[str]) -> tuple[Array, Array]:
+        lower = np.array(self.model.lowerPositionLimit)
+        upper = np.array(self.model.upperPositionLimit)
+        endless = np.array([name in continuous for name in self.joint_names])
+        lower[endless], upper[endless] = -np.inf, np.inf
+        return frozen(lower), frozen(upper)
+
+    @staticmethod
+    def _limit_or_infinity(values: Array) -> Array:
+        limits = np.array(values)
+        limits[limits <= 0.0] = np.inf
+        return frozen(limits)
+
+    @property
+    def n(self) -> int:
+        """Number of joints."""
+        return len(self.joint_names)
+
+    def index(self, joint: str) -> int:
+        """Return a joint's column; raises ConfigurationError with the list of joints."""
+        if joint not in self.joint_names:
+            raise ConfigurationError(
+                f"Joint '{joint}' is not one of the arm's: {_listed(self.joint_names)}."
+            )
+        return self.joint_names.index(joint)
+
+    def frame_id(self, frame: str) -> int:
+        """Return a frame's index; raises ConfigurationError with the list of frames."""
+        return self._existing_frame(self.model, frame)
+
+    def sampling_limits(self) -> tuple[Array, Array]:
+        """Return finite limits to draw postures from: one turn for continuous joints [rad]."""
+        return (
+            np.where(np.isfinite(self.lower), self.lower, -np.pi),
+            np.where(np.isfinite(self.upper), self.upper, np.pi),
+        )
+
+    # ------------------------------------------------------------------- kinematics
+
+    def transform_frame_to_root(self, q: Array, frame: str) -> pin.SE3:
+        """Return the placement of a frame: it maps the frame's coordinates to the root's.
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+            frame: A frame of the URDF.
+
+        """
+        index = self.frame_id(frame)
+        pin.forwardKinematics(self.model, self.data, q)
+        return pin.SE3(pin.updateFramePlacement(self.model, self.data, index))
+
+    def joint_axis(self, q: Array, joint: int) -> tuple[Array, Array]:
+        """Return a joint's axis (unit vector) and a point on it, in the root frame.
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+            joint: Column of the joint.
+
+        """
+        # The binding gives a matrix of one column one axis.
+        jacobian = pin.computeJointJacobians(self.model, self.data, q).reshape(6, self.n)
+        column = jacobian[:, joint]
+        if np.linalg.norm(column[3:]) < 0.5:
+            raise ModelError(f"Joint '{self.joint_names[joint]}' slides; a turning one is needed.")
+        return column[3:].copy(), self.data.oMi[joint + 1].translation.copy()
+
+    def tool_jacobian(self, q: Array) -> Array:
+        """Return the Jacobian of the tool frame, linear rows first, root axes, shape (6, n)."""
+        return np.array(
+            pin.computeFrameJacobian(
+                self.model,
+                self.data,
+                q,
+                self.frame_id(self.tool_frame),
+                pin.ReferenceFrame.LOCAL_WORLD_ALIGNED,
+            )
+        ).reshape(6, self.n)
+
+    # --------------------------------------------------------------------- dynamics
+
+    def gravity_torque(self, q: Array) -> Array:
+        """Return the torques that hold the arm against gravity, shape (n,) [N·m]."""
+        return np.array(pin.computeGeneralizedGravity(self.model, self.data, q))
+
+    def gravity_torques(self, positions: Array) -> Array:
+        """Return the holding torques of many postures, shape (k, n) [N·m]."""
+        torques = np.empty_like(positions)
+        for row, q in enumerate(positions):
+            torques[row] = pin.computeGeneralizedGravity(self.model, self.data, q)
+        return torques
+
+    def inverse_dynamics(self, q: Array, v: Array, a: Array) -> Array:
+        """Return the joint torques of a motion (recursive Newton-Euler), shape (n,) [N·m]."""
+        return np.array(pin.rnea(self.model, self.data, q, v, a))
+
+    def distal_inertia(self, frame: str, q: Array | None = None) -> RigidBodyInertia:
+        """Return what the URDF says hangs on a frame: the links from it outwards.
+
+        Args:
+            frame: A link's frame, such as an F/T sensor's; its own link counts as distal.
+            q: Joint angles at which movable joints beyond the frame stand, shape (n,) [rad].
+
+        Returns:
+            Mass, centre of mass and inertia, in the coordinates of ``frame``.
+
+        """
+        index = self.frame_id(frame)
+        pin.framesForwardKinematics(self.model, self.data, self._zero if q is None else q)
+        transform_root_to_frame = self.data.oMf[index].inverse()
+        total = pin.Inertia.Zero()
+        for link, inertia in _links_beyond(self.urdf, frame):
+            placement = self.data.oMf[self.frame_id(link)]
+            total += (transform_root_to_frame * placement).act(inertia)
+        return RigidBodyInertia(total.mass, frozen(total.lever), frozen(total.inertia))
+
+    def copy(self) -> Robot:
+        """Return the same arm with scratch memory of its own, for use in another thread."""
+        twin = Robot.__new__(Robot)
+        twin.__dict__.update(self.__dict__)
+        twin.data = twin.model.createData()
+        return twin
+
+    def with_payload(self, payload: RigidBodyInertia, frame: str | None = None) -> Robot:
+        """Return a copy of the arm that carries a payload.
+
+        Args:
+            payload: What it carries, in the coordinates of ``frame``.
+            frame: Frame on which it is mounted; the tool frame by default.
+
+        """
+        loaded = self.copy()
+        loaded.model = pin.Model(self.model)
+        carrier = loaded.model.frames[loaded.frame_id(frame or self.tool_frame)]
+        loaded.model.appendBodyToJoint(
+            carrier.parentJoint, payload.to_pinocchio(), carrier.placement
+        )
+        loaded.data = loaded.model.createData()
+        return loaded

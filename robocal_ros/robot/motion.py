@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trajectories: quintic moves, linear segments with parabolic blends, limits, speed scale.
+
+A trajectory is a list of knots with position, velocity and (for quintics) acceleration, the
+very points that a joint trajectory controller gets. Between knots it interpolates as that
+controller does: cubic through positions and velocities, quintic when accelerations are given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import scipy
+
+from robocal_ros.arrays import Array, frozen
+from robocal_ros.errors import ConfigurationError, MotionError
+
+# Peak velocity and acceleration of s(x) = 10x³ - 15x⁴ + 6x⁵ over 0 … 1.
+_QUINTIC_PEAK_VELOCITY = 15.0 / 8.0
+_QUINTIC_PEAK_ACCELERATION = 10.0 / np.sqrt(3.0)
+# A spline can bulge between knots however close they are.
+_MIN_POINTS = 5
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A motion of n joints.
+
+    Attributes:
+        time: Knot times from 0, strictly increasing, shape (k,) [s].
+        position: Shape (k, n) [rad].
+        velocity: Shape (k, n) [rad/s].
+        acceleration: Shape (k, n) [rad/s²], or None for cubic interpolation.
+
+    """
+
+    time: Array
+    position: Array
+    velocity: Array
+    acceleration: Array | None = None
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays and check them; raises MotionError."""
+        for name in ('time', 'position', 'velocity', 'acceleration'):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, frozen(getattr(self, name)))
+        shape = self.position.shape
+        arrays = [self.position, self.velocity]
+        arrays += [self.acceleration] if self.acceleration is not None else []
+        if any(a.shape != shape for a in arrays) or shape[0] != len(self.time):
+            raise MotionError('Knots of a trajectory must have one position, velocity and time.')
+        if not all(np.isfinite(a).all() for a in [*arrays, self.time]):
+            raise MotionError('A knot of the trajectory is not finite; nothing was sent.')
+        if len(self.time) < 2 or self.time[0] != 0.0 or (np.diff(self.time) <= 0.0).any():
+            raise MotionError('Knot times must start at 0 and increase; nothing was sent.')
+
+    @property
+    def duration(self) -> float:
+        """Time of the last knot [s]."""
+        return float(self.time[-1])
+
+    @property
+    def start(self) -> Array:
+        """First posture, shape (n,) [rad]."""
+        return self.position[0]
+
+    @property
+    def goal(self) -> Array:
+        """Last posture, shape (n,) [rad]."""
+        return self.position[-1]
+
+    @cached_property
+    def _spline(self) -> scipy.interpolate.BPoly:
+        derivatives = [self.position, self.velocity]
+        if self.acceleration is not None:
+            derivatives.append(self.acceleration)
+        return scipy.interpolate.BPoly.from_derivatives(self.time, np.stack(derivatives, axis=1))
+
+    def sample(self, time: Array | float) -> tuple[Array, Array, Array]:
+        """Return position, velocity and acceleration at the given times, held at the ends.
+
+        Args:
+            time: Times from the start, shape (m,) [s].
+
+        """
+        t = np.clip(time, 0.0, self.duration)
+        spline = self._spline
+        return spline(t), spline.derivative(1)(t), spline.derivative(2)(t)
+
+    def dense(self, period: float = 0.01) -> Array:
+        """Return times from start to end, at most ``period`` apart, knots included [s]."""
+        pieces = [
+            np.linspace(begin, end, max(_MIN_POINTS, int(np.ceil((end - begin) / period)) + 1))
+            for begin, end in zip(self.time[:-1], self.time[1:], strict=True)
+        ]
+        return np.unique(np.concatenate(pieces))
+
+    def slowed(self, scale: float) -> Trajectory:
+        """Return the same path at ``scale`` (0 … 1] times the speed.
+
+        Raises:
+            ConfigurationError: If the scale is outside that range.
+
+        """
+        if not 0.0 < scale <= 1.0:
+            raise ConfigurationError(f'speed_scale must be above 0 and at most 1, got {scale}.')
+        acceleration = None if self.acceleration is None else self.acceleration * scale**2
+        return Trajectory(self.time / scale, self.position, self.velocity * scale, acceleration)
+
+
+def quintic_move(
+    start: Array, goal: Array, max_velocity: Array, max_acceleration: Array,
+    min_duration: float = 0.2,
+) -> Trajectory:
+    """Plan a straight line in joint space, at rest at both ends, by one quintic.
+
+    Args:
+        start: Shape (n,) [rad].
+        goal: Shape (n,) [rad].
+        max_velocity: Speed that no joint exceeds, shape (n,) [rad/s].
+        max_acceleration: Acceleration that no joint exceeds, shape (n,) [rad/s²].
+        min_duration: Shortest time, for moves of hardly any length [s].
+
+    """
+    return quintic_path(np.stack((start, goal)), max_velocity, max_acceleration, min_duration)
+
+
+def quintic_path(
+    postures: Array, max_velocity: Array, max_acceleration: Array, min_duration: float = 0.2
+) -> Trajectory:
+    """Plan straight lines through several postures, at rest in each of them.
+
+    Args:
+        postures: At least two, shape (k, n) [rad].
+        max_velocity: Shape (n,) [rad/s].
+        max_acceleration: Shape (n,) [rad/s²].
+        min_duration: Shortest time of one line [s].
+
+    """
+    step = np.abs(np.diff(postures, axis=0))
+    by_velocity = (_QUINTIC_PEAK_VELOCITY * step / max_velocity).max(axis=1)
+    by_acceleration = np.sqrt((_QUINTIC_PEAK_ACCELERATION * step / max_acceleration).max(axis=1))
+    duration = np.maximum(np.maximum(by_velocity, by_acceleration), min_duration)
+    rest = np.zeros_like(postures)
+    return Trajectory(np.concatenate(([0.0], np.cumsum(duration))), postures, rest, rest)
+
+
+@dataclass(frozen=True)
+class Lspb:
+    """Linear segment with parabolic blends: accelerate, cruise, decelerate.
+
+    q(t) = q0 + ½ a t² up to tb; q0 + v (t − tb/2) up to tf − tb; qf − ½ a (tf − t)² up to tf;
+    with tb = (q0 − qf + v tf) / v and a = v / tb (Spong, Hutchinson, Vidyasagar, Robot Modeling
+    and Control, sec. 5.5), mirrored when qf < q0.
+
+    Attributes:
+        start: q0 [rad].
+        goal: qf [rad].
+        speed: Cruise speed, positive [rad/s].
+        duration: tf [s].
+
+    """
+
+    start: float
+    goal: float
+    speed: float
+    duration: float
+    blend: float = field(init=False)
+    acceleration: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Check that a cruise exists; raises MotionError with the speeds that would do."""
+        span = abs(self.goal - self.start)
+        if not (span > 0.0 and self.duration > 0.0):
+            raise MotionError(
+                f'A segment needs a way and a time; got {span:.4g} rad in {self.duration:.4g} s.'
+            )
+        slowest, fastest = span / self.duration, 2.0 * span / self.duration
+        if not slowest < self.speed <= fastest * (1.0 + 1e-12):
+            raise MotionError(
+                f'Cruise speed {self.speed:.4g} rad/s does not fit {span:.4g} rad in '
+                f'{self.duration:.4g} s; it must be above {slowest:.4g} and at most '
+                f'{fastest:.4g} rad/s.'
+            )
+        blend = self.duration - span / self.speed
+        object.__setattr__(self, 'blend', blend)
+        object.__setattr__(self, 'acceleration', self.speed / blend)
+
+    @classmethod
+    def with_acceleration(
+        cls, start: float, goal: float, speed: float, acceleration: float
+    ) -> Lspb:
+        """Plan from a given acceleration instead of a duration.
+
+        Args:
+            start: q0 [rad].
+            goal: qf [rad].
+            speed: Cruise speed, positive [rad/s].
+            acceleration: Acceleration of the blends, positive [rad/s²].
+
+        Raises:
+            MotionError: If the way is too short to reach the speed.
+
+        """
+        span = abs(goal - start)
+        if not (speed > 0.0 and acceleration > 0.0):
+            raise MotionError(
+                f'Speed and acceleration must be positive, got {speed} rad/s, '
+                f'{acceleration} rad/s².'
+            )
+        if span < speed**2 / acceleration * (1.0 - 1e-12):
+            raise MotionError(
+                f'{span:.4g} rad are too short to reach {speed:.4g} rad/s at '
+                f'{acceleration:.4g} rad/s²; {speed**2 / acceleration:.4g} rad are needed.'
+            )
+        return cls(start, goal, speed, span / speed + speed / acceleration)
+
+    @property
+    def cruise(self) -> tuple[float, float]:
+        """Times between which the speed is constant [s]."""
+        return self.blend, self.duration - self.blend
+
+    def trajectory(self, posture: Array, joint: int) -> Trajectory:
+        """Return it as a motion of one joint, the others held.
+
+        Cubic interpolation through these four knots is the segment itself, not a sampling of
+        it: a parabola and a line are cubics.
+
+        Args:
+            posture: Angles of the other joints, shape (n,) [rad].
+            joint: Column of the moving joint.
+
+        """
+        sign = 1.0 if self.goal > self.start else -1.0
+        half = 0.5 * self.speed * self.blend * sign
+        times = [0.0, self.blend, self.duration - self.blend, self.duration]
+        angles = [self.start, self.start + half, self.goal - half, self.goal]
+        speeds = [0.0, sign * self.speed, sign * self.speed, 0.0]
+        keep = [0, 1, 2, 3] if times[2] - times[1] > 1e-9 else [0, 1, 3]
+        position = np.tile(posture, (len(keep), 1))
+        position[:, joint] = [angles[i] for i in keep]
+        velocity = np.zeros_like(position)
+        velocity[:, joint] = [speeds[i] for i in keep]
+        return Trajectory(np.array([times[i] for i in keep]), position, velocity)
+
+
+@dataclass(frozen=True)
+class MotionLimits:
+    """What no motion may exceed.
+
+    Attributes:
+        joint_names: Names of the n joints, for the sentences.
+        lower: Shape (n,) [rad].
+        upper: Shape (n,) [rad].
+        velocity: Shape (n,) [rad/s].
+        acceleration: Shape (n,) [rad/s²].
+
+    """
+
+    joint_names: tuple[str, ...]
+    lower: Array
+    upper: Array
+    velocity: Array
+    acceleration: Array
+
+    def check(self, trajectory: Trajectory) -> None:
+        """Refuse a trajectory that leaves the limits anywhere, also between its knots.
+
+        Raises:
+            MotionError: With the joint, the value and the limit.
+
+        """
+        # Acceleration may jump at a knot: look at both sides of it.
+        before = np.nextafter(trajectory.time[1:], 0.0)
+        position, velocity, acceleration = trajectory.sample(
+            np.concatenate((trajectory.dense(), before)))
+        tolerance = 1e-6
+        for values, limit, what, unit in (
+            (position, self.upper, 'goes up to', 'rad'),
+            (-position, -self.lower, 'goes down to', 'rad'),
+            (np.abs(velocity), self.velocity, 'turns at', 'rad/s'),
+            (np.abs(acceleration), self.acceleration, 'accelerates with', 'rad/s²'),
+        ):
+            excess = values - limit - tolerance * np.maximum(1.0, np.abs(limit))
+            if (excess > 0.0).any():
+                joint = int(np.argmax(excess.max(axis=0)))
+                worst = float(values[:, joint].max())
+                sign = -1.0 if what == 'goes down to' else 1.0
+                raise MotionError(
+                    f"Joint '{self.joint_names[joint]}' {what} {sign * worst:.4g} {unit} on "
+                    f'this motion; the limit is {sign * limit[joint]:.4g} {unit}. '
+                    'Nothing was sent.'
+                )

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""URDF files: reading, and writing identified values back into them."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from robocal_ros.errors import ConfigurationError, FileFormatError, ModelError
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.model import RigidBodyInertia
+
+PAYLOAD_LINK = 'robocal_payload'
+"""Name of the link that stands for an identified payload."""
+
+# A ball of aluminium has at most the inertia of any tool of its mass [kg/m³].
+_DENSITY = 2700.0
+
+
+def read_urdf(path: Path) -> str:
+    """Return the text of a URDF file.
+
+    Raises:
+        ConfigurationError: If it cannot be read.
+        FileFormatError: If it is a xacro file, or no text.
+
+    """
+    if path.suffix == '.xacro':
+        raise FileFormatError(
+            f"'{path}' is a xacro file; expected a URDF. Expand it first: 'xacro {path} -o "
+            f"{path.with_suffix('').with_suffix('.urdf').name}'.")
+    try:
+        return path.read_text(encoding='utf-8')
+    except OSError as error:
+        raise ConfigurationError(
+            f"The URDF '{path}' cannot be read: {error.strerror}. Correct its name or its "
+            'permissions.') from error
+    except UnicodeDecodeError as error:
+        raise FileFormatError(
+            f"'{path}' is not text in UTF-8 ({error.reason} at byte {error.start}); expected a "
+            'URDF.') from error
+
+
+def least_inertia(mass: float) -> float:
+    """Return the moment of inertia of a ball of aluminium [kg·m²].
+
+    It stands in for an inertia that is not known: physics engines refuse zero.
+    """
+    radius = (3.0 * mass / (4.0 * np.pi * _DENSITY)) ** (1.0 / 3.0)
+    return float(0.4 * mass * radius**2)
+
+
+def with_payload(urdf: str, payload: RigidBodyInertia, frame: str) -> str:
+    """Return a URDF with a payload on one of its links.
+
+    The payload is a link of its own, fixed to the frame; one from an earlier call is replaced.
+
+    Args:
+        urdf: URDF text.
+        payload: The payload, in the coordinates of ``frame``; an inertia of zeros is replaced
+            by ``least_inertia``.
+        frame: Name of the link that carries it.
+
+    Raises:
+        ModelError: If the text is no URDF.
+        ConfigurationError: If it has no such link.
+
+    """
+    root = _parsed(urdf)
+    for item in [*root.findall('link'), *root.findall('joint')]:
+        if item.get('name') in (PAYLOAD_LINK, f'{PAYLOAD_LINK}_joint'):
+            root.remove(item)
+    links = [item.get('name', '') for item in root.findall('link')]
+    if frame not in links:
+        raise ConfigurationError(
+            f"The URDF has no link '{frame}', on which the payload was identified; it has "
+            f'{", ".join(links) or "none"}. Give the URDF of the robot that was calibrated.')
+    tensor = np.asarray(payload.inertia)
+    if not tensor.any():
+        tensor = least_inertia(payload.mass) * np.eye(3)
+    link = ElementTree.SubElement(root, 'link', name=PAYLOAD_LINK)
+    inertial = ElementTree.SubElement(link, 'inertial')
+    ElementTree.SubElement(
+        inertial, 'origin', xyz=' '.join(repr(float(x)) for x in payload.com), rpy='0 0 0')
+    ElementTree.SubElement(inertial, 'mass', value=repr(float(payload.mass)))
+    ElementTree.SubElement(inertial, 'inertia', {
+        f'i{a}{b}': repr(float(tensor['xyz'.index(a), 'xyz'.index(b)]))
+        for a, b in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')})
+    joint = ElementTree.SubElement(root, 'joint', name=f'{PAYLOAD_LINK}_joint', type='fixed')
+    ElementTree.SubElement(joint, 'parent', link=frame)
+    ElementTree.SubElement(joint, 'child', link=PAYLOAD_LINK)
+    ElementTree.SubElement(joint, 'origin', xyz='0 0 0', rpy='0 0 0')
+    return _text(root)
+
+
+def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
+    """Return a URDF whose joints have identified friction in their ``<dynamics>``.
+
+    URDF knows Coulomb friction and viscous damping, the same in both directions: the means are
+    written. The Stribeck part has no place there.
+
+    Args:
+        urdf: URDF text.
+        laws: Friction by joint name.
+
+    Raises:
+        ModelError: If the text is no URDF.
+        ConfigurationError: If it has no such joint.
+
+    """
+    root = _parsed(urdf)
+    joints = {item.get('name', ''): item for item in root.findall('joint')}
+    missing = [name for name in laws if name not in joints]
+    if missing:
+        raise ConfigurationError(
+            f"The URDF has no joint '{missing[0]}', whose friction was identified; it has "
+            f'{", ".join(joints) or "none"}. Give the URDF of the robot that was calibrated.')
+    for name, law in laws.items():
+        dynamics = joints[name].find('dynamics')
+        if dynamics is None:
+            dynamics = ElementTree.SubElement(joints[name], 'dynamics')
+        dynamics.set('damping', repr(float(np.mean(law.viscous))))
+        dynamics.set('friction', repr(float(np.mean(law.coulomb))))
+    return _text(root)
+
+
+def _parsed(urdf: str) -> ElementTree.Element:
+    # Comments are kept: they are the user's.
+    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
+    try:
+        root = ElementTree.fromstring(urdf, parser)
+    except ElementTree.ParseError as error:
+        raise ModelError(
+            f'The robot description is not well-formed XML ({error}); expected a URDF.'
+        ) from error
+    if root.tag != 'robot':
+        raise ModelError(f"The file starts with <{root.tag}>; expected a URDF's <robot>.")
+    return root
+
+
+def _text(root: ElementTree.Element) -> str:
+    ElementTree.indent(root, '  ')
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{ElementTree.tostring(root, 'unicode')}\n"

@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: Apache-2.0
+"""External wrenches from a bag: the node's observer, sample by sample in the order of stamps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from robocal_ros import __version__
+from robocal_ros.arrays import Array
+from robocal_ros.capability.capability import Follower
+from robocal_ros.errors import DataError, RobocalError
+from robocal_ros.messages import marks
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag_order import (
+    Channel,
+    Take,
+    imu_readings,
+    in_stamp_order,
+    motions,
+    readings,
+)
+from robocal_ros.messages.marks import Span
+from robocal_ros.messages.selection import JOINT_STATE, MARKS, STRING, WRENCH, Selection, marks_in
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results.store import from_yaml
+from robocal_ros.robot.setup import make_robot, make_store, torque_factor
+from robocal_ros.wrench import tare
+from robocal_ros.wrench.alignment import Feed
+from robocal_ros.wrench.capability import (
+    NODE,
+    TARE,
+    WrenchParameters,
+    make_observer,
+    sensors_of,
+    tare_settings,
+    use_friction,
+    use_payload,
+)
+from robocal_ros.wrench.digest import Digest
+from robocal_ros.wrench.observation import Observation
+from robocal_ros.wrench.tare import Tare, TareRecord, Taring
+
+IMU = 'sensor_msgs/msg/Imu'
+
+# Samples before and after a stretch that are read with it, so that windows are full in it [s].
+_MARGIN = 3.0
+# A rest is looked for anew so many times within the time that a tare takes.
+_LOOKS = 4
+
+
+class Series(Protocol):
+    """What takes the observations."""
+
+    def add(self, stamp: float, observation: Observation) -> None:
+        """Take an observation under its stamp [s]."""
+
+
+@dataclass(frozen=True)
+class WrenchOutcome:
+    """What came of a bag.
+
+    Attributes:
+        tare: The last tare that was used, None if sensors were taken to be without bias or
+            links with IMUs were tared as a whole.
+        digest: What the observations come down to.
+        joint_names: Names of the arm's joints.
+        remarks: Sentences.
+
+    """
+
+    tare: CalibrationResult | None
+    digest: Digest
+    joint_names: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+class _MarkedRest(TareRecord):
+    """Collects the instants of a tare that a mark tells of.
+
+    Attributes:
+        begin: Stamp of the first one [s].
+        end: Stamp of the last one [s].
+
+    """
+
+    def __init__(self, begin: float, end: float) -> None:
+        super().__init__()
+        self.begin, self.end = begin, end
+
+    def add(
+        self, stamp: float, posture: Array, readings: Array, held: Array, valid: list[bool]
+    ) -> None:
+        """Take one instant if it belongs to the tare; arguments as of the base class."""
+        if self.begin <= stamp <= self.end:
+            super().add(stamp, posture, readings, held, valid)
+
+    def add_link(self, index: int, stamp: float, net: Array, rate: Array) -> None:
+        """Leave links aside: what marks tell of was tared sensor by sensor."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the first and the last instant are there."""
+        return bool(self.stamps) and (self.stamps[0], self.stamps[-1]) == (self.begin, self.end)
+
+
+class _AnyRest(TareRecord):
+    """Hands instants to several records that began one after the other."""
+
+    def __init__(self, duration: float) -> None:
+        super().__init__()
+        self._duration = duration
+        self._records: list[TareRecord] = []
+        self._begun = -np.inf
+
+    def add(
+        self, stamp: float, posture: Array, readings: Array, held: Array, valid: list[bool]
+    ) -> None:
+        """Take one instant; arguments as of the base class."""
+        for record in self._open(stamp):
+            record.add(stamp, posture, readings, held, valid)
+
+    def add_link(self, index: int, stamp: float, net: Array, rate: Array) -> None:
+        """Take one instant of a link with an IMU; arguments as of the base class."""
+        for record in self._open(stamp):
+            record.add_link(index, stamp, net, rate)
+
+    def _open(self, stamp: float) -> list[TareRecord]:
+        if not 0.0 <= stamp - self._begun < self._duration / _LOOKS:
+            self._begun = stamp
+            self._records.append(TareRecord())
+        return self._records
+
+    def take_full(self, *, by_link: bool) -> TareRecord | None:
+        """Return a record that is long enough, and forget it; None if there is none.
+
+        Args:
+            by_link: Whether the links with IMUs count, not the sensors.
+
+        """
+        if not self._records:
+            return None
+        oldest = self._records[0]
+        heard = oldest.link_duration if by_link else oldest.duration
+        return self._records.pop(0) if heard >= self._duration else None
+
+    def clear(self) -> None:
+        """Forget all, as after a jump of the clock."""
+        self._records.clear()
+        self._begun = -np.inf
+
+
+class WrenchFollowing:
+    """The observer on one bag; made first, so that refusals come early.
+
+    Attributes:
+        robot: The arm.
+        links: Names of the sub-chains.
+
+    """
+
+    def __init__(
+        self, bag: Bag, values: WrenchParameters, urdf: str, selection: Selection
+    ) -> None:
+        """Look whether all that is needed is there.
+
+        Args:
+            bag: The bag.
+            values: The node's parameters.
+            urdf: URDF text.
+            selection: Which messages count.
+
+        Raises:
+            RobocalError: If parameters, robot and bag do not fit each other.
+
+        """
+        self._bag = bag
+        self._values = values
+        self._selection = selection
+        self.robot = make_robot(urdf, values)
+        self._store = make_store(self.robot, values)
+        self._sensors = sensors_of(values, urdf)
+        self._observer, remarks = make_observer(self.robot, values, self._sensors)
+        self._remarks = list(remarks)
+        self.links = tuple(chain.link for chain in self._observer.arm.chains)
+        self._frames = [sensor.frame for sensor in self._sensors]
+        self._settings = tare_settings(values)
+        self._topics = self._found_topics()
+        self._marked = self._marked_tares()
+        self._rest = _AnyRest(self._settings.duration)
+        self._refusal = ''
+        self._factor = torque_factor(self.robot, values, self._store)
+        self._use_results()
+
+    @property
+    def messages(self) -> int:
+        """How many messages are to be read."""
+        return sum(self._bag.counts[topic] for topic in self._topics.values())
+
+    def run(
+        self, series: Series | None = None, progress: Callable[[int], None] | None = None
+    ) -> WrenchOutcome:
+        """Tare, then read and observe.
+
+        Args:
+            series: Takes every observation.
+            progress: Called with the number of messages read so far, now and then.
+
+        Raises:
+            RobocalError: If bag or data do not allow it.
+
+        """
+        result = self._first_tare()
+        observer = self._observer
+        digest = Digest(self.links, self.robot.n)
+        shift = self._values.stamp_estimates
+        taring = self._taring()
+        ahead = [span for span in self._marked if span[1] > self._selection.begin]
+        current = _MarkedRest(*ahead.pop(0)) if ahead else None
+        observer.recorder = current
+        for observation in self._observations(self._selected, progress):
+            stamp = observation.stamp - (observation.delay if shift else 0.0)
+            digest.add(stamp, observation)
+            if series is not None:
+                series.add(stamp, observation)
+            if current is not None and (
+                    current.complete or observation.stamp > current.end + _MARGIN):
+                # From the next instant on, as live.
+                if current.complete:
+                    result = self._use(taring.find(current))
+                current = _MarkedRest(*ahead.pop(0)) if ahead else None
+                observer.recorder = current
+        return WrenchOutcome(result, digest, self.robot.joint_names, tuple(self._remarks))
+
+    # ------------------------------------------------------------------------ what is there
+
+    def _found_topics(self) -> dict[str, str]:
+        """Return full names by the names that the node knows them by."""
+        bag, selection = self._bag, self._selection
+        wanted = [(sensor.topic, WRENCH) for sensor in self._sensors]
+        wanted += [(sensor.imu.topic, IMU) for sensor in self._sensors if sensor.imu is not None]
+        topics = {name: selection.topic(bag, name, kind) for name, kind in wanted}
+        if all(sensor.imu is not None for sensor in self._sensors):
+            found = selection.known_topic(bag, 'joint_states', JOINT_STATE)
+            return topics if found is None else {**topics, marks.JOINTS: found}
+        return {**topics, marks.JOINTS: selection.topic(bag, 'joint_states', JOINT_STATE)}
+
+    def _marked_tares(self) -> list[tuple[float, float]]:
+        topic = self._selection.known_topic(self._bag, f'{NODE}/{marks.TOPIC}', MARKS)
+        if self._selection.whole or topic is None:
+            return []
+        return list(marks.tares(marks_in(self._bag, topic)))
+
+    def _use_results(self) -> None:
+        """Use what others have identified, as far as it is stored."""
+        values = self._values
+        payload = self._store.load('payload') if values.use_payload else None
+        if payload is not None:
+            self._remarks.append(use_payload(self._observer, payload))
+        friction = self._store.load('friction') if values.use_friction else None
+        if friction is not None:
+            use_friction(self._observer, values, friction)
+        momentum = self._observer.momentum
+        if momentum is not None and not momentum.friction.known.all():
+            unknown = ', '.join(name for name, known in zip(
+                self.robot.joint_names, momentum.friction.known.tolist(), strict=True)
+                if not known)
+            self._remarks.append(
+                f'Friction of {unknown} is not known and counts as external joint torque.')
+
+    # ------------------------------------------------------------------------------- samples
+
+    @property
+    def _selected(self) -> Span:
+        return Span(self._selection.begin, self._selection.end)
+
+    def _channels(self, span: Span) -> dict[str, Channel]:
+        observer = self._observer
+        channels = {}
+        for index, sensor in enumerate(self._sensors):
+            channels[self._topics[sensor.topic]] = Channel(
+                readings(sensor.sign), self._reading_taker(index), span)
+            if sensor.imu is not None:
+                feed = observer.imu_feeds[index]
+                channels[self._topics[sensor.imu.topic]] = Channel(
+                    imu_readings(), _framed(feed, feed.add), span)
+
+        def move(stamp: float, content: Any) -> None:
+            if isinstance(content, str):
+                observer.refuse_joint_state(content)
+            else:
+                observer.add_joint_state(stamp, *content)
+
+        if marks.JOINTS in self._topics:
+            channels[self._topics[marks.JOINTS]] = Channel(
+                motions(self.robot.joint_names, self._factor), move, span)
+        return channels
+
+    def _reading_taker(self, index: int) -> Take:
+        observer = self._observer
+        return _framed(observer.feeds[index],
+                       lambda stamp, values: observer.add_reading(index, stamp, values))
+
+    def _observations(
+        self, span: Span, progress: Callable[[int], None] | None = None
+    ) -> Iterator[Observation]:
+        """Yield all observations of the samples within a span."""
+        observer = self._observer
+        observer.clear()
+        channels = self._channels(span)
+        for samples in in_stamp_order(self._bag, channels, progress):
+            if samples is None:
+                observer.clear()
+                self._rest.clear()
+                continue
+            newest = -np.inf
+            for stamp, take, content in samples:
+                if stamp != newest:
+                    newest = stamp
+                    while (observation := observer.take()) is not None:
+                        yield observation
+                take(stamp, content)
+            while (observation := observer.take()) is not None:
+                yield observation
+        if progress is not None:
+            self._tell_counts(channels)
+
+    def _tell_counts(self, channels: dict[str, Channel]) -> None:
+        for topic, channel in channels.items():
+            counts = channel.guard.counts
+            words = [f'{count} {what}' for count, what in (
+                (counts.dropped, 'missing by the gaps between stamps'),
+                (counts.out_of_order, 'out of order'), (counts.incomplete, 'unreadable'),
+                (counts.clock_jumps, 'with which the clock jumped back')) if count]
+            if words:
+                self._remarks.append(f'Messages of {topic}: {", ".join(words)}.')
+
+    # ---------------------------------------------------------------------------------- tare
+
+    def _taring(self) -> Taring:
+        return Taring(self._observer.arm, self._frames, self._settings)
+
+    def _use(self, found: Tare) -> CalibrationResult:
+        """Take biases off from now on."""
+        self._observer.bias = found.bias
+        self._observer.settle()
+        return tare.to_result(
+            found, self._frames, self._store.robot, self._settings, source=self._bag.name,
+            software_version=__version__)
+
+    def _first_tare(self) -> CalibrationResult | None:
+        """Find the biases with which to begin: stored, marked, told, or of the first rest.
+
+        Raises:
+            DataError: If there is none of them, or no bias explains the readings.
+
+        """
+        values = self._values
+        stored = self._store.load(tare.KIND) if values.keep_tare else None
+        if stored is not None:
+            self._remarks.append('The tare that is stored is used.')
+            return self._use_result(stored)
+        if not values.require_tare and not self._marked:
+            self._remarks.append('The sensors are taken to be without bias (require_tare).')
+            return None
+        found = self._marked_tare() or self._told_tare()
+        if found is not None or not values.require_tare:
+            return found
+        if marks.JOINTS in self._topics:
+            return self._tare_at_rest()
+        self._tare_links_at_rest()
+        return None
+
+    def _use_result(self, result: CalibrationResult) -> CalibrationResult:
+        self._observer.bias = tare.biases(result, self._frames)
+        return result
+
+    def _marked_tare(self) -> CalibrationResult | None:
+        """Tare as the node did: before what was selected, else at first."""
+        begin = self._selection.begin
+        before = [span for span in self._marked if span[1] <= begin][-1:]
+        for span in (*before, *(span for span in self._marked if span[1] > begin)):
+            record = _MarkedRest(*span)
+            self._observer.recorder = record
+            for _ in self._observations(Span(record.begin - _MARGIN, record.end + _MARGIN)):
+                if record.complete:
+                    break
+            if record.complete:
+                self._remarks.append(
+                    f"The bag tells when the node's {TARE} was: the same samples are used.")
+                return self._use(self._taring().find(record))
+        return None
+
+    def _told_tare(self) -> CalibrationResult | None:
+        """Return the tare that the node published, where its samples were not recorded."""
+        topic = self._selection.known_topic(self._bag, f'{NODE}/result', STRING)
+        if topic is None or self._selection.whole:
+            return None
+        texts = [str(message.data) for message in self._bag.messages(topic)]
+        if not texts:
+            return None
+        try:
+            result = self._use_result(from_yaml(texts[-1], self._store.robot, topic))
+        except RobocalError as error:
+            self._remarks.append(f'The tare on {topic} is not used: {error}')
+            return None
+        self._remarks.append(f'The tare that the node published on {topic} is used.')
+        return result
+
+    def _tare_at_rest(self) -> CalibrationResult:
+        taring = self._taring()
+        for record in self._rests(by_link=False):
+            try:
+                taring.rest_readings(record)
+            except DataError as error:
+                self._refusal = str(error)
+                continue
+            begin = record.stamps[0]
+            self._remarks.append(
+                f'Tared over the first rest of {self._settings.duration:g} s, from stamp '
+                f'{begin:.3f} on.')
+            found = taring.find(record)
+            self._remarks += found.remarks
+            return self._use(found)
+        raise self._no_rest()
+
+    def _tare_links_at_rest(self) -> None:
+        """Tare links with IMUs as a whole, where there are no joint states to tell weights."""
+        taring = self._taring()
+        for record in self._rests(by_link=True):
+            try:
+                self._observer.link_bias.update(taring.find_links(record))
+            except DataError as error:
+                self._refusal = str(error)
+                continue
+            self._remarks.append(
+                'The bag has no joint states, so links with IMUs were tared as a whole over the '
+                'first rest. This holds while their weight and biases turn with them.')
+            return
+        raise self._no_rest()
+
+    def _rests(self, *, by_link: bool) -> Iterator[TareRecord]:
+        """Yield stretches that are as long as a tare takes, overlapping each other."""
+        self._refusal = ''
+        self._rest.clear()
+        self._observer.recorder = self._rest
+        for _ in self._observations(self._selected):
+            record = self._rest.take_full(by_link=by_link)
+            if record is not None:
+                yield record
+
+    def _no_rest(self) -> DataError:
+        why = self._refusal or self._observer.joint_complaint or next(
+            (feed.complaint for feed in self._observer.feeds if feed.complaint),
+            'Too few samples are there.')
+        return DataError(
+            f"Bag '{self._bag.name}' holds no rest of {self._settings.duration:g} s to tare "
+            f'with. The last stretch was refused: {why} Record a rest that nothing touches, or '
+            'use a stored tare with -p keep_tare:=true.')
+
+
+def _framed(feed: Feed, take: Take) -> Take:
+    """Return what takes a frame with its values, and refuses another frame than the feed's."""
+    expected = feed.name
+
+    def receive(stamp: float, content: Any) -> None:
+        frame, values = content
+        if frame == expected:
+            take(stamp, values)
+        else:
+            feed.refuse_frame(frame)
+
+    return receive
+
+
+FOLLOWER = Follower('wrench', NODE, WrenchParameters, (TARE,), WrenchFollowing)

@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arm cut at its F/T sensors: sub-chains, and what every sensor reads when nobody pushes.
+
+Each sensor becomes a joint of six degrees of freedom that is held still. One recursive
+Newton-Euler pass then gives, besides the joint torques, all that every sensor transmits: weight
+and inertia of everything beyond it, however the robot is built (Featherstone, Rigid Body
+Dynamics Algorithms, 2008, section 5.3).
+
+A sub-chain is what lies between a sensor and the next ones beyond it: one rigid link with
+sensors at both ends, several links with joints between them, or the free end with the tool. It
+bears the name of the link that its proximal sensor carries. Wrenches are forces, then moments
+about the frame's origin.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pinocchio as pin
+
+from robocal_ros.arrays import Array, frozen
+from robocal_ros.errors import ConfigurationError, ModelError
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+
+_SUFFIX = '__sensor'
+
+
+@dataclass(frozen=True)
+class SensorMount:
+    """Where an F/T sensor sits.
+
+    Attributes:
+        frame: Frame in which it measures, a frame of the URDF.
+        link: First link beyond it; that of ``frame`` when empty.
+
+    """
+
+    frame: str
+    link: str = ''
+
+    @property
+    def carried(self) -> str:
+        """First link beyond the sensor."""
+        return self.link or self.frame
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What lies between a sensor and the next ones.
+
+    Attributes:
+        link: Link that the proximal sensor carries; its frame is the sub-chain's.
+        proximal: Index of the proximal sensor.
+        distal: Indices of the next sensors; none at a free end.
+        rigid: Whether no joint moves within it.
+        bodies: Joints of the cut model whose bodies it is made of.
+        inertia: Mass, centre of mass and inertia in its frame; None unless it is rigid.
+
+    """
+
+    link: str
+    proximal: int
+    distal: tuple[int, ...]
+    rigid: bool
+    bodies: frozenset[int]
+    inertia: RigidBodyInertia | None
+
+    @property
+    def reference(self) -> Array:
+        """Point about which moments are judged: the centre of mass, or the origin, (3,) [m]."""
+        return np.zeros(3) if self.inertia is None else np.array(self.inertia.com)
+
+
+def _cut(urdf: str, links: Sequence[str]) -> str:
+    """Insert a free joint in front of each link, named after it, and a bare link to hold it."""
+    tree = ElementTree.fromstring(urdf)
+    by_child = {}
+    for joint in tree.findall('joint'):
+        child = joint.find('child')
+        if child is not None:
+            by_child[child.get('link', '')] = child
+        if joint.get('type') == 'continuous':
+            # One angle each, as in the model of the arm.
+            joint.set('type', 'revolute')
+            limit = joint.find('limit')
+            if limit is None:
+                limit = ElementTree.SubElement(joint, 'limit', effort='0', velocity='0')
+            limit.set('lower', '-1e6')
+            limit.set('upper', '1e6')
+    for link in links:
+        mount = f'{link}__mount'
+        by_child[link].set('link', mount)
+        ElementTree.SubElement(tree, 'link', name=mount)
+        joint = ElementTree.SubElement(tree, 'joint', name=f'{link}{_SUFFIX}', type='floating')
+        ElementTree.SubElement(joint, 'parent', link=mount)
+        ElementTree.SubElement(joint, 'child', link=link)
+    return ElementTree.tostring(tree, encoding='unicode')
+
+
+def _check_mounts(robot: Robot, mounts: Sequence[SensorMount]) -> None:
+    tree = ElementTree.fromstring(robot.urdf)
+    carried = [child.get('link', '') for joint in tree.findall('joint')
+               for child in joint.findall('child')]
+    links = [mount.carried for mount in mounts]
+    if not mounts:
+        raise ConfigurationError(
+            'No F/T sensor is named, and no link begins with ft_; name at least one in '
+            'sensor_frames.')
+    for mount in mounts:
+        robot.frame_id(mount.frame)
+        if mount.carried not in carried:
+            raise ConfigurationError(
+                f"'{mount.carried}' is not a link that a joint of the robot description carries; "
+                f'an F/T sensor carries one of {", ".join(carried)}.')
+        if links.count(mount.carried) > 1:
+            raise ConfigurationError(
+                f"Two F/T sensors carry the link '{mount.carried}'; give each sensor its own "
+                'link in sensor_frames or sensor_links.')
+
+
+def _selection(rows: Sequence[int]) -> slice | npt.NDArray[np.intp]:
+    """Return what picks rows: a slice where they follow each other, which is faster."""
+    if rows and list(rows) == list(range(rows[0], rows[0] + len(rows))):
+        return slice(rows[0], rows[0] + len(rows))
+    return np.array(rows, dtype=np.intp)
+
+
+class SensedArm:
+    """The dynamics of an arm between its F/T sensors.
+
+    Attributes:
+        robot: The arm, without what it carries.
+        mounts: The sensors, in the order of all arrays, k of them.
+        model: Pinocchio's model of the arm cut at its sensors, with what it carries.
+        data: Its scratch memory.
+        urdf: URDF of the cut arm.
+        chains: The sub-chains; that of sensor i has the index i.
+
+    """
+
+    def __init__(self, robot: Robot, mounts: Sequence[SensorMount]) -> None:
+        """Cut the arm.
+
+        Args:
+            robot: The arm.
+            mounts: Its sensors, in any order.
+
+        Raises:
+            ConfigurationError: If a frame or link does not fit the robot, or a sensor carries
+                nothing.
+            ModelError: If Pinocchio does not take the cut model.
+
+        """
+        _check_mounts(robot, mounts)
+        self.robot = robot
+        self.mounts = tuple(mounts)
+        self.urdf = _cut(robot.urdf, [mount.carried for mount in mounts])
+        self._bare = self._build()
+        self._joints = [self._bare.getJointId(f'{mount.carried}{_SUFFIX}') for mount in mounts]
+        subtrees = [frozenset(self._bare.subtrees[joint]) for joint in self._joints]
+        self._next = [self._nearest_beyond(i, subtrees) for i in range(len(mounts))]
+        self._bodies = [
+            own.difference(*(subtrees[d] for d in beyond))
+            for own, beyond in zip(subtrees, self._next, strict=True)
+        ]
+        self._to_link = self._measurement_transforms()
+        self._in_place = bool(np.allclose(self._to_link, np.eye(6), atol=1e-12))
+        self._pairs = [(i, d) for i, beyond in enumerate(self._next) for d in beyond]
+        self._load(self._bare)
+        self._check_carried()
+
+    # --------------------------------------------------------------------- building
+
+    def _build(self) -> pin.Model:
+        try:
+            full = pin.buildModelFromXML(self.urdf)
+        except (ValueError, RuntimeError) as error:
+            raise ModelError(
+                f'Pinocchio cannot cut the robot description at its F/T sensors: {error}'
+            ) from error
+        reference = pin.neutral(full)
+        locked = []
+        for index, name in enumerate(full.names):
+            if index == 0 or name in self.robot.joint_names or name.endswith(_SUFFIX):
+                continue
+            locked.append(index)
+            joint = full.joints[index]
+            if joint.nq == 1:
+                low = full.lowerPositionLimit[joint.idx_q]
+                high = full.upperPositionLimit[joint.idx_q]
+                reference[joint.idx_q] = min(max(0.0, low), high)
+        model = pin.buildReducedModel(full, locked, reference) if locked else full
+        model.gravity.linear = np.array(self.robot.gravity)
+        return model
+
+    @staticmethod
+    def _nearest_beyond(index: int, subtrees: Sequence[frozenset[int]]) -> tuple[int, ...]:
+        """Return the sensors beyond one that have no other in between."""
+        beyond = [i for i, tree in enumerate(subtrees) if tree < subtrees[index]]
+        return tuple(i for i in beyond if not any(subtrees[i] < subtrees[j] for j in beyond))
+
+    def _measurement_transforms(self) -> Array:
+        """Return what takes wrenches from measurement to link frames, shape (k, 6, 6)."""
+        zero = np.zeros(self.robot.n)
+        matrices = []
+        for mount in self.mounts:
+            in_link = self.robot.transform_frame_to_root(zero, mount.carried).actInv(
+                self.robot.transform_frame_to_root(zero, mount.frame))
+            matrices.append(in_link.toDualActionMatrix())
+        return np.array(matrices)
+
+    def _check_carried(self) -> None:
+        tool = self._bare.frames[self._bare.getFrameId(self.robot.tool_frame)].parentJoint
+        for mount, joint in zip(self.mounts, self._joints, strict=True):
+            beyond = self._bare.subtrees[joint]
+            mass = sum(self._bare.inertias[body].mass for body in beyond)
+            if mass <= 0.0 and tool not in beyond:
+                raise ConfigurationError(
+                    f"Beyond '{mount.carried}' there is neither a link with mass nor the tool "
+                    f"frame '{self.robot.tool_frame}', so an F/T sensor there would read "
+                    'nothing. Name in sensor_links the first link beyond the sensor.')
+
+    def _load(self, model: pin.Model) -> None:
+        self.model = model
+        self.data = model.createData()
+        self._q = pin.neutral(model)
+        self._v = np.zeros(model.nv)
+        self._a = np.zeros(model.nv)
+        joints = [model.getJointId(name) for name in self.robot.joint_names]
+        self._q_columns = np.array([model.idx_qs[joint] for joint in joints])
+        self._v_columns = np.array([model.idx_vs[joint] for joint in joints])
+        self._held = np.array([range(model.idx_vs[joint], model.idx_vs[joint] + 6)
+                               for joint in self._joints])
+        self.chains = tuple(self._chain(i) for i in range(len(self.mounts)))
+        # What lies between two sensors on one rigid link does not move: computed once.
+        self._between = np.zeros((len(self._pairs), 6, 6))
+        self._moving = []
+        for row, (i, d) in enumerate(self._pairs):
+            if model.parents[self._joints[d]] == self._joints[i]:
+                placement = model.jointPlacements[self._joints[d]]
+                self._between[row] = placement.toDualActionMatrix()
+            else:
+                # References to what Pinocchio keeps up to date.
+                self._moving.append((row, self.data.oMi[self._joints[i]],
+                                     self.data.oMi[self._joints[d]]))
+        inner, outer = [i for i, _ in self._pairs], [d for _, d in self._pairs]
+        self._inner, self._outer = _selection(inner), _selection(outer)
+        self._branched = len(set(inner)) < len(inner)
+
+    def _chain(self, index: int) -> Chain:
+        joint = self._joints[index]
+        bodies = self._bodies[index]
+        inertia = None
+        if bodies == {joint}:
+            body = self.model.inertias[joint]
+            inertia = RigidBodyInertia(body.mass, frozen(body.lever), frozen(body.inertia))
+        return Chain(self.mounts[index].carried, index, self._next[index], inertia is not None,
+                     bodies, inertia)
+
+    def carry(self, payload: RigidBodyInertia | None, frame: str = '') -> None:
+        """Count what the arm carries from now on, instead of what it carried before.
+
+        Args:
+            payload: The load, in the coordinates of ``frame``; None for nothing.
+            frame: Frame on which it is mounted; the tool frame when empty.
+
+        """
+        model = pin.Model(self._bare)
+        if payload is not None:
+            frame = frame or self.robot.tool_frame
+            self.robot.frame_id(frame)
+            carrier = model.frames[model.getFrameId(frame)]
+            model.appendBodyToJoint(carrier.parentJoint, payload.to_pinocchio(),
+                                    carrier.placement)
+        self._load(model)
+
+    # ---------------------------------------------------------------------- working
+
+    def in_links(self, readings: Array) -> Array:
+        """Take readings from the sensors' measurement frames to their link frames, (k, 6)."""
+        if self._in_place:
+            return readings
+        return np.matmul(self._to_link, readings[:, :, None])[:, :, 0]
+
+    def in_measurement(self, wrenches: Array) -> Array:
+        """Take wrenches from the sensors' link frames to their measurement frames, (k, 6)."""
+        return np.asarray(np.linalg.solve(self._to_link, wrenches[:, :, None])[:, :, 0])
+
+    def held(self, q: Array, v: Array, a: Array) -> Array:
+        """Return the wrench with which each sensor holds what is beyond it, nobody pushing.
+
+        A sensor reads the opposite, so reading + held is what pushes beyond it cause.
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+            v: Joint velocities, shape (n,) [rad/s].
+            a: Joint accelerations, shape (n,) [rad/s²].
+
+        Returns:
+            In the links' frames, shape (k, 6) [N, N·m].
+
+        """
+        self._q[self._q_columns] = q
+        self._v[self._v_columns] = v
+        self._a[self._v_columns] = a
+        efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a)
+        return np.asarray(efforts[self._held])
+
+    def between(self, beyond: Array) -> Array:
+        """Return the external wrench on each sub-chain in the posture last given to ``held``.
+
+        What pushes beyond the distal sensors cause is taken off what pushes beyond the proximal
+        one cause.
+
+        Args:
+            beyond: Reading + held of each sensor, shape (k, 6) [N, N·m].
+
+        Returns:
+            In the sub-chains' frames, about their origins, shape (k, 6) [N, N·m].
+
+        """
+        if not self._pairs:
+            return beyond.copy()
+        if self._moving:
+            pin.forwardKinematics(self.model, self.data, self._q)
+            for row, inner, outer in self._moving:
+                self._between[row] = inner.actInv(outer).toDualActionMatrix()
+        carried_over = np.matmul(self._between, beyond[self._outer][:, :, None])[:, :, 0]
+        net = beyond.copy()
+        if self._branched:
+            for (inner, _), wrench in zip(self._pairs, carried_over, strict=True):
+                net[inner] -= wrench
+        else:
+            net[self._inner] -= carried_over
+        return net
+
+    def force_series(self, index: int, readings: Array) -> Array:
+        """Return the force that sensors leave on a sub-chain, its motion not regarded.
+
+        Args:
+            index: The sub-chain.
+            readings: Successive readings in the posture last given, shape (m, k, 6).
+
+        Returns:
+            In the sub-chain's frame, shape (m, 3) [N].
+
+        """
+        turns = self._to_link[:, :3, :3]
+        series = readings[:, index, :3] @ turns[index].T
+        for row, (inner, outer) in enumerate(self._pairs):
+            if inner == index:
+                turn = self._between[row, :3, :3] @ turns[outer]
+                series = series - readings[:, outer, :3] @ turn.T
+        return series
+
+    def distal_transform(self, chain: Chain) -> pin.SE3 | None:
+        """Return the placement of a rigid sub-chain's one distal sensor, None at a free end.
+
+        Raises:
+            ConfigurationError: If the sub-chain is not rigid or has several distal sensors.
+
+        """
+        if not chain.rigid or len(chain.distal) > 1:
+            raise ConfigurationError(
+                f"Between the sensors of '{chain.link}' joints move, or there are several next "
+                'sensors; kinematics imu needs one rigid link. Use joint_states there.')
+        if not chain.distal:
+            return None
+        return pin.SE3(self.model.jointPlacements[self._joints[chain.distal[0]]])
+
+    def placement(self, chain: Chain, joint: int) -> pin.SE3:
+        """Return a body's placement in a sub-chain's frame, in the posture last given.
+
+        Args:
+            chain: The sub-chain.
+            joint: One of its bodies.
+
+        """
+        own = self._joints[chain.proximal]
+        if joint == own:
+            return pin.SE3.Identity()
+        pin.forwardKinematics(self.model, self.data, self._q)
+        return self.data.oMi[own].actInv(self.data.oMi[joint])
+
+    def frame_in_chain(self, chain: Chain, frame: str) -> pin.SE3:
+        """Return the placement of a frame on a sub-chain, in the posture last given.
+
+        Raises:
+            ConfigurationError: If the frame is not on the sub-chain.
+
+        """
+        found = self.model.frames[self.model.getFrameId(frame)]
+        if found.parentJoint not in chain.bodies:
+            raise ConfigurationError(f"Frame '{frame}' is not on '{chain.link}'.")
+        return self.placement(chain, found.parentJoint) * found.placement
+
+    def chain_of_frame(self, frame: str) -> Chain | None:
+        """Return the sub-chain that a frame is on, None if it is before the first sensor."""
+        joint = self.model.frames[self.model.getFrameId(frame)].parentJoint
+        return next((chain for chain in self.chains if joint in chain.bodies), None)
+
+    def rotations_to_root(self, q: Array) -> Array:
+        """Return the rotations from the sensors' link frames to the root, shape (k, 3, 3)."""
+        self._q[self._q_columns] = q
+        pin.forwardKinematics(self.model, self.data, self._q)
+        return np.array([self.data.oMi[joint].rotation for joint in self._joints])

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an external wrench to a contact: gates, line of action, the point on the surface."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from robocal_ros.arrays import Array, frozen
+from robocal_ros.wrench.chains import Chain
+from robocal_ros.wrench.surface import Surface
+
+# Time constant of the mean force without contact [s].
+_SLOW = 5.0
+
+
+class Place(Enum):
+    """What is known of where a force acts."""
+
+    SURFACE = 'on the surface'
+    REFERENCE = 'through the reference point'
+    OUTSIDE = 'the line of action meets no geometry of this link'
+    MOMENT = 'several contacts or a torque: no single force explains the moment'
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What counts as a contact.
+
+    Attributes:
+        force: Forces from here on are contacts [N].
+        release: Share of ``force`` below which a contact has ended.
+        moment: Smaller moments about the reference point mean that the force acts there [N·m].
+        crosstalk: Share of the largest force on any sub-chain that another one must exceed for
+            a contact of its own: a sudden push shakes the whole arm.
+        steadiness: Share of the readings' own scatter within the window that a force must exceed
+            to begin a contact: a jolt of the drives shakes more than it pushes.
+        pitch: Larger moments along a force, by its size, mean more than one force [m].
+        averaging: Time over which the line of action is averaged [s].
+
+    """
+
+    force: float = 5.0
+    release: float = 0.6
+    crosstalk: float = 0.15
+    steadiness: float = 1.0
+    moment: float = 0.05
+    pitch: float = 0.02
+    averaging: float = 0.05
+
+
+@dataclass(slots=True)
+class Contact:
+    """A contact on a sub-chain, in its frame.
+
+    Attributes:
+        place: What is known of where.
+        point: The contact point; None where there is none to tell, shape (3,) [m].
+        line_point: Point of the line of action that is nearest to the reference point, (3,) [m].
+        direction: Direction of the force, a unit vector, shape (3,).
+        distance: Distance of the line of action from the reference point [m].
+        pitch: Moment along the force by its size: zero for one pure force [m].
+        candidates: How many places on the surface the force could act on.
+
+    """
+
+    place: Place
+    point: Array | None
+    line_point: Array
+    direction: Array
+    distance: float
+    pitch: float
+    candidates: int
+
+
+Vector = tuple[float, float, float]
+
+
+def _cross(a: Vector, b: Vector) -> Vector:
+    """Vector product; NumPy's takes ten times as long for one pair."""
+    return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
+
+
+def line_of_action(force: Vector, moment: Vector) -> tuple[Vector, float]:
+    """Return the point of a force's line that is nearest to the origin, and the pitch.
+
+    r = F × M / |F|² and h = F · M / |F|² (the central axis of a wrench; Murray, Li and Sastry,
+    A Mathematical Introduction to Robotic Manipulation, 1994, section 2.5.3).
+
+    Args:
+        force: F [N], not zero.
+        moment: M about the origin [N·m].
+
+    Returns:
+        The point [m] and the pitch [m].
+
+    """
+    square = force[0]**2 + force[1]**2 + force[2]**2
+    x, y, z = _cross(force, moment)
+    pitch = (force[0] * moment[0] + force[1] * moment[1] + force[2] * moment[2]) / square
+    return (x / square, y / square, z / square), pitch
+
+
+class ContactJudge:
+    """Follows one sub-chain: whether it is pushed, and where.
+
+    Attributes:
+        in_contact: Whether it is pushed; it stays so until the force has clearly gone.
+        level: Mean force while it is not pushed: noise, and what tare and model leave [N].
+
+    """
+
+    def __init__(self, chain: Chain, gates: Gates, surface: Surface | None) -> None:
+        """Start without contact.
+
+        Args:
+            chain: The sub-chain.
+            gates: What counts.
+            surface: Its geometry; without, no point is told.
+
+        """
+        self._chain = chain
+        self._gates = gates
+        self._surface = surface
+        self._reference: Vector = tuple(chain.reference.tolist())
+        self._mean: list[float] = []
+        self._since = 0.0
+        self._before = 0.0
+        self._quiet = -math.inf
+        self.level = 0.0
+        self.in_contact = False
+
+    def use(self, chain: Chain) -> None:
+        """Take the sub-chain with what it carries now."""
+        self._chain = chain
+        self._reference = tuple(chain.reference.tolist())
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget a contact, as when the wrench is no longer known."""
+        self.in_contact = False
+        self._quiet = -math.inf
+
+    @property
+    def duration(self) -> float:
+        """How long it has been pushed [s]."""
+        return self._before - self._since if self.in_contact else 0.0
+
+    def update(
+        self, stamp: float, wrench: Array, force: float, strongest: float,
+        scatter: Callable[[], float],
+    ) -> Contact | None:
+        """Take a wrench and return the contact, None while there is none.
+
+        Args:
+            stamp: Its instant [s].
+            wrench: On the sub-chain, in its frame about its origin, shape (6,) [N, N·m].
+            force: Magnitude of the force [N].
+            strongest: Magnitude of the largest force on any sub-chain [N].
+            scatter: Returns how much the force varied within the window [N].
+
+        """
+        gates = self._gates
+        if self.in_contact:
+            pushed = force >= gates.release * gates.force
+        else:
+            pushed = (force >= max(gates.force, gates.crosstalk * strongest)
+                      and force >= gates.steadiness * scatter())
+        if not pushed:
+            self.in_contact = False
+            step, self._quiet = stamp - self._quiet, stamp
+            if 0.0 < step < _SLOW:
+                self.level += (force - self.level) * step / _SLOW
+            return None
+        self._quiet = -math.inf
+        values = wrench.tolist()
+        if not self.in_contact:
+            self.in_contact = True
+            self._since = self._before = stamp
+            self._mean = values
+        else:
+            self._average(stamp, values)
+        return self._placed()
+
+    def _average(self, stamp: float, values: list[float]) -> None:
+        """Average over what has passed since the contact began, at most the averaging time."""
+        step = stamp - self._before
+        self._before = stamp
+        past = min(stamp - self._since, self._gates.averaging)
+        share = step / past if past > step else 0.5
+        self._mean = [m + share * (v - m) for m, v in zip(self._mean, values, strict=True)]
+
+    def _placed(self) -> Contact:
+        gates = self._gates
+        fx, fy, fz, mx, my, mz = self._mean
+        size = math.sqrt(fx * fx + fy * fy + fz * fz)
+        origin = self._reference
+        lever = _cross(origin, (fx, fy, fz))
+        moment = (mx - lever[0], my - lever[1], mz - lever[2])
+        near, pitch = line_of_action((fx, fy, fz), moment)
+        through = math.hypot(*moment) < gates.moment
+        if through:
+            near = (0.0, 0.0, 0.0)
+        line_point = (origin[0] + near[0], origin[1] + near[1], origin[2] + near[2])
+        direction = (fx / size, fy / size, fz / size)
+        point, count = None, 0
+        if abs(pitch) > gates.pitch:
+            place = Place.MOMENT
+        else:
+            entry = None if self._surface is None else self._surface.entry(
+                self._chain, line_point, direction)
+            if entry is None:
+                place = Place.OUTSIDE
+            else:
+                place = Place.REFERENCE if through else Place.SURFACE
+                point, count = entry.point, entry.count
+        return Contact(place, point, frozen(line_point), frozen(direction), math.hypot(*near),
+                       pitch, count)

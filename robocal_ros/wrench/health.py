@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the observer says of itself: each link's validity, what is lost, what has drifted."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+
+from robocal_ros.messages import qos
+from robocal_ros.node import status
+from robocal_ros.wrench.contact import Place
+from robocal_ros.wrench.observation import FILLING, Observation
+
+if TYPE_CHECKING:
+    from robocal_ros.wrench.node import WrenchObserverNode
+
+
+_DIAGNOSE_EVERY = 1.0
+# Mean force without contact, as share of the threshold, from which on a tare is due.
+_DRIFTED = 0.5
+# A contact that lasts so long may be a bias that has drifted [s].
+_LONG = 30.0
+_NUMBERS = re.compile(r'[0-9.]+')
+_WAITING = 'Waiting for samples'
+_NOT_TARED = ('Not tared yet, so no wrench is told: hold the arm still, let nothing touch it and '
+              'call ~/tare, or set require_tare to false.')
+
+
+class WrenchHealth:
+    """Follows validity link by link and publishes it."""
+
+    def __init__(self, node: WrenchObserverNode) -> None:
+        """Create the publisher of diagnostics."""
+        self._node = node
+        self._links = [chain.link for chain in node.observer.arm.chains]
+        self._diagnostics = node.create_publisher(DiagnosticArray, '/diagnostics', qos.RELIABLE)
+        self.begin()
+
+    def destroy(self) -> None:
+        """Remove the publisher."""
+        self._node.destroy_publisher(self._diagnostics)
+
+    def begin(self) -> None:
+        """Start anew."""
+        count = len(self._links)
+        now = self._node.pulse.now()
+        self._reasons = [_WAITING] * count
+        self._places = [''] * count
+        self._heard = [now] * count
+        self._told = [_WAITING] * count
+        self._observations = 0
+        self._counted = (now, 0)
+        self._rate = 0.0
+        self._delay = 0.0
+        self._diagnosed = float('-inf')
+        self._fresh = [False] * count
+
+    def note(self, observation: Observation) -> None:
+        """Take note of an observation; cheap, for every sample."""
+        self._observations += 1
+        self._delay = observation.delay
+        reasons, fresh = self._reasons, self._fresh
+        for index in observation.links:
+            reasons[index] = observation.reasons[index]
+            fresh[index] = True
+        if observation.contacts:
+            for index, contact in observation.contacts.items():
+                self._places[index] = contact.place.value
+                if contact.place in (Place.OUTSIDE, Place.MOMENT):
+                    self._places[index] += f' (pitch {contact.pitch:.3f} m)'
+
+    @property
+    def first_reason(self) -> str:
+        """Why the first link whose wrench is not known isn't, empty if all are."""
+        self._watch()
+        return next((reason for reason in self._reasons if reason), '')
+
+    def _watch(self) -> None:
+        """Say of links of which nothing is heard why."""
+        now = self._node.pulse.now()
+        observer = self._node.observer
+        for index, fresh in enumerate(self._fresh):
+            if fresh:
+                self._heard[index] = now
+                self._fresh[index] = False
+                continue
+            silence = now - self._heard[index]
+            if silence < self._node.values.silence:
+                continue
+            if index in observer.imu_feeds:
+                feeds = (observer.feeds[index], observer.imu_feeds[index])
+                feed = next((f for f in feeds if f.complaint), min(
+                    feeds, key=lambda f: f.newest))
+                self._reasons[index] = observer.why_late(feed, silence)
+            else:
+                self._reasons[index] = observer.joint_complaint or (
+                    self._node.inputs.joint_complaint
+                    or f'No joint states have come for {silence:.1f} s; check '
+                    'joint_state_broadcaster.')
+
+    def report(self) -> None:
+        """Publish the status, tell changes, and diagnostics once a second."""
+        self._watch()
+        now = self._node.pulse.now()
+        since, count = self._counted
+        if now - since >= _DIAGNOSE_EVERY:
+            self._rate = (self._observations - count) / (now - since)
+            self._counted = (now, self._observations)
+        self._tell_changes()
+        level, message = self._summary()
+        if not self._node.moving:
+            self._node.status.say('observing', message, level=level, **self._values())
+        if now - self._diagnosed >= _DIAGNOSE_EVERY:
+            self._diagnosed = now
+            self._diagnose()
+
+    def _tell_changes(self) -> None:
+        for index, (reason, told) in enumerate(zip(self._reasons, self._told, strict=True)):
+            kind = _NUMBERS.sub('', reason)
+            # Windows fill all the time, after every other reason too.
+            if kind == told or reason.startswith(FILLING):
+                continue
+            self._told[index] = kind
+            link = self._links[index]
+            if reason:
+                self._node.get_logger().warning(f"Wrench on '{link}' is not known: {reason}")
+            else:
+                self._node.get_logger().info(f"Wrench on '{link}' is known.")
+
+    def _summary(self) -> tuple[bytes, str]:
+        broken = [index for index, reason in enumerate(self._reasons) if reason]
+        if broken:
+            names = ', '.join(self._links[index] for index in broken)
+            return status.ERROR if len(broken) == len(self._links) else status.WARN, (
+                f'Wrench not known on {names}: {self._reasons[broken[0]]}')
+        if not self._node.tared:
+            return status.WARN, _NOT_TARED
+        drifted = self._drifted()
+        if drifted:
+            return status.WARN, drifted[0]
+        return status.OK, (f'Observing {len(self._links)} links; what is told lags by '
+                           f'{1e3 * self._delay:.1f} ms.')
+
+    def _drifted(self) -> list[str]:
+        limit = _DRIFTED * self._node.values.force_threshold
+        return [
+            f"Without contact '{self._links[index]}' shows {level:.1f} N on average, more than "
+            'half the threshold: a bias has drifted or the load has changed. Call ~/tare.'
+            for index, level in enumerate(self._node.observer.levels) if level > limit
+        ]
+
+    def _values(self) -> dict[str, str]:
+        node = self._node
+        values = {
+            'tared': str(node.tared).lower(),
+            'observations per second': f'{self._rate:.0f}',
+            'delay [ms]': f'{1e3 * self._delay:.2f}',
+            'messages lost': str(node.inputs.dropped),
+            'observations': str(self._observations),
+        }
+        for index, link in enumerate(self._links):
+            values[f'link {link}'] = self._reasons[index] or self._state(index)
+        momentum = node.observer.momentum
+        if momentum is not None:
+            unknown = [name for name, known in zip(
+                node.robot.joint_names, momentum.friction.known.tolist(), strict=True)
+                if not known]
+            values['joints without friction result'] = ', '.join(unknown) or 'none'
+            values['joints in contact'] = ', '.join(
+                name for name, hit in zip(node.robot.joint_names, momentum.colliding.tolist(),
+                                          strict=True) if hit) or 'none'
+        tool = node.outputs.tool
+        if tool is not None:
+            values['smallest singular value [m]'] = f'{tool.smallest:.4f}'
+            values['blind directions of the tool wrench'] = ', '.join(tool.blind) or 'none'
+        return values
+
+    def _state(self, index: int) -> str:
+        observer = self._node.observer
+        if observer.in_contact(index):
+            lasting = observer.contact_duration(index)
+            hint = '; if nothing touches it, call ~/tare' if lasting > _LONG else ''
+            return f'in contact for {lasting:.1f} s, {self._places[index]}{hint}'
+        return f'free, {observer.levels[index]:.2f} N on average'
+
+    def _diagnose(self) -> None:
+        name = self._node.get_fully_qualified_name().lstrip('/')
+        array = DiagnosticArray()
+        array.header.stamp = self._node.get_clock().now().to_msg()
+        for index, link in enumerate(self._links):
+            reason = self._reasons[index]
+            if not reason and not self._node.tared:
+                reason = _NOT_TARED
+            feed = self._node.observer.feeds[index]
+            array.status.append(DiagnosticStatus(
+                level=status.WARN if reason else status.OK, name=f'{name}: {link}',
+                hardware_id=feed.name, message=reason or self._state(index),
+                values=[KeyValue(key='readings refused', value=str(feed.rejected))]))
+        self._diagnostics.publish(array)

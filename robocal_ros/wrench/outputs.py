@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Observations onto topics; only what somebody listens to is built and sent.
+
+What RViz shows of a contact: force, line of action, contact point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from builtin_interfaces.msg import Time
+from geometry_msgs.msg import PointStamped, WrenchStamped
+from rclpy.event_handler import PublisherEventCallbacks
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Bool, Float64
+from visualization_msgs.msg import Marker, MarkerArray
+
+from robocal_ros.arrays import Array
+from robocal_ros.messages import qos
+from robocal_ros.wrench.messages import WrenchWriter
+from robocal_ros.wrench.observation import Observation
+from robocal_ros.wrench.tool import ToolFrame, ToolWrench
+
+if TYPE_CHECKING:
+    from robocal_ros.node.robot_node import RobotNode
+from geometry_msgs.msg import Point
+
+from robocal_ros.messages import conversions
+from robocal_ros.wrench.contact import Contact
+
+# Flags are sent when they change, and again after so long [s].
+_REPEAT = 0.1
+_MARKER_PERIOD = 0.05
+
+
+class _Topic:
+    """A publisher that knows whether anybody listens."""
+
+    def __init__(self, node: RobotNode, kind: Any, name: str, message: Any = None) -> None:
+        # Without handlers of QoS events: the executor would look at each of them at every wake.
+        self._publisher = node.create_publisher(
+            kind, name, qos.STREAM,
+            event_callbacks=PublisherEventCallbacks(use_default_callbacks=False))
+        self.message = kind() if message is None else message
+        self.heard = False
+        self._node = node
+
+    def look(self) -> None:
+        """Find out whether anybody listens: too dear to ask at every sample."""
+        self.heard = self._publisher.get_subscription_count() > 0
+
+    def send(self, raw: bytes | None = None) -> None:
+        """Publish the message, or one that is serialized already."""
+        self._publisher.publish(self.message if raw is None else raw)
+
+    def destroy(self) -> None:
+        self._node.destroy_publisher(self._publisher)
+
+
+class _Flag:
+    """A Bool that is sent when it changes, and now and then."""
+
+    def __init__(self, topic: _Topic) -> None:
+        self._topic = topic
+        self._sent = float('-inf')
+
+    def tell(self, stamp: float, value: bool) -> None:
+        if not self._topic.heard:
+            return
+        message = self._topic.message
+        if message.data == value and 0.0 <= stamp - self._sent < _REPEAT:
+            return
+        message.data = value
+        self._sent = stamp
+        self._topic.send()
+
+
+class _LinkTopics:
+    """What is said of one link."""
+
+    def __init__(self, node: RobotNode, link: str) -> None:
+        base = f'~/links/{link}'
+        self.wrench = _Topic(node, WrenchStamped, f'{base}/wrench')
+        self.contact = _Topic(node, PointStamped, f'{base}/contact')
+        self.pitch = _Topic(node, Float64, f'{base}/pitch')
+        self.in_contact = _Topic(node, Bool, f'{base}/in_contact')
+        self.flag = _Flag(self.in_contact)
+        self.writer = WrenchWriter(link)
+        self.contact.message.header.frame_id = link
+
+    @property
+    def topics(self) -> tuple[_Topic, ...]:
+        return self.wrench, self.contact, self.pitch, self.in_contact
+
+
+class WrenchOutputs:
+    """All that the observer says.
+
+    Attributes:
+        tool: The last tool wrench from joint torques, None if there is none.
+
+    """
+
+    def __init__(
+        self, node: RobotNode, links: Sequence[str], tool_frame: ToolFrame,
+        joint_names: Sequence[str], *, shift: bool, markers: Any,
+    ) -> None:
+        """Create the publishers.
+
+        Args:
+            node: The node.
+            links: Names of the sub-chains.
+            tool_frame: Makes the tool's wrench.
+            joint_names: Names of the arm's joints.
+            shift: Whether stamps are those of what is described, not of the newest sample.
+            markers: Publisher of markers.
+
+        """
+        self._markers = markers
+        self._names = tuple(links)
+        self._shift = shift
+        self._links = [_LinkTopics(node, link) for link in links]
+        self._tool_frame = tool_frame
+        self._tool = _Topic(node, WrenchStamped, '~/tool_wrench')
+        self._tool_writer = WrenchWriter(node.robot.tool_frame)
+        self._singular = _Topic(node, Float64, '~/smallest_singular_value')
+        self._external = _Topic(
+            node, JointState, '~/external_torque', JointState(name=list(joint_names)))
+        joints = [_Topic(node, Bool, f'~/joints/{name}/in_contact') for name in joint_names]
+        self._joints = [_Flag(topic) for topic in joints]
+        self._topics = [topic for link in self._links for topic in link.topics]
+        self._topics += [self._tool, self._singular, self._external, *joints]
+        self._marked = float('-inf')
+        self._markers_heard = False
+        self._joints_heard = False
+        self._joint_topics = joints
+        self._stamp = Time()
+        self.tool: ToolWrench | None = None
+
+    def destroy(self) -> None:
+        """Remove the publishers."""
+        for topic in self._topics:
+            topic.destroy()
+
+    def look(self) -> None:
+        """Find out who listens; called now and then."""
+        for topic in self._topics:
+            topic.look()
+        self._joints_heard = any(topic.heard for topic in self._joint_topics)
+        self._markers_heard = self._markers.get_subscription_count() > 0
+
+    def publish(self, observation: Observation) -> None:
+        """Publish what is known; nothing of links whose wrench is not."""
+        stamp = observation.stamp - (observation.delay if self._shift else 0.0)
+        nanoseconds = round(stamp * 1e9)
+        self._stamp.sec, self._stamp.nanosec = divmod(nanoseconds, 1_000_000_000)
+        for index in observation.links:
+            if not observation.reasons[index]:
+                self._publish_link(index, stamp, observation)
+        if observation.external is not None:
+            self._publish_torque(stamp, observation)
+        self._publish_tool(observation)
+        if self._markers_heard and observation.contacts \
+                and not 0.0 <= stamp - self._marked < _MARKER_PERIOD:
+            self._marked = stamp
+            self._publish_markers(observation)
+
+    def _publish_link(self, index: int, stamp: float, observation: Observation) -> None:
+        topics = self._links[index]
+        if topics.wrench.heard:
+            topics.wrench.send(topics.writer.write(
+                self._stamp, observation.wrench[index].tolist()))
+        topics.flag.tell(stamp, observation.in_contact[index])
+        contact = observation.contacts.get(index)
+        if contact is None:
+            return
+        if topics.pitch.heard:
+            topics.pitch.message.data = contact.pitch
+            topics.pitch.send()
+        if contact.point is not None and topics.contact.heard:
+            place = topics.contact.message
+            place.header.stamp = self._stamp
+            place.point.x, place.point.y, place.point.z = contact.point.tolist()
+            topics.contact.send()
+
+    def _publish_torque(self, stamp: float, observation: Observation) -> None:
+        if self._external.heard and observation.external is not None:
+            self._external.message.header.stamp = self._stamp
+            self._external.message.effort = observation.external.tolist()
+            self._external.send()
+        if self._joints_heard and observation.colliding is not None:
+            for flag, value in zip(self._joints, observation.colliding.tolist(), strict=True):
+                flag.tell(stamp, value)
+
+    def _publish_tool(self, observation: Observation) -> None:
+        if not (self._tool.heard or self._singular.heard):
+            return
+        frame = self._tool_frame
+        if frame.by_sensor:
+            if frame.link not in observation.links or observation.reasons[frame.link]:
+                return
+            wrench: Array = frame.of_link(observation.wrench[frame.link])
+        elif observation.external is not None and observation.posture is not None:
+            self.tool = frame.of_torque(observation.posture, observation.external)
+            wrench = self.tool.wrench
+            self._singular.message.data = self.tool.smallest
+            self._singular.send()
+        else:
+            return
+        self._tool.send(self._tool_writer.write(self._stamp, wrench.tolist()))
+
+    def _publish_markers(self, observation: Observation) -> None:
+        markers: list[Marker] = []
+        for index, contact in observation.contacts.items():
+            force = float(np.linalg.norm(observation.wrench[index, :3]))
+            markers += contact_markers(self._names[index], index, contact, force)
+        self._markers.publish(MarkerArray(markers=markers))
+
+
+# Length of an arrow per force [m/N], and half the drawn length of a line of action [m].
+_SCALE = 0.005
+_LINE = 0.4
+# Markers vanish by themselves after so long [s].
+_LIFETIME = 0.3
+
+
+def _marker(
+    frame: str, name: str, number: int, kind: int, colour: tuple[float, float, float, float],
+    width: float,
+) -> Marker:
+    marker = Marker(ns=name, id=number, type=kind, action=Marker.ADD)
+    marker.header.frame_id = frame
+    marker.frame_locked = True
+    marker.pose.orientation.w = 1.0
+    marker.scale.x = width
+    marker.color.r, marker.color.g, marker.color.b, marker.color.a = colour
+    marker.lifetime = conversions.to_duration(_LIFETIME)
+    return marker
+
+
+def _point(values: Array) -> Point:
+    x, y, z = (float(value) for value in values)
+    return Point(x=x, y=y, z=z)
+
+
+def contact_markers(frame: str, number: int, contact: Contact, force: float) -> list[Marker]:
+    """Return arrow, line of action and contact point.
+
+    Args:
+        frame: The link's frame.
+        number: The link's number, which keeps markers of links apart.
+        contact: The contact, in that frame.
+        force: Magnitude of the force [N].
+
+    """
+    line = _marker(frame, 'line_of_action', number, Marker.LINE_LIST, (0.6, 0.6, 0.6, 0.8), 0.003)
+    line.points = [_point(contact.line_point - _LINE * contact.direction),
+                   _point(contact.line_point + _LINE * contact.direction)]
+    tip = contact.line_point if contact.point is None else contact.point
+    arrow = _marker(frame, 'external_force', number, Marker.ARROW, (0.9, 0.15, 0.1, 1.0), 0.012)
+    arrow.scale.y, arrow.scale.z = 0.028, 0.03
+    arrow.points = [_point(tip - _SCALE * force * contact.direction), _point(tip)]
+    if contact.point is None:
+        return [line, arrow]
+    ball = _marker(frame, 'contact_point', number, Marker.SPHERE_LIST, (1.0, 0.85, 0.1, 1.0),
+                   0.02)
+    ball.scale.y = ball.scale.z = 0.02
+    ball.points = [_point(contact.point)]
+    return [line, arrow, ball]

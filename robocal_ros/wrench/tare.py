@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Biases of F/T sensors at rest, weight taken off first; wrong signs and swapped sensors.
+
+At rest a sensor reads its bias and the weight of what is beyond it, which the model knows in
+every orientation. A bias beyond what a sensor can have is no bias: the reading may have the
+opposite sign, be another sensor's, or hold a load that the model lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError
+from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, RobotIdentity, rms
+from robocal_ros.wrench.chains import SensedArm
+
+KIND = 'tare'
+METHOD = 'orientation_aware'
+_AXES = ('force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z')
+_UNITS = ('N', 'N', 'N', 'N·m', 'N·m', 'N·m')
+_FEWEST = 20
+# A change of posture shows a sign when it changes the weight by so many noise sigmas.
+_CLEAR = 10.0
+# Least share of the largest bias that all sensors have in common if a load is missing.
+_LOAD = 0.3
+
+
+@dataclass(frozen=True)
+class TareSettings:
+    """What a tare accepts.
+
+    Attributes:
+        duration: Time of rest that is averaged [s].
+        max_force_bias: Largest bias of a force component [N].
+        max_torque_bias: Largest bias of a torque component [N·m].
+        max_force_std: Largest scatter of a force component: more is no rest [N].
+        max_torque_std: Largest scatter of a torque component [N·m].
+        max_travel: Largest joint travel during the rest [rad].
+        max_rate: Largest mean rate of an IMU during the rest [rad/s].
+
+    """
+
+    duration: float = 1.0
+    max_force_bias: float = 15.0
+    max_torque_bias: float = 1.0
+    max_force_std: float = 2.0
+    max_torque_std: float = 0.2
+    max_travel: float = 0.002
+    max_rate: float = 0.02
+
+    @property
+    def limits(self) -> Array:
+        """Largest bias by component, shape (6,)."""
+        return np.repeat([self.max_force_bias, self.max_torque_bias], 3)
+
+    @property
+    def scatter(self) -> Array:
+        """Largest scatter by component, shape (6,)."""
+        return np.repeat([self.max_force_std, self.max_torque_std], 3)
+
+
+class TareRecord:
+    """Collects what a tare needs."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.stamps: list[float] = []
+        self._postures: list[Array] = []
+        self._readings: list[Array] = []
+        self._held: list[Array] = []
+        self._valid: list[list[bool]] = []
+        self._spans: dict[int, list[float]] = {}
+        self._nets: dict[int, list[Array]] = {}
+        self._rates: dict[int, list[Array]] = {}
+
+    def add(
+        self, stamp: float, posture: Array, readings: Array, held: Array, valid: list[bool]
+    ) -> None:
+        """Take one instant.
+
+        Args:
+            stamp: Its stamp [s].
+            posture: Joint angles, shape (n,) [rad].
+            readings: Of all sensors, in their measurement frames, shape (k, 6).
+            held: As of ``SensedArm.held``, shape (k, 6).
+            valid: Which sensors' readings are good.
+
+        """
+        self.stamps.append(stamp)
+        self._postures.append(posture.copy())
+        self._readings.append(readings.copy())
+        self._held.append(held)
+        self._valid.append(valid)
+
+    def add_link(self, index: int, stamp: float, net: Array, rate: Array) -> None:
+        """Take one instant of a link with an IMU: its net wrench and its angular velocity."""
+        self._spans.setdefault(index, [stamp, stamp])[1] = stamp
+        self._nets.setdefault(index, []).append(net.copy())
+        self._rates.setdefault(index, []).append(rate.copy())
+
+    @property
+    def duration(self) -> float:
+        """Time between the first and the last instant [s]."""
+        return self.stamps[-1] - self.stamps[0] if self.stamps else 0.0
+
+    @property
+    def link_duration(self) -> float:
+        """The same for the link with an IMU that has been heard shortest, 0 for none [s]."""
+        return min((end - begin for begin, end in self._spans.values()), default=0.0)
+
+    @property
+    def posture(self) -> Array:
+        """Mean joint angles, shape (n,) [rad]."""
+        return np.mean(self._postures, axis=0)
+
+    @property
+    def travel(self) -> float:
+        """Largest travel of a joint [rad]."""
+        return float(np.ptp(np.array(self._postures), axis=0).max())
+
+    @property
+    def readings(self) -> Array:
+        """Readings, shape (m, k, 6)."""
+        return np.array(self._readings)
+
+    @property
+    def held(self) -> Array:
+        """Mean of what the sensors hold, shape (k, 6)."""
+        return np.mean(self._held, axis=0)
+
+    @property
+    def valid(self) -> npt.NDArray[np.bool_]:
+        """Which sensors were good throughout, shape (k,)."""
+        return np.asarray(np.all(np.array(self._valid), axis=0))
+
+    def links(self) -> dict[int, tuple[Array, Array]]:
+        """Return net wrenches and rates of the links with IMUs, shapes (m, 6) and (m, 3)."""
+        return {index: (np.array(nets), np.array(self._rates[index]))
+                for index, nets in self._nets.items()}
+
+
+@dataclass(frozen=True)
+class Tare:
+    """What a tare found.
+
+    Attributes:
+        bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
+        std: Standard deviations of their means, shape (k, 6).
+        scatter: Scatter of single readings, shape (k, 6).
+        agreement: RMS difference of the two halves of the record, shape (k, 6).
+        count: Number of instants.
+        stamp: Stamp of the last one [s].
+        remarks: What could not be checked, in sentences.
+
+    """
+
+    bias: Array
+    std: Array
+    scatter: Array
+    agreement: Array
+    count: int
+    stamp: float
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass
+class Taring:
+    """Tares sensors, and remembers postures to check the signs of lightly loaded ones.
+
+    Attributes:
+        arm: The arm cut at its sensors.
+        names: Names of the sensors, for sentences.
+        settings: What is accepted.
+
+    """
+
+    arm: SensedArm
+    names: Sequence[str]
+    settings: TareSettings
+    _seen: list[tuple[Array, Array]] = field(default_factory=list)
+
+    def forget(self) -> None:
+        """Forget earlier postures, as when the load has changed."""
+        self._seen.clear()
+
+    def find(self, record: TareRecord) -> Tare:
+        """Return the biases.
+
+        Args:
+            record: What was collected at rest.
+
+        Raises:
+            DataError: If the arm moved, readings are missing or scatter, or a sensor reads
+                what no bias explains; with the names of swapped or reversed sensors.
+
+        """
+        readings = self.rest_readings(record)
+        expected = self._expected(record)
+        mean = readings.mean(axis=0)
+        self._check_identity(mean, expected, record)
+        remarks = self._check_signs(mean, expected, readings.std(axis=0) + 1e-3)
+        half = len(readings) // 2
+        return Tare(
+            bias=mean - expected,
+            std=readings.std(axis=0, ddof=1) / np.sqrt(len(readings)),
+            scatter=readings.std(axis=0, ddof=1),
+            agreement=np.abs(readings[:half].mean(axis=0) - readings[half:].mean(axis=0)),
+            count=len(readings), stamp=record.stamps[-1], remarks=remarks)
+
+    def find_links(self, record: TareRecord) -> dict[int, Array]:
+        """Return what links with IMUs read in all, for arms without joint states.
+
+        The sum of weight and biases is taken off, so it holds for rigid links, whose biases
+        turn with them.
+
+        Raises:
+            DataError: If a link turned or its wrench scatters.
+
+        """
+        found = {}
+        for index, (nets, rates) in record.links().items():
+            link = self.arm.chains[index].link
+            rate = float(np.linalg.norm(rates.mean(axis=0)))
+            if rate > self.settings.max_rate:
+                raise DataError(
+                    f"'{link}' turned at {rate:.3f} rad/s during the tare; expected rest, less "
+                    f'than {self.settings.max_rate:g} rad/s. Hold the arm still and call again.')
+            _check_scatter(nets.std(axis=0), self.settings.scatter, f"Link '{link}'")
+            found[index] = nets.mean(axis=0)
+        return found
+
+    # ----------------------------------------------------------------------- checks
+
+    def rest_readings(self, record: TareRecord) -> Array:
+        """Return the readings of a record, shape (m, k, 6) [N, N·m].
+
+        Raises:
+            DataError: If it is no rest: too few instants, the arm moved, readings are missing
+                or scatter.
+
+        """
+        if len(record.stamps) < _FEWEST:
+            raise DataError(
+                f'Only {len(record.stamps)} complete instants came during the tare; expected '
+                f'{_FEWEST} or more. Check joint states and sensors in ~/status.')
+        if record.travel > self.settings.max_travel:
+            raise DataError(
+                f'A joint moved by {record.travel:.4f} rad during the tare; expected rest, less '
+                f'than {self.settings.max_travel:g} rad. Hold the arm still and call again.')
+        for name, good in zip(self.names, record.valid, strict=True):
+            if not good:
+                raise DataError(f"Sensor '{name}' gave no usable readings during the tare; see "
+                                '~/status for the reason.')
+        readings = record.readings
+        for i, name in enumerate(self.names):
+            _check_scatter(readings[:, i].std(axis=0), self.settings.scatter, f"Sensor '{name}'")
+        return readings
+
+    def _expected(self, record: TareRecord) -> Array:
+        """Return what the sensors should read without bias, in measurement frames, (k, 6)."""
+        return self.arm.in_measurement(-record.held)
+
+    def _fits(self, bias: Array) -> bool:
+        return bool((np.abs(bias) <= self.settings.limits).all())
+
+    def _size(self, bias: Array) -> float:
+        return float((np.abs(bias) / self.settings.limits).max())
+
+    def _check_identity(self, mean: Array, expected: Array, record: TareRecord) -> None:
+        """Refuse readings that no bias explains, and say what does."""
+        bias = mean - expected
+        odd = [i for i in range(len(mean)) if not self._fits(bias[i])]
+        if not odd:
+            return
+        found = []
+        explained: set[int] = set()
+        for i in odd:
+            if self._fits(mean[i] + expected[i]):
+                found.append(f"'{self.names[i]}' reads the opposite of the weight that it "
+                             'carries: change its sign in sensor_signs')
+                explained.add(i)
+        for i in odd:
+            for j in range(len(mean)):
+                if j == i or {i, j} & explained:
+                    continue
+                crossed = (mean[i] - expected[j], mean[j] - expected[i])
+                better = max(map(self._size, crossed)) < max(self._size(bias[i]),
+                                                             self._size(bias[j]))
+                if better and all(map(self._fits, crossed)):
+                    found.append(f"'{self.names[i]}' and '{self.names[j]}' read each other's "
+                                 'weight: they are swapped, exchange their topics or cables')
+                    explained |= {i, j}
+        if explained >= set(odd):
+            raise DataError(f'The tare was refused: {"; ".join(found)}. Then call tare again.')
+        rest = [i for i in odd if i not in explained]
+        load = self._missing_load(bias, rest, record)
+        if load:
+            raise DataError(f'The tare was refused: {load}')
+        worst = max(rest, key=lambda i: self._size(bias[i]))
+        force, torque = np.abs(bias[worst, :3]).max(), np.abs(bias[worst, 3:]).max()
+        also = f' Besides, {"; ".join(found)}.' if found else ''
+        raise DataError(
+            f"The tare was refused: sensor '{self.names[worst]}' would have a bias of "
+            f'{force:.1f} N and {torque:.2f} N·m; expected at most '
+            f'{self.settings.max_force_bias:g} N and {self.settings.max_torque_bias:g} N·m. '
+            'Is something touching the arm, is its frame as in the robot description, is the '
+            f'load identified? A larger bias is allowed by tare_force_limit.{also}')
+
+    def _missing_load(self, bias: Array, odd: Sequence[int], record: TareRecord) -> str:
+        """Return a sentence if all that is odd is one weight that the model lacks."""
+        gravity = np.array(self.arm.robot.gravity)
+        size = float(np.linalg.norm(gravity))
+        if size == 0.0:
+            return ''
+        down = gravity / size
+        turned = np.einsum('kij,kj->ki', self.arm.rotations_to_root(record.posture),
+                           self.arm.in_links(bias)[:, :3])
+        weight = float((turned[list(odd)] @ down).mean())
+        left = turned[list(odd)] - weight * down
+        limit = self.settings.max_force_bias
+        if weight < _LOAD * limit or np.abs(left).max() > limit:
+            return ''
+        outermost = min(odd, key=lambda i: len(self._beyond(i)))
+        names = ', '.join(f"'{self.names[i]}'" for i in odd)
+        return (f'{names} carry about {weight / size:.1f} kg more than the model knows, beyond '
+                f"'{self.names[outermost]}'. Identify the payload first, or take it off.")
+
+    def _beyond(self, index: int) -> list[int]:
+        """Return all sensors beyond one."""
+        found: list[int] = []
+        waiting = list(self.arm.chains[index].distal)
+        while waiting:
+            d = waiting.pop()
+            found.append(d)
+            waiting += self.arm.chains[d].distal
+        return found
+
+    def _check_signs(self, mean: Array, expected: Array, noise: Array) -> tuple[str, ...]:
+        """Check signs that one posture does not show against earlier postures."""
+        open_signs = []
+        for i, name in enumerate(self.names):
+            if not self._fits(mean[i] + expected[i]):
+                continue
+            checked = False
+            for before, expected_before in self._seen:
+                change = (expected[i] - expected_before[i]) / noise[i]
+                if np.linalg.norm(change) < _CLEAR:
+                    continue
+                checked = True
+                seen = (mean[i] - before[i]) / noise[i]
+                if np.linalg.norm(seen + change) < np.linalg.norm(seen - change):
+                    raise DataError(
+                        f"The tare was refused: between two postures '{name}' changed by the "
+                        'opposite of what the weight beyond it did: change its sign in '
+                        'sensor_signs. Then call tare again.')
+            if not checked:
+                open_signs.append(name)
+        self._seen.append((mean, expected))
+        if not open_signs:
+            return ()
+        carry = 'carries' if len(open_signs) == 1 else 'carry'
+        return (f'{", ".join(open_signs)} {carry} less than a bias may be, so the sign is '
+                'unchecked: tare once more in another posture to check it.',)
+
+
+def _check_scatter(scatter: Array, limits: Array, who: str) -> None:
+    excess = scatter / limits
+    worst = int(np.argmax(excess))
+    if excess[worst] > 1.0:
+        raise DataError(
+            f'{who} scatters by {scatter[worst]:.3g} {_UNITS[worst]} ({_AXES[worst]}) during '
+            f'the tare; expected at most {limits[worst]:g} {_UNITS[worst]}. Let nothing touch '
+            'or shake the arm and call again.')
+
+
+def to_result(
+    tare: Tare, frames: Sequence[str], robot: RobotIdentity, settings: TareSettings, *,
+    source: str, software_version: str,
+) -> CalibrationResult:
+    """Return a tare as a result to be filed.
+
+    Args:
+        tare: What was found.
+        frames: The sensors' measurement frames.
+        robot: For which robot.
+        settings: What was accepted.
+        source: ``live``, or the name of the bag.
+        software_version: Version of this package.
+
+    """
+    parameters = [
+        Parameter(f'{frame}.{axis}', unit, float(tare.bias[i, c]), float(tare.std[i, c]))
+        for i, frame in enumerate(frames)
+        for c, (axis, unit) in enumerate(zip(_AXES, _UNITS, strict=True))
+    ]
+    fits, held_out, checks = [], [], []
+    for i, frame in enumerate(frames):
+        for what, unit, part, limit in (
+            ('force', 'N', slice(0, 3), settings.max_force_bias),
+            ('torque', 'N·m', slice(3, 6), settings.max_torque_bias),
+        ):
+            before = rms(tare.bias[i, part])
+            fits.append(Fit(f'{what} of {frame}', unit, before, rms(tare.scatter[i, part]),
+                            tare.count))
+            held_out.append(Fit(f'{what} of {frame}, one half against the other', unit, before,
+                                rms(tare.agreement[i, part]), tare.count // 2))
+            worst = float(np.abs(tare.bias[i, part]).max())
+            checks.append(Check(f'{frame}: {what} bias', worst <= limit, worst, limit, unit,
+                                f'The {what} bias of {frame} is {worst:.3g} {unit}.'))
+    return CalibrationResult(
+        kind=KIND, method=METHOD, robot=robot, frame='', parameters=tuple(parameters),
+        covariance_names=tuple(p.name for p in parameters),
+        covariance=np.diag(tare.std.ravel()**2), fit=tuple(fits), validation=tuple(held_out),
+        checks=tuple(checks), counts={'samples': tare.count},
+        settings={'duration': settings.duration, 'max_force_bias': settings.max_force_bias,
+                  'max_torque_bias': settings.max_torque_bias},
+        source=source, time=tare.stamp, software_version=software_version)
+
+
+def biases(result: CalibrationResult, frames: Sequence[str]) -> Array:
+    """Return the biases of a tare result, shape (k, 6) [N, N·m].
+
+    Args:
+        result: The result.
+        frames: The sensors' measurement frames.
+
+    Raises:
+        DataError: If it is no tare, or lacks a sensor.
+
+    """
+    if result.kind != KIND:
+        raise DataError(f"Expected a result of kind '{KIND}', got '{result.kind}'.")
+    return result.values([f'{frame}.{axis}' for frame in frames for axis in _AXES]).reshape(-1, 6)

@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sim_arm`: a physics-true stand-in for an arm under ros2_control.
+
+A loop of its own advances the simulation, publishes, and lets a single-threaded executor serve
+the callbacks in between: simulated time is never a timer.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import rclpy
+import xacro
+from geometry_msgs.msg import WrenchStamped
+from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.exceptions import (
+    InvalidParameterTypeException,
+    InvalidParameterValueException,
+    ParameterException,
+)
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile
+from rclpy.signals import SignalHandlerOptions
+from std_msgs.msg import Header
+from std_srvs.srv import Trigger
+
+from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.resources import share_directory
+from robocal_sim.controller import ControllerSettings
+from robocal_sim.faults import parse_faults
+from robocal_sim.model import Description, read_description
+from robocal_sim.node_controller import ControllerFace
+from robocal_sim.node_topics import (
+    STATE_PERIOD,
+    ClockTopic,
+    ControllerStateTopic,
+    SimArmTopics,
+    publish_description,
+    stamp_to_seconds,
+)
+from robocal_sim.pacing import Pacer
+from robocal_sim.physics import CONTROL_STEP
+from robocal_sim.simulator import ArmSimulator
+from robocal_sim.truth import Cell, HiddenTruth, load_cell, load_truth
+
+CYCLE_STEPS = 2
+"""Control steps between two looks at the clock and the callbacks."""
+
+SERVE_PERIOD = 5.0e-3
+"""Wall time between two turns of the executor while simulated time runs at full speed [s]."""
+
+WAIT_SLICE = 2.0e-3
+"""Longest single wait of the executor, so that a stop request is seen soon [s]."""
+
+LEAVING = 2**31 - 1
+"""Seconds of the stamp by which a consumer says that it takes no more."""
+
+WITHOUT_TRUTH = 'none'
+"""Value of truth_file for an ideal arm: no tool, friction, compliance or force sensors."""
+
+_TYPES = Parameter.Type
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    """Name, default (a type where there is none) and description of a parameter."""
+
+    name: str
+    default: Any
+    description: str
+    run_time: bool = False
+
+
+PARAMETERS = (
+    _Parameter('robot_description', '', 'URDF text; empty for the default arm'),
+    _Parameter('joints', _TYPES.STRING_ARRAY, 'controlled joints; unset for all that move'),
+    _Parameter('controller', 'joint_trajectory_controller', 'name of the controller'),
+    _Parameter('truth_file', '', "hidden truth (YAML); empty: the default arm's own; none: ideal"),
+    _Parameter('cell_file', '', 'noise of the sensors (YAML); empty for none'),
+    _Parameter('seed', 0, 'seed of all noise and of the drawn biases'),
+    _Parameter('real_time_factor', 1.0, 'simulated over wall time; 0: as fast as the '
+                                        'consumers keep up'),
+    _Parameter('free_run_factor', 10.0, 'bound of the speed for factor 0 while there is no '
+                                        'consumer; 0 for none'),
+    _Parameter('max_lead', 0.05, 'lead over the slowest acknowledging consumer [s]'),
+    _Parameter('joint_states_rate', 500.0, 'rate of joint states and sensors [Hz]'),
+    _Parameter('initial_positions', _TYPES.DOUBLE_ARRAY, 'posture at the start [rad]'),
+    _Parameter('strict', False, 'refuse goals that a careful controller should refuse'),
+    _Parameter('allow_partial_joints_goal', False, 'accept goals for some of the joints'),
+    _Parameter('decelerate_on_cancel', False, 'brake on cancel instead of stopping at once'),
+    _Parameter('cancel_deceleration', 2.0, 'braking of the fastest joint [rad/s²]'),
+    _Parameter('constraints.goal_time', 0.0, 'time allowed for reaching the goal [s]; 0: any'),
+    _Parameter('constraints.stopped_velocity_tolerance', 0.0,
+               'velocity tolerance at the goal [rad/s]; 0: none'),
+    _Parameter('push_duration', 0.5, 'how long a push acts [s]', run_time=True),
+    _Parameter('fault', 'none', 'faults to show: name or name:argument, comma-separated',
+               run_time=True),
+    _Parameter('controller_active', True, 'whether the controller is active', run_time=True),
+    _Parameter('speed_scaling', 1.0, "factor on the trajectories' time", run_time=True),
+)
+
+
+class SimArm(Node):
+    """The node: parameters, topics, action, services, and the loop that drives them."""
+
+    def __init__(
+        self, overrides: Sequence[Parameter[Any]] = (), namespace: str | None = None
+    ) -> None:
+        """Build the simulation from the parameters.
+
+        Args:
+            overrides: Parameter values, for use inside other code.
+            namespace: Namespace, for use inside other code.
+
+        Raises:
+            RobocalError: A parameter, the robot or a file does not fit.
+
+        """
+        super().__init__(
+            'sim_arm', namespace=namespace, parameter_overrides=list(overrides)
+        )
+        for parameter in PARAMETERS:
+            self.declare_parameter(
+                parameter.name,
+                parameter.default,
+                ParameterDescriptor(description=parameter.description,
+                                    read_only=not parameter.run_time),
+            )
+        urdf = self._value('robot_description') or default_description()
+        description = read_description(urdf, self._optional('joints'))
+        self._simulator = self._build_simulator(description)
+        self._pacer = Pacer(
+            self._value('real_time_factor'),
+            self._value('free_run_factor'),
+            self._value('max_lead'),
+        )
+        self._topics = SimArmTopics(self, description.joints, self._simulator.truth)
+        self._clock_topic = ClockTopic(self)
+        name = self._value('controller')
+        self._state_topic = ControllerStateTopic(self, name, description.joints)
+        self._description_publisher = publish_description(self, urdf)
+        self._group = ReentrantCallbackGroup()
+        self._controller_face = ControllerFace(self, name, self._simulator, self._group)
+        self._offer()
+        self._last_clock = self._simulator.now
+        self._published = self._last_clock
+        self._state_due = 0.0
+        self._served = 0.0
+        self._apply_run_time({item.name: self._value(item.name)
+                              for item in PARAMETERS if item.run_time})
+        self.add_on_set_parameters_callback(self._on_parameters)
+
+    def run(self, executor: SingleThreadedExecutor, stopped: Callable[[], bool]) -> None:
+        """Simulate until `stopped` returns true; `executor` holds this node."""
+        while not stopped():
+            self._advance()
+            self._serve(executor, stopped)
+
+    def _value(self, name: str) -> Any:
+        return self.get_parameter(name).value
+
+    def _optional(self, name: str) -> list[Any]:
+        """Return a list parameter that may be unset, which counts as empty."""
+        parameter = self.get_parameter_or(name, None)
+        return [] if parameter is None or parameter.value is None else list(parameter.value)
+
+    def _build_simulator(self, description: Description) -> ArmSimulator:
+        start = self._optional('initial_positions')
+        return ArmSimulator(
+            description,
+            self._truth(description),
+            load_cell(self._value('cell_file')) if self._value('cell_file') else Cell(),
+            self._settings(description.joints),
+            seed=self._value('seed'),
+            rate=self._value('joint_states_rate'),
+            start=np.array(start, dtype=np.float64) if start else None,
+        )
+
+    def _truth(self, description: Description) -> HiddenTruth:
+        """Load the truth; without a file the default arm has its own, others are ideal."""
+        path = self._value('truth_file')
+        if path:
+            return HiddenTruth() if path == WITHOUT_TRUTH else load_truth(path)
+        default = load_truth(share_directory() / 'config' / 'sim' / 'hidden_truth.yaml')
+        first = next(iter(default.joints))
+        for prefix in (name.removesuffix(first) for name in description.joints
+                       if name.endswith(first)):
+            own = default.prefixed(prefix)
+            if set(own.joints) == set(description.joints):
+                return own
+        return HiddenTruth()
+
+    def _settings(self, joints: Sequence[str]) -> ControllerSettings:
+        tolerances = {
+            kind: tuple(
+                float(self.declare_parameter(
+                    f'constraints.{joint}.{kind}', 0.0,
+                    ParameterDescriptor(description=f'{kind} tolerance [rad]; 0: none',
+                                        read_only=True),
+                ).value)
+                for joint in joints
+            )
+            for kind in ('trajectory', 'goal')
+        }
+        return ControllerSettings(
+            strict=self._value('strict'),
+            allow_partial_joints_goal=self._value('allow_partial_joints_goal'),
+            decelerate_on_cancel=self._value('decelerate_on_cancel'),
+            cancel_deceleration=self._value('cancel_deceleration'),
+            path_tolerance=tolerances['trajectory'],
+            goal_tolerance=tolerances['goal'],
+            stopped_velocity_tolerance=self._value('constraints.stopped_velocity_tolerance'),
+            goal_time=self._value('constraints.goal_time'),
+        )
+
+    def _offer(self) -> None:
+        """Create what others call: pushes, loads, and the acknowledgement of consumers."""
+        group = self._group
+        self.create_subscription(
+            WrenchStamped, '~/push', self._on_push, 10, callback_group=group
+        )
+        self._acknowledgements = self.create_subscription(
+            Header, 'clock_ack', self._on_acknowledgement, QoSProfile(depth=1000),
+            callback_group=group,
+        )
+        self.create_service(
+            Trigger, '~/attach_load', self._on_attach_load, callback_group=group
+        )
+        self.create_service(
+            Trigger, '~/detach_load', self._on_detach_load, callback_group=group
+        )
+
+    # The loop.
+
+    def _advance(self) -> None:
+        """Simulate one cycle and publish what it gave."""
+        simulator = self._simulator
+        missing = simulator.faults.of('joint_missing')
+        misframed = simulator.faults.of('ft_misframed')
+        for _ in range(CYCLE_STEPS):
+            readings = simulator.step()
+            self._topics.publish(readings, missing, misframed)
+            if readings.joints:
+                self._published = readings.joints[-1].time
+            if simulator.action_tick:
+                self._controller_face.on_action_tick()
+        now = simulator.now
+        if now < self._last_clock:
+            self._pacer.reset()
+            self._state_due = now
+        self._last_clock = now
+        self._clock_topic.publish(now)
+        if now >= self._state_due - 0.5 * CONTROL_STEP:
+            self._state_due = now + STATE_PERIOD
+            self._state_topic.publish(now, simulator.controller)
+
+    def _serve(self, executor: SingleThreadedExecutor, stopped: Callable[[], bool]) -> None:
+        """Serve callbacks until simulated time may go on."""
+        wall = time.monotonic()
+        due = wall + self._pacer.delay(self._simulator.now, wall)
+        if due <= wall and wall - self._served > SERVE_PERIOD:
+            executor.spin_once(timeout_sec=0.0)
+            self._served = time.monotonic()
+        while not stopped() and (wall := time.monotonic()) < due:
+            executor.spin_once(timeout_sec=min(due - wall, WAIT_SLICE))
+        self._take_acknowledgements()
+        self._wait_for_consumers(executor, stopped)
+
+    def _wait_for_consumers(
+        self, executor: SingleThreadedExecutor, stopped: Callable[[], bool]
+    ) -> None:
+        newest = self._published
+        since = time.monotonic()
+        while not stopped() and self._pacer.held_up(newest):
+            executor.spin_once(timeout_sec=WAIT_SLICE)
+            self._take_acknowledgements()
+            for name in self._pacer.drop_silent(newest, time.monotonic(), since):
+                self.get_logger().warning(
+                    f'{name} acknowledges no joint states; simulated time no longer waits for '
+                    'it until it does again.'
+                )
+
+    def _take_acknowledgements(self) -> None:
+        """Take what waits in the subscription: many a message for one turn of the executor."""
+        handle = self._acknowledgements.handle
+        with handle:
+            while (taken := handle.take_message(Header, False)) is not None:
+                self._on_acknowledgement(taken[0])
+
+    # Callbacks.
+
+    def _on_push(self, message: WrenchStamped) -> None:
+        force, torque = message.wrench.force, message.wrench.torque
+        try:
+            self._simulator.physics.push(
+                message.header.frame_id,
+                np.array((force.x, force.y, force.z)),
+                np.array((torque.x, torque.y, torque.z)),
+                self._value('push_duration'),
+            )
+        except ConfigurationError as error:
+            self.get_logger().error(str(error))
+
+    def _on_acknowledgement(self, message: Header) -> None:
+        if message.stamp.sec == LEAVING:
+            self._pacer.forget(message.frame_id)
+            return
+        self._pacer.acknowledge(
+            message.frame_id, stamp_to_seconds(message.stamp), time.monotonic()
+        )
+
+    def _on_attach_load(self, _request: Any, response: Any) -> Any:
+        response.success = self._simulator.physics.attach_load()
+        response.message = self._load_message('attached', response.success)
+        return response
+
+    def _on_detach_load(self, _request: Any, response: Any) -> Any:
+        response.success = self._simulator.physics.detach_load()
+        response.message = self._load_message('detached', response.success)
+        return response
+
+    def _load_message(self, done: str, success: bool) -> str:
+        # The load's mass is what the user knows of it; the rest stays hidden.
+        load = self._simulator.truth.load
+        if not success or load is None:
+            return 'The hidden truth holds no load; add one to the truth file.'
+        return f'Load of {load.mass:g} kg {done}.'
+
+    def _on_parameters(self, parameters: Sequence[Parameter[Any]]) -> SetParametersResult:
+        known = {item.name for item in PARAMETERS if item.run_time}
+        changes = {item.name: item.value for item in parameters if item.name in known}
+        try:
+            self._apply_run_time(changes)
+        except ConfigurationError as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        return SetParametersResult(successful=True)
+
+    def _apply_run_time(self, values: dict[str, Any]) -> None:
+        controller = self._simulator.controller
+        if not 0.0 < values.get('push_duration', 1.0) < float('inf'):
+            raise ConfigurationError(
+                f'The parameter push_duration is {values["push_duration"]}; expected seconds.'
+            )
+        if 'speed_scaling' in values:
+            self._controller_face.set_speed_scaling(values['speed_scaling'])
+        if 'fault' in values:
+            frames = [item.frame for item in self._simulator.truth.force_torque_sensors]
+            self._simulator.set_faults(
+                parse_faults(values['fault'], controller.joints, frames))
+        if 'controller_active' in values:
+            if values['controller_active']:
+                controller.activate()
+            else:
+                controller.deactivate()
+
+
+def default_description(**arguments: str) -> str:
+    """Return the URDF of the project's own arm.
+
+    Args:
+        **arguments: Arguments of the xacro file, such as `mount_rpy='0 1.57 0'`.
+
+    """
+    path = share_directory() / 'urdf' / 'robocal_arm.urdf.xacro'
+    text: str = xacro.process_file(str(path), mappings=arguments).toxml()
+    return text
+
+
+class _StopRequest:
+    """Turns SIGINT and SIGTERM into a request, from before the node exists."""
+
+    def __init__(self) -> None:
+        self.received = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._receive)
+
+    def _receive(self, _number: int, _frame: FrameType | None) -> None:
+        self.received = True
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the node until it is interrupted; returns the exit code."""
+    request = _StopRequest()
+    rclpy.init(
+        args=None if args is None else list(args),
+        signal_handler_options=SignalHandlerOptions.NO,
+    )
+    node = None
+    try:
+        node = SimArm()
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        node.run(executor, lambda: request.received)
+        return 0
+    except RobocalError as error:
+        sys.stderr.write(f'sim_arm: {error}\n')
+        return 1
+    except (InvalidParameterTypeException, InvalidParameterValueException,
+            ParameterException) as error:
+        sys.stderr.write(f'sim_arm: {error}. Correct the parameter.\n')
+        return 1
+    finally:
+        if node is not None:
+            node.destroy_node()
+        rclpy.try_shutdown()
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arm itself: rigid bodies by MuJoCo, joint friction, joint compliance, servo drives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from robocal_ros.errors import ConfigurationError
+from robocal_sim.drive import ServoDrive
+from robocal_sim.friction import LuGreFriction
+from robocal_sim.model import LOAD_BODY, Description, build_model, check_names
+from robocal_sim.truth import HiddenTruth, JointTruth
+
+FloatArray = npt.NDArray[np.float64]
+
+CONTROL_STEP = 1.0e-3
+"""Step of the drives and of the physics [s]."""
+
+
+@dataclass
+class Push:
+    """A wrench on a link, fixed in the link's frame, until a given time.
+
+    Attributes:
+        body: MuJoCo's index of the link.
+        force: In the link's frame [N], shape (3,).
+        moment: About the link's origin, in its frame [N·m], shape (3,).
+        until: Simulated time at which it ends [s].
+
+    """
+
+    body: int
+    force: FloatArray
+    moment: FloatArray
+    until: float
+
+
+class ArmPhysics:
+    """The arm with its drives, advanced by one control step at a time.
+
+    All joint arrays have the shape (n,) in the order of the description's joints. After
+    `step`, all quantities belong to the same instant: the one at which the step began.
+
+    Attributes:
+        description: The robot.
+        time: Simulated time at which the next step begins [s].
+        position: Link angles [rad].
+        velocity: Link velocities [rad/s].
+        acceleration: Link accelerations [rad/s²].
+        encoder: Motor-side angles, what the drives see: link angle + c · transmitted torque.
+        encoder_velocity: Their rate [rad/s].
+        effort: Link-side drive torque [N·m]: rigid-body torque plus friction. The torque that
+            accelerates the rotor is not part of it.
+        friction: The joints' friction.
+
+    """
+
+    def __init__(
+        self, description: Description, truth: HiddenTruth, start: FloatArray | None = None
+    ) -> None:
+        check_names(description, truth)
+        count = len(description.joints)
+        joints = [truth.joints.get(name, JointTruth()) for name in description.joints]
+        self.description = description
+        self._truth = truth
+        self._model = build_model(description, truth, loaded=True, timestep=CONTROL_STEP)
+        self._data = mujoco.MjData(self._model)
+        # Views of MuJoCo's memory, which are costly to ask for.
+        self._state = self._data.qpos, self._data.qvel, self._data.qacc
+        self._applied = self._data.qfrc_applied
+        self._measured = self._data.sensordata
+        self._order = np.array([self._model.joint(name).dofadr[0] for name in description.joints])
+        self._rotor = self._model.dof_armature[self._order].copy()
+        self._compliance = np.array([joint.compliance for joint in joints])
+        self.friction = LuGreFriction([joint.friction for joint in joints])
+        self._wrenches = {sensor.frame: self._places('FORCE', 'TORQUE', sensor.frame)
+                          for sensor in truth.force_torque_sensors}
+        self._inertials = {sensor.frame: self._places('ACCELEROMETER', 'GYRO', sensor.frame)
+                           for sensor in truth.imus}
+        self._pushes: list[Push] = []
+        self._load = self._find_load()
+        self.detach_load()
+
+        angles = np.zeros(count) if start is None else np.asarray(start, dtype=np.float64)
+        self._servo = ServoDrive(
+            build_model(description, truth, loaded=False, timestep=CONTROL_STEP),
+            self._order,
+            description.limits,
+            self._compliance,
+            angles,
+            CONTROL_STEP,
+        )
+        self.position: FloatArray = angles.copy()
+        self.velocity: FloatArray = np.zeros(count)
+        self.acceleration: FloatArray = np.zeros(count)
+        self.encoder: FloatArray = angles.copy()
+        self.encoder_velocity: FloatArray = np.zeros(count)
+        self.effort: FloatArray = np.zeros(count)
+        self._sag: FloatArray = np.zeros(count)
+        self._settle(angles)
+
+    @property
+    def time(self) -> float:
+        """Simulated time at which the next step begins [s]."""
+        return float(self._data.time)
+
+    @property
+    def reference(self) -> FloatArray:
+        """The drives' limited position reference, shape (n,) [rad]."""
+        return self._servo.reference
+
+    def step(self, command: FloatArray) -> None:
+        """Advance by one control step towards the position command, shape (n,) [rad]."""
+        order = self._order
+        angles, rates, accelerations = self._state
+        position: FloatArray = angles[order]
+        velocity: FloatArray = rates[order]
+        friction = self.friction.step(velocity, CONTROL_STEP)
+        lost = friction + self._rotor * self.acceleration
+        torque = self._servo.update(command, position, velocity, lost)
+        self._applied[order] = torque - friction
+        if self._pushes:
+            self._apply_pushes()
+        mujoco.mj_step(self._model, self._data)
+
+        self.position = position
+        self.velocity = velocity
+        self.acceleration = accelerations[order]
+        self.effort = torque - self._rotor * self.acceleration
+        sag = self._compliance * (self.effort - friction)
+        self.encoder = position + sag
+        self.encoder_velocity = velocity + (sag - self._sag) / CONTROL_STEP
+        self._sag = sag
+
+    def wrench(self, frame: str) -> FloatArray:
+        """Return the wrench that the distal side exerts on the sensor at a link.
+
+        Args:
+            frame: Link of a force/torque sensor of the truth.
+
+        Returns:
+            Shape (6,): force [N] then torque about the sensor's origin [N·m], sensor frame.
+
+        """
+        # MuJoCo gives what the proximal side exerts on the distal one.
+        wrench: FloatArray = -self._measured[self._wrenches[frame]]
+        return wrench
+
+    def inertial(self, frame: str) -> FloatArray:
+        """Return what an ideal IMU at a link of the truth measures.
+
+        Returns:
+            Shape (6,): specific force [m/s²], then angular velocity [rad/s], sensor frame.
+
+        """
+        inertial: FloatArray = self._measured[self._inertials[frame]]
+        return inertial
+
+    def link_pose(self, link: str) -> tuple[FloatArray, FloatArray]:
+        """Return rotation (3, 3) and origin (3,) [m] of a link in the root frame."""
+        body = self._body(link)
+        rotation: FloatArray = self._data.xmat[body].reshape(3, 3).copy()
+        return rotation, self._data.xpos[body].copy()
+
+    def push(self, link: str, force: FloatArray, moment: FloatArray, duration: float) -> None:
+        """Push a link for a while.
+
+        Args:
+            link: Link in whose frame the wrench is given and fixed.
+            force: Shape (3,) [N].
+            moment: About the link's origin, shape (3,) [N·m]. A force at a point p of the
+                link is the force with the moment p × force.
+            duration: How long [s].
+
+        Raises:
+            ConfigurationError: No such link, or the root, or numbers that are not finite.
+
+        """
+        wrench = np.concatenate((force, moment, [duration]))
+        if not np.isfinite(wrench).all() or duration <= 0.0:
+            raise ConfigurationError(
+                f'A push on {link} has the wrench {wrench[:6].tolist()} for {duration} s; '
+                'expected finite numbers and a positive duration.'
+            )
+        self._pushes.append(
+            Push(self._body(link), np.asarray(force), np.asarray(moment), self.time + duration)
+        )
+
+    def rest_in(self, encoders: FloatArray) -> None:
+        """Put the arm to rest, without moving there, where its encoders read a posture.
+
+        Args:
+            encoders: Shape (n,) [rad].
+
+        """
+        self._data.qvel[:] = 0.0
+        self._data.qacc[:] = 0.0
+        self._settle(np.asarray(encoders, dtype=np.float64))
+        self.encoder = np.asarray(encoders, dtype=np.float64).copy()
+
+    def attach_load(self) -> bool:
+        """Give the load of the truth its mass; False if the truth has none."""
+        if self._load is None:
+            return False
+        body, mass, inertia = self._load
+        self._model.body_mass[body] = mass
+        self._model.body_inertia[body] = inertia
+        return True
+
+    def detach_load(self) -> bool:
+        """Take the load's mass away; False if the truth has none."""
+        if self._load is None:
+            return False
+        body = self._load[0]
+        self._model.body_mass[body] = 0.0
+        self._model.body_inertia[body] = 0.0
+        return True
+
+    def _places(self, one: str, other: str, frame: str) -> npt.NDArray[np.intp]:
+        """Return where a frame's two sensors of three axes stand in MuJoCo's data, (6,)."""
+        starts = [self._model.sensor(f'mjSENS_{kind}:{frame}').adr[0] for kind in (one, other)]
+        return np.concatenate([start + np.arange(3) for start in starts])
+
+    def _find_load(self) -> tuple[int, float, FloatArray] | None:
+        if self._truth.load is None:
+            return None
+        body = int(self._model.body(LOAD_BODY).id)
+        return body, float(self._model.body_mass[body]), self._model.body_inertia[body].copy()
+
+    def _body(self, link: str) -> int:
+        if link == self.description.root:
+            return 0
+        if link not in self.description.links:
+            raise ConfigurationError(
+                f'There is no link {link}; the robot has {", ".join(self.description.links)}.'
+            )
+        return int(self._model.body(link).id)
+
+    def _settle(self, angles: FloatArray) -> None:
+        """Set the state to rest at the encoder angles, carried without help of friction."""
+        data = self._data
+        sag = np.zeros_like(angles)
+        for _ in range(4):
+            data.qpos[self._order] = angles - sag
+            mujoco.mj_inverse(self._model, data)
+            sag = self._compliance * data.qfrc_inverse[self._order]
+        self.position = angles - sag
+        self.effort = data.qfrc_inverse[self._order]
+        self._sag = sag
+        self._servo.preload(self.effort)
+
+    def _apply_pushes(self) -> None:
+        """Put the pushes of this step on the bodies, at their centres of mass as MuJoCo asks."""
+        data = self._data
+        data.xfrc_applied[:] = 0.0
+        now = data.time
+        self._pushes = [push for push in self._pushes if push.until > now]
+        for push in self._pushes:
+            rotation = data.xmat[push.body].reshape(3, 3)
+            force = rotation @ push.force
+            lever = data.xpos[push.body] - data.xipos[push.body]
+            data.xfrc_applied[push.body, :3] += force
+            data.xfrc_applied[push.body, 3:] += rotation @ push.moment + np.cross(lever, force)

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sensors of the simulated arm: noise, bias, quantisation, ripple, saturation, delay, loss.
+
+Each sensor owns a random generator spawned from the one seed, so that adding or silencing one
+does not change the noise of another.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial.transform import Rotation
+
+from robocal_sim.truth import (
+    ForceTorqueNoise,
+    ForceTorqueTruth,
+    ImuNoise,
+    JointNoise,
+    JointTruth,
+    StreamNoise,
+    TrackerNoise,
+    TrackerTruth,
+)
+
+FloatArray = npt.NDArray[np.float64]
+T = TypeVar('T')
+
+_BLOCK = 1024
+
+
+class WhiteNoise:
+    """Normal numbers drawn in blocks, which costs a fraction of drawing them one by one."""
+
+    def __init__(self, sigma: FloatArray, generator: np.random.Generator) -> None:
+        self._sigma = sigma
+        self._generator = generator
+        self._block = np.empty((0, sigma.size))
+        self._next = 0
+
+    def draw(self) -> FloatArray:
+        """Return one sample, shape of sigma."""
+        if self._next == len(self._block):
+            self._block = self._generator.standard_normal((_BLOCK, self._sigma.size))
+            self._block *= self._sigma
+            self._next = 0
+        sample: FloatArray = self._block[self._next]
+        self._next += 1
+        return sample
+
+
+def quantised(values: FloatArray, step: FloatArray | float) -> FloatArray:
+    """Return values rounded to multiples of `step`; a step of 0 leaves them as they are."""
+    steps = np.broadcast_to(np.asarray(step), values.shape)
+    ratio = np.divide(values, steps, out=values.copy(), where=steps > 0.0)
+    return np.where(steps > 0.0, np.round(ratio) * steps, values)
+
+
+class JointSensor:
+    """Encoders and torque sensors of all joints, shape (n,) throughout."""
+
+    def __init__(
+        self, noise: JointNoise, joints: Sequence[JointTruth], generator: np.random.Generator
+    ) -> None:
+        count = len(joints)
+        self._step = noise.position_quantisation
+        self._scale = np.array([joint.effort_scale for joint in joints])
+        self._offset = np.array([joint.effort_offset for joint in joints])
+        self._ripple = noise.effort_ripple
+        self._cycles = noise.effort_ripple_cycles
+        self._phase = generator.uniform(0.0, 2.0 * np.pi, count)
+        sigma = np.repeat([noise.velocity_sigma, noise.effort_sigma], count)
+        self._white = WhiteNoise(sigma, generator)
+        self._count = count
+
+    def measure(
+        self, position: FloatArray, velocity: FloatArray, effort: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return measured position [rad], velocity [rad/s] and effort [N·m]."""
+        white = self._white.draw()
+        measured_effort = self._scale * effort + self._offset + white[self._count:]
+        if self._ripple:
+            measured_effort += self._ripple * np.sin(self._cycles * position + self._phase)
+        if self._step:
+            position = np.round(position / self._step) * self._step
+        return position, velocity + white[:self._count], measured_effort
+
+
+class ForceTorqueSensor:
+    """A six-axis force/torque sensor: force [N] then torque [N·m], shape (6,)."""
+
+    def __init__(
+        self, noise: ForceTorqueNoise, truth: ForceTorqueTruth, generator: np.random.Generator
+    ) -> None:
+        bound = np.repeat([noise.force_bias, noise.torque_bias], 3)
+        drawn = generator.uniform(-bound, bound)
+        self._bias = drawn if truth.bias is None else np.array(truth.bias)
+        drift = np.repeat([noise.force_drift, noise.torque_drift], 3)
+        # Drawn only where there is drift, so that other cells keep their noise.
+        self._drift = generator.uniform(-drift, drift) if drift.any() else None
+        self._white = WhiteNoise(np.repeat([noise.force_sigma, noise.torque_sigma], 3), generator)
+        self._step = np.repeat([noise.force_quantisation, noise.torque_quantisation], 3)
+        ranges = np.repeat([noise.force_range, noise.torque_range], 3)
+        self._range = np.where(ranges > 0.0, ranges, np.inf)
+        self._plain = not self._step.any() and bool(np.isinf(self._range).all())
+
+    @property
+    def bias(self) -> FloatArray:
+        """The hidden bias, shape (6,)."""
+        return self._bias.copy()
+
+    def measure(self, wrench: FloatArray, elapsed: float = 0.0) -> FloatArray:
+        """Return the reading for a true wrench.
+
+        Args:
+            wrench: Shape (6,).
+            elapsed: Time over which the bias has drifted [s].
+
+        """
+        reading: FloatArray = wrench + self._bias + self._white.draw()
+        if self._drift is not None:
+            reading += elapsed * self._drift
+        if self._plain:
+            return reading
+        return np.clip(quantised(reading, self._step), -self._range, self._range)
+
+
+class ImuSensor:
+    """An IMU: specific force [m/s²] then angular velocity [rad/s], shape (6,)."""
+
+    def __init__(self, noise: ImuNoise, generator: np.random.Generator) -> None:
+        self._white = WhiteNoise(
+            np.repeat([noise.accelerometer_sigma, noise.gyro_sigma], 3), generator
+        )
+
+    def measure(self, inertial: FloatArray) -> FloatArray:
+        """Return the reading for the true values."""
+        return inertial + self._white.draw()
+
+
+class TrackerSensor:
+    """A laser tracker that sees one reflector, or the pose of its link, in its own frame."""
+
+    def __init__(
+        self, noise: TrackerNoise, truth: TrackerTruth, generator: np.random.Generator
+    ) -> None:
+        self._truth = truth
+        self._rotation = rotation_from_rpy(*truth.rpy)
+        self._origin = np.array(truth.xyz)
+        self._target = np.array(truth.target_xyz)
+        axis = np.array(truth.target_axis)
+        self._axis = axis / np.linalg.norm(axis)
+        self._limit = np.cos(min(truth.visibility_angle, np.pi))
+        self._white = WhiteNoise(np.full(3, noise.position_sigma), generator)
+        self._turn = WhiteNoise(np.full(3, noise.orientation_sigma), generator)
+        self._creep = np.zeros(3)
+        if noise.drift_rate > 0.0:
+            direction = generator.standard_normal(3)
+            self._creep = noise.drift_rate * direction / np.linalg.norm(direction)
+
+    def measure(
+        self, rotation: FloatArray, origin: FloatArray, time: float = 0.0
+    ) -> FloatArray | None:
+        """Return the reflector in the tracker's frame, or None while it looks away.
+
+        Args:
+            rotation: Of the target link in the root frame, shape (3, 3).
+            origin: Of the target link in the root frame, shape (3,) [m].
+            time: Since the tracker's frame began to creep [s].
+
+        Returns:
+            Shape (3,) [m]; where orientation is measured (7,), with the quaternion x, y, z, w
+            of the link in the tracker's frame.
+
+        """
+        point = origin + rotation @ self._target
+        sight = self._origin - point
+        facing = (rotation @ self._axis) @ sight / np.linalg.norm(sight)
+        if facing < self._limit:
+            return None
+        measured: FloatArray = (self._rotation.T @ (point - self._origin) + self._white.draw()
+                                + self._creep * time)
+        if not self._truth.orientation:
+            return measured
+        turned = Rotation.from_rotvec(self._turn.draw()) * Rotation.from_matrix(
+            self._rotation.T @ rotation)
+        return np.concatenate((measured, turned.as_quat()))
+
+
+class Stream(Generic[T]):
+    """The way of a sensor's samples to its topic: some are lost, the rest come late.
+
+    Attributes:
+        extra_latency: Delay added by a fault [s].
+
+    """
+
+    def __init__(self, noise: StreamNoise, generator: np.random.Generator) -> None:
+        self.extra_latency = 0.0
+        self._latency = noise.latency
+        self._dropout = noise.dropout
+        self._generator = generator
+        self._waiting: deque[tuple[float, T]] = deque()
+
+    @property
+    def immediate(self) -> bool:
+        """Whether samples pass untouched."""
+        return not (self._latency or self._dropout or self.extra_latency or self._waiting)
+
+    def push(self, time: float, sample: T) -> None:
+        """Send a sample taken at a time [s]."""
+        if self._dropout and self._generator.random() < self._dropout:
+            return
+        self._waiting.append((time + self._latency + self.extra_latency, sample))
+
+    def take(self, now: float) -> list[T]:
+        """Return the samples that have arrived by now, in the order in which they left."""
+        arrived = []
+        while self._waiting and self._waiting[0][0] <= now + 1.0e-9:
+            arrived.append(self._waiting.popleft()[1])
+        return arrived
+
+
+def rotation_from_rpy(roll: float, pitch: float, yaw: float) -> FloatArray:
+    """Return the rotation of URDF roll, pitch, yaw [rad] (fixed axes x, y, z), shape (3, 3)."""
+    cr, sr = np.cos(roll), np.sin(roll)
+    cp, sp = np.cos(pitch), np.sin(pitch)
+    cy, sy = np.cos(yaw), np.sin(yaw)
+    return np.array((
+        (cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),
+        (sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr),
+        (-sp, cp * sr, cp * cr),
+    ))

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One arm with its controller and sensors: command in, readings out, no ROS and no wall clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from robocal_ros.errors import ConfigurationError
+from robocal_sim.controller import (
+    ACTION_PERIOD,
+    INVALID_GOAL,
+    ControllerSettings,
+    TrajectoryController,
+)
+from robocal_sim.faults import (
+    CLOCK_JUMP,
+    SENSOR_DELAY,
+    SENSOR_DRIFT,
+    SENSOR_RANGE,
+    SLOW_PERIOD,
+    SWAP,
+    Faults,
+)
+from robocal_sim.model import Description, JointLimits
+from robocal_sim.physics import CONTROL_STEP, ArmPhysics
+from robocal_sim.sensors import ForceTorqueSensor, ImuSensor, JointSensor, Stream, TrackerSensor
+from robocal_sim.truth import Cell, HiddenTruth, JointTruth
+
+FloatArray = npt.NDArray[np.float64]
+
+CLOCK_START = 100.0
+"""Simulated time begins here [s]: a stamp of zero means "none" in ROS."""
+
+
+@dataclass(frozen=True)
+class JointReading:
+    """A joint state: stamp [s], and position [rad], velocity [rad/s], effort [N·m], (n,)."""
+
+    time: float
+    position: FloatArray
+    velocity: FloatArray
+    effort: FloatArray
+
+
+@dataclass(frozen=True)
+class SensorReading:
+    """A reading of one sensor: its index in the truth's list, stamp [s] and values."""
+
+    index: int
+    time: float
+    values: FloatArray
+
+
+@dataclass
+class Readings:
+    """What arrives at the topics in one control step."""
+
+    joints: list[JointReading] = field(default_factory=list)
+    wrenches: list[SensorReading] = field(default_factory=list)
+    imus: list[SensorReading] = field(default_factory=list)
+    tracker: list[SensorReading] = field(default_factory=list)
+
+
+class ArmSimulator:
+    """The arm, its trajectory controller and its sensors, in simulated time.
+
+    Attributes:
+        description: The robot.
+        truth: What is hidden.
+        physics: The arm.
+        controller: The trajectory controller.
+        action_tick: Whether the last step ended on a tick of the action's 20 Hz.
+
+    """
+
+    def __init__(
+        self,
+        description: Description,
+        truth: HiddenTruth,
+        cell: Cell | None = None,
+        settings: ControllerSettings | None = None,
+        *,
+        seed: int = 0,
+        rate: float = 500.0,
+        start: FloatArray | None = None,
+    ) -> None:
+        cell = cell or Cell()
+        if start is None:
+            start = rest_posture(description.limits)
+        _check_start(start, description)
+        self.description = description
+        self.truth = truth
+        self.physics = ArmPhysics(description, truth, start)
+        self.controller = TrajectoryController(
+            description.joints, description.limits, settings or ControllerSettings(), start
+        )
+        self.action_tick = False
+        self._every = _whole_steps(rate, 'joint_states_rate')
+        self._tracker_every = _whole_steps(cell.tracker.rate, 'rate of the tracker')
+        self._action_every = round(ACTION_PERIOD / CONTROL_STEP)
+        self._count = 0
+        self._published = 0
+        self._offset = CLOCK_START
+        self._faults = Faults()
+        self._since = CLOCK_START
+        self._joint_states_due = 0.0
+        self._last_wrenches: dict[int, FloatArray] = {}
+        self._last_effort: FloatArray | None = None
+        self._build_sensors(cell, seed)
+
+    @property
+    def now(self) -> float:
+        """Simulated clock [s]."""
+        return self.physics.time + self._offset
+
+    @property
+    def faults(self) -> Faults:
+        """The faults that are on."""
+        return self._faults
+
+    def set_faults(self, faults: Faults) -> None:
+        """Switch faults; a clock jump happens once, when it is switched on."""
+        if 'clock_jump_back' in faults and 'clock_jump_back' not in self._faults:
+            self._offset -= CLOCK_JUMP
+        for stream in self._streams():
+            stream.extra_latency = faults.latency
+        for index in faults.of('ft_late'):
+            self._wrench_sensors[index][2].extra_latency = faults.latency + SENSOR_DELAY
+        self._faults = faults
+        self._since = self.now
+
+    def step(self) -> Readings:
+        """Advance by one control step and return what reaches the topics."""
+        physics, controller = self.physics, self.controller
+        if 'controller_abort' in self._faults and controller.goal is not None:
+            controller.abort(INVALID_GOAL, 'Aborted by the controller (fault on request).')
+        command = controller.update(physics.encoder, physics.encoder_velocity, CONTROL_STEP)
+        time = self.now
+        physics.step(command)
+        readings = Readings()
+        if self._count % self._every == 0:
+            self._measure(time, readings)
+        if self._tracker is not None and self._count % self._tracker_every == 0:
+            self._track(time, readings)
+        self._count += 1
+        self.action_tick = self._count % self._action_every == 0
+        return readings
+
+    def _build_sensors(self, cell: Cell, seed: int) -> None:
+        truth, joints = self.truth, self.description.joints
+        # One stream of random numbers per sensor and one per way to the topic.
+        count = 2 * (2 + len(truth.force_torque_sensors) + len(truth.imus))
+        generators = (np.random.default_rng(child)
+                      for child in np.random.SeedSequence(seed).spawn(count))
+        self._joint_sensor = JointSensor(
+            cell.joint_states,
+            [truth.joints.get(name, JointTruth()) for name in joints],
+            next(generators),
+        )
+        self._joint_stream: Stream[JointReading] = Stream(cell.joint_states, next(generators))
+        self._tracker = (
+            TrackerSensor(cell.tracker, truth.tracker, next(generators))
+            if truth.tracker else None
+        )
+        self._tracker_stream: Stream[SensorReading] = Stream(cell.tracker, next(generators))
+        self._wrench_sensors = [
+            (sensor.frame, ForceTorqueSensor(cell.force_torque, sensor, next(generators)),
+             Stream[SensorReading](cell.force_torque, next(generators)))
+            for sensor in truth.force_torque_sensors
+        ]
+        self._imu_sensors = [
+            (sensor.frame, ImuSensor(cell.imu, next(generators)),
+             Stream[SensorReading](cell.imu, next(generators)))
+            for sensor in truth.imus
+        ]
+
+    def _streams(self) -> Iterator[Stream[JointReading] | Stream[SensorReading]]:
+        yield self._joint_stream
+        yield self._tracker_stream
+        for _, _, stream in (*self._wrench_sensors, *self._imu_sensors):
+            yield stream
+
+    def _measure(self, time: float, readings: Readings) -> None:
+        faults = self._faults
+        if 'joint_states_silent' not in faults and not self._too_early(time):
+            readings.joints = _pass(self._joint_stream, time, self._joint_reading(time))
+        for index, values in enumerate(self._wrench_readings(time)):
+            if index not in faults.of('ft_silent'):
+                readings.wrenches += _pass(
+                    self._wrench_sensors[index][2], time, SensorReading(index, time, values))
+        if 'imu_silent' not in faults:
+            for index, (frame, imu, stream) in enumerate(self._imu_sensors):
+                values = imu.measure(self.physics.inertial(frame))
+                readings.imus += _pass(stream, time, SensorReading(index, time, values))
+
+    def _too_early(self, time: float) -> bool:
+        """Tell whether slow joint states are not due yet."""
+        if 'joint_states_slow' not in self._faults:
+            return False
+        # A clock that jumped back must not silence them.
+        if self._joint_states_due - SLOW_PERIOD <= time < self._joint_states_due - 1.0e-9:
+            return True
+        self._joint_states_due = time + SLOW_PERIOD
+        return False
+
+    def _wrench_readings(self, time: float) -> list[FloatArray]:
+        """Return what the force/torque sensors read, with their faults."""
+        readings = [sensor.measure(self.physics.wrench(frame), time - CLOCK_START)
+                    for frame, sensor, _ in self._wrench_sensors]
+        if self._faults.sensors:
+            self._spoil_wrenches(time, readings)
+        self._last_wrenches = dict(enumerate(readings))
+        return readings
+
+    def _spoil_wrenches(self, time: float, readings: list[FloatArray]) -> None:
+        """Apply the faults of force/torque sensors in place."""
+        faults = self._faults
+        swapped = faults.of(SWAP)
+        for one, other in zip(swapped[::2], swapped[1::2], strict=True):
+            readings[one], readings[other] = readings[other], readings[one]
+        for index in faults.of('ft_flipped'):
+            readings[index] = -readings[index]
+        for index in faults.of('ft_drift'):
+            readings[index][0] += SENSOR_DRIFT * (time - self._since)
+        for index in faults.of('ft_saturated'):
+            worst = int(np.argmax(np.abs(readings[index][:3])))
+            readings[index][worst] = np.copysign(SENSOR_RANGE, readings[index][worst])
+        for index in faults.of('ft_stuck'):
+            readings[index] = self._last_wrenches.get(index, readings[index])
+        for index in faults.of('ft_nan'):
+            readings[index] = np.full(6, np.nan)
+
+    def _joint_reading(self, time: float) -> JointReading:
+        physics = self.physics
+        position, velocity, effort = self._joint_sensor.measure(
+            physics.encoder, physics.encoder_velocity, physics.effort
+        )
+        if self._faults.joints:
+            self._spoil(effort)
+        self._last_effort = effort
+        self._published += 1
+        if 'stamps_disordered' in self._faults and self._published % 5 == 0:
+            # Every fifth message claims to be older than its predecessor.
+            time -= 2.5 * self._every * CONTROL_STEP
+        return JointReading(time, position, velocity, effort)
+
+    def _spoil(self, effort: FloatArray) -> None:
+        """Apply the effort faults in place."""
+        stuck = list(self._faults.of('effort_stuck'))
+        if stuck and self._last_effort is not None:
+            effort[stuck] = self._last_effort[stuck]
+        effort[list(self._faults.of('effort_zero'))] = 0.0
+        effort[list(self._faults.of('effort_nan'))] = np.nan
+
+    def _track(self, time: float, readings: Readings) -> None:
+        if self._tracker is None or self.truth.tracker is None:
+            return
+        link = self.truth.tracker.target_link or self.description.tip
+        point = self._tracker.measure(*self.physics.link_pose(link), self.physics.time)
+        if point is not None and 'tracker_silent' not in self._faults:
+            readings.tracker = _pass(self._tracker_stream, time, SensorReading(0, time, point))
+
+
+def _pass(stream: Stream, time: float, sample: object) -> list:  # type: ignore[type-arg]
+    """Send a sample down its stream and return what arrives at the same time."""
+    if stream.immediate:
+        return [sample]
+    stream.push(time, sample)
+    return stream.take(time)
+
+
+def rest_posture(limits: JointLimits) -> FloatArray:
+    """Return the posture that a simulation starts in: zero, or mid-range where zero is out."""
+    bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
+    lower = np.where(bounded, limits.lower, -1.0)
+    upper = np.where(bounded, limits.upper, 1.0)
+    margin = 0.02 * (upper - lower)
+    inside = (lower + margin <= 0.0) & (upper - margin >= 0.0)
+    return np.where(inside, 0.0, 0.5 * (lower + upper))
+
+
+def _check_start(start: FloatArray, description: Description) -> None:
+    limits = description.limits
+    if start.shape != limits.lower.shape or not np.isfinite(start).all():
+        raise ConfigurationError(
+            f'The parameter initial_positions is {start.tolist()}; expected '
+            f'{len(description.joints)} finite angles for {", ".join(description.joints)}.'
+        )
+    if (start < limits.lower).any() or (start > limits.upper).any():
+        raise ConfigurationError(
+            f'The parameter initial_positions is {start.tolist()}; expected angles between '
+            f'{limits.lower.tolist()} and {limits.upper.tolist()}, the joint limits.'
+        )
+
+
+def _whole_steps(rate: float, name: str) -> int:
+    if not 0.0 < rate <= 1.0 / CONTROL_STEP:
+        raise ConfigurationError(
+            f'The {name} is {rate} Hz; expected more than 0 and at most '
+            f'{1.0 / CONTROL_STEP:.0f} Hz.'
+        )
+    steps = round(1.0 / (rate * CONTROL_STEP))
+    if abs(steps * rate * CONTROL_STEP - 1.0) > 1.0e-6:
+        raise ConfigurationError(
+            f'The {name} is {rate} Hz; expected {1.0 / CONTROL_STEP:.0f} Hz divided by a whole '
+            'number, such as 500, 250 or 100.'
+        )
+    return steps

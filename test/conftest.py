@@ -45,3 +45,5 @@ def _claim_domain() -> int:
 
 _claims: list[IO[str]] = []
 os.environ['ROS_DOMAIN_ID'] = str(_claim_domain())
+
+pytest_plugins = ['support.fixtures']

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from imports import MODULES, PACKAGE, ROOT, Import, imports_in, imports_of, name_of
+from support.imports import MODULES, PACKAGE, ROOT, Import, imports_in, imports_of, name_of
 
 ROS = re.compile(
     r'(rclpy|ament_index_python|launch|launch_ros|rosbag2_py|tf2_ros|tf_transformations'

@@ -14,7 +14,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from imports import INSTALLED, MODULES, PACKAGE, ROOT, imports_in
+from support.imports import INSTALLED, MODULES, PACKAGE, ROOT, imports_in
 
 import robocal_ros
 from robocal_ros.node.executables import NODES

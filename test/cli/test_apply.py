@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from friction_results import arm_urdf, friction_result, payload_result
+from support.friction_results import arm_urdf, friction_result, payload_result
 
 from robocal_ros.cli import apply
 from robocal_ros.cli import main as entry

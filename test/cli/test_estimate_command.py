@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bag_examples import joint_state, write
+from support.bag_examples import joint_state, write
 
 from robocal_ros.cli import estimate
 from robocal_ros.cli import main as entry

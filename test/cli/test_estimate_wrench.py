@@ -11,9 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bag_examples import IMU, JOINT_STATE, MARKS, STRING, WRENCH, imu, joint_state, text, wrench
-from bag_examples import marks as mark
-from friction_results import identity, payload_result
+from support.bag_examples import (
+    IMU,
+    JOINT_STATE,
+    MARKS,
+    STRING,
+    WRENCH,
+    imu,
+    joint_state,
+    text,
+    wrench,
+)
+from support.bag_examples import marks as mark
+from support.friction_results import identity, payload_result
 
 from benchmarks.wrench_arm import ObservedArm
 from demo import default_cell

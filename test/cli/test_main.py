@@ -11,7 +11,7 @@ from robocal_ros.cli import show
 from robocal_ros.cli.main import main
 from robocal_ros.errors import DataError
 
-RESULT = str(Path(__file__).parents[1] / 'io' / 'data' / 'payload.yaml')
+RESULT = str(Path(__file__).parents[1] / 'results' / 'data' / 'payload.yaml')
 
 
 @pytest.fixture(autouse=True)

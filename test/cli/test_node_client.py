@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from fake_procedure import Running
+from support.fake_procedure import Running
 
 from robocal_ros.cli import domains
 from robocal_ros.cli.domains import chosen_domain, own_domain

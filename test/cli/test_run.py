@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from fake_procedure import Running
+from support.fake_procedure import Running
 
 from robocal_ros.cli import main as entry
 from robocal_ros.cli import run

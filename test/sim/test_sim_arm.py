@@ -23,9 +23,9 @@ from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Imu
-from sim_rig import CONTROLLER, JOINTS, Rig, seconds, tolerances, trajectory
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
+from support.sim_rig import CONTROLLER, JOINTS, Rig, seconds, tolerances, trajectory
 
 from robocal_ros.errors import RobocalError
 from robocal_sim.node import SimArm, default_description

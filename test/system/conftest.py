@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import rclpy
-from live_graph import Client
+from support.live_graph import Client
 
 HERE = Path(__file__).parent
 

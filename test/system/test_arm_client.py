@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import rclpy
 from control_msgs.action import FollowJointTrajectory
-from live_graph import JOINTS, sim_arm
 from rcl_interfaces.srv import SetParameters
 from rclpy.action import ActionClient
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.parameter import Parameter
-from ros_rig import Spinner, arm_urdf, overrides
+from support.live_graph import JOINTS, sim_arm
+from support.ros_rig import Spinner, arm_urdf, overrides
 from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.arm.client import ArmClient, ArmSettings, MotionOutcome, MotionStatus

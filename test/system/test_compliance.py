@@ -16,9 +16,9 @@ import pytest
 import yaml
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import TransformStamped, Vector3Stamped
-from live_graph import TRUTH, Client, Process, phase, sim_arm, value
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
+from support.live_graph import TRUTH, Client, Process, phase, sim_arm, value
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import MarkerArray
 

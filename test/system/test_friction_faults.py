@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
-from friction_graph import NODE, Cell, curve_error, file_payload, friction_node, hidden
-from friction_results import arm_urdf, friction_result, hidden_payload, identity
 from geometry_msgs.msg import WrenchStamped
-from live_graph import TRUTH, Client, sim_arm
+from support.friction_graph import NODE, Cell, curve_error, file_payload, friction_node, hidden
+from support.friction_results import arm_urdf, friction_result, hidden_payload, identity
+from support.live_graph import TRUTH, Client, sim_arm
 
 from robocal_ros.messages import qos
 from robocal_ros.results.result import CalibrationResult, State, Verdict

@@ -12,11 +12,19 @@ import numpy as np
 import pytest
 import yaml
 from diagnostic_msgs.msg import DiagnosticStatus
-from friction_graph import NODE, SPEEDS, Cell, curve_error, file_payload, friction_node, hidden
-from friction_results import hidden_payload
-from live_graph import TRUTH, Client, progress, sim_arm
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
+from support.friction_graph import (
+    NODE,
+    SPEEDS,
+    Cell,
+    curve_error,
+    file_payload,
+    friction_node,
+    hidden,
+)
+from support.friction_results import hidden_payload
+from support.live_graph import TRUTH, Client, progress, sim_arm
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos

@@ -20,9 +20,9 @@ from action_msgs.msg import GoalStatus
 from control_msgs.action import FollowJointTrajectory
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import Transition
-from live_graph import JOINTS, ROOT, Client, Process, phase, sim_arm, value
 from rclpy.action import ActionClient
 from std_msgs.msg import String
+from support.live_graph import JOINTS, ROOT, Client, Process, phase, sim_arm, value
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import MarkerArray
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import yaml
 from lifecycle_msgs.msg import Transition
-from live_graph import JOINTS, TRUTH, Client, payload_node, sim_arm
 from std_msgs.msg import String
+from support.live_graph import JOINTS, TRUTH, Client, payload_node, sim_arm
 
 from robocal_ros.messages import qos
 from robocal_ros.results.result import CalibrationResult, Verdict

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import Transition
-from live_graph import Client, Process, payload_node, phase, sim_arm
 from std_srvs.srv import Trigger
+from support.live_graph import Client, Process, payload_node, phase, sim_arm
 
 from robocal_ros.messages import qos
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import Transition
-from live_graph import Client, last_motion, payload_node, sim_arm
+from support.live_graph import Client, last_motion, payload_node, sim_arm
 
 from robocal_ros.messages import qos
 

@@ -17,8 +17,8 @@ import yaml
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import InertiaStamped
 from lifecycle_msgs.msg import Transition
-from live_graph import RELIABLE, TRUTH, Client, payload_node, sim_arm
 from std_msgs.msg import String
+from support.live_graph import RELIABLE, TRUTH, Client, payload_node, sim_arm
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos

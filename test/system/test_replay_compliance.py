@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 from diagnostic_msgs.msg import DiagnosticArray
-from live_graph import RELIABLE, TRUTH, Client, Process, sim_arm
-from replay_graph import RecorderProcess, assert_same_result, play
+from support.live_graph import RELIABLE, TRUTH, Client, Process, sim_arm
+from support.replay_graph import RecorderProcess, assert_same_result, play
 
 from robocal_ros.cli.main import main
 from robocal_ros.messages import qos

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from friction_graph import NODE as FRICTION
-from friction_graph import friction_node
-from live_graph import RELIABLE, Client, payload_node, sim_arm
-from replay_graph import RecorderProcess, assert_same_result, play
+from support.friction_graph import NODE as FRICTION
+from support.friction_graph import friction_node
+from support.live_graph import RELIABLE, Client, payload_node, sim_arm
+from support.replay_graph import RecorderProcess, assert_same_result, play
 
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag import Bag

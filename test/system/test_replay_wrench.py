@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
-from friction_results import identity, payload_result
 from geometry_msgs.msg import WrenchStamped
-from live_graph import JOINTS, Client, Process, sim_arm
 from rclpy.qos import QoSProfile
 from rclpy.serialization import deserialize_message
-from replay_graph import RecorderProcess, assert_same_result, play
+from support.friction_results import identity, payload_result
+from support.live_graph import JOINTS, Client, Process, sim_arm
+from support.replay_graph import RecorderProcess, assert_same_result, play
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.cli.main import main

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from live_graph import ROOT, Client
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import JointState
+from support.live_graph import ROOT, Client
 
 from robocal_ros.launching.arguments import BRINGUP, BringupArguments
 from robocal_ros.launching.bringup import bringup

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from friction_results import identity, payload_result
 from geometry_msgs.msg import PointStamped, WrenchStamped
-from live_graph import Client, Process, seconds, sim_arm, value
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_msgs.msg import Bool
+from support.friction_results import identity, payload_result
+from support.live_graph import Client, Process, seconds, sim_arm, value
 
 from robocal_ros.results.store import ResultStore, read_result
 

@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From two sets of end positions to a result with a verdict, and everything that spoils it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
+
+from robocal_ros.compliance.estimate import (
+    ComplianceSettings,
+    estimate,
+    estimate_marked,
+    estimate_record,
+    register,
+    summary,
+)
+from robocal_ros.compliance.measurement import (
+    LOADED,
+    REGISTRATION,
+    UNLOADED,
+    find_end_positions,
+    rest_of,
+)
+from robocal_ros.compliance.model import Load, compliance_by_joint, given_load, identified_load
+from robocal_ros.compliance.registration import Registration
+from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.messages.marks import Rest
+from robocal_ros.messages.record import Averages
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages.tracker import TrackerSamples
+from robocal_ros.results.report import report_html
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.store import from_yaml, to_yaml
+
+WHERE = postures(30, seed=3)
+SETTINGS = ComplianceSettings('tool0', tuple(TARGET))
+JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
+
+
+def found(
+    cell: Cell | None = None, seed: int = 0, load: Load | None = None,
+    settings: ComplianceSettings = SETTINGS, registration: Registration | None = None,
+) -> CalibrationResult:
+    cell = cell or Cell()
+    return estimate(cell.robot(), *cell.sets(WHERE, seed), load or cell.known_load(), settings,
+                    registration)
+
+
+@pytest.fixture(scope='module')
+def result() -> CalibrationResult:
+    return found(Cell(encoder_step=2e-5))
+
+
+class TestResult:
+    """Thirty postures, ten kilograms, the reference cell's tracker and encoders."""
+
+    def test_numbers_lie_in_their_intervals(self, result):
+        assert result.verdict is Verdict.PASS, result.reasons
+        for name, truth in zip(JOINTS[1:], COMPLIANCE[1:], strict=True):
+            parameter = result.parameter(f'{name}.compliance')
+            assert parameter.state is State.IDENTIFIED
+            low, high = parameter.interval(0.9999)
+            assert low < truth < high, parameter
+
+    def test_the_sag_of_held_out_postures_is_removed(self, result):
+        sag, = result.validation
+        assert sag.count == 6
+        assert 2e-4 < sag.before < 2e-3
+        assert sag.after < 0.05 * sag.before
+
+    def test_the_first_joint_has_no_number(self, result):
+        parameter = result.parameter('joint_1.compliance')
+        assert parameter.state is State.NOT_IDENTIFIED
+        assert parameter.value is None
+        assert parameter.std is None
+        assert 'unobservable' in parameter.note
+        assert 'joint_1.compliance' not in result.covariance_names
+        assert 'Unobservable: joint_1.' in summary(result)
+
+    def test_relative_deviations_and_weak_joints_are_told(self, result):
+        notes = {p.name: p.note for p in result.parameters}
+        assert 'relative standard deviation' in notes['joint_2.compliance']
+        assert 'weak' in notes['joint_6.compliance']
+        assert 'weak' not in notes['joint_2.compliance']
+
+    def test_the_file_gives_back_the_same_numbers(self, result):
+        again = from_yaml(to_yaml(result))
+        assert again.parameters == result.parameters
+        assert again.validation == result.validation
+        assert compliance_by_joint(again) == compliance_by_joint(result)
+
+    def test_the_report_draws_the_sag_before_and_after(self, result):
+        page = report_html([result])
+        assert 'Sag before and after correction, held-out postures' in page
+        assert 'measured before correction' in page
+        assert 'not identified: joint_1.compliance' in page.lower()
+
+    def test_drops_and_counts_are_filed(self, result):
+        assert result.counts['unloaded_postures'] == 30
+        assert result.counts['readings'] == 2 * 30 * 20
+        assert result.settings['load_mass'] == 10.0
+        assert result.settings['registration'] == 'least_squares'
+
+
+def test_correlated_joints_are_named() -> None:
+    """All postures near each other: effects come out alike."""
+    where = WHERE[0] + 0.1 * (WHERE - WHERE[0])
+    cell = Cell()
+    result = estimate(cell.robot(), *cell.sets(where), cell.known_load(), SETTINGS,
+                      cell.registration())
+    assert result.settings['correlated']
+    pair = next(iter(result.settings['correlated']))
+    first = pair.split(', ')[0]
+    assert 'correlation' in result.parameter(f'{first}.compliance').note
+
+
+def test_the_registration_may_be_given_or_found_from_the_set() -> None:
+    given = found(registration=Cell().registration())
+    assert given.settings['registration_rms'] == 0.0
+    own = found()
+    assert 1e-5 < own.settings['registration_rms'] < 1e-3
+    for one, other in zip(given.parameters[1:], own.parameters[1:], strict=True):
+        assert one.value == pytest.approx(other.value, rel=3e-3)
+
+
+@pytest.mark.parametrize('name', ['panda', 'ur5', 'xarm7'])
+def test_other_arms(name: str) -> None:
+    joints = Cell(name, compliance=np.zeros(1)).robot().n
+    compliance = np.geomspace(3e-6, 8e-5, joints)
+    cell = Cell(name, compliance=compliance,
+                load=Tool(3.0, np.array([0.08, 0.04, 0.1]), np.zeros((3, 3))))
+    where = postures(30, seed=5, name=name)
+    settings = replace(SETTINGS, target_frame=cell.tool)
+    result = estimate(cell.robot(), *cell.sets(where), cell.known_load(), settings)
+    assert result.verdict is Verdict.PASS, result.reasons
+    for parameter, truth in zip(result.parameters, compliance, strict=True):
+        if parameter.value is not None:
+            low, high = parameter.interval(0.99999)
+            assert low < truth < high
+    assert result.parameters[0].value is None
+
+
+class TestLoad:
+    """What is known of the load, and how well."""
+
+    def test_its_uncertainty_widens_every_interval(self):
+        sharp, vague = (found(load=given_load(10.0, Cell().load.com, 'tool0', mass_std=std))
+                        for std in (0.0, 0.2))
+        for one, other in zip(sharp.parameters[1:], vague.parameters[1:], strict=True):
+            assert other.value == one.value
+            # Two per cent of mass are two per cent of compliance.
+            expected = np.hypot(one.std, 0.02 * one.value)
+            assert other.std == pytest.approx(expected, rel=0.03)
+        rows = vague.covariance_names.index('joint_2.compliance'), \
+            vague.covariance_names.index('joint_5.compliance')
+        assert vague.covariance[rows] > 0.5 * np.prod(
+            [vague.parameter(vague.covariance_names[i]).std for i in rows])
+
+    def test_an_uncertain_centre_counts_too(self):
+        sharp, vague = (found(load=given_load(10.0, Cell().load.com, 'tool0', com_std=std))
+                        for std in (0.0, 0.01))
+        assert vague.parameter('joint_5.compliance').std > 3.0 * sharp.parameter(
+            'joint_5.compliance').std
+
+    def test_a_payload_result_serves(self):
+        from support.friction_results import payload_result
+
+        load = identified_load(payload_result(1.5))
+        assert load.body.mass == 1.5
+        assert load.source == 'payload result'
+
+    def test_another_result_does_not(self):
+        from support.friction_results import friction_result
+
+        with pytest.raises(DataError, match="'payload', got 'friction'"):
+            identified_load(friction_result())
+
+    def test_none_is_refused(self):
+        load = replace(Cell().known_load(), body=replace(Cell().known_load().body, mass=0.0))
+        with pytest.raises(DataError, match='mass of the load .* expected more than 0'):
+            found(load=load)
+
+
+class TestVerdict:
+    """Results that must not be used."""
+
+    def failed(self, result: CalibrationResult, *words: str) -> None:
+        assert result.verdict is Verdict.FAIL
+        for word in words:
+            assert word in ' '.join(result.reasons)
+
+    def test_no_load_was_mounted(self):
+        cell = Cell()
+        unloaded, _ = cell.sets(WHERE, 0)
+        _, loaded = Cell(load=Tool(1e-9, np.zeros(3), np.zeros((3, 3)))).sets(WHERE, 1)
+        self.failed(estimate(cell.robot(), unloaded, loaded, cell.known_load(), SETTINGS),
+                    'was the load really mounted')
+
+    def test_the_sets_are_swapped(self):
+        cell = Cell()
+        unloaded, loaded = cell.sets(WHERE, 0)
+        self.failed(estimate(cell.robot(), loaded, unloaded, cell.known_load(), SETTINGS),
+                    'below zero')
+
+    def test_the_centre_is_on_the_wrong_side(self):
+        load = given_load(10.0, [-0.5, 0.4, -0.3], 'tool0')
+        self.failed(found(load=load))
+
+    def test_without_held_out_postures_nothing_is_vouched_for(self):
+        cell = Cell()
+        unloaded, loaded = cell.sets(WHERE[:4], 0)
+        result = estimate(cell.robot(), unloaded, loaded, cell.known_load(), SETTINGS,
+                          cell.registration())
+        assert result.verdict is Verdict.NOT_EVALUATED
+
+    def test_many_wild_points(self):
+        cell = Cell()
+        unloaded, loaded = cell.sets(WHERE, 0)
+        generator = np.random.default_rng(0)
+        for number in range(0, 30, 3):
+            loaded[number] = replace(
+                loaded[number], point=loaded[number].point + generator.normal(0.0, 0.005, 3))
+        self.failed(estimate(cell.robot(), unloaded, loaded, cell.known_load(), SETTINGS),
+                    'do not fit the others')
+
+
+class TestRefused:
+    """Input that is bad is refused with what and where."""
+
+    def test_a_tracker_frame_that_does_not_fit(self):
+        moved = replace(Cell().registration(), translation=np.array([2.6, -0.9, 0.36]))
+        with pytest.raises(DataError, match=r'does not fit the arm: in posture 1 .* 9\.90 '
+                                            'mm .* Call register_tracker'):
+            found(registration=moved)
+
+    def test_a_target_that_is_elsewhere(self):
+        with pytest.raises(DataError, match='target_xyz'):
+            found(settings=replace(SETTINGS, target_xyz=(0.2, 0.2, 0.0)))
+
+    def test_an_unknown_frame(self):
+        with pytest.raises(ConfigurationError, match="Frame 'spindle' is not in"):
+            found(settings=replace(SETTINGS, target_frame='spindle'))
+
+    def test_a_target_that_is_not_finite(self):
+        with pytest.raises(ConfigurationError, match='three finite numbers'):
+            found(settings=replace(SETTINGS, target_xyz=(np.nan, 0.0, 0.0)))
+
+    def test_points_that_are_not_finite(self):
+        cell = Cell()
+        unloaded, _ = cell.sets(WHERE[:6])
+        unloaded[2] = replace(unloaded[2], point=np.array([np.nan, 0.0, 0.0]))
+        with pytest.raises(DataError, match='Point 3 of the registration is not finite'):
+            register(cell.robot(), unloaded, SETTINGS)
+
+
+class TestRecord:
+    """The same from a record of joint states and tracker readings."""
+
+    def record(self, cell: Cell, where: np.ndarray) -> tuple[JointSamples, TrackerSamples]:
+        """Play both sets: two seconds of moving, three of rest, with the first posture again."""
+        order = [*range(len(where)), 0]
+        generator = np.random.default_rng(4)
+        step, rest, gap = 0.01, 3.0, 2.0
+        time, position, stamps, points = [], [], [], []
+        clock, here = 0.0, where[0] + 0.3
+        turn, origin = cell.tracker
+        for loaded in (False, True):
+            for number in order:
+                way = np.arange(0.0, gap, step)[:, None] / gap
+                position += [here + (where[number] - here) * way]
+                here = where[number]
+                still = np.tile(here, (int(rest / step), 1))
+                position += [still]
+                _, point = cell.target_at(here, loaded)
+                at = clock + gap + np.arange(0.0, rest, 0.1)
+                stamps.append(at)
+                points.append((point - origin) @ turn
+                              + cell.sigma * generator.standard_normal((len(at), 3)))
+                clock += gap + rest
+        position = np.vstack(position)
+        time = step * np.arange(len(position))
+        still = np.zeros_like(position)
+        return (JointSamples(JOINTS, time, position, still, still, source='bag'),
+                TrackerSamples('tracker', np.concatenate(stamps), np.vstack(points)))
+
+    def test_rests_and_the_moment_of_mounting_are_found(self):
+        cell, where = Cell(), postures(10, seed=6)
+        result = estimate_record(cell.robot(), *self.record(cell, where), cell.known_load(),
+                                 SETTINGS)
+        assert result.source == 'bag'
+        assert result.verdict is Verdict.PASS, result.reasons
+        assert result.counts['unloaded_postures'] == 10
+        assert result.counts['unloaded_visits'] == 11
+        for name, truth in zip(JOINTS[1:], COMPLIANCE[1:], strict=True):
+            low, high = result.parameter(f'{name}.compliance').interval(0.9999)
+            assert low < truth < high
+
+    def marked(self, joints: JointSamples, readings: TrackerSamples) -> list[Rest]:
+        """Return the rests of the record: both sets, the first posture again after each.
+
+        Between the sets the arm does not move, so that the loaded one lacks its first visit.
+        """
+        found = find_end_positions(joints, readings, SETTINGS.dwell)
+        count = len(found) // 2
+        return [rest_of(item, LOADED if place > count else UNLOADED, place % count)
+                for place, item in enumerate(found)]
+
+    def test_marked_rests_give_what_is_found_where_all_is_in_order(self):
+        cell, where = Cell(), postures(10, seed=6)
+        joints, readings = self.record(cell, where)
+        found = estimate_record(cell.robot(), joints, readings, cell.known_load(), SETTINGS)
+        told = estimate_marked(cell.robot(), joints, readings, self.marked(joints, readings),
+                               cell.known_load(), SETTINGS)
+        assert [p.value for p in told.parameters] == [p.value for p in found.parameters]
+        assert told.counts == found.counts
+        assert told.time == found.time
+
+    def test_averages_over_rests_do_as_well_as_all_samples(self):
+        cell, where = Cell(), postures(10, seed=6)
+        joints, readings = self.record(cell, where)
+        rests = self.marked(joints, readings)
+        averages = Averages(1 + 3 * 6, [(rest.begin, rest.end) for rest in rests])
+        averages.add(np.column_stack((joints.time, joints.position, joints.velocity,
+                                      joints.effort)))
+        rows = averages.release()
+        few = JointSamples(JOINTS, rows[:, 0], rows[:, 1:7], rows[:, 7:13], rows[:, 13:],
+                           joints.counts, joints.source)
+        one, other = (estimate_marked(cell.robot(), part, readings, rests, cell.known_load(),
+                                      SETTINGS) for part in (joints, few))
+        assert [p.value for p in one.parameters] == [p.value for p in other.parameters]
+        assert [p.std for p in one.parameters] == [p.std for p in other.parameters]
+
+    @pytest.mark.parametrize('changes', [
+        {'registration': 'three_point'}, {'find_target': True, 'target_xyz': (0.0, 0.0, 0.0)}])
+    def test_rests_that_were_to_place_the_tracker_do(self, changes):
+        cell, where = Cell(), postures(10, seed=6)
+        joints, readings = self.record(cell, where)
+        rests = self.marked(joints, readings)
+        count = 3 if 'registration' in changes else 8
+        placing = [replace(rest, purpose=REGISTRATION) for rest in rests[:count]]
+        result = estimate_marked(
+            cell.robot(), joints, readings, [*placing, *rests], cell.known_load(),
+            replace(SETTINGS, **changes))
+        if 'registration' in changes:
+            assert result.settings['registration'] == 'three_point'
+        else:
+            np.testing.assert_allclose(result.settings['target_xyz'], TARGET, atol=1e-3)
+        low, high = result.parameter('joint_3.compliance').interval(0.9999)
+        assert low < COMPLIANCE[2] < high
+
+    def test_a_marked_rest_that_is_not_in_the_record_is_named(self):
+        cell, where = Cell(), postures(5, seed=6)
+        joints, readings = self.record(cell, where)
+        rests = self.marked(joints, readings)
+        with pytest.raises(DataError, match=r'rest in posture 1 \(unloaded\).*No joint state'):
+            estimate_marked(cell.robot(), joints.rows(1000, len(joints)), readings, rests,
+                            cell.known_load(), SETTINGS)
+        with pytest.raises(DataError, match=r'posture 5 \(loaded\).*tracker readings.*--whole'):
+            estimate_marked(cell.robot(), joints, readings.between(0.0, 52.0), rests,
+                            cell.known_load(), SETTINGS)
+
+    def test_a_record_without_rests_or_readings_is_refused(self):
+        cell, where = Cell(), postures(5, seed=6)
+        joints, readings = self.record(cell, where)
+        with pytest.raises(DataError, match='holds no rest'):
+            estimate_record(cell.robot(), joints, readings.between(1e6, 2e6), cell.known_load(),
+                            SETTINGS)
+        with pytest.raises(DataError, match='does not tell when|visited twice|alone'):
+            estimate_record(cell.robot(), joints.rows(0, 1600), readings, cell.known_load(),
+                            SETTINGS)

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fit: recovers what is there, says what is not, and states its uncertainty honestly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+from scipy.stats import chi2
+from support.arms import scara
+from support.compliance_cell import COMPLIANCE, READINGS, SIGMA, Cell, Tool, postures
+
+from robocal_ros.compliance.fit import ComplianceFit, fit_compliance
+from robocal_ros.compliance.measurement import Displacements, displacements
+from robocal_ros.compliance.model import Target, predicted
+from robocal_ros.errors import DataError, ExcitationError
+from robocal_ros.robot.model import Robot
+
+WHERE = postures(24, seed=2)
+STD = SIGMA * np.sqrt(2.0 / READINGS)
+SEEN = [1, 2, 3, 4, 5]
+
+
+def noisy(cell: Cell, where: np.ndarray = WHERE, seed: int = 0, **changes) -> Displacements:
+    unloaded, loaded = cell.sets(where, seed, **changes)
+    data = displacements(unloaded, loaded, cell.registration(), cell.robot().joint_names)
+    return replace(data, held_out=np.zeros(len(data), dtype=bool))
+
+
+def fitted(cell: Cell, data: Displacements) -> ComplianceFit:
+    robot = cell.robot()
+    return fit_compliance(robot, cell.known_load().on(robot), Target(cell.tool, cell.target),
+                          data)
+
+
+@pytest.fixture(scope='module')
+def exact() -> np.ndarray:
+    """Displacements without noise, shape (24, 3)."""
+    cell = Cell()
+    return np.array([cell.target_at(q, True)[1] - cell.target_at(q, False)[1] for q in WHERE])
+
+
+def drawn(exact: np.ndarray, seed: int, std: float = STD) -> Displacements:
+    noise = std * np.random.default_rng(seed).standard_normal(exact.shape)
+    covariance = np.tile(STD**2 * np.eye(3), (len(exact), 1, 1))
+    return Displacements(WHERE, WHERE, exact + noise, covariance,
+                         np.zeros(len(exact), dtype=bool))
+
+
+def test_without_noise_the_truth_is_recovered(exact: np.ndarray) -> None:
+    """Ten kilograms: also what is beyond the first order."""
+    found = fitted(Cell(), drawn(exact, 0, std=0.0))
+    np.testing.assert_allclose(found.value[SEEN], COMPLIANCE[SEEN], rtol=1e-6)
+    assert found.kept.all()
+    assert found.angle_std == 0.0
+    assert found.offset is None
+
+
+def test_errors_are_as_large_as_stated(exact: np.ndarray) -> None:
+    """χ² of the errors over seeds, 99.99 % two-sided; covers size and correlation at once."""
+    total, count = 0.0, 60
+    for seed in range(count):
+        found = fitted(Cell(), drawn(exact, seed))
+        error = (found.value - COMPLIANCE)[SEEN]
+        total += float(error @ np.linalg.solve(found.covariance[np.ix_(SEEN, SEEN)], error))
+    freedom = count * len(SEEN)
+    # Scatter that is told from too few residuals widens some intervals, so the lower end is wide.
+    assert 0.75 * chi2.ppf(5e-5, freedom) < total < chi2.ppf(1.0 - 5e-5, freedom)
+
+
+def test_scatter_of_the_encoders_is_seen_and_counted(exact: np.ndarray) -> None:
+    """Angles that scatter by 2e-5 rad move the target further than the tracker's noise."""
+    total, stds, count = 0.0, [], 20
+    for seed in range(count):
+        cell = Cell(encoder_step=2e-5 * np.sqrt(12.0))
+        found = fitted(cell, noisy(cell, seed=seed))
+        stds.append(found.angle_std)
+        error = (found.value - COMPLIANCE)[SEEN]
+        total += float(error @ np.linalg.solve(found.covariance[np.ix_(SEEN, SEEN)], error))
+    # Both sets scatter.
+    assert np.mean(stds) == pytest.approx(2e-5 * np.sqrt(2.0), rel=0.1)
+    freedom = count * len(SEEN)
+    assert 0.5 * freedom < total < chi2.ppf(1.0 - 1e-4, freedom)
+
+
+@pytest.mark.parametrize('size', [1e-4, 1e-2, 10.0])
+def test_bad_tracker_points_do_no_harm(exact: np.ndarray, size: float) -> None:
+    data = drawn(exact, 1)
+    spoilt = data.value.copy()
+    spoilt[[3, 17]] += size * np.array([[1.0, -1.0, 0.5], [0.0, 1.0, 1.0]])
+    found = fitted(Cell(), replace(data, value=spoilt))
+    clean = fitted(Cell(), data)
+    assert np.flatnonzero(~found.kept).tolist() == [3, 17]
+    # Without two of 24 postures: little changes, against the stated uncertainty.
+    assert (np.abs(found.value - clean.value)[SEEN] < 1.5 * clean.std()[SEEN]).all()
+
+
+def test_turning_the_world_changes_nothing(exact: np.ndarray) -> None:
+    """The tracker's axes are a matter of taste."""
+    turn = Rotation.from_euler('xyz', [0.5, -1.0, 2.0]).as_matrix()
+    one = noisy(Cell(), seed=5)
+    other_cell = Cell(tracker=(turn, np.array([-3.0, 1.0, 0.2])))
+    unloaded, loaded = Cell().sets(WHERE, 5)
+    moved = [[replace(item, point=turn.T @ (Cell().tracker[0] @ item.point),
+                      scatter=(a := turn.T @ Cell().tracker[0]) @ item.scatter @ a.T)
+              for item in positions] for positions in (unloaded, loaded)]
+    other = displacements(*moved, other_cell.registration(), Cell().robot().joint_names)
+    values = [fitted(Cell(), replace(data, held_out=one.held_out)).value
+              for data in (one, other)]
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-7)
+
+
+def test_the_order_of_postures_does_not_matter(exact: np.ndarray) -> None:
+    data = drawn(exact, 3)
+    order = np.random.default_rng(0).permutation(len(data))
+    one, other = fitted(Cell(), data), fitted(Cell(), data.rows(order))
+    np.testing.assert_allclose(one.value, other.value, rtol=1e-6)
+    np.testing.assert_allclose(one.std(), other.std(), rtol=1e-4)
+
+
+class TestBlind:
+    """What cannot be told is said, never numbered."""
+
+    def test_an_axis_parallel_to_gravity(self, exact):
+        found = fitted(Cell(), drawn(exact, 0))
+        assert set(found.blind) == {0}
+        assert 'parallel to gravity' in found.blind[0]
+        assert found.value[0] == 0.0
+        assert np.isnan(found.relative_std()[0])
+        assert not found.covariance[0].any()
+
+    def test_on_a_wall_of_thirty_degrees_the_first_joint_is_seen(self):
+        found = fitted(Cell(mount='wall_30'), noisy(Cell(mount='wall_30')))
+        assert not found.blind
+        assert abs(found.value[0] - COMPLIANCE[0]) < 4.0 * found.std()[0]
+        assert found.relative_std()[0] < 0.05
+
+    def test_a_load_centred_on_the_last_axis(self):
+        cell = Cell(load=Tool(10.0, np.array([0.0, 0.0, 0.12]), np.zeros((3, 3))))
+        found = fitted(cell, noisy(cell))
+        assert set(found.blind) == {0, 5}
+        np.testing.assert_allclose(found.value[[1, 2]], COMPLIANCE[[1, 2]], rtol=0.05)
+
+    def test_a_target_on_the_last_axis(self):
+        cell = Cell(target=np.array([0.0, 0.0, 0.05]))
+        found = fitted(cell, noisy(cell))
+        assert 'mount the target off the axis' in found.blind[5]
+
+    def test_joints_whose_effects_are_alike(self):
+        """One posture of parallel axes tells the sum alone."""
+        robot = Robot(scara(), tool_frame='tip')
+        loaded = Robot(scara(), tool_frame='tip').with_payload(
+            Cell(load=Tool(2.0, np.array([0.05, 0.0, 0.0]), np.zeros((3, 3)))).known_load().body)
+        where = np.tile([0.3, 0.4], (6, 1))
+        target = Target('tip', np.array([0.0, 0.0, 0.0]))
+        value = np.array([predicted(robot, loaded, target, q, q, np.array([1e-5, 2e-5]))[0]
+                          for q in where])
+        # The whole displacement lies in one plane, and its two columns differ by direction.
+        data = Displacements(where, where, value, np.tile(STD**2 * np.eye(3), (6, 1, 1)),
+                             np.zeros(6, dtype=bool))
+        found = fit_compliance(robot, loaded, target, data)
+        np.testing.assert_allclose(found.value, [1e-5, 2e-5], rtol=1e-6)
+        straight = replace(data, unloaded=np.zeros((6, 2)), loaded=np.zeros((6, 2)))
+        with pytest.raises(ExcitationError, match='cannot be told apart') as refusal:
+            fit_compliance(robot, loaded, target, straight)
+        assert set(refusal.value.blind) == {'shoulder', 'elbow'}
+
+    def test_no_gravity_no_compliance(self, exact):
+        described = Cell().robot()
+        robot = Robot(described.urdf, gravity=(0.0, 0.0, 0.0))
+        with pytest.raises(ExcitationError, match="No joint's compliance"):
+            fit_compliance(robot, Cell().known_load().on(robot), Target('tool0', Cell().target),
+                           drawn(exact, 0))
+
+    def test_too_few_postures(self, exact):
+        with pytest.raises(DataError, match='1 postures give 3 measurements'):
+            fitted(Cell(), drawn(exact, 0).rows(np.arange(24) < 1))
+
+
+def test_compliances_are_not_negative(exact: np.ndarray) -> None:
+    """A joint as stiff as rock: half of the seeds would make it negative."""
+    stiff = COMPLIANCE.copy()
+    stiff[3] = 0.0
+    cell = Cell(compliance=stiff)
+    value = np.array([cell.target_at(q, True)[1] - cell.target_at(q, False)[1] for q in WHERE])
+    clipped = 0
+    for seed in range(10):
+        found = fitted(cell, drawn(value, seed))
+        assert (found.value >= 0.0).all()
+        clipped += 3 in found.clipped
+        assert (np.abs(found.value - stiff)[SEEN] < 4.5 * found.std()[SEEN]).all()
+    assert 1 <= clipped <= 9
+
+
+def test_a_tracker_that_was_knocked_between_the_sets_is_noticed(exact: np.ndarray) -> None:
+    knock = np.array([2e-4, -1e-4, 3e-4])
+    data = drawn(exact, 4)
+    found = fitted(Cell(), replace(data, value=data.value + knock))
+    np.testing.assert_allclose(found.offset, knock, atol=2e-5)
+    assert (np.abs(found.value - COMPLIANCE)[SEEN] < 4.5 * found.std()[SEEN]).all()
+    assert fitted(Cell(), data).offset is None
+
+
+class TestPoses:
+    """Orientation measured too: three more rows for each posture."""
+
+    def test_they_narrow_the_intervals_and_show_the_last_joint(self):
+        cell = Cell(turn_sigma=2e-5)
+        six, three = noisy(cell, seed=1, poses=True), noisy(cell, seed=1)
+        assert six.value.shape == (24, 6)
+        found, plain = fitted(cell, six), fitted(cell, three)
+        assert (np.abs(found.value - COMPLIANCE)[SEEN] < 4.0 * found.std()[SEEN]).all()
+        assert (found.std()[SEEN] < plain.std()[SEEN]).all()
+        assert found.std()[5] < 0.3 * plain.std()[5]
+
+    def test_a_target_on_the_axis_does_not_matter_then(self):
+        cell = Cell(target=np.array([0.0, 0.0, 0.05]), turn_sigma=2e-5)
+        found = fitted(cell, noisy(cell, poses=True))
+        assert set(found.blind) == {0}
+        assert abs(found.value[5] - COMPLIANCE[5]) < 4.0 * found.std()[5]

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a soft arm moves under a load: against the textbook's formula, and against rest itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.arms import arm
+from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
+
+from robocal_ros.compliance.model import (
+    SagCorrection,
+    Target,
+    check_turning,
+    compliance_by_joint,
+    given_load,
+    predicted,
+    target_jacobian,
+)
+from robocal_ros.compliance.plan import information_block
+from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import quintic_move
+
+WHERE = postures(12, seed=4)
+
+
+def parts(cell: Cell) -> tuple[Robot, Robot, Target]:
+    robot = cell.robot()
+    return robot, cell.known_load().on(robot), Target(cell.tool, cell.target)
+
+
+def by_formula(cell: Cell, q: np.ndarray) -> np.ndarray:
+    """Return Σ a × (p − o) c Δτ with Δτ = a · ((p_load − o) × m g), joint by joint."""
+    robot = cell.robot()
+    tool = robot.transform_frame_to_root(q, cell.tool)
+    p, p_load = tool.act(cell.target), tool.act(cell.load.com)
+    weight = cell.load.mass * np.array(robot.gravity)
+    columns = []
+    for joint in range(robot.n):
+        axis, origin = robot.joint_axis(q, joint)
+        columns.append(np.cross(axis, p - origin) * (axis @ np.cross(p_load - origin, weight)))
+    return np.column_stack(columns)
+
+
+@pytest.mark.parametrize('mount', ['upright', 'wall_30', 'ceiling'])
+@pytest.mark.parametrize('name', ['robocal', 'ur5', 'panda'])
+def test_the_regressor_is_the_textbooks(name: str, mount: str) -> None:
+    cell = Cell(name, mount, load=Tool(3.0, np.array([0.05, 0.02, 0.1]), np.zeros((3, 3))))
+    robot, loaded, target = parts(cell)
+    for q in postures(4, name=name):
+        np.testing.assert_allclose(
+            information_block(robot, loaded, q, target), by_formula(cell, q), atol=1e-9)
+
+
+def test_a_small_sag_is_first_order() -> None:
+    cell = Cell(compliance=1e-4 * COMPLIANCE)
+    robot, loaded, target = parts(cell)
+    for q in WHERE:
+        found, slope = predicted(robot, loaded, target, q, q, cell.compliance)
+        np.testing.assert_allclose(found, by_formula(cell, q) @ cell.compliance, rtol=1e-4,
+                                   atol=1e-12)
+        np.testing.assert_allclose(slope @ cell.compliance, found, rtol=1e-4, atol=1e-12)
+
+
+def test_a_large_sag_is_that_of_the_arm_at_rest() -> None:
+    """Ten kilograms: the first-order form is micrometres off, the prediction is not."""
+    cell = Cell()
+    robot, loaded, target = parts(cell)
+    off = []
+    for q in WHERE:
+        expected = cell.target_at(q, True)[1] - cell.target_at(q, False)[1]
+        found, _ = predicted(robot, loaded, target, q, q, COMPLIANCE)
+        np.testing.assert_allclose(found, expected, atol=1e-10)
+        off.append(np.linalg.norm(by_formula(cell, q) @ COMPLIANCE - expected))
+    assert max(off) > 5e-7
+
+
+def test_six_rows_hold_the_turn_too() -> None:
+    cell = Cell()
+    robot, loaded, target = parts(cell)
+    for q in WHERE[:4]:
+        found, slope = predicted(robot, loaded, target, q, q, COMPLIANCE, rows=6)
+        (turn0, _), (turn1, _) = cell.target_at(q, False), cell.target_at(q, True)
+        skew = turn1 @ turn0.T - np.eye(3)
+        expected = np.array([skew[2, 1], skew[0, 2], skew[1, 0]])
+        np.testing.assert_allclose(found[3:], expected, atol=2e-6)
+        assert slope.shape == (6, 6)
+
+
+def test_what_encoders_see_counts_by_kinematics() -> None:
+    cell = Cell(compliance=np.zeros(6))
+    robot, loaded, target = parts(cell)
+    moved = WHERE[0] + 1e-5 * np.arange(6)
+    found, _ = predicted(robot, loaded, target, WHERE[0], moved, np.zeros(6))
+    expected = cell.target_at(moved, True)[1] - cell.target_at(WHERE[0], False)[1]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_the_targets_jacobian_by_finite_differences() -> None:
+    robot, _, target = parts(Cell())
+    for q in WHERE[:3]:
+        jacobian = target_jacobian(robot, q, target)
+        for joint in range(robot.n):
+            step = np.zeros(robot.n)
+            step[joint] = 1e-6
+            ends = [robot.transform_frame_to_root(q + sign * step, target.frame).act(TARGET)
+                    for sign in (1.0, -1.0)]
+            np.testing.assert_allclose(jacobian[:3, joint], (ends[0] - ends[1]) / 2e-6,
+                                       atol=1e-8)
+
+
+def test_the_slope_by_finite_differences() -> None:
+    cell = Cell()
+    robot, loaded, target = parts(cell)
+    q = WHERE[5]
+    _, slope = predicted(robot, loaded, target, q, q, COMPLIANCE)
+    for joint in range(robot.n):
+        step = np.zeros(robot.n)
+        step[joint] = 1e-3 * COMPLIANCE[joint]
+        ends = [predicted(robot, loaded, target, q, q, COMPLIANCE + sign * step)[0]
+                for sign in (1.0, -1.0)]
+        # To first order: what a joint's sag does to the others' torques is left out.
+        change = ends[0] - ends[1]
+        error = np.linalg.norm(slope[:, joint] * 2.0 * step[joint] - change)
+        assert error < 5e-3 * np.linalg.norm(change) + 1e-13
+
+
+def test_a_sliding_joint_is_refused_by_name() -> None:
+    urdf = arm('robocal').urdf.replace(
+        '<joint name="joint_3" type="revolute">', '<joint name="joint_3" type="prismatic">')
+    with pytest.raises(ConfigurationError, match="Joint 'joint_3' slides"):
+        check_turning(Robot(urdf))
+
+
+@pytest.mark.parametrize(('mass', 'com'), [(0.0, (0, 0, 0)), (-2.0, (0, 0, 0)),
+                                           (float('nan'), (0, 0, 0)),
+                                           (2.0, (0, float('inf'), 0))])
+def test_a_load_that_is_none_is_refused(mass: float, com: tuple[float, ...]) -> None:
+    with pytest.raises(DataError, match='load'):
+        given_load(mass, com, 'tool0')
+
+
+class TestCorrection:
+    """Known compliance at work."""
+
+    def correction(self, cell: Cell) -> SagCorrection:
+        robot, loaded, _ = parts(cell)
+        return SagCorrection(robot, loaded,
+                             dict(zip(robot.joint_names, COMPLIANCE, strict=True)))
+
+    def tool_at(self, cell: Cell, encoders: np.ndarray) -> np.ndarray:
+        return Cell(target=np.zeros(3), compliance=cell.compliance).target_at(encoders, True)[1]
+
+    def test_sag_is_that_of_the_arm_at_rest(self):
+        cell = Cell()
+        for q in WHERE:
+            rigid = cell.robot().transform_frame_to_root(q, cell.tool).translation
+            np.testing.assert_allclose(self.correction(cell).sag(q),
+                                       self.tool_at(cell, q) - rigid, atol=1e-10)
+
+    def test_sag_of_the_payload_alone_is_the_difference(self):
+        cell = Cell()
+        q = WHERE[2]
+        part = self.correction(cell).sag(q, payload_alone=True)
+        both = Cell(target=np.zeros(3))
+        moved = both.target_at(q, True)[1] - both.target_at(q, False)[1]
+        # The difference of two rests and the rest under the difference, to second order.
+        np.testing.assert_allclose(part, moved, atol=5e-6)
+
+    def test_the_corrected_tool_ends_where_the_rigid_model_says(self):
+        cell = Cell()
+        robot = cell.robot()
+        motion = quintic_move(WHERE[0], WHERE[1], np.full(6, 1.0), np.full(6, 2.0))
+        found = self.correction(cell).corrected(motion)
+        np.testing.assert_array_equal(found.time, motion.time)
+        for row in range(len(motion.time)):
+            wanted = robot.transform_frame_to_root(motion.position[row], cell.tool)
+            reached = self.tool_at(cell, found.position[row])
+            uncorrected = self.tool_at(cell, motion.position[row])
+            assert np.linalg.norm(reached - wanted.translation) < 1e-9
+            assert np.linalg.norm(uncorrected - wanted.translation) > 1e-4
+
+    def test_velocities_and_accelerations_belong_to_the_corrected_way(self):
+        cell = Cell()
+        motion = quintic_move(WHERE[0], WHERE[1], np.full(6, 1.0), np.full(6, 2.0))
+        time = np.linspace(0.0, motion.duration, 400)
+        position, velocity, acceleration = motion.sample(time)
+        fine = type(motion)(time, position, velocity, acceleration)
+        found = self.correction(cell).corrected(fine)
+        added = found.position - position
+        np.testing.assert_allclose((found.velocity - velocity)[1:-1],
+                                   np.gradient(added, time, axis=0)[1:-1], atol=2e-6)
+        slope = np.gradient(np.gradient(added, time, axis=0), time, axis=0)
+        np.testing.assert_allclose((found.acceleration - acceleration)[3:-3], slope[3:-3],
+                                   atol=2e-5)
+
+    def test_a_joint_without_a_number_counts_as_rigid(self):
+        robot, loaded, _ = parts(Cell())
+        nothing = SagCorrection(robot, loaded, {})
+        np.testing.assert_allclose(nothing.sag(WHERE[0]), 0.0, atol=1e-15)
+
+    def test_another_kind_of_result_is_refused(self):
+        from support.friction_results import friction_result
+
+        with pytest.raises(DataError, match="kind 'compliance', got 'friction'"):
+            compliance_by_joint(friction_result())

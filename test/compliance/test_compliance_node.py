@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compliance node without an arm: what it refuses, what it offers, what others hand over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from geometry_msgs.msg import PointStamped, PoseStamped, Vector3Stamped
+from rclpy.lifecycle import TransitionCallbackReturn
+from sensor_msgs.msg import JointState
+from std_msgs.msg import String
+from support.compliance_results import COMPLIANCE, compliance_result
+from support.friction_results import friction_result, identity, payload_result
+from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, stamp
+from trajectory_msgs.msg import JointTrajectory
+
+from robocal_ros.compliance.model import SagCorrection
+from robocal_ros.compliance.node import ComplianceCalibration
+from robocal_ros.messages import conversions, qos
+from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.motion import quintic_move
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+NAMES = tuple(f'joint_{number}' for number in range(1, 7))
+POSTURE = np.array([0.1, 0.7, -0.5, 0.2, 0.4, 0.3])
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+class Rig(NodeRig):
+    """The node, and an arm at rest."""
+
+    def __init__(self, results: Path, **values: Any) -> None:
+        super().__init__(ComplianceCalibration, results, name='compliance_calibration',
+                         connect_timeout=0.3, **values)
+
+    def arm_stands(self, posture: np.ndarray = POSTURE) -> Callable[[], None]:
+        """Return what publishes one more joint state of an arm at rest."""
+        states = self.publisher(JointState,
+                                'joint_states', 10)
+
+        def feed() -> None:
+            self.time += 0.05
+            states.publish(joint_state(self.time, NAMES, posture, [0.0] * 6, [0.0] * 6))
+
+        return feed
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    yield from made_rigs(partial(Rig, tmp_path))
+
+
+def store(folder: Path, *results: Any) -> None:
+    for result in results:
+        ResultStore(folder, identity()).save(result)
+
+
+def correction(load: RigidBodyInertia | None) -> tuple[Robot, SagCorrection]:
+    robot = Robot(arm_urdf())
+    carrying = robot if load is None else robot.with_payload(load, 'flange')
+    return robot, SagCorrection(robot, carrying, COMPLIANCE)
+
+
+class TestRefusedAtConfigure:
+    """What cannot work is refused before the arm moves, with a sentence."""
+
+    @pytest.mark.parametrize(('values', 'words'), [
+        ({'target_frame': 'spindle'}, ("Frame 'spindle' is not in", 'flange')),
+        ({'target_xyz': [0.0, 0.0]}, ("'target_xyz' has 2 values",)),
+        ({'load_frame': 'hook'}, ("Frame 'hook'",)),
+        ({'target_axis': [0.0, 0.0, 0.0], 'visibility_angle': 1.0,
+          'tracker_position': [2.0, 0.0, 0.0]}, ('target_axis is zero',)),
+        ({'attach_service': 'sim_arm/attach_load'}, ('belong together',)),
+        ({'load_mass': float('nan')}, ("'load_mass' must be within 0 … 10000 kg", 'nan')),
+        ({'posture_file': 'nowhere.yaml'}, ('nowhere.yaml cannot be read',)),
+    ])
+    def test_parameters(self, rig, values, words):
+        made = rig(**values)
+        assert made.configure() == FAILURE
+        for word in words:
+            assert word in made.log['error'][-1]
+
+    @pytest.mark.parametrize(('text', 'words'), [
+        ('- [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]\n', ('holds 1 postures; at least 5',)),
+        ('- [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]\n' * 4 + '- [0.0, 2.2, 1.3, 0.0, 0.0, 0.0]\n',
+         ('In posture 5 of posture_file', 'touches')),
+    ])
+    def test_postures_of_ones_own(self, rig, tmp_path, text, words):
+        path = tmp_path / 'postures.yaml'
+        path.write_text(text)
+        made = rig(posture_file=str(path))
+        assert made.configure() == FAILURE
+        for word in words:
+            assert word in made.log['error'][-1]
+
+
+class TestRefusedWhenCalled:
+    """What cannot work is refused by the service, with the cure."""
+
+    def answer(self, made: Rig, verb: str) -> str:
+        """Call a service while the arm stands still and its controller is there."""
+        feed = made.arm_stands()
+        timer = made.talker.create_timer(0.02, feed)
+
+        async def there(_timeout: float) -> None:
+            """Take the controller for there: nothing is to be moved."""
+
+        made.node.arm.connect = there
+        made.spinner.until(lambda: made.node.joints.latest is not None)
+        answer = made.call(verb)
+        timer.cancel()
+        assert not answer.success
+        return str(answer.message)
+
+    def test_run_without_a_service_that_mounts_the_load(self, rig):
+        assert 'call measure_unloaded, mount the load, call measure_loaded' in self.answer(
+            rig(load_mass=5.0).start(), 'run')
+
+    @pytest.mark.parametrize('verb', ['measure_unloaded', 'estimate'])
+    def test_without_a_load(self, rig, verb):
+        message = self.answer(rig().start(), verb)
+        assert 'The mass of the load is missing: load_mass is 0' in message
+
+    def test_loaded_before_unloaded(self, rig):
+        message = self.answer(rig(load_mass=5.0).start(), 'measure_loaded')
+        assert 'call measure_unloaded first' in message
+
+    def test_without_a_tracker(self, rig):
+        made = rig(load_mass=5.0, tracker_timeout=0.3).start()
+        message = self.answer(made, 'measure_unloaded')
+        assert "Nobody sends tracker readings on '/tracker/point'" in message
+        assert 'The arm was not moved' in message
+
+    def test_with_a_tracker_that_sends_no_numbers(self, rig):
+        made = rig(load_mass=5.0, tracker_timeout=0.5).start()
+        points = made.publisher(PointStamped, 'tracker/point', 10)
+
+        def bad() -> None:
+            message = PointStamped()
+            message.header.stamp, message.point.x = stamp(made.time), float('nan')
+            points.publish(message)
+
+        made.talker.create_timer(0.01, bad)
+        made.spinner.until(made.node._tracker.complaint)
+        assert "'/tracker/point' sends values that are not finite" in self.answer(
+            made, 'measure_unloaded')
+
+    def test_nothing_recorded(self, rig):
+        assert 'holds no rest' in self.answer(rig(load_mass=5.0).start(), 'estimate')
+
+
+class TestTracker:
+    """Points and poses become readings."""
+
+    def test_poses_are_heard_where_they_are_asked_for(self, rig):
+        made = rig(tracker_message='pose').start()
+        poses = made.publisher(PoseStamped, 'tracker/pose', 10)
+        message = PoseStamped()
+        message.header.frame_id = 'tracker'
+        message.pose.position.x, message.pose.orientation.w = 1.5, 1.0
+
+        def heard() -> bool:
+            made.time += 0.1
+            message.header.stamp = stamp(made.time)
+            poses.publish(message)
+            return len(made.node._tracker.record) >= 3
+
+        made.spinner.until(heard)
+        found = made.node._tracker.samples()
+        assert found.rows == 6
+        np.testing.assert_array_equal(found.point[0], [1.5, 0.0, 0.0])
+
+
+class TestAtWork:
+    """What an identified compliance gives to others, live."""
+
+    LOAD = RigidBodyInertia(5.0, np.array([0.0, 0.02, 0.1]), np.zeros((3, 3)))
+
+    @pytest.fixture
+    def active(self, rig, tmp_path) -> Rig:
+        store(tmp_path, compliance_result())
+        return rig(load_mass=5.0, load_com=[0.0, 0.02, 0.1], load_frame='flange').start()
+
+    def sag_is(self, made: Rig, heard: list[Vector3Stamped], expected: np.ndarray) -> None:
+        feed = made.arm_stands()
+
+        def met() -> bool:
+            feed()
+            if not heard:
+                return False
+            found = heard[-1].vector
+            return bool(np.allclose([found.x, found.y, found.z], expected, atol=1e-9))
+
+        made.spinner.until(met, what=f'a deflection of {expected}')
+
+    def test_deflection_of_the_load_and_of_a_payload_that_is_identified_later(self, active):
+        heard = active.hear(Vector3Stamped, 'deflection')
+        _, known = correction(self.LOAD)
+        expected = known.sag(POSTURE)
+        assert expected[2] < -1e-4
+        self.sag_is(active, heard, expected)
+        assert heard[-1].header.frame_id == 'world'
+        payloads = active.publisher(String, 'payload_identification/result', qos.LATCHED)
+        payloads.publish(String(data=to_yaml(payload_result(2.5))))
+        payload = payload_result(2.5)
+        _, carrying = correction(RigidBodyInertia(
+            2.5, payload.values(('com_x', 'com_y', 'com_z')), np.zeros((3, 3))))
+        self.sag_is(active, heard, carrying.sag(POSTURE))
+
+    def test_a_payload_that_is_none_is_not_used(self, active):
+        payloads = active.publisher(String, 'payload_identification/result', qos.LATCHED)
+        payloads.publish(String(data=to_yaml(friction_result())))
+        active.spinner.until(lambda: active.log['warning'])
+        assert 'Payload result not used' in active.log['warning'][-1]
+
+    def test_trajectories_come_back_corrected_in_their_own_order_of_joints(self, active):
+        out = active.hear(JointTrajectory, 'trajectory_out')
+        into = active.publisher(JointTrajectory, 'compliance_calibration/trajectory_in')
+        motion = quintic_move(POSTURE, POSTURE + 0.3, np.full(6, 1.0), np.full(6, 2.0))
+        message = conversions.to_joint_trajectory(motion, NAMES)
+        order = [5, 0, 1, 2, 3, 4]
+        message.joint_names = [NAMES[i] for i in order]
+        for point in message.points:
+            for what in ('positions', 'velocities', 'accelerations'):
+                values = getattr(point, what)
+                setattr(point, what, [values[i] for i in order])
+        into.publish(message)
+        active.spinner.until(lambda: out)
+        _, known = correction(self.LOAD)
+        expected = known.corrected(motion)
+        assert np.abs(expected.position - motion.position).max() > 1e-4
+        for row, point in enumerate(out[-1].points):
+            np.testing.assert_allclose(point.positions, expected.position[row][order],
+                                       atol=1e-12)
+            np.testing.assert_allclose(point.velocities, expected.velocity[row][order],
+                                       atol=1e-12)
+        assert out[-1].joint_names == message.joint_names
+
+    @pytest.mark.parametrize(('start', 'words'), [
+        (None, 'Expected at least two points'),
+        (np.array([0.0, 2.2, np.radians(80.0), 0.0, 0.0, 0.0]),
+         "joint 'joint_3' would go"),
+    ])
+    def test_a_bad_trajectory_is_not_sent_on(self, active, start, words):
+        out = active.hear(JointTrajectory, 'trajectory_out')
+        into = active.publisher(JointTrajectory, 'compliance_calibration/trajectory_in')
+        message = JointTrajectory(joint_names=['joint_1'])
+        if start is not None:
+            message = conversions.to_joint_trajectory(
+                quintic_move(start, start - 0.1, np.full(6, 1.0), np.full(6, 2.0)), NAMES)
+        into.publish(message)
+        active.spinner.until(lambda: active.log['error'])
+        assert 'Trajectory not passed on' in active.log['error'][-1]
+        assert words in active.log['error'][-1]
+        assert not out
+
+    def test_without_a_result_nothing_is_passed_on(self, rig):
+        made = rig().start()
+        into = made.publisher(JointTrajectory, 'compliance_calibration/trajectory_in')
+        into.publish(JointTrajectory(joint_names=list(NAMES)))
+        made.spinner.until(lambda: made.log['error'])
+        assert 'no compliance is identified yet' in made.log['error'][-1]
+
+    def test_a_stored_result_is_published_at_configure(self, rig, tmp_path):
+        store(tmp_path, compliance_result())
+        made = rig()
+        assert made.configure() == SUCCESS
+        heard = made.hear(String, 'result', qos.LATCHED)
+        made.spinner.until(lambda: heard)
+        assert from_yaml(heard[-1].data).kind == 'compliance'
+
+
+def test_configure_and_cleanup_many_times(rig, tmp_path):
+    store(tmp_path, compliance_result(), payload_result())
+    made = rig(attach_service='there/attach', detach_service='there/detach')
+    topics = None
+    for _ in range(5):
+        made.start()
+        assert made.node.trigger_deactivate() == SUCCESS
+        assert made.node.trigger_cleanup() == SUCCESS
+        count = (len(list(made.node.publishers)) + len(list(made.node.subscriptions))
+                 + len(list(made.node.clients)) + len(list(made.node.services)))
+        assert topics in (None, count)
+        topics = count

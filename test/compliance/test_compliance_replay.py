@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compliance from bags: a node that is handed the messages, and the bag itself, give one result;
+and what the node marks while it measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from geometry_msgs.msg import PointStamped
+from rclpy.serialization import deserialize_message, serialize_message
+from scipy.spatial.transform import Rotation
+from sensor_msgs.msg import JointState
+from support.ros_rig import arm_urdf, joint_state, overrides, stamp
+
+from robocal_ros.capability.offline import OfflineEstimation
+from robocal_ros.cli import estimate
+from robocal_ros.cli.catalogue import capability
+from robocal_ros.cli.main import main
+from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
+from robocal_ros.compliance.node import ComplianceCalibration
+from robocal_ros.compliance.procedure import MeasuredSet
+from robocal_ros.compliance.registration import Registration
+from robocal_ros.errors import DataError
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.marks import Mark, Rest, last_run
+from robocal_ros.messages.selection import Selection
+from robocal_ros.node.lifecycle import SUCCESS
+from robocal_ros.parameters import checked
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+NAMES = tuple(f'joint_{number}' for number in range(1, 7))
+COMPLIANCE = np.array([3e-6, 4.5e-6, 9e-6, 3.5e-5, 5.5e-5, 9e-5])
+MASS, COM = 10.0, [0.06, 0.03, 0.12]
+TARGET = [0.045, 0.02, 0.03]
+TURN, ORIGIN = Rotation.from_euler('xyz', [0.02, -0.03, 2.75]).as_matrix(), [2.6, -0.9, 0.35]
+VALUES = {'target_frame': 'tool0', 'target_xyz': TARGET, 'load_mass': MASS, 'load_com': COM,
+          'load_frame': 'tool0', 'registration': 'three_point'}
+JOINTS, TRACKER = '/joint_states', '/tracker/point'
+MARKS = '/compliance_calibration/marks'
+POSTURES = np.random.default_rng(5).uniform(-0.9, 0.9, (10, 6))
+WRONG = POSTURES[2] + 0.4
+
+
+def angles(robot: Robot, posture: np.ndarray) -> np.ndarray:
+    """Return where soft joints rest."""
+    q = posture
+    for _ in range(8):
+        q = posture - COMPLIANCE * robot.gravity_torque(q)
+    return q
+
+
+@dataclass
+class Recorded:
+    """A recorded measurement.
+
+    Attributes:
+        bag: The bag.
+        rests: Its rests that count; one between the sets does not.
+    """
+
+    bag: Path
+    rests: list[Rest]
+
+
+@pytest.fixture(scope='module')
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Three postures that place the tracker, both sets, and one visit that was no measurement."""
+    folder = tmp_path_factory.mktemp('measured')
+    bare = Robot(arm_urdf())
+    loaded = bare.with_payload(RigidBodyInertia(MASS, np.array(COM), np.zeros((3, 3))), 'tool0')
+    order = [*range(10), 0]
+    visits = [*((REGISTRATION, n) for n in (1, 4, 7)), *((UNLOADED, n) for n in order),
+              ('', -1), *((LOADED, n) for n in order)]
+    rng = np.random.default_rng(3)
+    time, here, rests = 100.0, POSTURES[0] + 0.3, []
+    with BagWriter(folder / 'bag', 'mcap') as bag:
+        bag.add(JOINTS, 'sensor_msgs/msg/JointState')
+        bag.add(TRACKER, 'geometry_msgs/msg/PointStamped')
+
+        def write(topic: str, message: Any) -> None:
+            bag.write(topic, round(time * 1e9), serialize_message(message))
+
+        for purpose, number in visits:
+            posture = POSTURES[number] if number >= 0 else WRONG
+            robot = loaded if purpose == LOADED else bare
+            seen = robot.transform_frame_to_root(angles(robot, posture), 'tool0')
+            point = (seen.rotation @ TARGET + seen.translation - ORIGIN) @ TURN
+            begin = time + 1.5
+            if purpose:
+                rests.append(Rest(begin, begin + 2.0, purpose, number))
+            for step in range(400):
+                q = here + (posture - here) * min(1.0, step / 100.0)
+                write(JOINTS, joint_state(time, NAMES, q, [0.0] * 6, [0.0] * 6))
+                if step % 10 == 0:
+                    message = PointStamped()
+                    message.header.stamp, message.header.frame_id = stamp(time), 'tracker'
+                    (message.point.x, message.point.y, message.point.z) = (
+                        point + 15e-6 * rng.standard_normal(3))
+                    write(TRACKER, message)
+                time += 0.01
+            here = posture
+    return Recorded(folder / 'bag', rests)
+
+
+def marks_of(rests: Sequence[Rest]) -> DiagnosticArray:
+    """Return marks of a run as another start of the node sent them."""
+    def mark(name: str, **values: str) -> DiagnosticStatus:
+        return DiagnosticStatus(
+            name=name, message='run', hardware_id='another',
+            values=[KeyValue(key=key, value=value) for key, value in values.items()])
+
+    return DiagnosticArray(status=[
+        mark('begin', joint_states='50.0', **{'tracker/point': '50.0'}),
+        *(mark('rest', joint_states=f'{rest.begin!r} {rest.end!r}', set=rest.purpose,
+               posture=str(rest.posture)) for rest in rests),
+        mark('end', joint_states='1e6', **{'tracker/point': '1e6'})])
+
+
+@pytest.fixture
+def marked(recorded: Recorded, tmp_path: Path) -> Path:
+    """The bag with marks."""
+    with Bag(recorded.bag) as bag, BagWriter(tmp_path / 'marked', 'mcap') as copy:
+        for topic in (JOINTS, TRACKER):
+            copy.add(topic, bag.topics[topic])
+            for when, raw in bag.raw(topic):
+                copy.write(topic, when, raw)
+        copy.add(MARKS, 'diagnostic_msgs/msg/DiagnosticArray')
+        copy.write(MARKS, 0, serialize_message(marks_of(recorded.rests)))
+    return tmp_path / 'marked'
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[ComplianceCalibration]:
+    made = ComplianceCalibration('replayed', parameter_overrides=overrides(
+        robot_description=arm_urdf(), results_dir=str(tmp_path), **VALUES))
+    assert made.trigger_configure() == SUCCESS
+    assert made.trigger_activate() == SUCCESS
+    yield made
+    made.release()
+    made.destroy_node()
+
+
+def hear(node: ComplianceCalibration, path: Path) -> None:
+    with Bag(path) as bag:
+        for _, raw in bag.raw(JOINTS):
+            node.joints._receive(deserialize_message(raw, JointState))
+        for _, raw in bag.raw(TRACKER):
+            node._tracker._take_point(deserialize_message(raw, PointStamped))
+        for _, raw in bag.raw(MARKS) if MARKS in bag.topics else ():
+            node._marks._take(deserialize_message(raw, DiagnosticArray))
+
+
+def offline(path: Path, results: Path, selection: Selection | None = None) -> CalibrationResult:
+    chosen = capability('compliance')
+    values = checked(chosen.table, {**VALUES, 'results_dir': str(results)})
+    with Bag(path) as bag:
+        return OfflineEstimation(
+            chosen, bag, values, arm_urdf(), selection or Selection()).run().result
+
+
+def assert_same(one: CalibrationResult, other: CalibrationResult) -> None:
+    assert [(p.name, p.value, p.std) for p in one.parameters] == [
+        (p.name, p.value, p.std) for p in other.parameters]
+    assert np.array_equal(one.covariance, other.covariance)
+    assert one.counts == other.counts
+    assert one.settings == other.settings
+    assert one.time == other.time
+
+
+def assert_true(result: CalibrationResult) -> None:
+    for name, truth in zip(NAMES[1:5], COMPLIANCE[1:5], strict=True):
+        low, high = result.parameter(f'{name}.compliance').interval(0.9999)
+        assert low < truth < high
+
+
+def test_with_marks_node_and_bag_give_one_result(marked, node, tmp_path) -> None:
+    hear(node, marked)
+    replayed = node._estimate()()
+    assert_same(replayed, offline(marked, tmp_path))
+    assert replayed.settings['registration'] == 'three_point'
+    assert replayed.counts['unloaded_visits'] == 11
+    assert_true(replayed)
+
+
+def test_without_marks_node_and_bag_give_one_result(recorded, node, tmp_path) -> None:
+    hear(node, recorded.bag)
+    replayed = node._estimate()()
+    assert_same(replayed, offline(recorded.bag, tmp_path))
+    # Postures that placed the tracker are visits of the unloaded set, too.
+    assert replayed.counts['unloaded_visits'] == 14
+    assert_true(replayed)
+
+
+def test_marks_are_left_aside_on_request(recorded, marked, tmp_path) -> None:
+    assert_same(offline(recorded.bag, tmp_path),
+                offline(marked, tmp_path, Selection(whole=True)))
+
+
+def test_a_part_of_the_bag_holds_the_rests_within_it(recorded, marked, tmp_path) -> None:
+    last = max(rest.end for rest in recorded.rests)
+    assert offline(marked, tmp_path, Selection(end=last - 1.0)).counts['loaded_visits'] == 10
+    with pytest.raises(DataError, match='No posture of the loaded set is measured'):
+        offline(marked, tmp_path, Selection(end=160.0))
+
+
+def test_on_the_command_line(marked, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(estimate.OUT, '_width', 400)
+    urdf = tmp_path / 'arm.urdf'
+    urdf.write_text(arm_urdf())
+    code = main(['estimate', 'compliance', str(marked), '--urdf', str(urdf), '--results-dir',
+                 str(tmp_path / 'none'), '-o', str(tmp_path / 'found.yaml'),
+                 *(word for name, value in VALUES.items() for word in ('-p', f'{name}:={value}'))])
+    told = capsys.readouterr().out
+    assert code == 0, told
+    assert 'joint_2.compliance' in told
+    assert 'The last run that the bag tells of is used' in told
+
+
+@pytest.mark.parametrize(('changes', 'words'), [
+    ({'load_mass': 0.0}, 'mass of the load is missing'),
+    ({'tracker_message': 'pose'}, "no topic '/tracker/pose' of type geometry_msgs/msg/PoseSt"),
+    ({'tracker_topic': 'laser'}, "no topic '/laser'"),
+])
+def test_what_does_not_fit_is_refused(marked, tmp_path, capsys, changes, words) -> None:
+    urdf = tmp_path / 'arm.urdf'
+    urdf.write_text(arm_urdf())
+    assert main(['estimate', 'compliance', str(marked), '--urdf', str(urdf), '--results-dir',
+                 str(tmp_path / 'none'), *(
+                     word for name, value in {**VALUES, **changes}.items()
+                     for word in ('-p', f'{name}:={value}'))]) == 2
+    assert words in ' '.join(capsys.readouterr().err.split())
+
+
+class TestMarking:
+    """What the node says of its rests while it measures."""
+
+    @pytest.fixture
+    def said(self, node, monkeypatch) -> list[Mark]:
+        said: list[Mark] = []
+        monkeypatch.setattr(node._marks, 'say', lambda name, verb, values: said.append(
+            Mark(name, 'run', dict(values))))
+        node._clear()
+        return said
+
+    def seen(self, begin: float, point: float = 0.0) -> EndPosition:
+        return EndPosition(np.zeros(6), np.array([point, 0.0, 0.0]), None, 1e-12 * np.eye(3), 0.0,
+                           20, 0, begin + 0.5, begin, begin + 1.0)
+
+    def begins(self, said: list[Mark]) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {}
+        for rest in last_run(said, ('run',)).rests:
+            found.setdefault(rest.purpose, []).append(rest.begin)
+        return found
+
+    def test_placing_the_tracker_anew_replaces_what_placed_it_before(self, node, said) -> None:
+        place = Registration(np.eye(3), np.zeros(3), np.zeros(3), 'three_point')
+        node._method.register(place, [self.seen(t) for t in (1.0, 3.0, 5.0)])
+        assert self.begins(said) == {'registration': [1.0, 3.0, 5.0]}
+        node._method.register(place, [self.seen(t) for t in (7.0, 9.0, 11.0)])
+        assert self.begins(said) == {'registration': [7.0, 9.0, 11.0]}
+
+    def test_what_a_drifting_tracker_costs_is_discarded(self, node, said, monkeypatch) -> None:
+        method = node._method
+        method.postures = np.zeros((4, 6))
+        done: MeasuredSet = method.sets[UNLOADED]
+        for number, begin in ((0, 1.0), (1, 3.0), (0, 5.0), (2, 7.0), (3, 9.0)):
+            method._keep(done, number, replace(self.seen(begin), posture=np.full(6, number)))
+        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0, 7.0, 9.0]}
+        visits = iter((self.seen(11.0, 1e-3), self.seen(15.0)))
+
+        async def visit(*_arguments: Any) -> EndPosition:
+            return next(visits)
+
+        monkeypatch.setattr(method, '_visit', visit)
+        node.joints._receive(joint_state(13.0, NAMES, np.zeros(6), [0.0] * 6, [0.0] * 6))
+        with pytest.raises(DataError, match='2 postures since .* are forgotten'):
+            method._check_reference(done, (0.0, 0.0)).send(None)
+        assert [item.begin for _, item in done.visits] == [1.0, 3.0, 5.0]
+        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0]}
+        with pytest.raises(StopIteration):
+            method._check_reference(done, (0.0, 0.0)).send(None)
+        assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0, 15.0]}
+
+    def test_what_placed_the_tracker_stays_when_measuring_begins(self, node, said) -> None:
+        place = Registration(np.eye(3), np.zeros(3), np.zeros(3), 'three_point')
+        node._begin_run()
+        node._method.register(place, [self.seen(t) for t in (1.0, 3.0, 5.0)])
+        count = len(said)
+        node._begin_run()
+        assert len(said) == count
+        assert self.begins(said) == {'registration': [1.0, 3.0, 5.0]}
+        node._clear()
+        assert said[-1].name == 'begin'
+        assert self.begins(said) == {}

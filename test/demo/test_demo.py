@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from demo import default_cell, demo
+from demo.__main__ import main
+from demo.comparison import compare
+from demo.tour import TourOutcome
+from robocal_ros.results.result import CalibrationResult, Check
+from robocal_ros.results.store import read_result
+from robocal_ros.robot.model import Robot
+from robocal_sim.truth import ToolTruth
+
+RESULT = read_result(Path(__file__).parents[1] / 'results' / 'data' / 'payload.yaml')
+TRUTH = {'mass': 0.67, 'com_x': 1e-4, 'com_z': 0.0122}
+
+
+def outcome(result: CalibrationResult | None = RESULT, **truth: float) -> TourOutcome:
+    return TourOutcome('payload, two_plane', 'The answer.', result, {**TRUTH, **truth})
+
+
+def run_with(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, outcomes: list[TourOutcome]
+) -> int:
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(demo, '_tour', lambda *_: outcomes)
+    monkeypatch.setattr(demo.OUT, '_width', 200)
+    return main(['-o', str(folder)])
+
+
+def test_good_demo_leaves_summary_results_and_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_with(monkeypatch, tmp_path, [outcome()]) == 0
+    summary = json.loads((tmp_path / 'summary.json').read_text(encoding='utf-8'))
+    assert [item['parameter'] for item in summary] == ['mass', 'com_x', 'com_z']
+    assert summary[2] == {
+        'capability': 'payload', 'method': 'two_plane', 'parameter': 'com_z', 'unit': 'm',
+        'truth': 0.0122, 'estimate': 0.0123, 'std': RESULT.parameter('com_z').std,
+        'verdict': 'pass'}
+    assert read_result(tmp_path / 'payload_two_plane.yaml').parameters == RESULT.parameters
+    assert '12.20' in (tmp_path / 'report.html').read_text(encoding='utf-8')
+    text = capsys.readouterr().out
+    row = next(line for line in text.splitlines() if 'com_z' in line)
+    assert row.split() == ['com_z', '12.20', '12.30', '0.10', '0.21', 'mm']
+    assert 'Every verdict is pass' in text
+    assert str(tmp_path / 'report.html') in text
+
+
+def test_truth_outside_its_interval_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_with(monkeypatch, tmp_path, [outcome(com_z=0.0130)]) == 1
+    assert 'the hidden com_z of 0.013 m lies outside' in capsys.readouterr().out
+
+
+def test_verdict_that_is_not_pass_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = replace(RESULT, checks=(Check('a', False, 1.0, 0.0, '1', 'Too wide.'),))
+    assert run_with(monkeypatch, tmp_path, [outcome(bad)]) == 1
+    assert '✗ payload, two_plane: The answer.' in capsys.readouterr().out
+
+
+def test_method_without_result_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_with(monkeypatch, tmp_path, [outcome(), outcome(None)]) == 1
+    assert '✗ payload, two_plane: The answer.' in capsys.readouterr().out
+
+
+def test_interval_of_the_comparison_is_that_of_99_9_percent() -> None:
+    std = RESULT.parameter('com_z').std or 0.0
+    for sigmas, covered in ((3.28, True), (3.30, False), (-3.28, True), (-3.30, False)):
+        truth = {'com_z': 0.0123 + sigmas * std}
+        assert compare(RESULT, truth)[0].covered is covered
+
+
+def test_parameter_without_value_is_not_compared() -> None:
+    assert compare(RESULT, {'inertia_xx': 0.1}) == []
+
+
+def test_payload_truth_is_given_in_the_results_frame() -> None:
+    robot = Robot(default_cell.urdf())
+    tool = ToolTruth(2.0, (0.01, -0.02, 0.1), (1e-3,) * 3 + (0.0,) * 3, 'flange')
+    here = default_cell.payload_truth(tool, robot, 'flange')
+    assert here == pytest.approx({'mass': 2.0, 'com_x': 0.01, 'com_y': -0.02, 'com_z': 0.1})
+    elsewhere = default_cell.payload_truth(tool, robot, 'ft_wrist')
+    q = np.full(robot.n, 0.3)
+    points = [
+        robot.transform_frame_to_root(q, frame).act(
+            np.array([truth['com_x'], truth['com_y'], truth['com_z']]))
+        for frame, truth in (('flange', here), ('ft_wrist', elsewhere))
+    ]
+    assert points[0] == pytest.approx(points[1], abs=1e-12)
+    assert elsewhere['com_z'] != here['com_z']

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Derivatives, and the steady and still parts of a record."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.forward import SweepPlan, run
+
+from robocal_ros.estimation.signals import central_velocity, dwells, runs, steady_sweeps
+from robocal_ros.messages.samples import JointSamples
+
+
+def record(motion, noise: float = 0.0, seed: int = 0) -> JointSamples:
+    k, n = motion.position.shape
+    position = motion.position + noise * np.random.default_rng(seed).normal(size=(k, n))
+    # Velocity and effort must not matter: give them nonsense.
+    return JointSamples(tuple('abcdef')[:n], motion.time, position, np.full((k, n), 7.0),
+                        np.full((k, n), -3.0))
+
+
+def two_sweeps(**more):
+    posture = np.array([0.2, -0.1, 0.4])
+    return run(np.zeros(3), [SweepPlan(2, posture, 1.0), SweepPlan(1, posture, 0.8)], **more)
+
+
+def shifted(samples: JointSamples, by: float) -> JointSamples:
+    return JointSamples(samples.joint_names, samples.time + by, samples.position,
+                        samples.velocity, samples.effort)
+
+
+# ------------------------------------------------------------------------- derivative
+
+
+@given(slope=st.floats(-3.0, 3.0), offset=st.floats(-10.0, 10.0),
+       steps=st.lists(st.floats(1e-3, 0.02), min_size=3, max_size=60))
+def test_a_straight_line_has_its_slope_at_uneven_stamps_up_to_the_ends(slope, offset, steps):
+    time = np.cumsum(steps)
+    found = central_velocity(time, (offset + slope * time)[:, None])
+    np.testing.assert_allclose(found[:, 0], slope, atol=1e-8)
+
+
+def test_the_derivative_has_no_phase_error():
+    time = np.arange(0.0, 10.0, 0.002)
+    rate = 2.0
+    found = central_velocity(time, np.sin(rate * time)[:, None], 0.05)[:, 0]
+    inside = (time > 0.1) & (time < 9.9)
+    # The chord's slope is exactly the derivative times sinc: smaller, never later.
+    gain = np.sin(rate * 0.05) / (rate * 0.05)
+    np.testing.assert_allclose(found[inside], gain * rate * np.cos(rate * time)[inside],
+                               atol=1e-5)
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_runs_rebuild_the_mask(mask):
+    rebuilt = np.zeros(len(mask), dtype=bool)
+    borders = runs(np.array(mask, dtype=bool))
+    for start, stop in borders:
+        assert start < stop
+        rebuilt[start:stop] = True
+    np.testing.assert_array_equal(rebuilt, mask)
+    assert all(a[1] < b[0] for a, b in pairwise(borders))
+
+
+# ----------------------------------------------------------------------------- sweeps
+
+
+@pytest.mark.parametrize('rate', [100.0, 500.0])
+@pytest.mark.parametrize('noise', [0.0, 2e-5])
+def test_sweeps_lie_inside_the_constant_speed_and_nothing_else_is_one(rate, noise):
+    motion = two_sweeps(rate=rate)
+    found = steady_sweeps(record(motion, noise))
+    assert [(s.joint, s.direction) for s in found] == [(2, 1), (2, -1), (1, 1), (1, -1)]
+    for number, sweep in enumerate(found, start=1):
+        rows = np.arange(sweep.start, sweep.stop)
+        assert (motion.window[rows] == number).all()
+        # Not much of the constant speed is given away: 0.3 s to settle at each end.
+        whole = np.flatnonzero(motion.window == number)
+        assert len(rows) / rate > len(whole) / rate - 0.8
+        assert sweep.speed == pytest.approx(0.35 * sweep.direction, rel=1e-3)
+        assert sweep.span == pytest.approx(np.ptp(motion.position[rows, sweep.joint]), abs=1e-3)
+        np.testing.assert_allclose(sweep.posture, motion.position[rows].mean(axis=0), atol=1e-4)
+
+
+@given(by=st.floats(-1e6, 1e6))
+def test_sweeps_do_not_depend_on_when_they_were_recorded(by):
+    samples = record(two_sweeps(rate=100.0))
+    # A stamp of a million seconds keeps a resolution of 1e-10 s.
+    there = shifted(samples, round(by, 3))
+    for a, b in zip(steady_sweeps(samples), steady_sweeps(there), strict=True):
+        assert abs(a.start - b.start) <= 1
+        assert abs(a.stop - b.stop) <= 1
+        assert (a.joint, a.direction) == (b.joint, b.direction)
+
+
+def test_a_mirrored_record_has_mirrored_sweeps():
+    samples = record(two_sweeps(rate=100.0))
+    mirrored = JointSamples(samples.joint_names, samples.time, -samples.position,
+                            samples.velocity, samples.effort)
+    pairs = list(zip(steady_sweeps(samples), steady_sweeps(mirrored), strict=True))
+    assert len(pairs) == 4
+    for a, b in pairs:
+        assert (a.start, a.stop, a.speed) == (b.start, b.stop, pytest.approx(-b.speed))
+
+
+def test_two_joints_turning_together_are_no_sweep():
+    motion = two_sweeps(rate=100.0)
+    position = motion.position.copy()
+    position[:, 0] += 0.05 * motion.time
+    assert steady_sweeps(JointSamples(('a', 'b', 'c'), motion.time, position, position,
+                                      position)) == []
+
+
+def test_a_gap_in_the_stamps_ends_a_sweep():
+    motion = two_sweeps(rate=100.0)
+    samples = record(motion)
+    middle = int(np.median(np.flatnonzero(motion.window == 1)))
+    time = samples.time.copy()
+    time[middle:] += 0.5
+    position = samples.position.copy()
+    position[middle:] += 0.0
+    cut = JointSamples(samples.joint_names, time, position, samples.velocity, samples.effort)
+    found = steady_sweeps(cut, settle=0.1)
+    assert not any(s.start < middle < s.stop for s in found)
+    assert sum(s.joint == 2 and s.direction == 1 for s in found) == 2
+
+
+def test_a_slowly_changing_speed_is_cut_to_the_steady_part():
+    time = np.arange(0.0, 10.0, 0.01)
+    speed = np.where(time < 5.0, 0.3, 0.3 + 0.2 * (time - 5.0))
+    angle = np.cumsum(speed) * 0.01
+    position = np.column_stack((angle, np.zeros(len(time))))
+    samples = JointSamples(('a', 'b'), time, position, position, position)
+    for sweep in steady_sweeps(samples):
+        inside = speed[sweep.start:sweep.stop]
+        assert np.ptp(inside) <= 0.11 * inside.mean()
+
+
+def test_records_too_short_to_differentiate_hold_nothing():
+    samples = record(two_sweeps(rate=100.0)).rows(0, 2)
+    assert steady_sweeps(samples) == []
+    assert dwells(samples) == []
+
+
+# ----------------------------------------------------------------------------- dwells
+
+
+def resting(rest: float, rate: float = 200.0, noise: float = 0.0) -> JointSamples:
+    postures = [np.array([0.3, 0.0, 0.0]), np.array([0.3, 0.5, -0.4])]
+    motion = run(np.zeros(3), [SweepPlan(1, p, 0.3, both=False) for p in postures],
+                 rate=rate, rest=rest)
+    return record(motion, noise)
+
+
+@pytest.mark.parametrize('noise', [0.0, 2e-5])
+def test_dwells_are_where_everything_rests(noise):
+    samples = resting(1.0, noise=noise)
+    found = dwells(samples)
+    assert len(found) == 4
+    for dwell in found:
+        assert np.ptp(samples.position[dwell.start:dwell.stop], axis=0).max() < 2e-4
+        np.testing.assert_allclose(dwell.posture, samples.position[dwell.start], atol=2e-4)
+        assert 0.5 <= samples.time[dwell.stop - 1] - samples.time[dwell.start] <= 1.0
+
+
+def test_a_dwell_shorter_than_asked_for_does_not_count():
+    assert len(dwells(resting(0.9))) == 4
+    assert dwells(resting(0.5)) == []
+    assert len(dwells(resting(0.5), min_duration=0.05)) == 4
+
+
+def test_a_creeping_joint_does_not_rest():
+    samples = resting(1.0)
+    position = samples.position.copy()
+    position[:, 0] += 0.004 * samples.time
+    assert dwells(JointSamples(samples.joint_names, samples.time, position, position,
+                               position)) == []
+
+
+def test_a_gap_in_the_stamps_ends_a_dwell():
+    samples = resting(2.0)
+    time = samples.time.copy()
+    time[200:] += 0.3
+    cut = JointSamples(samples.joint_names, time, samples.position, samples.velocity,
+                       samples.effort)
+    assert not any(d.start < 200 < d.stop for d in dwells(cut))
+    assert len(dwells(cut)) == 5

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compensation takes friction away while moving and keeps still at standstill."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.arms import arm
+from support.forward import Reference
+from support.friction_cell import SPEEDS, TOOL, WRIST, both_ways, loaded, record
+
+from robocal_ros.errors import DataError
+from robocal_ros.friction.compensation import Compensator, feed_forward
+from robocal_ros.friction.estimate import FrictionSettings, estimate
+from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
+from robocal_ros.robot.motion import Lspb, Trajectory, quintic_move
+
+NAMES = ('a', 'b')
+LAW = SteadyFriction(*(getattr(WRIST, name) for name in (
+    'coulomb', 'static', 'stribeck_velocity', 'viscous')))
+WIDTH, DEAD_BAND, NOISE = 0.002, 0.01, 1e-3
+
+
+def compensator() -> Compensator:
+    return Compensator({'b': LAW}, NAMES, width=WIDTH, dead_band=DEAD_BAND)
+
+
+def series(velocity: np.ndarray, *, measured: bool) -> np.ndarray:
+    made = compensator()
+    return np.array([made.torque(np.array([v, v]), measured=measured) for v in velocity])
+
+
+@pytest.mark.parametrize('speed', [0.006, 0.02, 0.1, 0.5, -0.006, -0.02, -0.1, -0.5])
+def test_commanded_speeds_get_the_friction(speed):
+    torque = series(np.array([speed]), measured=False)[0]
+    truth = float(WRIST.torque(np.array([speed]))[0])
+    assert abs(torque[1] - truth) < 0.01 * abs(truth)
+    assert torque[0] == 0.0
+
+
+@pytest.mark.parametrize('speed', [0.015, 0.05, 0.3, -0.015, -0.05, -0.3])
+def test_residual_at_constant_measured_speed_is_below_a_tenth_of_friction(speed):
+    noise = NOISE * np.random.default_rng(1).normal(size=2000)
+    torque = series(speed + noise, measured=True)[:, 1]
+    truth = float(WRIST.torque(np.array([speed]))[0])
+    assert np.sqrt(np.mean((torque - truth)**2)) < 0.1 * abs(truth)
+
+
+def test_residual_of_an_identified_law_is_below_a_tenth_of_friction():
+    made = record({5: WRIST}, both_ways(5, SPEEDS))
+    result, _ = estimate(arm('robocal').robot(), made.samples(), FrictionSettings())
+    found = Compensator(friction_by_joint(result), made.joint_names, width=WIDTH,
+                        dead_band=DEAD_BAND)
+    for speed in np.concatenate((np.geomspace(0.006, 0.6, 15), -np.geomspace(0.006, 0.6, 15))):
+        torque = found.torque(np.eye(6)[5] * speed, measured=False)
+        truth = float(WRIST.torque(np.array([speed]))[0])
+        assert abs(torque[5] - truth) < 0.1 * abs(truth)
+        assert not torque[:5].any()
+
+
+def test_no_chatter_at_standstill():
+    noise = NOISE * np.random.default_rng(2).normal(size=20000)
+    torque = series(noise, measured=True)
+    assert np.ptp(torque) == 0.0
+
+
+def test_no_chatter_while_starting_slowly_and_stopping():
+    """The torque comes on once and goes off once, however much the speed scatters."""
+    ramp = np.concatenate((np.zeros(200), np.linspace(0.0, 0.04, 2000), np.full(200, 0.04),
+                           np.linspace(0.04, 0.0, 2000), np.zeros(200)))
+    noise = NOISE * np.random.default_rng(3).normal(size=len(ramp))
+    on = series(ramp + noise, measured=True)[:, 1] != 0.0
+    assert np.abs(np.diff(on.astype(int))).sum() == 2
+
+
+def test_commanded_reversal_is_smooth():
+    velocity = np.linspace(-0.02, 0.02, 4001)
+    torque = series(velocity, measured=False)[:, 1]
+    assert np.abs(np.diff(torque)).max() < 0.01
+    assert torque[2000] == pytest.approx(0.0, abs=1e-9)
+
+
+class TestFeedForward:
+    """Gravity, inertia and friction of a motion at its knots."""
+
+    @pytest.mark.parametrize('kind', ['quintic', 'segment'])
+    def test_torque_is_that_of_the_reference_arm(self, kind):
+        reference = Reference(arm('robocal').urdf, 'tool0', (0.0, 0.0, -9.81), TOOL)
+        robot = loaded(arm('robocal').robot(), TOOL)
+        start = np.array([0.1, 0.3, -0.5, 0.2, 0.4, -0.3])
+        if kind == 'quintic':
+            coarse = quintic_move(start, start + 0.5, np.ones(6), np.full(6, 2.0))
+            time = np.linspace(0.0, coarse.duration, 20)
+            motion = Trajectory(time, *coarse.sample(time))
+        else:
+            motion = Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(start, 5)
+        torque = feed_forward(robot, {'joint_6': LAW}, motion)
+        position, velocity, acceleration = motion.sample(motion.time)
+        expected = reference.torque(position, velocity, acceleration)
+        expected[:, 5] += WRIST.torque(velocity[:, 5])
+        np.testing.assert_allclose(torque, expected, atol=1e-6)
+
+    def test_other_joints_are_refused(self):
+        robot = arm('robocal').robot()
+        motion = Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(np.zeros(3), 1)
+        with pytest.raises(DataError, match='3 joints, the arm 6'):
+            feed_forward(robot, {}, motion)

@@ -1,0 +1,436 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Known friction is recovered, the unknowable is not told, bad runs fail no other joint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binom, chi2
+from support.arms import arm
+from support.friction_cell import (
+    NAMES,
+    RANDOM_ALONE,
+    SPEEDS,
+    TOOL,
+    WRIST,
+    Record,
+    Truth,
+    both_ways,
+    loaded,
+    record,
+)
+
+from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.friction.estimate import (
+    FrictionSettings,
+    JointFriction,
+    estimate,
+    estimate_joint,
+    friction_temperature,
+    merge,
+    select_joints,
+    with_temperatures,
+)
+from robocal_ros.friction.runs import find_runs, read_run
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.robot.friction_law import friction_by_joint
+from robocal_ros.robot.model import Robot
+
+WRIST_JOINT, ELBOW = 5, 2
+WRIST_NAME, ELBOW_NAME = 'joint_6', 'joint_3'
+HEAVY = Truth((4.3, 4.8), (7.9, 8.6), (0.05, 0.046), (6.2, 5.6))
+REPETITIONS = 200
+ALL_NAMES = tuple(f'{WRIST_NAME}.{name}_{direction}'
+                  for direction in ('forward', 'backward') for name in NAMES)
+
+
+@pytest.fixture(scope='module')
+def robot() -> Robot:
+    return arm('robocal').robot()
+
+
+@pytest.fixture(scope='module')
+def wrist() -> Record:
+    return record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, SPEEDS))
+
+
+@pytest.fixture(scope='module')
+def two_joints() -> Record:
+    return record({WRIST_JOINT: WRIST, ELBOW: HEAVY},
+                  [*both_ways(WRIST_JOINT, SPEEDS), *both_ways(ELBOW, SPEEDS)], tool=TOOL)
+
+
+def found_by(made: Record, robot: Robot, settings: FrictionSettings | None = None, **changes
+             ) -> tuple[CalibrationResult, tuple[JointFriction, ...]]:
+    return estimate(robot, made.samples(**changes), settings or FrictionSettings())
+
+
+def numbers(result: CalibrationResult, joint: str = WRIST_NAME) -> set[str]:
+    return {p.name.removeprefix(f'{joint}.').rsplit('_', 1)[0] for p in result.parameters
+            if p.name.startswith(joint) and p.state is State.IDENTIFIED}
+
+
+class TestRecovery:
+    """Truth in, truth out."""
+
+    def test_curve_within_three_percent_of_the_truth(self, wrist, robot):
+        for seed in range(10):
+            result, _ = found_by(wrist, robot, seed=seed)
+            assert result.verdict is Verdict.PASS
+            assert WRIST.curve_error(friction_by_joint(result)[WRIST_NAME]) < 3.0
+
+    def test_several_joints_in_one_record_under_load(self, two_joints, robot):
+        result, found = found_by(two_joints, loaded(robot, TOOL))
+        assert result.verdict is Verdict.PASS
+        assert [item.joint for item in found] == [ELBOW_NAME, WRIST_NAME]
+        laws = friction_by_joint(result)
+        assert HEAVY.curve_error(laws[ELBOW_NAME]) < 3.0
+        assert WRIST.curve_error(laws[WRIST_NAME]) < 3.0
+        names = result.covariance_names
+        assert len(set(names)) == len(names) == 16
+        # Nothing links the joints; an error of gravity adds to one direction, not the other.
+        for i, one in enumerate(names):
+            for j, other in enumerate(names):
+                if one[:7] != other[:7]:
+                    assert result.covariance[i, j] == 0.0
+        i, j = (names.index(f'{ELBOW_NAME}.coulomb_{side}') for side in ('forward', 'backward'))
+        assert result.covariance[i, j] < 0.0
+        for name in names:
+            assert result.parameter(name).std == pytest.approx(
+                np.sqrt(result.covariance[names.index(name), names.index(name)]))
+        assert np.linalg.eigvalsh(result.covariance).min() > 0.0
+
+    def test_estimates_without_noise_are_the_truth(self, wrist, robot):
+        result, _ = found_by(wrist, robot, noise=replace(RANDOM_ALONE, effort=0.0, velocity=0.0))
+        np.testing.assert_allclose(result.values(ALL_NAMES), WRIST.vector(), rtol=2e-3)
+
+    def test_torque_ripple_scatters_within_the_intervals(self, wrist, robot):
+        """Ripple over the angle is neither noise nor friction; intervals must allow for it."""
+        inside = total = 0
+        for seed in range(12):
+            phase = np.random.default_rng(seed).uniform(0.0, 2.0 * np.pi)
+            effort = wrist.effort(seed) + 0.02 * np.sin(24.0 * wrist.position + phase)
+            result, _ = found_by(wrist, robot, effort=effort)
+            values = result.values(ALL_NAMES)
+            std = np.array([result.parameter(name).std for name in ALL_NAMES])
+            inside += int((np.abs(values - WRIST.vector()) < 1.96 * std).sum())
+            total += len(values)
+        assert inside > 0.85 * total
+
+    def test_both_directions_are_treated_alike(self, robot):
+        """Mirroring truth and motion swaps the two directions' numbers."""
+        runs = both_ways(WRIST_JOINT, SPEEDS)
+        mirrored = Truth(*(getattr(WRIST, name)[::-1] for name in NAMES))
+        one = record({WRIST_JOINT: WRIST}, runs)
+        other = record({WRIST_JOINT: mirrored},
+                       [replace(run, start=-run.start, speed=-run.speed) for run in runs])
+        quiet = replace(RANDOM_ALONE, effort=0.0, velocity=0.0)
+        a = found_by(one, robot, noise=quiet)[0].values(ALL_NAMES)
+        b = found_by(other, robot, noise=quiet)[0].values(ALL_NAMES)
+        np.testing.assert_allclose(a, np.concatenate((b[4:], b[:4])), rtol=1e-4)
+
+
+def cramer_rao(velocity: np.ndarray) -> np.ndarray:
+    """The bound from every sample that was read: derivatives of the truth by differences."""
+    def torque(vector: np.ndarray) -> np.ndarray:
+        sides = zip(vector[:4], vector[4:], strict=True)
+        return Truth(*((float(a), float(b)) for a, b in sides)).torque(velocity)
+
+    vector = WRIST.vector()
+    slopes = np.column_stack([
+        (torque(vector + step) - torque(vector - step)) / (2.0 * step.sum())
+        for step in np.diag(1e-5 * vector)])
+    return np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes))) * RANDOM_ALONE.effort
+
+
+@pytest.fixture(scope='module')
+def draws() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Errors and stated standard deviations, and the Cramér-Rao bound, (k, 8) and (8,)."""
+    made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, SPEEDS), rate=125.0)
+    robot = arm('robocal').robot()
+    quiet = replace(RANDOM_ALONE, effort=0.0, velocity=0.0)
+    runs = find_runs(made.samples(quiet), [WRIST_JOINT], 0.004)
+    errors, stated = [], []
+    for seed in range(REPETITIONS):
+        samples = made.samples(RANDOM_ALONE, seed)
+        item = estimate_joint(WRIST_NAME, [read_run(robot, samples, run) for run in runs],
+                              FrictionSettings())
+        assert item.passed
+        assert item.fits is not None
+        errors.append(np.concatenate([fit.value for fit in item.fits]) - WRIST.vector())
+        stated.append(np.sqrt(np.concatenate(
+            [np.diag(fit.covariance) for fit in item.fits])))
+    rows = np.concatenate([np.arange(run.start, run.stop) for run in runs])
+    return np.array(errors), np.array(stated), cramer_rao(made.velocity[rows, WRIST_JOINT])
+
+
+class TestGravityIsUncertainToo:
+    """Where the links really are, and what they carry, is known within limits only."""
+
+    def test_sagging_joints_stay_within_the_intervals(self, robot):
+        """Encoders do not see the sag; gravity acts where the links are."""
+        inside = total = 0
+        for seed in range(6):
+            sag = np.random.default_rng(seed).normal(0.0, 4e-4, 6)
+            made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS), tool=TOOL)
+            samples = made.samples(seed=seed, position=made.position + sag)
+            result, _ = estimate(loaded(robot, TOOL), samples, FrictionSettings())
+            for side, direction in enumerate(('forward', 'backward')):
+                for name in ('coulomb', 'static'):
+                    p = result.parameter(f'{ELBOW_NAME}.{name}_{direction}')
+                    inside += abs(p.value - getattr(HEAVY, name)[side]) < 2.58 * p.std
+                    total += 1
+        assert inside >= total - 3
+
+    def test_a_load_known_within_limits_widens_the_intervals(self, two_joints, robot):
+        samples = two_joints.samples()
+        arms = [loaded(robot, replace(TOOL, mass=mass)) for mass in (2.0, 2.02)]
+        sure, _ = estimate(arms[0], samples, FrictionSettings())
+        doubtful, _ = estimate(arms[0], samples, FrictionSettings(), arms[1:])
+        name = f'{ELBOW_NAME}.coulomb_forward'
+        assert doubtful.parameter(name).value == sure.parameter(name).value
+        posture = two_joints.position[len(two_joints.time) // 2]
+        change = np.ptp([arm_.gravity_torque(posture)[ELBOW] for arm_ in arms])
+        added = doubtful.parameter(name).std**2 - sure.parameter(name).std**2
+        assert np.sqrt(added) == pytest.approx(change, rel=0.5)
+        viscous = f'{ELBOW_NAME}.viscous_forward'
+        assert doubtful.parameter(viscous).std == sure.parameter(viscous).std
+
+
+class TestStatistics:
+    """With random noise alone: no estimator does better, and intervals are what they claim."""
+
+    def test_efficiency(self, draws):
+        errors, _, bound = draws
+        ratio = np.sqrt(np.mean(errors**2, axis=0)) / bound
+        # 1.10, and what chance adds to the root of 200 squares in one of eight cases of 10⁴.
+        chance = np.sqrt(chi2.ppf(1.0 - 1e-4, len(errors)) / len(errors))
+        assert (ratio < 1.10 * chance).all(), ratio
+        assert float(np.mean(ratio)) < 1.10, ratio
+        assert (ratio > 0.8).all(), ratio
+
+    def test_coverage(self, draws):
+        errors, stated, _ = draws
+        inside = np.abs(errors) < 1.959964 * stated
+        assert 0.93 <= float(inside.mean()) <= 0.97
+        low, high = binom.ppf((1e-4, 1.0 - 1e-4), len(errors), 0.95)
+        assert (inside.sum(axis=0) >= low).all()
+        assert (inside.sum(axis=0) <= high).all()
+
+
+class TestHonesty:
+    """What the data cannot tell is not told."""
+
+    def test_no_low_speeds_no_stribeck_numbers(self, robot):
+        made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, np.geomspace(0.15, 0.6, 6)))
+        for seed in range(5):
+            result, (item,) = found_by(made, robot, seed=seed)
+            assert numbers(result) == {'coulomb', 'viscous'}
+            assert result.verdict is Verdict.PASS
+            static = result.parameter(f'{WRIST_NAME}.static_forward')
+            assert static.value is None
+            assert static.state is State.NOT_IDENTIFIED
+            assert 'low' in static.note
+            # Where it was measured, the simpler model is right.
+            assert WRIST.curve_error(item.law(), 0.15, 0.6) < 3.0
+
+    def test_forcing_the_full_model_makes_no_numbers_up(self, robot):
+        made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, np.geomspace(0.15, 0.6, 6)))
+        result, (item,) = found_by(made, robot, FrictionSettings(model='stribeck'))
+        assert item.doubt
+        assert numbers(result) <= {'coulomb', 'viscous'}
+
+    @pytest.mark.parametrize(('model', 'expected'), [
+        ('coulomb', {'coulomb'}),
+        ('coulomb_viscous', {'coulomb', 'viscous'}),
+        ('stribeck', set(NAMES)),
+    ])
+    def test_a_forced_model(self, wrist, robot, model, expected):
+        result, (item,) = found_by(wrist, robot, FrictionSettings(model=model,
+                                                                  fit_threshold=100.0))
+        assert numbers(result) == expected
+        assert result.method == model
+        assert item.fits is not None
+        assert {fit.model for fit in item.fits} == {model}
+
+    @pytest.mark.parametrize(('truth', 'model'), [
+        (Truth(static=(0.7, 0.64), viscous=(0.0, 0.0)), 'coulomb'),
+        (Truth(static=(0.7, 0.64)), 'coulomb_viscous'),
+        (WRIST, 'stribeck'),
+    ])
+    def test_the_model_is_chosen_by_the_data(self, robot, truth, model):
+        made = record({WRIST_JOINT: truth}, both_ways(WRIST_JOINT, SPEEDS))
+        for seed in range(4):
+            _, (item,) = found_by(made, robot, noise=RANDOM_ALONE, seed=seed)
+            assert item.fits is not None
+            assert item.fits[0].model == model
+
+    def test_a_fit_that_misses_the_points_fails_with_both_degrees(self, wrist, robot):
+        result, (item,) = found_by(wrist, robot, FrictionSettings(model='coulomb'))
+        assert result.verdict is Verdict.FAIL
+        assert item.fit_degree > 5.0
+        assert item.held_out_degree is not None
+        assert item.held_out_degree > 5.0
+        assert 'fit degree' in result.reasons[0]
+        assert '(limit 5.0 %)' in result.reasons[0]
+        assert numbers(result) == set()
+
+    def test_degrees_are_those_of_the_definition(self, wrist, robot):
+        _, (item,) = found_by(wrist, robot)
+        torque = np.array([p.torque for p in item.points])
+        fitted = item.law().torque(np.array([p.speed for p in item.points]))
+        expected = 100.0 * np.sqrt(((torque - fitted)**2).sum() / (torque**2).sum())
+        assert item.fit_degree == pytest.approx(expected, rel=1e-6)
+
+    def test_too_few_speeds_for_held_out_ones_are_not_vouched_for(self, robot):
+        made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, [0.1, 0.3, 0.5]))
+        result, _ = found_by(made, robot)
+        assert result.validation == ()
+        assert result.verdict is Verdict.NOT_EVALUATED
+
+    def test_a_wrong_payload_is_told_from_friction(self, robot):
+        made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS, span=0.4), tool=TOOL)
+        result, (item,) = found_by(made, robot)
+        assert result.verdict is Verdict.FAIL
+        assert 'payload it assumes is wrong' in item.gravity_failure
+        assert any(check.name == f'{ELBOW_NAME}: gravity' and not check.passed
+                   for check in result.checks)
+        right, _ = found_by(made, loaded(robot, TOOL))
+        assert right.verdict is Verdict.PASS
+        gravity = next(c for c in right.checks if c.name == f'{ELBOW_NAME}: gravity')
+        assert 'differ by' in gravity.reason
+        assert gravity.passed
+
+
+class TestBadRuns:
+    """A bad run is left out by name; a joint with too few left fails alone."""
+
+    def spoilt(self, made: Record, which: range, joint: int = WRIST_JOINT) -> np.ndarray:
+        effort = made.effort()
+        for number in which:
+            rows = made.rows(number)
+            effort[rows[len(rows) // 2:][:25], joint] += 4.0
+        return effort
+
+    def test_a_few_are_left_out(self, wrist, robot):
+        result, (item,) = found_by(wrist, robot, effort=self.spoilt(wrist, range(5, 7)))
+        assert result.verdict is Verdict.PASS
+        assert result.counts['rejected_runs'] == 2
+        assert result.counts['runs'] == len(wrist.runs)
+        assert '2 rejected' in result.reasons[0]
+        assert WRIST.curve_error(item.law()) < 3.0
+
+    def test_many_fail_the_joint_and_no_other(self, two_joints, robot):
+        effort = self.spoilt(two_joints, range(1, 14))
+        result, found = found_by(two_joints, loaded(robot, TOOL), effort=effort)
+        assert result.verdict is Verdict.FAIL
+        assert [item.passed for item in found] == [True, False]
+        reason = result.reasons[0]
+        assert f"Joint '{WRIST_NAME}'" in reason
+        assert 'usable runs' in reason
+        assert 'runs were rejected, first at +0.005 rad/s: the torque jumped by' in reason
+        assert set(friction_by_joint(result)) == {ELBOW_NAME}
+        with pytest.raises(DataError, match='was not fitted'):
+            found[1].law()
+
+    def test_a_joint_that_was_asked_for_and_never_ran_fails_alone(self, wrist, robot):
+        result, found = found_by(wrist, robot, FrictionSettings(joints=(ELBOW_NAME, WRIST_NAME)))
+        assert [item.passed for item in found] == [False, True]
+        assert result.verdict is Verdict.FAIL
+        assert f"'{ELBOW_NAME}': 0 usable runs forward" in result.reasons[0]
+
+    def test_joints_that_nobody_asked_for_are_left_out(self, two_joints, robot):
+        result, found = found_by(two_joints, loaded(robot, TOOL),
+                                 FrictionSettings(joints=(ELBOW_NAME,)))
+        assert [item.joint for item in found] == [ELBOW_NAME]
+        assert result.verdict is Verdict.PASS
+
+    def test_no_run_at_all(self, robot):
+        made = record({}, [])
+        with pytest.raises(DataError, match='No constant-speed run of joint joint_1, .*joint_6'):
+            found_by(made, robot)
+
+    def test_nothing_recorded(self, wrist, robot):
+        with pytest.raises(DataError, match='No joint states are recorded'):
+            estimate(robot, wrist.samples().rows(0, 0), FrictionSettings())
+
+    @pytest.mark.parametrize(('value', 'word'), [(0.0, 'zero'), (1.2, 'stuck at 1.2')])
+    def test_dead_effort(self, wrist, robot, value, word):
+        effort = wrist.effort()
+        effort[:, WRIST_JOINT] = value
+        with pytest.raises(DataError, match=f"'{WRIST_NAME}' is {word}"):
+            found_by(wrist, robot, effort=effort)
+
+    def test_settings_that_fit_nothing(self, wrist, robot):
+        with pytest.raises(ConfigurationError, match="got 'magic'"):
+            found_by(wrist, robot, FrictionSettings(model='magic'))
+        with pytest.raises(ConfigurationError, match='nobody'):
+            found_by(wrist, robot, FrictionSettings(joints=('nobody',)))
+
+
+class TestMerging:
+    """Joints that passed count, and keep what others had."""
+
+    @pytest.fixture(scope='class', name='both')
+    @classmethod
+    def _both(cls) -> CalibrationResult:
+        made = record({WRIST_JOINT: WRIST, ELBOW: HEAVY},
+                      [*both_ways(WRIST_JOINT, SPEEDS), *both_ways(ELBOW, SPEEDS)], tool=TOOL)
+        robot = loaded(arm('robocal').robot(), TOOL)
+        return estimate(robot, made.samples(), FrictionSettings())[0]
+
+    def test_parts_make_the_whole_again(self, both):
+        elbow, wrist = (select_joints(both, [name]) for name in (ELBOW_NAME, WRIST_NAME))
+        assert {p.name.split('.')[0] for p in elbow.parameters} == {ELBOW_NAME}
+        assert len(elbow.checks) == 2
+        assert len(elbow.series) == 2
+        merged = merge(elbow, wrist)
+        assert merged is not None
+        assert [p.name for p in merged.parameters] == [p.name for p in both.parameters]
+        order = [merged.covariance_names.index(name) for name in both.covariance_names]
+        np.testing.assert_array_equal(merged.covariance[np.ix_(order, order)], both.covariance)
+        assert merged.verdict is Verdict.PASS
+
+    def test_a_joint_measured_anew_replaces_the_old_one(self, both):
+        newer = replace(both, parameters=tuple(
+            replace(p, value=9.0) if p.name == f'{WRIST_NAME}.coulomb_forward' else p
+            for p in both.parameters))
+        merged = merge(both, select_joints(newer, [WRIST_NAME]))
+        assert merged is not None
+        assert merged.parameter(f'{WRIST_NAME}.coulomb_forward').value == 9.0
+        assert len(merged.parameters) == len(both.parameters)
+
+    @pytest.mark.parametrize('what', ['fit', 'gravity'])
+    def test_a_joint_that_failed_keeps_its_old_numbers(self, both, what):
+        failing = replace(both, checks=tuple(
+            replace(check, passed=False) if check.name == f'{WRIST_NAME}: {what}' else check
+            for check in both.checks))
+        assert failing.verdict is Verdict.FAIL
+        merged = merge(both, failing)
+        assert merged is not None
+        assert merged.verdict is Verdict.PASS
+        assert len(merged.parameters) == len(both.parameters)
+        alone = merge(None, failing)
+        assert alone is not None
+        assert set(friction_by_joint(alone)) == {ELBOW_NAME}
+
+    def test_a_joint_that_was_not_held_against_left_out_speeds_is_not_filed(self, both):
+        unseen = replace(both, validation=both.validation[:1])
+        merged = merge(None, unseen)
+        assert merged is not None
+        assert set(friction_by_joint(merged)) == {both.validation[0].what}
+
+    def test_nothing_passed_and_nothing_old(self, both):
+        failing = replace(both, checks=tuple(replace(c, passed=False) for c in both.checks))
+        assert merge(None, failing) is None
+
+    def test_temperatures_stay_with_their_joints(self, both):
+        assert np.isnan(friction_temperature(both))
+        old = with_temperatures(both, {ELBOW_NAME: 20.0, WRIST_NAME: 30.0})
+        assert friction_temperature(old) == 25.0
+        new = with_temperatures(select_joints(both, [WRIST_NAME]), {WRIST_NAME: 40.0})
+        merged = merge(old, new)
+        assert merged is not None
+        assert merged.settings['temperatures'] == {ELBOW_NAME: 20.0, WRIST_NAME: 40.0}

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From points of torque against speed to a law: nested models, honest choice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.friction_cell import NAMES, Truth
+
+from robocal_ros.errors import DataError
+from robocal_ros.friction import fit as laws
+from robocal_ros.friction.fit import (
+    MODELS,
+    distinct,
+    evaluate,
+    fit_direction,
+    information_criterion,
+    jacobian,
+    parameter_names,
+    stribeck_doubt,
+)
+
+SPEED = np.geomspace(0.004, 0.7, 12)
+STD = np.full(12, 1e-3)
+
+VALUES = {
+    'coulomb': np.array([0.7]),
+    'coulomb_viscous': np.array([0.7, 0.6]),
+    'stribeck': np.array([0.7, 1.2, 0.04, 0.6]),
+}
+
+
+def plain(model: str, value: np.ndarray, speed: np.ndarray) -> np.ndarray:
+    """The law by its formula."""
+    named = {'static': value[0], 'stribeck_velocity': 1.0, 'viscous': 0.0,
+             **dict(zip(parameter_names(model), value, strict=True))}
+    return (named['coulomb'] + (named['static'] - named['coulomb'])
+            * np.exp(-(speed / named['stribeck_velocity'])**2) + named['viscous'] * speed)
+
+
+@st.composite
+def stribeck(draw: st.DrawFn) -> np.ndarray:
+    coulomb = draw(st.floats(0.1, 10.0))
+    return np.array([coulomb, coulomb * (1.0 + draw(st.floats(0.3, 1.5))),
+                     draw(st.floats(0.015, 0.15)), coulomb * draw(st.floats(0.2, 2.0))])
+
+
+@pytest.mark.parametrize('model', MODELS)
+def test_a_law_is_its_formula(model):
+    np.testing.assert_allclose(evaluate(model, VALUES[model], SPEED),
+                               plain(model, VALUES[model], SPEED), rtol=1e-12)
+
+
+@pytest.mark.parametrize('model', MODELS)
+def test_derivatives_by_finite_differences(model):
+    value = VALUES[model]
+    for column, step in enumerate(np.diag(1e-6 * value)):
+        slope = (evaluate(model, value + step, SPEED) - evaluate(model, value - step, SPEED)) / (
+            2e-6 * value[column])
+        np.testing.assert_allclose(jacobian(model, value, SPEED)[:, column], slope,
+                                   rtol=1e-6, atol=1e-9)
+
+
+@given(stribeck())
+def test_clean_points_give_the_law_back(value):
+    fit = fit_direction(SPEED, plain('stribeck', value, SPEED), STD, 'stribeck')
+    np.testing.assert_allclose(fit.value, value, rtol=1e-5)
+    assert np.abs(fit.residual).max() < 1e-5 * value[1]
+    assert stribeck_doubt(fit, SPEED) == ''
+
+
+@given(stribeck(), st.floats(0.01, 100.0))
+def test_another_unit_of_torque_scales_torques_alone(value, factor):
+    torque = plain('stribeck', value, SPEED) + 0.02 * value[0] * np.sin(40.0 * SPEED)
+    std = 0.02 * value[0] * np.ones_like(SPEED)
+    one = fit_direction(SPEED, torque, std, 'stribeck')
+    other = fit_direction(SPEED, factor * torque, factor * std, 'stribeck')
+    scale = np.array([factor, factor, 1.0, factor])
+    np.testing.assert_allclose(other.value, scale * one.value, rtol=1e-3)
+    assert other.chi_square == pytest.approx(one.chi_square, rel=1e-4)
+
+
+@given(stribeck(), st.permutations(range(12)))
+def test_the_order_of_points_does_not_matter(value, order):
+    order = list(order)
+    torque = plain('stribeck', value, SPEED) + 0.01 * value[0] * np.cos(60.0 * SPEED)
+    one = fit_direction(SPEED, torque, STD, 'stribeck')
+    other = fit_direction(SPEED[order], torque[order], STD, 'stribeck')
+    np.testing.assert_allclose(other.value, one.value, rtol=1e-4)
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_physics_bounds_hold_whatever_the_points_say(seed):
+    generator = np.random.default_rng(seed)
+    # Friction that falls with speed and rises at none: negative everything, unbounded.
+    torque = 0.3 - 0.4 * SPEED + 0.2 * generator.normal(size=12) * (1.0 + seed % 3)
+    coulomb, static, velocity, viscous = fit_direction(SPEED, torque, STD, 'stribeck').value
+    assert static >= coulomb >= 0.0
+    assert velocity > 0.0
+    assert viscous >= 0.0
+
+
+@pytest.mark.parametrize('model', MODELS)
+def test_too_few_points_are_refused_by_number(model):
+    count = len(parameter_names(model))
+    with pytest.raises(DataError, match=f'{count} parameters in each direction; {count} usable'):
+        fit_direction(SPEED[:count], np.ones(count), np.ones(count), model)
+
+
+def test_repeated_speeds_count_once():
+    speed = np.array([0.1, 0.0100001, 0.2, 0.01, 0.0101, 0.1999])
+    assert len(distinct(speed)) == 3
+    assert len(distinct(np.zeros(0))) == 0
+
+
+class TestChoice:
+    """Models are judged against each other by the data alone."""
+
+    @pytest.mark.parametrize('true_model', MODELS)
+    def test_the_model_that_made_the_points_is_chosen(self, true_model):
+        chosen = []
+        std = np.full(12, 0.01)
+        for seed in range(40):
+            noise = np.random.default_rng(seed).normal(size=(2, 12)) * std
+            torque = plain(true_model, VALUES[true_model], SPEED) + noise
+            fits = {model: [fit_direction(SPEED, side, std, model) for side in torque]
+                    for model in MODELS}
+            if any(stribeck_doubt(fit, SPEED) for fit in fits['stribeck']):
+                del fits['stribeck']
+            chosen.append(min(fits, key=lambda model: information_criterion(fits[model])))
+        # The criterion is consistent, not infallible.
+        assert chosen.count(true_model) >= 36
+
+    def test_no_low_speeds_no_stribeck_numbers(self):
+        speed = np.geomspace(0.15, 0.7, 12)
+        fit = fit_direction(speed, plain('stribeck', VALUES['stribeck'], speed), STD, 'stribeck')
+        assert stribeck_doubt(fit, speed)
+
+    def test_one_speed_below_the_bend_repeated_is_still_one(self):
+        speed = np.concatenate(([0.01, 0.010001, 0.0100002], np.geomspace(0.06, 0.7, 9)))
+        torque = plain('stribeck', np.array([0.7, 1.2, 0.03, 0.6]), speed)
+        fit = fit_direction(speed, torque, STD, 'stribeck')
+        assert 'no low speeds, no Stribeck numbers' in stribeck_doubt(fit, speed)
+
+    def test_flat_friction_shows_no_rise(self):
+        noise = np.random.default_rng(5).normal(size=12) * 0.01
+        torque = plain('coulomb_viscous', VALUES['coulomb_viscous'], SPEED) + noise
+        fit = fit_direction(SPEED, torque, np.full(12, 0.01), 'stribeck')
+        assert stribeck_doubt(fit, SPEED)
+
+    def test_a_simpler_model_says_so(self):
+        fit = fit_direction(SPEED, np.ones(12), STD, 'coulomb')
+        assert stribeck_doubt(fit, SPEED) == 'a simpler model was chosen'
+
+
+@pytest.mark.parametrize('model', MODELS)
+def test_stated_scatter_is_the_scatter(model):
+    """χ² of the estimates against their covariance, over seeds."""
+    value, std = VALUES[model], np.full(12, 0.004)
+    total, count = 0.0, 60
+    for seed in range(count):
+        torque = evaluate(model, value, SPEED) + std * np.random.default_rng(seed).normal(size=12)
+        fit = fit_direction(SPEED, torque, std, model)
+        error = fit.value - value
+        total += float(error @ np.linalg.solve(fit.covariance, error))
+    freedom = count * len(value)
+    # 4 standard deviations of chi-square.
+    assert abs(total - freedom) < 4.0 * np.sqrt(2.0 * freedom)
+
+
+def test_two_directions_make_one_law():
+    truth = Truth()
+    sides = [fit_direction(SPEED, sign * truth.torque(sign * SPEED), STD, 'stribeck')
+             for sign in (1.0, -1.0)]
+    law = laws.law(*sides, std=0.01)
+    both = np.concatenate((SPEED, -SPEED))
+    np.testing.assert_allclose(law.torque(both), truth.torque(both), rtol=1e-6)
+    assert law.std == 0.01
+    simple = laws.law(*(fit_direction(SPEED, np.full(12, 0.5), STD, 'coulomb') for _ in 'ab'))
+    np.testing.assert_allclose(simple.torque(both), 0.5 * np.sign(both))
+    assert tuple(parameter_names('stribeck')) == NAMES

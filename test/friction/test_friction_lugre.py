@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bristle stiffness and damping from small reversals, against a LuGre model integrated apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+from support.arms import arm
+from support.forward import Reference
+from support.friction_cell import SPEEDS, WRIST, Truth, both_ways, record
+
+from robocal_ros.errors import ConfigurationError, ConvergenceError
+from robocal_ros.friction.estimate import (
+    DYNAMIC,
+    FrictionSettings,
+    JointFriction,
+    assemble,
+    estimate,
+    with_presliding,
+)
+from robocal_ros.friction.model import estimate_presliding, find_reversals, simulate
+from robocal_ros.friction.plan import SpeedPlan, plan_reversals
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.results.result import State, Verdict
+from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
+
+JOINT, NAME = 5, 'joint_6'
+RATE = 500.0
+POSTURE = np.array([0.2, 0.4, -0.6, 0.3, 0.5, 0.1])
+STIFFNESS, DAMPING = 3000.0, 15.0
+
+
+def law_of(truth: Truth) -> SteadyFriction:
+    return SteadyFriction(np.array(truth.coulomb), np.array(truth.static),
+                          np.array(truth.stribeck_velocity), np.array(truth.viscous))
+
+
+def bristles(truth: Truth, time: np.ndarray, size: float, frequency: float, stiffness: float,
+             damping: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Integrate LuGre's equation along a sine; excursion, speed, acceleration and friction."""
+    pulsation = 2.0 * np.pi * frequency
+
+    def level(v: float) -> float:
+        side = 0 if v >= 0.0 else 1
+        return truth.coulomb[side] + (truth.static[side] - truth.coulomb[side]) * np.exp(
+            -(v / truth.stribeck_velocity[side]) ** 2)
+
+    def speed(t: float) -> float:
+        return size * pulsation * np.cos(pulsation * t)
+
+    def rate(t: float, z: np.ndarray) -> np.ndarray:
+        v = speed(t)
+        return v - stiffness * abs(v) * z / level(v)
+
+    bent = solve_ivp(rate, (0.0, time[-1]), [0.0], t_eval=time, max_step=2e-3, rtol=1e-8,
+                     atol=1e-12).y[0]
+    v = speed(time)
+    change = np.array([rate(t, z) for t, z in zip(time, bent, strict=True)])
+    viscous = np.where(v >= 0.0, truth.viscous[0], truth.viscous[1]) * v
+    return (size * np.sin(pulsation * time), v, -size * pulsation**2 * np.sin(pulsation * time),
+            stiffness * bent + damping * change + viscous)
+
+
+def reversals(*, stiffness: float = STIFFNESS, damping: float = DAMPING, size: float = 4e-3,
+              step: float = 2e-5, noise: float = 0.1, seed: int = 0, begin: float = 0.0,
+              seconds: float = 8.0, offset: float = 0.0) -> JointSamples:
+    time = np.arange(int(seconds * RATE)) / RATE
+    x, v, a, friction = bristles(WRIST, time, size, 1.0, stiffness, damping)
+    position = np.tile(POSTURE, (len(time), 1))
+    velocity, acceleration = np.zeros_like(position), np.zeros_like(position)
+    position[:, JOINT] += x
+    velocity[:, JOINT], acceleration[:, JOINT] = v, a
+    torque = Reference(arm('robocal').urdf, 'tool0', (0.0, 0.0, -9.81)).torque(
+        position, velocity, acceleration)
+    torque[:, JOINT] += friction + offset
+    torque += noise * np.random.default_rng(seed).normal(size=torque.shape)
+    if step:
+        position = np.round(position / step) * step
+    robot = arm('robocal').robot()
+    return JointSamples(robot.joint_names, begin + time, position, velocity, torque)
+
+
+@pytest.fixture(scope='module')
+def usual() -> JointSamples:
+    return reversals()
+
+
+def test_the_simulated_state_is_that_of_the_differential_equation():
+    time = np.arange(1000) / RATE
+    x, v, _, friction = bristles(WRIST, time, 2e-3, 1.0, STIFFNESS, DAMPING)
+    side = (v < 0.0).astype(int)
+    bend = np.exp(-(v / np.array(WRIST.stribeck_velocity)[side]) ** 2)
+    level = np.array(WRIST.coulomb)[side] + (
+        np.array(WRIST.static) - np.array(WRIST.coulomb))[side] * bend
+    viscous = np.array(WRIST.viscous)[side] * v
+    found = simulate(x, v, level, STIFFNESS, DAMPING, 0.0) + viscous
+    assert np.abs(found - friction).max() < 0.01 * np.abs(friction).max()
+
+
+def test_without_noise_the_bristles_come_out():
+    found = estimate_presliding(
+        arm('robocal').robot(), reversals(step=0.0, noise=0.0), JOINT, law_of(WRIST))
+    assert found.stiffness == pytest.approx(STIFFNESS, rel=0.01)
+    assert found.damping == pytest.approx(DAMPING, rel=0.1)
+    assert found.degree < 1.0
+    # However little noise there is, half a millisecond of doubt about stamps remains.
+    assert np.sqrt(found.covariance[1, 1]) > 0.99 * found.stiffness * 5e-4
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_in_the_reference_cell_they_lie_within_their_intervals(seed):
+    found = estimate_presliding(
+        arm('robocal').robot(), reversals(seed=seed, offset=0.05), JOINT, law_of(WRIST))
+    std = np.sqrt(np.diag(found.covariance))
+    assert found.doubts == ('', '')
+    assert abs(found.stiffness - STIFFNESS) < 3.0 * std[0]
+    assert abs(found.damping - DAMPING) < 3.0 * std[1]
+    assert std[0] < 0.1 * STIFFNESS
+    assert std[1] < 0.5 * DAMPING
+
+
+def test_a_level_that_is_a_little_off_does_not_matter(usual):
+    """The law at standstill is extrapolated from runs; its error is estimated along."""
+    lower = replace(WRIST, static=tuple(0.93 * x for x in WRIST.static))
+    found = estimate_presliding(arm('robocal').robot(), usual, JOINT, law_of(lower))
+    assert found.stiffness == pytest.approx(STIFFNESS, rel=0.06)
+
+
+def test_bristles_stiffer_than_the_encoder_tells_are_not_identified():
+    found = estimate_presliding(
+        arm('robocal').robot(), reversals(stiffness=3e5), JOINT, law_of(WRIST))
+    assert 'its encoder steps by 20.0 µrad (3 steps needed)' in found.doubts[0]
+    assert found.doubts[1]
+
+
+def test_damping_that_noise_hides_is_not_identified():
+    found = estimate_presliding(
+        arm('robocal').robot(), reversals(damping=0.3), JOINT, law_of(WRIST))
+    assert found.doubts[0] == ''
+    assert 'it is uncertain by' in found.doubts[1]
+    assert '(limit 50 %)' in found.doubts[1]
+
+
+def test_a_torque_that_is_no_friction_is_not_explained(usual):
+    effort = usual.effort.copy()
+    effort[:, JOINT] += 1.5 * np.sin(usual.time * 17.0)
+    found = estimate_presliding(
+        arm('robocal').robot(), replace(usual, effort=effort), JOINT, law_of(WRIST))
+    assert all('of the torque at the reversals unexplained' in doubt for doubt in found.doubts)
+
+
+# ------------------------------------------------------------------- finding reversals
+
+
+def test_reversals_are_found_where_one_joint_turns_over_and_over(usual):
+    start, stop = find_reversals(usual, JOINT)
+    # From the first turn to the last: 8 periods hold 16.
+    assert usual.time[start] == pytest.approx(0.25, abs=0.03)
+    assert usual.time[stop - 1] == pytest.approx(7.75, abs=0.03)
+    assert find_reversals(usual, 0) is None
+
+
+@pytest.mark.parametrize('change', ['wide', 'slow', 'few', 'with another', 'hardly'])
+def test_other_motions_are_no_reversals(usual, change):
+    position = usual.position.copy()
+    swing = position[:, JOINT] - POSTURE[JOINT]
+    rows = slice(0, 1000) if change == 'few' else slice(None)
+    if change == 'wide':
+        position[:, JOINT] += 9.0 * swing
+    elif change == 'with another':
+        position[:, 1] += swing
+    elif change == 'hardly':
+        position[:, JOINT] -= 0.98 * swing
+    time = 30.0 * usual.time if change == 'slow' else usual.time
+    changed = JointSamples(usual.joint_names, time[rows], position[rows], usual.velocity[rows],
+                           usual.effort[rows])
+    assert find_reversals(changed, JOINT) is None
+
+
+def test_constant_speeds_to_and_fro_are_no_reversals():
+    made = record({JOINT: WRIST}, both_ways(JOINT, SPEEDS))
+    assert find_reversals(made.samples(), JOINT) is None
+
+
+# ------------------------------------------------------------------------- in the result
+
+
+@pytest.fixture(scope='module')
+def both(usual) -> JointSamples:
+    """Runs at constant speeds, and reversals after them."""
+    runs = record({JOINT: WRIST}, both_ways(JOINT, SPEEDS), posture=POSTURE).samples()
+    turned = reversals(begin=runs.time[-1] + 2.0)
+    return JointSamples(runs.joint_names, *(
+        np.concatenate((getattr(runs, name), getattr(turned, name)))
+        for name in ('time', 'position', 'velocity', 'effort')))
+
+
+def test_the_result_holds_them_beside_the_steady_law(both):
+    robot = arm('robocal').robot()
+    result, (item,) = estimate(robot, both, FrictionSettings(joints=(NAME,), model=DYNAMIC))
+    assert result.verdict is Verdict.PASS
+    assert result.method == DYNAMIC
+    stiffness = result.parameter(f'{NAME}.bristle_stiffness')
+    assert stiffness.unit == 'N·m/rad'
+    assert stiffness.value == pytest.approx(STIFFNESS, rel=0.1)
+    assert result.parameter(f'{NAME}.bristle_damping').state is State.IDENTIFIED
+    assert f'{NAME}.bristle_stiffness' in result.covariance_names
+    assert result.series[-1].title == f'Reversals of {NAME}'
+    assert item.law().torque(0.1) == pytest.approx(WRIST.torque(np.array([0.1]))[0], rel=0.03)
+    # Whoever reads the steady law reads it as before.
+    assert set(friction_by_joint(result)) == {NAME}
+    assert from_yaml(to_yaml(result)).parameters == result.parameters
+
+
+def test_they_are_neither_asked_for_nor_told_by_other_models(both):
+    result, (item,) = estimate(arm('robocal').robot(), both, FrictionSettings(joints=(NAME,)))
+    assert item.presliding is None
+    assert not any('bristle' in p.name for p in result.parameters)
+
+
+def test_without_reversals_they_are_not_identified_and_the_law_stands():
+    robot = arm('robocal').robot()
+    runs = record({JOINT: WRIST}, both_ways(JOINT, SPEEDS)).samples()
+    result, _ = estimate(robot, runs, FrictionSettings(joints=(NAME,), model=DYNAMIC))
+    assert result.verdict is Verdict.PASS
+    told = result.parameter(f'{NAME}.bristle_stiffness')
+    assert (told.state, told.note) == (
+        State.NOT_IDENTIFIED, 'no slow small reversals are recorded')
+
+
+def test_a_joint_that_failed_tells_nothing_of_its_bristles(both):
+    robot = arm('robocal').robot()
+    settings = FrictionSettings(joints=(NAME,), model=DYNAMIC)
+    failed = JointFriction(NAME, (), None, '', (), 0.0, 0.0, np.inf, None, None, ('No runs.',))
+    item = with_presliding(robot, both, failed)
+    assert item.presliding is None
+    result = assemble(robot, both, settings, [item])
+    assert result.parameter(f'{NAME}.bristle_damping').note == 'No runs.'
+
+
+def test_the_choice_of_models_is_told():
+    with pytest.raises(ConfigurationError, match="'auto', 'lugre_dynamic' or one of coulomb"):
+        FrictionSettings(model='bristles').check(arm('robocal').robot())
+
+
+# ------------------------------------------------------------------------------ planning
+
+
+def test_planned_reversals_begin_and_end_at_rest_and_turn_one_joint(robocal):
+    plan = SpeedPlan()
+    motion = plan_reversals(robocal, CollisionChecker(robocal.copy()), POSTURE, JOINT, plan)
+    assert motion.duration == pytest.approx(8.0)
+    time = motion.dense(0.002)
+    position, velocity, acceleration = motion.sample(time)
+    assert np.ptp(position[:, JOINT]) == pytest.approx(2 * plan.reversal_size, rel=0.01)
+    assert np.ptp(np.delete(position, JOINT, axis=1), axis=0).max() < 1e-12
+    np.testing.assert_allclose(velocity[[0, -1]], 0.0, atol=1e-12)
+    assert np.abs(acceleration).max() < 0.3
+    made = JointSamples(robocal.joint_names, time, position, velocity, np.zeros_like(position))
+    start, stop = find_reversals(made, JOINT)
+    assert time[stop - 1] - time[start] > 6.0
+
+
+def test_without_room_there_is_a_sentence(robocal):
+    at_limit = POSTURE.copy()
+    at_limit[JOINT] = robocal.upper[JOINT] - 0.05
+    with pytest.raises(ConvergenceError, match="'joint_6' has no room to turn to and fro"):
+        plan_reversals(robocal, CollisionChecker(robocal.copy()), at_limit, JOINT, SpeedPlan())

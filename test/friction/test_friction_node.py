@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The friction node without an arm: what it refuses, what it offers, what others hand over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from control_msgs.msg import JointTrajectoryControllerState
+from rclpy.lifecycle import TransitionCallbackReturn
+from sensor_msgs.msg import JointState, Temperature
+from std_msgs.msg import String
+from support.friction_results import friction_result, identity, payload_result
+from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, stamp
+from trajectory_msgs.msg import JointTrajectory
+
+from robocal_ros.friction.node import FrictionIdentification
+from robocal_ros.messages import conversions, qos
+from robocal_ros.node.lifecycle import RobocalNode
+from robocal_ros.payload.node import PayloadIdentification
+from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
+from robocal_ros.robot.friction_law import friction_by_joint
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.motion import Lspb
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+NAMES = tuple(f'joint_{number}' for number in range(1, 7))
+LAW = friction_by_joint(friction_result())['joint_6']
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Callable[..., NodeRig]]:
+    def make(kind: type[RobocalNode] = FrictionIdentification, **values: Any) -> NodeRig:
+        return NodeRig(kind, tmp_path, **values)
+
+    yield from made_rigs(make)
+
+
+def store(folder: Path, *results: Any) -> None:
+    for result in results:
+        ResultStore(folder, identity()).save(result)
+
+
+class TestRefusedAtConfigure:
+    """What cannot work is refused before the arm moves, with a sentence."""
+
+    def refused(self, made: NodeRig, *words: str) -> None:
+        assert made.configure() == FAILURE
+        for word in words:
+            assert word in made.log['error'][-1]
+
+    @pytest.mark.parametrize(('values', 'words'), [
+        ({'measure_joints': ['joint_7']}, ('joint_7', 'joint_6')),
+        ({'min_speed': 0.5, 'max_speed': 0.3}, ('min_speed', '0.5 and 0.3')),
+        ({'effort_source': 'current'}, ('torque_constants', 'real constants')),
+        ({'trajectory_file': 'nowhere.yaml'}, ('nowhere.yaml cannot be read',)),
+    ])
+    def test_parameters(self, rig, values, words):
+        self.refused(rig(**values), *words)
+
+    @pytest.mark.parametrize(('entry', 'words'), [
+        ('{joint: joint_6, start: 5, goal: 6.5, speed: 0.6, duration: 4}',
+         ('Run 1', 'goes up to 6.5')),
+        ('{joint: joint_6, start: -0.4, goal: 0.4, speed: 0.2, duration: 3.4}',
+         ('run 1', 'Cruise speed 0.2 rad/s does not fit')),
+        ('{joint: joint_9, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}', ('joint_9',)),
+        ('{joint: joint_6, start: -5.0, goal: 5.0, speed: 3.6, duration: 5.0}',
+         ('Run 1', 'turns at 3.6')),
+        ('{joint: joint_6, start: 0.0, goal: 0.4, speed: 0.4, duration: 1.1}',
+         ('Run 1', 'accelerates with 4')),
+    ])
+    def test_sets(self, rig, tmp_path, entry, words):
+        path = tmp_path / 'set.yaml'
+        path.write_text(f'- {entry}\n')
+        self.refused(rig(trajectory_file=str(path)), *words)
+
+    def test_a_set_without_the_joint_that_is_asked_for(self, rig, tmp_path):
+        path = tmp_path / 'set.yaml'
+        path.write_text(
+            '- {joint: joint_6, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}\n')
+        self.refused(rig(trajectory_file=str(path), measure_joints=['joint_5']),
+                     'no run of joint_5')
+
+    def test_real_constants_are_taken(self, rig):
+        made = rig(effort_source='current', torque_constants=[0.07], gear_ratios=[101.0])
+        assert made.configure() == SUCCESS
+
+
+class TestCompensation:
+    """What an identified law gives to others, live."""
+
+    @pytest.fixture
+    def active(self, rig, tmp_path) -> NodeRig:
+        store(tmp_path, friction_result())
+        return rig().start()
+
+    def feed(self, made: NodeRig, states: Any, velocity: float) -> None:
+        made.time += 0.002
+        values = [0.0] * 5 + [velocity]
+        states.publish(joint_state(made.time, NAMES, [0.0] * 6, values, [0.0] * 6))
+
+    def test_torque_of_a_measured_speed_and_none_at_standstill(self, active):
+        heard = active.hear(JointState, 'compensation')
+        states = active.publisher(JointState, 'joint_states', 10)
+        generator = np.random.default_rng(0)
+        def fed_until(condition: Callable[[], bool], velocity: Callable[[], float]) -> None:
+            def step() -> bool:
+                self.feed(active, states, velocity())
+                return condition()
+
+            active.spinner.until(step)
+
+        for speed in (0.1, -0.2):
+            expected = pytest.approx(float(LAW.torque(speed)), rel=1e-6)
+            fed_until(lambda expected=expected: bool(heard) and heard[-1].effort[5] == expected,
+                      lambda speed=speed: speed)
+            assert list(heard[-1].effort[:5]) == [0.0] * 5
+            assert heard[-1].name == list(NAMES)
+        fed_until(lambda: heard[-1].effort[5] == 0.0, lambda: 0.0)
+        heard.clear()
+        # The noise of a real speed at standstill.
+        fed_until(lambda: len(heard) >= 100, lambda: 1e-3 * float(generator.normal()))
+        assert {message.effort[5] for message in heard} == {0.0}
+
+    def test_the_controllers_reference_wins_while_it_is_fresh(self, active):
+        heard = active.hear(JointState, 'compensation')
+        states = active.publisher(JointState, 'joint_states', 10)
+        controller = active.publisher(
+            JointTrajectoryControllerState, 'joint_trajectory_controller/controller_state', 10)
+        message = JointTrajectoryControllerState(joint_names=list(reversed(NAMES)))
+        message.reference.velocities = [0.05, 0.0, 0.0, 0.0, 0.0, 0.0]
+        expected = float(LAW.torque(0.05))
+
+        def commanded() -> bool:
+            message.header.stamp = stamp(active.time)
+            controller.publish(message)
+            self.feed(active, states, 0.3)
+            return bool(heard) and heard[-1].effort[5] == pytest.approx(expected, rel=1e-6)
+
+        active.spinner.until(commanded)
+
+        def stale() -> bool:
+            active.time += 0.05
+            self.feed(active, states, 0.3)
+            return heard[-1].effort[5] == pytest.approx(float(LAW.torque(0.3)), rel=1e-6)
+
+        active.spinner.until(stale)
+
+    def test_trajectories_come_back_with_effort(self, active):
+        out = active.hear(JointTrajectory, 'trajectory_out')
+        into = active.publisher(JointTrajectory, f'{active.node.get_name()}/trajectory_in')
+        motion = Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(
+            np.array([0.1, 0.3, -0.5, 0.2, 0.4, 0.0]), 5)
+        message = conversions.to_joint_trajectory(motion, NAMES)
+        # Another order of joints must come back as it came.
+        order = [5, 0, 1, 2, 3, 4]
+        message.joint_names = [NAMES[i] for i in order]
+        for point in message.points:
+            point.positions = [point.positions[i] for i in order]
+            point.velocities = [point.velocities[i] for i in order]
+        into.publish(message)
+        active.spinner.until(lambda: out)
+        robot = Robot(arm_urdf(), tool_frame='tool0')
+        for point, time in zip(out[-1].points, motion.time, strict=True):
+            q, v, a = (part for part in motion.sample(time))
+            expected = robot.inverse_dynamics(q, v, a)
+            expected[5] += float(LAW.torque(v[5]))
+            np.testing.assert_allclose(point.effort, expected[order], atol=1e-6)
+        assert out[-1].joint_names == message.joint_names
+
+    def test_a_bad_trajectory_is_not_sent_on(self, active):
+        out = active.hear(JointTrajectory, 'trajectory_out')
+        into = active.publisher(JointTrajectory, f'{active.node.get_name()}/trajectory_in')
+        into.publish(JointTrajectory(joint_names=['joint_1']))
+        active.spinner.until(lambda: active.log['error'])
+        assert 'Trajectory not passed on: Expected at least two points' in active.log['error'][-1]
+        assert not out
+
+    def test_without_a_result_the_effort_lacks_friction_and_says_so(self, rig):
+        made = rig().start()
+        out = made.hear(JointTrajectory, 'trajectory_out')
+        into = made.publisher(JointTrajectory, f'{made.node.get_name()}/trajectory_in')
+        motion = Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(np.zeros(6), 5)
+        into.publish(conversions.to_joint_trajectory(motion, NAMES))
+        made.spinner.until(lambda: out)
+        assert 'No friction is identified yet' in made.log['warning'][-1]
+        robot = Robot(arm_urdf(), tool_frame='tool0')
+        np.testing.assert_allclose(
+            out[-1].points[0].effort,
+            robot.inverse_dynamics(*(part for part in motion.sample(0.0))), atol=1e-6)
+
+
+class TestHandOver:
+    """Results meet their users while all nodes run."""
+
+    def test_payload_identification_takes_friction_live(self, rig):
+        made = rig(PayloadIdentification, known_mass=2.0).start()
+        results = made.publisher(String, 'friction_identification/result', qos.LATCHED)
+        results.publish(String(data=to_yaml(friction_result())))
+        made.spinner.until(lambda: made.node._friction)
+        np.testing.assert_allclose(made.node._friction['joint_6'].coulomb, 0.7)
+
+    def test_friction_takes_the_payload_live_and_from_the_store(self, rig, tmp_path):
+        posture = np.array([0.1, 0.7, -0.5, 0.2, 0.4, 0.3])
+        bare = Robot(arm_urdf(), tool_frame='tool0')
+
+        def weight(mass: float) -> np.ndarray:
+            load = RigidBodyInertia(mass, np.array([0.018, -0.011, 0.102]), np.zeros((3, 3)))
+            return bare.with_payload(load, 'flange').gravity_torque(posture)
+
+        store(tmp_path, payload_result(1.5))
+        made = rig().start()
+        np.testing.assert_allclose(made.node._loaded.gravity_torque(posture), weight(1.5))
+        results = made.publisher(String, 'payload_identification/result', qos.LATCHED)
+        results.publish(String(data=to_yaml(payload_result(2.5))))
+        made.spinner.until(lambda: np.allclose(
+            made.node._loaded.gravity_torque(posture), weight(2.5)))
+        results.publish(String(data='kind: friction'))
+        made.spinner.until(lambda: made.log['warning'])
+        assert 'Payload result not used' in made.log['warning'][-1]
+        np.testing.assert_allclose(made.node._loaded.gravity_torque(posture), weight(2.5))
+
+    def test_a_stored_result_is_published_at_configure(self, rig, tmp_path):
+        store(tmp_path, friction_result())
+        made = rig()
+        assert made.configure() == SUCCESS
+        heard = made.hear(String, 'result', qos.LATCHED)
+        made.spinner.until(lambda: heard)
+        assert from_yaml(heard[-1].data).kind == 'friction'
+
+
+class TestTemperature:
+    """A law is good near the temperature it was identified at."""
+
+    def test_far_from_it_a_warning(self, rig, tmp_path):
+        store(tmp_path, friction_result(temperatures={'joint_6': 22.0}))
+        made = rig(temperature_topic='drive_temperature').start()
+        topic = made.publisher(Temperature, 'drive_temperature', 10)
+        topic.publish(Temperature(temperature=27.0))
+        topic.publish(Temperature(temperature=float('nan')))
+        topic.publish(Temperature(temperature=45.5))
+        made.spinner.until(lambda: made.log['warning'])
+        assert len(made.log['warning']) == 1
+        assert '22.0 °C; it is 45.5 °C' in made.log['warning'][0]
+
+
+def test_configure_and_cleanup_many_times(rig, tmp_path):
+    store(tmp_path, friction_result(), payload_result())
+    made = rig(temperature_topic='drive_temperature')
+    topics = None
+    for _ in range(5):
+        made.start()
+        assert made.node.trigger_deactivate() == SUCCESS
+        assert made.node.trigger_cleanup() == SUCCESS
+        count = len(list(made.node.publishers)) + len(list(made.node.subscriptions))
+        assert topics in (None, count)
+        topics = count

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planned runs keep to the limits and the rule of their segments; weak places are run again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.arms import CHAIN, arm, middle
+
+from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.friction.plan import (
+    FrictionRun,
+    SpeedPlan,
+    check_given,
+    free_range,
+    plan_runs,
+    weak_speeds,
+)
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import Lspb, MotionLimits
+
+PLAN = SpeedPlan()
+
+
+def limits_of(robot: Robot) -> MotionLimits:
+    return MotionLimits(robot.joint_names, robot.lower, robot.upper, robot.velocity_limit,
+                        np.full(robot.n, PLAN.acceleration))
+
+
+@pytest.fixture(scope='module')
+def checker(robocal: Robot) -> CollisionChecker:
+    return CollisionChecker(robocal.copy())
+
+
+def home(robot: Robot) -> np.ndarray:
+    return np.zeros(robot.n)
+
+
+@pytest.mark.parametrize('joint', range(6))
+def test_planned_runs_are_valid_segments_within_all_limits(robocal, checker, joint):
+    runs = plan_runs(robocal, checker, home(robocal), joint, PLAN)
+    assert len(runs) == 2 * PLAN.count
+    for run in runs:
+        segment = run.segment
+        way = abs(segment.goal - segment.start)
+        assert way / segment.duration < segment.speed <= 2.0 * way / segment.duration
+        # tb and a as the rule has them.
+        blend = segment.duration - way / segment.speed
+        assert segment.blend == pytest.approx(blend)
+        assert segment.acceleration == pytest.approx(segment.speed / blend)
+        limits_of(robocal).check(run.trajectory())
+        time = run.trajectory().dense(0.05)
+        position, velocity, _ = run.trajectory().sample(time)
+        still = np.delete(np.arange(robocal.n), joint)
+        np.testing.assert_array_equal(position[:, still], 0.0)
+        np.testing.assert_allclose(velocity[:, still], 0.0, atol=1e-15)
+        assert checker.first_contact(position) is None
+        np.testing.assert_array_equal(run.trajectory().start, run.start_posture())
+
+
+def test_forward_and_back_over_the_same_positions_elsewhere_for_each_speed(robocal, checker):
+    runs = plan_runs(robocal, checker, home(robocal), 5, PLAN)
+    for forward, back in zip(runs[::2], runs[1::2], strict=True):
+        assert (forward.segment.start, forward.segment.goal) == (
+            back.segment.goal, back.segment.start)
+        assert forward.segment.goal > forward.segment.start
+    starts = np.array([run.segment.start for run in runs[::2]])
+    assert np.ptp(starts) > 0.5
+    shifted = plan_runs(robocal, checker, home(robocal), 5, PLAN, None, 0.37)
+    assert shifted[0].segment.start != runs[0].segment.start
+
+
+@given(st.floats(0.4, 10.0), st.floats(0.001, 0.1), st.integers(3, 30))
+def test_speeds_are_log_spaced_up_to_half_the_limit(limit, slowest, count):
+    speeds = replace(PLAN, min_speed=slowest, count=count).speeds(limit)
+    assert speeds[0] == pytest.approx(slowest)
+    assert speeds[-1] == pytest.approx(min(0.6, 0.5 * limit))
+    ratio = speeds[1:] / speeds[:-1]
+    np.testing.assert_allclose(ratio, ratio[0])
+
+
+def test_near_a_limit_the_range_moves_to_the_other_side(robocal, checker):
+    posture = home(robocal)
+    posture[3] = robocal.upper[3] - 0.06
+    low, high = free_range(robocal, checker, posture, 3, 1.0)
+    assert high < robocal.upper[3] - 0.04
+    assert high - low == pytest.approx(1.0, abs=0.05)
+
+
+def test_runs_stop_short_of_a_contact(robocal, checker):
+    generator, elbow, found = np.random.default_rng(0), 2, 0
+    while found < 3:
+        posture = generator.uniform(*robocal.sampling_limits())
+        if not checker.is_free(posture):
+            continue
+        low, high = free_range(robocal, checker, posture, elbow, 1.6)
+        assert low <= posture[elbow] <= high
+        for angle in np.linspace(low, high, 40):
+            assert checker.is_free(np.where(np.arange(6) == elbow, angle, posture))
+        found += high - low < 1.4
+
+
+def test_a_posture_in_contact_is_refused():
+    robot = Robot(CHAIN, tool_frame='tip')
+    checker = CollisionChecker(robot)
+    touching = next(q for q in np.random.default_rng(0).uniform(-3.0, 3.0, (500, 3))
+                    if not checker.is_free(q))
+    with pytest.raises(MotionError, match='start from another posture'):
+        free_range(robot, checker, touching, 1, 1.0)
+
+
+def test_given_speeds_and_range(robocal, checker):
+    runs = plan_runs(robocal, checker, home(robocal), 5, PLAN, np.array([0.1, 0.2]),
+                     within=(-0.1, 0.35))
+    assert [run.segment.speed for run in runs] == [0.1, 0.1, 0.2, 0.2]
+    for run in runs:
+        assert min(run.segment.start, run.segment.goal) >= -0.1
+        assert max(run.segment.start, run.segment.goal) <= 0.35
+
+
+def test_speeds_that_the_range_is_too_short_for_are_left_out(robocal, checker):
+    runs = plan_runs(robocal, checker, home(robocal), 5, PLAN, within=(0.0, 0.2))
+    assert 0 < len(runs) < 2 * PLAN.count
+    with pytest.raises(ConvergenceError, match="'joint_6' has only 0.0.. rad of free range"):
+        plan_runs(robocal, checker, home(robocal), 5, PLAN, np.array([0.5]), within=(0.0, 0.05))
+
+
+@pytest.mark.parametrize(('changes', 'words'), [
+    ({'min_speed': 0.0}, 'min_speed must be above 0'),
+    ({'min_speed': 0.7}, 'below max_speed; got 0.7 and 0.6'),
+    ({'count': 1}, 'At least 2 speeds'),
+])
+def test_settings_without_a_plan_are_refused(robocal, checker, changes, words):
+    with pytest.raises(ConfigurationError, match=words):
+        plan_runs(robocal, checker, home(robocal), 5, replace(PLAN, **changes))
+
+
+def test_a_joint_slower_than_the_slowest_speed_is_refused():
+    with pytest.raises(ConfigurationError, match='lower min_speed'):
+        PLAN.speeds(0.008)
+
+
+def test_longer_cruises_for_further_rounds():
+    longer = PLAN.longer(1.5)
+    for speed in (0.005, 0.05, 0.5):
+        assert longer.span(speed) > 1.2 * PLAN.span(speed)
+
+
+class TestGivenSets:
+    """What a user asks for is checked joint by joint, wherever the others stand."""
+
+    def test_limits_of_the_moving_joint(self, robocal):
+        limits = limits_of(robocal)
+        good = FrictionRun(5, home(robocal), Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.0))
+        check_given(robocal, limits, [good])
+        for segment, words in (
+            (Lspb.with_acceleration(5.0, 6.5, 0.3, 2.0), "'joint_6' goes up to 6.5"),
+            (Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.5), "'joint_6' accelerates with 2.5"),
+            (Lspb.with_acceleration(-5.0, 5.0, 3.6, 2.0), "'joint_6' turns at 3.6"),
+        ):
+            with pytest.raises(MotionError, match=f'Run 2 of the trajectory set: .*{words}'):
+                check_given(robocal, limits, [good, replace(good, segment=segment)])
+
+    def test_other_joints_need_not_reach_zero(self):
+        robot = arm('panda').robot()
+        # The fourth joint of this arm cannot be at zero.
+        assert robot.upper[3] < 0.0
+        run = FrictionRun(6, np.zeros(robot.n), Lspb.with_acceleration(0.1, 0.6, 0.2, 2.0))
+        check_given(robot, limits_of(robot), [run])
+        assert (middle(robot)[3]) < 0.0
+
+
+class TestWeakSpeeds:
+    """Further rounds look below and between the slow speeds, where Stribeck numbers come from."""
+
+    MEASURED = np.array([0.01, -0.0100003, 0.0200001, -0.02, 0.04, -0.04001, 0.3, -0.3, 0.5, -0.5])
+
+    def test_new_speeds_lie_between_and_below_known_ones_once(self):
+        found = weak_speeds(self.MEASURED, 0.03)
+        np.testing.assert_allclose(
+            found, [0.005, np.sqrt(2e-4), np.sqrt(8e-4), np.sqrt(0.15)], rtol=1e-3)
+
+    def test_without_a_bend_it_is_looked_for_further_down(self):
+        found = weak_speeds(np.array([0.08, -0.08, 0.2, -0.2, 0.5, -0.5]), None)
+        np.testing.assert_allclose(found[:3], [0.01, 0.02, 0.04], rtol=1e-6)
+
+    def test_speeds_that_cannot_be_told_from_rest_are_not_asked_for(self):
+        assert weak_speeds(np.array([0.0012, 0.1, 0.2]), None).min() == 1e-3
+
+    @pytest.mark.parametrize('measured', [[0.1], [0.1, -0.1], [0.1, 0.2]])
+    def test_few_speeds_are_enough_to_go_on(self, measured):
+        assert (weak_speeds(np.array(measured), None) > 0.0).all()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Torque that repeats over the angle is found, and taken out; where there is none, none is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.arms import arm
+from support.friction_cell import SPEEDS, WRIST, Record, both_ways, record
+
+from robocal_ros.friction.runs import SpeedPoint, find_runs, read_run, ripple_of, without_ripple
+
+JOINT = 5
+
+
+@pytest.fixture(scope='module')
+def made() -> Record:
+    return record({JOINT: WRIST}, both_ways(JOINT, SPEEDS))
+
+
+def points(made: Record, effort: np.ndarray) -> list[SpeedPoint]:
+    samples = made.samples(effort=effort)
+    robot = arm('robocal').robot()
+    return [read_run(robot, samples, run) for run in find_runs(samples, [JOINT], 0.004)]
+
+
+def errors(found: tuple[SpeedPoint, ...] | list[SpeedPoint]) -> np.ndarray:
+    return np.array([p.torque - float(WRIST.torque(np.array([p.speed]))[0]) for p in found])
+
+
+@pytest.mark.parametrize(('cycles', 'amplitude', 'phase'), [
+    (24.0, 0.02, 0.3), (24.0, 0.1, 2.0), (50.0, 0.03, -1.0), (101.3, 0.05, 0.9)])
+def test_ripple_is_found_and_taken_out(made, cycles, amplitude, phase):
+    effort = made.effort(3) + amplitude * np.sin(cycles * made.position + phase)
+    before = points(made, effort)
+    ripple = ripple_of(before)[0]
+    assert ripple.cycles == pytest.approx(cycles, rel=0.02)
+    assert ripple.amplitude == pytest.approx(amplitude, rel=0.1)
+    angle = np.linspace(0.0, 1.0, 7)
+    np.testing.assert_allclose(ripple.torque(angle), ripple.sine * np.sin(ripple.cycles * angle)
+                               + ripple.cosine * np.cos(ripple.cycles * angle))
+    after = without_ripple(before, [ripple])
+    plain = errors(points(made, made.effort(3)))
+    np.testing.assert_allclose(errors(after), plain, atol=0.15 * amplitude)
+    assert all(a.std >= b.std for a, b in zip(after, before, strict=True))
+
+
+def test_what_is_taken_out_is_as_uncertain_as_it_says(made):
+    """The error that a run's mean keeps, over seeds, against its stated deviation."""
+    ratios = []
+    for seed in range(25):
+        effort = made.effort(seed) + 0.02 * np.sin(24.0 * made.position + 0.3 * seed)
+        before = points(made, effort)
+        after = without_ripple(before, ripple_of(before))
+        # The slowest runs cover half a cycle and depend on it most.
+        ratios += [error / p.std for error, p in zip(errors(after)[:4], after[:4], strict=True)]
+    assert 0.75 < float(np.std(ratios)) < 1.3
+
+
+def test_two_components_are_found(made):
+    effort = (made.effort(1) + 0.08 * np.sin(24.0 * made.position)
+              + 0.04 * np.cos(60.0 * made.position))
+    found = ripple_of(points(made, effort))
+    assert [ripple.cycles for ripple in found[:2]] == pytest.approx([24.0, 60.0], rel=0.05)
+
+
+def test_noise_is_no_ripple(made):
+    for seed in range(15):
+        assert ripple_of(points(made, made.effort(seed))) == ()
+
+
+def test_rejected_runs_do_not_count(made):
+    effort = made.effort()
+    rows = made.rows(5)
+    effort[rows[len(rows) // 2:][:25], JOINT] += 8.0
+    found = points(made, effort)
+    assert sum(bool(p.rejected) for p in found) == 1
+    assert ripple_of(found) == ()
+
+
+def test_without_runs_there_is_nothing_to_find():
+    assert ripple_of([]) == ()
+    assert without_ripple([], ()) == ()

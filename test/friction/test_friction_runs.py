@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a record to points: which parts are read, what they say, and which are thrown out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.arms import arm
+from support.forward import Noise
+from support.friction_cell import (
+    RANDOM_ALONE,
+    REFERENCE_CELL,
+    TOOL,
+    WRIST,
+    Record,
+    Truth,
+    both_ways,
+    loaded,
+    record,
+)
+
+from robocal_ros.friction.runs import SLOW, SpeedPoint, compare_gravity, find_runs, read_run
+from robocal_ros.robot.model import Robot
+
+MIN_SPAN = 0.004
+WRIST_JOINT, SHOULDER = 5, 1
+HEAVY = Truth((8.0, 7.0), (13.0, 12.0), (0.06, 0.05), (11.0, 12.0))
+SPEEDS = (0.005, 0.01, 0.03, 0.1, 0.4)
+
+
+@pytest.fixture(scope='module')
+def robot() -> Robot:
+    return arm('robocal').robot()
+
+
+@pytest.fixture(scope='module')
+def wrist() -> Record:
+    return record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, SPEEDS))
+
+
+def points(record_: Record, robot: Robot, joint: int = WRIST_JOINT, **changes
+           ) -> list[SpeedPoint]:
+    samples = record_.samples(**changes)
+    return [read_run(robot, samples, run) for run in find_runs(samples, [joint], MIN_SPAN)]
+
+
+def test_every_run_is_found_once_and_only_its_cruise_is_read(wrist):
+    samples = wrist.samples()
+    found = find_runs(samples, [WRIST_JOINT], MIN_SPAN)
+    assert len(found) == len(wrist.runs)
+    for number, (sweep, run) in enumerate(zip(found, wrist.runs, strict=True), 1):
+        cruise = wrist.rows(number)
+        assert cruise[0] < sweep.start < sweep.stop <= cruise[-1]
+        assert sweep.speed == pytest.approx(run.speed, rel=2e-3)
+        # Trimmed at both ends, but most of it is used.
+        assert sweep.stop - sweep.start > 0.65 * len(cruise)
+
+
+@pytest.mark.parametrize('speed', [
+    0.95 * SLOW, 0.999 * SLOW, SLOW, 1.001 * SLOW, 1.05 * SLOW, 1.29 * SLOW, 1.3 * SLOW,
+    1.31 * SLOW])
+def test_runs_near_the_border_of_the_two_searches_are_found_whole_and_once(speed):
+    made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, [speed]))
+    for seed in range(3):
+        found = find_runs(made.samples(seed=seed), [WRIST_JOINT], MIN_SPAN)
+        assert [np.sign(sweep.speed) for sweep in found] == [1.0, -1.0]
+        for number, sweep in enumerate(found, 1):
+            assert sweep.stop - sweep.start > 0.6 * len(made.rows(number))
+
+
+def test_moves_between_runs_and_other_joints_are_not_runs(wrist):
+    assert find_runs(wrist.samples(), [0, 1, 2, 3, 4], MIN_SPAN) == []
+    made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, [0.1]))
+    position = made.position.copy()
+    # A second joint creeps meanwhile: its friction would be read with it.
+    position[:, 2] += 0.02 * made.time
+    assert find_runs(made.samples(position=position), [WRIST_JOINT], MIN_SPAN) == []
+
+
+def test_a_point_is_the_friction_at_its_speed(wrist, robot):
+    for seed in range(3):
+        for point in points(wrist, robot, seed=seed, noise=RANDOM_ALONE):
+            truth = float(WRIST.torque(np.array([point.speed]))[0])
+            assert abs(point.torque - truth) < 4.5 * point.std
+            assert point.scatter == pytest.approx(0.1, rel=0.2)
+            assert not point.rejected
+
+
+def test_standard_deviation_of_a_point_is_its_scatter(wrist, robot):
+    samples = wrist.samples()
+    sweep = find_runs(samples, [WRIST_JOINT], MIN_SPAN)[4]
+    read = [read_run(robot, wrist.samples(RANDOM_ALONE, seed), sweep) for seed in range(120)]
+    ratio = np.std([p.torque for p in read]) / np.mean([p.std for p in read])
+    assert 0.8 < ratio < 1.2
+
+
+def test_ripple_widens_the_interval(wrist, robot):
+    effort = wrist.effort() + 0.3 * np.sin(200.0 * wrist.position)
+    rippled = points(wrist, robot, effort=effort)
+    plain = points(wrist, robot)
+    assert all(a.std > 1.5 * b.std for a, b in zip(rippled, plain, strict=True))
+
+
+def test_stamps_may_be_uneven(wrist, robot):
+    generator = np.random.default_rng(1)
+    keep = generator.random(len(wrist.time)) > 0.2
+    samples = wrist.samples()
+    thinned = type(samples)(
+        samples.joint_names, samples.time[keep], samples.position[keep],
+        samples.velocity[keep], samples.effort[keep])
+    found = find_runs(thinned, [WRIST_JOINT], MIN_SPAN)
+    assert len(found) == len(wrist.runs)
+    for sweep, run in zip(found, wrist.runs, strict=True):
+        assert sweep.speed == pytest.approx(run.speed, rel=2e-3)
+        assert not read_run(robot, thinned, sweep).rejected
+
+
+class TestRejected:
+    """A run on which something else acted does not count, and says what it was."""
+
+    @pytest.fixture
+    def spoilt(self, wrist) -> tuple[Record, np.ndarray, slice]:
+        """Effort to be spoilt in the middle of run 7."""
+        rows = wrist.rows(7)
+        middle = len(rows) // 2
+        return wrist, wrist.effort(), slice(rows[middle], rows[middle] + 25)
+
+    def only_the_seventh(self, found: list[SpeedPoint], why: str) -> None:
+        assert [bool(point.rejected) for point in found].index(True) == 6
+        assert sum(bool(point.rejected) for point in found) == 1
+        assert why in found[6].rejected
+
+    @pytest.mark.parametrize('push', [-3.0, 0.6, 3.0])
+    def test_a_push(self, spoilt, robot, push):
+        made, effort, where = spoilt
+        effort[where, WRIST_JOINT] += push
+        self.only_the_seventh(points(made, robot, effort=effort), 'the torque jumped by')
+
+    def test_a_saturated_drive(self, spoilt, robot):
+        made, effort, _ = spoilt
+        effort[made.rows(7), WRIST_JOINT] = robot.effort_limit[WRIST_JOINT]
+        effort[made.rows(7)[::3], WRIST_JOINT] *= 0.99
+        self.only_the_seventh(points(made, robot, effort=effort), 'saturated at its limit of 40')
+
+    def test_stuck_effort(self, spoilt, robot):
+        made, effort, _ = spoilt
+        effort[made.rows(7), WRIST_JOINT] = 0.7
+        self.only_the_seventh(points(made, robot, effort=effort), 'stuck at 0.7 N·m')
+
+    def test_a_joint_stop_ends_the_window_before_the_spike(self, wrist, robot):
+        rows = wrist.rows(7)
+        middle = rows[len(rows) // 2]
+        position, effort = wrist.position.copy(), wrist.effort()
+        rest = slice(middle, rows[-1])
+        position[rest, WRIST_JOINT] = position[middle, WRIST_JOINT]
+        effort[rest, WRIST_JOINT] += 20.0
+        found = points(wrist, robot, position=position, effort=effort)
+        seventh = next(p for p in found if p.speed == pytest.approx(0.1, rel=0.05))
+        truth = float(WRIST.torque(np.array([seventh.speed]))[0])
+        assert abs(seventh.torque - truth) < 0.05
+
+    def test_noise_alone_rejects_nothing(self, wrist, robot):
+        for seed in range(20):
+            assert not any(p.rejected for p in points(wrist, robot, seed=seed))
+
+
+@pytest.fixture(scope='module')
+def shoulder() -> Record:
+    return record({SHOULDER: HEAVY}, both_ways(SHOULDER, [0.03, 0.1, 0.3], span=0.3), tool=TOOL)
+
+
+class TestGravity:
+    """Two ways of removing gravity, and what their disagreement tells."""
+
+    def test_the_right_model_agrees(self, shoulder, robot):
+        held = loaded(robot, TOOL)
+        flags = []
+        for seed in range(10):
+            comparison = compare_gravity(points(shoulder, held, SHOULDER, seed=seed))
+            assert comparison is not None
+            assert comparison.pairs == 3
+            flags.append(comparison.significant)
+        assert sum(flags) <= 1
+
+    def test_a_forgotten_payload_shows_with_its_size(self, shoulder, robot):
+        comparison = compare_gravity(points(shoulder, robot, SHOULDER))
+        assert comparison is not None
+        assert comparison.significant
+        # 2 kg at about half a metre to a metre from the shoulder.
+        assert 5.0 < comparison.error < 25.0
+
+    def test_friction_without_a_model_does_not_see_the_payload(self, shoulder, robot):
+        with_model = compare_gravity(points(shoulder, loaded(robot, TOOL), SHOULDER))
+        without = compare_gravity(points(shoulder, robot, SHOULDER))
+        assert with_model is not None
+        assert without is not None
+        np.testing.assert_allclose(without.friction, with_model.friction, rtol=1e-9)
+        for speed, torque in without.friction:
+            runs = shoulder.runs
+            assert any(speed == pytest.approx(run.speed, rel=0.01) for run in runs)
+            both = np.abs(HEAVY.torque(np.array([speed, -speed])))
+            assert torque == pytest.approx(float(both.mean()), rel=0.01)
+
+    def test_runs_one_way_cannot_be_compared(self, wrist, robot):
+        forward = [p for p in points(wrist, robot) if p.speed > 0.0]
+        assert compare_gravity(forward) is None
+
+    def test_rejected_runs_are_not_compared(self, wrist, robot):
+        effort = wrist.effort()
+        effort[wrist.rows(7)[100:120], WRIST_JOINT] += 5.0
+        comparison = compare_gravity(points(wrist, robot, effort=effort))
+        assert comparison is not None
+        assert comparison.pairs == len(SPEEDS) - 1
+
+
+def test_noise_free_records_are_read_too(robot):
+    made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, [0.01, 0.1]))
+    found = points(made, robot, noise=Noise(0.0, 0.0, 0.0))
+    for point in found:
+        assert not point.rejected
+        assert point.torque == pytest.approx(
+            float(WRIST.torque(np.array([point.speed]))[0]), rel=1e-4)
+
+
+def test_reference_cell_has_quantised_angles():
+    assert REFERENCE_CELL.quantisation == 2e-5

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The leveling node without an arm: what it refuses, shows, and when it levels by rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from action_msgs.msg import GoalStatus, GoalStatusArray
+from rclpy.lifecycle import TransitionCallbackReturn
+from sensor_msgs.msg import Imu, JointState
+from std_msgs.msg import String
+from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs
+from visualization_msgs.msg import Marker, MarkerArray
+
+from robocal_ros.errors import DataError
+from robocal_ros.leveling.estimate import tilt_by_imu
+from robocal_ros.leveling.model import Tool
+from robocal_ros.leveling.node import Leveling
+from robocal_ros.messages import qos
+from robocal_ros.robot.model import Robot
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+NAMES = tuple(f'joint_{number}' for number in range(1, 7))
+TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+STATUS = 'joint_trajectory_controller/follow_joint_trajectory/_action/status'
+
+
+class Rig(NodeRig):
+    """The node, and one that plays the robot."""
+
+    def __init__(self, results: Path, **values: Any) -> None:
+        super().__init__(Leveling, results, connect_timeout=0.5, state_timeout=1.0, **values)
+
+    def rest(self, posture: np.ndarray = TILTED) -> None:
+        """Have joint states come, at rest, from now on."""
+        publisher = self.publisher(JointState, 'joint_states')
+
+        def publish() -> None:
+            self.time += 0.01
+            publisher.publish(joint_state(
+                self.time, NAMES, posture.tolist(), [0.0] * 6, [0.0] * 6))
+
+        self.talker.create_timer(0.01, publish)
+        self.spinner.until(lambda: self.node.arm.resting)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    yield from made_rigs(partial(Rig, tmp_path))
+
+
+@pytest.mark.parametrize(('values', 'words'), [
+    ({'reference': 'table'}, ("Frame 'table' is not in the robot description", 'base_link')),
+    ({'reference': 'link_4'}, ("'link_4' moves with the arm",)),
+    ({'tool_frame': 'tool_zero'}, ("Frame 'tool_zero'", 'tool0')),
+    ({'tool_point': [0.1, 0.2]}, ('tool_point must be three finite numbers',)),
+    ({'imu_topic': 'imu', 'imu_frame': 'imu_nose'}, ("Frame 'imu_nose'",)),
+    ({'imu_topic': 'imu', 'imu_frame': 'imu_link_3'},
+     ("'imu_link_3' is not fixed to the tool frame 'tool0'",)),
+    ({'auto_level_after': ['frame:tabel']}, ("Frame 'tabel'", 'base_link')),
+    ({'auto_level_after': ['link_2']}, ("'link_2', which moves with the arm",)),
+    ({'auto_level_after': ['world'], 'auto_level_box': [1.0]}, ('must be three lengths',)),
+    ({'heading': 'north'}, ("'heading' is 'north'", "'nearest', 'x', 'y', 'free'")),
+    ({'direction': 'sideways'}, ("'direction' is 'sideways'",)),
+    ({'max_step': 3.0}, ("'max_step'",)),
+    ({'reference': 'gravity', 'gravity': [0.0, 0.0, 0.0]}, ('gravity is zero',)),
+])
+def test_configure_refuses(
+    rig: Callable[..., Rig], values: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    made = rig(**values)
+    assert made.configure() == FAILURE
+    for word in words:
+        assert word in made.log['error'][0]
+
+
+def test_only_an_active_node_levels(rig: Callable[..., Rig]) -> None:
+    made = rig()
+    assert made.configure() == SUCCESS
+    for verb in ('level', 'preview'):
+        answer = made.call(verb)
+        assert not answer.success
+        assert 'not active' in answer.message
+
+
+def test_without_joint_states_nothing_is_sent(rig: Callable[..., Rig]) -> None:
+    made = rig().start()
+    for verb in ('level', 'preview'):
+        answer = made.call(verb)
+        assert not answer.success
+        assert 'No joint states have come' in answer.message
+
+
+def test_stale_joint_states(rig: Callable[..., Rig]) -> None:
+    made = rig().start()
+    publisher = made.publisher(JointState, 'joint_states')
+    for step in range(60):
+        publisher.publish(joint_state(10.0 + 0.01 * step, NAMES, TILTED.tolist(), [0.0] * 6))
+    made.spinner.until(lambda: made.node.joints.latest is not None)
+    made.spinner.until(lambda: made.node.joints.age() > 1.0)
+    answer = made.call('preview')
+    assert not answer.success
+    assert 'No joint states have come for' in answer.message
+    assert 'was not moved' in answer.message
+
+
+def test_without_a_controller_the_reason_is_told(rig: Callable[..., Rig]) -> None:
+    made = rig().start()
+    made.rest()
+    answer = made.call('level')
+    assert not answer.success
+    assert 'No action server' in answer.message
+
+
+def test_preview_shows_and_needs_no_controller(rig: Callable[..., Rig]) -> None:
+    made = rig().start()
+    made.rest()
+    heard = made.hear(MarkerArray, 'markers', qos.LATCHED)
+    answer = made.call('preview')
+    assert answer.success, answer.message
+    assert 'The tool is tilted by 26.5°' in answer.message
+    assert '5 transition poses' in answer.message
+    assert 'Nothing was moved' in answer.message
+    made.spinner.until(lambda: heard)
+    markers = {(item.ns, item.id): item for item in heard[-1].markers}
+    assert heard[-1].markers[0].action == Marker.DELETEALL
+    tool = Tool(Robot(arm_urdf(), tool_frame='tool0'))
+    rotation, point = tool.pose(TILTED)
+
+    def tips(name: str) -> np.ndarray:
+        points = markers[(name, 0)].points[1::2]
+        return np.array([[p.x, p.y, p.z] for p in points]) - point
+
+    np.testing.assert_allclose(tips('current_frame') / 0.12, rotation.T, atol=1e-9)
+    assert abs(tips('target_frame')[2] / 0.2)[2] == pytest.approx(1.0, abs=1e-9)
+    assert len(tips('transition_poses')) == 3 * 5
+    ghosts = [item for (name, _), item in markers.items() if name == 'ghost']
+    assert len(ghosts) == 8
+    assert len(ghosts[0].points) == 6 + 3
+    assert len(markers[('ghost_path', 0)].points) > 5
+    assert all(item.header.frame_id == 'world' for item in heard[-1].markers)
+
+
+def test_preview_says_why_there_is_no_way(rig: Callable[..., Rig]) -> None:
+    made = rig().start()
+    made.rest(np.array([0.2, 0.6, -1.5, 0.1, 0.4, 0.0]))
+    answer = made.call('preview')
+    assert not answer.success
+    assert 'edge of its reach or into a singular posture' in answer.message
+    assert 'The arm was not moved' in answer.message
+
+
+def test_a_level_tool_is_left_alone(rig: Callable[..., Rig]) -> None:
+    made = rig(tolerance=0.48).start()
+    made.rest()
+    answer = made.call('preview')
+    assert answer.success
+    assert 'level already' in answer.message
+
+
+class TestImu:
+    def test_silence_is_refused_before_anything_else(self, rig: Callable[..., Rig]) -> None:
+        made = rig(imu_topic='tool_imu').start()
+        made.rest()
+        made.node.arm.connect = self._there
+        answer = made.call('level')
+        assert not answer.success
+        assert "No readings come on IMU topic 'tool_imu' at all" in answer.message
+        assert 'was not moved' in answer.message
+
+    @staticmethod
+    async def _there(timeout: float) -> None:
+        """Stand in for a controller."""
+
+    @pytest.mark.parametrize(('frame', 'value', 'words'), [
+        ('imu_nose', 1.0, "names frame 'imu_nose', but imu_frame is 'imu_flange'"),
+        ('imu_flange', float('nan'), 'not finite numbers'),
+    ])
+    def test_bad_readings(
+        self, rig: Callable[..., Rig], frame: str, value: float, words: str
+    ) -> None:
+        made = rig(imu_topic='tool_imu').start()
+        publisher = made.publisher(Imu, 'tool_imu')
+        message = Imu()
+        message.header.frame_id = frame
+        message.linear_acceleration.x = value
+        publisher.publish(message)
+        made.spinner.until(lambda: words in made.node._imu.complaint())
+
+    def test_mean_of_what_came_since(self, rig: Callable[..., Rig]) -> None:
+        made = rig(imu_topic='tool_imu').start()
+        imu = made.node._imu
+        with pytest.raises(DataError, match='No reading came'):
+            imu.mean()
+        publisher = made.publisher(Imu, 'tool_imu')
+        for value in (1.0, 3.0):
+            message = Imu()
+            message.header.frame_id = 'imu_flange'
+            message.linear_acceleration.z = value
+            publisher.publish(message)
+        made.spinner.until(lambda: imu._count == 2)
+        np.testing.assert_allclose(imu.mean(), [0.0, 0.0, 2.0])
+        imu.begin()
+        with pytest.raises(DataError, match='No reading came'):
+            imu.mean()
+
+    def test_a_reading_that_is_no_rest(self) -> None:
+        with pytest.raises(DataError, match=r'reads 3.00 m/s² at rest; expected 9.81'):
+            tilt_by_imu(np.array([0.0, 0.0, 3.0]), np.eye(3), np.eye(3),
+                        np.array([0.0, 0.0, -9.81]), np.array([0.0, 0.0, 1.0]))
+
+
+class TestByRule:
+    @pytest.fixture
+    def ruled(self, rig: Callable[..., Rig]) -> tuple[Rig, list[str]]:
+        """A node with a region and a task; what it levels for goes to a list."""
+        made = rig(auto_level_after=['world', 'task:carry'],
+                   auto_level_box=[4.0, 4.0, 4.0]).start()
+        reasons: list[str] = []
+
+        async def level(reason: str) -> None:
+            reasons.append(reason)
+
+        made.node._auto._level = level
+        made.rest()
+        return made, reasons
+
+    @staticmethod
+    def status(number: int, code: int) -> GoalStatus:
+        item = GoalStatus(status=code)
+        item.goal_info.goal_id.uuid = np.full(16, number, dtype=np.uint8)
+        return item
+
+    def hand(self, made: Rig) -> Callable[..., None]:
+        """Return what publishes the controller's goals."""
+        publisher = made.publisher(GoalStatusArray, STATUS, qos.LATCHED)
+
+        def publish(*items: tuple[int, int]) -> None:
+            publisher.publish(GoalStatusArray(
+                status_list=[self.status(number, code) for number, code in items]))
+
+        return publish
+
+    def quiet(self, made: Rig, reasons: list[str]) -> None:
+        """Nothing is levelled for half a second."""
+        end = made.time + 0.5
+        made.spinner.until(lambda: made.time > end)
+        assert not reasons
+
+    def test_a_motion_into_the_region(self, ruled: tuple[Rig, list[str]]) -> None:
+        made, reasons = ruled
+        publish = self.hand(made)
+        publish((1, GoalStatus.STATUS_SUCCEEDED))
+        self.quiet(made, reasons)
+        publish((1, GoalStatus.STATUS_SUCCEEDED), (2, GoalStatus.STATUS_EXECUTING))
+        self.quiet(made, reasons)
+        publish((1, GoalStatus.STATUS_SUCCEEDED), (2, GoalStatus.STATUS_SUCCEEDED))
+        made.spinner.until(lambda: reasons)
+        assert reasons == ["the tool is in the region about 'world'"]
+
+    @pytest.mark.parametrize('code', [GoalStatus.STATUS_CANCELED, GoalStatus.STATUS_ABORTED])
+    def test_not_after_a_motion_that_was_stopped(
+        self, ruled: tuple[Rig, list[str]], code: int
+    ) -> None:
+        made, reasons = ruled
+        publish = self.hand(made)
+        publish((1, GoalStatus.STATUS_EXECUTING))
+        publish((1, code))
+        self.quiet(made, reasons)
+
+    def test_not_after_its_own_motion(self, ruled: tuple[Rig, list[str]]) -> None:
+        made, reasons = ruled
+        publish = self.hand(made)
+        publish((1, GoalStatus.STATUS_EXECUTING))
+        made.node._running = 'level'
+        publish((1, GoalStatus.STATUS_SUCCEEDED))
+        end = made.time + 0.3
+        made.spinner.until(lambda: made.time > end)
+        made.node._running = ''
+        self.quiet(made, reasons)
+
+    def test_not_while_inactive(self, ruled: tuple[Rig, list[str]]) -> None:
+        made, reasons = ruled
+        publish = self.hand(made)
+        publish((1, GoalStatus.STATUS_EXECUTING))
+        assert made.node.trigger_deactivate() == SUCCESS
+        publish((1, GoalStatus.STATUS_SUCCEEDED))
+        self.quiet(made, reasons)
+
+    def test_a_task_that_needs_a_level_tool(self, ruled: tuple[Rig, list[str]]) -> None:
+        made, reasons = ruled
+        publisher = made.publisher(String, 'leveling/task')
+        publisher.publish(String(data='weld'))
+        self.quiet(made, reasons)
+        publisher.publish(String(data='carry'))
+        made.spinner.until(lambda: reasons)
+        assert reasons == ["task 'carry'"]
+
+    def test_outside_of_the_region(self, rig: Callable[..., Rig]) -> None:
+        made = rig(auto_level_after=['world'], auto_level_box=[0.2, 0.2, 0.2]).start()
+        made.rest()
+        assert made.node._auto.reason() == ''
+
+    def test_names_say_what_they_are(self, rig: Callable[..., Rig]) -> None:
+        made = rig(auto_level_after=['base_link', 'task:base_link', 'carry'])
+        assert made.configure() == SUCCESS
+        told = ' '.join(made.log['info'])
+        assert "'base_link' is a frame" in told
+        assert "'base_link' is a task" in told
+        assert "'carry' is a task" in told
+
+
+def test_configure_and_cleanup_many_times(rig: Callable[..., Rig]) -> None:
+    made = rig(auto_level_after=['world', 'carry'], imu_topic='tool_imu')
+    topics = None
+    for _ in range(5):
+        made.start()
+        assert made.node.trigger_deactivate() == SUCCESS
+        assert made.node.trigger_cleanup() == SUCCESS
+        count = len(list(made.node.publishers)) + len(list(made.node.subscriptions))
+        assert topics in (None, count)
+        topics = count

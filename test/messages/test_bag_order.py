@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples of several topics in the order of their stamps, however they were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.bag_examples import IMU, JOINT_STATE, NAMES, WRENCH, imu, joint_state, wrench
+
+from robocal_ros.messages import bag
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag_order import Channel, imu_readings, in_stamp_order, motions, readings
+from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.marks import Span
+
+KINDS = {'/joint_states': JOINT_STATE, '/f/wrench': WRENCH, '/imu': IMU}
+
+
+def written(path: Path, messages: Sequence[tuple[str, bytes]]) -> Path:
+    with BagWriter(path) as bag:
+        for topic, kind in KINDS.items():
+            bag.add(topic, kind)
+        for i, (topic, raw) in enumerate(messages):
+            bag.write(topic, 10**6 * i, raw)
+    return path
+
+
+def joint(stamp: float, **values: Any) -> tuple[str, bytes]:
+    return '/joint_states', joint_state(stamp, **values)
+
+
+def force(stamp: float, value: float = 1.0, frame: str = 'f') -> tuple[str, bytes]:
+    return '/f/wrench', wrench(stamp, frame, (value, 0.0, 0.0, 0.0, 0.0, 0.0))
+
+
+def read(path: Path, span: Span | None = None) -> list[Any]:
+    """Return stamps with what was taken, and None where the clock jumped."""
+    taken: list[Any] = []
+
+    def take(stamp: float, content: Any) -> None:
+        taken.append((stamp, content))
+
+    with Bag(path) as bag:
+        for samples in in_stamp_order(bag, {
+            topic: Channel(decode, take, span or Span()) for topic, decode in (
+                ('/joint_states', motions(NAMES, np.array([2.0, 3.0]))),
+                ('/f/wrench', readings(-1.0)), ('/imu', imu_readings()))
+        }):
+            if samples is None:
+                taken.append(None)
+                continue
+            for stamp, taker, content in samples:
+                taker(stamp, content)
+    return taken
+
+
+@pytest.fixture(params=[4096, 3], ids=['one block', 'many blocks'])
+def _blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bag, 'CHUNK', request.param)
+
+
+@pytest.mark.usefixtures('_blocks')
+class TestOrder:
+    """Blocks may be of any size."""
+
+    def test_what_was_recorded_late_comes_in_its_place(self, tmp_path: Path) -> None:
+        stamps = 5.0 + 0.1 * np.arange(40)
+        messages = [joint(stamp) for stamp in stamps]
+        for number, stamp in enumerate(stamps - 0.05):
+            # Half a second after the joint states of the same time.
+            messages.insert(min(2 * number + 6, len(messages)), force(stamp))
+        taken = read(written(tmp_path / 'bag', messages))
+        found = [stamp for stamp, _ in taken]
+        assert found == sorted(found)
+        assert len(found) == 80
+
+    def test_a_jump_of_the_clock_ends_what_came_before(self, tmp_path: Path) -> None:
+        first = [item for stamp in (50.0, 50.1, 50.2) for item in (joint(stamp), force(stamp))]
+        second = [item for stamp in (3.0, 3.1) for item in (joint(stamp), force(stamp))]
+        taken = read(written(tmp_path / 'bag', [*first, *second]))
+        stamps = [item and item[0] for item in taken]
+        assert stamps[:6] == [50.0, 50.0, 50.1, 50.1, 50.2, 50.2]
+        assert stamps[6:] == [None, 3.0, None, 3.0, 3.1, 3.1]
+
+    def test_repeated_and_older_stamps_do_not_count(self, tmp_path: Path) -> None:
+        taken = read(written(tmp_path / 'bag', [
+            force(stamp) for stamp in (1.0, 1.1, 1.1, 1.05, 1.2)]))
+        assert [stamp for stamp, _ in taken] == [1.0, 1.1, 1.2]
+
+    def test_a_span_alone(self, tmp_path: Path) -> None:
+        taken = read(written(tmp_path / 'bag', [joint(1.0 + i) for i in range(6)]), Span(2.0, 4.0))
+        assert [stamp for stamp, _ in taken] == [3.0, 4.0]
+
+
+class TestContents:
+    """What is in the messages, and complaints where that is of no use."""
+
+    def test_joint_states(self, tmp_path: Path) -> None:
+        taken = [content for _, content in read(written(tmp_path / 'bag', [
+            joint(1.0), joint(2.0, names=('x', 'b', 'a'), position=(1, 2, 3), velocity=(),
+                              effort=(4, 5, 6)),
+            joint(3.0, names=('a', 'c')), joint(4.0, position=(np.nan, 0.0)),
+            joint(5.0, velocity=(np.inf, 0.0), effort=(0.0, np.nan)),
+            joint(6.0, position=(1.0,))]))]
+        np.testing.assert_equal(taken[0], ([0.1, 0.2], [0.3, 0.4], [2.0, 6.0]))
+        np.testing.assert_equal(taken[1], ([3.0, 2.0], None, [12.0, 15.0]))
+        assert "Joint 'b' is missing" in taken[2]
+        assert 'no position for every joint' in taken[3]
+        np.testing.assert_equal(taken[4], ([0.1, 0.2], None, None))
+        assert 'no position for every joint' in taken[5]
+
+    def test_sensors(self, tmp_path: Path) -> None:
+        taken = read(written(tmp_path / 'bag', [
+            force(1.0, 7.0, 'other'), ('/imu', imu(2.0, 'i', (1, 2, 3), (4, 5, 6)))]))
+        assert taken[0] == (1.0, ('other', (-7.0, 0.0, 0.0, 0.0, 0.0, 0.0)))
+        assert taken[1] == (2.0, ('i', (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)))
+
+    def test_what_is_unreadable_is_counted(self) -> None:
+        channel = Channel(readings(1.0), lambda stamp, content: None, Span())
+        samples, jumps = channel.read([force(1.0)[1], b'\0\1\0\0nothing', force(2.0)[1]])
+        assert [sample and sample[0] for sample in samples] == [1.0, None, 2.0]
+        assert not jumps
+        assert channel.guard.counts.incomplete == 1

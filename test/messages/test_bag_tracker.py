@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tracker's messages out of a bag: the readings that a node would hear."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from support.bag_examples import STORE, joint_state
+
+from robocal_ros.errors import DataError
+from robocal_ros.messages.bag_samples import JointStream, TrackerStream
+from robocal_ros.messages.marks import Rest, Span
+from robocal_ros.messages.tracker import TrackerRecord
+
+RNG = np.random.default_rng(8)
+QUARTER = (0.0, 0.0, math.sqrt(0.5), math.sqrt(0.5))
+
+
+def message(stamp: float, values: Sequence[float], frame: str = 'tracker') -> bytes:
+    """Return a serialized point, or pose, written by rosbags."""
+    kind = f'geometry_msgs/msg/{"PoseStamped" if len(values) == 7 else "PointStamped"}'
+    sec, nanosec = divmod(round(stamp * 1e9), 10**9)
+    header = STORE.types['std_msgs/msg/Header'](
+        STORE.types['builtin_interfaces/msg/Time'](sec, nanosec), frame)
+    content = STORE.types['geometry_msgs/msg/Point'](*values[:3])
+    if len(values) == 7:
+        content = STORE.types['geometry_msgs/msg/Pose'](
+            content, STORE.types['geometry_msgs/msg/Quaternion'](*values[3:]))
+    return bytes(STORE.serialize_cdr(STORE.types[kind](header, content), kind))
+
+
+def stream(**values: object) -> TrackerStream:
+    return TrackerStream('tracker/point', **{'orientation': False, 'source': 'bag', **values})
+
+
+def test_points() -> None:
+    points = RNG.normal(size=(20, 3))
+    taken = stream()
+    taken.take([message(1.0 + 0.1 * i, point) for i, point in enumerate(points)])
+    samples = taken.samples()
+    assert samples.frame == 'tracker'
+    assert samples.orientation is None
+    assert np.array_equal(samples.point, points)
+    assert samples.counts.received == 20
+
+
+def test_poses() -> None:
+    taken = stream(orientation=True)
+    taken.take([message(1.0 + i, (1.0, 2.0, 3.0, *QUARTER)) for i in range(3)])
+    samples = taken.samples()
+    assert samples.point.tolist() == [[1.0, 2.0, 3.0]] * 3
+    assert samples.orientation.tolist() == [list(QUARTER)] * 3
+
+
+@pytest.mark.parametrize('size', [1, 7, 1000])
+def test_readings_are_those_of_single_messages(size: int) -> None:
+    told = [(1.0 + 0.1 * i, 'tracker', tuple(RNG.normal(size=3))) for i in range(60)]
+    told[7] = (told[7][0], 'tracker', (math.nan, 0.0, 0.0))
+    told[9] = (told[9][0], 'another', told[9][2])
+    told[20], told[21] = told[21], told[20]
+    told[30] = (0.5, 'tracker', told[30][2])
+    told[40:] = [(stamp - 4.5, frame, values) for stamp, frame, values in told[40:]]
+    record = TrackerRecord(orientation=False)
+    record.recording = True
+    for item in told:
+        record.add(*item)
+    taken = stream()
+    raw = [message(stamp, values, frame) for stamp, frame, values in told]
+    for begin in range(0, len(raw), size):
+        taken.take(raw[begin:begin + size])
+    one, other = record.samples(), taken.samples()
+    np.testing.assert_allclose(one.time, other.time, rtol=1e-15)
+    assert np.array_equal(one.point, other.point)
+    assert one.counts == other.counts
+    assert one.counts.clock_jumps > 0
+
+
+def test_a_span_begins_and_ends_and_leaves_out() -> None:
+    taken = stream(span=Span(1.95, 5.05, ((2.95, 3.95),)))
+    # Before a run another tracker may have sent, in a frame of its own.
+    raw = [message(1.0 + 0.1 * i, (1.0 * i, 0.0, 0.0), 'old' if i < 10 else 'new')
+           for i in range(60)]
+    for item in raw:
+        taken.take([item])
+    samples = taken.samples()
+    assert samples.frame == 'new'
+    assert samples.point[:, 0].tolist() == [*range(10, 20), *range(30, 41)]
+    assert samples.counts.received == 31
+
+
+def test_of_marked_rests_alone_is_kept_what_was_read() -> None:
+    rests = (Rest(1.45, 1.75, 'unloaded', 0), Rest(3.0, 3.2, 'loaded', 0))
+    taken = stream(rests=rests)
+    taken.take([message(1.0 + 0.1 * i, (1.0 * i, 0.0, 0.0)) for i in range(60)])
+    samples = taken.samples()
+    assert samples.point[:, 0].tolist() == [5, 6, 7, 20, 21]
+    assert samples.counts.received == 60
+
+
+def test_joint_states_become_one_average_for_each_marked_rest() -> None:
+    rests = (Rest(1.1, 1.3, 'unloaded', 0), Rest(5.0, 6.0, 'loaded', 0),
+             Rest(90.0, 91.0, 'loaded', 1))
+    taken = JointStream(('a', 'b'), np.ones(2), need_effort=False, source='bag', rests=rests)
+    position = RNG.normal(size=(9000, 2))
+    raw = [joint_state(1.0 + 0.001 * i, position=row) for i, row in enumerate(position)]
+    for begin in range(0, len(raw), 4096):
+        taken.take(raw[begin:begin + 4096])
+    samples = taken.samples()
+    assert samples.position.tolist() == [position[100:300].mean(axis=0).tolist(),
+                                         position[4000:5000].mean(axis=0).tolist()]
+    assert samples.counts.received == 9000
+
+
+@pytest.mark.parametrize(('raw', 'words'), [
+    ([], '0 messages came.*is empty'),
+    ([message(1.0, (math.nan, 0.0, 0.0))], '1 messages came.*not finite'),
+    ([message(1.0, (0.0, 0.0, 0.0))[:30]], 'layout of their type'),
+])
+def test_a_topic_of_no_use_says_why(raw: list[bytes], words: str) -> None:
+    taken = stream()
+    if raw:
+        taken.take(raw)
+    with pytest.raises(DataError, match=f"Bag 'bag' holds no tracker reading.*{words}"):
+        taken.samples()

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bags: every form that rosbag2 has, and a sentence for every one that is broken."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.bag_examples import JOINT_STATE, STORE, file_of, joint_state, without_summary, write
+
+from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.messages.bag import CHUNK, Bag
+from robocal_ros.messages.bag_writer import BagWriter
+
+COUNT = CHUNK + 7
+STORAGES = ('mcap', 'sqlite3')
+
+
+@pytest.fixture(scope='module')
+def messages() -> list[bytes]:
+    return [joint_state(1.0 + 0.001 * i) for i in range(COUNT)]
+
+
+@pytest.fixture(params=STORAGES)
+def good(request, tmp_path: Path, messages: list[bytes]) -> Path:
+    return write(tmp_path / 'good', messages, storage=request.param)
+
+
+def all_of(path: Path) -> list[bytes]:
+    found: list[bytes] = []
+    with Bag(path) as bag:
+        bag.read({'/joint_states': found.extend})
+    return found
+
+
+def test_a_folder_is_read_in_order_and_in_chunks(good: Path, messages: list[bytes]) -> None:
+    sizes, told = [], []
+    with Bag(good) as bag:
+        assert bag.topics == {'/joint_states': JOINT_STATE}
+        assert bag.counts == {'/joint_states': COUNT}
+        bag.read({'/joint_states': lambda raw: sizes.append(len(raw))}, told.append)
+    assert sizes == [CHUNK, 7]
+    assert told == [CHUNK]
+    assert all_of(good) == messages
+
+
+def test_a_file_alone_is_a_bag(good: Path, messages: list[bytes]) -> None:
+    assert all_of(file_of(good)) == messages
+
+
+def test_a_folder_without_metadata_is_a_bag(good: Path, messages: list[bytes]) -> None:
+    (good / 'metadata.yaml').unlink()
+    assert all_of(good) == messages
+
+
+@pytest.mark.parametrize('spoil', [
+    lambda text: text.replace('relative_file_paths', 'paths'),
+    lambda text: text[:100],
+    lambda text: re.sub(r'- (good_?\d*\.\w+)', '- renamed.db3', text),
+])
+def test_a_folder_with_wrong_metadata_is_a_bag(
+    good: Path, messages: list[bytes], spoil
+) -> None:
+    metadata = good / 'metadata.yaml'
+    metadata.write_text(spoil(metadata.read_text()))
+    assert all_of(good) == messages
+
+
+def test_an_mcap_without_summary_is_a_bag(tmp_path: Path, messages: list[bytes]) -> None:
+    path = without_summary(write(tmp_path / 'bare', messages))
+    assert all_of(file_of(path)) == messages
+
+
+def test_several_files_are_one_bag(tmp_path: Path, messages: list[bytes]) -> None:
+    folder = tmp_path / 'split'
+    folder.mkdir()
+    for number, part in enumerate((messages[:100], messages[100:150])):
+        shutil.move(file_of(write(tmp_path / f'part{number}', part)), folder / f'{number}.mcap')
+    assert all_of(folder) == messages[:150]
+    with Bag(folder) as bag:
+        assert bag.counts == {'/joint_states': 150}
+
+
+@pytest.mark.parametrize('storage', STORAGES)
+@pytest.mark.parametrize('share', [0.0, 1e-4, 0.3, 0.7, 0.99])
+def test_a_bag_that_was_cut_off_is_refused(
+    tmp_path: Path, messages: list[bytes], storage: str, share: float
+) -> None:
+    file = file_of(write(tmp_path / 'cut', messages, storage=storage))
+    raw = file.read_bytes()
+    file.write_bytes(raw[:int(share * len(raw))])
+    for path in (file, file.parent):
+        with pytest.raises(FileFormatError) as caught:
+            all_of(path)
+        told = str(caught.value)
+        assert file.name in told
+        assert 'empty' in told or 'cut off' in told
+        assert 'Recover' in told or 'anew' in told
+
+
+@pytest.mark.parametrize('storage', STORAGES)
+def test_noise_in_the_middle_is_refused_or_counted(
+    tmp_path: Path, messages: list[bytes], storage: str
+) -> None:
+    file = file_of(write(tmp_path / 'noisy', messages, storage=storage))
+    raw = bytearray(file.read_bytes())
+    middle = len(raw) // 2
+    raw[middle:middle + 20_000] = b'\xff' * 20_000
+    file.write_bytes(raw)
+    try:
+        told, found = '', all_of(file)
+    except FileFormatError as error:
+        told, found = str(error), []
+    assert found != messages
+    assert found or 'broken' in told
+
+
+def test_a_recorder_that_was_killed_left_a_journal(tmp_path: Path, messages) -> None:
+    file = file_of(write(tmp_path / 'killed', messages[:9], storage='sqlite3'))
+    file.with_name(f'{file.name}-wal').write_bytes(b'newest messages')
+    with pytest.raises(FileFormatError, match='recorder was cut off.*sqlite3'):
+        all_of(file)
+
+
+@pytest.mark.parametrize(('name', 'words'), [
+    ('nowhere', 'does not exist'),
+    ('notes.txt', r'no bag of rosbag2; expected .* \.mcap'),
+    ('old.bag', 'rosbags-convert'),
+    ('folder', r'no metadata\.yaml, \.db3 or \.mcap'),
+    ('text.mcap', 'broken or was cut off'),
+    ('text.db3', 'broken or was cut off'),
+])
+def test_what_is_no_bag_is_refused(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / 'folder').mkdir()
+    for file in ('notes.txt', 'old.bag', 'text.mcap', 'text.db3'):
+        (tmp_path / file).write_text('Not a bag at all.\n' * 30)
+    with pytest.raises(FileFormatError, match=words):
+        Bag(tmp_path / name)
+
+
+def test_a_database_without_messages_is_refused(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / 'other.db3') as database:
+        database.execute('CREATE TABLE other (id INTEGER)')
+    with pytest.raises(FileFormatError, match='missing tables'):
+        Bag(tmp_path / 'other.db3')
+
+
+class TestTopics:
+    """Names in the bag and names that nodes know."""
+
+    @pytest.fixture
+    def bag(self, tmp_path: Path) -> Iterator[Bag]:
+        with BagWriter(tmp_path / 'arms') as writer:
+            for topic in ('/left/joint_states', '/right/joint_states', '/left/ft/wrench'):
+                writer.add(topic, JOINT_STATE)
+        with Bag(tmp_path / 'arms') as bag:
+            yield bag
+
+    def test_a_namespace_is_put_before_relative_names(self, bag: Bag) -> None:
+        assert bag.find('joint_states', JOINT_STATE, '/left') == '/left/joint_states'
+        assert bag.find('joint_states', JOINT_STATE, 'right/') == '/right/joint_states'
+        assert bag.find('/left/joint_states', JOINT_STATE, '/right') == '/left/joint_states'
+
+    def test_the_only_one_is_found_without_a_namespace(self, bag: Bag) -> None:
+        assert bag.find('ft/wrench', JOINT_STATE) == '/left/ft/wrench'
+
+    def test_two_are_told(self, bag: Bag) -> None:
+        with pytest.raises(ConfigurationError, match='/left/joint_states, /right/joint_states'):
+            bag.find('joint_states', JOINT_STATE)
+
+    def test_none_is_told_with_what_is_there(self, bag: Bag) -> None:
+        with pytest.raises(ConfigurationError, match=r"'/imu'.*/left/ft/wrench.*--remap"):
+            bag.find('imu', JOINT_STATE)
+        with pytest.raises(ConfigurationError, match=r'/middle/joint_states.*/left/joint_states'):
+            bag.find('joint_states', JOINT_STATE, '/middle')
+
+    def test_another_type_is_no_match(self, bag: Bag) -> None:
+        with pytest.raises(ConfigurationError, match='of type geometry_msgs'):
+            bag.find('ft/wrench', 'geometry_msgs/msg/WrenchStamped')
+
+
+def test_single_messages_are_read(tmp_path: Path) -> None:
+    text = STORE.types['std_msgs/msg/String']('hello')
+    raw = bytes(STORE.serialize_cdr(text, 'std_msgs/msg/String'))
+    path = write(tmp_path / 'text', [raw], topic='/said', kind='std_msgs/msg/String')
+    with Bag(path) as bag:
+        assert [message.data for message in bag.messages('/said')] == ['hello']
+    path = write(tmp_path / 'torn', [raw[:7]], topic='/said', kind='std_msgs/msg/String')
+    with Bag(path) as bag, pytest.raises(FileFormatError, match=r"'/said'.*is no std_msgs"):
+        list(bag.messages('/said'))
+
+
+class TestWriter:
+    """What is written can be read, and what cannot be written is told."""
+
+    def test_an_existing_folder_is_left_alone(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match='does not exist yet'):
+            BagWriter(tmp_path)
+
+    def test_it_is_whole_after_an_error(self, tmp_path: Path, messages: list[bytes]) -> None:
+        def interrupted() -> None:
+            with BagWriter(tmp_path / 'bag') as bag:
+                bag.add('/joint_states', JOINT_STATE)
+                bag.write('/joint_states', 1, messages[0])
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert all_of(tmp_path / 'bag') == messages[:1]
+
+    def test_unknown_types_are_learnt_with_their_parts(self, tmp_path: Path) -> None:
+        texts = {'my_msgs/msg/Outer': 'my_msgs/Inner[] parts\nstd_msgs/Header header\n',
+                 'my_msgs/msg/Inner': 'float64 value\n'}
+        with BagWriter(tmp_path / 'bag', definition=texts.get) as bag:
+            bag.add('/outer', 'my_msgs/msg/Outer')
+            bag.write('/outer', 1, b'\0\1\0\0')
+        with Bag(tmp_path / 'bag') as bag:
+            assert bag.topics == {'/outer': 'my_msgs/msg/Outer'}
+
+    def test_types_that_nobody_knows_are_refused(self, tmp_path: Path) -> None:
+        with (BagWriter(tmp_path / 'bag') as bag,
+              pytest.raises(ConfigurationError, match="'my_msgs/msg/Outer' is not known")):
+            bag.add('/outer', 'my_msgs/msg/Outer')

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages into samples, over DDS: order, gaps, stamps, and what cannot be used."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from geometry_msgs.msg import WrenchStamped
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.node import Node
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Header
+from support.ros_rig import Log, Spinner, joint_state, pair, stamp
+
+from robocal_ros.errors import DataError
+from robocal_ros.messages import qos
+from robocal_ros.messages.stream import JointStateStream, StampGuard, WrenchStream
+from robocal_ros.messages.subscription import LEAVES, Listening
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+NAMES = ('a', 'b')
+PERIOD = 0.01
+
+
+class Clock:
+    """A steady clock that tests turn by hand."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+class Rig:
+    """A stream, and a publisher that feeds it."""
+
+    def __init__(self, *, factor: Sequence[float] = (1.0, 1.0), **values: Any) -> None:
+        self.node, self.talker = pair(**values)
+        self.log = Log(self.node)
+        self.clock = Clock()
+        self.seen: list[tuple[float, tuple[float, ...], tuple[float, ...]]] = []
+        self.stream = JointStateStream(
+            self.node, ReentrantCallbackGroup(), NAMES, now=self.clock,
+            factor=np.array(factor),
+            on_sample=lambda t, q, tau: self.seen.append((t, tuple(q), tuple(tau))))
+        self.stream.recording = True
+        self.stream.listen()
+        self.publisher = self.talker.create_publisher(JointState, 'joint_states', qos.RELIABLE)
+        self.spinner = Spinner(self.node, self.talker)
+        self.spinner.until(lambda: self.publisher.get_subscription_count() > 0)
+        self.sent = 0
+
+    def send(self, *messages: JointState) -> None:
+        """Publish, and wait until all has been taken."""
+        for message in messages:
+            self.publisher.publish(message)
+            self.sent += 1
+            self.spinner.until(lambda: self.stream.counts.received >= self.sent)
+
+    def send_good(self, first: int, last: int) -> None:
+        """Publish states number ``first`` to ``last``, excluded, one period apart."""
+        self.send(*(joint_state(1.0 + PERIOD * i, NAMES, (0.1 * i, -0.1 * i), (1.0, -1.0),
+                                (2.0 * i, 3.0)) for i in range(first, last)))
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    made = Rig()
+    yield made
+    made.spinner.__exit__(None, None, None)
+
+
+def test_samples_are_the_messages_in_the_arms_order(rig: Rig) -> None:
+    rig.stream.need_effort = True
+    # Numbers that no arithmetic may round.
+    q, v, tau = (1 / 3, 2 / 7, 9.0), (0.1, 1e-17, 9.0), (1e5 / 3, -0.7, 9.0)
+    rig.send(joint_state(12.345678901, ('b', 'a', 'finger'), q, v, tau),
+             joint_state(12.355678901, ('finger', 'a', 'b'), q, v, tau))
+    samples = rig.stream.samples()
+    assert samples.joint_names == NAMES
+    assert samples.time.tolist() == [12 + 1e-9 * 345678901, 12 + 1e-9 * 355678901]
+    assert samples.position.tolist() == [[q[1], q[0]], [q[1], q[2]]]
+    assert samples.velocity.tolist() == [[v[1], v[0]], [v[1], v[2]]]
+    assert samples.effort.tolist() == [[tau[1], tau[0]], [tau[1], tau[2]]]
+    assert rig.seen[0] == (samples.time[0], (q[1], q[0]), (tau[1], tau[0]))
+    assert rig.stream.posture().tolist() == [q[1], q[2]]
+
+
+def test_effort_is_scaled_joint_by_joint() -> None:
+    rig = Rig(factor=(2.0, -0.5))
+    with rig.spinner:
+        rig.stream.need_effort = True
+        rig.send(joint_state(1.0, NAMES, (0, 0), (), (3.0, 4.0)))
+        assert rig.stream.samples().effort.tolist() == [[6.0, -2.0]]
+
+
+def test_gaps_are_counted(rig: Rig) -> None:
+    rig.send_good(0, 30)
+    rig.send_good(34, 40)
+    assert rig.stream.counts.dropped == 4
+    assert rig.stream.counts.received == 36
+    assert rig.stream.recorded == 36
+
+
+def test_repeated_and_late_stamps_are_left_out_and_counted(rig: Rig) -> None:
+    rig.send_good(0, 5)
+    rig.send_good(4, 5)
+    rig.send_good(2, 4)
+    rig.send_good(5, 7)
+    assert rig.stream.counts.out_of_order == 3
+    assert rig.stream.counts.clock_jumps == 0
+    assert (np.diff(rig.stream.samples().time) > 0.0).all()
+    assert rig.stream.recorded == 7
+
+
+@pytest.mark.parametrize('back', [0.3, 100.0])
+def test_clock_that_jumps_back_clears_with_a_warning(rig: Rig, back: float) -> None:
+    for i in range(40):
+        rig.send(joint_state(200.0 + PERIOD * i, NAMES, (5.0, 5.0)))
+    for i in range(20):
+        rig.send(joint_state(200.4 - back + PERIOD * i, NAMES, (1.0, 1.0)))
+    assert rig.stream.counts.clock_jumps == 1
+    assert 'The clock jumped back' in rig.log['warning'][0]
+    assert '40 joint samples' in rig.log['warning'][0]
+    samples = rig.stream.samples()
+    assert len(samples) > 5
+    assert (samples.position == 1.0).all()
+    assert rig.stream.travel(0.05) == 0.0
+
+
+def test_two_publishers_with_clocks_of_their_own_are_told(rig: Rig) -> None:
+    other = rig.talker.create_publisher(JointState, 'joint_states', qos.RELIABLE)
+    rig.spinner.until(lambda: rig.node.count_publishers('/joint_states') == 2)
+    rig.send(joint_state(200.0, NAMES, (5.0, 5.0)))
+    rig.send(joint_state(100.0, NAMES, (1.0, 1.0)))
+    assert "2 nodes publish on '/joint_states'" in rig.log['warning'][0]
+    assert 'give each arm a namespace' in rig.log['warning'][0]
+    rig.talker.destroy_publisher(other)
+
+
+def test_a_stamp_that_stands_still_is_no_clock_jump() -> None:
+    guard = StampGuard()
+    assert guard.admit(1.0)
+    assert not any(guard.admit(1.0) for _ in range(50))
+    assert guard.counts.clock_jumps == 0
+    assert guard.counts.out_of_order == 50
+
+
+def test_two_interleaved_clocks_are_no_clock_jump() -> None:
+    guard = StampGuard()
+    for i in range(50):
+        assert guard.admit(5.0 + PERIOD * i)
+        assert not guard.admit(4.5 + PERIOD * i)
+    assert guard.counts.clock_jumps == 0
+    assert guard.counts.out_of_order == 50
+
+
+@pytest.mark.parametrize(('message', 'words'), [
+    ({'names': ('a', 'c'), 'position': (0, 0)}, "Joint 'b' is missing .* holds a, c"),
+    ({'names': (), 'position': ()}, "Joint 'a' is missing .* no names"),
+    ({'names': NAMES, 'position': (0,)}, 'holds 1 positions for 2 joints'),
+    ({'names': NAMES, 'position': (0, math.nan), 'effort': (1, 1)}, "Position of joint 'b'"),
+    ({'names': NAMES, 'position': (0, 0), 'effort': (math.inf, 1)}, "Effort of joint 'a'"),
+    ({'names': NAMES, 'position': (0, 0)}, 'holds 0 efforts for 2 joints'),
+])
+def test_messages_of_no_use_are_left_out_with_a_sentence(
+    rig: Rig, message: dict[str, Any], words: str
+) -> None:
+    rig.stream.need_effort = True
+    rig.send_good(0, 3)
+    for i in range(9):
+        rig.send(joint_state(2.0 + PERIOD * i, **message))
+    assert rig.stream.complaint() == ''
+    rig.send(joint_state(2.5, **message))
+    assert re.search(words, rig.stream.complaint())
+    counts = rig.stream.counts
+    assert counts.incomplete + counts.not_finite == 10
+    assert rig.stream.recorded == 3
+    # Forgetting what was recorded does not make the messages any better.
+    rig.stream.clear()
+    rig.sent = 0
+    assert rig.stream.complaint()
+    rig.send(joint_state(3.0, NAMES, (0, 0), (), (1, 1)))
+    assert rig.stream.complaint() == ''
+
+
+def test_posture_is_known_without_effort(rig: Rig) -> None:
+    """An arm whose efforts fail can still be seen to rest."""
+    rig.stream.need_effort = True
+    for i in range(30):
+        rig.clock.time += PERIOD
+        rig.send(joint_state(1.0 + PERIOD * i, NAMES, (0.5, 0.25), (), (math.nan, 1.0)))
+    assert rig.stream.recorded == 0
+    assert rig.stream.age() == 0.0
+    assert rig.stream.posture().tolist() == [0.5, 0.25]
+    assert rig.stream.travel(0.2) == 0.0
+    assert "Effort of joint 'a'" in rig.stream.complaint()
+
+
+def test_velocity_may_be_absent_or_nan(rig: Rig) -> None:
+    rig.send(joint_state(1.0, NAMES, (1.0, 2.0)),
+             joint_state(1.1, NAMES, (1.0, 2.0), (math.nan, 0.5)))
+    assert rig.stream.samples().velocity.tolist() == [[0.0, 0.0], [0.0, 0.5]]
+
+
+def test_nothing_is_recorded_unless_asked(rig: Rig) -> None:
+    rig.stream.recording = False
+    rig.send_good(0, 5)
+    assert rig.stream.recorded == 0
+    assert rig.stream.latest is not None
+
+
+def test_clear_forgets_samples_and_counts(rig: Rig) -> None:
+    rig.send_good(0, 5)
+    rig.stream.clear()
+    assert rig.stream.recorded == 0
+    assert rig.stream.counts.received == 0
+
+
+def test_silence_shows_as_age(rig: Rig) -> None:
+    assert rig.stream.age() == math.inf
+    rig.send_good(0, 1)
+    rig.clock.time += 3.0
+    assert rig.stream.age() == 3.0
+
+
+def test_posture_before_any_message_is_refused(rig: Rig) -> None:
+    with pytest.raises(DataError, match='No joint states have come.*joint_states'):
+        rig.stream.posture()
+
+
+def test_many_samples_fit(rig: Rig) -> None:
+    for i in range(5000):
+        rig.stream._receive(joint_state(1.0 + 0.001 * i, NAMES, (i, -i)))
+    samples = rig.stream.samples()
+    assert samples.position[:, 0].tolist() == list(range(5000))
+
+
+def test_progress_is_acknowledged_under_simulated_time() -> None:
+    rig = Rig(use_sim_time=True)
+    with rig.spinner:
+        heard: list[Header] = []
+        rig.talker.create_subscription(Header, 'clock_ack', heard.append, 10)
+        rig.spinner.until(lambda: rig.node.count_subscribers('clock_ack') > 0)
+        rig.spinner.until(lambda: rig.stream._clock_ack._publisher.get_subscription_count() > 0)
+        rig.send_good(0, 3)
+        rig.spinner.until(lambda: len(heard) == 3)
+        assert heard[-1].stamp == stamp(1.0 + 2 * PERIOD)
+        assert heard[-1].frame_id == 'subject'
+        # Nobody is to wait for a stream that rests.
+        rig.stream.rest()
+        rig.spinner.until(lambda: len(heard) == 4)
+        assert heard[-1].stamp.sec == LEAVES
+
+
+def reliability(node: Node, spinner: Spinner, topic: str) -> str:
+    """Return how the only subscription to a topic hears it."""
+    spinner.until(lambda: node.count_subscribers(topic) == 1)
+    (information,) = node.get_subscriptions_info_by_topic(topic)
+    return str(information.qos_profile.reliability.name)
+
+
+def test_reliability_of_one_topic_can_be_overridden_by_parameter() -> None:
+    name = 'qos_overrides./joint_states.subscription.reliability'
+    rig = Rig(**{name: 'reliable'})
+    with rig.spinner:
+        other = Listening(rig.node, ReentrantCallbackGroup(), WrenchStamped, 'other', print)
+        other.listen()
+        assert [reliability(rig.talker, rig.spinner, topic)
+                for topic in ('/joint_states', '/other')] == ['RELIABLE', 'BEST_EFFORT']
+        other.destroy()
+
+
+def test_a_stream_that_rests_hears_nothing_and_keeps_what_was_recorded(rig: Rig) -> None:
+    rig.send_good(0, 3)
+    rig.stream.rest()
+    rig.spinner.until(lambda: rig.publisher.get_subscription_count() == 0)
+    assert rig.stream.recorded == 3
+    # Where the arm is now, nobody knows.
+    assert rig.stream.latest is None
+    assert rig.stream.age() == np.inf
+    rig.stream.listen()
+    rig.spinner.until(lambda: rig.publisher.get_subscription_count() > 0)
+    rig.send_good(3, 5)
+    assert rig.stream.recorded == 5
+
+
+def test_destroyed_stream_leaves_nothing(rig: Rig) -> None:
+    before = len(list(rig.node.subscriptions))
+    rig.stream.destroy()
+    assert len(list(rig.node.subscriptions)) == before - 1
+
+
+class WrenchRig:
+    """An F/T stream, and a publisher that feeds it."""
+
+    def __init__(self, sign: float = 1.0) -> None:
+        self.node, self.talker = pair()
+        self.clock = Clock()
+        self.stream = WrenchStream(
+            self.node, ReentrantCallbackGroup(), 'ft/wrench', 'ft', sign, now=self.clock)
+        self.stream.recording = True
+        self.stream.listen()
+        self.publisher = self.talker.create_publisher(WrenchStamped, 'ft/wrench', qos.RELIABLE)
+        self.spinner = Spinner(self.node, self.talker)
+        self.spinner.until(lambda: self.publisher.get_subscription_count() > 0)
+
+    def send(
+        self, time: float, values: Sequence[float] = (1, 2, 3, 4, 5, 6), frame: str = 'ft'
+    ) -> None:
+        message = WrenchStamped()
+        message.header.stamp = stamp(time)
+        message.header.frame_id = frame
+        force, torque = message.wrench.force, message.wrench.torque
+        force.x, force.y, force.z, torque.x, torque.y, torque.z = map(float, values)
+        received = self.stream._guard.counts.received
+        self.publisher.publish(message)
+        self.spinner.until(lambda: self.stream._guard.counts.received > received)
+
+
+@pytest.mark.parametrize('sign', [1.0, -1.0])
+def test_wrench_rows_are_force_then_torque_with_the_sign(sign: float) -> None:
+    rig = WrenchRig(sign)
+    with rig.spinner:
+        rig.send(1.0)
+        rig.send(1.1)
+        samples = rig.stream.samples()
+        assert samples.frame == 'ft'
+        assert samples.time.tolist() == [1.0, 1.1]
+        assert samples.wrench.tolist() == [[sign * i for i in range(1, 7)]] * 2
+
+
+@pytest.mark.parametrize(('bad', 'words'), [
+    ({'frame': 'tool'}, "names frame 'tool', but sensor_frame is 'ft'"),
+    ({'values': (0, 0, math.nan, 0, 0, 0)}, 'not finite numbers'),
+])
+def test_wrench_of_no_use(bad: dict[str, Any], words: str) -> None:
+    rig = WrenchRig()
+    with rig.spinner:
+        for i in range(10):
+            rig.send(1.0 + PERIOD * i, **bad)
+        assert words in rig.stream.complaint(0.5)
+        assert '/ft/wrench' in rig.stream.complaint(0.5)
+        rig.stream.clear()
+        assert words in rig.stream.complaint(0.5)
+        assert rig.stream.recorded == 0
+        rig.send(3.0)
+        assert rig.stream.complaint(0.5) == ''
+        assert rig.stream.recorded == 1
+
+
+def test_wrench_silence_is_a_complaint() -> None:
+    rig = WrenchRig()
+    with rig.spinner:
+        assert "'/ft/wrench' at all" in rig.stream.complaint(0.5)
+        rig.send(1.0)
+        assert rig.stream.complaint(0.5) == ''
+        rig.clock.time += 2.0
+        assert 'for 2.0 s' in rig.stream.complaint(0.5)

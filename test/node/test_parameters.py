@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters: one declaration gives descriptor, check, file and documentation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rclpy
+import yaml
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from support import parameter_files
+from support.ros_rig import arm_urdf, overrides
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.node import parameters
+from robocal_ros.node.lifecycle import FAILURE, SUCCESS
+from robocal_ros.node.parameters import parameter
+from robocal_ros.payload.node import PayloadIdentification, PayloadParameters
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+TABLES = parameter_files.tables()
+
+
+@dataclass(frozen=True)
+class Table:
+    """One parameter of every kind."""
+
+    speed: float = parameter(0.5, 'A speed.', unit='rad/s', minimum=0.1, maximum=2.0)
+    count: int = parameter(7, 'A count.', minimum=1)
+    kind: str = parameter('round', 'A kind.', choices=('round', 'square'))
+    flag: bool = parameter(False, "Whether it's so | or not.")
+    names: list[str] = parameter([''], 'Names.')
+    box: list[float] = parameter([0.0, 1.0], 'A box.', unit='m', minimum=0.0)
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    made = rclpy.create_node('holder')
+    yield made
+    made.destroy_node()
+
+
+def holder(**values: Any) -> Node:
+    return rclpy.create_node(
+        'holder', parameter_overrides=[Parameter(name, value=v) for name, v in values.items()])
+
+
+def test_descriptors_say_unit_and_range(node: Node) -> None:
+    assert parameters.declare(node, Table) == {}
+    speed = node.describe_parameter('speed')
+    assert speed.description == 'A speed. [rad/s]'
+    assert speed.floating_point_range[0].from_value == 0.1
+    assert speed.floating_point_range[0].to_value == 2.0
+    assert node.describe_parameter('count').integer_range[0].from_value == 1
+    assert "'round', 'square'" in node.describe_parameter('kind').additional_constraints
+    assert parameters.read(node, Table) == Table()
+
+
+@pytest.mark.parametrize(('values', 'words'), [
+    ({'speed': 1}, ("'speed'", 'a number with a point, like 3.0')),
+    ({'speed': 'fast'}, ("'speed'", 'a number with a point')),
+    ({'count': 2.0}, ("'count'", 'an integer')),
+    ({'flag': 1}, ("'flag'", 'true or false')),
+    ({'names': 'one'}, ("'names'", 'a list whose elements are each a string')),
+    ({'box': [1, 2]}, ("'box'", 'a list whose elements are each a number with a point')),
+    ({'speed': 2.5}, ("'speed'", '0.1 … 2', 'rad/s')),
+])
+def test_wrong_type_or_range_is_a_sentence_and_the_default_stands(
+    values: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    node = holder(**values)
+    complaints = parameters.declare(node, Table)
+    assert list(complaints) == list(values)
+    for word in words:
+        assert word in complaints[next(iter(values))]
+    assert parameters.read(node, Table) == Table()
+    node.destroy_node()
+
+
+@pytest.mark.parametrize(('values', 'words'), [
+    ({'kind': 'oval'}, ("'kind' is 'oval'", "'round', 'square'")),
+    ({'box': [0.0, -1.0]}, ("'box' is -1 m", '0 … inf')),
+    ({'box': [0.0, math.nan]}, ("'box' is nan",)),
+])
+def test_what_descriptors_cannot_say_is_checked_on_reading(
+    values: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    node = holder(**values)
+    assert parameters.declare(node, Table) == {}
+    with pytest.raises(ConfigurationError) as refusal:
+        parameters.read(node, Table)
+    for word in words:
+        assert word in str(refusal.value)
+    node.destroy_node()
+
+
+def test_empty_names_stand_for_none() -> None:
+    assert parameters.named(['']) == ()
+    assert parameters.named(['a', '', 'b']) == ('a', 'b')
+
+
+@pytest.mark.parametrize('line', ['known_mass: 2', 'sweep_speed: 9.0', 'method: 3'])
+def test_node_starts_with_a_bad_file_and_configure_refuses(tmp_path: Path, line: str) -> None:
+    file = tmp_path / 'bad.yaml'
+    file.write_text(f'payload_identification:\n  ros__parameters:\n    {line}\n')
+    node = PayloadIdentification(
+        'payload_identification', cli_args=['--ros-args', '--params-file', str(file)])
+    said: list[str] = []
+    node.get_logger().error = said.append
+    assert node.trigger_configure() == FAILURE
+    assert line.split(':')[0] in said[0]
+    assert 'restart the node with it corrected' in said[0]
+    node.destroy_node()
+
+
+def test_a_bad_value_is_forgotten_once_a_good_one_is_set(tmp_path: Path) -> None:
+    node = PayloadIdentification('payload_identification', parameter_overrides=overrides(
+        known_mass=2, sweep_speed=9.0, robot_description=arm_urdf(),
+        results_dir=str(tmp_path)))
+    said: list[str] = []
+    node.get_logger().error = said.append
+    assert node.trigger_configure() == FAILURE
+    assert 'Set known_mass and sweep_speed (' in said[-1]
+    node.set_parameters(overrides(known_mass=2.0))
+    assert node.trigger_configure() == FAILURE
+    assert 'known_mass' not in said[-1]
+    node.set_parameters(overrides(sweep_speed=0.4))
+    assert node.trigger_configure() == SUCCESS
+    assert node.values.known_mass == 2.0
+    node.release()
+    node.destroy_node()
+
+
+@pytest.mark.parametrize(
+    'path', sorted(parameter_files.documents()), ids=lambda path: path.name)
+def test_generated_files_are_up_to_date(path: Path) -> None:
+    assert path.read_text(encoding='utf-8') == parameter_files.documents()[path], (
+        f'{path.name} is not what the tables say; run python test/ros/parameter_files.py')
+
+
+@pytest.mark.parametrize('name', TABLES)
+def test_config_files_hold_every_parameter_with_its_default_and_a_comment(name: str) -> None:
+    text = (parameter_files.ROOT / 'config' / f'{name}.yaml').read_text(encoding='utf-8')
+    values = yaml.safe_load(text)[f'/**/{name}']['ros__parameters']
+    assert values == asdict(TABLES[name]())
+    lines = text.splitlines()
+    for parameter_name in values:
+        row = next(i for i, line in enumerate(lines)
+                   if line.startswith(f'    {parameter_name}:'))
+        assert lines[row - 1].startswith('    # ')
+    assert max(map(len, lines)) <= 99
+
+
+@pytest.mark.parametrize('namespace', ['', '/cell/left'])
+@pytest.mark.parametrize('name', TABLES)
+def test_ros_takes_the_config_files_in_every_namespace(
+    name: str, namespace: str, tmp_path: Path
+) -> None:
+    # One value other than its default shows that the file is read at all.
+    text = (parameter_files.ROOT / 'config' / f'{name}.yaml').read_text(encoding='utf-8')
+    assert 'description_timeout: 5.0' in text
+    file = tmp_path / f'{name}.yaml'
+    changed = text.replace('description_timeout: 5.0', 'description_timeout: 6.5')
+    file.write_text(changed, encoding='utf-8')
+    node = rclpy.create_node(
+        name, namespace=namespace, cli_args=['--ros-args', '--params-file', str(file)])
+    assert parameters.declare(node, TABLES[name]) == {}
+    read = asdict(parameters.read(node, TABLES[name]))
+    assert read == {**asdict(TABLES[name]()), 'description_timeout': 6.5}
+    node.destroy_node()
+
+
+def test_the_payload_node_is_among_the_documented() -> None:
+    assert TABLES['payload_identification'] is PayloadParameters

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A body's ten parameters: by Newton and Euler, moved, centred, and made possible."""
+
+from __future__ import annotations
+
+import numpy as np
+import pinocchio as pin
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.excitation_cell import random_tool, tensor_of, wrench_of
+
+from robocal_ros.payload.model import (
+    body_regressor,
+    centred,
+    centred_covariance,
+    consistent,
+    moving,
+    torque_regressor,
+)
+from robocal_ros.robot.model import RigidBodyInertia
+
+SEEDS = st.integers(0, 10_000)
+
+
+def dynamic(tool) -> np.ndarray:
+    return pin.Inertia(tool.mass, tool.com, tool.inertia).toDynamicParameters()
+
+
+def moved_how(generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return tuple(generator.uniform(-1.5, 1.5, (3, 6)))
+
+
+@given(SEEDS)
+def test_the_wrench_is_that_of_newton_and_euler(robocal, seed):
+    generator = np.random.default_rng(seed)
+    tool, (q, v, a) = random_tool(generator), moved_how(generator)
+    with_tool, without = (wrench_of('robocal', t, q[None], v[None], a[None])[0]
+                          for t in (tool, None))
+    move = np.linalg.inv(moving(robocal, 'ft_wrist'))
+    found = body_regressor(robocal, 'ft_wrist', q, v, a) @ (move @ dynamic(tool))
+    # The sensor reads the reaction.
+    np.testing.assert_allclose(-found, with_tool - without, rtol=1e-7, atol=1e-8)
+
+
+@given(SEEDS)
+def test_torques_are_those_of_the_arm_that_carries_the_body(robocal, seed):
+    generator = np.random.default_rng(seed)
+    tool, (q, v, a) = random_tool(generator), moved_how(generator)
+    loaded = robocal.with_payload(RigidBodyInertia(tool.mass, tool.com, tool.inertia))
+    expected = loaded.inverse_dynamics(q, v, a)
+    rows = torque_regressor(robocal, q, v, a)
+    np.testing.assert_allclose(rows @ dynamic(tool) + robocal.inverse_dynamics(q, v, a), expected,
+                               rtol=1e-8, atol=1e-8)
+
+
+@given(SEEDS)
+def test_a_body_is_the_same_in_every_frame(robocal, seed):
+    generator = np.random.default_rng(seed)
+    tool = random_tool(generator)
+    q = generator.uniform(-1, 1, 6)
+    placement = robocal.transform_frame_to_root(q, 'ft_wrist').actInv(
+        robocal.transform_frame_to_root(q, 'tool0'))
+    at_sensor = placement.act(pin.Inertia(tool.mass, tool.com, tool.inertia))
+    np.testing.assert_allclose(moving(robocal, 'ft_wrist') @ at_sensor.toDynamicParameters(),
+                               dynamic(tool), rtol=1e-9, atol=1e-12)
+
+
+@given(SEEDS)
+def test_centred_parameters_are_the_body_s_own(seed):
+    tool = random_tool(np.random.default_rng(seed))
+    np.testing.assert_allclose(centred(dynamic(tool)), tensor_of(tool), rtol=1e-9, atol=1e-12)
+
+
+def test_the_covariance_of_centred_parameters_is_that_of_a_sample():
+    generator = np.random.default_rng(3)
+    body = dynamic(random_tool(generator))
+    root = generator.normal(size=(10, 10)) * 1e-5
+    sample = np.array([centred(body + root @ generator.normal(size=10)) for _ in range(4000)])
+    ratio = sample.std(axis=0) / np.sqrt(np.diag(centred_covariance(body, root @ root.T)))
+    np.testing.assert_allclose(ratio, 1.0, atol=0.06)
+
+
+@given(SEEDS)
+def test_a_possible_body_stays_where_it_is(seed):
+    body = dynamic(random_tool(np.random.default_rng(seed)))
+    found, distance = consistent(body, 1e-6 * np.eye(10))
+    assert distance == 0.0
+    np.testing.assert_array_equal(found, body)
+
+
+@pytest.mark.parametrize('seed', range(6))
+def test_an_impossible_body_becomes_a_possible_one_nearby(seed):
+    generator = np.random.default_rng(seed)
+    body = dynamic(random_tool(generator))
+    # A moment of inertia beyond what the others allow.
+    impossible = body.copy()
+    impossible[4] += 1.5 * (body[6] + body[9])
+    covariance = np.diag(np.array([1e-4, *[1e-5] * 3, *[1e-3] * 6]) ** 2)
+    found, stated = consistent(impossible, covariance)
+    pseudo = pin.PseudoInertia.FromDynamicParameters(found).toMatrix()
+    assert np.linalg.eigvalsh(pseudo)[0] > -1e-12
+    # Well measured numbers hardly move, and the way is no longer than to the true body.
+    assert found[0] == pytest.approx(body[0], abs=1e-3)
+
+    def distance(other: np.ndarray) -> float:
+        return float(np.linalg.norm((other - impossible) / np.sqrt(np.diag(covariance))))
+
+    assert 0.0 < distance(found) <= distance(body) * 1.001
+    assert stated == pytest.approx(distance(found), rel=1e-3)

@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Method excitation against torques and wrenches that were worked out apart from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy.stats import binom, chi2
+from support.arms import arm
+from support.excitation_cell import (
+    BIAS,
+    EFFORT_NOISE,
+    FRICTION,
+    SENSORS,
+    TOOL,
+    WRENCH_NOISE,
+    Record,
+    exciting,
+    random_tool,
+    tensor_of,
+    wrench_of,
+)
+from support.forward import Reference
+
+from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
+from robocal_ros.estimation.blocks import Blocks
+from robocal_ros.messages.samples import StreamCounts
+from robocal_ros.payload import excitation
+from robocal_ros.payload.model import BODY, PARAMETERS, centred, centred_covariance, moving
+from robocal_ros.payload.nuisance import DoubtSettings, doubts
+from robocal_ros.payload.regression import DynamicSettings, Rows, torque_rows, wrench_rows
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot.friction_law import SteadyFriction
+
+SOURCES = ('wrench', 'torque')
+PLAIN = DynamicSettings()
+DOUBTING = DynamicSettings(posture_std=5e-4, sag_std=3e-3, delay_std=5e-3)
+MOMENTS = ('inertia_xx', 'inertia_yy', 'inertia_zz')
+
+
+def rows_of(record: Record, source: str, settings: DynamicSettings = PLAIN,
+            seed: int | None = None) -> Rows:
+    if source == 'wrench':
+        return wrench_rows(record.robot, record.joints(seed), record.readings(seed), settings)
+    return torque_rows(record.robot, record.joints(seed), settings, {})
+
+
+def estimated(record: Record, source: str, settings: DynamicSettings = PLAIN,
+              seed: int | None = None, **more) -> CalibrationResult:
+    frame = SENSORS[record.name][0] if source == 'wrench' else record.robot.tool_frame
+    return excitation.estimate(record.robot, rows_of(record, source, settings, seed), frame,
+                            settings, samples=record.joints(seed), **more)
+
+
+def error_of(result: CalibrationResult, record: Record) -> np.ndarray:
+    values = [p.value if p.value is not None else np.nan for p in result.parameters[:10]]
+    return np.array(values) - tensor_of(record.tool)
+
+
+@pytest.fixture(scope='module')
+def usual() -> Record:
+    return Record('robocal', TOOL, exciting())
+
+
+# ------------------------------------------------------------------------------ recovery
+
+
+@pytest.mark.parametrize('name', SENSORS)
+@pytest.mark.parametrize('source', SOURCES)
+def test_without_noise_the_truth_comes_out(name, source):
+    record = Record(name, TOOL, exciting(name), duration=8.0)
+    result = estimated(record, source)
+    np.testing.assert_allclose(error_of(result, record), 0.0, atol=1e-6)
+    assert result.frame == record.robot.tool_frame
+    assert result.covariance_names == PARAMETERS
+
+
+@pytest.mark.parametrize('seed', range(4))
+def test_principal_moments_of_random_tools_are_within_five_percent(seed):
+    generator = np.random.default_rng(30 + seed)
+    record = Record('robocal', random_tool(generator), exciting(seed=seed))
+    result = estimated(record, 'wrench', DOUBTING, seed)
+    assert result.verdict is Verdict.PASS
+    found = np.array(result.values(PARAMETERS[4:]))
+    tensor = np.zeros((3, 3))
+    tensor[np.triu_indices(3)] = found
+    tensor += np.triu(tensor, 1).T
+    np.testing.assert_allclose(np.linalg.eigvalsh(tensor),
+                               np.linalg.eigvalsh(record.tool.inertia), rtol=0.05)
+    assert abs(error_of(result, record)[0]) < 0.003 * record.tool.mass
+
+
+def test_what_the_result_says_of_itself(usual):
+    result = estimated(usual, 'wrench', DOUBTING, 1)
+    assert (result.kind, result.method) == ('payload', 'excitation')
+    std = [result.parameter(name).std for name in PARAMETERS]
+    np.testing.assert_allclose(np.sqrt(np.diag(result.covariance)), std)
+    assert result.settings['channels'][:2] == ['force x', 'force y']
+    # A mean over ten readings scatters by the noise over the root of ten.
+    for fit, noise in zip(result.fit, WRENCH_NOISE, strict=True):
+        assert fit.after == pytest.approx(noise / np.sqrt(10.0), rel=0.2)
+        assert fit.after < 0.3 * fit.before
+    assert len(result.validation) == 6
+    assert [series.x_label for series in result.series] == ['block'] * 6
+
+
+@pytest.mark.parametrize('source', SOURCES)
+def test_what_was_lost_of_a_sensor_that_was_used_is_told(usual, source):
+    readings = replace(usual.readings(1), counts=StreamCounts(received=9, dropped=4))
+    rows = (rows_of(usual, source, seed=1) if source == 'torque' else
+            wrench_rows(usual.robot, usual.joints(1), readings, PLAIN))
+    frame = readings.frame if source == 'wrench' else usual.robot.tool_frame
+    result = excitation.estimate(usual.robot, rows, frame, PLAIN, samples=usual.joints(1))
+    assert result.counts.get('readings') == (len(readings) if source == 'wrench' else None)
+    assert result.counts.get('sensor_dropped') == (4 if source == 'wrench' else None)
+
+
+def test_torques_alone_hardly_show_inertia_and_the_result_says_so(usual):
+    light = usual.but(tool=replace(TOOL, inertia=0.1 * TOOL.inertia))
+    result = estimated(light, 'torque', seed=3)
+    assert result.parameter('mass').state is State.IDENTIFIED
+    for name in MOMENTS:
+        assert result.parameter(name).state is State.NOT_IDENTIFIED
+        assert 'of the mean moment (limit 10 %)' in result.parameter(name).note
+    assert result.covariance_names == PARAMETERS[:4]
+    assert from_yaml(to_yaml(result)).parameters == result.parameters
+
+
+# --------------------------------------------------------------- what else is in the record
+
+COMPLIANCE = np.array([3e-6, 4.5e-6, 9e-6, 3.5e-5, 5.5e-5, 9e-5])
+OFFSET = 5e-4 * np.array([1.0, -1.0, 0.7, -0.5, 1.2, -0.8])
+HIDDEN = {
+    'compliance': {'compliance': COMPLIANCE},
+    'offset': {'offset': OFFSET},
+    'delay': {'delay': 3e-3},
+}
+
+
+@pytest.mark.parametrize('what', HIDDEN)
+@pytest.mark.parametrize('source', SOURCES)
+def test_what_is_doubted_is_found_along_and_spoils_nothing(usual, source, what):
+    spoilt = usual.but(duration=8.0, **HIDDEN[what])
+    trusting, doubting = (
+        np.abs(error_of(estimated(spoilt, source, replace(settings, max_inertia_std=9.0)), spoilt))
+        for settings in (PLAIN, DOUBTING))
+    assert trusting[1:4].max() > 1e-5
+    assert doubting[1:4].max() < 0.25 * trusting[1:4].max()
+    assert doubting[4:].max() < 0.25 * trusting[4:].max()
+
+
+def test_the_delay_is_told(usual):
+    result = estimated(usual.but(delay=6e-3), 'wrench', DOUBTING, 2)
+    found = result.parameter('delay')
+    assert abs(found.value - 6e-3) < 4.0 * found.std
+    assert found.std < 2e-4
+
+
+def test_columns_of_compliance_are_what_sag_does(usual):
+    """Against the wrench at places where a joint really sagged."""
+    compliance, joint, step = 1e-6, 4, 2e-3
+    reference = Reference(arm('robocal').urdf, 'tool0', (0.0, 0.0, -9.81), TOOL)
+    blocks = Blocks.of(usual.joints(), 5.0, 0.2)
+    found = doubts(
+        usual.robot, blocks, reference.torque, partial(wrench_of, 'robocal', TOOL),
+        DoubtSettings(sag=1e-3))
+    assert found.names[joint] == 'compliance of joint_5'
+    assert found.std[joint] == pytest.approx(1e-3 / usual.robot.effort_limit[joint])
+    middle = 0.5 * (blocks.edges[1:] + blocks.edges[:-1])
+    early, now, late = (reference.torque(*usual.motion.at(middle + shift))[:, joint]
+                        for shift in (-step, 0.0, step))
+    link = [item.copy() for item in usual.motion.at(middle)]
+    for values, sag in zip(link, (now, (late - early) / (2 * step),
+                                  (late - 2 * now + early) / step**2), strict=True):
+        values[:, joint] -= compliance * sag
+    expected = (wrench_of('robocal', TOOL, *link)
+                - wrench_of('robocal', TOOL, *usual.motion.at(middle))) / compliance
+    scale, inner = np.abs(expected).max(axis=0), slice(3, -3)
+    np.testing.assert_allclose(found.columns[:, inner, joint].T / scale,
+                               expected[inner] / scale, atol=0.01)
+
+
+def test_intervals_hold_what_is_drawn_from_what_is_doubted(usual):
+    """Compliance and offsets as likely as the settings say, with noise: chi-square over seeds.
+
+    Delays are of a millisecond: their square is not modelled.
+    """
+    total, count = 0.0, 10
+    limit = usual.robot.effort_limit
+    for seed in range(count):
+        generator = np.random.default_rng(900 + seed)
+        record = usual.but(
+            duration=10.0, compliance=generator.normal(size=6) * DOUBTING.sag_std / limit,
+            offset=generator.normal(size=6) * DOUBTING.posture_std,
+            delay=generator.normal() * 1e-3)
+        result = estimated(record, 'wrench', DOUBTING, seed)
+        error = error_of(result, record)
+        total += float(error @ np.linalg.solve(result.covariance, error))
+    low, high = chi2.ppf([5e-4, 1 - 5e-4], 10 * count)
+    assert low < total < high
+
+
+# -------------------------------------------------------- efficiency with random noise alone
+
+
+def noisy(rows: Rows, blocks: Blocks, time: np.ndarray, noise: np.ndarray, seed: int) -> Rows:
+    """Add noise to a clean record: it enters the blocks' means and nothing else."""
+    white = noise * np.random.default_rng([seed, 9]).normal(size=(len(time), len(rows.channels)))
+    return replace(rows, measured=rows.measured + blocks.sample_means(time, white).T)
+
+
+def bound(record: Record, source: str) -> np.ndarray:
+    """Return the Cramér-Rao bound at the full rate, by differences of the forward model."""
+    vector, slopes = tensor_of(record.tool), []
+    for i in range(10):
+        ends = []
+        for sign in (-1.0, 1.0):
+            other = vector.copy()
+            other[i] += sign * 1e-5
+            inertia = np.zeros((3, 3))
+            inertia[np.triu_indices(3)] = other[4:]
+            inertia += np.triu(inertia, 1).T
+            tool = replace(record.tool, mass=other[0], com=other[1:4], inertia=inertia)
+            changed = record.but(tool=tool)
+            ends.append(changed.wrench if source == 'wrench' else changed.carried)
+        slopes.append((ends[1] - ends[0]) / 2e-5)
+    if source == 'wrench':
+        parts = [np.ones_like(slopes[0])]
+        noise, counted = WRENCH_NOISE, np.ones_like(slopes[0], dtype=bool)
+    else:
+        # Where friction is a function of the speed, as the estimator takes it to be.
+        v = record.motion.at(record.time)[1]
+        parts = [np.ones_like(v), np.sign(v), v, np.abs(v)]
+        noise, counted = np.full(6, EFFORT_NOISE), np.abs(v) > 0.12
+    for channel in range(6):
+        for part in parts:
+            own = np.zeros_like(part)
+            own[:, channel] = part[:, channel]
+            slopes.append(own)
+    jacobian = np.column_stack([(slope / noise)[counted] for slope in slopes])
+    return np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)))[:10]
+
+
+@pytest.mark.parametrize('source', SOURCES)
+def test_estimates_scatter_as_the_bound_says_and_intervals_hold_the_truth(usual, source):
+    count = 30
+    clean, blocks = rows_of(usual, source), Blocks.of(usual.joints(), 5.0, 0.2)
+    noise = WRENCH_NOISE if source == 'wrench' else np.full(6, EFFORT_NOISE)
+    move = moving(usual.robot, 'ft_wrist' if source == 'wrench' else 'tool0')
+    truth, limit = tensor_of(TOOL), bound(usual, source)
+    errors, inside = [], 0
+    for seed in range(count):
+        fit = excitation.fit_rows(noisy(clean, blocks, usual.time, noise, seed))
+        body = move @ fit.value[:10]
+        std = np.sqrt(np.diag(centred_covariance(body, move @ fit.covariance[:10, :10] @ move.T)))
+        errors.append(centred(body) - truth)
+        inside += int((np.abs(errors[-1]) < 1.959964 * std).sum())
+    ratio = np.sqrt(np.mean(np.square(errors), axis=0)) / limit
+    # A tenth above the bound is allowed, and what chance adds over so few repetitions.
+    assert (ratio < 1.10 * np.sqrt(chi2.ppf(1 - 1e-4, count) / count)).all()
+    assert (ratio > np.sqrt(chi2.ppf(1e-4, count) / count)).all()
+    low, high = binom.ppf([1e-3, 1 - 1e-3], 10 * count, 0.95)
+    assert low <= inside <= high
+
+
+@pytest.mark.parametrize('source', SOURCES)
+def test_the_fit_is_that_of_all_rows(usual, source):
+    """Against one system of every row that counts and of what is known beforehand."""
+    rows = rows_of(usual, source, DOUBTING, 7)
+    fit = excitation.fit_rows(rows)
+    channels, count, width = rows.regressor.shape
+    own = 10 + channels * (width - 10)
+    system = np.zeros((channels, count, own + len(fit.doubts.names)))
+    system[:, :, :10] = rows.regressor[:, :, :10]
+    for channel in range(channels):
+        at = 10 + channel * (width - 10)
+        system[channel, :, at:at + width - 10] = rows.regressor[channel, :, 10:]
+    system[:, :, own:] = fit.doubts.columns
+    np.testing.assert_allclose(fit.residual, rows.measured - system @ fit.value, atol=1e-9)
+    weight = 1.0 / np.concatenate((fit.noise[fit.used], fit.doubts.std))
+    regressor = np.vstack((system[fit.used], fit.doubts.prior_rows(own))) * weight[:, None]
+    measured = np.concatenate((rows.measured[fit.used], np.zeros(len(fit.doubts.names)))) * weight
+    freedom = fit.used.sum() / (fit.used.sum() - own)
+    covariance = np.linalg.inv(regressor.T @ regressor) * freedom
+    std = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(np.sqrt(np.diag(fit.covariance)), std, rtol=1e-6)
+    expected = np.linalg.lstsq(regressor, measured)[0]
+    np.testing.assert_allclose((fit.value - expected) / std, 0.0, atol=1e-6)
+
+
+# ----------------------------------------------------------------------- reference run
+
+
+@pytest.mark.parametrize('source', SOURCES)
+def test_an_error_of_the_arm_s_model_drops_out_by_a_reference_run(usual, source):
+    """The arm carries a body that its model lacks, in both runs."""
+    hidden = replace(TOOL, mass=0.4, com=np.array([0.0, 0.02, 0.05]))
+    frame = 'ft_wrist' if source == 'wrench' else 'tool0'
+    without = usual.but(tool=hidden)
+    reference = excitation.estimate_reference(
+        usual.robot, rows_of(without, source, seed=1), frame, PLAIN, samples=without.joints(1))
+    assert reference.covariance_names == BODY
+    assert reference.parameter('mass').value == pytest.approx(0.4, abs=5e-3)
+    total = TOOL.mass + hidden.mass
+    centre = (TOOL.mass * TOOL.com + hidden.mass * hidden.com) / total
+
+    def about(tool, point) -> np.ndarray:
+        arm = tool.com - point
+        return tool.inertia + tool.mass * (arm @ arm * np.eye(3) - np.outer(arm, arm))
+
+    both = replace(TOOL, mass=total, com=centre, inertia=about(TOOL, centre)
+                   + about(hidden, centre))
+    spoilt = usual.but(tool=both)
+    alone = estimated(spoilt, source, seed=2)
+    assert alone.parameter('mass').value == pytest.approx(total, abs=5e-3)
+    result = estimated(spoilt, source, seed=2, reference=reference)
+    error = result.values(PARAMETERS[:4]) - tensor_of(TOOL)[:4]
+    std = np.sqrt(np.diag(result.covariance))[:4]
+    assert (np.abs(error) < 4.0 * std).all()
+    assert std[0] > np.sqrt(alone.covariance[0, 0])
+    assert result.settings['reference_run'] is True
+
+
+def test_a_reference_of_another_kind_is_refused(usual):
+    other = estimated(usual, 'wrench', seed=1)
+    with pytest.raises(ConfigurationError, match='Record it anew'):
+        estimated(usual, 'wrench', reference=other)
+
+
+# ----------------------------------------------------------------------------- bad input
+
+
+def test_friction_that_was_identified_is_subtracted(usual):
+    offset, coulomb, viscous, asymmetry = FRICTION
+    law = SteadyFriction(
+        np.array([coulomb + offset, coulomb - offset]),
+        np.array([coulomb + offset, coulomb - offset]), np.ones(2),
+        np.array([viscous + asymmetry, viscous - asymmetry]))
+    laws = dict.fromkeys(usual.robot.joint_names, law)
+    rows = torque_rows(usual.robot, usual.joints(), PLAIN, laws)
+    fit = excitation.fit_rows(rows)
+    # Nothing is left for the columns of friction.
+    assert np.abs(fit.value[10:]).max() < 2e-3
+
+
+def test_a_motion_of_the_last_joint_alone_leaves_directions_blind(usual):
+    sine, cosine = np.zeros((2, *usual.motion.sine.shape))
+    sine[5] = 3.0 * usual.motion.sine[5]
+    one = usual.but(motion=replace(usual.motion, sine=sine, cosine=cosine))
+    with pytest.raises(ExcitationError, match='Excite the arm more') as refused:
+        estimated(one, 'torque')
+    assert refused.value.blind
+
+
+def test_a_payload_over_the_limit_is_refused(usual):
+    with pytest.raises(DataError, match=r'weighs 2\.00 kg, more than max_payload .*1\.5 kg'):
+        estimated(usual, 'wrench', replace(PLAIN, max_payload=1.5))
+
+
+@pytest.mark.parametrize('value', [0.0, 3.0])
+def test_dead_effort_is_refused(usual, value):
+    samples = usual.joints()
+    effort = samples.effort.copy()
+    effort[:, 2] = value
+    with pytest.raises(DataError, match="Effort of joint 'joint_3' is"):
+        torque_rows(usual.robot, replace(samples, effort=effort), PLAIN, {})
+
+
+def test_a_sensor_that_fell_silent_is_refused(usual):
+    readings = usual.readings()
+    half = replace(readings, time=readings.time[:2000], wrench=readings.wrench[:2000])
+    with pytest.raises(DataError, match="F/T sensor 'ft_wrist' do not span the motion"):
+        wrench_rows(usual.robot, usual.joints(), half, PLAIN)
+
+
+@pytest.mark.parametrize('name', ['band', 'posture_std', 'sag_std', 'delay_std'])
+@pytest.mark.parametrize('value', [-1.0, np.nan])
+def test_settings_without_meaning_are_refused(name, value):
+    with pytest.raises(ConfigurationError, match=name):
+        replace(PLAIN, **{name: value}).check()
+
+
+def test_a_push_in_the_last_part_fails_the_held_out_check(usual):
+    readings = usual.readings(4)
+    wrench = readings.wrench.copy()
+    wrench[3200:3500, 1] += 6.0
+    rows = wrench_rows(usual.robot, usual.joints(4), replace(readings, wrench=wrench), PLAIN)
+    result = excitation.estimate(usual.robot, rows, 'ft_wrist', PLAIN, samples=usual.joints(4))
+    assert result.verdict is Verdict.FAIL
+    assert 'in force y (limit 1.5)' in ' '.join(result.reasons)
+
+
+def test_a_sensor_of_the_wrong_sign_is_no_possible_body(usual):
+    readings = usual.readings(5)
+    rows = wrench_rows(usual.robot, usual.joints(5),
+                       replace(readings, wrench=2.0 * BIAS - readings.wrench), PLAIN)
+    result = excitation.estimate(usual.robot, rows, 'ft_wrist', PLAIN, samples=usual.joints(5))
+    assert result.verdict is Verdict.FAIL
+    assert 'no possible body' in ' '.join(result.reasons)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drive gains from one payload of known mass, against torques worked out apart from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+from support.excitation_cell import TOOL, Record, exciting, random_tool
+
+from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.payload import drive_gains, excitation
+from robocal_ros.payload.drive_gains import GainSettings
+from robocal_ros.payload.regression import DynamicSettings, torque_rows
+from robocal_ros.results.result import State, Verdict
+from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot.effort_scales import effort_scales
+
+SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
+DOUBTING = DynamicSettings(posture_std=5e-4, sag_std=3e-3, delay_std=5e-3)
+COMPLIANCE = np.array([3e-6, 4.5e-6, 9e-6, 3.5e-5, 5.5e-5, 9e-5])
+
+
+@pytest.fixture(scope='module')
+def usual() -> Record:
+    return Record('robocal', TOOL, exciting(), duration=10.0)
+
+
+def found_by(record: Record, seed: int | None = None, scale: np.ndarray = SCALE, **more):
+    return drive_gains.estimate(record.robot, record.joints(seed, scale),
+                          GainSettings(more.pop('known_mass', TOOL.mass), **more))
+
+
+def test_without_noise_the_scales_come_out(usual):
+    result = found_by(usual)
+    assert effort_scales(result) == pytest.approx(
+        dict(zip(usual.robot.joint_names, SCALE, strict=True)), abs=1e-6)
+    assert result.kind == 'drive_gains'
+
+
+def test_errors_are_those_that_the_covariance_states(usual):
+    """Chi-square over seeds, scales and compliance drawn anew."""
+    total, count = 0.0, 6
+    for seed in range(count):
+        generator = np.random.default_rng(70 + seed)
+        scale = generator.uniform(0.85, 1.15, 6)
+        record = usual.but(compliance=generator.normal(size=6) * DOUBTING.sag_std
+                           / usual.robot.effort_limit)
+        result = found_by(record, seed, scale, dynamic=replace(DOUBTING, posture_std=0.0))
+        assert result.verdict is Verdict.PASS
+        error = np.array([p.value for p in result.parameters]) - scale
+        total += float(error @ np.linalg.solve(result.covariance, error))
+    low, high = chi2.ppf([5e-4, 1 - 5e-4], 6 * count)
+    assert low < total < high
+
+
+def test_the_mass_of_another_tool_comes_right(usual):
+    """From more than a tenth off to less than a hundredth, scales being fifteen percent off."""
+    before, after = [], []
+    for seed in range(2):
+        generator = np.random.default_rng(40 + seed)
+        scale = generator.choice([0.85, 1.15], 6) * generator.uniform(0.98, 1.02, 6)
+        calibrated = found_by(usual.but(compliance=COMPLIANCE), seed, scale, dynamic=DOUBTING)
+        factor = np.array([p.value for p in calibrated.parameters])
+        other = Record('robocal', random_tool(generator, 2.5), exciting(seed=7 + seed),
+                       duration=10.0, compliance=COMPLIANCE)
+        for errors, divisor in ((before, np.ones(6)), (after, factor)):
+            samples = other.joints(seed, scale / divisor)
+            rows = torque_rows(other.robot, samples, DOUBTING, {})
+            mass = excitation.estimate(other.robot, rows, 'tool0', DOUBTING,
+                                    samples=samples).parameter('mass').value
+            errors.append(abs(mass / 2.5 - 1.0))
+    assert np.mean(before) > 0.1
+    assert max(after) < 0.01
+
+
+def test_a_doubtful_mass_widens_the_intervals(usual):
+    sure, doubtful = (found_by(usual, 1, known_mass_std=std) for std in (0.0, 0.2))
+    wider = [b.std / a.std for a, b in zip(sure.parameters, doubtful.parameters, strict=True)
+             if a.std is not None and b.std is not None]
+    assert min(wider) > 1.0 - 1e-9
+    assert max(wider) > 2.0
+    # And a wrong mass moves the scales by about what the width says.
+    wrong = found_by(usual, 1, known_mass=TOOL.mass + 0.2)
+    moved = [abs(b.value - a.value) for a, b in zip(
+        sure.parameters, wrong.parameters, strict=True) if None not in (a.value, b.value)]
+    stated = [p.std for p in doubtful.parameters if p.std is not None]
+    assert max(moved) < 3.0 * max(stated)
+
+
+def test_scales_that_the_motion_does_not_show_are_not_told(usual):
+    result = found_by(usual, 1, max_std=1e-4)
+    states = {p.state for p in result.parameters}
+    assert State.NOT_IDENTIFIED in states
+    hidden = next(p for p in result.parameters if p.state is State.NOT_IDENTIFIED)
+    assert hidden.value is None
+    assert '(limit 0.0 %)' in hidden.note
+    assert len(result.covariance) == len(effort_scales(result))
+    assert from_yaml(to_yaml(result)).parameters == result.parameters
+
+
+def test_an_implausible_scale_fails(usual):
+    result = found_by(usual, 1, np.array([1.0, 1.0, 1.0, 1.0, 4.0, 1.0]))
+    assert result.verdict is Verdict.FAIL
+    assert "'joint_5', 4.0" in ' '.join(result.reasons)
+
+
+def test_an_effort_of_the_wrong_sign_fails(usual):
+    result = found_by(usual, 1, np.array([1.0, -1.0, 1.0, 1.0, 1.0, 1.0]))
+    assert result.verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize('mass', [0.0, -1.0, np.nan])
+def test_the_mass_must_be_one(usual, mass):
+    with pytest.raises(ConfigurationError, match='set known_mass'):
+        found_by(usual, known_mass=mass)
+
+
+def test_a_result_of_another_kind_holds_no_scales(usual):
+    with pytest.raises(DataError, match="kind 'drive_gains', got 'friction'"):
+        effort_scales(replace(found_by(usual), kind='friction'))

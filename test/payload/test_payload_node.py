@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The payload node in process: what it looks at before the arm moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.ros_rig import Log, arm_urdf, overrides
+
+from robocal_ros.node.lifecycle import FAILURE, SUCCESS
+from robocal_ros.payload.node import PayloadIdentification
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+Make = Callable[..., PayloadIdentification]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[PayloadIdentification] = []
+
+    def build(**values: Any) -> PayloadIdentification:
+        defaults = {'robot_description': arm_urdf(), 'results_dir': str(tmp_path),
+                    'known_mass': 2.0}
+        made.append(PayloadIdentification(
+            'payload_identification', parameter_overrides=overrides(**{**defaults, **values})))
+        return made[-1]
+
+    yield build
+    for node in made:
+        node.release()
+        node.destroy_node()
+
+
+def test_sweeps_too_slow_to_be_found_are_refused_before_the_arm_moves(make: Make) -> None:
+    node = make(sweep_speed=0.1, speed_scale=0.1)
+    log = Log(node)
+    assert node.trigger_configure() == FAILURE
+    assert 'makes sweeps of 0.01 rad/s; at least 0.022 rad/s are needed' in log['error'][0]
+
+
+def test_the_slowest_speed_that_is_allowed_passes(make: Make) -> None:
+    assert make(sweep_speed=0.03).trigger_configure() == SUCCESS
+
+
+@pytest.mark.parametrize('text', ['kind: [', 'schema_version: 1\nkind: friction\n'])
+def test_a_friction_file_that_cannot_be_read_is_no_obstacle(
+    make: Make, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / 'friction.yaml').write_text(text)
+    node = make()
+    log = Log(node)
+    assert node.trigger_configure() == SUCCESS
+    told = [line for line in log['warning'] if line.startswith('Stored friction not used')]
+    assert len(told) == 1
+    assert 'friction.yaml' in told[0]
+    assert 'Identify friction anew, or set use_friction to false.' in told[0]
+
+
+def test_settings_of_excitation_are_the_parameters(make: Make) -> None:
+    node = make(method='excitation', sag_std=2e-3, delay_std=1e-3, posture_std=3e-4)
+    assert node.trigger_configure() == SUCCESS
+    assert (node.values.sag_std, node.values.delay_std) == (2e-3, 1e-3)

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of where to measure, looked at densely and apart from the planner."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from support.arms import ARMS, MOUNTS, Arm, arm, middle, scara
+from support.contacts import Contacts
+from support.forward import Reference, Tool
+
+from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.payload.plan import (
+    SweepRange,
+    TwoPlanePlan,
+    plan_static_poses,
+    plan_two_plane,
+    sweep_path,
+)
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+
+BOX = (0.1, 0.1, 0.15)
+MASS = 2.0
+CASES = [(name, mount) for name in ARMS for mount in MOUNTS]
+
+
+def checker_of(robot: Robot, of: Arm) -> CollisionChecker:
+    return CollisionChecker(robot, package_dirs=of.package_dirs, tool_box=BOX)
+
+
+@cache
+def contacts_of(name: str) -> Contacts:
+    robot = arm(name).robot()
+    return Contacts(arm(name).urdf, arm(name).tool, arm(name).package_dirs, BOX,
+                    *robot.sampling_limits())
+
+
+@cache
+def plan_of(name: str, mount: str) -> tuple[Robot, TwoPlanePlan, np.ndarray]:
+    robot = arm(name).robot(mount)
+    current = middle(robot)
+    return robot, plan_two_plane(robot, checker_of(robot, arm(name)), current,
+                                 mass=MASS), current
+
+
+def dense(start: np.ndarray, goal: np.ndarray, step: float = 0.02) -> np.ndarray:
+    count = int(np.abs(goal - start).max() / step) + 2
+    return start + np.linspace(0.0, 1.0, count)[:, None] * (goal - start)
+
+
+def along(sweep: SweepRange, step: float = 0.01) -> np.ndarray:
+    angles = np.arange(sweep.low, sweep.high, step)
+    path = np.tile(sweep.posture, (len(angles), 1))
+    path[:, sweep.joint] = angles
+    return path
+
+
+@pytest.mark.parametrize(('name', 'mount'), CASES)
+def test_both_axes_are_horizontal_in_every_plan(name, mount):
+    robot, plan, _ = plan_of(name, mount)
+    reference = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount])
+    up = -np.array(MOUNTS[mount]) / 9.81
+    for joint in (robot.n - 1, plan.second_joint):
+        tilt = np.degrees(np.arcsin(abs(reference.axis(plan.posture, joint) @ up)))
+        assert tilt < 3.0
+    assert plan.second_joint == robot.n - 2
+
+
+@pytest.mark.parametrize(('name', 'mount'), CASES)
+def test_sweeps_are_wide_within_limits_and_torques(name, mount):
+    robot, plan, _ = plan_of(name, mount)
+    last, second, *held_out = plan.sweeps
+    assert (last.joint, second.joint) == (robot.n - 1, plan.second_joint)
+    assert [s.held_out for s in plan.sweeps] == [False, False, True, True]
+    assert [s.joint for s in held_out] == [last.joint, second.joint]
+    loaded = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount],
+                       Tool(MASS, np.zeros(3), np.zeros((3, 3))))
+    for sweep in plan.sweeps:
+        span = np.degrees(sweep.high - sweep.low)
+        assert span >= (50.0 if sweep.held_out else 80.0)
+        assert span <= 180.1
+        path = along(sweep)
+        assert (path >= robot.lower).all()
+        assert (path <= robot.upper).all()
+        torque = loaded.torque(path, 0.0 * path, 0.0 * path)
+        assert (np.abs(torque) <= 0.95 * robot.effort_limit).all()
+        np.testing.assert_allclose(sweep.end(True)[sweep.joint], sweep.high)
+        np.testing.assert_allclose(sweep_path(sweep)[[0, -1]],
+                                   [sweep.end(False), sweep.end(True)])
+
+
+@pytest.mark.parametrize(('name', 'mount'), CASES)
+def test_sweeps_and_the_way_to_them_touch_nothing(name, mount):
+    _, plan, current = plan_of(name, mount)
+    contacts = contacts_of(name)
+    for sweep in plan.sweeps:
+        assert not any(contacts.touch(q) for q in along(sweep))
+    np.testing.assert_allclose(plan.approach[0], current)
+    np.testing.assert_allclose(plan.approach[-1], plan.posture)
+    for a, b in zip(plan.approach[:-1], plan.approach[1:], strict=True):
+        assert not any(contacts.touch(q) for q in dense(a, b))
+
+
+@pytest.mark.parametrize(('name', 'mount'), CASES)
+def test_held_out_sweeps_hold_other_joints_elsewhere(name, mount):
+    _, plan, _ = plan_of(name, mount)
+    for fitted, held_out in zip(plan.sweeps[:2], plan.sweeps[2:], strict=True):
+        away = np.delete(np.abs(held_out.posture - fitted.posture), fitted.joint)
+        assert away.max() > 0.3
+
+
+def test_the_same_seed_gives_the_same_plan():
+    robot, plan, current = plan_of('robocal', 'upright')
+    again = plan_two_plane(robot, checker_of(robot, arm('robocal')), current, mass=MASS)
+    np.testing.assert_array_equal(again.posture, plan.posture)
+    assert again.quality == plan.quality
+
+
+def test_progress_is_told_and_ends_at_most_at_one():
+    robot, _, current = plan_of('robocal', 'upright')
+    told = []
+    plan_two_plane(robot, checker_of(robot, arm('robocal')), current, mass=MASS,
+                   progress=told.append)
+    assert told == sorted(told)
+    assert 0.0 < told[0] <= told[-1] <= 1.0
+
+
+def test_the_promised_quality_is_the_bound_for_unit_weight():
+    # One newton of weight and noise of one N·m spread over both planes, friction unknown.
+    robot, plan, _ = plan_of('robocal', 'upright')
+    rows = []
+    for number, sweep in enumerate(plan.sweeps[:2]):
+        path = np.tile(sweep.posture, (60, 1))
+        path[:, sweep.joint] = np.linspace(sweep.low, sweep.high, 60)
+        columns = np.zeros((60, 5))
+        for axis in range(3):
+            more, less = (
+                Reference(robot.urdf, 'tool0', robot.gravity, Tool(1.0 / 9.81, c)).torque(
+                    path, 0 * path, 0 * path)[:, sweep.joint]
+                for c in (1e-3 * np.eye(3)[axis], -1e-3 * np.eye(3)[axis]))
+            columns[:, axis] = (more - less) / 2e-3
+        columns[:, 3 + number] = 1.0
+        rows.append(columns / np.sqrt(60.0))
+    jacobian = np.vstack(rows)
+    centre = np.linalg.inv(jacobian.T @ jacobian)[:3, :3]
+    assert plan.quality == pytest.approx(np.sqrt(np.linalg.eigvalsh(centre)[-1]), rel=1e-3)
+
+
+def test_a_named_second_joint_is_used():
+    robot, _, current = plan_of('ur5', 'upright')
+    plan = plan_two_plane(robot, checker_of(robot, arm('ur5')), current, mass=MASS,
+                          second_joint='wrist_1_joint')
+    assert robot.joint_names[plan.second_joint] == 'wrist_1_joint'
+    reference = Reference(arm('ur5').urdf, 'tool0', MOUNTS['upright'])
+    assert abs(reference.axis(plan.posture, 3)[2]) < np.sin(np.radians(3.0))
+
+
+# ------------------------------------------------------------------------ the impossible
+
+
+def narrowed(joint: str, low: float, high: float) -> Arm:
+    """The project's arm with other limits of one joint, in degrees."""
+    text = arm('robocal').urdf
+    start = text.index('<limit', text.index(f'<joint name="{joint}" type='))
+    end = text.index('/>', start)
+    limit = (f'<limit lower="{np.radians(low)}" upper="{np.radians(high)}" effort="60" '
+             'velocity="3"')
+    return Arm('narrowed', text[:start] + limit + text[end:], 'tool0')
+
+
+def test_a_last_joint_that_hardly_turns_is_said_to_be_in_the_way():
+    of = narrowed('joint_6', -30.0, 30.0)
+    robot = of.robot()
+    with pytest.raises(ConvergenceError, match=(
+            r"'joint_6' and a second .* limits or contacts leave too short a sweep \(\d+ times\)"
+            r".*second_joint.*'static_poses'")):
+        plan_two_plane(robot, checker_of(robot, of), middle(robot), mass=MASS)
+
+
+def test_when_the_joint_before_the_last_will_not_do_the_one_before_it_serves():
+    of = narrowed('joint_5', 60.0, 90.0)
+    robot = of.robot()
+    plan = plan_two_plane(robot, checker_of(robot, of), middle(robot), mass=MASS)
+    assert plan.second_joint < 4
+
+
+def test_a_payload_beyond_the_torque_limits_is_said_to_be():
+    robot = arm('robocal').robot()
+    with pytest.raises(ConvergenceError, match=r'exceed a torque limit \(\d+ times\)'):
+        plan_two_plane(robot, checker_of(robot, arm('robocal')), middle(robot), mass=500.0,
+                       second_joint='joint_5')
+
+
+def test_parallel_axes_are_named_as_what_is_in_the_way():
+    robot = Robot(scara(), tool_frame='tip')
+    with pytest.raises(ConvergenceError, match='the two axes are parallel'):
+        plan_two_plane(robot, CollisionChecker(robot), np.zeros(2), mass=MASS)
+
+
+def test_axes_that_stay_vertical_are_named_as_what_is_in_the_way():
+    robot = Robot(scara(), tool_frame='tip', gravity=(0.0, 9.81, 0.0))
+    with pytest.raises(ConvergenceError, match='an axis cannot be made horizontal'):
+        plan_two_plane(robot, CollisionChecker(robot), np.zeros(2), mass=MASS)
+
+
+def test_what_cannot_be_asked_is_refused():
+    robot = arm('robocal').robot()
+    checker = checker_of(robot, arm('robocal'))
+    with pytest.raises(ConfigurationError, match="'elbow' .*joint_1"):
+        plan_two_plane(robot, checker, middle(robot), mass=MASS, second_joint='elbow')
+    with pytest.raises(ConfigurationError, match="'joint_6' is the last joint; name one before"):
+        plan_two_plane(robot, checker, middle(robot), mass=MASS, second_joint='joint_6')
+    single = Robot(arm('robocal').urdf, joints=['joint_5'])
+    with pytest.raises(ConfigurationError, match='need two joints; this arm has 1'):
+        plan_two_plane(single, CollisionChecker(single), np.zeros(1), mass=MASS)
+
+
+def test_without_gravity_there_is_nothing_to_plan():
+    robot = Robot(arm('robocal').urdf, gravity=(0.0, 0.0, 0.0))
+    checker = checker_of(robot, arm('robocal'))
+    with pytest.raises(ConfigurationError, match='gravity is zero'):
+        plan_two_plane(robot, checker, middle(robot), mass=MASS)
+    with pytest.raises(ConfigurationError, match='gravity is zero'):
+        plan_static_poses(robot, checker, middle(robot), sensor_frame='ft_wrist', count=8)
+
+
+def test_an_arm_that_touches_itself_is_told_to_be_moved():
+    robot = arm('robocal').robot()
+    # The forearm laid along the upper arm brings the wrist to the shoulder.
+    folded = np.array([0.0, 0.0, 1.6, 0.0, 0.0, 0.0])
+    checker = checker_of(robot, arm('robocal'))
+    assert checker.touching(folded) is not None
+    with pytest.raises(MotionError, match='In the start posture .* touches .*by hand'):
+        plan_two_plane(robot, checker, folded, mass=MASS)
+
+
+# -------------------------------------------------------------------------- static poses
+
+
+@pytest.mark.parametrize('mount', MOUNTS)
+@pytest.mark.parametrize(('name', 'frame'), [('robocal', 'ft_wrist'), ('panda', 'panda_link8')])
+def test_static_postures_show_gravity_from_all_sides(name, mount, frame):
+    robot = arm(name).robot(mount)
+    current = middle(robot)
+    postures = plan_static_poses(robot, checker_of(robot, arm(name)), current,
+                                 sensor_frame=frame, count=10)
+    assert postures.shape == (10, robot.n)
+    assert (postures >= robot.lower).all()
+    assert (postures <= robot.upper).all()
+    contacts = contacts_of(name)
+    assert not any(contacts.touch(q) for q in postures)
+    reference = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount])
+    down = np.array([reference.placement(q, frame).rotation.T @ MOUNTS[mount]
+                     for q in postures]) / 9.81
+    # A sphere's worth of directions: nothing is told less than half as well as by chance.
+    assert np.linalg.eigvalsh(np.cov(down.T, ddof=0))[0] > 0.15
+    torque = reference.torque(postures, 0 * postures, 0 * postures)
+    assert (np.abs(torque) <= robot.effort_limit).all()
+    # Different ones, so that each counts.
+    gaps = [np.abs(a - b).max() for i, a in enumerate(postures) for b in postures[:i]]
+    assert min(gaps) > 0.05
+
+
+def test_static_postures_stay_near_with_the_first_joints():
+    robot = arm('robocal').robot()
+    current = np.array([0.3, -0.2, 0.4, 0.0, 0.5, 0.0])
+    postures = plan_static_poses(robot, checker_of(robot, arm('robocal')), current,
+                                 sensor_frame='ft_wrist', count=8)
+    assert np.abs(postures[:, :3] - current[:3]).max() < 0.4
+
+
+def test_a_sensor_that_always_sees_gravity_alike_is_refused():
+    robot = Robot(scara(), tool_frame='tip', gravity=(0.0, 9.81, 0.0))
+    with pytest.raises(ConvergenceError, match=r'gravity from enough directions.*more room'):
+        plan_static_poses(robot, CollisionChecker(robot), np.zeros(2), sensor_frame='tip',
+                          count=6)
+
+
+def test_too_few_postures_to_choose_from_are_refused():
+    robot = arm('robocal').robot()
+    with pytest.raises(ConvergenceError, match='of 5 random postures are free'):
+        plan_static_poses(robot, checker_of(robot, arm('robocal')), middle(robot),
+                          sensor_frame='ft_wrist', count=8, candidates=5)

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every method: a node that is handed a bag's messages, and the bag itself, give one result."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from geometry_msgs.msg import WrenchStamped
+from rclpy.serialization import deserialize_message
+from sensor_msgs.msg import JointState
+from support.ros_rig import overrides
+
+from benchmarks.offline_bag import (
+    JOINT_STATES,
+    KNOWN_MASS,
+    WRENCH,
+    Record,
+    RecordedProcedures,
+    write_record,
+)
+from robocal_ros.capability.offline import OfflineEstimation
+from robocal_ros.cli.catalogue import capability
+from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.friction.node import FrictionIdentification
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.selection import Selection
+from robocal_ros.node.lifecycle import SUCCESS
+from robocal_ros.parameters import checked
+from robocal_ros.payload import estimate, static_poses
+from robocal_ros.payload.node import PayloadIdentification
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.setup import make_robot
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+
+def every_fourth(record: Record) -> Record:
+    """Return a record at a quarter of its rate, for the sake of the test's duration."""
+    joints, wrench = record.joints, record.wrench
+    return replace(
+        record, joints=joints.chosen(np.arange(len(joints)) % 4 == 0),
+        wrench=wrench.chosen(np.arange(len(wrench)) % 4 == 0))
+
+
+@pytest.fixture(scope='module')
+def records() -> dict[str, Record]:
+    procedures = RecordedProcedures()
+    return {name: every_fourth(getattr(procedures, name)())
+            for name in ('static_poses', 'excitation', 'friction')}
+
+
+@pytest.fixture(scope='module')
+def bags(records: dict[str, Record], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp('bags')
+    for name, record in records.items():
+        write_record(record, folder / name)
+    return {name: folder / name for name in records}
+
+
+class Replayed:
+    """A node into whose streams a bag's messages go, as the executor would hand them over."""
+
+    def __init__(self, kind: type[Any], record: Record, bag: Path, results: Path, **values: Any
+                 ) -> None:
+        self.node = kind('replayed', parameter_overrides=overrides(
+            robot_description=record.urdf, results_dir=str(results), **values))
+        assert self.node.trigger_configure() == SUCCESS
+        assert self.node.trigger_activate() == SUCCESS
+        with Bag(bag) as opened:
+            for _, raw in opened.raw(JOINT_STATES):
+                self.node.joints._receive(deserialize_message(raw, JointState))
+            method = getattr(self.node, '_method', None)
+            sensor = getattr(method, '_sensor', None)
+            if sensor is not None:
+                for _, raw in opened.raw(WRENCH):
+                    sensor._stream._receive(deserialize_message(raw, WrenchStamped))
+
+
+@pytest.fixture
+def replay() -> Iterator[Callable[..., Any]]:
+    made: list[Any] = []
+
+    def make(*arguments: Any, **values: Any) -> Any:
+        made.append(Replayed(*arguments, **values).node)
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.release()
+        node.destroy_node()
+
+
+def offline(
+    name: str, record: Record, bag: Path, results: Path, selection: Selection | None = None,
+    **values: Any,
+) -> CalibrationResult:
+    chosen = capability(name)
+    parameters = checked(chosen.table, {**values, 'results_dir': str(results)})
+    with Bag(bag) as opened:
+        return OfflineEstimation(
+            chosen, opened, parameters, record.urdf, selection or Selection()).run().result
+
+
+def assert_same(one: CalibrationResult, other: CalibrationResult) -> None:
+    assert one.kind == other.kind
+    assert [(p.name, p.state) for p in one.parameters] == [
+        (p.name, p.state) for p in other.parameters]
+    for mine, theirs in zip(one.parameters, other.parameters, strict=True):
+        if mine.value is not None:
+            np.testing.assert_allclose(mine.value, theirs.value, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-12, atol=1e-30)
+    assert one.counts == other.counts
+    assert one.time == other.time
+
+
+@pytest.mark.parametrize(('name', 'values'), [
+    ('static_poses', {'method': 'static_poses'}),
+    ('excitation', {'method': 'excitation'}),
+    ('excitation', {'method': 'excitation', 'excitation_source': 'torque'}),
+    ('excitation', {'method': 'excitation', 'reference_run': 'record'}),
+])
+def test_payload(records, bags, replay, tmp_path: Path, name: str, values: dict[str, Any]) -> None:
+    node = replay(PayloadIdentification, records[name], bags[name], tmp_path, **values)
+    assert_same(node._estimate()(),
+                offline('payload', records[name], bags[name], tmp_path, **values))
+
+
+def test_the_mass_of_a_stored_result_is_told_to_be_that(records) -> None:
+    robot = make_robot(records['static_poses'].urdf, estimate.PayloadParameters())
+    stored = static_poses.estimate(
+        robot, records['static_poses'].joints, records['static_poses'].wrench,
+        static_poses.StaticPosesSettings())
+    mass = stored.parameter('mass')
+    settings = estimate.two_plane_settings(robot, estimate.PayloadParameters(), stored)
+    assert (settings.known_mass, settings.known_mass_std) == (mass.value, mass.std)
+    assert settings.mass_source == 'the stored result of static_poses'
+    settings = estimate.two_plane_settings(
+        robot, estimate.PayloadParameters(known_mass=1.5), stored)
+    assert (settings.known_mass, settings.mass_source) == (1.5, 'known_mass')
+    with pytest.raises(ConfigurationError, match="needs the payload's mass"):
+        estimate.two_plane_settings(robot, estimate.PayloadParameters(), None)
+
+
+def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:
+    values = {'known_mass': KNOWN_MASS}
+    node = replay(PayloadIdentification, records['excitation'], bags['excitation'], tmp_path,
+                  **values)
+    recording = node.recording(estimate.gain_needs(node.values))
+    assert_same(
+        estimate.estimate_gains(node.robot, recording, node.values, node.effort_scale),
+        offline('drive_gains', records['excitation'], bags['excitation'], tmp_path, **values))
+
+
+def test_friction_with_the_stored_payload(records, bags, replay, tmp_path: Path) -> None:
+    static = offline('payload', records['static_poses'], bags['static_poses'], tmp_path,
+                     method='static_poses')
+    node = replay(FrictionIdentification, records['friction'], bags['friction'], tmp_path)
+    alone = node._estimate()()
+    assert_same(alone, offline('friction', records['friction'], bags['friction'], tmp_path))
+    node.store.save(static)
+    node._carry(static)
+    loaded = node._estimate()()
+    assert_same(loaded, offline('friction', records['friction'], bags['friction'], tmp_path))
+    assert loaded.checks[0].value < alone.checks[0].value
+
+
+def test_replayed_marks_choose_the_run(records, bags, replay, tmp_path: Path) -> None:
+    record, values = records['static_poses'], {'method': 'static_poses'}
+    node = replay(PayloadIdentification, record, bags['static_poses'], tmp_path, **values)
+    begin, end = float(record.joints.time[1000]), float(record.joints.time[-500])
+    for name, stamp in (('begin', begin), ('end', end)):
+        status = DiagnosticStatus(name=name, message='run', hardware_id='another', values=[
+            KeyValue(key=key, value=repr(stamp)) for key in ('joint_states', 'ft_wrist/wrench')])
+        node._marks._take(DiagnosticArray(status=[status]))
+    found = node._estimate()()
+    chosen = offline('payload', record, bags['static_poses'], tmp_path,
+                     Selection(begin=begin, end=end), **values)
+    assert found.counts['samples'] == chosen.counts['samples']
+    assert [p.value for p in found.parameters] == [p.value for p in chosen.parameters]
+    assert found.time <= end
+    node._clear()
+    node._marks._take(DiagnosticArray(status=[DiagnosticStatus(
+        name='end', message='run', hardware_id=node._marks._own)]))
+    assert node.replayed_spans().by_stream == {}
+
+
+def test_without_the_description_the_bag_has_one(bags, tmp_path, monkeypatch) -> None:
+    from robocal_ros.cli import estimate
+
+    monkeypatch.chdir(tmp_path)
+    parser = argparse.ArgumentParser()
+    estimate.add_arguments(parser)
+    options = parser.parse_args(['payload', str(bags['static_poses']), '-p',
+                                 'method:=static_poses', '--results-dir', str(tmp_path)])
+    assert estimate.run(options) == 0
+    assert (tmp_path / 'static_poses.payload.yaml').exists()
+
+
+@pytest.mark.parametrize(('name', 'values', 'words'), [
+    ('payload', {'method': 'static_poses', 'sensor_frame': 'nowhere'}, "'nowhere' is not in"),
+    ('payload', {'method': 'static_poses', 'sensor_frame': 'tool0'}, "names frame 'ft_wrist'"),
+    ('payload', {'method': 'static_poses', 'sensor_topic': 'other'}, "no topic '/other'"),
+    ('payload', {'method': 'two_plane'}, 'needs the payload'),
+    ('payload', {'tool_frame': 'hand'}, "'hand' is not in the robot description"),
+    ('payload', {'method': 'excitation', 'reference_run': 'subtract'}, 'no reference is stored'),
+    ('friction', {'temperature_topic': 'heat'}, "no topic '/heat'"),
+    ('friction', {'effort_source': 'current'}, 'real constants'),
+])
+def test_what_does_not_fit_is_refused(
+    records, bags, tmp_path, name: str, values: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RobocalError, match=words):
+        offline(name, records['static_poses'], bags['static_poses'], tmp_path, **values)

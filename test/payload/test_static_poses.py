@@ -1,0 +1,546 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The static-poses method against wrenches composed apart from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pinocchio as pin
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom, chi2
+from support.arms import MOUNTS, arm
+from support.forward import Tool, random_tool, trapezoid
+
+from robocal_ros.errors import DataError, ExcitationError
+from robocal_ros.estimation.signals import dwells
+from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.payload.model import static_wrench, static_wrench_regressor
+from robocal_ros.payload.static_poses import PARAMETERS, StaticPosesSettings, estimate, measure
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+
+RATE = 200.0
+NOISE = np.array([0.3] * 3 + [0.01] * 3)
+TOOL = Tool(2.0, np.array([0.04, -0.06, 0.09]))
+BIAS = np.array([7.0, -4.0, 9.0, 0.4, -0.3, 0.2])
+# Which bodies the sensor carries before anything is mounted: name of the sensor's frame and
+# of the links from it outwards.
+SENSORS = {
+    'robocal': ('ft_wrist', ('ft_wrist',)),
+    'panda': ('panda_link8', ('panda_hand', 'panda_leftfinger', 'panda_rightfinger')),
+    'ur5': ('ee_link', ()),
+}
+
+
+def own_wrench(urdf: str, links: tuple[str, ...], frame: str, tool: Tool | None, tool_frame: str,
+               gravity: np.ndarray, postures: np.ndarray) -> np.ndarray:
+    """Compose what hangs on a sensor, body by body, as forces at their centres in the root.
+
+    Every force is moved to the sensor by Pinocchio's spatial algebra (``SE3.actInv``).
+    """
+    model = pin.buildModelFromXML(urdf)
+    data = model.createData()
+    bodies = []
+    for link in ElementTree.fromstring(urdf).findall('link'):
+        mass = link.find('inertial/mass')
+        if link.get('name') in links and mass is not None:
+            origin = link.find('inertial/origin')
+            text = '0 0 0' if origin is None else origin.get('xyz', '0 0 0')
+            bodies.append((link.get('name'), float(mass.get('value')),
+                           np.array([float(x) for x in text.split()])))
+    assert len(bodies) == len(links)
+    if tool is not None:
+        bodies.append((tool_frame, tool.mass, tool.com))
+    wrenches = []
+    for q in postures:
+        full = pin.neutral(model)
+        full[:len(q)] = q
+        pin.framesForwardKinematics(model, data, full)
+        total = pin.Force.Zero()
+        for name, mass, com in bodies:
+            centre = pin.SE3(np.eye(3), data.oMf[model.getFrameId(name)].act(com))
+            total += centre.act(pin.Force(mass * gravity, np.zeros(3)))
+        wrenches.append(data.oMf[model.getFrameId(frame)].actInv(total).vector)
+    return np.array(wrenches)
+
+
+@dataclass(frozen=True)
+class Record:
+    """Postures held one after the other, and what the sensor feels without noise."""
+
+    name: str
+    robot: Robot
+    sensor: str
+    tool: Tool
+    time: np.ndarray
+    position: np.ndarray
+    wrench: np.ndarray
+    bias: np.ndarray
+
+    def joints(self) -> JointSamples:
+        position = np.round(self.position / 2e-5) * 2e-5
+        return JointSamples(self.robot.joint_names, self.time, position, 0.0 * position,
+                            0.0 * position)
+
+    def readings(self, seed: int = 0, noise: float = 1.0) -> np.ndarray:
+        generator = np.random.default_rng(seed)
+        return self.wrench + self.bias + noise * NOISE * generator.normal(size=self.wrench.shape)
+
+    def sensor_samples(self, wrench: np.ndarray) -> WrenchSamples:
+        return WrenchSamples(self.sensor, self.time, wrench)
+
+    def estimate(self, wrench: np.ndarray | None = None, seed: int = 0,
+                 **more) -> CalibrationResult:
+        wrench = self.readings(seed) if wrench is None else wrench
+        return estimate(self.robot, self.joints(), self.sensor_samples(wrench),
+                        StaticPosesSettings(**more))
+
+    @property
+    def truth(self) -> np.ndarray:
+        return np.array([self.tool.mass, *self.tool.com, *self.bias])
+
+
+def spread_postures(robot: Robot, count: int, seed: int) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    low, high = robot.sampling_limits()
+    return generator.uniform(low, high, (count, robot.n))
+
+
+def held(robot: Robot, postures: np.ndarray, dwell: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rest in each posture, with ways between them; times and positions at 200 Hz."""
+    pieces, here = [], postures[0]
+    for posture in postures:
+        if np.abs(posture - here).max() > 1e-9:
+            pieces.append(trapezoid(here, posture, 0.1 + np.abs(posture - here).max() / 4.0,
+                                    3.0, RATE)[0])
+        # Rest is recognised from positions 50 ms to both sides, and 150 ms are cut at the ends.
+        pieces.append(np.tile(posture, (int((dwell + 0.4) * RATE), 1)))
+        here = posture
+    position = np.vstack(pieces)
+    return np.arange(len(position)) / RATE, position
+
+
+def record(name: str, mount: str, tool: Tool, seed: int, *, count: int = 12, dwell: float = 1.0,
+           postures: np.ndarray | None = None, bias: np.ndarray = BIAS) -> Record:
+    robot = arm(name).robot(mount)
+    sensor, links = SENSORS[name]
+    postures = spread_postures(robot, count, seed) if postures is None else postures
+    time, position = held(robot, postures, dwell)
+    # Rows repeat while at rest: compose each posture once.
+    unique, back = np.unique(position, axis=0, return_inverse=True)
+    wrench = own_wrench(arm(name).urdf, links, sensor, tool, arm(name).tool,
+                        np.array(MOUNTS[mount]), unique)[back.ravel()]
+    return Record(name, robot, sensor, tool, time, position, wrench, bias)
+
+
+@pytest.fixture(scope='module')
+def usual() -> Record:
+    return record('robocal', 'upright', TOOL, 0)
+
+
+@pytest.fixture(scope='module')
+def short() -> Record:
+    return record('robocal', 'upright', TOOL, 0, dwell=0.5)
+
+
+def error_of(result: CalibrationResult, case: Record) -> np.ndarray:
+    return result.values(PARAMETERS) - case.truth
+
+
+def failed(result: CalibrationResult) -> list[str]:
+    return [check.name for check in result.checks if not check.passed]
+
+
+# ---------------------------------------------------------------------------- the wrench
+
+
+@given(st.integers(0, 1000))
+def test_a_load_at_rest_by_spatial_algebra(seed):
+    generator = np.random.default_rng(seed)
+    com, gravity = generator.normal(size=(2, 3))
+    load = RigidBodyInertia(1.3, com, np.eye(3))
+    # A force at the centre, moved to the origin.
+    force = pin.SE3(np.eye(3), com).act(pin.Force(1.3 * gravity, np.zeros(3)))
+    np.testing.assert_allclose(static_wrench(load, gravity), force.vector, atol=1e-12)
+    bias = generator.normal(size=6)
+    rows = static_wrench_regressor(gravity)
+    np.testing.assert_allclose(rows @ [1.3, *(1.3 * com), *bias], force.vector + bias,
+                               atol=1e-12)
+
+
+def test_a_tool_that_hangs_reads_its_weight(usual):
+    # Sensor flange down: z of the sensor along gravity.
+    q = np.array([0.0, 0.0, 0.0, 0.0, np.pi / 2, 0.0])
+    gravity = usual.robot.transform_frame_to_root(q, 'ft_wrist').rotation.T @ [0.0, 0.0, -9.81]
+    np.testing.assert_allclose(gravity, [0.0, 0.0, 9.81], atol=1e-9)
+    load = RigidBodyInertia(2.0, np.array([0.1, 0.0, 0.3]), np.zeros((3, 3)))
+    np.testing.assert_allclose(static_wrench(load, gravity),
+                               [0.0, 0.0, 19.62, 0.0, -1.962, 0.0], atol=1e-9)
+
+
+# ------------------------------------------------------------------------------ recovery
+
+
+@pytest.mark.parametrize('number', range(20))
+def test_tools_and_biases_are_found_on_all_sensors_and_mounts(number):
+    generator = np.random.default_rng(50 + number)
+    name, mount = list(SENSORS)[number % 3], list(MOUNTS)[number % 4]
+    bias = np.concatenate((generator.uniform(-10, 10, 3), generator.uniform(-0.5, 0.5, 3)))
+    case = record(name, mount, random_tool(generator), number, bias=bias)
+    result = case.estimate(seed=number)
+    error = error_of(result, case)
+    assert abs(error[0]) < 0.005 * case.tool.mass
+    # Half a millimetre at 2 kg; lighter tools show less, in proportion.
+    assert np.abs(error[1:4]).max() < 0.5e-3 * max(1.0, 2.0 / case.tool.mass)
+    for parameter, truth in zip(PARAMETERS, case.truth, strict=True):
+        low, high = result.parameter(parameter).interval(0.9999)
+        assert low <= truth <= high
+    assert (result.verdict, failed(result)) == (Verdict.PASS, [])
+
+
+def test_with_hardly_any_noise_the_truth_comes_out(usual):
+    result = usual.estimate(usual.readings(noise=1e-6))
+    np.testing.assert_allclose(error_of(result, usual), 0.0, atol=2e-4)
+    assert abs(error_of(result, usual)[1:4]).max() < 2e-5
+
+
+def test_what_the_result_says_of_itself(usual):
+    result = usual.estimate()
+    assert (result.kind, result.method, result.frame) == ('payload', 'static_poses', 'tool0')
+    assert result.counts['poses'] == 12
+    assert result.covariance_names == PARAMETERS
+    np.testing.assert_allclose(np.sqrt(np.diag(result.covariance)),
+                               [result.parameter(p).std for p in PARAMETERS])
+    assert result.parameter('inertia_zz').state is State.NOT_EVALUATED
+    force, torque = result.validation
+    assert (force.unit, torque.unit) == ('N', 'N·m')
+    # A mean over a dwell of a second scatters by the noise over the root of about 200.
+    assert force.after < 3.0 * 0.3 / np.sqrt(200)
+    assert torque.after < 3.0 * 0.01 / np.sqrt(200)
+    assert force.before > 5.0
+
+
+def test_validation_predicts_each_posture_from_the_others_alone(usual):
+    poses = measure(usual.robot, usual.joints(), usual.sensor_samples(usual.readings()))
+    noise = np.sqrt(np.mean([pose.scatter**2 for pose in poses], axis=0))
+    residuals = []
+    for i, pose in enumerate(poses):
+        others = [p for j, p in enumerate(poses) if j != i]
+        weight = np.concatenate([np.sqrt(p.count) / noise for p in others])
+        rows = np.vstack([static_wrench_regressor(p.gravity) for p in others])
+        value = np.linalg.lstsq(rows * weight[:, None], weight * np.concatenate(
+            [p.wrench for p in others]), rcond=None)[0]
+        residuals.append(pose.wrench - static_wrench_regressor(pose.gravity) @ value)
+    result = usual.estimate()
+    for number, fit in enumerate(result.validation):
+        part = np.array(residuals)[:, 3 * number:3 * number + 3]
+        assert fit.after == pytest.approx(np.sqrt(np.mean(part**2)), rel=1e-6)
+        assert fit.after > 1.05 * result.fit[number].after
+
+
+def test_each_posture_is_measured_once_and_while_it_rests(usual):
+    poses = measure(usual.robot, usual.joints(), usual.sensor_samples(usual.readings()))
+    assert len(poses) == 12
+    for pose in poses:
+        np.testing.assert_allclose(pose.scatter, NOISE, rtol=0.25)
+        assert 150 < pose.count <= 260
+        np.testing.assert_allclose(np.linalg.norm(pose.gravity), 9.81, rtol=1e-9)
+
+
+# ------------------------------------------------------- efficiency, intervals, invariants
+
+
+def cramer_rao(case: Record, joints: JointSamples) -> np.ndarray:
+    """Return the standard deviations that no unbiased estimator of the ten beats.
+
+    By differences of the composed wrench, over the readings taken at rest.
+    """
+    name = case.name
+    columns, step = [], 1e-5
+    found = dwells(joints)
+    postures = np.array([d.posture for d in found])
+    weight = np.sqrt([d.stop - d.start for d in found])
+
+    def wrench(values: np.ndarray) -> np.ndarray:
+        tool = Tool(values[0], values[1:4])
+        sensor, links = SENSORS[name]
+        return own_wrench(arm(name).urdf, links, sensor, tool, arm(name).tool,
+                          np.array(case.robot.gravity), postures) + values[4:]
+
+    for axis in np.eye(10):
+        change = (wrench(case.truth + step * axis) - wrench(case.truth - step * axis)) / step / 2
+        columns.append((change / NOISE * weight[:, None]).ravel())
+    jacobian = np.column_stack(columns)
+    return np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)))
+
+
+def repetitions(case: Record, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return errors, whether intervals cover, and normalised squared distances."""
+    errors, covered, distances = [], [], []
+    for seed in range(count):
+        result = case.estimate(seed=seed)
+        error = error_of(result, case)
+        errors.append(error)
+        covered.append([
+            low <= truth <= high for truth, (low, high) in zip(
+                case.truth, (result.parameter(p).interval() for p in PARAMETERS), strict=True)])
+        distances.append(error @ np.linalg.solve(result.covariance, error))
+    return np.array(errors), np.array(covered), np.array(distances)
+
+
+def test_the_estimate_is_as_good_as_the_bound_allows_and_its_intervals_cover(short):
+    count = 80
+    errors, covered, distances = repetitions(short, count)
+    bound = cramer_rao(short, short.joints())
+    squared = (errors**2).sum(axis=0) / bound**2
+    assert (squared < 1.10**2 * chi2.ppf(0.9995, count)).all()
+    assert (squared > chi2.ppf(0.0005, count)).all()
+    assert np.abs(errors.mean(axis=0) / (bound / np.sqrt(count))).max() < 4.0
+    assert chi2.ppf(0.001, 10 * count) < distances.sum() < chi2.ppf(0.999, 10 * count)
+    assert (covered.sum(axis=0) >= binom.ppf(0.001, count, 0.95)).all()
+    assert not covered.all()
+
+
+@given(st.integers(-10**6, 10**6))
+@settings(max_examples=5)
+def test_the_time_of_recording_does_not_matter(short, by):
+    joints, sensor = short.joints(), short.sensor_samples(short.readings())
+    later = estimate(
+        short.robot,
+        JointSamples(joints.joint_names, joints.time + by, joints.position, joints.velocity,
+                     joints.effort),
+        WrenchSamples(sensor.frame, sensor.time + by, sensor.wrench), StaticPosesSettings())
+    # A reading more or less at the ends of a dwell is all that rounding may change.
+    np.testing.assert_allclose(later.values(PARAMETERS)[:4], short.estimate().values(
+        PARAMETERS)[:4], atol=2e-3)
+
+
+def test_the_order_of_the_postures_does_not_matter():
+    postures = spread_postures(arm('robocal').robot(), 9, 4)
+    for order in (slice(None), slice(None, None, -1)):
+        case = record('robocal', 'upright', TOOL, 0, postures=postures[order])
+        result = case.estimate(case.readings(noise=1e-6))
+        assert abs(error_of(result, case)[1:4]).max() < 2e-5
+
+
+@given(st.lists(st.floats(-50.0, 50.0), min_size=6, max_size=6))
+@settings(max_examples=10)
+def test_a_bias_moves_the_biases_alone(short, bias):
+    a = short.estimate()
+    b = short.estimate(short.readings() + np.array(bias))
+    np.testing.assert_allclose(b.values(PARAMETERS) - a.values(PARAMETERS),
+                               [0.0] * 4 + bias, atol=1e-7)
+    np.testing.assert_allclose(a.covariance, b.covariance, rtol=1e-6, atol=1e-15)
+
+
+def test_another_tool_frame_moves_the_centre_and_nothing_else(short):
+    at_sensor = replace(short, robot=Robot(arm('robocal').urdf, tool_frame='ft_wrist'))
+    a, b = short.estimate(), at_sensor.estimate()
+    np.testing.assert_allclose(
+        b.values(PARAMETERS) - a.values(PARAMETERS), [0, 0, 0, 0.025] + [0] * 6, atol=1e-12)
+    np.testing.assert_allclose(a.covariance, b.covariance, rtol=1e-9, atol=1e-18)
+
+
+def test_a_unit_of_force_scales_mass_and_leaves_the_centre(short):
+    # Newtons and newton metres in another unit, tool and own parts alike.
+    own = own_wrench(arm('robocal').urdf, ('ft_wrist',), 'ft_wrist', None, 'tool0',
+                     np.array([0, 0, -9.81]), short.position[:1])
+    assert np.abs(own).max() > 1.0
+    unique, back = np.unique(short.position, axis=0, return_inverse=True)
+    own = own_wrench(arm('robocal').urdf, ('ft_wrist',), 'ft_wrist', None, 'tool0',
+                     np.array([0, 0, -9.81]), unique)[back.ravel()]
+    a = short.estimate(short.readings())
+    b = short.estimate(3.0 * (short.readings() - own) + own)
+    # Joint quantisation reaches ``own`` on one side only: a few micrometres.
+    np.testing.assert_allclose(b.values(PARAMETERS)[0], 3.0 * a.values(PARAMETERS)[0], rtol=1e-4)
+    np.testing.assert_allclose(b.values(PARAMETERS)[1:4], a.values(PARAMETERS)[1:4], atol=2e-5)
+
+
+# --------------------------------------------------------------------------- wrong things
+
+
+def flange_up(count: int) -> np.ndarray:
+    """Postures in which only the first joint turns: gravity stays put in the sensor."""
+    postures = np.tile([0.0, 0.3, -0.2, 0.4, 0.9, 0.3], (count, 1))
+    postures[:, 0] = np.linspace(-2.0, 2.0, count)
+    return postures
+
+
+def test_postures_that_show_one_direction_of_gravity_are_refused():
+    case = record('robocal', 'upright', TOOL, 0, postures=flange_up(8))
+    with pytest.raises(ExcitationError, match=r'blind: .*tilt the sensor about both') as caught:
+        case.estimate()
+    # Every parameter hides behind a bias when gravity never moves: a mass and three biases of
+    # force, two of the moments and the biases of torque.
+    assert caught.value.rank == 6
+    assert {'mass', 'bias_tx', 'bias_ty', 'bias_tz'} <= set(caught.value.blind)
+
+
+def test_gravity_in_one_plane_leaves_one_moment_to_be_told():
+    # The wrist axis horizontal, turning: gravity circles in the sensor's x-y plane.
+    postures = np.tile([0.0, 0.0, 0.0, 0.0, 0.0, 0.0], (8, 1))
+    postures[:, 5] = np.linspace(-3.0, 3.0, 8)
+    case = record('robocal', 'upright', TOOL, 0, postures=postures)
+    gravity = [p.gravity for p in measure(case.robot, case.joints(),
+                                          case.sensor_samples(case.readings()))]
+    assert np.abs(np.array(gravity)[:, 2]).max() < 1e-3
+    # m c x g still shows all of m c when gravity turns in a plane, and so do the biases.
+    result = case.estimate()
+    assert np.abs(error_of(result, case)[1:4]).max() < 1e-3
+
+
+def test_two_directions_of_gravity_leave_the_moment_along_their_difference_blind():
+    base = np.array([0.0, 0.3, -0.2, 0.4, 0.9, 0.3])
+    postures = np.array([base + [0.5 * i, 0, 0, 0, 1.0 * (i % 2), 0] for i in range(8)])
+    case = record('robocal', 'upright', TOOL, 0, postures=postures)
+    with pytest.raises(ExcitationError, match='9 of 10 .*moment_') as caught:
+        case.estimate()
+    assert not {'mass', 'bias_fx', 'bias_fy', 'bias_fz'} & set(caught.value.blind)
+
+
+def test_nearly_the_same_direction_is_refused_too():
+    generator = np.random.default_rng(0)
+    postures = flange_up(8) + generator.uniform(-0.003, 0.003, (8, 6))
+    case = record('robocal', 'upright', TOOL, 0, postures=postures)
+    with pytest.raises(ExcitationError, match='blind'):
+        case.estimate()
+
+
+@pytest.mark.parametrize('number', [1, 5])
+def test_fewer_than_six_postures_are_refused(number):
+    case = record('robocal', 'upright', TOOL, 0, count=number)
+    with pytest.raises(DataError, match=rf'{number} different postures .*at least 6.*Hold each'):
+        case.estimate()
+
+
+def test_the_same_posture_again_does_not_count_twice():
+    postures = np.repeat(spread_postures(arm('robocal').robot(), 4, 0), 2, axis=0)
+    postures[1::2] += 0.01
+    case = record('robocal', 'upright', TOOL, 0, postures=postures)
+    with pytest.raises(DataError, match='4 different postures'):
+        case.estimate()
+
+
+def test_coming_back_to_a_posture_does_not_count_twice():
+    three = spread_postures(arm('robocal').robot(), 3, 0)
+    case = record('robocal', 'upright', TOOL, 0, postures=np.vstack((three, three)))
+    with pytest.raises(DataError, match='3 different postures'):
+        case.estimate()
+
+
+def test_a_sensor_of_the_wrong_sign_is_refused_with_the_cure(usual):
+    with pytest.raises(DataError, match=r'mass comes out as -\d.*sign parameter'):
+        usual.estimate(-usual.readings())
+
+
+def test_nothing_mounted_is_refused():
+    case = record('robocal', 'upright', Tool(1e-9, np.zeros(3)), 0)
+    with pytest.raises(DataError, match=r'comes out as -?0.00. kg .*Is a tool mounted'):
+        case.estimate()
+
+
+@pytest.mark.parametrize('channel', range(6))
+@pytest.mark.parametrize('value', [0.0, 0.1, 12.3])
+def test_a_stuck_channel_is_named(usual, channel, value):
+    readings = usual.readings()
+    readings[:, channel] = value
+    name = ('force', 'torque')[channel // 3] + ' ' + 'xyz'[channel % 3]
+    with pytest.raises(DataError, match=f"Channel {name} of .*'ft_wrist' never changes"):
+        usual.estimate(readings)
+
+
+@pytest.mark.parametrize('channel', range(6))
+def test_a_channel_that_sticks_in_half_of_the_postures_shows(usual, channel):
+    readings = usual.readings()
+    readings[len(readings) // 2:, channel] = readings[len(readings) // 2, channel]
+    assert usual.estimate(readings).verdict is Verdict.FAIL
+
+
+def test_a_payload_above_the_limit_is_refused(usual):
+    with pytest.raises(DataError, match=r'weighs 2.0. kg, more than max_payload .*1.5 kg'):
+        usual.estimate(max_payload=1.5)
+    assert usual.estimate(max_payload=2.5).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize('channel', range(6))
+@pytest.mark.parametrize('number', [0, 5, 11])
+def test_a_push_during_one_posture_shows(usual, channel, number):
+    found = measure(usual.robot, usual.joints(), usual.sensor_samples(usual.readings()))
+    there = np.abs(usual.position - found[number].posture).max(axis=1) < 1e-3
+    readings = usual.readings()
+    readings[there, channel] += 20.0 * NOISE[channel]
+    result = usual.estimate(readings)
+    assert failed(result)[-1:] == ['held-out postures']
+
+
+@pytest.mark.parametrize('number', [0, 5, 11])
+def test_a_push_that_begins_during_a_posture_shows_or_does_no_harm(usual, number):
+    found = measure(usual.robot, usual.joints(), usual.sensor_samples(usual.readings()))
+    there = np.flatnonzero(
+        np.abs(usual.position - found[number].posture).max(axis=1) < 1e-3)
+    readings = usual.readings()
+    readings[there[len(there) // 2:], 1] += 6.0
+    result = usual.estimate(readings)
+    error = np.abs(error_of(result, usual))[:4]
+    std = np.sqrt(np.diag(result.covariance))[:4]
+    assert result.verdict is Verdict.FAIL or (error < 4.0 * std).all()
+
+
+def test_a_sensor_with_a_wrong_channel_scale_shows(usual):
+    readings = usual.readings()
+    readings[:, 0] *= 0.9
+    assert usual.estimate(readings).verdict is Verdict.FAIL
+
+
+def test_swapped_axes_show(usual):
+    readings = usual.readings()[:, [1, 0, 2, 3, 4, 5]]
+    assert usual.estimate(readings).verdict is Verdict.FAIL
+
+
+def test_a_wrong_direction_of_gravity_shows(usual):
+    tilted = Robot(arm('robocal').urdf, gravity=(9.81 * np.sin(0.1), 0.0, -9.81 * np.cos(0.1)))
+    result = replace(usual, robot=tilted).estimate()
+    assert result.verdict is Verdict.FAIL
+
+
+def test_the_centre_far_away_fails_its_check():
+    case = record('robocal', 'upright', Tool(2.0, np.array([0.0, 0.0, 1.2])), 0)
+    assert 'plausible place' in failed(case.estimate())
+
+
+def test_repeating_the_postures_narrows_the_answer_as_longer_rests_do():
+    postures = spread_postures(arm('robocal').robot(), 8, 4)
+    once = record('robocal', 'upright', TOOL, 0, postures=postures)
+    twice = record('robocal', 'upright', TOOL, 0, postures=np.vstack((postures, postures)))
+    a, b = once.estimate(), twice.estimate()
+    assert (a.counts['poses'], b.counts['poses']) == (8, 8)
+    ratio = np.sqrt(np.diag(b.covariance) / np.diag(a.covariance))
+    np.testing.assert_allclose(ratio, np.sqrt(0.5), rtol=0.1)
+    error = error_of(b, twice)
+    assert error @ np.linalg.solve(b.covariance, error) < chi2.ppf(0.999, 10)
+
+
+def test_a_light_tool_fails_by_its_interval_not_silently():
+    case = record('robocal', 'upright', Tool(0.05, np.array([0.0, 0.05, 0.0])), 0, dwell=0.5)
+    result = case.estimate()
+    assert '95 % interval of the mass' in failed(result)
+    assert result.parameter('com_x').std > 0.5e-3
+
+
+def test_without_records_the_sentence_says_what_is_missing(usual):
+    joints, sensor = usual.joints(), usual.sensor_samples(usual.readings())
+    with pytest.raises(DataError, match='No joint states are recorded'):
+        estimate(usual.robot, joints.rows(0, 0), sensor, StaticPosesSettings())
+    nothing = WrenchSamples('ft_wrist', np.zeros(0), np.zeros((0, 6)))
+    with pytest.raises(DataError, match="'ft_wrist' are recorded; is its topic"):
+        estimate(usual.robot, joints, nothing, StaticPosesSettings())
+
+
+def test_too_few_readings_of_a_dwell_do_not_count(usual):
+    sensor = WrenchSamples('ft_wrist', usual.time[::40], usual.readings()[::40])
+    with pytest.raises(DataError, match='0 different postures'):
+        estimate(usual.robot, usual.joints(), sensor, StaticPosesSettings())

@@ -1,0 +1,646 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two-plane method against torques worked out apart from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.signal import lfilter
+from scipy.stats import binom, chi2
+from support.arms import ARMS, MOUNTS, arm, middle, scara
+from support.forward import (
+    RATE,
+    Motion,
+    Noise,
+    Reference,
+    SweepPlan,
+    Tool,
+    coulomb,
+    friction_of,
+    horizontal_posture,
+    measured,
+    procedure,
+    random_tool,
+    run,
+)
+
+from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.payload.model import Plane
+from robocal_ros.payload.two_plane import COM, PlaneEstimator, TwoPlaneSettings, estimate
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.model import Robot
+
+REFERENCE_CELL = Noise()
+RANDOM_ALONE = Noise(quantisation=0.0)
+TOOL = Tool(2.0, np.array([0.04, -0.06, 0.09]))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run of the procedure: what was done, and what no sensor can see."""
+
+    robot: Robot
+    tool: Tool
+    motion: Motion
+    torque: np.ndarray
+    forward: np.ndarray
+    backward: np.ndarray
+
+    def samples(self, noise: Noise = REFERENCE_CELL, seed: int = 0, **changes) -> JointSamples:
+        arrays = dict(zip(('position', 'velocity', 'effort'), measured(
+            self.motion, self.torque, noise, np.random.default_rng(seed)), strict=True))
+        return JointSamples(self.robot.joint_names, self.motion.time, **{**arrays, **changes})
+
+    def effort(self, seed: int = 0) -> np.ndarray:
+        return self.samples(seed=seed).effort.copy()
+
+    def rows(self, joint: int, sign: float = 0.0) -> np.ndarray:
+        """Return in which samples a joint alone turns at constant speed."""
+        v = self.motion.velocity[:, joint]
+        return (self.motion.window > 0) & (np.abs(v) > 1e-3) & (v * sign >= 0.0)
+
+
+def experiment(
+    name: str, mount: str, tool: Tool, seed: int, rate: float = RATE, **more,
+) -> Experiment:
+    generator = np.random.default_rng(seed)
+    robot = arm(name).robot(mount)
+    reference = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount], tool)
+    low, high = robot.sampling_limits()
+    posture = horizontal_posture(reference, low, high, seed)
+    motion = run(middle(robot), procedure(posture, low, high, **more), rate=rate)
+    forward, backward = friction_of(robot.n, generator)
+    torque = reference.torque(motion.position, motion.velocity, motion.acceleration)
+    return Experiment(robot, tool, motion,
+                      torque + coulomb(motion.velocity, forward, backward), forward, backward)
+
+
+@pytest.fixture(scope='module')
+def usual() -> Experiment:
+    """A 2 kg tool on the project's arm, with everything that the reference cell has."""
+    return experiment('robocal', 'upright', TOOL, 0, rate=250.0)
+
+
+@pytest.fixture(scope='module')
+def quick() -> Experiment:
+    """The same procedure with few samples, for many repetitions."""
+    return experiment('robocal', 'upright', TOOL, 0, rate=50.0)
+
+
+def settings_of(case: Experiment, **more) -> TwoPlaneSettings:
+    return TwoPlaneSettings(known_mass=case.tool.mass, **more)
+
+
+def error_of(result: CalibrationResult, case: Experiment) -> np.ndarray:
+    return result.values(COM) - case.tool.com
+
+
+def failed(result: CalibrationResult) -> list[str]:
+    return [check.name for check in result.checks if not check.passed]
+
+
+# --------------------------------------------------------------------- truth is recovered
+
+
+@pytest.mark.parametrize('number', range(20))
+def test_tools_are_found_on_all_arms_and_mounts(number):
+    generator = np.random.default_rng(100 + number)
+    name = ARMS[number % 5]
+    mount = ('upright', 'ceiling', 'wall_30')[number // 5 % 3]
+    case = experiment(name, mount, random_tool(generator), number)
+    result = estimate(case.robot, case.samples(seed=number), settings_of(case))
+    # A millimetre at 2 kg; lighter tools show less, in proportion.
+    assert np.abs(error_of(result, case)).max() < 1e-3 * max(1.0, 2.0 / case.tool.mass)
+    for parameter, truth in zip(COM, case.tool.com, strict=True):
+        low, high = result.parameter(parameter).interval(0.999)
+        assert low <= truth <= high
+    assert (result.verdict, failed(result)) == (Verdict.PASS, [])
+    # It must not be vague either: what 0.1 N·m of noise leaves of 1 kg or more.
+    assert max(result.parameter(p).std for p in COM) < 0.7e-3
+    assert len(result.validation) == 2
+
+
+def test_without_noise_the_truth_comes_out_exactly(usual):
+    result = estimate(usual.robot, usual.samples(Noise(0.0, 1e-9, 0.0)), settings_of(usual))
+    np.testing.assert_allclose(error_of(result, usual), 0.0, atol=1e-8)
+
+
+def test_friction_that_cancels_is_reported_per_joint(usual):
+    result = estimate(usual.robot, usual.samples(), settings_of(usual))
+    for joint in (4, 5):
+        name = usual.robot.joint_names[joint]
+        half = 0.5 * (usual.forward[joint] + usual.backward[joint])
+        offset = 0.5 * (usual.forward[joint] - usual.backward[joint])
+        found = result.parameter(f'{name}.friction_cancelled')
+        assert abs(found.value - half) < 4.0 * found.std < 0.1
+        found = result.parameter(f'{name}.torque_offset')
+        assert abs(found.value - offset) < 4.0 * found.std < 0.1
+
+
+def test_what_the_result_says_of_itself(usual):
+    result = estimate(usual.robot, usual.samples(), settings_of(usual, known_mass_std=0.0))
+    assert (result.kind, result.method, result.frame) == ('payload', 'two_plane', 'tool0')
+    assert result.covariance_names == COM
+    np.testing.assert_allclose(np.sqrt(np.diag(result.covariance)),
+                               [result.parameter(p).std for p in COM])
+    assert result.parameter('mass').state is State.NOT_EVALUATED
+    assert result.parameter('mass').value == usual.tool.mass
+    assert result.parameter('inertia_xx').state is State.NOT_EVALUATED
+    assert result.parameter('mass').note == 'given: known_mass'
+    assert result.settings['second_joint'] == 'joint_5'
+    assert (result.counts['sweeps'], result.counts['held_out_sweeps']) == (4, 4)
+    for fit in result.fit:
+        assert fit.after == pytest.approx(0.1, rel=0.05)
+        assert fit.before > 5.0 * fit.after
+
+
+def test_the_recursive_trace_ends_at_the_estimate(usual):
+    result = estimate(usual.robot, usual.samples(), settings_of(usual))
+    traces = [s for s in result.series if s.title.startswith('Recursive')]
+    assert len(traces) == 2
+    for trace in traces:
+        value, upper, lower = (
+            trace.curves[f'sideways{e}'] for e in ('', ', 95 % upper', ', 95 % lower'))
+        assert lower[-1] < value[-1] < upper[-1]
+        assert upper[-1] - lower[-1] < 0.5 * (upper[len(upper) // 3] - lower[len(upper) // 3])
+
+
+# ------------------------------------------------------- efficiency, intervals, invariants
+
+
+def cramer_rao(case: Experiment, settle: float) -> np.ndarray:
+    """Return the standard deviations that no unbiased estimator of the centre beats.
+
+    From the torque of the swept joint in the constant-speed parts of the fitted sweeps, with a
+    friction torque per joint and direction unknown, by differences of the forward model.
+    """
+    n, period = case.robot.n, case.motion.time[1] - case.motion.time[0]
+    columns, step = [], 1e-4
+    rows = []
+    for window in (1, 2, 3, 4):
+        whole = np.flatnonzero(case.motion.window == window)
+        cut = round(settle / period)
+        rows.append(whole[cut:len(whole) - cut])
+    joints = [n - 1, n - 1, n - 2, n - 2]
+
+    def torques(tool: Tool) -> np.ndarray:
+        model = Reference(case.robot.urdf, case.robot.tool_frame, case.robot.gravity, tool)
+        m = case.motion
+        return np.concatenate([
+            model.torque(m.position[r], m.velocity[r], m.acceleration[r])[:, j]
+            for r, j in zip(rows, joints, strict=True)])
+
+    for axis in np.eye(3):
+        more = torques(replace(case.tool, com=case.tool.com + step * axis))
+        less = torques(replace(case.tool, com=case.tool.com - step * axis))
+        columns.append((more - less) / (2.0 * step))
+    sizes = [len(r) for r in rows]
+    for number in range(4):
+        columns.append(np.concatenate([
+            np.full(size, float(i == number)) for i, size in enumerate(sizes)]))
+    jacobian = np.column_stack(columns) / Noise().effort
+    return np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)))[:3]
+
+
+def repetitions(case: Experiment, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return errors, whether intervals cover, and normalised squared distances."""
+    errors, covered, distances = [], [], []
+    for seed in range(count):
+        result = estimate(case.robot, case.samples(RANDOM_ALONE, seed), settings_of(case))
+        error = error_of(result, case)
+        errors.append(error)
+        covered.append([low <= truth <= high for truth, (low, high) in zip(
+            case.tool.com, (result.parameter(p).interval() for p in COM), strict=True)])
+        distances.append(error @ np.linalg.solve(result.covariance, error))
+    return np.array(errors), np.array(covered), np.array(distances)
+
+
+def test_the_estimate_is_as_good_as_the_bound_allows_and_its_intervals_cover(quick):
+    count = 60
+    errors, covered, distances = repetitions(quick, count)
+    bound = cramer_rao(quick, settle=0.3)
+    squared = (errors**2).sum(axis=0) / bound**2
+    # Up to 1.10 times the bound, and never luckier than chance.
+    assert (squared < 1.10**2 * chi2.ppf(0.999, count)).all()
+    assert (squared > chi2.ppf(0.001, count)).all()
+    assert np.abs(errors.mean(axis=0) / (bound / np.sqrt(count))).max() < 4.0
+    assert chi2.ppf(0.001, 3 * count) < distances.sum() < chi2.ppf(0.999, 3 * count)
+    # Axes share their noise: count them one by one.
+    hits = covered.sum(axis=0)
+    assert (hits >= binom.ppf(0.001, count, 0.95)).all()
+    assert not covered.all()
+
+
+def test_the_end_that_is_cut_to_settle_costs_little(quick):
+    assert (cramer_rao(quick, 0.3) / cramer_rao(quick, 0.0)).max() < 1.25
+
+
+@given(by=st.integers(-10**6, 10**6))
+@settings(max_examples=5)
+def test_the_time_of_recording_does_not_matter(quick, by):
+    samples = quick.samples()
+    later = JointSamples(samples.joint_names, samples.time + by, samples.position,
+                         samples.velocity, samples.effort)
+    a = estimate(quick.robot, samples, settings_of(quick))
+    b = estimate(quick.robot, later, settings_of(quick))
+    np.testing.assert_allclose(a.values(COM), b.values(COM), atol=0.2e-3)
+
+
+def test_measured_velocity_is_not_needed(quick):
+    samples = quick.samples()
+    other = quick.samples(velocity=np.zeros_like(samples.velocity))
+    np.testing.assert_array_equal(
+        estimate(quick.robot, samples, settings_of(quick)).values(COM),
+        estimate(quick.robot, other, settings_of(quick)).values(COM))
+
+
+def test_the_order_of_the_sweeps_does_not_matter(quick):
+    # The record backwards: every sweep reversed, friction with it.
+    torque = quick.torque - coulomb(quick.motion.velocity, quick.forward, quick.backward)
+    back = quick.motion
+    mirrored = Motion(back.time, back.position[::-1], -back.velocity[::-1],
+                      back.acceleration[::-1], back.window[::-1])
+    case = replace(quick, motion=mirrored, torque=torque[::-1] + coulomb(
+        mirrored.velocity, quick.forward, quick.backward))
+    result = estimate(case.robot, case.samples(Noise(0.0, 1e-9, 0.0)), settings_of(case))
+    np.testing.assert_allclose(error_of(result, case), 0.0, atol=1e-7)
+
+
+def test_turning_base_and_gravity_together_changes_nothing(quick):
+    # The same arm on a turned pedestal under turned gravity feels the same torques.
+    urdf = arm('robocal').urdf
+    old = '<parent link="world"/>'
+    place = urdf.index('<origin', urdf.index(old))
+    turned = urdf[:place] + urdf[place:].replace('rpy="0 0 0"', 'rpy="0.7 0 0"', 1)
+    assert turned != urdf
+    gravity = (0.0, 9.81 * np.sin(0.7), -9.81 * np.cos(0.7))
+    robot = Robot(turned, gravity=gravity)
+    a = estimate(quick.robot, quick.samples(), settings_of(quick))
+    b = estimate(robot, quick.samples(), settings_of(quick))
+    np.testing.assert_allclose(a.values(COM), b.values(COM), atol=1e-9)
+    np.testing.assert_allclose(a.covariance, b.covariance, atol=1e-12)
+
+
+def test_another_tool_frame_turns_the_answer_and_its_covariance(quick):
+    robot = Robot(arm('robocal').urdf, tool_frame='ft_wrist')
+    q = np.zeros(6)
+    placement = robot.transform_frame_to_root(q, 'ft_wrist').actInv(
+        robot.transform_frame_to_root(q, 'tool0'))
+    a = estimate(quick.robot, quick.samples(), settings_of(quick))
+    b = estimate(robot, quick.samples(), settings_of(quick))
+    np.testing.assert_allclose(placement.act(a.values(COM)), b.values(COM), atol=1e-9)
+    np.testing.assert_allclose(
+        placement.rotation @ a.covariance @ placement.rotation.T, b.covariance, atol=1e-12)
+
+
+def test_a_scale_of_mass_and_torque_alike_is_no_scale(quick):
+    # Tau = m g l: torque, mass and own weight twice as large give the same centre.
+    samples = quick.samples()
+    bare = quick.robot.gravity_torques(samples.position)
+    double = quick.samples(effort=2.0 * (samples.effort - bare) + bare)
+    a = estimate(quick.robot, samples, settings_of(quick))
+    b = estimate(quick.robot, double, TwoPlaneSettings(known_mass=2.0 * TOOL.mass))
+    np.testing.assert_allclose(a.values(COM), b.values(COM), atol=1e-9)
+
+
+def test_an_uncertain_mass_widens_the_intervals_as_the_levers_say(quick):
+    sure = estimate(quick.robot, quick.samples(), settings_of(quick))
+    result = estimate(quick.robot, quick.samples(), settings_of(quick, known_mass_std=0.1))
+    np.testing.assert_array_equal(sure.values(COM), result.values(COM))
+    heavy, light = (estimate(quick.robot, quick.samples(),
+                             TwoPlaneSettings(known_mass=2.0 + d)).values(COM)
+                    for d in (0.01, -0.01))
+    slope = (heavy - light) / 0.02
+    np.testing.assert_allclose(result.covariance - sure.covariance,
+                               0.01 * np.outer(slope, slope), rtol=0.02, atol=1e-9)
+    assert result.parameter('mass').std == 0.1
+
+
+def test_noise_with_a_memory_widens_the_intervals(quick):
+    white = estimate(quick.robot, quick.samples(), settings_of(quick))
+    ratios = []
+    for seed in range(10):
+        shocks = np.random.default_rng(seed).normal(size=quick.torque.shape)
+        red = lfilter([np.sqrt(1.0 - 0.9**2)], [1.0, -0.9], shocks, axis=0)
+        slow = estimate(quick.robot, quick.samples(effort=quick.torque + 0.1 * red),
+                        settings_of(quick))
+        # Of one plane alone, so that a quarrel of the planes has no part in it.
+        ratios.append(slow.parameter('joint_6.friction_cancelled').std
+                      / white.parameter('joint_6.friction_cancelled').std)
+    # (1 + 0.9) / (1 - 0.9) = 19 times the variance; short sweeps show a little less.
+    assert 0.75 * np.sqrt(19.0) < np.mean(ratios) < 1.1 * np.sqrt(19.0)
+
+
+# ------------------------------------------------------------------------------ friction
+
+
+def friction_models(case: Experiment, std: float = 0.02) -> dict[str, SteadyFriction]:
+    return {name: SteadyFriction([f, b], [f, b], [1.0, 1.0], [0.0, 0.0], std)
+            for name, f, b in zip(case.robot.joint_names, case.forward, case.backward,
+                                  strict=True)}
+
+
+def test_identified_friction_is_subtracted_and_narrows_the_answer(quick):
+    blind = estimate(quick.robot, quick.samples(), settings_of(quick))
+    told = estimate(quick.robot, quick.samples(), settings_of(quick), friction_models(quick))
+    error = error_of(told, quick)
+    assert error @ np.linalg.solve(told.covariance, error) < chi2.ppf(0.999, 3)
+    stds = [[r.parameter(p).std for p in COM] for r in (told, blind)]
+    assert (np.array(stds[0]) <= np.array(stds[1]) * 1.01).all()
+    assert abs(told.parameter('joint_6.friction_cancelled').value) < 0.05
+    assert told.settings['friction_model'] == ['joint_6', 'joint_5']
+
+
+def test_intervals_with_a_friction_model_cover(quick):
+    # The model is off by what it says of itself.
+    count, distances = 40, []
+    for seed in range(count):
+        generator = np.random.default_rng(seed)
+        models = {
+            name: SteadyFriction(*2 * [[f + 0.05 * generator.normal(),
+                                        b + 0.05 * generator.normal()]],
+                                 [1.0, 1.0], [0.0, 0.0], 0.05)
+            for name, f, b in zip(quick.robot.joint_names, quick.forward, quick.backward,
+                                  strict=True)}
+        result = estimate(quick.robot, quick.samples(RANDOM_ALONE, seed), settings_of(quick),
+                          models)
+        error = error_of(result, quick)
+        distances.append(error @ np.linalg.solve(result.covariance, error))
+    assert chi2.ppf(0.001, 3 * count) < np.sum(distances) < chi2.ppf(0.999, 3 * count)
+
+
+def one_way(case: Experiment) -> Experiment:
+    """Stop all that turns backwards from being a sweep: the record without those samples."""
+    keep = ~((case.motion.window > 0) & (case.motion.velocity.min(axis=1) < -1e-3))
+    m = case.motion
+    return replace(case, torque=case.torque[keep], motion=Motion(
+        m.time[keep], m.position[keep], m.velocity[keep], m.acceleration[keep], m.window[keep]))
+
+
+def test_one_direction_alone_is_refused_without_a_friction_model(quick):
+    case = one_way(quick)
+    with pytest.raises(DataError, match=r"'joint_6' was swept in one direction only.*both"):
+        estimate(case.robot, case.samples(), settings_of(case))
+    result = estimate(case.robot, case.samples(), settings_of(case), friction_models(case))
+    error = error_of(result, case)
+    assert error @ np.linalg.solve(result.covariance, error) < chi2.ppf(0.999, 3)
+
+
+def test_friction_that_differs_between_postures_fails_the_held_out_check(usual):
+    effort = usual.effort()
+    later = usual.motion.time > usual.motion.time[usual.motion.window == 4].max()
+    for joint, level in ((4, 0.5), (5, 0.4)):
+        changed = effort.copy()
+        changed[:, joint] += np.where(
+            later, level * np.sign(usual.motion.velocity[:, joint]), 0.0)
+        result = estimate(usual.robot, usual.samples(effort=changed), settings_of(usual))
+        assert result.verdict is Verdict.FAIL
+        assert any(f'held-out torque of joint_{joint + 1}' in name for name in failed(result))
+
+
+# ----------------------------------------------------------------------------- wrong things
+
+
+@pytest.mark.parametrize('seed', range(5))
+@pytest.mark.parametrize('joints', [(0, 1, 2, 3, 4, 5), (5,), (4,)])
+def test_effort_of_the_wrong_sign_shows(quick, joints, seed):
+    effort = quick.effort(seed)
+    effort[:, list(joints)] *= -1.0
+    result = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+    assert result.verdict is Verdict.FAIL
+    wrong = {f'sign of effort, joint_{joint + 1}' for joint in joints if joint > 3}
+    assert wrong == {name for name in failed(result) if name.startswith('sign')}
+    told = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick),
+                    friction_models(quick))
+    assert wrong <= set(failed(told))
+
+
+@pytest.mark.parametrize('joint', [4, 5])
+def test_effort_that_is_zero_or_stuck_is_refused(quick, joint):
+    for value, says in ((0.0, 'is zero in all'), (0.37, r'is stuck at 0.37 N·m')):
+        effort = quick.effort()
+        effort[:, joint] = value
+        with pytest.raises(DataError, match=f"'joint_{joint + 1}' {says}"):
+            estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+
+
+@pytest.mark.parametrize('window', [1, 2, 3, 4])
+def test_effort_that_freezes_during_a_sweep_shows(quick, window):
+    joint = 5 if window < 3 else 4
+    rows = np.flatnonzero(quick.motion.window == window)
+    effort = quick.effort()
+    effort[rows, joint] = effort[rows[0], joint]
+    with pytest.raises(DataError, match=f"'joint_{joint + 1}' is stuck at .*Check the driver"):
+        estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+    effort = quick.effort()
+    half = rows[len(rows) // 2:]
+    effort[half, joint] = effort[half[0], joint]
+    result = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+    assert result.verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize('joint', [4, 5])
+@pytest.mark.parametrize('push', [-3.0, 3.0])
+@pytest.mark.parametrize('where', [0.3, 0.8])
+@pytest.mark.parametrize('length', [0.1, 0.4])
+def test_a_bumped_block_of_samples_shows_or_does_no_harm(quick, joint, push, where, length):
+    rows = np.flatnonzero(quick.rows(joint, 1.0) & (quick.motion.window <= 4))
+    begin, end = (int(len(rows) * share) for share in (where, min(1.0, where + 0.5 * length)))
+    effort = quick.effort()
+    effort[rows[begin:end], joint] += push
+    result = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+    assert result.verdict is Verdict.FAIL
+
+
+def test_a_bump_in_the_held_out_part_shows(quick):
+    rows = np.flatnonzero(quick.rows(5, 1.0) & (quick.motion.window > 4))
+    effort = quick.effort()
+    effort[rows[len(rows) // 3:len(rows) // 2], 5] += 3.0
+    result = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+    assert result.verdict is Verdict.FAIL
+    assert any('held-out' in name for name in failed(result))
+
+
+@pytest.mark.parametrize('mass', [0.0, -1.0, np.nan, np.inf])
+def test_a_mass_that_is_none_is_refused(quick, mass):
+    with pytest.raises(ConfigurationError, match=r'known_mass must be .* above 0; got .*Weigh'):
+        estimate(quick.robot, quick.samples(), TwoPlaneSettings(known_mass=mass))
+
+
+def test_a_payload_above_the_limit_is_refused(quick):
+    with pytest.raises(ConfigurationError, match=r'2.0 kg, but max_payload .* 1.5 kg.*lighter'):
+        estimate(quick.robot, quick.samples(), settings_of(quick, max_payload=1.5))
+
+
+def test_second_joint_must_exist_and_come_before_the_last(quick):
+    with pytest.raises(ConfigurationError, match="'joint_6' is the last joint"):
+        estimate(quick.robot, quick.samples(), settings_of(quick, second_joint='joint_6'))
+    with pytest.raises(ConfigurationError, match="'elbow' .*joint_1"):
+        estimate(quick.robot, quick.samples(), settings_of(quick, second_joint='elbow'))
+
+
+def test_a_second_joint_that_did_not_turn_is_refused(quick):
+    with pytest.raises(DataError, match="'joint_3' did not turn at constant speed"):
+        estimate(quick.robot, quick.samples(), settings_of(quick, second_joint='joint_3'))
+
+
+def short(joint: int, half: float) -> Experiment:
+    """Sweep one joint over hardly any angle."""
+    base = arm('robocal').robot()
+    reference = Reference(base.urdf, 'tool0', base.gravity, TOOL)
+    low, high = base.sampling_limits()
+    plan = procedure(horizontal_posture(reference, low, high, 0), low, high, held_out=False)
+    plan = [replace(p, half=half) if p.joint == joint else p for p in plan]
+    motion = run(middle(base), plan, speed=0.2, rate=50.0)
+    forward, backward = friction_of(6, np.random.default_rng(0))
+    torque = reference.torque(motion.position, motion.velocity, motion.acceleration)
+    return Experiment(base, TOOL, motion, torque + coulomb(motion.velocity, forward, backward),
+                      forward, backward)
+
+
+@pytest.mark.parametrize('joint', [4, 5])
+def test_a_sweep_below_twenty_degrees_is_refused(joint):
+    case = short(joint, np.radians(12.0))
+    with pytest.raises(DataError, match=rf"'joint_{joint + 1}' covers 1\d\.\d°; at least 20°"):
+        estimate(case.robot, case.samples(), settings_of(case))
+    case = short(joint, np.radians(3.0))
+    with pytest.raises(DataError, match=f"'joint_{joint + 1}' did not turn"):
+        estimate(case.robot, case.samples(), settings_of(case))
+
+
+def test_no_held_out_sweeps_means_no_verdict():
+    case = short(5, 1.2)
+    result = estimate(case.robot, case.samples(), settings_of(case))
+    assert result.verdict is Verdict.NOT_EVALUATED
+    assert result.validation == ()
+
+
+def test_an_empty_record_is_refused(quick):
+    nothing = quick.samples().rows(0, 0)
+    with pytest.raises(DataError, match='No joint states are recorded'):
+        estimate(quick.robot, nothing, settings_of(quick))
+
+
+def test_a_record_at_rest_is_refused(quick):
+    still = np.tile(quick.motion.position[0], (500, 1))
+    samples = JointSamples(quick.robot.joint_names, np.arange(500) * 0.01, still, 0.0 * still,
+                           np.random.default_rng(0).normal(size=still.shape))
+    with pytest.raises(DataError, match="'joint_6' did not turn at constant speed"):
+        estimate(quick.robot, samples, settings_of(quick))
+
+
+def test_samples_of_another_arm_are_refused(quick):
+    samples = quick.samples()
+    other = JointSamples(tuple('abcdef'), samples.time, samples.position, samples.velocity,
+                         samples.effort)
+    with pytest.raises(DataError, match=r'of the joints a, b, .*expected joint_1, joint_2'):
+        estimate(quick.robot, other, settings_of(quick))
+    swapped = JointSamples(samples.joint_names[::-1], samples.time, samples.position[:, ::-1],
+                           samples.velocity[:, ::-1], samples.effort[:, ::-1])
+    with pytest.raises(DataError, match='in this order'):
+        estimate(quick.robot, swapped, settings_of(quick))
+
+
+def two_joint_case(second_axis: str) -> tuple[Robot, JointSamples]:
+    robot = Robot(scara(second_axis), tool_frame='tip')
+    reference = Reference(scara(second_axis), 'tip', robot.gravity, TOOL)
+    posture = np.array([0.2, 0.3])
+    motion = run(np.zeros(2), [SweepPlan(1, posture, 1.4), SweepPlan(0, posture, 1.3)], rate=100.0)
+    torque = reference.torque(motion.position, motion.velocity, motion.acceleration)
+    torque = torque + coulomb(motion.velocity, np.ones(2), np.ones(2))
+    q, v, e = measured(motion, torque, Noise(), np.random.default_rng(0))
+    return robot, JointSamples(robot.joint_names, motion.time, q, v, e)
+
+
+def test_parallel_axes_leave_the_direction_along_them_blind():
+    robot, samples = two_joint_case('0 0 1')
+    with pytest.raises(ExcitationError, match=r'blind: com_z.*parallel.*second_joint') as caught:
+        estimate(robot, samples, TwoPlaneSettings(known_mass=2.0))
+    assert caught.value.blind == ('com_z',)
+    assert (caught.value.rank, caught.value.needed) == (2, 3)
+
+
+def test_nearly_parallel_axes_fail_by_their_interval():
+    robot, samples = two_joint_case('0 0.0001 1')
+    result = estimate(robot, samples, TwoPlaneSettings(known_mass=2.0))
+    assert result.parameter('com_z').std > 0.1
+    assert '95 % interval of the centre' in failed(result)
+    robot, samples = two_joint_case('0 1 1')
+    assert failed(estimate(robot, samples, TwoPlaneSettings(known_mass=2.0))) == []
+
+
+def test_a_vertical_axis_is_refused_with_the_cure(quick):
+    upright = Robot(arm('robocal').urdf, gravity=(0.0, 0.0, -9.81))
+    q = np.zeros(6)
+    with pytest.raises(ExcitationError, match=r"Axis of joint 'joint_1' .*0.00 of 9.81.*horizont"):
+        Plane.at(upright, q, 0)
+    with pytest.raises(ExcitationError, match="'joint_5'"):
+        Plane.at(Robot(arm('robocal').urdf, gravity=(0.0, 0.0, 0.0)), q, 4)
+
+
+# ---------------------------------------------------------------------------- the plane
+
+
+@pytest.mark.parametrize('name', ARMS)
+def test_the_planes_torque_is_what_the_body_adds_to_the_arm(name):
+    for mount in MOUNTS:
+        robot = arm(name).robot(mount)
+        loaded = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount], TOOL)
+        bare = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount])
+        low, high = robot.sampling_limits()
+        generator = np.random.default_rng(1)
+        tried = 0
+        while tried < 5:
+            q = generator.uniform(low, high)
+            joint = int(generator.integers(robot.n))
+            try:
+                plane = Plane.at(robot, q, joint)
+            except ExcitationError:
+                continue
+            tried += 1
+            turned = np.tile(q, (7, 1))
+            turned[:, joint] += np.linspace(-1.5, 1.5, 7)
+            still = np.zeros_like(turned)
+            extra = (loaded.torque(turned, still, still)
+                     - bare.torque(turned, still, still))[:, joint]
+            np.testing.assert_allclose(
+                plane.torque(robot, turned[:, joint], TOOL.mass, TOOL.com), extra, atol=1e-9)
+
+
+def test_the_planes_lever_is_l_cosine_and_l_sine_of_the_specification():
+    # Tau = m |g| l sin(gamma + theta): centre at distance l, gamma from down at theta = 0.
+    robot = Robot(scara(), tool_frame='tip')
+    lever, gamma = 0.2, 0.7
+    reference = np.array([0.0, 0.4])
+    plane = Plane.at(robot, reference, 1)
+    turn = np.cos(gamma) * plane.down + np.sin(gamma) * plane.side
+    tool = robot.transform_frame_to_root(reference, 'tip')
+    com = tool.actInv(plane.origin + lever * turn)
+    theta = np.linspace(-1.0, 1.0, 9)
+    np.testing.assert_allclose(plane.torque(robot, 0.4 + theta, 3.0, com),
+                               3.0 * 9.81 * lever * np.sin(gamma + theta), atol=1e-9)
+    rows, offset = plane.lever_rows(robot)
+    np.testing.assert_allclose(rows @ com + offset, [lever * np.cos(gamma), lever * np.sin(gamma)],
+                               atol=1e-12)
+
+
+def test_the_estimator_that_watches_converges_to_the_plane():
+    robot = Robot(scara(), tool_frame='tip')
+    plane = Plane.at(robot, np.array([0.0, 0.4]), 1)
+    tracker = PlaneEstimator(plane, 2.0, 0.1)
+    generator = np.random.default_rng(0)
+    angle = 0.4 + np.concatenate((np.linspace(-1.5, 1.5, 2000), np.linspace(1.5, -1.5, 2000)))
+    direction = np.repeat([1, -1], 2000)
+    torque = 2.0 * 9.81 * (0.1 * np.sin(angle - 0.4) - 0.05 * np.cos(angle - 0.4))
+    torque += np.where(direction > 0, 0.8, -0.9) + 0.1 * generator.normal(size=4000)
+    for row in zip(angle, torque, direction, strict=True):
+        tracker.update(*row)
+    error = tracker.filter.value - np.array([0.1, -0.05, 0.8, -0.9])
+    assert (np.abs(error) < 4.0 * tracker.filter.std()).all()
+    assert tracker.filter.std()[:2].max() < 1e-3

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.result_examples import example, failing
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.results.report import figure, report_html, write_report
+from robocal_ros.results.result import Check, Series
+
+VOID = {'meta', 'br', 'link', 'img', 'input', 'hr'}
+
+
+class Page(HTMLParser):
+    """Checks that tags match, and gathers texts and what the page would load."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.rows: list[list[str]] = []
+        self.text = ''
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [f'{key}={value}' for key, value in attrs
+                       if key in ('src', 'href') and not (value or '').startswith('#')]
+        if tag == 'tr':
+            self.rows.append([])
+        elif tag in ('td', 'th'):
+            self.rows[-1].append('')
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ('script', 'style'):
+            self.text += data
+            if 'td' in self.open or 'th' in self.open:
+                self.rows[-1][-1] += data
+
+
+def row_of(page: Page, name: str) -> list[str]:
+    return next(row for row in page.rows if row and row[0].endswith(name))
+
+
+def figures_in(html: str) -> list[dict]:
+    found = re.search(r'id="figures">(.*?)</script>', html, re.S)
+    return json.loads(found[1]) if found else []
+
+
+def test_page_is_well_formed_and_needs_no_other_file() -> None:
+    page = Page(report_html([example(), failing()]))
+    assert not page.loads
+
+
+def test_every_series_is_drawn_once() -> None:
+    html = report_html([example(), failing()])
+    assert len(figures_in(html)) == 2
+    assert html.count('class="plot"') == 2
+    assert html.count('plotly.js v') >= 1
+
+
+def test_page_without_plots_carries_no_library() -> None:
+    assert len(report_html([replace(example(), series=())])) < 50_000
+
+
+def test_no_results_is_a_page_too() -> None:
+    assert 'no results' in Page(report_html([])).text
+
+
+def test_values_have_intervals_and_units() -> None:
+    row = row_of(Page(report_html([example()])), 'com_z')
+    assert row[1:4] == ['12.30', '0.21', 'mm']
+
+
+def test_truth_and_error_are_shown_where_known() -> None:
+    page = Page(report_html([example()], {'payload': {'com_z': 0.0122}}))
+    row = row_of(page, 'com_z')
+    assert row[4:6] == ['12.20', '0.10']
+    assert row_of(page, 'mass')[4:6] == ['', '']
+    assert 'Truth' not in Page(report_html([example()], {'friction': {'com_z': 0.0}})).text
+
+
+def test_verdict_comes_with_its_reasons_failures_first() -> None:
+    checks = (*example().checks, *failing().checks)
+    text = Page(report_html([replace(example(), checks=checks)])).text
+    assert 'Fail: do not use these values' in text
+    assert text.index('The interval is too wide.') < text.index('The interval is ±0.71 mm.')
+    assert 'Pass: every check was met' in Page(report_html([example()])).text
+    unseen = replace(example(), validation=())
+    assert 'Not evaluated' in Page(report_html([unseen])).text
+
+
+def test_parameters_without_value_are_told_with_their_reason() -> None:
+    assert 'inertia_xx (at rest)' in Page(report_html([example()])).text
+
+
+def test_fit_and_held_out_residuals_are_shown() -> None:
+    rows = [row for row in Page(report_html([example()])).rows if row[0] == 'torque of joint_2']
+    assert [row[1:3] for row in rows] == [['1.23', '0.100'], ['1.10', '0.120']]
+
+
+def test_losses_are_named_only_when_there_are_some() -> None:
+    assert row_of(Page(report_html([example()])), 'dropped') == ['dropped', '3']
+    without = replace(example(), counts={'samples': 9, 'dropped': 0})
+    assert 'No message was lost' in Page(report_html([without])).text
+
+
+def test_texts_cannot_break_the_page() -> None:
+    evil = '</script><b onclick="x">&'
+    result = replace(
+        example(), method=evil, frame=evil, source=evil, settings={evil: evil},
+        checks=(Check(evil, False, 1.0, 0.0, evil, evil),),
+        series=(replace(example().series[0], title=evil, x_label=evil,
+                        curves={evil: example().series[0].x}),),
+    )
+    html = report_html([result], title=evil)
+    Page(html)
+    assert '<b onclick' not in html
+    assert figures_in(html)[0]['data'][0]['name'] == evil
+
+
+def test_report_is_written_into_a_new_folder(tmp_path: Path) -> None:
+    path = tmp_path / 'new' / 'report.html'
+    write_report([example()], path)
+    assert path.read_text(encoding='utf-8').startswith('<!DOCTYPE html>')
+
+
+def test_unwritable_report_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(ConfigurationError, match=r'could not be written.*\.$'):
+        write_report([example()], tmp_path / 'file' / 'report.html')
+
+
+def series(x_label: str, y_label: str, **curves: np.ndarray) -> Series:
+    named = {name.replace('__', ', ').replace('_', ' '): y for name, y in curves.items()}
+    x = np.linspace(1.0, 2.0, len(next(iter(named.values()))))
+    return Series('title', x_label, y_label, x, named)
+
+
+def test_measured_is_dots_and_fit_is_a_line() -> None:
+    smooth = np.linspace(0.0, 1.0, 30)
+    drawn = figure(series('q [rad]', 'torque [N·m]', measured=smooth, fit=smooth))
+    assert [trace.mode for trace in drawn.data] == ['markers', 'lines']
+
+
+def test_residuals_are_dots_and_held_out_ones_hollow_in_the_same_colour() -> None:
+    drawn = figure(series('posture', 'residual [N]', x=np.zeros(5), x__held_out=np.ones(5)))
+    fitted, held_out = drawn.data
+    assert fitted.mode == held_out.mode == 'markers'
+    assert (fitted.marker.symbol, held_out.marker.symbol) == ('circle', 'circle-open')
+    assert fitted.marker.color == held_out.marker.color
+
+
+def test_interval_is_a_band_about_its_curve() -> None:
+    late = np.linspace(100.0, 0.0, 20)
+    curves = {'x': late, 'x, 95 % upper': late + 1.0, 'x, 95 % lower': late - 1.0}
+    drawn = figure(Series('title', 'samples', 'lever [m]', np.arange(1.0, 21.0), curves))
+    lower, upper, curve = drawn.data
+    assert upper.fill == 'tonexty'
+    assert np.array_equal(np.asarray(lower.y), late - 1.0)
+    assert curve.mode == 'lines'
+    assert drawn.layout.xaxis.type == 'log'
+    assert drawn.layout.yaxis.range[1] < 60.0
+
+
+def test_curve_with_two_branches_is_not_joined_across_them() -> None:
+    branches = np.tile([1.0, -1.0], 20)
+    drawn = figure(series('q [rad]', 'torque [N·m]', fit=branches))
+    assert drawn.data[0].mode == 'markers'

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.result_examples import ROBOT, example, failing
+
+from robocal_ros.errors import DataError, FileFormatError
+from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity, Verdict
+from robocal_ros.results.store import from_yaml, read_result, to_yaml
+
+DATA = Path(__file__).parent / 'data'
+VALID = to_yaml(example())
+
+
+def assert_equal(a: CalibrationResult, b: CalibrationResult) -> None:
+    assert np.array_equal(a.covariance, b.covariance)
+    assert len(a.series) == len(b.series)
+    for one, other in zip(a.series, b.series, strict=True):
+        assert np.array_equal(one.x, other.x)
+        assert one.curves.keys() == other.curves.keys()
+        assert all(np.array_equal(one.curves[key], other.curves[key]) for key in one.curves)
+        assert (one.title, one.x_label, one.y_label) == (other.title, other.x_label, other.y_label)
+    plain = {'covariance': np.zeros((3, 3)), 'series': ()}
+    for name in CalibrationResult.__dataclass_fields__:
+        if name not in plain:
+            assert getattr(a, name) == getattr(b, name), name
+
+
+def edited(change: Callable[[dict[str, Any]], None]) -> str:
+    document = yaml.safe_load(VALID)
+    change(document)
+    return yaml.safe_dump(
+        document, sort_keys=False, allow_unicode=True, explicit_end=True)
+
+
+def refusal(text: str, robot: RobotIdentity | None = None) -> str:
+    with pytest.raises(FileFormatError) as caught:
+        from_yaml(text, robot, 'payload.yaml')
+    message = str(caught.value)
+    assert message.startswith('payload.yaml')
+    assert message.endswith('.')
+    return message
+
+
+def test_round_trip_is_exact() -> None:
+    assert_equal(from_yaml(VALID), example())
+    assert to_yaml(from_yaml(VALID)) == VALID
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_round_trip_of_any_float(values: list[float]) -> None:
+    result = replace(
+        example(),
+        parameters=(*example().parameters,
+                    *(Parameter(f'p{i}', '1', value) for i, value in enumerate(values))),
+        settings={'values': values},
+    )
+    read = from_yaml(to_yaml(result))
+    assert read.parameters == result.parameters
+    assert read.settings == result.settings
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_round_trip_of_any_text(text: str) -> None:
+    result = replace(example(), source=text, settings={'text': text})
+    try:
+        written = to_yaml(result)
+    except DataError:
+        # Half a surrogate pair has no place in a file.
+        assert not text.isprintable()
+        return
+    read = from_yaml(written)
+    assert (read.source, read.settings) == (result.source, result.settings)
+
+
+def test_numpy_and_tuples_in_settings_become_plain() -> None:
+    result = replace(example(), settings={
+        'a': np.float64(0.5), 'b': np.array([1.0, 2.0]), 'c': (1, 2), 'd': Verdict.PASS})
+    assert from_yaml(to_yaml(result)).settings == {
+        'a': 0.5, 'b': [1.0, 2.0], 'c': [1, 2], 'd': 'pass'}
+
+
+def test_numeric_arrays_take_one_line() -> None:
+    assert '\n  gravity: [0.0, 0.0, -9.81]\n' in VALID
+
+
+def test_stored_file_of_version_1_stays_readable() -> None:
+    assert_equal(read_result(DATA / 'payload.yaml', ROBOT), example())
+
+
+@pytest.mark.parametrize('spoilt', [
+    {'time': float('nan')},
+    {'settings': {'a': object()}},
+    {'settings': {'a': float('nan')}},
+    {'counts': {'samples': -1}},
+    {'covariance': -example().covariance},
+    {'kind': '../payload'},
+])
+def test_writer_refuses_what_the_reader_would(spoilt: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=r'\.$'):
+        to_yaml(replace(example(), **spoilt))
+
+
+@pytest.mark.parametrize(('change', 'key', 'got'), [
+    (lambda d: d.update(schema_version=2), 'schema_version', '2'),
+    (lambda d: d.update(schema_version=True), 'schema_version', 'True'),
+    (lambda d: d.pop('schema_version'), 'schema_version', 'None'),
+    (lambda d: d.pop('frame'), 'frame', 'nothing'),
+    (lambda d: d.update(extra=1), 'extra', 'unknown'),
+    (lambda d: d['robot'].update(vendor='x'), 'robot.vendor', 'unknown'),
+    (lambda d: d['parameters'][1].pop('unit'), 'parameters[1].unit', 'nothing'),
+    (lambda d: d['parameters'][0].update(value='2.0'), 'parameters[0].value', "'2.0'"),
+    (lambda d: d['parameters'][0].update(value=None), 'parameters[0].value', 'None'),
+    (lambda d: d['parameters'][0].update(value=float('inf')), 'parameters[0].value', 'inf'),
+    (lambda d: d['parameters'][0].update(value=10**400), 'parameters[0].value', '1000'),
+    (lambda d: d['parameters'][0].update(std=-0.004), 'parameters[0].std', '-0.004'),
+    (lambda d: d['parameters'][0].update(interval_95=[0.0, 1.0]), 'parameters[0].interval_95',
+     '[0.0, 1.0]'),
+    (lambda d: d['parameters'][4].update(interval_95=[0.0, 1.0]), 'parameters[4].interval_95',
+     '[0.0, 1.0]'),
+    (lambda d: d['parameters'][0].update(state='good'), 'parameters[0].state', "'good'"),
+    (lambda d: d['parameters'][1].update(name='mass'), 'parameters', 'mass'),
+    (lambda d: d['covariance']['names'].__setitem__(1, 'com_y'), 'covariance.names[1]', 'com_y'),
+    (lambda d: d['covariance']['names'].__setitem__(1, 'mass'), 'covariance.names', 'mass'),
+    (lambda d: d['covariance']['matrix'].pop(), 'covariance.matrix', '2 rows'),
+    (lambda d: d['covariance']['matrix'][0].pop(), 'covariance.matrix[0].row', '2 numbers'),
+    (lambda d: d['covariance']['matrix'][0].__setitem__(0, 1.0), 'covariance.matrix[0][0]', '1.0'),
+    (lambda d: d['covariance']['matrix'][0].__setitem__(1, 0.0), 'covariance.matrix', 'differ'),
+    (lambda d: d['fit'][0].update(count=1.5), 'fit[0].count', '1.5'),
+    (lambda d: d['verdict'].update(value='fail'), 'verdict.value', "'fail'"),
+    (lambda d: d['verdict']['checks'][0].update(passed=1), 'verdict.checks[0].passed', '1'),
+    (lambda d: d['plots'][0]['x'].append(2.0), 'plots[0].curves.measured', '12 numbers'),
+    (lambda d: d['settings'].update(when=__import__('datetime').date(2020, 1, 1)),
+     'settings.when', 'datetime'),
+    (lambda d: d['settings']['deep'].update({1: 2}), 'settings.deep', '1'),
+    (lambda d: d.update(kind='../x'), 'kind', "'../x'"),
+    (lambda d: d.update(time=float('nan')), 'time', 'nan'),
+])
+def test_refusal_names_key_and_value(
+    change: Callable[[dict[str, Any]], None], key: str, got: str
+) -> None:
+    message = refusal(edited(change))
+    assert f"key '{key}'" in message
+    assert got in message
+
+
+def test_covariance_with_a_negative_variance_in_some_direction_is_refused() -> None:
+    def change(document: dict[str, Any]) -> None:
+        matrix = document['covariance']['matrix']
+        off = 1.5 * (matrix[0][0] * matrix[1][1]) ** 0.5
+        matrix[0][1] = matrix[1][0] = off
+
+    assert 'positive semidefinite' in refusal(edited(change))
+
+
+@pytest.mark.parametrize('text', [
+    '', '[]', 'just words', 'a: [1, 2', 'a: 1\na: 2', '{', '\t', '!!bool maybe', '2020-99-99',
+    '!!timestamp x', '[' * 5000, 'a: &a [*a]', '!!python/object:os.system {}', '0x_', '\x00',
+])
+def test_what_is_no_result_is_refused(text: str) -> None:
+    refusal(text)
+
+
+def test_key_that_stands_twice_is_refused() -> None:
+    assert "'frame' stands twice" in refusal(VALID.replace('\n...', '\nframe: flange\n...'))
+
+
+def test_other_robot_is_refused_with_both() -> None:
+    other = replace(ROBOT, name='other')
+    assert "'other'" in refusal(VALID, other)
+    assert "'arm'" in refusal(VALID, other)
+    message = refusal(VALID, replace(ROBOT, joint_names=('joint_2', 'joint_1')))
+    assert 'joint_2, joint_1' in message
+    assert 'joint_1, joint_2' in message
+    assert 'robot_name' in message
+
+
+def test_other_urdf_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        from_yaml(VALID, replace(ROBOT, urdf_sha256='cd' * 32), 'payload.yaml')
+    assert 'payload.yaml was made with another robot description' in caplog.text
+    caplog.clear()
+    from_yaml(VALID, ROBOT)
+    assert not caplog.records
+
+
+def test_failed_result_keeps_its_reasons() -> None:
+    read = from_yaml(to_yaml(failing()))
+    assert read.verdict is Verdict.FAIL
+    assert read.reasons == ('The interval is too wide.',)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_fuzzed_text_gives_a_result_or_a_refusal(data: st.DataObject) -> None:
+    text = VALID
+    for _ in range(data.draw(st.integers(1, 4))):
+        begin = data.draw(st.integers(0, len(text)))
+        end = min(len(text), begin + data.draw(st.integers(0, 40)))
+        insert = data.draw(st.one_of(
+            st.text(max_size=8),
+            st.sampled_from(['\n', ': ', '- ', '[', ']', '{', '}', '!!bool ', '!!int ', '&a ',
+                             '*a', '.nan', '.inf', '1e999', '2020-13-01', '0x_', '~', '<<: ', '|',
+                             '? ', '\x00', '\ud800']),
+        ))
+        text = text[:begin] + insert + text[end:]
+    with contextlib.suppress(FileFormatError):
+        from_yaml(text)
+
+
+def test_file_that_is_cut_off_anywhere_is_refused() -> None:
+    lines = VALID.splitlines(keepends=True)
+    ends = [len(''.join(lines[:count])) for count in range(len(lines))]
+    for end in {*ends, *range(0, len(VALID) - 1, 17)}:
+        refusal(VALID[:end])
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner,
+                                                                max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data(), VALUES)
+def test_any_value_at_any_key_gives_a_result_or_a_refusal(
+    data: st.DataObject, value: object
+) -> None:
+    document = yaml.safe_load(VALID)
+    node: Any = document
+    while True:
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        key = data.draw(st.sampled_from(keys))
+        child = node[key]
+        if not isinstance(child, dict | list) or not child or data.draw(st.booleans()):
+            node[key] = value
+            break
+        node = child
+    try:
+        result = from_yaml(yaml.safe_dump(document, allow_unicode=True, explicit_end=True))
+    except FileFormatError:
+        return
+    assert_equal(from_yaml(to_yaml(result)), result)
+
+
+def test_example_in_the_documentation_is_a_result() -> None:
+    page = (Path(__file__).parents[2] / 'docs' / 'result-file.md').read_text(encoding='utf-8')
+    text = page.partition('```yaml\n')[2].partition('```')[0]
+    assert from_yaml(text).verdict is Verdict.PASS
+    described = {line.split('`')[1].partition('.')[0] for line in page.splitlines()
+                 if line.startswith('| `')}
+    assert set(yaml.safe_load(text)) - {'validation'} <= described

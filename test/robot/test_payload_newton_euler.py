@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole records at once against Pinocchio, one instant after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.arms import ARMS, arm
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.payload.model import body_regressor, torque_regressor
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.newton_euler import NewtonEuler, wrench_of, wrench_regressor
+
+# A gantry that slides along x and z, and turns about a slanting axis in between.
+SLIDING = """
+<robot name="gantry"><link name="base"/>{}</robot>
+""".format(''.join(f"""
+  <link name="link_{number}"><inertial><origin xyz="0.1 0.2 -0.1" rpy="0.3 0 1"/>
+    <mass value="3"/><inertia ixx="0.1" iyy="0.2" izz="0.15" ixy="0.02" ixz="0.01" iyz="0"/>
+  </inertial></link>
+  <joint name="joint_{number}" type="{kind}"><origin xyz="0.2 -0.1 0.3" rpy="0.4 1.1 -0.6"/>
+    <parent link="{before}"/><child link="link_{number}"/><axis xyz="{axis}"/>
+    <limit lower="-2" upper="2" velocity="2" effort="100"/></joint>"""
+    for number, kind, before, axis in (
+        (1, 'prismatic', 'base', '1 0 0'), (2, 'revolute', 'link_1', '0.6 0 0.8'),
+        (3, 'prismatic', 'link_2', '0 0 -1'), (4, 'revolute', 'link_3', '0 -1 0'))))
+
+
+@pytest.fixture(scope='module', params=(*ARMS, 'gantry'))
+def robot(request) -> Robot:
+    if request.param == 'gantry':
+        return Robot(SLIDING, tool_frame='link_4', gravity=(1.0, 2.0, -9.0))
+    return arm(request.param).robot('wall_30')
+
+
+def motion(robot: Robot, count: int = 30) -> np.ndarray:
+    return np.random.default_rng(4).uniform(-1.5, 1.5, (3, count, robot.n))
+
+
+def frames(robot: Robot) -> list[str]:
+    """Return a frame on the tip, one on a link half-way, and one on the base."""
+    half = next(frame.name for frame in robot.model.frames if frame.parentJoint == robot.n // 2)
+    return [robot.tool_frame, half, robot.root_frame]
+
+
+def test_the_wrench_of_a_body_is_that_of_its_regressor(robot):
+    for frame in frames(robot):
+        found = wrench_regressor(NewtonEuler(robot, frame).terms(*motion(robot)))
+        expected = [body_regressor(robot, frame, *row) for row in zip(*motion(robot), strict=True)]
+        np.testing.assert_allclose(found, expected, atol=1e-11)
+
+
+def test_the_torque_of_the_arm_is_that_of_recursive_newton_euler(robot):
+    found = NewtonEuler(robot, robot.tool_frame).torque(*motion(robot))
+    expected = [robot.inverse_dynamics(*row) for row in zip(*motion(robot), strict=True)]
+    np.testing.assert_allclose(found, expected, atol=1e-11)
+
+
+def test_the_torque_of_a_body_is_that_of_its_regressor(robot):
+    parameters = np.random.default_rng(5).normal(size=10)
+    for frame in frames(robot):
+        dynamics = NewtonEuler(robot, frame)
+        expected = np.array([torque_regressor(robot, *row, frame)
+                             for row in zip(*motion(robot), strict=True)])
+        np.testing.assert_allclose(
+            dynamics.torque_regressor(*motion(robot)), expected, atol=1e-11)
+        added = (dynamics.torque(*motion(robot), parameters) - dynamics.torque(*motion(robot)))
+        np.testing.assert_allclose(added, expected @ parameters, atol=1e-11)
+
+
+def test_a_wrench_is_linear_in_terms_and_parameters(robot):
+    terms = NewtonEuler(robot, robot.tool_frame).terms(*motion(robot))
+    parameters = np.random.default_rng(6).normal(size=10)
+    regressor = wrench_regressor(terms)
+    np.testing.assert_allclose(terms @ wrench_of(parameters).T, regressor @ parameters, atol=1e-12)
+    np.testing.assert_allclose(
+        wrench_regressor(terms.mean(axis=0)[None])[0], regressor.mean(axis=0), atol=1e-12)
+
+
+def test_a_frame_that_is_not_there_is_refused(robot):
+    with pytest.raises(ConfigurationError, match="Frame 'nowhere' is not in"):
+        NewtonEuler(robot, 'nowhere')

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arm's model: joints, frames, limits, gravity, bodies."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pinocchio as pin
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.arms import ARMS, MOUNTS, arm, middle, scara
+from support.forward import Reference, Tool
+
+from robocal_ros.errors import ConfigurationError, ModelError
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+
+PENDULUM = """<robot name="pendulum"><link name="base"/>
+<joint name="swing" type="{kind}"><parent link="base"/><child link="rod"/>
+<origin xyz="0 0 1"/><axis xyz="0 1 0"/>{limit}</joint>
+<link name="rod"><inertial><origin xyz="0 0 -0.5" rpy="0.3 0.2 0.1"/><mass value="2"/>
+<inertia ixx="0.1" ixy="0.01" ixz="0.02" iyy="0.2" iyz="0.03" izz="0.15"/></inertial></link>
+<joint name="weld" type="fixed"><parent link="rod"/><child link="tip"/>
+<origin xyz="0 0 -1" rpy="0 0 1.5707963267948966"/></joint>
+<link name="tip"><inertial><mass value="1"/>
+<inertia ixx="0.01" ixy="0" ixz="0" iyy="0.02" iyz="0" izz="0.03"/></inertial></link></robot>"""
+LIMIT = '<limit lower="-1" upper="2" effort="{effort}" velocity="{velocity}"/>'
+
+
+def pendulum(kind: str = 'revolute', effort: float = 5.0, velocity: float = 3.0, **more) -> Robot:
+    limit = LIMIT.format(effort=effort, velocity=velocity) if kind == 'revolute' else ''
+    return Robot(PENDULUM.format(kind=kind, limit=limit), tool_frame='tip', **more)
+
+
+@pytest.mark.parametrize('name', ARMS)
+def test_every_joint_has_one_angle(name):
+    robot = arm(name).robot()
+    assert robot.model.nq == robot.model.nv == robot.n == len(robot.joint_names)
+    assert robot.n == {'panda': 7, 'xarm7': 7}.get(name, 6)
+    assert tuple(robot.model.names)[1:] == robot.joint_names
+
+
+def test_continuous_joints_have_no_position_limit(kinova):
+    endless = [i for i in range(6) if np.isinf(kinova.lower[i]) and np.isinf(kinova.upper[i])]
+    assert endless == [0, 3, 5]
+    low, high = kinova.sampling_limits()
+    assert np.isfinite(low).all()
+    assert np.isfinite(high).all()
+    np.testing.assert_allclose(high[endless] - low[endless], 2.0 * np.pi)
+
+
+@pytest.mark.parametrize('name', ARMS)
+@pytest.mark.parametrize('mount', MOUNTS)
+def test_gravity_and_dynamics_agree_with_the_untouched_model(name, mount):
+    robot = arm(name).robot(mount)
+    reference = Reference(arm(name).urdf, arm(name).tool, MOUNTS[mount])
+    generator = np.random.default_rng(3)
+    q, v, a = (generator.uniform(0.0, 1.0, (5, robot.n)) for _ in range(3))
+    fingers = [name for name in arm(name).urdf.split('"') if 'panda_finger_joint' in name]
+    assert bool(fingers) == (name == 'panda')
+    still = np.zeros_like(q)
+    np.testing.assert_allclose(
+        robot.gravity_torques(q), reference.torque(q, still, still), atol=1e-9)
+    np.testing.assert_allclose(robot.gravity_torque(q[0]), robot.gravity_torques(q)[0])
+    np.testing.assert_allclose(
+        [robot.inverse_dynamics(*row) for row in zip(q, v, a, strict=True)],
+        reference.torque(q, v, a), atol=1e-9)
+
+
+def test_pendulum_holds_m_g_l_sine():
+    # A rod of 2 kg with its centre 0.5 m, and a tip of 1 kg 1 m, below a horizontal axis.
+    robot = pendulum()
+    for angle in (-1.0, 0.0, 0.4, 1.9):
+        expected = (2.0 * 0.5 + 1.0 * 1.0) * 9.81 * np.sin(angle)
+        assert robot.gravity_torque(np.array([angle]))[0] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_pendulum_on_its_side_feels_gravity_along_its_rod():
+    robot = pendulum(gravity=(9.81, 0.0, 0.0))
+    # Down is +x; the rod hangs along -z, 90 degrees from down.
+    assert abs(robot.gravity_torque(np.zeros(1))[0]) == pytest.approx(2.0 * 9.81)
+
+
+@given(angle=st.floats(-1.0, 2.0), scale=st.floats(0.1, 3.0))
+def test_gravity_torque_is_proportional_to_gravity(angle, scale):
+    torque = pendulum().gravity_torque(np.array([angle]))
+    scaled = pendulum(gravity=(0.0, 0.0, -9.81 * scale)).gravity_torque(np.array([angle]))
+    np.testing.assert_allclose(scaled, scale * torque, rtol=1e-12, atol=1e-12)
+
+
+def test_limits_are_those_of_the_urdf_and_zero_means_none():
+    robot = pendulum()
+    assert (robot.lower[0], robot.upper[0]) == (-1.0, 2.0)
+    assert (robot.velocity_limit[0], robot.effort_limit[0]) == (3.0, 5.0)
+    free = pendulum(effort=0.0, velocity=0.0)
+    assert np.isinf([free.velocity_limit[0], free.effort_limit[0]]).all()
+    endless = pendulum('continuous')
+    assert np.isinf([endless.lower[0], endless.upper[0], endless.velocity_limit[0]]).all()
+
+
+def test_limits_cannot_be_changed_by_accident(robocal):
+    for values in (robocal.lower, robocal.upper, robocal.gravity, robocal.effort_limit):
+        with pytest.raises(ValueError, match='read-only'):
+            values[0] = 1.0
+
+
+def test_identity_is_the_text_of_the_description():
+    text = arm('robocal').urdf
+    assert arm('robocal').robot().urdf_hash == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_locked_fingers_weigh_where_they_are_told_to_be():
+    fingers = {'panda_finger_joint1': 0.04, 'panda_finger_joint2': 0.0}
+    there = Robot(arm('panda').urdf, tool_frame='panda_hand', locked=fingers)
+    shut = arm('panda').robot()
+    assert there.n == 7
+    offset = there.distal_inertia('panda_hand').com - shut.distal_inertia('panda_hand').com
+    full = pin.buildModelFromXML(arm('panda').urdf)
+    finger = full.inertias[full.getJointId('panda_finger_joint1')].mass
+    total = there.distal_inertia('panda_hand').mass
+    # One finger 40 mm further along the hand's y axis.
+    np.testing.assert_allclose(offset, [0.0, 0.04 * finger / total, 0.0], atol=1e-12)
+
+
+@pytest.mark.parametrize('name', ARMS)
+def test_distal_inertia_is_pinocchios_sum_over_the_subtree(name):
+    robot = arm(name).robot()
+    full = pin.buildModelFromXML(arm(name).urdf)
+    data = full.createData()
+    pin.crba(full, data, pin.neutral(full), pin.Convention.LOCAL)
+    q = np.zeros(robot.n)
+    for joint in robot.joint_names:
+        index = full.getJointId(joint)
+        body = next(f for f in full.frames if f.parentJoint == index
+                    and f.type == pin.FrameType.BODY and f.placement.isIdentity(1e-9))
+        composite = data.Ycrb[index]
+        found = robot.distal_inertia(body.name, q)
+        assert found.mass == pytest.approx(composite.mass, rel=1e-9)
+        np.testing.assert_allclose(found.com, composite.lever, atol=1e-9)
+        np.testing.assert_allclose(found.inertia, composite.inertia, atol=1e-9)
+
+
+def test_distal_inertia_of_two_welded_bodies_by_hand():
+    found = pendulum().distal_inertia('rod')
+    assert found.mass == pytest.approx(3.0)
+    np.testing.assert_allclose(found.com, [0.0, 0.0, -2.0 / 3.0], atol=1e-12)
+    # Steiner: 2 kg and 1 kg, 0.5 m apart, have a reduced mass of 2/3 kg.
+    rotation = pin.rpy.rpyToMatrix(0.3, 0.2, 0.1)
+    rod = rotation @ np.array(
+        [[0.1, 0.01, 0.02], [0.01, 0.2, 0.03], [0.02, 0.03, 0.15]]) @ rotation.T
+    tip = np.diag([0.02, 0.01, 0.03])
+    steiner = 2.0 / 3.0 * 0.25 * np.diag([1.0, 1.0, 0.0])
+    np.testing.assert_allclose(found.inertia, rod + tip + steiner, atol=1e-9)
+    alone = pendulum().distal_inertia('tip')
+    assert alone.mass == pytest.approx(1.0)
+    np.testing.assert_allclose(alone.inertia, np.diag([0.01, 0.02, 0.03]), atol=1e-12)
+
+
+@pytest.mark.parametrize('name', ARMS)
+@pytest.mark.parametrize('mount', MOUNTS)
+def test_a_payload_adds_its_weight_times_its_lever(name, mount):
+    robot = arm(name).robot(mount)
+    com = np.array([0.03, -0.05, 0.11])
+    loaded = robot.with_payload(RigidBodyInertia(1.7, com, np.zeros((3, 3))))
+    generator = np.random.default_rng(5)
+    for q in generator.uniform(*robot.sampling_limits(), (10, robot.n)):
+        extra = loaded.gravity_torque(q) - robot.gravity_torque(q)
+        tool = robot.transform_frame_to_root(q, robot.tool_frame)
+        for joint in range(robot.n):
+            axis, origin = robot.joint_axis(q, joint)
+            lever = tool.act(com) - origin
+            moment = axis @ np.cross(lever, 1.7 * np.array(MOUNTS[mount]))
+            assert extra[joint] == pytest.approx(-moment, abs=1e-9)
+
+
+def test_a_payload_is_the_same_body_as_in_the_independent_model():
+    tool = Tool(2.0, np.array([0.02, 0.05, 0.1]))
+    loaded = arm('ur5').robot().with_payload(RigidBodyInertia(2.0, tool.com, tool.inertia))
+    reference = Reference(arm('ur5').urdf, 'tool0', MOUNTS['upright'], tool)
+    generator = np.random.default_rng(0)
+    q, v, a = generator.normal(size=(3, 6))
+    np.testing.assert_allclose(
+        loaded.inverse_dynamics(q, v, a), reference.torque([q], [v], [a])[0], atol=1e-9)
+
+
+def test_a_payload_leaves_the_bare_arm_alone(robocal):
+    q = np.full(6, 0.3)
+    before = robocal.gravity_torque(q)
+    robocal.with_payload(RigidBodyInertia(5.0, np.zeros(3), np.zeros((3, 3))))
+    np.testing.assert_array_equal(robocal.gravity_torque(q), before)
+
+
+def test_a_payload_can_hang_on_any_frame(robocal):
+    q = np.full(6, 0.3)
+    body = RigidBodyInertia(2.0, np.zeros(3), np.zeros((3, 3)))
+    flange = robocal.with_payload(body, 'link_3').gravity_torque(q) - robocal.gravity_torque(q)
+    np.testing.assert_allclose(flange[3:], 0.0, atol=1e-12)
+    assert abs(flange[1]) > 0.1
+
+
+@pytest.mark.parametrize('name', ['robocal', 'kinova'])
+def test_jacobian_and_axes_are_derivatives_of_the_kinematics(name):
+    robot = arm(name).robot()
+    q, step = middle(robot) + 0.2, 1e-6
+    jacobian = robot.tool_jacobian(q)
+    here = robot.transform_frame_to_root(q, robot.tool_frame)
+    for joint in range(robot.n):
+        moved = q.copy()
+        moved[joint] += step
+        there = robot.transform_frame_to_root(moved, robot.tool_frame)
+        linear = (there.translation - here.translation) / step
+        angular = pin.log3(there.rotation @ here.rotation.T) / step
+        np.testing.assert_allclose(jacobian[:, joint], [*linear, *angular], atol=1e-5)
+        axis, origin = robot.joint_axis(q, joint)
+        np.testing.assert_allclose(axis, angular, atol=1e-5)
+        np.testing.assert_allclose(
+            np.cross(axis, here.translation - origin), linear, atol=1e-5)
+
+
+def test_joints_that_are_not_named_are_locked():
+    robot = Robot(arm('ur5').urdf, joints=('wrist_2_joint', 'elbow_joint'))
+    assert robot.joint_names == ('elbow_joint', 'wrist_2_joint')
+    assert robot.n == robot.model.nq == 2
+
+
+def test_refusals_list_what_there_is(robocal):
+    urdf = robocal.urdf
+    with pytest.raises(ConfigurationError, match=r"Frame 'gripper' is not.*it has .*tool0"):
+        Robot(urdf, tool_frame='gripper')
+    with pytest.raises(ConfigurationError, match=r"'joint_9' is not in .*joint_1, joint_2"):
+        Robot(urdf, joints=['joint_9'])
+    with pytest.raises(ConfigurationError, match=r"'nose' .*joint_1, .*joint_6"):
+        robocal.index('nose')
+    with pytest.raises(ConfigurationError, match=r"Frame 'nose'.*flange"):
+        robocal.frame_id('nose')
+    with pytest.raises(ConfigurationError, match=r"'base_joint' .*joint_1, joint_2"):
+        Robot(urdf, joints=['base_joint'])
+    with pytest.raises(ConfigurationError, match=r'No movable joint .*tool_frame'):
+        Robot(urdf, tool_frame='base_link')
+
+
+def test_a_locked_joint_must_exist_and_not_be_the_arms():
+    urdf = arm('panda').urdf
+    with pytest.raises(ConfigurationError, match=r"'panda_finger'.*panda_finger_joint1"):
+        Robot(urdf, tool_frame='panda_hand', locked={'panda_finger': 0.02})
+    with pytest.raises(ConfigurationError, match=r"'panda_joint3'.*panda_finger_joint1"):
+        Robot(urdf, tool_frame='panda_hand', locked={'panda_joint3': 0.0})
+
+
+@pytest.mark.parametrize('gravity', [(0.0, 0.0), (0.0, np.nan, -9.81), (0.0, 0.0, np.inf)])
+def test_gravity_must_be_three_finite_numbers(gravity):
+    with pytest.raises(ConfigurationError, match=r'gravity must be three finite .* got'):
+        pendulum(gravity=gravity)
+
+
+@pytest.mark.parametrize(
+    ('text', 'says'),
+    [('', 'not well-formed XML.*xacro'), ('<robot', 'not well-formed XML.*xacro'),
+     ('<sdf></sdf>', "<sdf>; expected a URDF's <robot>"),
+     ('<robot name="x"/>', 'Pinocchio cannot build')])
+def test_what_is_no_urdf_is_refused(text, says):
+    with pytest.raises(ModelError, match=says):
+        Robot(text)
+
+
+def test_a_sliding_joint_has_no_axis_to_turn_about():
+    text = PENDULUM.format(kind='prismatic', limit=LIMIT.format(effort=1, velocity=1))
+    with pytest.raises(ModelError, match="'swing' slides"):
+        Robot(text, tool_frame='tip').joint_axis(np.zeros(1), 0)
+
+
+def test_the_scara_has_parallel_axes():
+    robot = Robot(scara(), tool_frame='tip')
+    q = np.array([0.3, 0.4])
+    np.testing.assert_allclose(robot.joint_axis(q, 0)[0], robot.joint_axis(q, 1)[0], atol=1e-12)
+    assert abs(robot.joint_axis(q, 1)[0][2]) < 1e-12

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Robots, recordings and processes that several test modules share."""

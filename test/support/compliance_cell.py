@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tracker would see of an arm with soft joints, worked out apart from the code under test.
+
+The arm is Pinocchio's own model of the untouched URDF; where it rests is found by iterating
+q = encoders − c G(q) with recursive Newton-Euler, tracker readings by plain rotation and noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from robocal_ros.compliance.measurement import EndPosition
+from robocal_ros.compliance.model import Load, given_load
+from robocal_ros.compliance.registration import Registration
+from robocal_ros.robot.model import Robot
+from support.arms import MOUNTS, arm
+from support.forward import Reference, Tool
+
+COMPLIANCE = np.array([3e-6, 4.5e-6, 9e-6, 3.5e-5, 5.5e-5, 9e-5])
+TARGET = np.array([0.045, 0.02, 0.03])
+TEN_KILOGRAMS = Tool(10.0, np.array([0.06, 0.03, 0.12]), np.zeros((3, 3)))
+TRACKER = (Rotation.from_euler('xyz', [0.02, -0.03, 2.75]).as_matrix(),
+           np.array([2.6, -0.9, 0.35]))
+SIGMA, READINGS = 15e-6, 20
+
+
+def postures(count: int, seed: int = 0, name: str = 'robocal') -> np.ndarray:
+    """Draw postures within the limits, without regard to collisions."""
+    low, high = arm(name).robot().sampling_limits()
+    return np.random.default_rng(seed).uniform(0.6 * low, 0.6 * high, (count, len(low)))
+
+
+@dataclass
+class Cell:
+    """An arm, a load, a tracker; makes end positions."""
+
+    name: str = 'robocal'
+    mount: str = 'upright'
+    compliance: np.ndarray = field(default_factory=lambda: COMPLIANCE)
+    load: Tool = TEN_KILOGRAMS
+    target: np.ndarray = field(default_factory=lambda: TARGET)
+    sigma: float = SIGMA
+    turn_sigma: float = 0.0
+    encoder_step: float = 0.0
+    tracker: tuple[np.ndarray, np.ndarray] = TRACKER
+
+    def __post_init__(self) -> None:
+        described = arm(self.name)
+        bare, loaded = (Reference(described.urdf, described.tool, MOUNTS[self.mount], payload)
+                        for payload in (None, self.load))
+        self._arms = {False: bare, True: loaded}
+        self.tool = described.tool
+
+    def robot(self) -> Robot:
+        return arm(self.name).robot(self.mount)
+
+    def known_load(self) -> Load:
+        return given_load(self.load.mass, self.load.com, self.tool)
+
+    def registration(self) -> Registration:
+        return Registration(*self.tracker, np.zeros(3), 'least_squares')
+
+    def angles(self, encoders: np.ndarray, loaded: bool) -> np.ndarray:
+        """Return where the links rest."""
+        q, still = encoders, np.zeros((1, len(encoders)))
+        for _ in range(8):
+            q = encoders - self.compliance * self._arms[loaded].torque(q[None], still, still)[0]
+        return q
+
+    def target_at(self, encoders: np.ndarray, loaded: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return rotation and position of the target in the root frame."""
+        placement = self._arms[loaded].placement(self.angles(encoders, loaded), self.tool)
+        return placement.rotation, placement.act(self.target)
+
+    def see(
+        self, encoders: np.ndarray, loaded: bool, generator: np.random.Generator,
+        time: float = 0.0, shift: Sequence[float] = (0.0, 0.0, 0.0), poses: bool = False,
+        count: int = READINGS,
+    ) -> EndPosition:
+        """Return the mean of noisy readings in one posture."""
+        true = encoders
+        if self.encoder_step:
+            true = encoders + generator.uniform(-0.5, 0.5, len(encoders)) * self.encoder_step
+        rotation, point = self.target_at(true, loaded)
+        turn, origin = self.tracker
+        noise = self.sigma * generator.standard_normal((count, 3))
+        points = (point - origin) @ turn + noise + np.asarray(shift)
+        centred = points - points.mean(axis=0)
+        mean = None
+        if poses:
+            spin = self.turn_sigma * generator.standard_normal((count, 3))
+            mean = Rotation.from_rotvec(spin.mean(axis=0)).as_matrix() @ turn.T @ rotation
+            centred = np.hstack((centred, spin - spin.mean(axis=0)))
+        return EndPosition(encoders, points.mean(axis=0), mean, centred.T @ centred,
+                           float((centred[1:, :3] * centred[:-1, :3]).sum()), count, 0, time)
+
+    def sets(
+        self, where: np.ndarray, seed: int = 0, **changes
+    ) -> tuple[list[EndPosition], list[EndPosition]]:
+        """Return both sets: every posture once without and once with the load."""
+        generator = np.random.default_rng([seed, 7])
+        return tuple(
+            [self.see(q, loaded, generator, 1000.0 * loaded + 5.0 * i, **changes)
+             for i, q in enumerate(where)]
+            for loaded in (False, True))

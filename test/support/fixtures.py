@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import rclpy
+from hypothesis import settings
+
+from robocal_ros.robot.model import Robot
+from support.arms import arm
+
+# Examples are drawn from a fixed seed: a red run is red again.
+settings.register_profile('robocal', deadline=None, max_examples=60, derandomize=True)
+settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'robocal'))
+
+
+@pytest.fixture(scope='session')
+def robocal() -> Robot:
+    return arm('robocal').robot()
+
+
+@pytest.fixture(scope='session')
+def panda() -> Robot:
+    return arm('panda').robot()
+
+
+@pytest.fixture(scope='session')
+def kinova() -> Robot:
+    return arm('kinova').robot()
+
+
+@pytest.fixture(scope='module')
+def ros() -> Iterator[None]:
+    """One ROS context for each module."""
+    rclpy.init()
+    yield
+    rclpy.try_shutdown()

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What joints with friction would measure at constant speeds, apart from the code under test.
+
+The law is written out from its formula, gravity and inertia come from Pinocchio's recursive
+Newton-Euler of the untouched URDF, speed profiles from the formula of a trapezoid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from support.arms import arm
+from support.forward import Noise, Reference, Tool, measured, trapezoid
+
+NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
+RANDOM_ALONE = Noise(quantisation=0.0)
+REFERENCE_CELL = Noise()
+TOOL = Tool(2.0, np.array([0.02, -0.01, 0.1]))
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Friction of a joint: pairs for positive and negative speed."""
+
+    coulomb: tuple[float, float] = (0.70, 0.64)
+    static: tuple[float, float] = (1.20, 1.08)
+    stribeck_velocity: tuple[float, float] = (0.040, 0.036)
+    viscous: tuple[float, float] = (0.62, 0.68)
+
+    def torque(self, velocity: np.ndarray) -> np.ndarray:
+        """Return the torque that friction takes, by the formula, side by side."""
+        found = np.zeros_like(np.asarray(velocity, dtype=float))
+        for side, sign in ((0, 1.0), (1, -1.0)):
+            speed = np.maximum(sign * np.asarray(velocity, dtype=float), 0.0)
+            level = self.coulomb[side] + (self.static[side] - self.coulomb[side]) * np.exp(
+                -np.square(speed / self.stribeck_velocity[side]))
+            found += sign * np.where(speed > 0.0, level + self.viscous[side] * speed, 0.0)
+        return found
+
+    def vector(self) -> np.ndarray:
+        """Return the eight numbers: forward, then backward, in the order of ``NAMES``."""
+        return np.array([getattr(self, name)[side] for side in (0, 1) for name in NAMES])
+
+    def curve_error(self, law: object, low: float = 0.005, high: float = 0.6) -> float:
+        """Return the RMS of a law's error over a range of speeds, of the truth's RMS [%]."""
+        speed = np.linspace(low, high, 400)
+        both = np.concatenate((speed, -speed))
+        truth = self.torque(both)
+        error = law.torque(both) - truth
+        return 100.0 * float(np.sqrt(np.mean(error**2) / np.mean(truth**2)))
+
+
+WRIST = Truth()
+"""Like the last joint of the reference cell."""
+
+
+@dataclass(frozen=True)
+class ConstantSpeed:
+    """One run: a joint, where it starts, its signed speed, and how long it cruises [s]."""
+
+    joint: int
+    start: float
+    speed: float
+    cruise: float
+
+
+def both_ways(
+    joint: int, speeds: Sequence[float], span: float = 0.13, shortest: float = 2.0,
+    longest: float = 8.0, start: float = -0.3,
+) -> list[ConstantSpeed]:
+    """Return runs forward and back over the same positions."""
+    runs = []
+    for speed in speeds:
+        cruise = float(np.clip(span / speed, shortest, longest)) + 0.8
+        way = speed * cruise + speed**2 / ACCELERATION
+        runs += [ConstantSpeed(joint, start, speed, cruise),
+                 ConstantSpeed(joint, start + way, -speed, cruise)]
+    return runs
+
+
+ACCELERATION = 2.0
+SPEEDS = tuple(np.geomspace(0.005, 0.6, 8))
+
+
+@dataclass(frozen=True)
+class Record:
+    """A recorded motion before noise: what moved, and the torque that it took."""
+
+    joint_names: tuple[str, ...]
+    time: np.ndarray
+    position: np.ndarray
+    velocity: np.ndarray
+    torque: np.ndarray
+    run: np.ndarray
+    """Number of the run that cruises in each sample, from 1; 0 for none."""
+    runs: tuple[ConstantSpeed, ...]
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def samples(self, noise: Noise = REFERENCE_CELL, seed: int = 0, **changes) -> JointSamples:
+        arrays = dict(zip(('position', 'velocity', 'effort'), measured(
+            self, self.torque, noise, np.random.default_rng(seed)), strict=True))
+        return JointSamples(self.joint_names, self.time, **{**arrays, **changes})
+
+    def effort(self, seed: int = 0) -> np.ndarray:
+        """Return measured effort that may be spoilt."""
+        return self.samples(seed=seed).effort.copy()
+
+    def rows(self, run: int) -> np.ndarray:
+        """Return the samples in which a run cruises."""
+        return np.flatnonzero(self.run == run)
+
+
+def record(
+    truths: dict[int, Truth], runs: Sequence[ConstantSpeed], *, name: str = 'robocal',
+    tool: Tool | None = None, rate: float = 250.0, posture: np.ndarray | None = None,
+) -> Record:
+    """Make runs one after the other, moving to each start, at rest in between."""
+    robot = arm(name).robot()
+    reference = Reference(arm(name).urdf, arm(name).tool, (0.0, 0.0, -9.81), tool)
+    here = np.array([0.2, 0.4, -0.6, 0.3, 0.5, 0.0]) if posture is None else posture.copy()
+    pieces, number = [], []
+
+    def add(piece: tuple[np.ndarray, np.ndarray, np.ndarray], cruising: np.ndarray) -> None:
+        pieces.append(piece)
+        number.append(cruising)
+
+    def rest() -> None:
+        still = np.zeros((int(0.3 * rate), robot.n))
+        add((still + here, still, still), np.zeros(len(still), int))
+
+    for count, run in enumerate(runs, 1):
+        goals = [(run.start, 0.8, 0)]
+        way = abs(run.speed) * run.cruise + run.speed**2 / ACCELERATION
+        goals.append((run.start + np.sign(run.speed) * way, abs(run.speed), count))
+        for angle, speed, label in goals:
+            rest()
+            goal = here.copy()
+            goal[run.joint] = angle
+            if abs(goal[run.joint] - here[run.joint]) > 1e-9:
+                # A way to a start that is too short for its speed gets a triangle of speed.
+                fast = min(speed, np.sqrt(ACCELERATION * np.abs(goal - here).max()))
+                piece = trapezoid(here, goal, fast, ACCELERATION, rate)
+                cruising = np.abs(piece[2]).max(axis=1) == 0.0
+                add(piece, np.where(cruising, label, 0))
+            here = goal
+    rest()
+    position, velocity, acceleration = (
+        np.vstack([piece[i] for piece in pieces]) for i in range(3))
+    torque = reference.torque(position, velocity, acceleration)
+    for joint, truth in truths.items():
+        torque[:, joint] += truth.torque(velocity[:, joint])
+    return Record(robot.joint_names, np.arange(len(position)) / rate, position, velocity, torque,
+                  np.concatenate(number), tuple(runs))
+
+
+def loaded(robot: Robot, tool: Tool) -> Robot:
+    """Return the robot carrying a tool."""
+    return robot.with_payload(RigidBodyInertia(tool.mass, tool.com, tool.inertia))

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results for the project's arm, made up or taken from the hidden truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import xacro
+import yaml
+
+from robocal_ros.results.result import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Parameter,
+    RobotIdentity,
+    State,
+)
+from robocal_ros.robot.model import Robot
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
+UNITS = ('N·m', 'N·m', 'rad/s', 'N·m·s/rad')
+
+
+def arm_urdf() -> str:
+    path = ROOT / 'urdf' / 'robocal_arm.urdf.xacro'
+    return str(xacro.process_file(str(path)).toxml())
+
+
+def project_arm() -> Robot:
+    return Robot(arm_urdf(), tool_frame='tool0')
+
+
+def identity() -> RobotIdentity:
+    robot = project_arm()
+    return RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names)
+
+
+def _result(kind: str, method: str, frame: str, parameters: list[Parameter], what: str,
+            settings: dict[str, object]) -> CalibrationResult:
+    names = tuple(p.name for p in parameters if p.std is not None)
+    covariance = np.diag([p.std**2 for p in parameters if p.std is not None])
+    fit = Fit(what, 'N·m', 1.0, 0.01, 20)
+    return CalibrationResult(
+        kind, method, identity(), frame, tuple(parameters), names, covariance, (fit,), (fit,),
+        (Check(f'{what}: fit', True, 1.0, 5.0, '%', 'It fits.'),), {'samples': 100}, settings,
+        'live', 100.0, '0.1.0')
+
+
+def friction_result(
+    joint: str = 'joint_6', values: tuple[float, ...] = (0.7, 1.2, 0.04, 0.6), **settings: object
+) -> CalibrationResult:
+    """Return a symmetric law of one joint that passed."""
+    return _result('friction', 'auto', '', [
+        Parameter(f'{joint}.{name}_{direction}', unit, value, 0.001)
+        for direction in ('forward', 'backward')
+        for name, unit, value in zip(NAMES, UNITS, values, strict=True)], joint, dict(settings))
+
+
+def payload_result(
+    mass: float = 2.0, com: tuple[float, float, float] = (0.018, -0.011, 0.102)
+) -> CalibrationResult:
+    """Return a payload on the flange that passed."""
+    parameters = [Parameter('mass', 'kg', mass, 0.002)]
+    parameters += [Parameter(f'com_{axis}', 'm', value, 1e-4)
+                   for axis, value in zip('xyz', com, strict=True)]
+    parameters += [Parameter(f'inertia_{axes}', 'kg·m²', state=State.NOT_EVALUATED, note='rest')
+                   for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
+    return _result('payload', 'static_poses', 'flange', parameters, 'force', {})
+
+
+def hidden_payload(truth: Path) -> CalibrationResult:
+    """Return the tool that a truth file hides."""
+    tool = yaml.safe_load(truth.read_text())['tool']
+    return payload_result(tool['mass'], tuple(tool['centre_of_mass']))

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of a live ROS graph, and a client that talks to them over DDS."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import rclpy
+from diagnostic_msgs.msg import DiagnosticStatus
+from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.srv import SetParameters
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, qos_profile_sensor_data
+from sensor_msgs.msg import JointState
+from std_srvs.srv import Trigger
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = ROOT / 'config'
+TRUTH = CONFIG / 'sim' / 'hidden_truth.yaml'
+CELL = CONFIG / 'sim' / 'reference_cell.yaml'
+JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
+
+# Lists every file that a module's process opens; the first argument is the list, the second
+# the module.
+_AUDITED = (
+    'import runpy, sys\n'
+    "listing = open(sys.argv.pop(1), 'w', buffering=1)\n"
+    'def note(event, arguments):\n'
+    "    if event == 'open':\n"
+    "        listing.write(f'{arguments[0]}\\n')\n"
+    'sys.addaudithook(note)\n'
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__')\n"
+)
+
+
+def _argument(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Process:
+    """A node in a process of its own, ended on leaving at the latest."""
+
+    def __init__(
+        self, module: str, log: Path, *, name: str = '', namespace: str = '',
+        opened: Path | None = None, **parameters: Any,
+    ) -> None:
+        self.log = log
+        command = [sys.executable, '-m', module]
+        if opened is not None:
+            command = [sys.executable, '-c', _AUDITED, str(opened), module]
+        command.append('--ros-args')
+        for key, value in (('__node', name), ('__ns', namespace)):
+            command += ['-r', f'{key}:={value}'] if value else []
+        for key, value in parameters.items():
+            command += ['-p', f'{key}:={_argument(value)}']
+        # One BLAS thread: the machine's cores are for the processes.
+        environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'PYTHONUNBUFFERED': '1'}
+        with log.open('w') as output:
+            self._child = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            sys.stdout.write(f'--- {self.log.name}\n{self.log.read_text()[-6000:]}\n')
+        # Who is killed stays in the others' discovery for a while, and the next process of the
+        # same name would be taken for it.
+        self._child.terminate()
+        try:
+            self._child.wait(8.0)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+    @property
+    def running(self) -> bool:
+        return self._child.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        self._child.send_signal(number)
+
+    def end(self, timeout: float = 20.0) -> int:
+        """Wait for its end and return the exit code."""
+        return self._child.wait(timeout)
+
+
+def sim_arm(log: Path, **parameters: Any) -> Process:
+    """Start the simulated arm on the reference cell, as fast as its consumers keep up."""
+    # A slow driver's rate: what is tested here is the same, and takes half the time.
+    defaults = {'real_time_factor': 0.0, 'truth_file': TRUTH, 'cell_file': CELL,
+                'joint_states_rate': 250.0}
+    return Process('robocal_sim.node', log, **{**defaults, **parameters})
+
+
+# A stream's reader waits for nothing; a test whose point is equality must not lose a sample.
+RELIABLE = {
+    f'qos_overrides./{topic}.subscription.reliability': 'reliable'
+    for topic in ('joint_states', 'ft_wrist/wrench')}
+
+
+def payload_node(
+    log: Path, results: Path, *, name: str = 'payload_identification',
+    opened: Path | None = None, **parameters: Any,
+) -> Process:
+    """Start a payload node, active at once."""
+    defaults = {'use_sim_time': True, 'autostart': True, 'known_mass': 2.0,
+                'results_dir': results}
+    return Process('robocal_ros.payload.node', log, name=name, opened=opened,
+                   **{**defaults, **parameters})
+
+
+class Client:
+    """Calls services, sets parameters, hears statuses, and watches the arm."""
+
+    def __init__(self) -> None:
+        self.node = rclpy.create_node('client')
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self.node)
+        self._clients: dict[str, Any] = {}
+        self.statuses: dict[str, list[DiagnosticStatus]] = {}
+
+    def close(self) -> None:
+        self._executor.shutdown()
+        self.node.destroy_node()
+
+    def until(
+        self, condition: Callable[[], Any], timeout: float = 30.0, what: str = 'the event'
+    ) -> None:
+        """Spin until something holds, or fail."""
+        end = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > end:
+                raise TimeoutError(f'{what} did not come within {timeout} s')
+            self._executor.spin_once(timeout_sec=0.02)
+
+    def _client(self, kind: Any, name: str) -> Any:
+        if name not in self._clients:
+            self._clients[name] = self.node.create_client(kind, name)
+        client = self._clients[name]
+        self.until(client.service_is_ready, what=f'service {name}')
+        return client
+
+    def _ask(self, kind: Any, name: str, request: Any) -> Any:
+        """Call a service that may be called twice, until it answers.
+
+        A server that has not yet discovered the caller's ear loses its answer.
+        """
+        client = self._client(kind, name)
+        for _ in range(10):
+            future = client.call_async(request)
+            try:
+                return self.wait(future, 3.0)
+            except TimeoutError:
+                client.remove_pending_request(future)
+        raise TimeoutError(f'{name} does not answer')
+
+    def wait(self, future: Any, timeout: float = 60.0) -> Any:
+        self.until(future.done, timeout, 'the answer')
+        return future.result()
+
+    def begin(self, verb: str, node: str = 'payload_identification') -> Any:
+        """Call a Trigger service without waiting for the answer."""
+        return self._client(Trigger, f'/{node}/{verb}').call_async(Trigger.Request())
+
+    def call(
+        self, verb: str, node: str = 'payload_identification', timeout: float = 120.0
+    ) -> Trigger.Response:
+        return self.wait(self.begin(verb, node), timeout)
+
+    def set(self, node: str, **values: Any) -> None:
+        """Set parameters, or fail with the node's reason."""
+        request = SetParameters.Request(parameters=[
+            Parameter(name.replace('__', '.'), value=value).to_parameter_msg()
+            for name, value in values.items()])
+        answer = self._ask(SetParameters, f'/{node}/set_parameters', request)
+        for result in answer.results:
+            assert result.successful, result.reason
+
+    def change(self, transition: int, node: str = 'payload_identification') -> bool:
+        """Ask for a lifecycle transition; return whether it succeeded."""
+        request = ChangeState.Request()
+        request.transition.id = transition
+        client = self._client(ChangeState, f'/{node}/change_state')
+        return bool(self.wait(client.call_async(request)).success)
+
+    def state(self, node: str = 'payload_identification') -> str:
+        answer = self._ask(GetState, f'/{node}/get_state', GetState.Request())
+        return str(answer.current_state.label)
+
+    def hear(self, kind: Any, topic: str, profile: QoSProfile) -> list[Any]:
+        """Subscribe and return the list that messages go to."""
+        messages: list[Any] = []
+        self.node.create_subscription(kind, topic, messages.append, profile)
+        return messages
+
+    def await_phase(
+        self, *phases: str, node: str = 'payload_identification', timeout: float = 40.0
+    ) -> None:
+        """Wait for a status, newer than this call, that shows one of these phases."""
+        heard = self.statuses[node]
+        heard.clear()
+        self.until(
+            lambda: any(phase(status) in phases for status in heard), timeout,
+            f'phase {" or ".join(phases)}')
+
+    def await_progress(self, name: str, node: str = 'payload_identification') -> None:
+        """Wait for a phase to be under way: its progress has grown."""
+        self.await_phase(name, node=node)
+        heard = self.statuses[node]
+
+        def grown() -> bool:
+            shares = [progress(status) for status in heard if phase(status) == name]
+            return len(shares) > 1 and shares[-1] > shares[0]
+
+        self.until(grown, what=f'progress of phase {name}')
+
+    def watch(self) -> list[tuple[float, Any]]:
+        """Return a list that arrival times and joint states go to from now on."""
+        heard: list[tuple[float, Any]] = []
+        self.node.create_subscription(
+            JointState, '/joint_states',
+            lambda state: heard.append((time.monotonic(), state)), qos_profile_sensor_data)
+        return heard
+
+    def travel(self, window: float = 0.3, timeout: float = 20.0) -> float:
+        """Return the largest joint travel over a window of stamps [rad]."""
+        states: list[JointState] = []
+        subscription = self.node.create_subscription(
+            JointState, '/joint_states', states.append, qos_profile_sensor_data)
+
+        def span() -> float:
+            # Other faults may disorder the stamps.
+            stamps = [seconds(state.header.stamp) for state in states]
+            return max(stamps) - min(stamps) if stamps else 0.0
+
+        try:
+            self.until(lambda: span() >= window, timeout, 'joint states')
+        finally:
+            self.node.destroy_subscription(subscription)
+        columns = [dict(zip(state.name, state.position, strict=True)) for state in states]
+        return max(
+            float(np.ptp([row[name] for row in columns if name in row])) for name in JOINTS
+            if any(name in row for row in columns))
+
+
+def last_motion(heard: list[tuple[float, Any]], least: float = 1e-3) -> float:
+    """Return when the arm was last seen away from where it is now, by the steady clock [s]."""
+    end = np.array(heard[-1][1].position)
+    return max((when for when, state in heard
+                if np.abs(np.array(state.position) - end).max() > least), default=0.0)
+
+
+def seconds(stamp: Any) -> float:
+    return float(stamp.sec) + 1e-9 * float(stamp.nanosec)
+
+
+def value(status: DiagnosticStatus, key: str) -> str:
+    return next((str(item.value) for item in status.values if item.key == key), '')
+
+
+def phase(status: DiagnosticStatus) -> str:
+    return value(status, 'phase')
+
+
+def progress(status: DiagnosticStatus) -> float:
+    return float(value(status, 'progress'))

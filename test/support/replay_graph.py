@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recorder beside a live graph, and a player that hands a bag to nodes as rosbag2's does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from rclpy.qos import QoSProfile
+from rosgraph_msgs.msg import Clock
+from std_msgs.msg import Header
+
+from robocal_ros.cli.recorder import message_class
+from robocal_ros.messages import qos
+from robocal_ros.messages.bag import Bag
+from robocal_ros.results.result import CalibrationResult
+from support.live_graph import ROOT, Client, seconds
+
+_AHEAD = 0.3
+
+
+class RecorderProcess:
+    """`robocal record` in a process of its own."""
+
+    def __init__(self, folder: Path, log: Path, *arguments: str) -> None:
+        self._log = log
+        with log.open('w') as output:
+            self._child = subprocess.Popen(
+                [sys.executable, '-m', 'robocal_ros.cli.main', 'record', '-o', str(folder),
+                 '--timeout', '60', *arguments],
+                cwd=ROOT, env={**os.environ, 'PYTHONUNBUFFERED': '1'}, stdout=output,
+                stderr=subprocess.STDOUT)
+
+    def __enter__(self) -> RecorderProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            sys.stdout.write(f'--- {self._log.name}\n{self._log.read_text()[-3000:]}\n')
+        self._child.kill()
+        self._child.wait()
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def end(self) -> int:
+        """Press Ctrl-C and return the exit code."""
+        self._child.send_signal(signal.SIGINT)
+        return self._child.wait(60.0)
+
+
+def play(
+    client: Client, bag: Path, readers: Sequence[str], topics: Sequence[str],
+    others: Sequence[str] = (), *, settle: float = 0.0,
+) -> None:
+    """Publish a bag with a clock, no faster than all readers follow.
+
+    Readers are nodes under simulated time; they tell on ``clock_ack`` how far they are. Topics
+    besides the joint states are latched, ``others`` are streams. Nodes that look for listeners
+    now and then want time to settle [s].
+    """
+    node = client.node
+    streams = ('/joint_states', *others)
+    heard = dict.fromkeys(readers, -np.inf)
+
+    def note(header: Header) -> None:
+        heard[header.frame_id] = seconds(header.stamp)
+
+    node.create_subscription(Header, '/clock_ack', note, 50)
+    clock = node.create_publisher(Clock, '/clock', 10)
+    with Bag(bag) as opened:
+        publishers = {
+            topic: node.create_publisher(
+                message_class(opened.topics[topic]), topic,
+                QoSProfile(depth=1000) if topic in streams else qos.MARKS)
+            for topic in (*topics, *others)}
+        # Marks and latched topics first: nobody can say in which order topics are replayed.
+        for topic in topics:
+            if topic not in streams:
+                for _, raw in opened.raw(topic):
+                    publishers[topic].publish(raw)
+        for topic in streams:
+            client.until(lambda topic=topic: publishers[topic].get_subscription_count() >= (
+                len(readers) if topic == '/joint_states' else 1), 60.0)
+        # Who acknowledges must have found the listener, or the player would wait for ever.
+        client.until(lambda: node.count_publishers('/clock_ack') >= len(readers), 60.0)
+        begin = time.monotonic() + settle
+        client.until(lambda: time.monotonic() >= begin)
+        newest, count = 0.0, 0
+        for topic, raw in (item for block in opened.blocks(streams) for item in block):
+            if topic != '/joint_states':
+                publishers[topic].publish(bytes(raw))
+                continue
+            sec, nanosec = np.frombuffer(raw, '<i4', 2, 4)
+            stamp = float(sec) + 1e-9 * float(nanosec)
+            message = Clock()
+            message.clock.sec, message.clock.nanosec = int(sec), int(nanosec)
+            clock.publish(message)
+            publishers[topic].publish(bytes(raw))
+            newest, count = max(newest, stamp), count + 1
+            if count % 50 == 0 and count > 100:
+                client.until(lambda: min(heard.values()) > newest - _AHEAD, 60.0, 'the readers')  # noqa: B023
+        client.until(lambda: min(heard.values()) > newest - 0.02, 60.0, 'the readers')
+
+
+def assert_same_result(one: CalibrationResult, other: CalibrationResult) -> None:
+    """All that was estimated is the same to 1e-12."""
+    assert (one.kind, one.method, one.verdict) == (other.kind, other.method, other.verdict)
+    assert one.covariance_names == other.covariance_names
+    assert [(p.name, p.state) for p in one.parameters] == [
+        (p.name, p.state) for p in other.parameters]
+    for mine, theirs in zip(one.parameters, other.parameters, strict=True):
+        for value, twin in ((mine.value, theirs.value), (mine.std, theirs.std)):
+            assert (value is None) == (twin is None)
+            if value is not None:
+                np.testing.assert_allclose(value, twin, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(one.covariance, other.covariance, rtol=1e-12, atol=1e-30)
+    for mine, theirs in zip((*one.fit, *one.validation), (*other.fit, *other.validation),
+                            strict=True):
+        assert (mine.what, mine.count) == (theirs.what, theirs.count)
+        np.testing.assert_allclose((mine.before, mine.after), (theirs.before, theirs.after),
+                                   rtol=1e-12)
+    for mine, theirs in zip(one.checks, other.checks, strict=True):
+        assert (mine.name, mine.passed) == (theirs.name, theirs.passed)
+        np.testing.assert_allclose(mine.value, theirs.value, rtol=1e-9)
+    counted = 'readings' if one.kind == 'compliance' else 'samples'
+    assert one.counts[counted] == other.counts[counted]
+    assert one.time == other.time

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arm cut at its sensors: any sub-chain, rigid or not, with whatever it carries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pinocchio as pin
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.arms import arm
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.robot.model import RigidBodyInertia
+from robocal_ros.wrench.chains import SensedArm, SensorMount
+
+ALL = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
+       'ft_wrist')
+LOAD = RigidBodyInertia(2.0, np.array([0.02, -0.01, 0.1]), np.diag([7e-3, 8e-3, 4e-3]))
+
+
+def sensed(*frames: str) -> SensedArm:
+    return SensedArm(arm('robocal').robot(), [SensorMount(frame) for frame in frames])
+
+
+@pytest.fixture(scope='module')
+def full() -> SensedArm:
+    return sensed(*ALL)
+
+
+def motion(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return tuple(generator.uniform(-scale, scale, 6) for scale in (1.5, 1.0, 4.0))
+
+
+def test_sub_chains_follow_the_tree_whatever_the_order_of_sensors() -> None:
+    cut = sensed('ft_wrist', 'ft_link_3_proximal', 'ft_link_2_distal')
+    assert [chain.distal for chain in cut.chains] == [(), (0,), (1,)]
+    assert [chain.rigid for chain in cut.chains] == [True, False, False]
+
+
+def test_a_rigid_link_knows_its_inertia(full: SensedArm) -> None:
+    tube = full.chains[0]
+    assert tube.rigid
+    assert tube.inertia.mass == pytest.approx(5.6)
+    np.testing.assert_allclose(tube.inertia.com, [0.003, 0.002, 0.15])
+
+
+def test_at_rest_a_sensor_holds_the_weight_beyond_it(full: SensedArm) -> None:
+    robot = full.robot
+    q = motion(3)[0]
+    held = full.held(q, np.zeros(6), np.zeros(6))
+    for index, frame in enumerate(ALL):
+        beyond = robot.distal_inertia(frame, q)
+        turn = robot.transform_frame_to_root(q, frame).rotation
+        weight = turn.T @ (beyond.mass * np.array(robot.gravity))
+        np.testing.assert_allclose(held[index, :3], -weight, atol=1e-9)
+        np.testing.assert_allclose(held[index, 3:], -np.cross(beyond.com, weight), atol=1e-9)
+
+
+@pytest.mark.parametrize('frames', [
+    ALL, ('ft_wrist',), ('ft_link_2_proximal', 'ft_wrist'), ('ft_link_3_distal',)])
+@given(seed=st.integers(0, 10**6), pushed=st.integers(0, 20))
+@settings(max_examples=15, deadline=None)
+def test_a_push_comes_out_on_its_sub_chain_alone(
+    frames: tuple[str, ...], seed: int, pushed: int
+) -> None:
+    cut = sensed(*frames)
+    cut.carry(LOAD, 'flange')
+    q, v, a = motion(seed)
+    held = cut.held(q, v, a)
+    body = 1 + pushed % (cut.model.njoints - 1)
+    push = pin.Force(np.random.default_rng(seed + 1).normal(size=6) * [30, 30, 30, 3, 3, 3])
+    net = cut.between(pushed_readings(cut, body, push) + held)
+    pushed_chain = next((chain for chain in cut.chains if body in chain.bodies), None)
+    for chain in cut.chains:
+        expected = np.zeros(6)
+        if chain is pushed_chain:
+            expected = cut.placement(chain, body).act(push).vector
+        np.testing.assert_allclose(net[chain.proximal], expected, atol=1e-8)
+
+
+def pushed_readings(cut: SensedArm, body: int, push: pin.Force) -> np.ndarray:
+    """Return what the sensors read in the motion last given while a body is pushed."""
+    model, data = cut.model, cut.model.createData()
+    forces = pin.StdVec_Force()
+    for joint in range(model.njoints):
+        forces.append(push if joint == body else pin.Force.Zero())
+    efforts = pin.rnea(model, data, cut._q, cut._v, cut._a, forces)
+    return -np.asarray(efforts[cut._held])
+
+
+def test_a_sensor_that_measures_in_another_frame_than_its_link() -> None:
+    robot = arm('robocal').robot()
+    plain = SensedArm(robot, [SensorMount('ft_wrist')])
+    offset = SensedArm(robot, [SensorMount('flange', 'ft_wrist')])
+    reading = np.array([[1.0, 2.0, 3.0, 0.1, 0.2, 0.3]])
+    shift = robot.transform_frame_to_root(np.zeros(6), 'ft_wrist').actInv(
+        robot.transform_frame_to_root(np.zeros(6), 'flange'))
+    expected = shift.act(pin.Force(reading[0])).vector
+    np.testing.assert_allclose(offset.in_links(reading)[0], expected)
+    np.testing.assert_allclose(offset.in_measurement(offset.in_links(reading)), reading)
+    assert plain.in_links(reading) is reading
+
+
+def test_a_payload_replaces_the_one_before(full: SensedArm) -> None:
+    cut = sensed(*ALL)
+    q, rest = motion(1)[0], np.zeros(6)
+    bare = cut.held(q, rest, rest)
+    cut.carry(LOAD, 'flange')
+    cut.carry(LOAD, 'flange')
+    more = np.linalg.norm(cut.held(q, rest, rest)[:, :3], axis=1)
+    np.testing.assert_allclose(more - np.linalg.norm(bare[:, :3], axis=1), 2.0 * 9.81, rtol=1e-9)
+    cut.carry(None)
+    np.testing.assert_allclose(cut.held(q, rest, rest), bare)
+
+
+def test_fingers_stay_where_they_are_locked() -> None:
+    panda = arm('panda')
+    cut = SensedArm(panda.robot(), [SensorMount('panda_link5'), SensorMount('panda_hand')])
+    assert [chain.distal for chain in cut.chains] == [(1,), ()]
+    rest = np.zeros(7)
+    held = cut.held(rest, rest, rest)
+    total = panda.robot().distal_inertia('panda_hand').mass
+    assert np.linalg.norm(held[1, :3]) == pytest.approx(9.81 * total, rel=1e-6)
+
+
+@pytest.mark.parametrize(('mounts', 'sentence'), [
+    ([], 'No F/T sensor is named'),
+    ([SensorMount('elsewhere')], "'elsewhere' is not in the robot description"),
+    ([SensorMount('world')], "'world' is not a link that a joint"),
+    ([SensorMount('ft_wrist'), SensorMount('flange', 'ft_wrist')], 'Two F/T sensors carry'),
+    ([SensorMount('imu_link_2')], 'neither a link with mass nor the tool'),
+])
+def test_refusals_name_what_is_wrong(mounts: list[SensorMount], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        SensedArm(arm('robocal').robot(), mounts)

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The observer's node without an arm: what it refuses, what it offers, what others hand over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from diagnostic_msgs.msg import DiagnosticStatus
+from geometry_msgs.msg import WrenchStamped
+from rclpy.lifecycle import TransitionCallbackReturn
+from sensor_msgs.msg import Imu, JointState
+from std_msgs.msg import Bool, Float64, String
+from std_srvs.srv import Trigger
+from support.friction_results import friction_result, identity, payload_result
+from support.ros_rig import NodeRig, joint_state, made_rigs, stamp
+from visualization_msgs.msg import MarkerArray
+
+from robocal_ros.messages import qos
+from robocal_ros.results.store import ResultStore, to_yaml
+from robocal_ros.wrench import tare
+from robocal_ros.wrench.chains import SensedArm, SensorMount
+from robocal_ros.wrench.node import WrenchObserverNode
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+NAMES = tuple(f'joint_{number}' for number in range(1, 7))
+WRIST = {'sensor_topics': ['ft_wrist/wrench'], 'sensor_frames': ['ft_wrist']}
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+POSTURE = np.array([0.1, 0.3, 0.4, 0.0, 0.6, 0.2])
+PERIOD = 0.002
+
+
+class Rig(NodeRig):
+    """The node, and an arm at rest with one wrist sensor that talks to it."""
+
+    def __init__(self, results: Path, **values: Any) -> None:
+        super().__init__(WrenchObserverNode, results, name='observer', **{**WRIST, **values})
+        self.noise = np.random.default_rng(0)
+        self.reading = np.zeros(6)
+        self.effort: list[float] = []
+
+    def start(self) -> Rig:
+        super().start()
+        self.joints = self.publisher(JointState, 'joint_states', qos.SENSOR)
+        self.wrench = self.publisher(WrenchStamped, 'ft_wrist/wrench', qos.SENSOR)
+        return self
+
+    def feed(self, frame: str = 'ft_wrist', wrench: bool = True) -> None:
+        """Send one sample."""
+        self.time += PERIOD
+        if wrench:
+            message = WrenchStamped()
+            message.header.frame_id = frame
+            message.header.stamp = stamp(self.time)
+            values = self.reading + 1e-3 * self.noise.normal(size=6)
+            force, torque = message.wrench.force, message.wrench.torque
+            force.x, force.y, force.z, torque.x, torque.y, torque.z = values.tolist()
+            self.wrench.publish(message)
+        self.joints.publish(joint_state(
+            self.time, NAMES, POSTURE.tolist(), [0.0] * 6, self.effort))
+
+    def until(self, condition: Callable[[], bool], what: str = 'the event', **options: Any
+              ) -> None:
+        """Feed until something holds."""
+        def step() -> bool:
+            self.feed(**options)
+            return bool(condition())
+
+        self.spinner.until(step, what=what)
+
+    def call(self, verb: str) -> Trigger.Response:
+        future = self.begin(verb)
+        self.until(future.done, 'the answer')
+        return future.result()
+
+    def status(self) -> list[DiagnosticStatus]:
+        return self.hear(DiagnosticStatus, 'status', qos.LATCHED)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    yield from made_rigs(partial(Rig, tmp_path))
+
+
+def weight(mass: float = 0.0) -> np.ndarray:
+    """Return what an ideal wrist sensor reads at rest, with a point mass at the flange."""
+    from support.friction_results import project_arm
+
+    from robocal_ros.robot.model import RigidBodyInertia
+
+    cut = SensedArm(project_arm(), [SensorMount('ft_wrist')])
+    if mass:
+        cut.carry(RigidBodyInertia(mass, np.array([0.018, -0.011, 0.102]), np.zeros((3, 3))),
+                  'flange')
+    rest = np.zeros(6)
+    return -cut.held(POSTURE, rest, rest)[0]
+
+
+class TestRefusals:
+    """Configure says what does not fit."""
+
+    @pytest.mark.parametrize(('values', 'words'), [
+        ({'sensor_frames': ['ft_moon']}, "'ft_moon' is not in the robot description"),
+        ({'sensor_frames': ['ft_wrist', 'flange']}, "'sensor_topics' has 1 values; expected 2"),
+        ({'sensor_topics': ['a', 'a'], 'sensor_frames': ['ft_wrist', 'ft_link_3_distal']},
+         'stands twice in sensor_topics'),
+        ({'sensor_topics': ['', 'b'], 'sensor_frames': ['ft_wrist', 'ft_link_3_distal']},
+         'empty; expected the topic'),
+        ({'sensor_signs': [0.5]}, "'sensor_signs' holds 0.5; expected 1.0 or -1.0"),
+        ({'sensor_signs': [1.0, 1.0]}, "'sensor_signs' has 2 values"),
+        ({'kinematics': ['imu']}, 'imu_topics or imu_frames names none'),
+        ({'kinematics': ['imu'], 'imu_topics': ['x'], 'imu_frames': ['imu_link_2']},
+         'is not on'),
+        ({'kinematics': ['guess']}, "'joint_states', 'imu'"),
+        ({'torque_thresholds': [1.0, 2.0]}, 'torque_thresholds'),
+        ({'window': 5.0}, 'window'),
+        ({'sensor_topics': ['w'], 'sensor_frames': ['ft_link_3_distal'],
+          'tool_wrench_source': 'sensor', 'tool_frame': 'ft_link_3_proximal'}, 'tool_wrench'),
+    ])
+    def test_names_what_is_wrong(self, rig, values: dict[str, Any], words: str) -> None:
+        made = rig(**values)
+        assert made.configure() == FAILURE
+        assert words in made.log['error'][-1]
+
+
+def test_sensors_are_found_by_their_names(rig) -> None:
+    made = rig(sensor_topics=[''], sensor_frames=[''], require_tare=True).start()
+    assert [chain.link for chain in made.node.observer.arm.chains] == [
+        'ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
+        'ft_wrist']
+    assert made.node.count_subscribers('ft_link_2_distal/wrench') == 1
+
+
+class TestTare:
+    """Nothing is told before a tare, and a bad one is refused."""
+
+    def test_the_wrench_comes_with_the_tare(self, rig) -> None:
+        made = rig(tare_duration=0.2).start()
+        made.reading = weight() + np.array([3.0, -2.0, 1.0, 0.1, 0.0, -0.1])
+        heard = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
+        tool = made.hear(WrenchStamped, 'tool_wrench')
+        results = made.hear(String, 'result', qos.LATCHED)
+        statuses = made.status()
+        made.until(lambda: any('Not tared' in item.message for item in statuses))
+        assert not heard
+        answer = made.call('tare')
+        assert answer.success, answer.message
+        assert '1 sensors tared over 0.2 s' in answer.message
+        assert 'biases up to 3.00 N' in answer.message
+        made.until(lambda: len(heard) > 20 and len(tool) > 20)
+        assert heard[-1].header.frame_id == 'ft_wrist'
+        assert abs(heard[-1].wrench.force.x) < 0.01
+        assert tool[-1].header.frame_id == 'tool0'
+        made.until(lambda: results)
+        assert 'ft_wrist.force_x' in results[-1].data
+        made.until(lambda: 'Observing 1 links' in statuses[-1].message)
+
+        # A push: the flag, the force, the markers.
+        flags, markers = made.hear(Bool, 'links/ft_wrist/in_contact'), []
+        markers = made.hear(MarkerArray, 'markers', qos.LATCHED)
+        pitch = made.hear(Float64, 'links/ft_wrist/pitch')
+        made.until(lambda: flags and not flags[-1].data)
+        made.reading = made.reading + np.array([8.0, 0.0, 0.0, 0.0, 0.4, 0.0])
+        made.until(lambda: flags[-1].data and markers and pitch)
+        made.until(lambda: abs(heard[-1].wrench.force.x - 8.0) < 0.02)
+        assert {marker.ns for item in markers for marker in item.markers} >= {
+            'line_of_action', 'external_force'}
+
+    def test_a_filed_tare_serves_again_if_asked_to(self, rig, tmp_path: Path) -> None:
+        store(tmp_path, tare_result())
+        assert not rig().start().node.tared
+        made = rig(keep_tare=True)
+        assert made.configure() == SUCCESS
+        assert made.node.tared
+        np.testing.assert_allclose(made.node.observer.bias[0], [1, 2, 3, 0.1, 0.2, 0.3])
+
+    def test_refused_for_a_reason(self, rig) -> None:
+        made = rig(tare_duration=0.2).start()
+        assert 'No joint states' in trigger_without_samples(made).message
+        made.reading = weight(2.0)
+        answer = made.call('tare')
+        assert not answer.success
+        assert 'kg more than the model knows' in answer.message
+        assert not made.node.tared
+
+    def test_not_while_inactive(self, rig) -> None:
+        made = rig()
+        made.configure()
+        answer = trigger_without_samples(made)
+        assert 'not active' in answer.message
+
+
+def trigger_without_samples(made: Rig) -> Trigger.Response:
+    client = made.talker.create_client(Trigger, 'observer/tare')
+    made.spinner.until(client.service_is_ready)
+    return made.spinner.wait(client.call_async(Trigger.Request()), 30.0)
+
+
+def tare_result() -> Any:
+    found = tare.Tare(np.array([[1, 2, 3, 0.1, 0.2, 0.3]]), *(np.full((1, 6), 1e-3),) * 3,
+                      count=100, stamp=1.0)
+    return tare.to_result(found, ['ft_wrist'], identity(), tare.TareSettings(), source='live',
+                          software_version='0')
+
+
+def store(folder: Path, *results: Any) -> None:
+    for result in results:
+        ResultStore(folder, identity()).save(result)
+
+
+class TestHandOver:
+    """Results meet the observer while all run."""
+
+    def test_payload_and_friction_from_the_store_and_live(self, rig, tmp_path: Path) -> None:
+        store(tmp_path, payload_result(1.5), friction_result())
+        made = rig(require_tare=False, tare_duration=0.2).start()
+        carried = made.node.observer.arm
+        rest = np.zeros(6)
+        held = np.linalg.norm(carried.held(POSTURE, rest, rest)[0, :3])
+        assert held == pytest.approx(9.81 * (0.35 + 1.5))
+        assert made.node.observer.momentum.friction.known.tolist() == [False] * 5 + [True]
+        made.publisher(String, 'payload_identification/result', qos.LATCHED).publish(
+            String(data=to_yaml(payload_result(2.5))))
+        made.spinner.until(lambda: np.linalg.norm(
+            carried.held(POSTURE, rest, rest)[0, :3]) > 9.81 * 2.8)
+        made.publisher(String, 'friction_identification/result', qos.LATCHED).publish(
+            String(data=to_yaml(friction_result('joint_2'))))
+        made.spinner.until(lambda: made.node.observer.momentum.friction.known[1])
+        made.publisher(String, 'payload_identification/result', qos.LATCHED).publish(
+            String(data='kind: nonsense'))
+        made.spinner.until(lambda: any('Payload result not used' in line
+                                       for line in made.log['warning']))
+
+    def test_not_when_told_not_to(self, rig, tmp_path: Path) -> None:
+        store(tmp_path, payload_result(1.5), friction_result())
+        made = rig(use_payload=False, use_friction=False).start()
+        rest = np.zeros(6)
+        held = made.node.observer.arm.held(POSTURE, rest, rest)[0, :3]
+        assert np.linalg.norm(held) == pytest.approx(9.81 * 0.35)
+        assert not made.node.observer.momentum.friction.known.any()
+
+
+class TestTorques:
+    """Without link sensors: joint torques, and a tool wrench with what it hides."""
+
+    def test_external_torque_and_tool_wrench(self, rig) -> None:
+        from support.friction_results import project_arm
+
+        made = rig(require_tare=False, tool_wrench_source='torque').start()
+        robot = project_arm()
+        push = np.array([0.0, 5.0, 2.0, 0.0, 0.0, 0.0])
+        made.effort = robot.gravity_torque(POSTURE).tolist()
+        external = made.hear(JointState, 'external_torque')
+        tool = made.hear(WrenchStamped, 'tool_wrench')
+        least = made.hear(Float64, 'smallest_singular_value')
+        made.until(lambda: len(external) > 5 and least)
+        made.effort = (robot.gravity_torque(POSTURE) - push).tolist()
+        made.until(lambda: abs(external[-1].effort[1] - 5.0) < 0.05, 'the push')
+        assert external[-1].name == list(NAMES)
+        assert 0.0 < least[-1].data < 0.3
+        assert tool[-1].header.frame_id == 'tool0'
+
+    def test_none_without_efforts(self, rig) -> None:
+        made = rig(require_tare=False).start()
+        external = made.hear(JointState, 'external_torque')
+        wrench = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
+        made.reading = weight()
+        made.until(lambda: len(wrench) > 30)
+        assert not external
+
+
+class TestInput:
+    """What the user sees of messages that are not what they should be."""
+
+    def test_wrong_frame_sign_and_silence(self, rig) -> None:
+        made = rig(require_tare=False, sensor_signs=[-1.0], silence=0.3).start()
+        made.reading = -weight()
+        heard = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
+        statuses = made.status()
+        made.until(lambda: len(heard) > 20)
+        assert abs(heard[-1].wrench.force.z) < 0.01
+        made.until(lambda: "names frame 'tool0' in its messages" in statuses[-1].message,
+                   frame='tool0')
+        heard.clear()
+        made.until(lambda: heard)
+        made.until(lambda: 'Wrench not known' in statuses[-1].message, wrench=False)
+        made.until(lambda: 'Observing' in statuses[-1].message)
+        made.spinner.until(lambda: 'No joint states have come' in statuses[-1].message)
+        assert [line for line in made.log['info'] if "Wrench on 'ft_wrist' is known" in line]
+
+    def test_a_clock_that_jumps_back(self, rig) -> None:
+        made = rig(require_tare=False).start()
+        made.reading = weight()
+        heard = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
+        made.until(lambda: len(heard) > 20)
+        made.time -= 5.0
+        # What was under way may still arrive.
+        made.until(lambda: heard[-1].header.stamp.sec < 10)
+        assert any('The clock jumped back' in line for line in made.log['warning'])
+
+    def test_stamps_can_be_those_of_the_estimate(self, rig) -> None:
+        made = rig(require_tare=False, stamp_estimates=True).start()
+        made.reading = weight()
+        heard = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
+        made.until(lambda: len(heard) > 5)
+        last = heard[-1].header.stamp
+        assert round((last.sec + 1e-9 * last.nanosec - 10.0) / 1e-3) % 2 == 0
+        assert made.time - (last.sec + 1e-9 * last.nanosec) > 0.009
+
+    def test_an_imu_alone_drives_its_link(self, rig) -> None:
+        made = rig(kinematics=['imu'], imu_topics=['imu'], imu_frames=['imu_flange'],
+                   tare_duration=0.2).start()
+        imu = made.publisher(Imu, 'imu', qos.SENSOR)
+        message = Imu()
+        message.header.frame_id = 'imu_flange'
+        acceleration = message.linear_acceleration
+        made.reading = np.array([1.0, 2.0, -3.0, 0.1, 0.1, 0.1])
+        joints, made.joints = made.joints, None
+
+        def step() -> None:
+            made.time += PERIOD
+            message.header.stamp = stamp(made.time)
+            # A live sensor scatters.
+            acceleration.z = 9.81 + 1e-3 * float(made.noise.normal())
+            imu.publish(message)
+            wrench = WrenchStamped()
+            wrench.header.frame_id = 'ft_wrist'
+            wrench.header.stamp = message.header.stamp
+            wrench.wrench.force.x = 1.0 + 1e-3 * float(made.noise.normal())
+            made.wrench.publish(wrench)
+
+        made.feed = step
+        heard = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
+        answer = made.call('tare')
+        assert answer.success, answer.message
+        assert 'only links with IMUs were tared' in answer.message
+        made.until(lambda: len(heard) > 20)
+        assert abs(heard[-1].wrench.force.x) < 0.01
+        assert joints is not None
+
+
+def test_configure_and_cleanup_many_times(rig, tmp_path: Path) -> None:
+    store(tmp_path, friction_result(), payload_result())
+    made = rig()
+    topics = None
+    for _ in range(5):
+        assert made.configure() == SUCCESS
+        assert made.node.trigger_activate() == SUCCESS
+        assert made.node.trigger_deactivate() == SUCCESS
+        assert made.node.trigger_cleanup() == SUCCESS
+        count = (len(list(made.node.publishers)) + len(list(made.node.subscriptions))
+                 + len(list(made.node.timers)))
+        assert topics in (None, count)
+        topics = count

@@ -272,8 +272,20 @@ def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
     cutoff = _POSITION_CUTOFF * band
     if cutoff >= 0.4 * rate or len(time) < _LEAST_BLOCKS:
         return time, raw
-    sections = scipy.signal.butter(4, cutoff / (0.5 * rate), output='sos')
-    return time, np.asarray(scipy.signal.sosfiltfilt(sections, raw, axis=0))
+    return time, low_passed(raw, period, cutoff)
+
+
+def low_passed(values: Array, period: float, cutoff: float) -> Array:
+    """Return evenly spaced values through a zero-phase low-pass.
+
+    Args:
+        values: Shape (k, c).
+        period: Time between values [s].
+        cutoff: Frequency that passes with half its amplitude [Hz].
+
+    """
+    sections = scipy.signal.butter(4, 2.0 * cutoff * period, output='sos')
+    return np.asarray(scipy.signal.sosfiltfilt(sections, values, axis=0))
 
 
 def _slowest(velocity: Array) -> Array:

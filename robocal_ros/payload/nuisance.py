@@ -77,14 +77,15 @@ class Doubts:
 
 
 def doubts(
-    robot: Robot, blocks: Blocks, torque: Channels, predicted: Channels, settings: DoubtSettings
+    robot: Robot, blocks: Blocks, torque: Array, predicted: Channels, settings: DoubtSettings
 ) -> Doubts:
     """Work out the columns.
 
     Args:
         robot: The arm.
         blocks: The motion.
-        torque: Torque of its joints with an estimate of what it carries: they make it sag.
+        torque: Torque of its joints at the middles of the blocks with an estimate of what it
+            carries, shape (k, n) [N·m]: it makes them sag.
         predicted: What the channels would measure, of shape (channels,) for one instant.
         settings: What is known beforehand.
 
@@ -105,7 +106,7 @@ def doubts(
             add(f'angle of {name}', settings.posture,
                 (shifted.values_of(predicted) - usual) / _STEP)
     if settings.sag > 0.0:
-        carried = _series(blocks, blocks.centre.values_of(torque))
+        carried = _series(blocks, torque)
         largest = np.abs(carried[0]).max(axis=0)
         limit = np.where(np.isfinite(robot.effort_limit), robot.effort_limit, largest)
         for joint, name in enumerate(robot.joint_names):

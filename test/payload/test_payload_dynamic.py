@@ -166,8 +166,8 @@ def test_columns_of_compliance_are_what_sag_does(usual):
     reference = Reference(arm('robocal').urdf, 'tool0', (0.0, 0.0, -9.81), TOOL)
     blocks = Blocks.of(usual.joints(), 5.0, 0.2)
     found = doubts(
-        usual.robot, blocks, reference.torque, partial(wrench_of, 'robocal', TOOL),
-        DoubtSettings(sag=1e-3))
+        usual.robot, blocks, blocks.centre.values_of(reference.torque),
+        partial(wrench_of, 'robocal', TOOL), DoubtSettings(sag=1e-3))
     assert found.names[joint] == 'compliance of joint_5'
     assert found.std[joint] == pytest.approx(1e-3 / usual.robot.effort_limit[joint])
     middle = 0.5 * (blocks.edges[1:] + blocks.edges[:-1])

@@ -40,15 +40,21 @@ def test_without_noise_the_scales_come_out(usual):
     assert result.kind == 'drive_gains'
 
 
-def test_errors_are_those_that_the_covariance_states(usual):
-    """Chi-square over seeds, scales and compliance drawn anew."""
+@pytest.mark.parametrize('quantisation', [0.0, 2e-5, 1e-4])
+def test_errors_are_those_that_the_covariance_states(usual, quantisation):
+    """Chi-square over seeds, scales and compliance drawn anew, on encoders with such steps."""
     total, count = 0.0, 6
     for seed in range(count):
         generator = np.random.default_rng(70 + seed)
         scale = generator.uniform(0.85, 1.15, 6)
         record = usual.but(compliance=generator.normal(size=6) * DOUBTING.sag_std
                            / usual.robot.effort_limit)
-        result = found_by(record, seed, scale, dynamic=replace(DOUBTING, posture_std=0.0))
+        samples = record.joints(seed, scale)
+        if quantisation:
+            steps = np.round(samples.position / quantisation)
+            samples = replace(samples, position=quantisation * steps)
+        result = drive_gains.estimate(record.robot, samples, GainSettings(
+            TOOL.mass, dynamic=replace(DOUBTING, posture_std=0.0)))
         assert result.verdict is Verdict.PASS
         error = np.array([p.value for p in result.parameters]) - scale
         total += float(error @ np.linalg.solve(result.covariance, error))

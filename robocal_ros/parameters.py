@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 from robocal_ros.errors import ConfigurationError
 
-T = TypeVar('T')
 _METADATA = 'parameter'
 _TYPE_NAMES = {bool: 'true or false', int: 'an integer', float: 'a number with a point, like 3.0',
                str: 'a string'}
@@ -37,6 +36,7 @@ class Declaration:
         minimum: Smallest value, of every element for arrays; None for none.
         maximum: Largest value; None for none.
         choices: Allowed strings; empty for any.
+        dynamic: Whether it may change while the node is configured; the next procedure uses it.
 
     """
 
@@ -47,6 +47,7 @@ class Declaration:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    dynamic: bool = False
 
     def range_text(self) -> str:
         """Return the range in words, empty for none."""
@@ -99,15 +100,27 @@ def parameter(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: Sequence[str] = (),
+    dynamic: bool = False,
 ) -> Any:
     """Declare a field of a parameter dataclass; see ``Declaration`` for the arguments."""
-    metadata = {_METADATA: (description, unit, minimum, maximum, tuple(choices))}
+    metadata = {_METADATA: (description, unit, minimum, maximum, tuple(choices), dynamic)}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def declarations(table: type[Any]) -> Iterator[Declaration]:
+@dataclass(frozen=True)
+class ParameterTable:
+    """Base of the parameter dataclasses."""
+
+    def check(self) -> None:
+        """Raise a ConfigurationError if values that are each in range do not fit each other."""
+
+
+T = TypeVar('T', bound=ParameterTable)
+
+
+def declarations(table: type[ParameterTable]) -> Iterator[Declaration]:
     """Yield the declarations of a parameter dataclass, in their order."""
     for item in dataclasses.fields(table):
         default = item.default
@@ -120,7 +133,8 @@ def checked(table: type[T], values: Mapping[str, Any]) -> T:
     """Make a table from values of the right types; parameters that are not named take defaults.
 
     Raises:
-        ConfigurationError: With one sentence for each value that is out of range.
+        ConfigurationError: With one sentence for each value that is out of range, or if the
+            values do not fit each other.
 
     """
     complaints = []
@@ -133,7 +147,9 @@ def checked(table: type[T], values: Mapping[str, Any]) -> T:
             complaints.append(complaint)
     if complaints:
         raise ConfigurationError(' '.join(complaints))
-    return table(**given)
+    made = table(**given)
+    made.check()
+    return made
 
 
 def _yaml_value(value: Any) -> str:
@@ -151,11 +167,12 @@ def _yaml_value(value: Any) -> str:
 
 
 def _remarks(item: Declaration) -> str:
-    """Return unit and range in words, empty for neither."""
-    return ', '.join(text for text in (item.unit, item.range_text()) if text)
+    """Return unit, range, and whether it may change, in words; empty for none."""
+    texts = (item.unit, item.range_text(), 'may change while active' if item.dynamic else '')
+    return ', '.join(text for text in texts if text)
 
 
-def yaml_text(table: type[Any], node_name: str) -> str:
+def yaml_text(table: type[ParameterTable], node_name: str) -> str:
     """Return a parameter file that holds every parameter of a table with its default.
 
     Args:
@@ -176,10 +193,11 @@ def yaml_text(table: type[Any], node_name: str) -> str:
 
 def markdown_table(items: Iterable[Declaration]) -> str:
     """Return declarations as a table for the documentation."""
-    lines = ['| parameter | default | unit | range | meaning |', '|---|---|---|---|---|']
+    lines = ['| parameter | default | unit | range | while active | meaning |',
+             '|---|---|---|---|---|---|']
     for item in items:
         cells = (f'`{item.name}`', f'`{_yaml_value(item.default)}`', item.unit,
-                 item.range_text(), item.description)
+                 item.range_text(), 'may change' if item.dynamic else '', item.description)
         lines.append(f'| {" | ".join(cell.replace("|", chr(92) + "|") for cell in cells)} |')
     return '\n'.join(lines) + '\n'
 
@@ -190,7 +208,7 @@ def named(values: Sequence[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class RobotParameters:
+class RobotParameters(ParameterTable):
     """Parameters of every node that knows the robot."""
 
     autostart: bool = parameter(
@@ -234,26 +252,28 @@ class ArmParameters(RobotParameters):
         'joint_trajectory_controller', 'Name of the joint trajectory controller.')
     connect_timeout: float = parameter(
         5.0, 'Longest wait for joint states and controller when run is called.', unit='s',
-        minimum=0.1, maximum=600.0)
+        minimum=0.1, maximum=600.0, dynamic=True)
     speed_scale: float = parameter(
-        1.0, 'Scales the speed of every motion.', minimum=0.01, maximum=1.0)
+        1.0, 'Scales the speed of every motion.', minimum=0.01, maximum=1.0, dynamic=True)
     max_velocity: float = parameter(
         1.0, 'Fastest joint speed of moves between postures, besides the limits of the URDF.',
-        unit='rad/s', minimum=0.01, maximum=10.0)
+        unit='rad/s', minimum=0.01, maximum=10.0, dynamic=True)
     max_acceleration: float = parameter(
-        2.0, 'Largest joint acceleration.', unit='rad/s²', minimum=0.01, maximum=100.0)
+        2.0, 'Largest joint acceleration.', unit='rad/s²', minimum=0.01, maximum=100.0,
+        dynamic=True)
     path_tolerance: float = parameter(
         0.1, 'Largest deviation from the path before the controller ends a motion; half as much '
-        'again, and it is cancelled from here.', unit='rad', minimum=1e-4, maximum=1.0)
+        'again, and it is cancelled from here.', unit='rad', minimum=1e-4, maximum=1.0,
+        dynamic=True)
     goal_tolerance: float = parameter(
         0.01, 'Largest deviation from the goal at the end.', unit='rad', minimum=1e-5,
-        maximum=0.5)
+        maximum=0.5, dynamic=True)
     goal_time: float = parameter(
         2.0, 'Time past the end of a motion within which the goal must be met.', unit='s',
-        minimum=0.1, maximum=60.0)
+        minimum=0.1, maximum=60.0, dynamic=True)
     state_timeout: float = parameter(
         0.5, 'Longest silence of the joint states before a motion is cancelled.', unit='s',
-        minimum=0.05, maximum=10.0)
+        minimum=0.05, maximum=10.0, dynamic=True)
     tool_box: list[float] = parameter(
         [0.0, 0.0, 0.0], 'Size of a box around the mounted tool, x, y, z of tool_frame, for the '
         'collision check; zeros for none.', unit='m', minimum=0.0, maximum=5.0)
@@ -263,8 +283,3 @@ class ArmParameters(RobotParameters):
     mesh_folders: list[str] = parameter(
         [''], 'Further folders in which package:// meshes of the collision geometry are looked '
         'up, besides those of the ROS installation.')
-
-
-@dataclass(frozen=True)
-class ProcedureParameters(ArmParameters):
-    """Parameters that all procedure nodes share."""

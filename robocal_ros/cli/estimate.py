@@ -22,7 +22,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.catalogue import CAPABILITIES, capability
 from robocal_ros.cli.console import OUT, ProgressView, table_of
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.parameters import checked, declarations
+from robocal_ros.parameters import ParameterTable, checked, declarations
 from robocal_ros.results.strict import load
 from robocal_ros.wrench.digest import Digest, Episode, TorqueDigest
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from robocal_ros.wrench.bag import WrenchFollowing
 
 
-T = TypeVar('T')
+T = TypeVar('T', bound=ParameterTable)
 _SECTION = 'ros__parameters'
 _NUMBER = re.compile(r'[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+')
 

@@ -20,7 +20,7 @@ from robocal_ros.compliance.plan import Visibility
 from robocal_ros.compliance.registration import METHODS, Registration
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages.recording import Recording
-from robocal_ros.parameters import ProcedureParameters, parameter
+from robocal_ros.parameters import ArmParameters, parameter
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.model import Robot
@@ -29,7 +29,7 @@ CARRIED = ('auto', 'payload', 'load', 'none')
 
 
 @dataclass(frozen=True)
-class ComplianceParameters(ProcedureParameters):
+class ComplianceParameters(ArmParameters):
     """Parameters of compliance calibration."""
 
     tracker_message: str = parameter(

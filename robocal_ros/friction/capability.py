@@ -20,7 +20,7 @@ from robocal_ros.friction.fit import MODELS
 from robocal_ros.friction.runs import find_runs
 from robocal_ros.messages.recording import Recording
 from robocal_ros.messages.samples import JointSamples
-from robocal_ros.parameters import ProcedureParameters, named, parameter
+from robocal_ros.parameters import ArmParameters, named, parameter
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.load import alternative_loads, carried_load
@@ -28,7 +28,7 @@ from robocal_ros.robot.model import Robot
 
 
 @dataclass(frozen=True)
-class FrictionParameters(ProcedureParameters):
+class FrictionParameters(ArmParameters):
     """Parameters of friction identification."""
 
     measure_joints: list[str] = parameter(

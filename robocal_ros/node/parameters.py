@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 
 from robocal_ros.parameters import (
     Declaration,
+    ParameterTable,
     checked,
     declarations,
     markdown_table,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ['Declaration', 'declarations', 'declare', 'descriptor', 'markdown_table', 'named',
            'parameter', 'read', 'yaml_text']
 
-T = TypeVar('T')
+T = TypeVar('T', bound=ParameterTable)
 
 
 def descriptor(item: Declaration) -> ParameterDescriptor:
@@ -48,7 +49,7 @@ def descriptor(item: Declaration) -> ParameterDescriptor:
     return made
 
 
-def declare(node: Node, table: type[Any]) -> dict[str, str]:
+def declare(node: Node, table: type[ParameterTable]) -> dict[str, str]:
     """Declare all parameters of a table on a node.
 
     A value of the wrong type or out of range in a parameter file must not end the process in

@@ -19,11 +19,11 @@ from robocal_ros.messages import marks
 from robocal_ros.messages.mark_topic import Marks
 from robocal_ros.messages.marks import Rest, Spans
 from robocal_ros.node.arm_node import ArmNode
-from robocal_ros.parameters import ProcedureParameters
+from robocal_ros.parameters import ArmParameters
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import to_yaml
 
-__all__ = ['ProcedureNode', 'ProcedureParameters']
+__all__ = ['ArmParameters', 'ProcedureNode']
 
 
 class ProcedureNode(ArmNode):
@@ -32,7 +32,7 @@ class ProcedureNode(ArmNode):
     kind: str
     """Capability, and the name of its result file."""
 
-    parameter_table = ProcedureParameters
+    parameter_table = ArmParameters
 
     estimated_verbs: tuple[str, ...] = ('run', 'estimate')
     """Services whose recordings ``~/estimate`` understands."""

@@ -12,7 +12,7 @@ import numpy as np
 from robocal_ros.capability.capability import Capability, Needs, WrenchNeed
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages.recording import Recording
-from robocal_ros.parameters import ProcedureParameters, parameter
+from robocal_ros.parameters import ArmParameters, parameter
 from robocal_ros.payload import static_poses, two_plane
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import ResultStore
@@ -34,7 +34,7 @@ _EXCITATION_BUDGET = 2**15
 
 
 @dataclass(frozen=True)
-class PayloadParameters(ProcedureParameters):
+class PayloadParameters(ArmParameters):
     """Parameters of payload identification."""
 
     method: str = parameter(

@@ -21,6 +21,7 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.node import parameters
 from robocal_ros.node.lifecycle import FAILURE, SUCCESS
 from robocal_ros.node.parameters import parameter
+from robocal_ros.parameters import ParameterTable
 from robocal_ros.payload.node import PayloadIdentification, PayloadParameters
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -29,7 +30,7 @@ TABLES = parameter_files.tables()
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(ParameterTable):
     """One parameter of every kind."""
 
     speed: float = parameter(0.5, 'A speed.', unit='rad/s', minimum=0.1, maximum=2.0)

@@ -11,7 +11,7 @@ from typing import Any
 from robocal_ros.node import parameters
 from robocal_ros.node.executables import NODES
 from robocal_ros.node.lifecycle import RobocalNode
-from robocal_ros.node.procedure_node import ProcedureParameters
+from robocal_ros.parameters import ArmParameters
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,9 +19,15 @@ _HEAD = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->
 # Parameters
 
-All at their defaults, with a comment each, in `config/<node>.yaml`. Values are read when the node
-is configured; a value of the wrong type or out of its range is refused there with a sentence. A
-number with a point is expected where the default has one (`3.0`, not `3`).
+All at their defaults, with a comment each, in `config/<node>.yaml`. A number with a point is
+expected where the default has one (`3.0`, not `3`). A value of the wrong type, out of its range or
+at odds with the others is refused with the reason: by `ros2 param set` at once, from a parameter
+file when the node is configured.
+
+Before the node is configured every parameter may be set. On a configured node, active or not,
+only those marked "may change" are accepted, and the next procedure uses them; while a procedure
+is under way none is. To change another, deactivate and clean up the node, set it, and configure
+again.
 
 ## Shared by all nodes that move the arm
 
@@ -45,13 +51,13 @@ def tables() -> dict[str, type[Any]]:
 
 def documents() -> dict[Path, str]:
     """Return what every generated file must hold."""
-    shared = {item.name for item in fields(ProcedureParameters)}
-    page = _HEAD + parameters.markdown_table(parameters.declarations(ProcedureParameters))
+    shared = {item.name for item in fields(ArmParameters)}
+    page = _HEAD + parameters.markdown_table(parameters.declarations(ArmParameters))
     texts = {}
     for name, table in tables().items():
         texts[ROOT / 'config' / f'{name}.yaml'] = parameters.yaml_text(table, name)
         own = [item for item in parameters.declarations(table)
-               if item.name not in shared or not issubclass(table, ProcedureParameters)]
+               if item.name not in shared or not issubclass(table, ArmParameters)]
         page += f'\n## {name}\n\n{parameters.markdown_table(own)}'
     texts[ROOT / 'docs' / 'parameters.md'] = page
     return texts

@@ -16,7 +16,7 @@ from benchmarks.wrench_arm import ObservedArm, PushTruth, of_chain
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
-from robocal_ros.wrench.observation import Observation
+from robocal_ros.wrench.observer import Observation
 
 TUBES = {'ft_link_2_proximal': (0.055, (0.04, 0.28), (0, 1, 2)),
          'ft_link_3_proximal': (0.046, (0.03, 0.13), (2, 0, 1))}
@@ -112,8 +112,8 @@ class _Experiment:
                 counts[frame] += forces.size
             for item in told:
                 for index in item.links:
-                    alarms += item.in_contact[index] and not before[index]
-                    before[index] = item.in_contact[index]
+                    alarms += index in item.contacts and not before[index]
+                    before[index] = index in item.contacts
         return {frame: float(np.sqrt(squares[frame] / counts[frame])) / self.noise
                 for frame in squares}, done, alarms
 
@@ -144,7 +144,7 @@ def _followed(told: Sequence[Observation], push: PushTruth) -> tuple[Array, Arra
     points, forces, elsewhere = [], [], False
     for item in told:
         when = item.stamp - push.begin
-        elsewhere |= any(item.in_contact[i] for i in item.links if i != push.chain)
+        elsewhere |= any(i != push.chain for i in item.contacts)
         if push.chain not in item.links or item.reasons[push.chain] \
                 or not _SETTLED < when < _LASTING:
             continue
@@ -209,7 +209,7 @@ def _detections(arm: _Experiment, count: int) -> list[float | None]:
         push = arm.push(names[number % 2], 10.0, 0.2)
         told = arm.made.run(0.35)
         seen = [item.stamp - push.begin for item in told
-                if push.chain in item.links and item.in_contact[push.chain]]
+                if push.chain in item.contacts]
         delays.append(seen[0] if seen else None)
     return delays
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,21 +15,15 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import quintic_path
-from robocal_ros.wrench.alignment import Feed
-from robocal_ros.wrench.chains import SensedArm, SensorMount
-from robocal_ros.wrench.momentum import MomentumObserver
-from robocal_ros.wrench.observation import Observation, ObserverSettings
-from robocal_ros.wrench.observer import WrenchObserver
-from robocal_ros.wrench.surface import Surface
-from robocal_ros.wrench.tare import Tare, TareRecord, TareSettings, Taring
+from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
+from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_sim.model import read_description
 from robocal_sim.simulator import ArmSimulator, Readings
 from robocal_sim.trajectory import Trajectory as Command
 from robocal_sim.trajectory import TrajectoryPoint
 from robocal_sim.truth import Cell, HiddenTruth, ToolTruth
 
-_MAX_GAP = 0.02
-_STUCK = 0.1
 _ACCELERATION = 2.0
 # Postures are drawn in the middle of what joints reach, where the arm does not fold.
 _REACH = 1.2
@@ -74,7 +69,7 @@ class ObservedArm:
     def __init__(
         self, seed: int, *, truth: HiddenTruth | None = None, cell: Cell | None = None,
         rate: float = 500.0, imus: Mapping[str, str] | None = None,
-        settings: ObserverSettings | None = None, momentum: MomentumObserver | None = None,
+        **values: Any,
     ) -> None:
         """Build it at rest; nothing is tared, nothing carried.
 
@@ -84,8 +79,7 @@ class ObservedArm:
             cell: Noise of the sensors; the reference cell's by default.
             rate: Rate of joint states and sensors [Hz].
             imus: Frames of IMUs by the link whose motion they measure.
-            settings: Of the observer.
-            momentum: Follows external joint torques.
+            **values: Parameters of the observer; joint torques are not followed by default.
 
         """
         urdf = default_cell.urdf()
@@ -95,21 +89,20 @@ class ObservedArm:
             default_cell.reference_cell() if cell is None else cell, seed=seed, rate=rate)
         self.robot = Robot(urdf)
         self.frames = [item.frame for item in self.truth.force_torque_sensors]
-        self.arm = SensedArm(self.robot, [SensorMount(frame) for frame in self.frames])
-        self.surface = Surface(self.arm)
+        imus = imus or {}
         imu_frames = [item.frame for item in self.truth.imus]
-        chosen = {self.frames.index(link): frame for link, frame in (imus or {}).items()}
-        self._imus = {imu_frames.index(frame): index for index, frame in chosen.items()}
-        self.observer = WrenchObserver(
-            self.arm, [self._feed(frame, _STUCK) for frame in self.frames],
-            settings or ObserverSettings(), surface=self.surface, momentum=momentum,
-            imus={index: (frame, self._feed(frame, 0.0)) for index, frame in chosen.items()})
+        self._imus = {imu_frames.index(frame): self.frames.index(link)
+                      for link, frame in imus.items()}
+        with_imu = [imus.get(frame, '') for frame in self.frames]
+        self.values = WrenchParameters(**{
+            'sensor_frames': self.frames, 'observe_torque': False,
+            'kinematics': ['imu' if frame else 'joint_states' for frame in with_imu],
+            'imu_topics': with_imu if imus else [''], 'imu_frames': with_imu if imus else [''],
+            **values})
+        self.observer = WrenchObserver(self.robot, self.values)
+        self.arm = self.observer.arm
         self.keep_seconds = False
         self.seconds: list[float] = []
-
-    @staticmethod
-    def _feed(frame: str, stuck: float) -> Feed:
-        return Feed(frame, max_gap=_MAX_GAP, stuck_time=stuck)
 
     @property
     def now(self) -> float:
@@ -121,18 +114,16 @@ class ObservedArm:
         if self.truth.tool is not None:
             self.observer.carry(tool_body(self.truth.tool), self.truth.tool.parent)
 
-    def tare(self, settings: TareSettings | None = None) -> Tare:
-        """Tare at rest, and take the biases off from now on; errors as of ``Taring.find``."""
-        settings = settings or TareSettings()
+    def tare(self) -> Tare:
+        """Tare at rest, and compensate the biases from now on; errors as of ``Taring.find``."""
         record = TareRecord()
         self.observer.recorder = record
         try:
-            self.run(settings.duration)
+            self.run(self.values.tare_duration)
         finally:
             self.observer.recorder = None
-        found = Taring(self.arm, self.frames, settings).find(record)
-        self.observer.bias = found.bias
-        self.observer.settle()
+        found = Taring(self.arm, self.values).find(record)
+        self.observer.use_bias(found.bias)
         return found
 
     def random_path(

@@ -15,12 +15,9 @@ from benchmarks import seven_joints
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
-from robocal_ros.wrench.alignment import Feed
-from robocal_ros.wrench.chains import SensedArm, SensorMount
-from robocal_ros.wrench.momentum import JointFriction, MomentumObserver
-from robocal_ros.wrench.observation import ObserverSettings
 from robocal_ros.wrench.observer import WrenchObserver
-from robocal_ros.wrench.surface import Surface
+from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.torque import JointFriction
 
 _SAMPLES = 6000
 _WARM_UP = 1000
@@ -31,10 +28,10 @@ _LAW = SteadyFriction(frozen((4.0, 4.5)), frozen((7.0, 7.5)), frozen((0.05, 0.05
 _PARTS = {
     'alignment.py': 'checking, keeping and interpolating readings',
     'smoothing.py': 'window, weights',
-    'chains.py': 'Newton-Euler pass, sub-chains',
+    'model.py': 'Newton-Euler pass, sub-chains',
     'contact.py': 'gates, line of action',
     'surface.py': 'contact point on the geometry',
-    'momentum.py': 'external joint torques',
+    'torque.py': 'external joint torques',
     'observer.py': 'putting it together',
 }
 
@@ -62,16 +59,14 @@ class _Bench:
 
     def __init__(self) -> None:
         self.robot = Robot(seven_joints.urdf())
-        self.arm = SensedArm(self.robot, [SensorMount(frame) for frame in seven_joints.SENSORS])
-        n = self.robot.n
-        self._friction = JointFriction(
-            dict.fromkeys(seven_joints.JOINTS, _LAW), self.robot.joint_names, 0.005)
-        self.observer = WrenchObserver(
-            self.arm, [Feed(frame, max_gap=0.02, stuck_time=0.1, ranges=(1e4,) * 6)
-                       for frame in seven_joints.SENSORS],
-            ObserverSettings(), surface=Surface(self.arm),
-            momentum=MomentumObserver(
-                self.robot, self._friction, gain=50.0, threshold=np.full(n, 8.0)))
+        values = WrenchParameters(
+            sensor_frames=list(seven_joints.SENSORS), sensor_force_ranges=[1e4],
+            sensor_torque_ranges=[1e4])
+        self.observer = WrenchObserver(self.robot, values)
+        self.arm = self.observer.arm
+        laws = dict.fromkeys(seven_joints.JOINTS, _LAW)
+        self._friction = JointFriction(laws, self.robot.joint_names, values)
+        self.observer.use_friction(laws)
         self._noise = np.random.default_rng(0)
         self._number = 0
 

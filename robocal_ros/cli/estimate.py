@@ -24,7 +24,7 @@ from robocal_ros.cli.console import OUT, ProgressView, table_of
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.parameters import ParameterTable, checked, declarations
 from robocal_ros.results.strict import load
-from robocal_ros.wrench.digest import Digest, Episode, TorqueDigest
+from robocal_ros.wrench.series import Digest, Episode, TorqueDigest
 
 if TYPE_CHECKING:
     from robocal_ros.capability.capability import Capability, Follower

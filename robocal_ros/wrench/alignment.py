@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readings of one sensor on their way to a common instant: checked, kept, interpolated."""
+"""Samples of several sources on common instants: checked, buffered, interpolated, windowed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 
+import numpy as np
+
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.smoothing import Window
+
+COLUMNS = 6
+"""Values of one reading: force and torque, or specific force and angular velocity."""
 
 # Readings that are kept at least: seconds of them, for those who come late.
 _KEPT = 4000
@@ -29,32 +35,23 @@ class Feed:
     """
 
     def __init__(
-        self, name: str, *, max_gap: float, stuck_time: float = 0.0,
-        ranges: Sequence[float] = (),
+        self, name: str, values: WrenchParameters, ranges: Sequence[float] = ()
     ) -> None:
-        """Start with nothing heard.
+        """Start without readings.
 
         Args:
             name: Name of the sensor.
-            max_gap: Longest gap between readings across which is interpolated [s].
-            stuck_time: Readings that stay the same for so long are stuck; 0 for no such check
-                [s].
+            values: The parameters; ``max_delay`` is also the longest gap between readings
+                across which they are interpolated.
             ranges: Largest magnitude that each value can show; 0 or none for no limit.
 
-        Raises:
-            ConfigurationError: If a limit is negative.
-
         """
-        if max_gap <= 0.0 or stuck_time < 0.0 or any(limit < 0.0 for limit in ranges):
-            raise ConfigurationError(
-                f"Limits of sensor '{name}' must not be negative: gap {max_gap} s, stuck "
-                f'{stuck_time} s, ranges {list(ranges)}.')
         self.name = name
         self.newest = float('-inf')
         self.complaint = ''
         self.rejected = 0
-        self._max_gap = max_gap
-        self._stuck_time = stuck_time
+        self._max_gap = values.max_delay
+        self._stuck_time = values.stuck_time
         # A converter at its end may show one step less.
         self._limits = [(i, 0.999 * limit) for i, limit in enumerate(ranges) if limit > 0.0]
         self._stamps: list[float] = []
@@ -132,43 +129,82 @@ class Feed:
         share = (instant - before) / (after - before)
         return [a + share * (b - a) for a, b in zip(values, others, strict=True)]
 
+    def why_missing(self, lag: float) -> str:
+        """Return in a sentence why readings are missing.
 
-class Instants:
-    """Rows of a leading stream that wait until the sensors have caught up with them.
+        Args:
+            lag: How far the newest reading lies behind [s].
 
-    A sensor that stays behind by more than ``max_delay`` is waited for no more until it has
-    caught up: it costs its own links, not the others.
+        """
+        if self.complaint:
+            return self.complaint
+        if not np.isfinite(self.newest):
+            return f"No readings come from sensor '{self.name}'; check its topic and driver."
+        if lag > 1.0:
+            return f"Sensor '{self.name}' has been silent for {lag:.1f} s; check its driver."
+        if lag > self._max_gap:
+            return (f"Readings of sensor '{self.name}' come {1e3 * lag:.0f} ms late, more than "
+                    f'max_delay ({1e3 * self._max_gap:.0f} ms).')
+        return f"Readings of sensor '{self.name}' are missing."
+
+
+class AlignedWindow:
+    """Window over the rows of a leading stream, completed by the readings of sensors.
+
+    Rows wait until the sensors have caught up with them. A sensor that stays behind by more
+    than ``max_delay`` is waited for no more until it has caught up: it costs its own links, not
+    the others.
 
     Attributes:
-        newest: Newest stamp, -inf before the first [s].
+        newest: Newest stamp of the leading stream, -inf before the first [s].
+        window: The rows that are complete: the leading columns, then 6 for each sensor.
 
     """
 
-    def __init__(self, feeds: Sequence[Feed], max_delay: float) -> None:
-        """Take the sensors.
+    def __init__(self, feeds: Sequence[Feed], leading: int, values: WrenchParameters) -> None:
+        """Start empty.
 
         Args:
-            feeds: The sensors' readings.
-            max_delay: Longest wait, by stamps [s].
+            feeds: The sensors' readings, of 6 values each.
+            leading: Number of columns of the leading stream.
+            values: The parameters.
 
         """
+        columns = leading + COLUMNS * len(feeds)
         self.newest = float('-inf')
+        self.window = Window(values.window, columns)
         self._feeds = tuple(feeds)
-        self._max_delay = max_delay
-        self._waiting: deque[tuple[float, Array]] = deque()
+        self._leading = leading
+        self._max_delay = values.max_delay
+        self._waiting: deque[tuple[float, Array | tuple[float, ...]]] = deque()
+        self._row = np.zeros(columns)
+        # By sensor: the last instant without a reading, and why there was none.
+        self._missed = [float('-inf')] * len(feeds)
+        self._why = [''] * len(feeds)
+        self._last_missed = float('-inf')
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Forget all rows."""
+        self.newest = self._last_missed = float('-inf')
         self._waiting.clear()
-        self.newest = float('-inf')
+        self.window.clear()
+        self._missed = [float('-inf')] * len(self._feeds)
 
-    def add(self, stamp: float, row: Array) -> None:
-        """Add a row; stamps must increase [s]."""
+    def add(self, stamp: float, row: Array | tuple[float, ...]) -> None:
+        """Add a row of the leading stream; stamps must increase [s]."""
         self._waiting.append((stamp, row))
         self.newest = stamp
 
-    def take(self) -> tuple[float, Array] | None:
-        """Return the next row for which all is there that will come in time, or None."""
+    def take(self) -> float | None:
+        """Complete the next row, move it into the window and return its stamp [s].
+
+        Columns of a sensor without a reading at that instant keep earlier values; see
+        ``missing``.
+
+        Returns:
+            None while no row waits, or readings that may come in time are still missing.
+
+        """
         if not self._waiting:
             return None
         instant, newest, patience = self._waiting[0][0], self.newest, self._max_delay
@@ -176,8 +212,30 @@ class Instants:
             for feed in self._feeds:
                 if feed.newest < instant and newest - feed.newest <= patience:
                     return None
-        return self._waiting.popleft()
+        row, column = self._row, self._leading
+        row[:column] = self._waiting.popleft()[1]
+        for index, feed in enumerate(self._feeds):
+            values = feed.at(instant)
+            if values is None:
+                self._missed[index] = self._last_missed = instant
+                self._why[index] = feed.why_missing(newest - feed.newest)
+            else:
+                row[column:column + COLUMNS] = values
+            column += COLUMNS
+        self.window.add(instant, row)
+        return instant
 
-    def lag(self, feed: Feed) -> float:
-        """Return how far a sensor's newest reading lies behind the newest row [s]."""
-        return self.newest - feed.newest
+    def missing(self, since: float) -> list[str] | None:
+        """Return by sensor why its readings since a stamp are incomplete, empty where complete.
+
+        Args:
+            since: The stamp [s].
+
+        Returns:
+            None if the readings of all sensors are complete.
+
+        """
+        if self._last_missed < since:
+            return None
+        return [why if missed >= since else ''
+                for why, missed in zip(self._why, self._missed, strict=True)]

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Follower
 from robocal_ros.errors import DataError, RobocalError
@@ -27,22 +26,14 @@ from robocal_ros.messages.marks import Span
 from robocal_ros.messages.selection import JOINT_STATE, MARKS, STRING, WRENCH, Selection, marks_in
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml
+from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.setup import make_robot, make_store, torque_factor
-from robocal_ros.wrench import tare
+from robocal_ros.wrench import estimate
 from robocal_ros.wrench.alignment import Feed
-from robocal_ros.wrench.capability import (
-    NODE,
-    TARE,
-    WrenchParameters,
-    make_observer,
-    sensors_of,
-    tare_settings,
-    use_friction,
-    use_payload,
-)
-from robocal_ros.wrench.digest import Digest
-from robocal_ros.wrench.observation import Observation
-from robocal_ros.wrench.tare import Tare, TareRecord, Taring
+from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
+from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
+from robocal_ros.wrench.series import Digest
 
 IMU = 'sensor_msgs/msg/Imu'
 
@@ -182,15 +173,13 @@ class WrenchFollowing:
         self._selection = selection
         self.robot = make_robot(urdf, values)
         self._store = make_store(self.robot, values)
-        self._sensors = sensors_of(values, urdf)
-        self._observer, remarks = make_observer(self.robot, values, self._sensors)
-        self._remarks = list(remarks)
+        self._observer = WrenchObserver(self.robot, values)
+        self._remarks = list(self._observer.remarks)
         self.links = tuple(chain.link for chain in self._observer.arm.chains)
-        self._frames = [sensor.frame for sensor in self._sensors]
-        self._settings = tare_settings(values)
+        self._frames = [sensor.frame for sensor in self._observer.sensors]
         self._topics = self._found_topics()
         self._marked = self._marked_tares()
-        self._rest = _AnyRest(self._settings.duration)
+        self._rest = _AnyRest(self._values.tare_duration)
         self._refusal = ''
         self._factor = torque_factor(self.robot, values, self._store)
         self._use_results()
@@ -239,11 +228,11 @@ class WrenchFollowing:
 
     def _found_topics(self) -> dict[str, str]:
         """Return full names by the names that the node knows them by."""
-        bag, selection = self._bag, self._selection
-        wanted = [(sensor.topic, WRENCH) for sensor in self._sensors]
-        wanted += [(sensor.imu.topic, IMU) for sensor in self._sensors if sensor.imu is not None]
+        bag, selection, sensors = self._bag, self._selection, self._observer.sensors
+        wanted = [(sensor.topic, WRENCH) for sensor in sensors]
+        wanted += [(sensor.imu.topic, IMU) for sensor in sensors if sensor.imu is not None]
         topics = {name: selection.topic(bag, name, kind) for name, kind in wanted}
-        if all(sensor.imu is not None for sensor in self._sensors):
+        if all(sensor.imu is not None for sensor in sensors):
             found = selection.known_topic(bag, 'joint_states', JOINT_STATE)
             return topics if found is None else {**topics, marks.JOINTS: found}
         return {**topics, marks.JOINTS: selection.topic(bag, 'joint_states', JOINT_STATE)}
@@ -259,10 +248,10 @@ class WrenchFollowing:
         values = self._values
         payload = self._store.load('payload') if values.use_payload else None
         if payload is not None:
-            self._remarks.append(use_payload(self._observer, payload))
+            self._remarks.append(self._observer.use_payload(payload))
         friction = self._store.load('friction') if values.use_friction else None
         if friction is not None:
-            use_friction(self._observer, values, friction)
+            self._observer.use_friction(friction_by_joint(friction))
         momentum = self._observer.momentum
         if momentum is not None and not momentum.friction.known.all():
             unknown = ', '.join(name for name, known in zip(
@@ -280,7 +269,7 @@ class WrenchFollowing:
     def _channels(self, span: Span) -> dict[str, Channel]:
         observer = self._observer
         channels = {}
-        for index, sensor in enumerate(self._sensors):
+        for index, sensor in enumerate(self._observer.sensors):
             channels[self._topics[sensor.topic]] = Channel(
                 readings(sensor.sign), self._reading_taker(index), span)
             if sensor.imu is not None:
@@ -341,15 +330,13 @@ class WrenchFollowing:
     # ---------------------------------------------------------------------------------- tare
 
     def _taring(self) -> Taring:
-        return Taring(self._observer.arm, self._frames, self._settings)
+        return Taring(self._observer.arm, self._values)
 
     def _use(self, found: Tare) -> CalibrationResult:
-        """Take biases off from now on."""
-        self._observer.bias = found.bias
-        self._observer.settle()
-        return tare.to_result(
-            found, self._frames, self._store.robot, self._settings, source=self._bag.name,
-            software_version=__version__)
+        """Compensate biases from now on."""
+        self._observer.use_bias(found.bias)
+        return estimate.to_result(
+            found, self._frames, self._store.robot, self._values, self._bag.name)
 
     def _first_tare(self) -> CalibrationResult | None:
         """Find the biases with which to begin: stored, marked, told, or of the first rest.
@@ -359,7 +346,7 @@ class WrenchFollowing:
 
         """
         values = self._values
-        stored = self._store.load(tare.KIND) if values.keep_tare else None
+        stored = self._store.load(estimate.KIND) if values.keep_tare else None
         if stored is not None:
             self._remarks.append('The tare that is stored is used.')
             return self._use_result(stored)
@@ -375,7 +362,7 @@ class WrenchFollowing:
         return None
 
     def _use_result(self, result: CalibrationResult) -> CalibrationResult:
-        self._observer.bias = tare.biases(result, self._frames)
+        self._observer.use_bias(estimate.biases(result, self._frames))
         return result
 
     def _marked_tare(self) -> CalibrationResult | None:
@@ -420,7 +407,7 @@ class WrenchFollowing:
                 continue
             begin = record.stamps[0]
             self._remarks.append(
-                f'Tared over the first rest of {self._settings.duration:g} s, from stamp '
+                f'Tared over the first rest of {self._values.tare_duration:g} s, from stamp '
                 f'{begin:.3f} on.')
             found = taring.find(record)
             self._remarks += found.remarks
@@ -432,7 +419,7 @@ class WrenchFollowing:
         taring = self._taring()
         for record in self._rests(by_link=True):
             try:
-                self._observer.link_bias.update(taring.find_links(record))
+                self._observer.use_link_biases(taring.find_links(record))
             except DataError as error:
                 self._refusal = str(error)
                 continue
@@ -457,7 +444,7 @@ class WrenchFollowing:
             (feed.complaint for feed in self._observer.feeds if feed.complaint),
             'Too few samples are there.')
         return DataError(
-            f"Bag '{self._bag.name}' holds no rest of {self._settings.duration:g} s to tare "
+            f"Bag '{self._bag.name}' holds no rest of {self._values.tare_duration:g} s to tare "
             f'with. The last stretch was refused: {why} Record a rest that nothing touches, or '
             'use a stored tare with -p keep_tare:=true.')
 

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+
+import numpy as np
 
 from robocal_ros.arrays import Array, frozen
-from robocal_ros.wrench.chains import Chain
-from robocal_ros.wrench.surface import Surface
+from robocal_ros.wrench.model import Chain
+from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.surface import Surface, Vector
 
 # Time constant of the mean force without contact [s].
 _SLOW = 5.0
@@ -23,32 +27,6 @@ class Place(Enum):
     REFERENCE = 'through the reference point'
     OUTSIDE = 'the line of action meets no geometry of this link'
     MOMENT = 'several contacts or a torque: no single force explains the moment'
-
-
-@dataclass(frozen=True)
-class Gates:
-    """What counts as a contact.
-
-    Attributes:
-        force: Forces from here on are contacts [N].
-        release: Share of ``force`` below which a contact has ended.
-        moment: Smaller moments about the reference point mean that the force acts there [N·m].
-        crosstalk: Share of the largest force on any sub-chain that another one must exceed for
-            a contact of its own: a sudden push shakes the whole arm.
-        steadiness: Share of the readings' own scatter within the window that a force must exceed
-            to begin a contact: a jolt of the drives shakes more than it pushes.
-        pitch: Larger moments along a force, by its size, mean more than one force [m].
-        averaging: Time over which the line of action is averaged [s].
-
-    """
-
-    force: float = 5.0
-    release: float = 0.6
-    crosstalk: float = 0.15
-    steadiness: float = 1.0
-    moment: float = 0.05
-    pitch: float = 0.02
-    averaging: float = 0.05
 
 
 @dataclass(slots=True)
@@ -73,9 +51,6 @@ class Contact:
     distance: float
     pitch: float
     candidates: int
-
-
-Vector = tuple[float, float, float]
 
 
 def _cross(a: Vector, b: Vector) -> Vector:
@@ -112,17 +87,17 @@ class ContactJudge:
 
     """
 
-    def __init__(self, chain: Chain, gates: Gates, surface: Surface | None) -> None:
+    def __init__(self, chain: Chain, values: WrenchParameters, surface: Surface | None) -> None:
         """Start without contact.
 
         Args:
             chain: The sub-chain.
-            gates: What counts.
+            values: The parameters: what counts as a contact.
             surface: Its geometry; without, no point is told.
 
         """
         self._chain = chain
-        self._gates = gates
+        self._values = values
         self._surface = surface
         self._reference: Vector = tuple(chain.reference.tolist())
         self._mean: list[float] = []
@@ -162,12 +137,12 @@ class ContactJudge:
             scatter: Returns how much the force varied within the window [N].
 
         """
-        gates = self._gates
+        limits = self._values
         if self.in_contact:
-            pushed = force >= gates.release * gates.force
+            pushed = force >= limits.release_ratio * limits.force_threshold
         else:
-            pushed = (force >= max(gates.force, gates.crosstalk * strongest)
-                      and force >= gates.steadiness * scatter())
+            pushed = (force >= max(limits.force_threshold, limits.crosstalk * strongest)
+                      and force >= limits.steadiness * scatter())
         if not pushed:
             self.in_contact = False
             step, self._quiet = stamp - self._quiet, stamp
@@ -175,38 +150,34 @@ class ContactJudge:
                 self.level += (force - self.level) * step / _SLOW
             return None
         self._quiet = -math.inf
-        values = wrench.tolist()
-        if not self.in_contact:
-            self.in_contact = True
-            self._since = self._before = stamp
-            self._mean = values
+        newest = wrench.tolist()
+        if self.in_contact:
+            # Averaged over what has passed since the contact began, at most the averaging time.
+            step = stamp - self._before
+            past = min(stamp - self._since, limits.contact_averaging)
+            share = step / past if past > step else 0.5
+            self._mean = [m + share * (v - m) for m, v in zip(self._mean, newest, strict=True)]
         else:
-            self._average(stamp, values)
+            self.in_contact = True
+            self._since = stamp
+            self._mean = newest
+        self._before = stamp
         return self._placed()
 
-    def _average(self, stamp: float, values: list[float]) -> None:
-        """Average over what has passed since the contact began, at most the averaging time."""
-        step = stamp - self._before
-        self._before = stamp
-        past = min(stamp - self._since, self._gates.averaging)
-        share = step / past if past > step else 0.5
-        self._mean = [m + share * (v - m) for m, v in zip(self._mean, values, strict=True)]
-
     def _placed(self) -> Contact:
-        gates = self._gates
         fx, fy, fz, mx, my, mz = self._mean
         size = math.sqrt(fx * fx + fy * fy + fz * fz)
         origin = self._reference
         lever = _cross(origin, (fx, fy, fz))
         moment = (mx - lever[0], my - lever[1], mz - lever[2])
         near, pitch = line_of_action((fx, fy, fz), moment)
-        through = math.hypot(*moment) < gates.moment
+        through = math.hypot(*moment) < self._values.moment_threshold
         if through:
             near = (0.0, 0.0, 0.0)
         line_point = (origin[0] + near[0], origin[1] + near[1], origin[2] + near[2])
         direction = (fx / size, fy / size, fz / size)
         point, count = None, 0
-        if abs(pitch) > gates.pitch:
+        if abs(pitch) > self._values.max_pitch:
             place = Place.MOMENT
         else:
             entry = None if self._surface is None else self._surface.entry(
@@ -218,3 +189,60 @@ class ContactJudge:
                 point, count = entry.point, entry.count
         return Contact(place, point, frozen(line_point), frozen(direction), math.hypot(*near),
                        pitch, count)
+
+
+class Contacts:
+    """Contacts on all sub-chains of an arm.
+
+    Attributes:
+        judges: By sub-chain, whether it is pushed and where.
+
+    """
+
+    def __init__(
+        self, chains: Sequence[Chain], values: WrenchParameters, surface: Surface | None
+    ) -> None:
+        """Start without contact; arguments as of ``ContactJudge``, for all sub-chains."""
+        self.judges = tuple(ContactJudge(chain, values, surface) for chain in chains)
+        self._forces = [0.0] * len(chains)
+
+    def use(self, chains: Sequence[Chain]) -> None:
+        """Take the sub-chains with what they carry now."""
+        for judge, chain in zip(self.judges, chains, strict=True):
+            judge.use(chain)
+
+    def clear(self, links: Sequence[int] | None = None) -> None:
+        """Forget contacts on some sub-chains, or on all."""
+        for judge in self.judges if links is None else [self.judges[i] for i in links]:
+            judge.clear()
+
+    def update(
+        self, stamp: float, links: Sequence[int], wrenches: Array, reasons: Sequence[str],
+        scatter: Callable[[int], float],
+    ) -> dict[int, Contact]:
+        """Take the wrenches on some sub-chains and return their contacts.
+
+        Args:
+            stamp: Their instant [s].
+            links: Indices of these sub-chains.
+            wrenches: By sub-chain, as of ``ContactJudge.update``, shape (k, 6) [N, N·m].
+            reasons: By sub-chain, why its wrench is not known; empty where it is.
+            scatter: Returns how much a sub-chain's force varied within the window [N].
+
+        """
+        force = wrenches[:, :3]
+        forces = np.sqrt(np.einsum('ij,ij->i', force, force)).tolist()
+        for index in links:
+            self._forces[index] = 0.0 if reasons[index] else forces[index]
+        strongest = max(self._forces)
+        contacts = {}
+        for index in links:
+            judge = self.judges[index]
+            if reasons[index]:
+                judge.clear()
+                continue
+            contact = judge.update(
+                stamp, wrenches[index], forces[index], strongest, partial(scatter, index))
+            if contact is not None:
+                contacts[index] = contact
+        return contacts

@@ -4,18 +4,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from robocal_ros.messages import qos
 from robocal_ros.node import status
+from robocal_ros.node.robot_node import RobotNode
 from robocal_ros.wrench.contact import Place
-from robocal_ros.wrench.observation import FILLING, Observation
-
-if TYPE_CHECKING:
-    from robocal_ros.wrench.node import WrenchObserverNode
-
+from robocal_ros.wrench.inputs import WrenchInputs
+from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
+from robocal_ros.wrench.outputs import WrenchOutputs
 
 _DIAGNOSE_EVERY = 1.0
 # Mean force without contact, as share of the threshold, from which on a tare is due.
@@ -31,10 +29,16 @@ _NOT_TARED = ('Not tared yet, so no wrench is told: hold the arm still, let noth
 class WrenchHealth:
     """Follows validity link by link and publishes it."""
 
-    def __init__(self, node: WrenchObserverNode) -> None:
+    def __init__(
+        self, node: RobotNode, observer: WrenchObserver, inputs: WrenchInputs,
+        outputs: WrenchOutputs,
+    ) -> None:
         """Create the publisher of diagnostics."""
         self._node = node
-        self._links = [chain.link for chain in node.observer.arm.chains]
+        self._observer = observer
+        self._inputs = inputs
+        self._outputs = outputs
+        self._links = [chain.link for chain in observer.arm.chains]
         self._diagnostics = node.create_publisher(DiagnosticArray, '/diagnostics', qos.RELIABLE)
         self.begin()
 
@@ -80,7 +84,7 @@ class WrenchHealth:
     def _watch(self) -> None:
         """Say of links of which nothing is heard why."""
         now = self._node.pulse.now()
-        observer = self._node.observer
+        observer = self._observer
         for index, fresh in enumerate(self._fresh):
             if fresh:
                 self._heard[index] = now
@@ -93,10 +97,10 @@ class WrenchHealth:
                 feeds = (observer.feeds[index], observer.imu_feeds[index])
                 feed = next((f for f in feeds if f.complaint), min(
                     feeds, key=lambda f: f.newest))
-                self._reasons[index] = observer.why_late(feed, silence)
+                self._reasons[index] = feed.why_missing(silence)
             else:
                 self._reasons[index] = observer.joint_complaint or (
-                    self._node.inputs.joint_complaint
+                    self._inputs.joint_complaint
                     or f'No joint states have come for {silence:.1f} s; check '
                     'joint_state_broadcaster.')
 
@@ -135,7 +139,7 @@ class WrenchHealth:
             names = ', '.join(self._links[index] for index in broken)
             return status.ERROR if len(broken) == len(self._links) else status.WARN, (
                 f'Wrench not known on {names}: {self._reasons[broken[0]]}')
-        if not self._node.tared:
+        if not self._observer.tared:
             return status.WARN, _NOT_TARED
         drifted = self._drifted()
         if drifted:
@@ -148,21 +152,22 @@ class WrenchHealth:
         return [
             f"Without contact '{self._links[index]}' shows {level:.1f} N on average, more than "
             'half the threshold: a bias has drifted or the load has changed. Call ~/tare.'
-            for index, level in enumerate(self._node.observer.levels) if level > limit
+            for index, judge in enumerate(self._observer.contacts.judges)
+            for level in [judge.level] if level > limit
         ]
 
     def _values(self) -> dict[str, str]:
         node = self._node
         values = {
-            'tared': str(node.tared).lower(),
+            'tared': str(self._observer.tared).lower(),
             'observations per second': f'{self._rate:.0f}',
             'delay [ms]': f'{1e3 * self._delay:.2f}',
-            'messages lost': str(node.inputs.dropped),
+            'messages lost': str(self._inputs.dropped),
             'observations': str(self._observations),
         }
         for index, link in enumerate(self._links):
             values[f'link {link}'] = self._reasons[index] or self._state(index)
-        momentum = node.observer.momentum
+        momentum = self._observer.momentum
         if momentum is not None:
             unknown = [name for name, known in zip(
                 node.robot.joint_names, momentum.friction.known.tolist(), strict=True)
@@ -171,19 +176,18 @@ class WrenchHealth:
             values['joints in contact'] = ', '.join(
                 name for name, hit in zip(node.robot.joint_names, momentum.colliding.tolist(),
                                           strict=True) if hit) or 'none'
-        tool = node.outputs.tool
+        tool = self._outputs.tool
         if tool is not None:
             values['smallest singular value [m]'] = f'{tool.smallest:.4f}'
             values['blind directions of the tool wrench'] = ', '.join(tool.blind) or 'none'
         return values
 
     def _state(self, index: int) -> str:
-        observer = self._node.observer
-        if observer.in_contact(index):
-            lasting = observer.contact_duration(index)
-            hint = '; if nothing touches it, call ~/tare' if lasting > _LONG else ''
-            return f'in contact for {lasting:.1f} s, {self._places[index]}{hint}'
-        return f'free, {observer.levels[index]:.2f} N on average'
+        judge = self._observer.contacts.judges[index]
+        if judge.in_contact:
+            hint = '; if nothing touches it, call ~/tare' if judge.duration > _LONG else ''
+            return f'in contact for {judge.duration:.1f} s, {self._places[index]}{hint}'
+        return f'free, {judge.level:.2f} N on average'
 
     def _diagnose(self) -> None:
         name = self._node.get_fully_qualified_name().lstrip('/')
@@ -191,9 +195,9 @@ class WrenchHealth:
         array.header.stamp = self._node.get_clock().now().to_msg()
         for index, link in enumerate(self._links):
             reason = self._reasons[index]
-            if not reason and not self._node.tared:
+            if not reason and not self._observer.tared:
                 reason = _NOT_TARED
-            feed = self._node.observer.feeds[index]
+            feed = self._observer.feeds[index]
             array.status.append(DiagnosticStatus(
                 level=status.WARN if reason else status.OK, name=f'{name}: {link}',
                 hardware_id=feed.name, message=reason or self._state(index),

@@ -11,7 +11,7 @@ Subscriptions that the executor need not wait for, read as bytes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from geometry_msgs.msg import WrenchStamped
@@ -20,9 +20,9 @@ from sensor_msgs.msg import Imu, JointState
 from robocal_ros.arrays import Array
 from robocal_ros.messages.samples import StreamCounts
 from robocal_ros.messages.subscription import SPARSE, ClockAck
-from robocal_ros.wrench.capability import SensorSource
 from robocal_ros.wrench.messages import ImuReader, JointReader, SensorReader
 from robocal_ros.wrench.observer import WrenchObserver
+from robocal_ros.wrench.parameters import SensorSource
 
 if TYPE_CHECKING:
     from robocal_ros.node.lifecycle import RobocalNode
@@ -55,8 +55,7 @@ class WrenchInputs:
     """
 
     def __init__(
-        self, node: RobocalNode, observer: WrenchObserver, joint_names: Sequence[str], *,
-        factor: Array, sensors: Sequence[SensorSource], max_delay: float,
+        self, node: RobocalNode, observer: WrenchObserver, factor: Array, *, max_delay: float,
         on_ready: Callable[[], None],
     ) -> None:
         """Prepare to listen.
@@ -64,9 +63,7 @@ class WrenchInputs:
         Args:
             node: The node.
             observer: Takes the samples.
-            joint_names: Names of the arm's joints.
             factor: From the driver's effort to torque, joint by joint, shape (n,).
-            sensors: The F/T sensors, in the observer's order, and their IMUs.
             max_delay: Longest wait for a sensor, by stamps [s].
             on_ready: Called when there may be something to observe.
 
@@ -75,7 +72,8 @@ class WrenchInputs:
         self._observer = observer
         self._factor = factor
         self._on_ready = on_ready
-        self._joint_reader = JointReader(joint_names)
+        sensors = observer.sensors
+        self._joint_reader = JointReader(observer.arm.robot.joint_names)
         self._heard = -1.0
         self._wakes = self._in_vain = 0
         self._joints = Stream(node, JointState, 'joint_states', self._on_joints, self._woken)

@@ -7,32 +7,27 @@ import sys
 from functools import partial
 from typing import Any
 
-import numpy as np
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import RobocalError
-from robocal_ros.messages import qos
+from robocal_ros.messages import marks, qos
 from robocal_ros.messages.mark_topic import Marks
 from robocal_ros.node.lifecycle import spin
 from robocal_ros.node.robot_node import Destroyable, RobotNode
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.setup import effort_factor
-from robocal_ros.wrench.capability import (
-    WrenchParameters,
-    make_observer,
-    sensors_of,
-    use_friction,
-    use_payload,
-)
+from robocal_ros.wrench import estimate
 from robocal_ros.wrench.health import WrenchHealth
 from robocal_ros.wrench.inputs import WrenchInputs
+from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.outputs import WrenchOutputs
+from robocal_ros.wrench.parameters import TARE, WrenchParameters
 from robocal_ros.wrench.procedure import TareProcedure
-from robocal_ros.wrench.tool import ToolFrame
 
 # How often the node looks after itself [s].
 _POLL_PERIOD = 0.02
@@ -48,20 +43,16 @@ class WrenchObserverNode(RobotNode):
 
     def _configure(self) -> None:
         super()._configure()
-        self.tared = not self.values.require_tare
-        arm = self.observer.arm
         self._result_publisher = self._publisher(String, '~/result')
-        self._tool_frame = ToolFrame(
-            arm, self.values.tool_wrench_source, length=self.values.characteristic_length,
-            least=self.values.min_singular_value, damping=self.values.damping)
         self.outputs: WrenchOutputs = self.part(WrenchOutputs(
-            self, [chain.link for chain in arm.chains], self._tool_frame,
-            self.robot.joint_names, shift=self.values.stamp_estimates,
-            markers=self._marker_publisher))
-        self.health: WrenchHealth = self.part(WrenchHealth(self))
+            self, self.observer.arm, self.values, self._marker_publisher))
+        self.health: WrenchHealth = self.part(WrenchHealth(
+            self, self.observer, self.inputs, self.outputs))
         self.marks: Marks = self.part(Marks(self, self.group))
-        self._tare = TareProcedure(self)
-        self.service('tare', self._on_tare)
+        self._tare = TareProcedure(
+            self.observer, self.values, self.identity, self.pulse,
+            lambda: self.health.first_reason)
+        self.service(TARE, self._on_tare)
         self._use_results()
         clock = Clock(clock_type=ClockType.STEADY_TIME)
         self._looks = []
@@ -74,13 +65,11 @@ class WrenchObserverNode(RobotNode):
 
     def _joint_stream(self) -> WrenchInputs:
         """Return what hears joint states and sensors alike, and hands them to the observer."""
-        sensors = sensors_of(self.values, self.robot.urdf)
-        self.observer, remarks = make_observer(self.robot, self.values, sensors)
-        for remark in remarks:
+        self.observer = WrenchObserver(self.robot, self.values)
+        for remark in self.observer.remarks:
             self.get_logger().warning(remark)
         self.inputs = self.stream(WrenchInputs(
-            self, self.observer, self.robot.joint_names,
-            factor=effort_factor(self.robot, self.values), sensors=sensors,
+            self, self.observer, effort_factor(self.robot, self.values),
             max_delay=self.values.max_delay, on_ready=self._observe))
         return self.inputs
 
@@ -92,11 +81,13 @@ class WrenchObserverNode(RobotNode):
         if values.use_payload:
             self._hear('payload', 'payload_identification/result', self._carry)
         if values.use_friction and self.observer.momentum is not None:
-            self._hear('friction', 'friction_identification/result', self._use_friction)
+            self._hear('friction', 'friction_identification/result',
+                       lambda result: self.observer.use_friction(friction_by_joint(result)))
         if values.keep_tare:
-            stored = self.store.load('tare')
+            stored = self.store.load(estimate.KIND)
             if stored is not None:
-                self._tare.use(stored)
+                self.observer.use_bias(estimate.biases(stored, self._tare.taring.names))
+                self.publish_tare(stored)
 
     def _hear(self, kind: str, topic: str, use: Any) -> None:
         stored = self.store.load(kind)
@@ -112,12 +103,9 @@ class WrenchObserverNode(RobotNode):
         self.part(self.subscription(String, topic, take, qos.LATCHED))
 
     def _carry(self, result: CalibrationResult) -> None:
-        told = use_payload(self.observer, result)
-        self._tare.forget_postures()
+        told = self.observer.use_payload(result)
+        self._tare.taring.forget()
         self.get_logger().info(told)
-
-    def _use_friction(self, result: CalibrationResult) -> None:
-        use_friction(self.observer, self.values, result)
 
     # ---------------------------------------------------------------------- working
 
@@ -157,7 +145,7 @@ class WrenchObserverNode(RobotNode):
             if not active:
                 continue
             self.health.note(observation)
-            if self.tared:
+            if self.observer.tared:
                 self.outputs.publish(observation)
 
     def _poll(self) -> None:
@@ -169,17 +157,22 @@ class WrenchObserverNode(RobotNode):
             self.health.report()
 
     async def _on_tare(self, request: Trigger.Request, response: Trigger.Response) -> Any:
-        return await self.answered('tare', self._tare.run, response)
+        return await self.answered(TARE, self._run_tare, response)
+
+    async def _run_tare(self) -> str:
+        self.status.say('taring', 'Collecting at rest; let nothing touch the arm.')
+        outcome = await self._tare.run()
+        if outcome.result is not None:
+            # Whoever reads a bag can tare with the same samples.
+            first, last = outcome.span
+            self.marks.say(marks.TARED, TARE, {marks.JOINTS: f'{first!r} {last!r}'})
+            self.store.save(outcome.result)
+            self.publish_tare(outcome.result)
+        return outcome.message
 
     def publish_tare(self, result: CalibrationResult) -> None:
         """Publish a tare, latched."""
         self._result_publisher.publish(String(data=to_yaml(result)))
-
-    def set_bias(self, bias: np.ndarray) -> None:
-        """Take sensor biases off from now on, shape (k, 6) [N, N·m]."""
-        self.observer.bias = bias
-        self.observer.settle()
-        self.tared = True
 
 
 def main(args: list[str] | None = None) -> None:

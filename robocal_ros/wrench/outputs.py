@@ -6,29 +6,25 @@ What RViz shows of a contact: force, line of action, contact point.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import PointStamped, WrenchStamped
+from geometry_msgs.msg import Point, PointStamped, WrenchStamped
 from rclpy.event_handler import PublisherEventCallbacks
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool, Float64
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arrays import Array
-from robocal_ros.messages import qos
-from robocal_ros.wrench.messages import WrenchWriter
-from robocal_ros.wrench.observation import Observation
-from robocal_ros.wrench.tool import ToolFrame, ToolWrench
-
-if TYPE_CHECKING:
-    from robocal_ros.node.robot_node import RobotNode
-from geometry_msgs.msg import Point
-
-from robocal_ros.messages import conversions
+from robocal_ros.messages import conversions, qos
+from robocal_ros.node.robot_node import RobotNode
 from robocal_ros.wrench.contact import Contact
+from robocal_ros.wrench.messages import WrenchWriter
+from robocal_ros.wrench.model import SensedArm
+from robocal_ros.wrench.observer import Observation
+from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.torque import ToolFrame, ToolWrench
 
 # Flags are sent when they change, and again after so long [s].
 _REPEAT = 0.1
@@ -104,27 +100,28 @@ class WrenchOutputs:
     """
 
     def __init__(
-        self, node: RobotNode, links: Sequence[str], tool_frame: ToolFrame,
-        joint_names: Sequence[str], *, shift: bool, markers: Any,
+        self, node: RobotNode, arm: SensedArm, values: WrenchParameters, markers: Any
     ) -> None:
         """Create the publishers.
 
         Args:
             node: The node.
-            links: Names of the sub-chains.
-            tool_frame: Makes the tool's wrench.
-            joint_names: Names of the arm's joints.
-            shift: Whether stamps are those of what is described, not of the newest sample.
+            arm: The arm cut at its sensors.
+            values: The parameters.
             markers: Publisher of markers.
+
+        Raises:
+            ConfigurationError: As of ``ToolFrame``.
 
         """
         self._markers = markers
-        self._names = tuple(links)
-        self._shift = shift
-        self._links = [_LinkTopics(node, link) for link in links]
-        self._tool_frame = tool_frame
+        self._names = [chain.link for chain in arm.chains]
+        self._shift = values.stamp_estimates
+        self._tool_frame = ToolFrame(arm, values)
+        joint_names = arm.robot.joint_names
+        self._links = [_LinkTopics(node, link) for link in self._names]
         self._tool = _Topic(node, WrenchStamped, '~/tool_wrench')
-        self._tool_writer = WrenchWriter(node.robot.tool_frame)
+        self._tool_writer = WrenchWriter(arm.robot.tool_frame)
         self._singular = _Topic(node, Float64, '~/smallest_singular_value')
         self._external = _Topic(
             node, JointState, '~/external_torque', JointState(name=list(joint_names)))
@@ -172,8 +169,8 @@ class WrenchOutputs:
         if topics.wrench.heard:
             topics.wrench.send(topics.writer.write(
                 self._stamp, observation.wrench[index].tolist()))
-        topics.flag.tell(stamp, observation.in_contact[index])
         contact = observation.contacts.get(index)
+        topics.flag.tell(stamp, contact is not None)
         if contact is None:
             return
         if topics.pitch.heard:

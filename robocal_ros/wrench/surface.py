@@ -15,7 +15,7 @@ import pinocchio as pin
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import ModelError
 from robocal_ros.robot.collision import without_missing_meshes
-from robocal_ros.wrench.chains import Chain, SensedArm
+from robocal_ros.wrench.model import Chain, SensedArm
 
 Interval = tuple[float, float]
 _PARALLEL = 1e-12
@@ -279,10 +279,6 @@ class Surface:
                 if item.parentJoint in chain.bodies:
                     self._parts[chain.proximal].append(
                         _part(item.parentJoint, item.placement, shape))
-
-    def covers(self, chain: Chain) -> bool:
-        """Tell whether a sub-chain has any geometry."""
-        return bool(self._parts[chain.proximal])
 
     def add_box(self, chain: Chain, frame: str, size: Sequence[float]) -> None:
         """Add a box around a mounted tool.

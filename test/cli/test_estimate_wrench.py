@@ -32,8 +32,8 @@ from robocal_ros.cli import main as entry
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.results.store import ResultStore, read_result, to_yaml
-from robocal_ros.wrench import tare
-from robocal_ros.wrench.observation import Observation
+from robocal_ros.wrench.estimate import TareRecord, Taring, to_result
+from robocal_ros.wrench.observer import Observation
 
 LINK = 'ft_link_2_proximal'
 POINT, FORCE = np.array([0.0, -0.055, 0.18]), np.array([0.0, 30.0, 0.0])
@@ -78,18 +78,15 @@ def recorded() -> Recorded:
     arm.carry_tool()
     arm.observer.carry(arm_load(), 'flange')
     made = Recorded(messages=arm.kept)
-    record = tare.TareRecord()
+    record = TareRecord()
     arm.run(0.5)
     arm.observer.recorder = record
     arm.run(1.0)
     arm.observer.recorder = None
-    settings = tare.TareSettings()
-    found = tare.Taring(arm.arm, arm.frames, settings).find(record)
-    made.tare = tare.to_result(found, arm.frames, identity(), settings, source='live',
-                               software_version='0')
+    found = Taring(arm.arm, arm.values).find(record)
+    made.tare = to_result(found, arm.frames, identity(), arm.values, 'live')
     made.span = as_sent(record.stamps[0]), as_sent(record.stamps[-1])
-    arm.observer.bias = found.bias
-    arm.observer.settle()
+    arm.observer.use_bias(found.bias)
     path = arm.random_path(np.random.default_rng(1), 1, measured=True)
     made.observations += arm.run(arm.begin_motion(path, 1.5) + 0.3)
     arm.push(0, POINT, FORCE, 0.4)
@@ -181,7 +178,7 @@ def assert_as_live(recorded: Recorded, rows: dict[str, list[dict[str, str]]]) ->
         for index, link in enumerate(rows):
             row = by_stamp[link][round(1e9 * observation.stamp)]
             np.testing.assert_allclose(numbers(row), observation.wrench[index], rtol=0, atol=5e-10)
-            assert row['contact'] == str(int(observation.in_contact[index]))
+            assert row['contact'] == str(int(index in observation.contacts))
 
 
 def marked(recorded: Recorded) -> list[Message]:

@@ -9,7 +9,7 @@ from benchmarks import seven_joints
 from demo import default_cell
 from demo.wrench import SeenPush, pictures
 from robocal_ros.robot.model import Robot
-from robocal_ros.wrench.chains import SensedArm, SensorMount
+from robocal_ros.wrench.model import SensedArm, SensorMount
 
 
 def test_arrows_end_where_the_arm_was_pushed() -> None:

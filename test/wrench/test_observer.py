@@ -9,9 +9,7 @@ import pytest
 from benchmarks.wrench_arm import ObservedArm, of_chain
 from robocal_ros.errors import DataError
 from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
-from robocal_ros.wrench.momentum import JointFriction, MomentumObserver
-from robocal_ros.wrench.observation import FILLING, Observation, ObserverSettings
+from robocal_ros.wrench.observer import FILLING, Observation
 
 # What the reference cell's force sensors scatter by [N].
 NOISE = 0.3
@@ -54,7 +52,7 @@ def test_free_motion_reads_as_nothing(observed: ObservedArm) -> None:
     for chain in range(5):
         assert len(of_chain(told, chain)) == len(told)
         assert rms(told, chain) < 1.5 * NOISE
-    assert not any(any(item.in_contact) for item in told)
+    assert not any(item.contacts for item in told)
 
 
 def test_without_tool_too() -> None:
@@ -68,7 +66,7 @@ def test_without_tool_too() -> None:
 
 
 def test_positions_alone_do_as_well_with_a_longer_window() -> None:
-    made = ready(settings=ObserverSettings(window=0.04, use_velocity=False))
+    made = ready(window=0.04, use_velocity=False)
     told = moving(made, 4.0)
     assert max(rms(told, chain) for chain in range(5)) < 1.5 * NOISE
     assert told[-1].delay == pytest.approx(0.02)
@@ -100,7 +98,7 @@ def test_pushes_are_located(observed: ObservedArm, chain: int, while_moving: boo
         forces = np.mean([item.wrench[chain, :3] for item in of_chain(told, chain)
                           if 0.05 < item.stamp - push.begin < 0.2], axis=0)
         np.testing.assert_allclose(forces, force, atol=0.6)
-        assert not told[-1].in_contact[chain]
+        assert chain not in told[-1].contacts
 
 
 def test_imu_links_agree_and_need_no_joint_states() -> None:
@@ -184,7 +182,7 @@ def test_a_bias_that_drifts_shows_in_the_level() -> None:
     made = ready()
     made.simulator.set_faults(_faults(made, 'ft_drift:ft_wrist'))
     made.run(8.0)
-    levels = made.observer.levels
+    levels = [judge.level for judge in made.observer.contacts.judges]
     assert levels[4] > 0.8
     assert max(levels[:3]) < 0.5
 
@@ -202,13 +200,11 @@ def test_external_torques_and_collision_flags() -> None:
     from demo import default_cell
 
     truth = default_cell.hidden_truth()
-    robot = Robot(default_cell.urdf())
     laws = {name: SteadyFriction(joint.friction.coulomb, joint.friction.breakaway,
                                  joint.friction.stribeck_velocity, joint.friction.viscous)
             for name, joint in truth.joints.items()}
-    made = ready(momentum=MomentumObserver(
-        robot, JointFriction(laws, robot.joint_names, 0.005), gain=50.0,
-        threshold=np.full(6, 8.0)))
+    made = ready(observe_torque=True)
+    made.observer.use_friction(laws)
     told = moving(made, 5.0)
     assert not any(item.colliding.any() for item in told if item.colliding is not None)
     made.push(4, np.array([0.0, 0.0, 0.02]), np.array([60.0, 40.0, 0.0]), 0.4)

@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.errors import ConfigurationError
-from robocal_ros.wrench.alignment import Feed, Instants
+from robocal_ros.wrench.alignment import AlignedWindow, Feed
+from robocal_ros.wrench.parameters import WrenchParameters
 
 
-def feed(**options: object) -> Feed:
-    return Feed('ft', **{'max_gap': 0.02, **options})
+def feed(ranges: tuple[float, ...] = (), **values: float) -> Feed:
+    return Feed('ft', WrenchParameters(**values), ranges)
 
 
 def test_readings_are_interpolated_on_stamps() -> None:
@@ -76,59 +76,62 @@ def test_stuck_after_a_while_and_well_again() -> None:
     assert sensor.newest == 0.3
 
 
-def test_limits_must_make_sense() -> None:
-    with pytest.raises(ConfigurationError, match='must not be negative'):
-        feed(stuck_time=-1.0)
+READING = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 
 
-class TestInstants:
+class TestAlignedWindow:
     """Rows that wait for sensors, but not for those that are late."""
 
-    def make(self) -> tuple[Feed, Feed, Instants]:
-        one, two = feed(), feed()
-        return one, two, Instants([one, two], 0.02)
+    def make(self) -> tuple[Feed, Feed, AlignedWindow]:
+        one, two = feed(stuck_time=0.0), feed(stuck_time=0.0)
+        return one, two, AlignedWindow([one, two], 1, WrenchParameters())
 
     def test_waits_until_all_have_caught_up(self) -> None:
-        one, two, instants = self.make()
+        one, two, samples = self.make()
         for sensor in (one, two):
-            sensor.add(0.999, (0.0,))
-        instants.add(1.0, np.array([7.0]))
-        one.add(1.0, (0.0,))
-        assert instants.take() is None
-        two.add(1.001, (0.0,))
-        stamp, row = instants.take()
-        assert (stamp, row[0]) == (1.0, 7.0)
-        assert instants.take() is None
+            sensor.add(0.999, READING)
+        samples.add(1.0, np.array([7.0]))
+        one.add(1.0, READING)
+        assert samples.take() is None
+        two.add(1.001, tuple(2.0 * value for value in READING))
+        assert samples.take() == 1.0
+        np.testing.assert_allclose(
+            samples.window.rows, [[7.0, *READING, *(1.5 * np.array(READING))]])
+        assert samples.take() is None
+        assert samples.missing(0.0) is None
 
     def test_a_late_sensor_costs_the_others_one_delay_only(self) -> None:
-        one, two, instants = self.make()
-        two.add(0.95, (0.0,))
+        one, two, samples = self.make()
+        two.add(0.95, READING)
         taken = []
         for number in range(50):
             stamp = 1.0 + 0.001 * number
-            one.add(stamp, (0.0,))
-            instants.add(stamp, np.zeros(1))
-            taken.append(instants.take() is not None)
+            one.add(stamp, READING)
+            samples.add(stamp, np.zeros(1))
+            taken.append(samples.take() is not None)
         assert all(taken)
-        assert instants.lag(two) == pytest.approx(0.099)
+        good, late = samples.missing(samples.newest)
+        assert not good
+        assert late == "Readings of sensor 'ft' come 99 ms late, more than max_delay (20 ms)."
+        assert samples.missing(samples.newest + 0.001) is None
 
     def test_a_sensor_that_falls_silent_is_waited_for_once(self) -> None:
-        one, two, instants = self.make()
+        one, two, samples = self.make()
         count = 0
         for number in range(100):
             stamp = 0.001 * number
-            one.add(stamp, (0.0,))
+            one.add(stamp, READING)
             if number < 50:
-                two.add(stamp, (0.0,))
-            instants.add(stamp, np.zeros(1))
-            while instants.take() is not None:
+                two.add(stamp, READING)
+            samples.add(stamp, np.zeros(1))
+            while samples.take() is not None:
                 count += 1
         assert count == 100
 
     def test_cleared(self) -> None:
-        one, _, instants = self.make()
-        instants.add(1.0, np.zeros(1))
-        instants.clear()
+        one, _, samples = self.make()
+        samples.add(1.0, np.zeros(1))
+        samples.clear()
         one.clear()
-        assert instants.take() is None
-        assert np.isinf(instants.newest)
+        assert samples.take() is None
+        assert np.isinf(samples.newest)

@@ -12,7 +12,7 @@ from support.arms import arm
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.wrench.chains import SensedArm, SensorMount
+from robocal_ros.wrench.model import SensedArm, SensorMount
 
 ALL = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
        'ft_wrist')

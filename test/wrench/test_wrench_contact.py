@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.arms import arm
 
-from robocal_ros.wrench.chains import SensedArm, SensorMount
-from robocal_ros.wrench.contact import Contact, ContactJudge, Gates, Place, line_of_action
+from robocal_ros.wrench.contact import Contact, ContactJudge, Place, line_of_action
+from robocal_ros.wrench.model import SensedArm, SensorMount
+from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.surface import Box, Capsule, Cylinder, Mesh, Shape, Sphere, Surface
 
 
@@ -107,8 +108,8 @@ class Pushed:
     """A sub-chain that is pushed for some samples."""
 
     def __init__(self, cut: SensedArm, surface: Surface | None, chain: int = 0,
-                 gates: Gates | None = None) -> None:
-        self.judge = ContactJudge(cut.chains[chain], gates or Gates(), surface)
+                 **values: float) -> None:
+        self.judge = ContactJudge(cut.chains[chain], WrenchParameters(**values), surface)
         self.stamp = 0.0
 
     def __call__(
@@ -212,14 +213,13 @@ def test_meshes_and_what_is_missing(cut: SensedArm) -> None:
     panda = arm('panda')
     sensed = SensedArm(panda.robot(), [SensorMount('panda_link5'), SensorMount('panda_link7')])
     surface = Surface(sensed, panda.package_dirs)
-    assert surface.covers(sensed.chains[0])
     rest = np.zeros(7)
     sensed.held(rest, rest, rest)
     entry = surface.entry(sensed.chains[0], (0.0, 0.0, -0.1), (0.0, -1.0, 0.0))
     assert entry.point[1] > 0.0
     blind = Surface(sensed)
     assert 'panda_link5' in blind.blind_links
-    assert not blind.covers(sensed.chains[0])
+    assert blind.entry(sensed.chains[0], (0.0, 0.0, -0.1), (0.0, -1.0, 0.0)) is None
 
 
 def test_a_box_around_the_tool(cut: SensedArm) -> None:

@@ -10,8 +10,7 @@ from support.arms import arm
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.wrench.chains import SensedArm, SensorMount
-from robocal_ros.wrench.groups import ImuLink
+from robocal_ros.wrench.model import ImuLink, SensedArm, SensorMount
 
 FRAMES = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
           'ft_wrist')

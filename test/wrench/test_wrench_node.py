@@ -22,9 +22,10 @@ from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
 from robocal_ros.results.store import ResultStore, to_yaml
-from robocal_ros.wrench import tare
-from robocal_ros.wrench.chains import SensedArm, SensorMount
+from robocal_ros.wrench.estimate import Tare, to_result
+from robocal_ros.wrench.model import SensedArm, SensorMount
 from robocal_ros.wrench.node import WrenchObserverNode
+from robocal_ros.wrench.parameters import WrenchParameters
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -119,6 +120,7 @@ class TestRefusals:
         ({'kinematics': ['guess']}, "'joint_states', 'imu'"),
         ({'torque_thresholds': [1.0, 2.0]}, 'torque_thresholds'),
         ({'window': 5.0}, 'window'),
+        ({'stuck_time': -1.0}, 'stuck_time'),
         ({'sensor_topics': ['w'], 'sensor_frames': ['ft_link_3_distal'],
           'tool_wrench_source': 'sensor', 'tool_frame': 'ft_link_3_proximal'}, 'tool_wrench'),
     ])
@@ -173,10 +175,10 @@ class TestTare:
 
     def test_a_filed_tare_serves_again_if_asked_to(self, rig, tmp_path: Path) -> None:
         store(tmp_path, tare_result())
-        assert not rig().start().node.tared
+        assert not rig().start().node.observer.tared
         made = rig(keep_tare=True)
         assert made.configure() == SUCCESS
-        assert made.node.tared
+        assert made.node.observer.tared
         np.testing.assert_allclose(made.node.observer.bias[0], [1, 2, 3, 0.1, 0.2, 0.3])
 
     def test_refused_for_a_reason(self, rig) -> None:
@@ -186,7 +188,7 @@ class TestTare:
         answer = made.call('tare')
         assert not answer.success
         assert 'kg more than the model knows' in answer.message
-        assert not made.node.tared
+        assert not made.node.observer.tared
 
     def test_not_while_inactive(self, rig) -> None:
         made = rig()
@@ -202,10 +204,9 @@ def trigger_without_samples(made: Rig) -> Trigger.Response:
 
 
 def tare_result() -> Any:
-    found = tare.Tare(np.array([[1, 2, 3, 0.1, 0.2, 0.3]]), *(np.full((1, 6), 1e-3),) * 3,
+    found = Tare(np.array([[1, 2, 3, 0.1, 0.2, 0.3]]), *(np.full((1, 6), 1e-3),) * 3,
                       count=100, stamp=1.0)
-    return tare.to_result(found, ['ft_wrist'], identity(), tare.TareSettings(), source='live',
-                          software_version='0')
+    return to_result(found, ['ft_wrist'], identity(), WrenchParameters(), 'live')
 
 
 def store(folder: Path, *results: Any) -> None:

@@ -10,8 +10,9 @@ from support.arms import arm
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import RobotIdentity, Verdict
 from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.wrench import tare
-from robocal_ros.wrench.chains import SensedArm, SensorMount
+from robocal_ros.wrench.estimate import TareRecord, Taring, biases, to_result
+from robocal_ros.wrench.model import SensedArm, SensorMount
+from robocal_ros.wrench.parameters import WrenchParameters
 
 FRAMES = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
           'ft_wrist')
@@ -24,11 +25,10 @@ NOISE = np.repeat([0.3, 0.01], 3)
 class Bench:
     """Sensors with known biases on an arm at rest."""
 
-    def __init__(self, *frames: str, settings: tare.TareSettings | None = None) -> None:
+    def __init__(self, *frames: str, **values: float) -> None:
         names = frames or FRAMES
-        self.settings = settings or tare.TareSettings()
         self.arm = SensedArm(arm('robocal').robot(), [SensorMount(frame) for frame in names])
-        self.taring = tare.Taring(self.arm, names, self.settings)
+        self.taring = Taring(self.arm, WrenchParameters(**values))
         self.generator = np.random.default_rng(4)
         bound = np.repeat([10.0, 0.5], 3)
         self.bias = self.generator.uniform(-bound, bound, (len(names), 6))
@@ -36,7 +36,7 @@ class Bench:
     def record(
         self, posture: np.ndarray = HOME, *, carried: RigidBodyInertia | None = None,
         change: object = None, drift: float = 0.0, count: int = 500,
-    ) -> tare.TareRecord:
+    ) -> TareRecord:
         """Collect at rest; ``carried`` hangs on the arm without the model's knowledge."""
         rest = np.zeros(6)
         believed = self.arm.held(posture, rest, rest)
@@ -45,7 +45,7 @@ class Bench:
         readings = -truth.held(posture, rest, rest)
         if change is not None:
             readings = change(readings)
-        record = tare.TareRecord()
+        record = TareRecord()
         for number in range(count):
             noisy = readings + self.bias + NOISE * self.generator.normal(size=self.bias.shape)
             record.add(100.0 + 0.002 * number, posture + drift * number, noisy, believed,
@@ -140,7 +140,7 @@ def test_not_while_moving_shaken_or_blind() -> None:
     with pytest.raises(DataError, match='complete instants'):
         bench.taring.find(bench.record(count=5))
     calm, bench.generator = bench.generator, np.random.default_rng(0)
-    rough = Bench(settings=tare.TareSettings(max_force_std=0.1))
+    rough = Bench(tare_force_std=0.1)
     with pytest.raises(DataError, match='scatters by 0.3'):
         rough.taring.find(rough.record())
     bench.generator = calm
@@ -152,7 +152,7 @@ def test_not_while_moving_shaken_or_blind() -> None:
 
 def test_links_with_imus_are_tared_as_a_whole() -> None:
     bench = Bench()
-    record = tare.TareRecord()
+    record = TareRecord()
     net = np.array([3.0, -2.0, 1.0, 0.1, 0.2, -0.1])
     for number in range(200):
         record.add_link(2, 0.01 * number, net + 0.01 * bench.generator.normal(size=6),
@@ -169,10 +169,9 @@ def test_filed_and_read_again() -> None:
     found = bench.taring.find(bench.record())
     robot = bench.arm.robot
     identity = RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names)
-    result = tare.to_result(found, FRAMES, identity, bench.settings, source='live',
-                            software_version='0')
+    result = to_result(found, FRAMES, identity, bench.taring.values, 'live')
     assert result.verdict is Verdict.PASS
-    np.testing.assert_array_equal(tare.biases(result, FRAMES), found.bias)
+    np.testing.assert_array_equal(biases(result, FRAMES), found.bias)
     with pytest.raises(DataError, match='no parameter'):
-        tare.biases(result, ('ft_other',))
+        biases(result, ('ft_other',))
     assert result.parameter('ft_wrist.torque_z').unit == 'N·m'

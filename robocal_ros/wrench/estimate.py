@@ -9,59 +9,29 @@ opposite sign, be another sensor's, or hold a load that the model lacks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, RobotIdentity, rms
-from robocal_ros.wrench.chains import SensedArm
+from robocal_ros.wrench.model import SensedArm
+from robocal_ros.wrench.parameters import WrenchParameters
 
 KIND = 'tare'
 METHOD = 'orientation_aware'
 _AXES = ('force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z')
 _UNITS = ('N', 'N', 'N', 'N·m', 'N·m', 'N·m')
 _FEWEST = 20
+# Largest joint travel [rad], and largest mean rate of an IMU [rad/s], that is still rest.
+_MAX_TRAVEL, _MAX_RATE = 0.002, 0.02
 # A change of posture shows a sign when it changes the weight by so many noise sigmas.
 _CLEAR = 10.0
 # Least share of the largest bias that all sensors have in common if a load is missing.
 _LOAD = 0.3
-
-
-@dataclass(frozen=True)
-class TareSettings:
-    """What a tare accepts.
-
-    Attributes:
-        duration: Time of rest that is averaged [s].
-        max_force_bias: Largest bias of a force component [N].
-        max_torque_bias: Largest bias of a torque component [N·m].
-        max_force_std: Largest scatter of a force component: more is no rest [N].
-        max_torque_std: Largest scatter of a torque component [N·m].
-        max_travel: Largest joint travel during the rest [rad].
-        max_rate: Largest mean rate of an IMU during the rest [rad/s].
-
-    """
-
-    duration: float = 1.0
-    max_force_bias: float = 15.0
-    max_torque_bias: float = 1.0
-    max_force_std: float = 2.0
-    max_torque_std: float = 0.2
-    max_travel: float = 0.002
-    max_rate: float = 0.02
-
-    @property
-    def limits(self) -> Array:
-        """Largest bias by component, shape (6,)."""
-        return np.repeat([self.max_force_bias, self.max_torque_bias], 3)
-
-    @property
-    def scatter(self) -> Array:
-        """Largest scatter by component, shape (6,)."""
-        return np.repeat([self.max_force_std, self.max_torque_std], 3)
 
 
 class TareRecord:
@@ -168,21 +138,24 @@ class Tare:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass
 class Taring:
     """Tares sensors, and remembers postures to check the signs of lightly loaded ones.
 
     Attributes:
         arm: The arm cut at its sensors.
-        names: Names of the sensors, for sentences.
-        settings: What is accepted.
+        names: Measurement frames of the sensors, for sentences and in results.
+        values: The parameters: what is accepted.
 
     """
 
-    arm: SensedArm
-    names: Sequence[str]
-    settings: TareSettings
-    _seen: list[tuple[Array, Array]] = field(default_factory=list)
+    def __init__(self, arm: SensedArm, values: WrenchParameters) -> None:
+        """Start without earlier postures."""
+        self.arm = arm
+        self.names = [mount.frame for mount in arm.mounts]
+        self.values = values
+        self._limits = np.repeat([values.tare_force_limit, values.tare_torque_limit], 3)
+        self._max_scatter = np.repeat([values.tare_force_std, values.tare_torque_std], 3)
+        self._seen: list[tuple[Array, Array]] = []
 
     def forget(self) -> None:
         """Forget earlier postures, as when the load has changed."""
@@ -226,11 +199,11 @@ class Taring:
         for index, (nets, rates) in record.links().items():
             link = self.arm.chains[index].link
             rate = float(np.linalg.norm(rates.mean(axis=0)))
-            if rate > self.settings.max_rate:
+            if rate > _MAX_RATE:
                 raise DataError(
                     f"'{link}' turned at {rate:.3f} rad/s during the tare; expected rest, less "
-                    f'than {self.settings.max_rate:g} rad/s. Hold the arm still and call again.')
-            _check_scatter(nets.std(axis=0), self.settings.scatter, f"Link '{link}'")
+                    f'than {_MAX_RATE:g} rad/s. Hold the arm still and call again.')
+            _check_scatter(nets.std(axis=0), self._max_scatter, f"Link '{link}'")
             found[index] = nets.mean(axis=0)
         return found
 
@@ -248,17 +221,17 @@ class Taring:
             raise DataError(
                 f'Only {len(record.stamps)} complete instants came during the tare; expected '
                 f'{_FEWEST} or more. Check joint states and sensors in ~/status.')
-        if record.travel > self.settings.max_travel:
+        if record.travel > _MAX_TRAVEL:
             raise DataError(
                 f'A joint moved by {record.travel:.4f} rad during the tare; expected rest, less '
-                f'than {self.settings.max_travel:g} rad. Hold the arm still and call again.')
+                f'than {_MAX_TRAVEL:g} rad. Hold the arm still and call again.')
         for name, good in zip(self.names, record.valid, strict=True):
             if not good:
                 raise DataError(f"Sensor '{name}' gave no usable readings during the tare; see "
                                 '~/status for the reason.')
         readings = record.readings
         for i, name in enumerate(self.names):
-            _check_scatter(readings[:, i].std(axis=0), self.settings.scatter, f"Sensor '{name}'")
+            _check_scatter(readings[:, i].std(axis=0), self._max_scatter, f"Sensor '{name}'")
         return readings
 
     def _expected(self, record: TareRecord) -> Array:
@@ -266,10 +239,10 @@ class Taring:
         return self.arm.in_measurement(-record.held)
 
     def _fits(self, bias: Array) -> bool:
-        return bool((np.abs(bias) <= self.settings.limits).all())
+        return bool((np.abs(bias) <= self._limits).all())
 
     def _size(self, bias: Array) -> float:
-        return float((np.abs(bias) / self.settings.limits).max())
+        return float((np.abs(bias) / self._limits).max())
 
     def _check_identity(self, mean: Array, expected: Array, record: TareRecord) -> None:
         """Refuse readings that no bias explains, and say what does."""
@@ -307,7 +280,7 @@ class Taring:
         raise DataError(
             f"The tare was refused: sensor '{self.names[worst]}' would have a bias of "
             f'{force:.1f} N and {torque:.2f} N·m; expected at most '
-            f'{self.settings.max_force_bias:g} N and {self.settings.max_torque_bias:g} N·m. '
+            f'{self.values.tare_force_limit:g} N and {self.values.tare_torque_limit:g} N·m. '
             'Is something touching the arm, is its frame as in the robot description, is the '
             f'load identified? A larger bias is allowed by tare_force_limit.{also}')
 
@@ -322,7 +295,7 @@ class Taring:
                            self.arm.in_links(bias)[:, :3])
         weight = float((turned[list(odd)] @ down).mean())
         left = turned[list(odd)] - weight * down
-        limit = self.settings.max_force_bias
+        limit = self.values.tare_force_limit
         if weight < _LOAD * limit or np.abs(left).max() > limit:
             return ''
         outermost = min(odd, key=lambda i: len(self._beyond(i)))
@@ -379,8 +352,8 @@ def _check_scatter(scatter: Array, limits: Array, who: str) -> None:
 
 
 def to_result(
-    tare: Tare, frames: Sequence[str], robot: RobotIdentity, settings: TareSettings, *,
-    source: str, software_version: str,
+    tare: Tare, frames: Sequence[str], robot: RobotIdentity, values: WrenchParameters,
+    source: str,
 ) -> CalibrationResult:
     """Return a tare as a result to be filed.
 
@@ -388,9 +361,8 @@ def to_result(
         tare: What was found.
         frames: The sensors' measurement frames.
         robot: For which robot.
-        settings: What was accepted.
+        values: The parameters: what was accepted.
         source: ``live``, or the name of the bag.
-        software_version: Version of this package.
 
     """
     parameters = [
@@ -401,8 +373,8 @@ def to_result(
     fits, held_out, checks = [], [], []
     for i, frame in enumerate(frames):
         for what, unit, part, limit in (
-            ('force', 'N', slice(0, 3), settings.max_force_bias),
-            ('torque', 'N·m', slice(3, 6), settings.max_torque_bias),
+            ('force', 'N', slice(0, 3), values.tare_force_limit),
+            ('torque', 'N·m', slice(3, 6), values.tare_torque_limit),
         ):
             before = rms(tare.bias[i, part])
             fits.append(Fit(f'{what} of {frame}', unit, before, rms(tare.scatter[i, part]),
@@ -417,9 +389,9 @@ def to_result(
         covariance_names=tuple(p.name for p in parameters),
         covariance=np.diag(tare.std.ravel()**2), fit=tuple(fits), validation=tuple(held_out),
         checks=tuple(checks), counts={'samples': tare.count},
-        settings={'duration': settings.duration, 'max_force_bias': settings.max_force_bias,
-                  'max_torque_bias': settings.max_torque_bias},
-        source=source, time=tare.stamp, software_version=software_version)
+        settings={'duration': values.tare_duration, 'max_force_bias': values.tare_force_limit,
+                  'max_torque_bias': values.tare_torque_limit},
+        source=source, time=tare.stamp, software_version=__version__)
 
 
 def biases(result: CalibrationResult, frames: Sequence[str]) -> Array:

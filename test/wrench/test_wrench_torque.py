@@ -13,16 +13,17 @@ from support.arms import arm
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.wrench.chains import SensedArm, SensorMount
-from robocal_ros.wrench.momentum import JointFriction, MomentumObserver
-from robocal_ros.wrench.tool import ToolFrame, tool_wrench
+from robocal_ros.wrench.model import SensedArm, SensorMount
+from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.torque import JointFriction, MomentumObserver, ToolFrame, tool_wrench
 
 STEP = 1e-3
+VALUES = WrenchParameters(observer_gain=50.0, torque_thresholds=[5.0], friction_width=1e-3)
 LAW = SteadyFriction([4.0, 5.0], [7.0, 8.0], [0.05, 0.05], [6.0, 6.0])
 
 
 def joint_friction(robot: Robot, *known: str) -> JointFriction:
-    return JointFriction(dict.fromkeys(known, LAW), robot.joint_names, 1e-3)
+    return JointFriction(dict.fromkeys(known, LAW), robot.joint_names, VALUES)
 
 
 class Swinging:
@@ -59,10 +60,8 @@ def follow(
     return np.array(told)
 
 
-def observer_of(robot: Robot, friction: JointFriction | None = None, **options: float
-                ) -> MomentumObserver:
-    return MomentumObserver(robot, friction or joint_friction(robot), gain=50.0,
-                            threshold=np.full(6, 5.0), **options)
+def observer_of(robot: Robot, friction: JointFriction | None = None) -> MomentumObserver:
+    return MomentumObserver(robot, friction or joint_friction(robot), VALUES)
 
 
 def test_external_torques_are_found_and_nothing_else() -> None:
@@ -132,12 +131,12 @@ def test_a_pause_begins_the_balance_anew() -> None:
 class TestToolWrench:
     """From torques to the tool, as far as the posture shows it."""
 
-    options: ClassVar = {'length': 0.3, 'least': 0.02, 'damping': 1e-4}
+    values: ClassVar = {'min_singular_value': 0.02, 'damping': 1e-4}
     wrench = np.array([20.0, -10.0, 5.0, 1.0, -2.0, 0.5])
 
     def frame(self, source: str = 'torque') -> ToolFrame:
         cut = SensedArm(arm('robocal').robot(), [SensorMount('ft_wrist')])
-        return ToolFrame(cut, source, **self.options)
+        return ToolFrame(cut, WrenchParameters(tool_wrench_source=source, **self.values))
 
     def torque(self, posture: np.ndarray) -> np.ndarray:
         robot = arm('robocal').robot()
@@ -164,7 +163,8 @@ class TestToolWrench:
         np.testing.assert_allclose(told.wrench[~hidden], self.wrench[~hidden], rtol=0.02, atol=0.4)
 
     def test_nothing_is_zero_by_default(self) -> None:
-        told = tool_wrench(np.zeros(3), np.eye(6)[:, :3], **self.options)
+        told = tool_wrench(
+            np.zeros(3), np.eye(6)[:, :3], WrenchParameters(**self.values))
         assert np.isnan(told.wrench[3:]).all()
         np.testing.assert_array_equal(told.wrench[:3], 0.0)
         assert set(told.blind) == {'moment x', 'moment y', 'moment z'}
@@ -182,4 +182,4 @@ class TestToolWrench:
         cut = SensedArm(arm('robocal').robot(), [SensorMount('ft_wrist')])
         cut.robot = robot
         with pytest.raises(ConfigurationError, match="no F/T sensor carries 'link_1'"):
-            ToolFrame(cut, 'sensor', **self.options)
+            ToolFrame(cut, WrenchParameters(tool_wrench_source='sensor'))

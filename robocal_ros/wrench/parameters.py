@@ -1,28 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""External-wrench observation without ROS: parameters, and the observer that they ask for."""
+"""Parameters of external-wrench observation, and the sensors that they describe."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.parameters import RobotParameters, named, parameter
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.load import carried_load
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import mesh_folders, per_joint
-from robocal_ros.wrench.alignment import Feed
-from robocal_ros.wrench.chains import SensedArm, SensorMount
-from robocal_ros.wrench.contact import Gates
-from robocal_ros.wrench.momentum import JointFriction, MomentumObserver
-from robocal_ros.wrench.observation import ObserverSettings
-from robocal_ros.wrench.observer import WrenchObserver
-from robocal_ros.wrench.surface import Surface
-from robocal_ros.wrench.tare import TareSettings
 
 NODE = 'wrench_observer'
 """The node whose parameter files hold."""
@@ -155,25 +141,6 @@ class WrenchParameters(RobotParameters):
         'up, besides those of the ROS installation.')
 
 
-def observer_settings(values: WrenchParameters) -> ObserverSettings:
-    """Return how samples become wrenches."""
-    return ObserverSettings(
-        window=values.window, max_delay=values.max_delay, use_velocity=values.use_velocity,
-        gates=Gates(
-            force=values.force_threshold, release=values.release_ratio,
-            crosstalk=values.crosstalk, steadiness=values.steadiness,
-            moment=values.moment_threshold, pitch=values.max_pitch,
-            averaging=values.contact_averaging))
-
-
-def tare_settings(values: WrenchParameters) -> TareSettings:
-    """Return what a tare accepts."""
-    return TareSettings(
-        duration=values.tare_duration, max_force_bias=values.tare_force_limit,
-        max_torque_bias=values.tare_torque_limit, max_force_std=values.tare_force_std,
-        max_torque_std=values.tare_torque_std)
-
-
 # ------------------------------------------------------------------------------- sensors
 
 
@@ -285,71 +252,3 @@ def _imu(sensor: str, kinematics: str, topic: str, frame: str) -> ImuSource | No
             f"Kinematics of sensor '{sensor}' is imu, but imu_topics or imu_frames names none "
             'for it; expected both.')
     return ImuSource(topic, frame)
-
-
-# ------------------------------------------------------------------------------ observer
-
-
-def make_observer(
-    robot: Robot, values: WrenchParameters, sensors: tuple[SensorSource, ...]
-) -> tuple[WrenchObserver, tuple[str, ...]]:
-    """Return the observer that parameters ask for, and what is to be said about it.
-
-    It knows no results of others yet: no payload, no friction, no tare.
-
-    Args:
-        robot: The arm.
-        values: The parameters.
-        sensors: The sensors, as of ``sensors_of``.
-
-    Raises:
-        ConfigurationError: If robot, sensors and parameters do not fit each other.
-        ModelError: If the collision geometry cannot be read.
-
-    """
-    arm = SensedArm(robot, [SensorMount(sensor.frame, sensor.link) for sensor in sensors])
-    gap = values.max_delay
-    feeds = [Feed(sensor.frame, max_gap=gap, stuck_time=values.stuck_time, ranges=sensor.ranges)
-             for sensor in sensors]
-    imus = {index: (sensor.imu.frame, Feed(
-        sensor.imu.frame, max_gap=gap, stuck_time=values.stuck_time))
-        for index, sensor in enumerate(sensors) if sensor.imu is not None}
-    surface, remarks = _surface(arm, values)
-    momentum = MomentumObserver(
-        robot, _friction(robot, values, {}), gain=values.observer_gain,
-        threshold=per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy(),
-    ) if values.observe_torque else None
-    observer = WrenchObserver(arm, feeds, observer_settings(values), surface=surface,
-                              imus=imus, momentum=momentum)
-    return observer, remarks
-
-
-def _surface(arm: SensedArm, values: WrenchParameters) -> tuple[Surface, tuple[str, ...]]:
-    surface = Surface(arm, mesh_folders(named(values.mesh_folders)))
-    remarks = () if not surface.blind_links else (
-        f'No collision geometry for {", ".join(surface.blind_links)}: their meshes were not '
-        'found, so no contact point can be told there. Set mesh_folders.',)
-    chain = arm.chain_of_frame(arm.robot.tool_frame)
-    if any(values.tool_box) and chain is not None:
-        surface.add_box(chain, arm.robot.tool_frame, values.tool_box)
-    return surface, remarks
-
-
-def _friction(robot: Robot, values: WrenchParameters, laws: Mapping[str, Any]) -> JointFriction:
-    return JointFriction(laws, robot.joint_names, values.friction_width)
-
-
-def use_payload(observer: WrenchObserver, result: CalibrationResult) -> str:
-    """Have an observer count an identified payload; returns a sentence."""
-    load = carried_load(result)
-    observer.carry(load, result.frame)
-    return f'The identified payload of {load.mass:.3f} kg is counted.'
-
-
-def use_friction(
-    observer: WrenchObserver, values: WrenchParameters, result: CalibrationResult
-) -> None:
-    """Have an observer take identified friction off the joint torques, if it follows them."""
-    if observer.momentum is not None:
-        observer.momentum.use(friction=_friction(
-            observer.arm.robot, values, friction_by_joint(result)))

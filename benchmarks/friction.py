@@ -17,10 +17,13 @@ from benchmarks.random_cell import random_truth
 from demo import default_cell
 from demo.friction import friction_truth
 from robocal_ros.arrays import Array
-from robocal_ros.friction.compensation import Compensator
-from robocal_ros.friction.estimate import NAMES, FrictionSettings, estimate, estimate_joint
-from robocal_ros.friction.plan import SpeedPlan, plan_runs
+from robocal_ros.friction.estimate import NAMES, estimate
+from robocal_ros.friction.fit import fit_joint
+from robocal_ros.friction.model import Compensator
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.plan import plan_runs
 from robocal_ros.friction.runs import find_runs, read_run
+from robocal_ros.messages.recording import Recording
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.robot.collision import CollisionChecker
@@ -34,10 +37,8 @@ LIMIT = 'friction, random noise alone'
 CURVE_BAR, COMPENSATION_BAR, EFFICIENCY_BAR = 3.0, 10.0, 1.10
 """Percent of the truth's RMS, percent of the friction, and a ratio."""
 
-# As the node's defaults.
-_PLAN = SpeedPlan()
-_REST, _VELOCITY = 0.3, 1.0
-_WIDTH, _DEAD_BAND = 0.002, 0.01
+_VALUES = FrictionParameters()
+_REST = 0.3
 _GRID = 600
 _LIMIT_JOINT = 'joint_6'
 
@@ -84,10 +85,10 @@ def _record(
     arm = InProcessArm(default_cell.urdf(), truth, cell, seed)
     checker = CollisionChecker(robot.copy())
     home = arm.posture
-    speed = np.minimum(robot.velocity_limit, _VELOCITY)
-    limit = np.full(robot.n, _PLAN.acceleration)
+    speed = np.minimum(robot.velocity_limit, _VALUES.max_velocity)
+    limit = np.full(robot.n, _VALUES.max_acceleration)
     for name in joints:
-        for run in plan_runs(robot, checker, home, robot.index(name), _PLAN):
+        for run in plan_runs(robot, checker, home, robot.index(name), _VALUES):
             arm.move(quintic_move(arm.posture, run.start_posture(), speed, limit))
             arm.dwell(_REST)
             arm.move(run.trajectory())
@@ -114,7 +115,8 @@ def run_case(seed: int, joints: Sequence[str] = ()) -> Case:
     joints = joints or robot.joint_names
     samples = _record(truth, default_cell.reference_cell(), seed, robot, joints)
     began = perf_counter()
-    result, _ = estimate(robot, samples, FrictionSettings(joints=tuple(joints)))
+    result = estimate(
+        robot, Recording(samples), replace(_VALUES, measure_joints=list(joints)))
     taken = perf_counter() - began
     hidden = friction_truth(truth, joints)
     known = [p.name for p in result.parameters if p.state is State.IDENTIFIED]
@@ -145,7 +147,7 @@ def _law(vector: Array) -> SteadyFriction:
 
 def _curves(result: CalibrationResult, hidden: dict[str, float], seed: int) -> list[Curve]:
     laws = friction_by_joint(result)
-    fast = np.linspace(_PLAN.min_speed, _PLAN.max_speed, _GRID)
+    fast = np.linspace(_VALUES.min_speed, _VALUES.max_speed, _GRID)
     speed = np.concatenate((fast, -fast))
     sigma = default_cell.reference_cell().joint_states.velocity_sigma
     still = sigma * np.random.default_rng([seed, 1]).standard_normal(5000)
@@ -153,7 +155,8 @@ def _curves(result: CalibrationResult, hidden: dict[str, float], seed: int) -> l
     for joint, law in laws.items():
         truth = hidden_law(hidden, joint).torque(speed)
         error = law.torque(speed) - truth
-        compensator = Compensator({joint: law}, (joint,), width=_WIDTH, dead_band=_DEAD_BAND)
+        compensator = Compensator({joint: law}, (joint,), width=_VALUES.compensation_width,
+                                  dead_band=_VALUES.compensation_dead_band)
         added = np.array([compensator.torque(np.array([v]), measured=False)[0] for v in speed])
         chatter = [compensator.torque(np.array([v]), measured=True)[0] for v in still]
         found.append(Curve(
@@ -205,8 +208,7 @@ def efficiency(repetitions: int) -> list[Figure]:
     robot = Robot(default_cell.urdf())
     clean = _record(truth, Cell(), 0, robot, [_LIMIT_JOINT])
     column = robot.index(_LIMIT_JOINT)
-    settings = FrictionSettings()
-    runs = find_runs(clean, [column], settings.min_span)
+    runs = find_runs(clean, [column])
     hidden = friction_truth(truth, [_LIMIT_JOINT])
     names = [f'{_LIMIT_JOINT}.{name}_{direction}' for direction in DIRECTIONS for name in NAMES]
     vector = np.array([hidden[name] for name in names])
@@ -219,9 +221,8 @@ def efficiency(repetitions: int) -> list[Figure]:
         effort = clean.effort.copy()
         effort[:, column] += sigma * noise
         noisy = replace(clean, effort=effort)
-        item = estimate_joint(_LIMIT_JOINT, [read_run(robot, noisy, run) for run in runs],
-                              settings)
-        if item.fits is None or item.fits[0].model != 'stribeck':
+        item = fit_joint(_LIMIT_JOINT, [read_run(robot, noisy, run) for run in runs], _VALUES)
+        if not item.fits or item.fits[0].model != 'stribeck':
             continue
         error = np.concatenate([fit.value for fit in item.fits]) - vector
         std = np.sqrt(np.concatenate([np.diag(fit.covariance) for fit in item.fits]))

@@ -13,9 +13,10 @@ from benchmarks.figures import Figure
 from benchmarks.random_cell import random_tool, random_truth
 from demo import default_cell
 from robocal_ros.estimation.signals import steady_sweeps
-from robocal_ros.friction.estimate import FrictionSettings
 from robocal_ros.friction.estimate import estimate as estimate_friction
-from robocal_ros.friction.plan import SpeedPlan, plan_runs
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.plan import plan_runs
+from robocal_ros.messages.recording import Recording
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.payload import plan, two_plane
 from robocal_ros.robot.collision import CollisionChecker
@@ -29,7 +30,7 @@ SERIES = 'two planes, 2 kg, friction handed over'
 BAR, ONE_WAY_BAR = 1.0, 2.0
 """Millimetres, each axis."""
 
-_SPEEDS = np.array([0.01, 0.02, 0.035, 0.06, 0.12, 0.25, 0.45])
+_SPEEDS = (0.01, 0.02, 0.035, 0.06, 0.12, 0.25, 0.45)
 _SWEEP_SPEED, _VELOCITY, _ACCELERATION, _REST = 0.25, 1.0, 2.0, 0.3
 _POSTURE_STD = 5e-4
 _MASS = 2.0
@@ -86,18 +87,18 @@ class _Cell:
         """Identify friction of some joints, the tool being known."""
         arm, home = self._arm, self._arm.posture
         robot = loaded(self.robot, self.tool)
+        values = FrictionParameters(
+            measure_joints=[self.robot.joint_names[joint] for joint in joints])
         for joint in joints:
-            for run in plan_runs(robot, self._checker, home, joint, SpeedPlan(), _SPEEDS):
+            for run in plan_runs(robot, self._checker, home, joint, values, _SPEEDS):
                 arm.move(quintic_move(arm.posture, run.start_posture(), self._velocity,
                                       self._limit))
                 arm.dwell(_REST)
                 arm.move(run.trajectory())
                 arm.dwell(_REST)
             arm.move(quintic_move(arm.posture, home, self._velocity, self._limit))
-        names = tuple(self.robot.joint_names[joint] for joint in joints)
-        result, _ = estimate_friction(
-            robot, arm.take_samples()[0], FrictionSettings(joints=names))
-        return friction_by_joint(result)
+        recording = Recording(arm.take_samples()[0])
+        return friction_by_joint(estimate_friction(robot, recording, values))
 
     def sweeps(self, plan: plan.TwoPlanePlan) -> JointSamples:
         """Make the sweeps of the method."""

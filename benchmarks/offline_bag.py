@@ -14,7 +14,8 @@ from benchmarks.arm import InProcessArm
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.estimation.excitation import ExcitationPlan, plan_excitation
-from robocal_ros.friction.plan import SpeedPlan, plan_runs
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.plan import plan_runs
 from robocal_ros.messages.bag_writer import BagWriter, TopicQos
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.payload.model import body_regressor
@@ -95,9 +96,10 @@ class RecordedProcedures:
     def friction(self, joint: str = 'joint_6') -> Record:
         """Run one joint at a few speeds."""
         home = self._arm.posture
-        plan = SpeedPlan(min_speed=0.03, max_speed=0.6, count=5, max_range=1.2, max_duration=4.0)
+        values = FrictionParameters(
+            min_speed=0.03, max_speed=0.6, speed_count=5, max_range=1.2, max_cruise=4.0)
         for run in plan_runs(
-            self._robot, self._checker, home, self._robot.index(joint), plan, None, 0.0, None
+            self._robot, self._checker, home, self._robot.index(joint), values
         ):
             self._go(run.start_posture())
             self._arm.dwell(0.3)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WHERE = {
     'payload': ('payload.estimate', 'PAYLOAD'),
     'drive_gains': ('payload.estimate', 'DRIVE_GAINS'),
-    'friction': ('friction.capability', 'FRICTION'),
+    'friction': ('friction.estimate', 'FRICTION'),
     'compliance': ('compliance.capability', 'COMPLIANCE'),
     'wrench': ('wrench.bag', 'FOLLOWER'),
 }

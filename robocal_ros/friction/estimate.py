@@ -1,30 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Friction of each joint from recorded runs: samples → points → laws → checks, per joint."""
+"""Friction result of all joints from recorded runs, and how it joins an older one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import scipy
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.estimation.ripple import Ripple
-from robocal_ros.friction import fit as laws
-from robocal_ros.friction.fit import DirectionFit
-from robocal_ros.friction.model import Presliding, estimate_presliding
-from robocal_ros.friction.runs import (
-    GravityComparison,
-    SpeedPoint,
-    compare_gravity,
-    find_runs,
-    read_run,
-    ripple_of,
-    without_ripple,
-)
+from robocal_ros.capability.capability import Capability, Needs
+from robocal_ros.errors import DataError
+from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, JointFriction, fit_joint
+from robocal_ros.friction.model import parameter_names
+from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
+from robocal_ros.friction.reversals import estimate_presliding
+from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, read_runs
+from robocal_ros.messages.recording import Recording
 from robocal_ros.messages.samples import JointSamples, check_effort
 from robocal_ros.results.result import (
     CalibrationResult,
@@ -36,322 +30,57 @@ from robocal_ros.results.result import (
     State,
     rms,
 )
-from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction
+from robocal_ros.results.store import ResultStore
+from robocal_ros.robot.friction_law import DIRECTIONS
+from robocal_ros.robot.load import alternative_loads, carried_load
 from robocal_ros.robot.model import Robot
 
 NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
 UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
          'viscous': 'N·m·s/rad'}
-_HELD_OUT_EVERY = 4
-
 BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
 """What the dynamic law has besides, with units."""
 
-DYNAMIC = 'lugre_dynamic'
-"""The steady law, chosen as by ``auto``, and stiffness and damping of the bristles besides."""
 
-
-@dataclass(frozen=True)
-class FrictionSettings:
-    """Settings of the estimation.
-
-    Attributes:
-        joints: Names of the joints; empty for all that were run.
-        model: One of ``fit.MODELS``, ``auto`` for the choice by information criterion, or
-            ``DYNAMIC``.
-        fit_threshold: Largest fit degree that passes, also on held-out speeds [%].
-        min_points: Fewest usable runs in each direction.
-        min_span: Shortest angle of a window [rad].
-        angle_std: How far the links may be from where encoders and model say (zero offsets,
-            sag of the joints), for the uncertainty of the gravity torque [rad].
-        gravity_error: Largest gravity-like torque that the model may lack, as a share of the
-            joint's friction.
-
-    """
-
-    joints: tuple[str, ...] = ()
-    model: str = 'auto'
-    fit_threshold: float = 5.0
-    min_points: int = 3
-    min_span: float = 0.004
-    angle_std: float = 5e-4
-    gravity_error: float = 0.2
-
-    @property
-    def steady_model(self) -> str:
-        """Model of the steady law."""
-        return 'auto' if self.model == DYNAMIC else self.model
-
-    def check(self, robot: Robot) -> None:
-        """Refuse settings that no data can answer; raises ConfigurationError."""
-        if self.model not in ('auto', *laws.MODELS, DYNAMIC):
-            raise ConfigurationError(
-                f"model must be 'auto', '{DYNAMIC}' or one of {', '.join(laws.MODELS)}; got "
-                f"'{self.model}'.")
-        for name in self.joints:
-            robot.index(name)
-
-
-@dataclass(frozen=True)
-class JointFriction:
-    """What the runs of one joint told.
-
-    Attributes:
-        joint: Name of the joint.
-        points: All its runs, rejected ones too.
-        fits: Forward and backward fit; None where nothing could be fitted.
-        doubt: Why the Stribeck part is not identified, empty if it is.
-        ripples: Torque that repeats over the angle; it is taken out of the points.
-        offset_std: What gravity may be off by, with one sign for both directions [N·m].
-        extra_std: Scatter from run to run beyond that within runs [N·m].
-        fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
-        held_out_degree: The same for speeds predicted from the others; None if too few.
-        gravity: Comparison of both ways of removing gravity.
-        failures: What is wrong with its runs or its fit; empty if nothing is.
-        gravity_failure: What the comparison of both ways says against the model's gravity,
-            empty if nothing.
-        presliding: What its reversals told; None if there were none, or nobody asked.
-
-    """
-
-    joint: str
-    points: tuple[SpeedPoint, ...]
-    fits: tuple[DirectionFit, DirectionFit] | None
-    doubt: str
-    ripples: tuple[Ripple, ...]
-    offset_std: float
-    extra_std: float
-    fit_degree: float
-    held_out_degree: float | None
-    gravity: GravityComparison | None
-    failures: tuple[str, ...]
-    gravity_failure: str = ''
-    presliding: Presliding | None = None
-
-    @property
-    def passed(self) -> bool:
-        """Whether the joint's numbers can be vouched for."""
-        return not self.objections
-
-    @property
-    def objections(self) -> tuple[str, ...]:
-        """Everything that speaks against the joint's numbers, as sentences."""
-        return (*self.failures, *filter(None, (self.gravity_failure,)))
-
-    def law(self) -> SteadyFriction:
-        """Return the fitted law; raises DataError where there is none."""
-        if self.fits is None:
-            raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
-                            f'{" ".join(self.objections)}')
-        residual = np.concatenate([fit.residual for fit in self.fits])
-        return laws.law(*self.fits, std=rms(residual))
-
-
-def fit_degree(torque: Array, fitted: Array) -> float:
-    """Return 100 · sqrt(Σ (f − f̂)² / Σ f²) [%]; smaller is better."""
-    total = float((torque**2).sum())
-    return 100.0 * float(np.sqrt(((torque - fitted) ** 2).sum() / total)) if total else np.inf
-
-
-def _side(points: Sequence[SpeedPoint], sign: int) -> tuple[Array, Array, Array]:
-    """Return |v|, |F| and standard deviations of one direction's usable points."""
-    chosen = sorted((p for p in points if p.speed * sign > 0.0 and not p.rejected),
-                    key=lambda p: abs(p.speed))
-    return (np.array([abs(p.speed) for p in chosen]), np.array([sign * p.torque for p in chosen]),
-            np.array([p.std for p in chosen]))
-
-
-def _fit_model(
-    sides: Sequence[tuple[Array, Array, Array]], model: str
-) -> tuple[DirectionFit, DirectionFit]:
-    forward, backward = (laws.fit_direction(*side, model) for side in sides)
-    return forward, backward
-
-
-def _choose(
-    sides: Sequence[tuple[Array, Array, Array]], wanted: str
-) -> tuple[tuple[DirectionFit, DirectionFit], str]:
-    """Return the fits of the chosen model, and why Stribeck is not among it, if it is not."""
-    candidates = laws.MODELS if wanted == 'auto' else (wanted,)
-    fitted, refusal = {}, ''
-    for model in candidates:
-        try:
-            fitted[model] = _fit_model(sides, model)
-        except DataError as error:
-            refusal = str(error)
-    if not fitted:
-        raise DataError(refusal)
-    doubts = {
-        model: '; '.join(filter(None, (
-            f'{direction}: {doubt}' if doubt else ''
-            for direction, fit, side in zip(DIRECTIONS, pair, sides, strict=True)
-            for doubt in [laws.stribeck_doubt(fit, side[0])])))
-        for model, pair in fitted.items()
-    }
-    if wanted != 'auto':
-        return fitted[wanted], doubts[wanted] if wanted == 'stribeck' else 'not asked for'
-    tellable = {model: pair for model, pair in fitted.items()
-                if model != 'stribeck' or not doubts['stribeck']}
-    best = min(tellable or fitted,
-               key=lambda model: laws.information_criterion(fitted[model]))
-    if best == 'stribeck':
-        return fitted[best], doubts[best]
-    return fitted[best], doubts.get('stribeck') or refusal or 'a simpler model explains as much'
-
-
-def _extra_std(
-    sides: Sequence[tuple[Array, Array, Array]], fits: Sequence[DirectionFit]
-) -> float:
-    """Return the scatter from run to run that scatter within the runs does not explain [N·m].
-
-    Zero while the residuals are within chance; else what brings the reduced chi-square to one,
-    as in random-effects analysis (Paule, Mandel, J. Res. NBS 87 (1982) 377).
-    """
-    residual = np.concatenate([fit.residual for fit in fits])
-    std = np.concatenate([side[2] for side in sides])
-    freedom = max(1, len(residual) - sum(len(fit.value) for fit in fits))
-
-    def excess(extra: float) -> float:
-        return float((residual**2 / (std**2 + extra**2)).sum()) / freedom - 1.0
-
-    if excess(0.0) <= 3.0 * np.sqrt(2.0 / freedom):
-        return 0.0
-    return float(scipy.optimize.brentq(excess, 0.0, 10.0 * rms(residual) + 1e-9))
-
-
-def _held_out_degree(
-    sides: Sequence[tuple[Array, Array, Array]], model: str
-) -> float | None:
-    """Fit without every fourth speed and predict it; None if too few are left."""
-    torque, predicted = [], []
-    for side in sides:
-        count = len(side[0])
-        out = np.zeros(count, dtype=bool)
-        # Interior speeds only: outside them a prediction would be an extrapolation.
-        out[2:count - 1:_HELD_OUT_EVERY] = True
-        if not out.any():
-            return None
-        try:
-            speed, size, std = (column[~out] for column in side)
-            fit = laws.fit_direction(speed, size, std, model)
-        except DataError:
-            return None
-        torque.append(side[1][out])
-        predicted.append(laws.evaluate(model, fit.value, side[0][out]))
-    return fit_degree(np.concatenate(torque), np.concatenate(predicted))
-
-
-def estimate_joint(
-    joint: str, points: Sequence[SpeedPoint], settings: FrictionSettings
-) -> JointFriction:
-    """Fit one joint and judge it.
-
-    Args:
-        joint: Name of the joint.
-        points: Its runs.
-        settings: Settings of the estimation.
-
-    """
-    ripples = ripple_of(points)
-    points = without_ripple(points, ripples)
-    sides: tuple[tuple[Array, Array, Array], ...] = (_side(points, 1), _side(points, -1))
-    gravity = compare_gravity(points)
-    offset = rms(np.array([p.gravity_std for p in points]))
-    few = [f'{len(side[0])} usable runs {direction} (at least {settings.min_points} needed)'
-           for direction, side in zip(DIRECTIONS, sides, strict=True)
-           if len(side[0]) < settings.min_points]
-    rejected = [p for p in points if p.rejected]
-    told = '' if not rejected else (
-        f' {len(rejected)} of {len(points)} runs were rejected, first at '
-        f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
-    if few:
-        return JointFriction(joint, points, None, '', ripples, offset, 0.0, np.inf, None, gravity,
-                             (f"Joint '{joint}': {' and '.join(few)}.{told}",))
-    fits, doubt = _choose(sides, settings.steady_model)
-    extra = _extra_std(sides, fits)
-    if extra > 0.0:
-        sides = tuple((speed, size, np.hypot(std, extra)) for speed, size, std in sides)
-        fits, doubt = _choose(sides, settings.steady_model)
-    torque = np.concatenate([side[1] for side in sides])
-    fitted = torque - np.concatenate([fit.residual for fit in fits])
-    degree = fit_degree(torque, fitted)
-    held_out = _held_out_degree(sides, fits[0].model)
-    return JointFriction(
-        joint, points, fits, doubt, ripples, offset, extra, degree, held_out, gravity,
-        _failures(joint, settings, degree, held_out, told),
-        _gravity_failure(joint, settings, gravity, rms(fitted)))
-
-
-def _failures(
-    joint: str, settings: FrictionSettings, degree: float, held_out: float | None, told: str
-) -> tuple[str, ...]:
-    limit = settings.fit_threshold
-    failures = []
-    if degree > limit:
-        failures.append(f"Joint '{joint}': fit degree {degree:.1f} % (limit {limit:.1f} %)."
-                        f'{told}')
-    if held_out is not None and held_out > limit:
-        failures.append(f"Joint '{joint}': speeds left out of the fit are predicted with a fit "
-                        f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
-    return tuple(failures)
-
-
-def _gravity_failure(
-    joint: str, settings: FrictionSettings, gravity: GravityComparison | None, size: float
-) -> str:
-    if gravity is None or not gravity.significant or gravity.error <= (
-        settings.gravity_error * size
-    ):
-        return ''
-    return (f"Joint '{joint}': the runs forward and back show {gravity.error:.2f} N·m of gravity "
-            'that the model lacks: the payload it assumes is wrong. Identify the payload first, '
-            'or take the tool off.')
-
-
-def read_runs(
-    robot: Robot, samples: JointSamples, joints: Sequence[int], settings: FrictionSettings,
-    alternatives: Sequence[Robot] = (),
-) -> list[SpeedPoint]:
-    """Find and read all constant-speed runs of some joints.
-
-    Args:
-        robot: The arm with what it carries.
-        samples: Joint states.
-        joints: Columns of the joints.
-        settings: Settings of the estimation.
-        alternatives: As of ``read_run``.
-
-    """
-    return [read_run(robot, samples, run, angle_std=settings.angle_std,
-                     alternatives=alternatives)
-            for run in find_runs(samples, joints, settings.min_span)]
+def loaded(robot: Robot, payload: CalibrationResult | None) -> tuple[Robot, list[Robot]]:
+    """Return the arm with what it carries, and with what it may carry instead."""
+    if payload is None:
+        return robot, []
+    return (robot.with_payload(carried_load(payload), payload.frame),
+            [robot.with_payload(load, payload.frame) for load in alternative_loads(payload)])
 
 
 def estimate(
-    robot: Robot, samples: JointSamples, settings: FrictionSettings,
+    robot: Robot, recording: Recording, values: FrictionParameters,
     alternatives: Sequence[Robot] = (),
-) -> tuple[CalibrationResult, tuple[JointFriction, ...]]:
+) -> CalibrationResult:
     """Estimate friction from recorded runs.
 
     Args:
         robot: The arm with what it carries.
-        samples: Joint states of the runs.
-        settings: Settings of the estimation.
+        recording: Joint states of the runs, and temperatures.
+        values: The node's parameters; joints that they do not name may be named by the
+            recording.
         alternatives: The arm with what it may carry instead; as of ``read_run``.
 
-    Returns:
-        The result, and what stands behind it, joint by joint.
-
     Raises:
-        ConfigurationError: If the settings do not fit the arm.
+        ConfigurationError: If the arm lacks a joint that is asked for.
         DataError: If no joint was run at constant speed, or effort is dead.
 
     """
-    settings.check(robot)
+    return assemble(robot, recording, values, fit_joints(robot, recording, values, alternatives))
+
+
+def fit_joints(
+    robot: Robot, recording: Recording, values: FrictionParameters,
+    alternatives: Sequence[Robot] = (),
+) -> list[JointFriction]:
+    """Fit and judge joint by joint; arguments and errors as of ``estimate``."""
+    samples, names = recording.joints, values.joint_names or recording.joints_wanted
+    wanted = [robot.index(name) for name in names or robot.joint_names]
     if not len(samples):
         raise DataError('No joint states are recorded; call run, or play a bag first.')
-    wanted = [robot.index(name) for name in settings.joints] or list(range(robot.n))
-    points = read_runs(robot, samples, wanted, settings, alternatives)
+    points = read_runs(robot, samples, wanted, alternatives)
     if not points:
         raise DataError(
             'No constant-speed run of joint '
@@ -360,24 +89,15 @@ def estimate(
     moved = sorted({point.joint for point in points})
     check_effort(samples, [robot.joint_names[joint] for joint in moved])
     # A joint that was asked for and has no run fails; one that nobody asked for is left out.
-    found = tuple(
-        estimate_joint(robot.joint_names[joint], [p for p in points if p.joint == joint],
-                       settings)
-        for joint in (sorted(wanted) if settings.joints else moved))
-    if settings.model == DYNAMIC:
-        found = tuple(with_presliding(robot, samples, item) for item in found)
-    return assemble(robot, samples, settings, found), found
+    found = [fit_joint(robot.joint_names[joint], [p for p in points if p.joint == joint], values)
+             for joint in (sorted(wanted) if names else moved)]
+    if values.model == DYNAMIC:
+        found = [with_presliding(robot, samples, item) for item in found]
+    return found
 
 
 def with_presliding(robot: Robot, samples: JointSamples, item: JointFriction) -> JointFriction:
-    """Add what a joint's reversals tell, if its steady law can be vouched for.
-
-    Args:
-        robot: The arm with what it carries.
-        samples: Joint states.
-        item: What the joint's runs told.
-
-    """
+    """Return a joint with its bristles from reversals, if its steady law passed."""
     if not item.passed:
         return item
     return replace(item, presliding=estimate_presliding(
@@ -385,62 +105,65 @@ def with_presliding(robot: Robot, samples: JointSamples, item: JointFriction) ->
 
 
 def assemble(
-    robot: Robot,
-    samples: JointSamples,
-    settings: FrictionSettings,
+    robot: Robot, recording: Recording, values: FrictionParameters,
     found: Sequence[JointFriction],
 ) -> CalibrationResult:
-    """Put the joints together into one result."""
-    parameters, names, blocks = [], [], []
-    for item in found:
-        parameters += _parameters(item)
-        kept, block = _covariance(item)
-        names += kept
-        blocks.append(block)
-        if settings.model == DYNAMIC:
-            parameters += _bristles(item)
-            kept, block = _bristle_covariance(item)
-            names += kept
-            blocks.append(block)
-    size = len(names)
-    covariance = np.zeros((size, size))
-    at = 0
-    for block in blocks:
-        covariance[at:at + len(block), at:at + len(block)] = block
-        at += len(block)
-    return CalibrationResult(
+    """Put the joints together into one result; arguments as of ``estimate``."""
+    samples = recording.joints
+    names, blocks = zip(*map(_covariance, found), strict=True)
+    result = CalibrationResult(
         kind='friction',
-        method=settings.model,
+        method=values.model,
         robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
         frame='',
-        parameters=tuple(parameters),
-        covariance_names=tuple(names),
-        covariance=covariance,
-        fit=tuple(_fit(item) for item in found if item.fits is not None),
+        parameters=tuple(parameter for item in found for parameter in (
+            *_parameters(item), *(_bristles(item) if values.model == DYNAMIC else ()))),
+        covariance_names=tuple(name for part in names for name in part),
+        covariance=scipy.linalg.block_diag(*blocks),
+        fit=tuple(_fit(item) for item in found if item.fits),
         validation=tuple(_validation(item) for item in found
-                         if item.fits is not None and item.held_out_degree is not None),
-        checks=tuple(check for item in found for check in _checks(item, settings)),
+                         if item.fits and item.held_out_degree is not None),
+        checks=tuple(check for item in found for check in _checks(item, values.fit_threshold)),
         counts={
             'samples': len(samples),
             'runs': sum(len(item.points) for item in found),
             'rejected_runs': sum(bool(p.rejected) for item in found for p in item.points),
             **asdict(samples.counts),
         },
-        settings={**asdict(settings), 'joints': list(settings.joints),
-                  'gravity': [float(g) for g in robot.gravity]},
+        settings={
+            'joints': list(values.joint_names or recording.joints_wanted),
+            'model': values.model, 'fit_threshold': values.fit_threshold,
+            'min_points': MIN_POINTS, 'min_span': MIN_SPAN, 'angle_std': ANGLE_STD,
+            'gravity_error': GRAVITY_ERROR, 'gravity': [float(g) for g in robot.gravity]},
         source=samples.source,
         time=float(samples.time[-1]),
         software_version=__version__,
         series=tuple(series for item in found for series in _series(item)),
     )
+    readings = recording.temperatures
+    return with_temperatures(
+        result, _temperatures(found, readings[np.isfinite(readings).all(axis=1)]))
+
+
+def _temperatures(found: Sequence[JointFriction], readings: Array) -> dict[str, float]:
+    """Return the mean temperature from each joint's first run to its last [°C]."""
+    temperatures = {}
+    for item in found if len(readings) else ():
+        during = np.zeros(len(readings), dtype=bool)
+        if item.points:
+            during = ((readings[:, 0] >= item.points[0].begin)
+                      & (readings[:, 0] <= item.points[-1].end))
+        chosen = readings[during] if during.any() else readings
+        temperatures[item.joint] = float(chosen[:, 1].mean())
+    return temperatures
 
 
 def _identified(item: JointFriction, name: str) -> bool:
-    if item.fits is None or not item.passed:
+    if not item.fits or not item.passed:
         return False
     if name in ('static', 'stribeck_velocity'):
         return item.fits[0].model == 'stribeck' and not item.doubt
-    return name in laws.parameter_names(item.fits[0].model)
+    return name in parameter_names(item.fits[0].model)
 
 
 def _parameters(item: JointFriction) -> list[Parameter]:
@@ -448,13 +171,13 @@ def _parameters(item: JointFriction) -> list[Parameter]:
     for side, direction in enumerate(DIRECTIONS):
         for name in NAMES:
             full = f'{item.joint}.{name}_{direction}'
-            if not _identified(item, name) or item.fits is None:
+            if not _identified(item, name) or not item.fits:
                 note = ' '.join(item.objections) or item.doubt or 'not part of the chosen model'
                 parameters.append(Parameter(full, UNITS[name], state=State.NOT_IDENTIFIED,
                                             note=note))
                 continue
             fit = item.fits[side]
-            at = laws.parameter_names(fit.model).index(name)
+            at = parameter_names(fit.model).index(name)
             variance = fit.covariance[at, at] + (item.offset_std * _offset_share(full)) ** 2
             std = float(np.sqrt(max(variance, 0.0)))
             parameters.append(Parameter(full, UNITS[name], float(fit.value[at]), std))
@@ -475,33 +198,22 @@ def _bristles(item: JointFriction) -> list[Parameter]:
             BRISTLES.items(), values, np.diag(found.covariance), found.doubts, strict=True)]
 
 
-def _bristle_covariance(item: JointFriction) -> tuple[list[str], Array]:
-    if item.presliding is None:
-        return [], np.empty((0, 0))
-    keep = [i for i, doubt in enumerate(item.presliding.doubts) if not doubt]
-    names = list(BRISTLES)
-    return ([f'{item.joint}.{names[i]}' for i in keep],
-            item.presliding.covariance[np.ix_(keep, keep)])
-
-
 def _covariance(item: JointFriction) -> tuple[list[str], Array]:
+    """Return the names of a joint's identified parameters and their covariance."""
     names: list[str] = []
-    blocks = []
-    for side, direction in enumerate(DIRECTIONS):
-        if item.fits is None:
-            break
-        fit = item.fits[side]
-        columns = laws.parameter_names(fit.model)
+    blocks = [np.empty((0, 0))]
+    for direction, fit in zip(DIRECTIONS, item.fits, strict=False):
+        columns = parameter_names(fit.model)
         keep = [i for i, name in enumerate(columns) if _identified(item, name)]
         names += [f'{item.joint}.{columns[i]}_{direction}' for i in keep]
         blocks.append(fit.covariance[np.ix_(keep, keep)])
-    covariance = np.zeros((len(names), len(names)))
-    at = 0
-    for block in blocks:
-        covariance[at:at + len(block), at:at + len(block)] = block
-        at += len(block)
     shares = np.array([_offset_share(name) for name in names])
-    return names, covariance + item.offset_std**2 * np.outer(shares, shares)
+    steady = scipy.linalg.block_diag(*blocks) + item.offset_std**2 * np.outer(shares, shares)
+    if item.presliding is None:
+        return names, steady
+    keep = [i for i, doubt in enumerate(item.presliding.doubts) if not doubt]
+    return ([*names, *(f'{item.joint}.{tuple(BRISTLES)[i]}' for i in keep)],
+            scipy.linalg.block_diag(steady, item.presliding.covariance[np.ix_(keep, keep)]))
 
 
 def _offset_share(name: str) -> float:
@@ -511,50 +223,45 @@ def _offset_share(name: str) -> float:
     return 0.0
 
 
-def _usable(item: JointFriction) -> list[SpeedPoint]:
-    return sorted((p for p in item.points if not p.rejected), key=lambda p: p.speed)
-
-
 def _fit(item: JointFriction) -> Fit:
-    points = _usable(item)
+    points = item.usable
     torque = np.array([p.torque for p in points])
     residual = torque - item.law().torque(np.array([p.speed for p in points]))
     return Fit(item.joint, 'N·m', rms(torque), rms(residual), len(points))
 
 
 def _validation(item: JointFriction) -> Fit:
-    torque = np.array([p.torque for p in _usable(item)])
+    torque = np.array([p.torque for p in item.usable])
     share = 0.01 * float(item.held_out_degree or 0.0)
     return Fit(item.joint, 'N·m', rms(torque), share * rms(torque), len(torque))
 
 
-def _checks(item: JointFriction, settings: FrictionSettings) -> list[Check]:
-    limit = settings.fit_threshold
+def _checks(item: JointFriction, limit: float) -> list[Check]:
     degree = item.fit_degree if np.isfinite(item.fit_degree) else 100.0
     rejected = sum(bool(p.rejected) for p in item.points)
     held_out = ('not evaluated' if item.held_out_degree is None
                 else f'{item.held_out_degree:.2f} %')
-    model = item.fits[0].model if item.fits is not None else 'none'
+    model = item.fits[0].model if item.fits else 'none'
     reason = ' '.join(item.failures) or (
         f"Joint '{item.joint}': model {model}, fit degree {degree:.2f} %, on left-out speeds "
         f'{held_out} (limit {limit:.1f} %), {len(item.points) - rejected} runs used, {rejected} '
         'rejected.')
     checks = [Check(f'{item.joint}: fit', not item.failures, degree, limit, '%', reason)]
     gravity = item.gravity
-    if gravity is not None and item.fits is not None:
-        size = rms(np.array([p.torque for p in _usable(item)]))
+    if gravity is not None and item.fits:
+        size = rms(np.array([p.torque for p in item.usable]))
         reason = item.gravity_failure or (
             f"Joint '{item.joint}': gravity by the model and by averaging forward and backward "
             f'runs differ by {gravity.error:.3f} ± {1.96 * gravity.std:.3f} N·m over '
             f'{gravity.pairs} pairs.')
         checks.append(Check(f'{item.joint}: gravity', not item.gravity_failure, gravity.error,
-                            settings.gravity_error * size, 'N·m', reason))
+                            GRAVITY_ERROR * size, 'N·m', reason))
     return checks
 
 
 def _series(item: JointFriction) -> list[Series]:
-    points = _usable(item)
-    if item.fits is None or not points:
+    points = item.usable
+    if not item.fits or not points:
         return []
     speed = np.array([p.speed for p in points])
     torque = np.array([p.torque for p in points])
@@ -568,10 +275,10 @@ def _series(item: JointFriction) -> list[Series]:
                        '- 1.96 σ of the run': -1.96 * std}),
     ]
     if item.presliding is not None:
-        told = item.presliding
         series.append(Series(
-            f'Reversals of {item.joint}', f'{item.joint} [rad]', 'friction [N·m]', told.angle,
-            {'measured': told.torque, 'fit': told.fitted}))
+            f'Reversals of {item.joint}', f'{item.joint} [rad]', 'friction [N·m]',
+            item.presliding.angle,
+            {'measured': item.presliding.torque, 'fit': item.presliding.fitted}))
     return series
 
 
@@ -648,11 +355,6 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     if old is None or not others:
         return fresh if passed else None
     kept = select_joints(old, others)
-    size = len(kept.covariance_names) + len(fresh.covariance_names)
-    covariance = np.zeros((size, size))
-    border = len(kept.covariance_names)
-    covariance[:border, :border] = kept.covariance
-    covariance[border:, border:] = fresh.covariance
     order = {name: i for i, name in enumerate(new.robot.joint_names)}
     temperatures = {**(kept.settings.get('temperatures') or {}),
                     **(fresh.settings.get('temperatures') or {})}
@@ -661,9 +363,25 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
         parameters=tuple(sorted((*kept.parameters, *fresh.parameters),
                                 key=lambda p: order[p.name.split('.')[0]])),
         covariance_names=(*kept.covariance_names, *fresh.covariance_names),
-        covariance=covariance,
+        covariance=scipy.linalg.block_diag(kept.covariance, fresh.covariance),
         fit=(*kept.fit, *fresh.fit),
         validation=(*kept.validation, *fresh.validation),
         checks=(*kept.checks, *fresh.checks),
         series=(*kept.series, *fresh.series),
     )
+
+
+def _needs(values: FrictionParameters) -> Needs:
+    return Needs(effort=True, temperature_topic=values.temperature_topic)
+
+
+def _estimate(
+    robot: Robot, recording: Recording, values: FrictionParameters, store: ResultStore
+) -> CalibrationResult:
+    robot, alternatives = loaded(robot, store.load('payload') if values.use_payload else None)
+    return estimate(robot, recording, values, alternatives)
+
+
+FRICTION = Capability(
+    'friction', 'friction_identification', FrictionParameters, ('run', 'estimate'), _needs,
+    _estimate, summary)

@@ -13,8 +13,8 @@ from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
-from robocal_ros.friction.compensation import Compensator, feed_forward
 from robocal_ros.friction.estimate import friction_temperature
+from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.messages import conversions, qos
 from robocal_ros.messages.stream import JointStateStream
 from robocal_ros.messages.subscription import Listening

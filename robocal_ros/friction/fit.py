@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From points of torque against speed to a friction law: nested models, honest choice.
+"""Friction of one joint: from points of torque against speed to a law, and whether it holds.
 
-Both directions are fitted apart, on |v| and |F|, by f(v) = Fc + D exp(−(v/vs)²) + B v with
+Both directions are fitted separately, on |v| and |F|, by f(v) = Fc + D exp(−(v/vs)²) + B v with
 Fs = Fc + D. For a given vs it is linear in the rest, so vs is searched on a grid with
 non-negative least squares inside (variable projection; Golub, Pereyra, Inverse Problems 19
 (2003) R1, doi 10.1088/0266-5611/19/2/201) and the best point is refined by bounded nonlinear
-least squares.
+least squares. Which of the nested models holds is chosen by information criterion.
 """
 
 from __future__ import annotations
@@ -18,20 +18,32 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.friction.model import MODELS, evaluate, jacobian, parameter_names
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.reversals import Presliding
+from robocal_ros.friction.runs import (
+    GravityComparison,
+    SpeedPoint,
+    compare_gravity,
+    ripple_of,
+    without_ripple,
+)
+from robocal_ros.results.result import rms
+from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction
 
-MODELS = ('coulomb', 'coulomb_viscous', 'stribeck')
-"""From the simplest to the full eight parameters."""
+GRAVITY_ERROR = 0.2
+"""Largest gravity-like torque that the model may lack, as a share of the joint's friction."""
+MIN_POINTS = 3
+"""Fewest usable runs in each direction: fewer leave no residual to judge the simplest laws by."""
 
-_COLUMNS = {
-    'coulomb': ('coulomb',),
-    'coulomb_viscous': ('coulomb', 'viscous'),
-    'stribeck': ('coulomb', 'excess', 'stribeck_velocity', 'viscous'),
-}
 _GRID = 48
 _MAX_RELATIVE_STD = 0.5
 # Runs whose speeds differ by less than this share are repetitions.
 _SAME = 0.02
+_HELD_OUT_EVERY = 4
+
+Side = tuple[Array, Array, Array]
+"""|v| [rad/s], |F| [N·m] and its standard deviation [N·m] of one direction, each shape (k,)."""
 
 
 @dataclass(frozen=True)
@@ -52,43 +64,6 @@ class DirectionFit:
     covariance: Array
     chi_square: float
     residual: Array
-
-
-def parameter_names(model: str) -> tuple[str, ...]:
-    """Return the names of a model's parameters, as they stand in results."""
-    return tuple('static' if name == 'excess' else name for name in _COLUMNS[model])
-
-
-def evaluate(model: str, value: Array, speed: Array) -> Array:
-    """Return |F| of a direction's law.
-
-    Args:
-        model: Name of the model.
-        value: Parameters as of ``parameter_names(model)``.
-        speed: |v|, shape (k,) [rad/s].
-
-    """
-    named = dict(zip(parameter_names(model), value, strict=True))
-    torque = np.full_like(speed, named['coulomb'])
-    if 'static' in named:
-        torque += (named['static'] - named['coulomb']) * np.exp(
-            -((speed / named['stribeck_velocity']) ** 2))
-    return np.asarray(torque + named.get('viscous', 0.0) * speed)
-
-
-def jacobian(model: str, value: Array, speed: Array) -> Array:
-    """Return the derivatives of ``evaluate`` by the parameters, shape (k, p)."""
-    named = dict(zip(parameter_names(model), value, strict=True))
-    columns = {'coulomb': np.ones_like(speed), 'viscous': speed}
-    if 'static' in named:
-        ratio = speed / named['stribeck_velocity']
-        bell = np.exp(-(ratio**2))
-        columns['coulomb'] = 1.0 - bell
-        columns['static'] = bell
-        columns['stribeck_velocity'] = (
-            (named['static'] - named['coulomb']) * bell * 2.0 * ratio**2
-            / named['stribeck_velocity'])
-    return np.column_stack([columns[name] for name in parameter_names(model)])
 
 
 def fit_direction(speed: Array, torque: Array, std: Array, model: str) -> DirectionFit:
@@ -212,8 +187,8 @@ def information_criterion(fits: Sequence[DirectionFit]) -> float:
     return count * float(np.log(chi_square / count)) + parameters * float(np.log(count))
 
 
-def law(forward: DirectionFit, backward: DirectionFit, std: float = 0.0) -> SteadyFriction:
-    """Join two directions into one law."""
+def law(forward: DirectionFit, backward: DirectionFit) -> SteadyFriction:
+    """Join two directions into one law, with the RMS of their residuals as its uncertainty."""
     sides = [dict(zip(parameter_names(fit.model), fit.value, strict=True))
              for fit in (forward, backward)]
     return SteadyFriction(
@@ -221,5 +196,190 @@ def law(forward: DirectionFit, backward: DirectionFit, std: float = 0.0) -> Stea
         static=np.array([side.get('static', side['coulomb']) for side in sides]),
         stribeck_velocity=np.array([side.get('stribeck_velocity', 1.0) for side in sides]),
         viscous=np.array([side.get('viscous', 0.0) for side in sides]),
-        std=std,
+        std=rms(np.concatenate((forward.residual, backward.residual))),
     )
+
+
+def fit_degree(torque: Array, fitted: Array) -> float:
+    """Return 100 · sqrt(Σ (f − f̂)² / Σ f²) [%]; smaller is better."""
+    total = float((torque**2).sum())
+    return 100.0 * float(np.sqrt(((torque - fitted) ** 2).sum() / total)) if total else np.inf
+
+
+@dataclass(frozen=True)
+class JointFriction:
+    """Friction of one joint, and what speaks for and against it.
+
+    Attributes:
+        joint: Name of the joint.
+        points: All its runs, rejected ones too, torque ripple removed.
+        failures: What is wrong with its runs or its fit; empty if nothing is.
+        fits: Forward and backward fit; empty where nothing could be fitted.
+        doubt: Why the Stribeck part is not identified, empty if it is.
+        offset_std: What gravity may be off by, with one sign for both directions [N·m].
+        fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
+        held_out_degree: The same for speeds predicted from the others; None if too few.
+        gravity: Comparison of both ways of removing gravity; None without a pair of runs.
+        gravity_failure: What that comparison says against the model's gravity, empty if nothing.
+        presliding: Bristles from reversals; None if there were none or they were not asked for.
+
+    """
+
+    joint: str
+    points: tuple[SpeedPoint, ...]
+    failures: tuple[str, ...]
+    fits: tuple[DirectionFit, ...] = ()
+    doubt: str = ''
+    offset_std: float = 0.0
+    fit_degree: float = np.inf
+    held_out_degree: float | None = None
+    gravity: GravityComparison | None = None
+    gravity_failure: str = ''
+    presliding: Presliding | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing speaks against the joint's numbers."""
+        return not self.objections
+
+    @property
+    def objections(self) -> tuple[str, ...]:
+        """Everything that speaks against the joint's numbers, as sentences."""
+        return (*self.failures, *filter(None, (self.gravity_failure,)))
+
+    @property
+    def usable(self) -> list[SpeedPoint]:
+        """Points that are not rejected, by speed."""
+        return sorted((p for p in self.points if not p.rejected), key=lambda p: p.speed)
+
+    def law(self) -> SteadyFriction:
+        """Return the fitted law; raises DataError where there is none."""
+        if not self.fits:
+            raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
+                            f'{" ".join(self.objections)}')
+        return law(*self.fits)
+
+
+def fit_joint(
+    joint: str, points: Sequence[SpeedPoint], values: FrictionParameters
+) -> JointFriction:
+    """Fit one joint and judge the fit.
+
+    Args:
+        joint: Name of the joint.
+        points: Its runs.
+        values: The node's parameters.
+
+    """
+    points = without_ripple(points, ripple_of(points))
+    sides = [_side(points, 1), _side(points, -1)]
+    gravity = compare_gravity(points)
+    offset = rms(np.array([p.gravity_std for p in points]))
+    few = [f'{len(side[0])} usable runs {direction} (at least {MIN_POINTS} needed)'
+           for direction, side in zip(DIRECTIONS, sides, strict=True)
+           if len(side[0]) < MIN_POINTS]
+    rejected = [p for p in points if p.rejected]
+    told = '' if not rejected else (
+        f' {len(rejected)} of {len(points)} runs were rejected, first at '
+        f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
+    if few:
+        return JointFriction(joint, points, (f"Joint '{joint}': {' and '.join(few)}.{told}",),
+                             offset_std=offset, gravity=gravity)
+    fits, doubt = _choose(sides, values.steady_model)
+    extra = _extra_std(sides, fits)
+    if extra > 0.0:
+        sides = [(speed, size, np.hypot(std, extra)) for speed, size, std in sides]
+        fits, doubt = _choose(sides, values.steady_model)
+    torque = np.concatenate([side[1] for side in sides])
+    fitted = torque - np.concatenate([fit.residual for fit in fits])
+    degree = fit_degree(torque, fitted)
+    held_out = _held_out_degree(sides, fits[0].model)
+    limit, failures = values.fit_threshold, []
+    if degree > limit:
+        failures.append(f"Joint '{joint}': fit degree {degree:.1f} % (limit {limit:.1f} %)."
+                        f'{told}')
+    if held_out is not None and held_out > limit:
+        failures.append(f"Joint '{joint}': speeds left out of the fit are predicted with a fit "
+                        f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
+    wrong = (gravity is not None and gravity.significant
+             and gravity.error > GRAVITY_ERROR * rms(fitted))
+    return JointFriction(
+        joint, points, tuple(failures), fits, doubt, offset, degree, held_out, gravity,
+        '' if gravity is None or not wrong else
+        f"Joint '{joint}': the runs forward and back show {gravity.error:.2f} N·m of gravity "
+        'that the model lacks: the payload it assumes is wrong. Identify the payload first, '
+        'or take the tool off.')
+
+
+def _side(points: Sequence[SpeedPoint], sign: int) -> Side:
+    """Return the usable points of one direction, by speed."""
+    chosen = sorted((p for p in points if p.speed * sign > 0.0 and not p.rejected),
+                    key=lambda p: abs(p.speed))
+    return (np.array([abs(p.speed) for p in chosen]), np.array([sign * p.torque for p in chosen]),
+            np.array([p.std for p in chosen]))
+
+
+def _choose(sides: Sequence[Side], wanted: str) -> tuple[tuple[DirectionFit, ...], str]:
+    """Return the fits of the chosen model, and why Stribeck is not among it, if it is not."""
+    candidates = MODELS if wanted == 'auto' else (wanted,)
+    fitted, refusal = {}, ''
+    for model in candidates:
+        try:
+            fitted[model] = tuple(fit_direction(*side, model) for side in sides)
+        except DataError as error:
+            refusal = str(error)
+    if not fitted:
+        raise DataError(refusal)
+    doubts = {
+        model: '; '.join(
+            f'{direction}: {doubt}'
+            for direction, fit, side in zip(DIRECTIONS, fits, sides, strict=True)
+            if (doubt := stribeck_doubt(fit, side[0])))
+        for model, fits in fitted.items()
+    }
+    if wanted != 'auto':
+        return fitted[wanted], doubts[wanted] if wanted == 'stribeck' else 'not asked for'
+    tellable = {model: fits for model, fits in fitted.items()
+                if model != 'stribeck' or not doubts['stribeck']}
+    best = min(tellable or fitted, key=lambda model: information_criterion(fitted[model]))
+    if best == 'stribeck':
+        return fitted[best], doubts[best]
+    return fitted[best], doubts.get('stribeck') or refusal or 'a simpler model explains as much'
+
+
+def _extra_std(sides: Sequence[Side], fits: Sequence[DirectionFit]) -> float:
+    """Return the scatter from run to run that scatter within the runs does not explain [N·m].
+
+    Zero while the residuals are within chance; else what brings the reduced chi-square to one,
+    as in random-effects analysis (Paule, Mandel, J. Res. NBS 87 (1982) 377).
+    """
+    residual = np.concatenate([fit.residual for fit in fits])
+    std = np.concatenate([side[2] for side in sides])
+    freedom = max(1, len(residual) - sum(len(fit.value) for fit in fits))
+
+    def excess(extra: float) -> float:
+        return float((residual**2 / (std**2 + extra**2)).sum()) / freedom - 1.0
+
+    if excess(0.0) <= 3.0 * np.sqrt(2.0 / freedom):
+        return 0.0
+    return float(scipy.optimize.brentq(excess, 0.0, 10.0 * rms(residual) + 1e-9))
+
+
+def _held_out_degree(sides: Sequence[Side], model: str) -> float | None:
+    """Fit without every fourth speed and predict it; None if too few are left."""
+    torque, predicted = [], []
+    for side in sides:
+        count = len(side[0])
+        out = np.zeros(count, dtype=bool)
+        # Interior speeds only: outside them a prediction would be an extrapolation.
+        out[2:count - 1:_HELD_OUT_EVERY] = True
+        if not out.any():
+            return None
+        try:
+            speed, size, std = (column[~out] for column in side)
+            fit = fit_direction(speed, size, std, model)
+        except DataError:
+            return None
+        torque.append(side[1][out])
+        predicted.append(evaluate(model, fit.value, side[0][out]))
+    return fit_degree(np.concatenate(torque), np.concatenate(predicted))

@@ -12,11 +12,11 @@ from std_msgs.msg import String
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.friction import capability
-from robocal_ros.friction.capability import FrictionParameters
-from robocal_ros.friction.estimate import JointFriction, merge, summary
+from robocal_ros.friction.estimate import estimate, loaded, merge, summary
 from robocal_ros.friction.feed_forward import FrictionFeedForward
-from robocal_ros.friction.plan import FrictionRun, SpeedPlan, check_given
+from robocal_ros.friction.fit import JointFriction
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.plan import FrictionRun, check_given
 from robocal_ros.friction.procedure import FrictionProcedure
 from robocal_ros.friction.trajectory_set import load_trajectory_set
 from robocal_ros.messages import conversions, marks, qos
@@ -39,13 +39,8 @@ class FrictionIdentification(ProcedureNode):
     def _configure_method(self) -> None:
         values = self.values
         self.joints.need_effort = True
-        self._settings = capability.settings_of(values)
-        self._settings.check(self.robot)
-        plan = SpeedPlan(
-            min_speed=values.min_speed, max_speed=values.max_speed, count=values.speed_count,
-            max_range=values.max_range, max_duration=values.max_cruise,
-            acceleration=values.max_acceleration, reversal_size=values.reversal_size)
-        plan.check()
+        for name in values.joint_names:
+            self.robot.index(name)
         given = self._load_given()
         self._loaded = self.robot
         self._alternatives: list[Robot] = []
@@ -53,7 +48,7 @@ class FrictionIdentification(ProcedureNode):
         self._points_publisher = self._publisher(JointState, '~/points')
         self._curve_publisher = self._publisher(JointState, '~/curve')
         self._method = FrictionProcedure(
-            self, self._wanted(given), given, plan, self._settings, self._load, self._show)
+            self, self._wanted(given), given, self._load, self._show)
         self._feed_forward = self.stream(FrictionFeedForward(
             self, self.joints, self.robot, controller=values.controller,
             width=values.compensation_width, dead_band=values.compensation_dead_band))
@@ -79,17 +74,18 @@ class FrictionIdentification(ProcedureNode):
     def _wanted(self, given: list[FrictionRun]) -> tuple[str, ...]:
         """Return the joints to measure: those named, else those of the set, else all."""
         in_set = tuple(dict.fromkeys(self.robot.joint_names[run.joint] for run in given))
-        missing = [name for name in self._settings.joints if given and name not in in_set]
+        names: tuple[str, ...] = self.values.joint_names
+        missing = [name for name in names if given and name not in in_set]
         if missing:
             raise ConfigurationError(
                 f'The trajectory set has no run of {", ".join(missing)}, which measure_joints '
                 f'names; it has runs of {", ".join(in_set)}. Correct one of the two.')
-        return self._settings.joints or in_set or self.robot.joint_names
+        return names or in_set or self.robot.joint_names
 
     # --------------------------------------------------------- what other nodes tell
 
     def _carry(self, payload: CalibrationResult) -> None:
-        self._loaded, self._alternatives = capability.loaded(self.robot, payload)
+        self._loaded, self._alternatives = loaded(self.robot, payload)
         self._feed_forward.robot = self._loaded
 
     def _load(self) -> tuple[Robot, list[Robot]]:
@@ -135,11 +131,10 @@ class FrictionIdentification(ProcedureNode):
 
     def _show(self, found: JointFriction) -> None:
         """Publish points and curve, for PlotJuggler and RViz."""
-        usable = sorted((p for p in found.points if not p.rejected), key=lambda p: p.speed)
-        speed = np.array([p.speed for p in usable])
-        torque = np.array([p.torque for p in usable])
+        speed = np.array([p.speed for p in found.usable])
+        torque = np.array([p.torque for p in found.usable])
         self._points_publisher.publish(self._plot(found.joint, speed, torque))
-        if found.fits is None:
+        if not found.fits:
             return
         fine = np.concatenate([sign * np.geomspace(np.abs(speed).min(), np.abs(speed).max(), 60)
                                for sign in (-1.0, 1.0)])
@@ -159,7 +154,7 @@ class FrictionIdentification(ProcedureNode):
     # ------------------------------------------------------------------ estimation
 
     def _estimate(self) -> Callable[[], CalibrationResult]:
-        (robot, alternatives), settings = self._load(), self._settings
+        (robot, alternatives), values = self._load(), self.values
         spans, joints = self.replayed_spans(), self.joints.samples()
         span = spans.of(marks.JOINTS)
         readings = np.array(self._temperatures).reshape(-1, 2)
@@ -168,7 +163,7 @@ class FrictionIdentification(ProcedureNode):
             within_budget(joints.chosen(span.holds(joints.time))),
             temperatures=readings[span.holds(readings[:, 0])],
             joints_wanted=tuple(self._method.finished) or spans.joints_wanted)
-        return lambda: capability.estimate_friction(robot, alternatives, recording, settings)
+        return lambda: estimate(robot, recording, values, alternatives)
 
     def _mark_words(self) -> dict[str, str]:
         return {marks.WANTED: ','.join(self._method.finished)}

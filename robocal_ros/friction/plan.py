@@ -12,6 +12,7 @@ import scipy
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
 from robocal_ros.friction.fit import distinct
+from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory
@@ -21,8 +22,15 @@ SLOWEST = 1e-3
 
 _MARGIN = 0.05
 _CHECK_STEP = 0.04
-_MIN_CRUISE = 0.8
+# Angle that slow runs cover, to see through torque ripple [rad].
+_MIN_SPAN = 0.13
+# Shortest cruise where there is room, and shortest of all [s].
+_USUAL_CRUISE, _MIN_CRUISE = 2.0, 0.8
 _SETTLING = 0.8
+# Each round cruises longer than the one before by this factor, and elsewhere by this share.
+_LONGER, _SHIFT = 1.5, 0.37
+# Reversals: how often a second the joint turns to and fro, and how many times.
+_REVERSAL_FREQUENCY, _REVERSALS = 1.0, 8
 _KNOT_PERIOD = 0.02
 
 
@@ -52,70 +60,23 @@ class FrictionRun:
         return posture
 
 
-@dataclass(frozen=True)
-class SpeedPlan:
-    """How automatic planning chooses.
+def planned_speeds(values: FrictionParameters, limit: float) -> Array:
+    """Return the speeds for a joint, log-spaced, so denser near zero [rad/s].
 
-    Attributes:
-        min_speed: Slowest speed [rad/s].
-        max_speed: Fastest speed, besides half the joint's limit [rad/s].
-        count: Number of speeds in each direction.
-        min_span: Angle that slow runs cover, to see through torque ripple [rad].
-        max_duration: Longest cruise [s].
-        min_duration: Shortest cruise, where there is room [s].
-        max_range: Widest range about the posture that is used [rad].
-        acceleration: Acceleration of the blends [rad/s²].
-        reversal_size: Size of the turns that show the bristles [rad].
-        reversal_frequency: How often a second the joint turns to and fro then [Hz].
-        reversals: How many times.
+    Args:
+        values: The node's parameters.
+        limit: The joint's speed limit [rad/s].
+
+    Raises:
+        ConfigurationError: If the joint is too slow for the slowest speed.
 
     """
-
-    min_speed: float = 0.005
-    max_speed: float = 0.6
-    count: int = 10
-    min_span: float = 0.13
-    max_duration: float = 20.0
-    min_duration: float = 2.0
-    max_range: float = 1.6
-    acceleration: float = 2.0
-    reversal_size: float = 4e-3
-    reversal_frequency: float = 1.0
-    reversals: int = 8
-
-    def check(self) -> None:
-        """Refuse settings without a plan; raises ConfigurationError."""
-        if not 0.0 < self.min_speed < self.max_speed:
-            raise ConfigurationError(
-                f'min_speed must be above 0 and below max_speed; got {self.min_speed} and '
-                f'{self.max_speed} rad/s.')
-        if self.count < 2:
-            raise ConfigurationError(f'At least 2 speeds are needed, got {self.count}.')
-
-    def speeds(self, limit: float) -> Array:
-        """Return the speeds for a joint's limit, log-spaced, so denser near zero [rad/s]."""
-        fastest = min(self.max_speed, 0.5 * limit)
-        if fastest <= self.min_speed:
-            raise ConfigurationError(
-                f'Half the speed limit is {fastest:.4g} rad/s, not above min_speed '
-                f'({self.min_speed} rad/s); lower min_speed.')
-        return np.geomspace(self.min_speed, fastest, self.count)
-
-    def longer(self, factor: float) -> SpeedPlan:
-        """Return the plan of a further round, with longer cruises.
-
-        Args:
-            factor: How much longer, at least 1.
-
-        """
-        return replace(
-            self, min_span=factor * self.min_span, max_duration=factor * self.max_duration,
-            min_duration=factor * self.min_duration)
-
-    def span(self, speed: float) -> float:
-        """Return the angle of a run: cruise, settling and blends [rad]."""
-        cruise = np.clip(self.min_span / speed, self.min_duration, self.max_duration)
-        return float(speed * (cruise + _SETTLING) + speed**2 / self.acceleration)
+    fastest = min(values.max_speed, 0.5 * limit)
+    if fastest <= values.min_speed:
+        raise ConfigurationError(
+            f'Half the speed limit is {fastest:.4g} rad/s, not above min_speed '
+            f'({values.min_speed} rad/s); lower min_speed.')
+    return np.geomspace(values.min_speed, fastest, values.speed_count)
 
 
 def free_range(
@@ -164,9 +125,9 @@ def plan_runs(
     checker: CollisionChecker,
     posture: Array,
     joint: int,
-    plan: SpeedPlan,
-    speeds: Array | None = None,
-    shift: float = 0.0,
+    values: FrictionParameters,
+    speeds: Sequence[float] = (),
+    number: int = 0,
     within: tuple[float, float] | None = None,
 ) -> list[FrictionRun]:
     """Plan runs of a joint at log-spaced speeds, forward and back over the same positions.
@@ -179,35 +140,38 @@ def plan_runs(
         checker: Its collision geometry.
         posture: Where the other joints stay, shape (n,) [rad].
         joint: Column of the joint.
-        plan: How to choose.
-        speeds: Speeds instead of those of the plan, shape (k,) [rad/s].
-        shift: Moves the positions of a further round, 0 … 1.
+        values: The node's parameters.
+        speeds: Speeds instead of planned ones [rad/s]; empty to plan them.
+        number: Number of the round, from 0; each cruises longer than the one before, elsewhere.
         within: Range of the joint that is not left, beyond what limits and contacts ask [rad].
 
     Raises:
-        ConfigurationError: If the settings leave no speeds.
+        ConfigurationError: If the joint is too slow for the slowest speed.
         ConvergenceError: If the free range is too short for any of the speeds.
         MotionError: If the posture itself touches something.
 
     """
-    plan.check()
-    low, high = free_range(robot, checker, posture, joint, plan.max_range)
+    low, high = free_range(robot, checker, posture, joint, values.max_range)
     if within is not None:
         low, high = max(low, within[0]), min(high, within[1])
-    wanted = plan.speeds(float(robot.velocity_limit[joint])) if speeds is None else speeds
+    if not speeds:
+        speeds = planned_speeds(values, float(robot.velocity_limit[joint])).tolist()
+    longer = _LONGER**number
     runs: list[FrictionRun] = []
-    for number, speed in enumerate(wanted):
-        shortest = speed * _MIN_CRUISE + speed**2 / plan.acceleration
-        span = min(plan.span(float(speed)), high - low)
-        if span < shortest:
+    for place, speed in enumerate(speeds, 1):
+        blends = speed**2 / values.max_acceleration
+        cruise = float(np.clip(longer * _MIN_SPAN / speed, longer * _USUAL_CRUISE,
+                               longer * values.max_cruise))
+        span = min(speed * (cruise + _SETTLING) + blends, high - low)
+        if span < speed * _MIN_CRUISE + blends:
             continue
         # Multiples of the golden ratio spread evenly, however many there are.
-        place = (0.618034 * (number + 1) + shift) % 1.0
-        start = low + place * (high - low - span)
+        share = (0.618034 * place + _SHIFT * number) % 1.0
+        start = low + share * (high - low - span)
         goal = start + span
         for begin, end in ((start, goal), (goal, start)):
             runs.append(FrictionRun(joint, posture.copy(), Lspb.with_acceleration(
-                begin, end, float(speed), plan.acceleration)))
+                begin, end, speed, values.max_acceleration)))
     if not runs:
         raise ConvergenceError(
             f"Joint '{robot.joint_names[joint]}' has only {high - low:.3f} rad of free range "
@@ -216,7 +180,7 @@ def plan_runs(
 
 
 def plan_reversals(
-    robot: Robot, checker: CollisionChecker, posture: Array, joint: int, plan: SpeedPlan
+    robot: Robot, checker: CollisionChecker, posture: Array, joint: int, size: float
 ) -> Trajectory:
     """Plan slow small turns of a joint to and fro, in which its bristles bend before it slides.
 
@@ -227,23 +191,22 @@ def plan_reversals(
         checker: Its collision geometry.
         posture: Where the arm stays, shape (n,) [rad].
         joint: Column of the joint.
-        plan: For the size, frequency and number of the turns.
+        size: Size of the turns [rad].
 
     Raises:
         ConvergenceError: If there is no room for them.
         MotionError: If the posture itself touches something.
 
     """
-    size = plan.reversal_size
     low, high = free_range(robot, checker, posture, joint, 4.0 * size)
     if min(high - posture[joint], posture[joint] - low) < 1.2 * size:
         raise ConvergenceError(
             f"Joint '{robot.joint_names[joint]}' has no room to turn to and fro by "
             f'{size:.3g} rad about this posture. Start from another posture.')
-    pulsation = 2.0 * np.pi * plan.reversal_frequency
-    duration = plan.reversals / plan.reversal_frequency
+    pulsation = 2.0 * np.pi * _REVERSAL_FREQUENCY
+    duration = _REVERSALS / _REVERSAL_FREQUENCY
     time = np.linspace(0.0, duration, int(np.ceil(duration / _KNOT_PERIOD)) + 1)
-    rise = np.clip(np.minimum(time, duration - time) * plan.reversal_frequency, 0.0, 1.0)
+    rise = np.clip(np.minimum(time, duration - time) * _REVERSAL_FREQUENCY, 0.0, 1.0)
     window = rise**4 * (35.0 - 84.0 * rise + 70.0 * rise**2 - 20.0 * rise**3)
     spline = scipy.interpolate.make_interp_spline(
         time, size * window * np.sin(pulsation * time), k=5)

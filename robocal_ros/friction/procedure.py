@@ -11,21 +11,10 @@ import numpy as np
 from robocal_ros.arm.client import MotionStatus
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, MotionError
-from robocal_ros.friction.estimate import (
-    DYNAMIC,
-    FrictionSettings,
-    JointFriction,
-    estimate_joint,
-    read_runs,
-)
-from robocal_ros.friction.plan import (
-    FrictionRun,
-    SpeedPlan,
-    plan_reversals,
-    plan_runs,
-    weak_speeds,
-)
-from robocal_ros.friction.runs import find_runs
+from robocal_ros.friction.fit import JointFriction, fit_joint
+from robocal_ros.friction.parameters import DYNAMIC
+from robocal_ros.friction.plan import FrictionRun, plan_reversals, plan_runs, weak_speeds
+from robocal_ros.friction.runs import find_runs, read_runs
 from robocal_ros.messages.samples import check_effort
 from robocal_ros.node.procedure_node import ProcedureNode
 from robocal_ros.robot.model import Robot
@@ -38,8 +27,6 @@ _GIVE_UP = 4
 # Time of a run besides its segment: moving to its start, resting [s].
 _BESIDES = 1.5
 _MEASURED = (2.0, 92.0)
-# Each round cruises longer than the one before by this factor, and elsewhere by this share.
-_LONGER, _SHIFT = 1.5, 0.37
 # After these the arm is where it was and the next run may still succeed.
 _RUN_ALONE = (MotionStatus.ABORTED, MotionStatus.NOT_AT_GOAL, MotionStatus.REJECTED)
 
@@ -58,8 +45,6 @@ class FrictionProcedure:
         node: ProcedureNode,
         wanted: Sequence[str],
         given: Sequence[FrictionRun],
-        plan: SpeedPlan,
-        settings: FrictionSettings,
         load: Callable[[], tuple[Robot, list[Robot]]],
         show: Callable[[JointFriction], None],
     ) -> None:
@@ -69,8 +54,6 @@ class FrictionProcedure:
             node: The node.
             wanted: Names of the joints, in the order of measuring.
             given: A set of runs by the user; empty to plan them.
-            plan: How runs are planned.
-            settings: Settings of the estimation.
             load: Returns copies of the arm with what it carries at present, and with what it
                 may carry instead.
             show: Called with what each round brought.
@@ -79,8 +62,6 @@ class FrictionProcedure:
         self._node = node
         self._wanted = wanted
         self._given = given
-        self._plan = plan
-        self._settings = settings
         self._load = load
         self._show = show
         self.finished: dict[str, JointFriction] = {}
@@ -149,7 +130,7 @@ class FrictionProcedure:
         try:
             motion = await node.worker.run(
                 node.pulse, plan_reversals, self._load()[0], node.checker, home,
-                node.robot.index(name), self._plan)
+                node.robot.index(name), node.values.reversal_size)
         except (ConvergenceError, MotionError) as error:
             self._lose(str(error))
             return
@@ -170,7 +151,7 @@ class FrictionProcedure:
         measured = np.array([p.speed for p in found.points if not p.rejected])
         if not len(measured):
             return []
-        known = found.fits is not None and not found.doubt
+        known = found.fits and not found.doubt
         bend = float(found.law().stribeck_velocity.min()) if known else None
         return [float(speed) for speed in weak_speeds(measured, bend)]
 
@@ -186,8 +167,7 @@ class FrictionProcedure:
         ends = [end for run in given for end in (run.segment.start, run.segment.goal)]
         runs: list[FrictionRun] = await node.worker.run(
             node.pulse, plan_runs, self._load()[0], node.checker, home, joint,
-            self._plan.longer(_LONGER**number), np.array(speeds) if speeds else None,
-            _SHIFT * number, (min(ends), max(ends)) if ends else None)
+            node.values, speeds, number, (min(ends), max(ends)) if ends else None)
         return runs
 
     async def _run_all(
@@ -232,7 +212,7 @@ class FrictionProcedure:
             return None
         await node.dwell(_REST)
         samples = node.joints.samples()
-        if not find_runs(samples.rows(row, len(samples)), [run.joint], self._settings.min_span):
+        if not find_runs(samples.rows(row, len(samples)), [run.joint]):
             self._lose(f'Running {what} does not count: the speed was not held. Something pushed '
                        'the arm, or the drive could not follow.')
         return row
@@ -275,5 +255,5 @@ class FrictionProcedure:
         samples = self._node.joints.samples()
         samples = samples.rows(first_row, len(samples))
         robot, alternatives = self._load()
-        points = read_runs(robot, samples, [robot.index(name)], self._settings, alternatives)
-        return estimate_joint(name, points, self._settings)
+        points = read_runs(robot, samples, [robot.index(name)], alternatives)
+        return fit_joint(name, points, self._node.values)

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run at constant speed says: one point of torque against speed, and what is behind it.
-
-From a record to points: the mean friction torque of each run at constant speed.
+"""Runs at constant speed as points of torque against speed.
 
 What remains of the drive torque after gravity is friction at that speed. A run on which
 something else acted (a stop, an obstacle, a push, a saturated drive) is rejected, by name.
-
-Torque ripple taken out of the points of friction.
+Gravity is compared with what pairs of runs show without a model, and torque ripple, which
+repeats over the angle, is taken out of the points.
 """
 
 from __future__ import annotations
@@ -34,12 +32,12 @@ class SpeedPoint:
         speed: Mean signed speed [rad/s].
         torque: Mean torque less gravity, signed [N·m].
         std: Standard deviation of that mean, correlated samples allowed for [N·m].
-        scatter: Standard deviation of single samples about their mean [N·m].
-        low: Lower end of the window [rad].
-        high: Upper end of the window [rad].
         gravity_std: Standard deviation of what the gravity model may be off by, the same for
             all samples of the run [N·m].
-        count: Number of samples.
+        low: Lower end of the window [rad].
+        high: Upper end of the window [rad].
+        begin: Stamp of the first sample [s].
+        end: Stamp of the last sample [s].
         rejected: Why the run does not count, empty if it does.
         angle: Joint angles through the window, thinned, shape (m,) [rad].
         total: Drive torque at those angles, block means, shape (m,) [N·m].
@@ -51,11 +49,11 @@ class SpeedPoint:
     speed: float
     torque: float
     std: float
-    scatter: float
     gravity_std: float
     low: float
     high: float
-    count: int
+    begin: float
+    end: float
     rejected: str
     angle: Array
     total: Array
@@ -64,6 +62,10 @@ class SpeedPoint:
 
 SLOW = 0.02
 """Speeds below this are looked for with a longer chord [rad/s]."""
+MIN_SPAN = 0.004
+"""Shortest angle of a window [rad]."""
+ANGLE_STD = 5e-4
+"""How far the links may be from where encoders and model say: zero offsets, sag [rad]."""
 
 # Slow runs are looked for up to here, so that one near the border is found whole at least once.
 _OVERLAP = 1.3 * SLOW
@@ -74,19 +76,18 @@ _SPIKE_FLOOR = 0.15
 _SATURATED = 0.98
 
 
-def find_runs(samples: JointSamples, joints: Sequence[int], min_span: float) -> list[Sweep]:
+def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
     """Find the constant-speed parts of single-joint motions, slow ones too.
 
     Args:
         samples: Joint states.
         joints: Columns of the joints that matter.
-        min_span: Shortest angle of a window [rad].
 
     """
-    fast = steady_sweeps(samples, min_speed=SLOW, min_span=min_span, settle=0.2)
+    fast = steady_sweeps(samples, min_speed=SLOW, min_span=MIN_SPAN, settle=0.2)
     slow = steady_sweeps(
         samples, min_speed=0.0008, max_speed=_OVERLAP, still_speed=0.0005, half_width=0.25,
-        settle=0.4, min_span=min_span, tolerance=0.1)
+        settle=0.4, min_span=MIN_SPAN, tolerance=0.1)
     found: list[Sweep] = []
     for sweep in sorted((*fast, *slow), key=lambda sweep: sweep.start):
         if sweep.joint not in joints:
@@ -101,8 +102,7 @@ def find_runs(samples: JointSamples, joints: Sequence[int], min_span: float) -> 
 
 
 def read_run(
-    robot: Robot, samples: JointSamples, run: Sweep, *, angle_std: float = 0.0,
-    alternatives: Sequence[Robot] = (),
+    robot: Robot, samples: JointSamples, run: Sweep, alternatives: Sequence[Robot] = ()
 ) -> SpeedPoint:
     """Read one run.
 
@@ -110,7 +110,6 @@ def read_run(
         robot: The arm with what it carries.
         samples: The record in which the run lies.
         run: Its window.
-        angle_std: How far the links may be from where encoders and model say [rad].
         alternatives: The arm with what it may carry instead: loads one standard deviation off,
             along independent directions.
 
@@ -121,20 +120,28 @@ def read_run(
     gravity = _gravity(robot, samples.position[rows], run.joint)
     torque = effort - gravity
     mean = float(torque.mean())
-    scatter = float(torque.std(ddof=1))
     inflation = autocorrelation_time(torque - mean)
-    blocks = _blocks(samples.time[rows])
-    rejected = _why_rejected(
-        torque, effort, blocks, float(robot.effort_limit[run.joint]), abs(mean))
-    starts = blocks[:-1]
+    time = samples.time[rows]
+    starts = _blocks(time)
     return SpeedPoint(
         joint=run.joint, speed=run.speed, torque=mean,
-        std=max(scatter * float(np.sqrt(inflation / len(torque))), 1e-6), scatter=scatter,
-        gravity_std=_gravity_std(robot, run, angle_std, alternatives),
-        low=float(angle.min()), high=float(angle.max()), count=len(torque), rejected=rejected,
+        std=max(float(torque.std(ddof=1)) * float(np.sqrt(inflation / len(torque))), 1e-6),
+        gravity_std=_gravity_std(robot, run, alternatives),
+        low=float(angle.min()), high=float(angle.max()),
+        begin=float(time[0]), end=float(time[-1]),
+        rejected=_why_rejected(
+            torque, effort, starts, float(robot.effort_limit[run.joint]), abs(mean)),
         angle=_means(angle, starts), total=_means(effort, starts),
         gravity=_means(gravity, starts),
     )
+
+
+def read_runs(
+    robot: Robot, samples: JointSamples, joints: Sequence[int],
+    alternatives: Sequence[Robot] = (),
+) -> list[SpeedPoint]:
+    """Find and read all constant-speed runs of some joints; arguments as of both functions."""
+    return [read_run(robot, samples, run, alternatives) for run in find_runs(samples, joints)]
 
 
 def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
@@ -145,23 +152,21 @@ def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
     return np.interp(np.arange(count), knots, values)
 
 
-def _gravity_std(
-    robot: Robot, run: Sweep, angle_std: float, alternatives: Sequence[Robot]
-) -> float:
+def _gravity_std(robot: Robot, run: Sweep, alternatives: Sequence[Robot]) -> float:
     """Return how uncertain the gravity torque of a run's joint is: angles and load."""
     assumed = robot.gravity_torque(run.posture)[run.joint]
     loads = [other.gravity_torque(run.posture)[run.joint] - assumed for other in alternatives]
-    shifts = angle_std * np.eye(robot.n)
+    shifts = ANGLE_STD * np.eye(robot.n)
     angles = [robot.gravity_torque(run.posture + shift)[run.joint] - assumed for shift in shifts]
     return float(np.linalg.norm([*loads, *angles]))
 
 
 def _blocks(time: Array) -> np.ndarray:
-    """Return the borders of blocks of equal duration, as row numbers."""
+    """Return the first rows of blocks of equal duration."""
     count = max(4, int((time[-1] - time[0]) / _BLOCK))
     edges = np.searchsorted(time, np.linspace(time[0], time[-1], min(count, 200) + 1))
     edges[-1] = len(time)
-    return np.unique(edges)
+    return np.unique(edges)[:-1]
 
 
 def _means(values: Array, starts: np.ndarray) -> Array:
@@ -170,14 +175,14 @@ def _means(values: Array, starts: np.ndarray) -> Array:
 
 
 def _why_rejected(
-    torque: Array, effort: Array, blocks: np.ndarray, limit: float, size: float
+    torque: Array, effort: Array, starts: np.ndarray, limit: float, size: float
 ) -> str:
     if np.ptp(effort) == 0.0:
         return f'the effort was stuck at {effort[0]:.4g} N·m'
     saturated = float(np.mean(np.abs(effort) >= _SATURATED * limit))
     if saturated > 0.01:
         return f'the drive was saturated at its limit of {limit:.4g} N·m'
-    means = _means(torque, blocks[:-1])
+    means = _means(torque, starts)
     trend = np.polynomial.Polynomial.fit(np.arange(len(means)), means, 1)
     deviation = np.abs(means - trend(np.arange(len(means))))
     typical = 1.4826 * float(np.median(deviation))
@@ -192,22 +197,18 @@ class GravityComparison:
     """Gravity measured without a model against the model's, over pairs of runs.
 
     Half the sum of the drive torques of a forward and a backward run over the same positions
-    is gravity, plus half the friction's asymmetry, which does not depend on the position; half
-    their difference is friction, whatever gravity is.
+    is gravity, plus half the friction's asymmetry, which does not depend on the position.
 
     Attributes:
         pairs: Number of pairs.
         error: Size of a gravity-like torque, a sinθ + b cosθ, that the model lacks [N·m].
         std: Its standard deviation [N·m].
-        friction: Model-free friction, |F| averaged over both directions, pair by pair: rows of
-            speed [rad/s] and torque [N·m], shape (pairs, 2).
 
     """
 
     pairs: int
     error: float
     std: float
-    friction: Array
 
     @property
     def significant(self) -> bool:
@@ -218,7 +219,7 @@ class GravityComparison:
 def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
     """Compare both ways of removing gravity; None without a pair over the same positions."""
     usable = [p for p in points if not p.rejected]
-    grids, left, friction = [], [], []
+    grids, left = [], []
     for first in usable:
         second = next((p for p in usable if _is_pair(first, p)), None)
         if first.speed <= 0.0 or second is None:
@@ -228,7 +229,6 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
         up, down = (_at(p, p.total, grid) for p in (first, second))
         grids.append(grid)
         left.append(0.5 * (up + down) - _at(first, first.gravity, grid))
-        friction.append((first.speed, 0.5 * float(np.mean(up - down))))
     if not grids:
         return None
     # Asymmetry shifts each pair by a constant of its own; only the shape within pairs counts.
@@ -242,7 +242,7 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
     size = float(np.linalg.norm(value))
     direction = value / size if size > 0.0 else np.array([1.0, 0.0])
     return GravityComparison(
-        len(grids), size, float(np.sqrt(direction @ covariance @ direction)), np.array(friction))
+        len(grids), size, float(np.sqrt(direction @ covariance @ direction)))
 
 
 def _is_pair(first: SpeedPoint, second: SpeedPoint) -> bool:

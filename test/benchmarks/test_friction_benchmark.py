@@ -10,7 +10,7 @@ from benchmarks import friction
 from benchmarks.friction import Case, Curve, Timing
 from demo import default_cell
 from demo.friction import friction_truth
-from robocal_ros.friction.plan import SpeedPlan
+from robocal_ros.friction.parameters import FrictionParameters
 from robocal_sim.friction import LuGreFriction
 
 BASE = default_cell.hidden_truth()
@@ -45,8 +45,8 @@ def test_figures_have_the_bars() -> None:
 
 def test_a_short_case_meets_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     """One drawn arm, its last joint, few and short runs."""
-    monkeypatch.setattr(friction, '_PLAN', SpeedPlan(
-        min_speed=0.01, count=7, max_duration=3.0, min_duration=1.5))
+    monkeypatch.setattr(friction, '_VALUES', FrictionParameters(
+        min_speed=0.01, speed_count=7, max_cruise=3.0))
     case = friction.run_case(7, ['joint_6'])
     assert [curve.joint for curve in case.curves] == ['joint_6']
     for figure in friction.figures([case]):

@@ -10,8 +10,10 @@ from support.forward import Reference
 from support.friction_cell import SPEEDS, TOOL, WRIST, both_ways, loaded, record
 
 from robocal_ros.errors import DataError
-from robocal_ros.friction.compensation import Compensator, feed_forward
-from robocal_ros.friction.estimate import FrictionSettings, estimate
+from robocal_ros.friction.estimate import estimate
+from robocal_ros.friction.model import Compensator, feed_forward
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.messages.recording import Recording
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 from robocal_ros.robot.motion import Lspb, Trajectory, quintic_move
 
@@ -48,7 +50,7 @@ def test_residual_at_constant_measured_speed_is_below_a_tenth_of_friction(speed)
 
 def test_residual_of_an_identified_law_is_below_a_tenth_of_friction():
     made = record({5: WRIST}, both_ways(5, SPEEDS))
-    result, _ = estimate(arm('robocal').robot(), made.samples(), FrictionSettings())
+    result = estimate(arm('robocal').robot(), Recording(made.samples()), FrictionParameters())
     found = Compensator(friction_by_joint(result), made.joint_names, width=WIDTH,
                         dead_band=DEAD_BAND)
     for speed in np.concatenate((np.geomspace(0.006, 0.6, 15), -np.geomspace(0.006, 0.6, 15))):

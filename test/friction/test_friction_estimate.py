@@ -24,16 +24,18 @@ from support.friction_cell import (
 
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.friction.estimate import (
-    FrictionSettings,
-    JointFriction,
+    assemble,
     estimate,
-    estimate_joint,
+    fit_joints,
     friction_temperature,
     merge,
     select_joints,
     with_temperatures,
 )
+from robocal_ros.friction.fit import JointFriction, fit_joint
+from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.runs import find_runs, read_run
+from robocal_ros.messages.recording import Recording
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import Robot
@@ -42,6 +44,7 @@ WRIST_JOINT, ELBOW = 5, 2
 WRIST_NAME, ELBOW_NAME = 'joint_6', 'joint_3'
 HEAVY = Truth((4.3, 4.8), (7.9, 8.6), (0.05, 0.046), (6.2, 5.6))
 REPETITIONS = 200
+DEFAULTS = FrictionParameters()
 ALL_NAMES = tuple(f'{WRIST_NAME}.{name}_{direction}'
                   for direction in ('forward', 'backward') for name in NAMES)
 
@@ -62,9 +65,11 @@ def two_joints() -> Record:
                   [*both_ways(WRIST_JOINT, SPEEDS), *both_ways(ELBOW, SPEEDS)], tool=TOOL)
 
 
-def found_by(made: Record, robot: Robot, settings: FrictionSettings | None = None, **changes
-             ) -> tuple[CalibrationResult, tuple[JointFriction, ...]]:
-    return estimate(robot, made.samples(**changes), settings or FrictionSettings())
+def found_by(made: Record, robot: Robot, values: FrictionParameters = DEFAULTS, **changes
+             ) -> tuple[CalibrationResult, list[JointFriction]]:
+    recording = Recording(made.samples(**changes))
+    found = fit_joints(robot, recording, values)
+    return assemble(robot, recording, values, found), found
 
 
 def numbers(result: CalibrationResult, joint: str = WRIST_NAME) -> set[str]:
@@ -151,14 +156,13 @@ def draws() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, SPEEDS), rate=125.0)
     robot = arm('robocal').robot()
     quiet = replace(RANDOM_ALONE, effort=0.0, velocity=0.0)
-    runs = find_runs(made.samples(quiet), [WRIST_JOINT], 0.004)
+    runs = find_runs(made.samples(quiet), [WRIST_JOINT])
     errors, stated = [], []
     for seed in range(REPETITIONS):
         samples = made.samples(RANDOM_ALONE, seed)
-        item = estimate_joint(WRIST_NAME, [read_run(robot, samples, run) for run in runs],
-                              FrictionSettings())
+        item = fit_joint(WRIST_NAME, [read_run(robot, samples, run) for run in runs], DEFAULTS)
         assert item.passed
-        assert item.fits is not None
+        assert item.fits
         errors.append(np.concatenate([fit.value for fit in item.fits]) - WRIST.vector())
         stated.append(np.sqrt(np.concatenate(
             [np.diag(fit.covariance) for fit in item.fits])))
@@ -176,7 +180,7 @@ class TestGravityIsUncertainToo:
             sag = np.random.default_rng(seed).normal(0.0, 4e-4, 6)
             made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS), tool=TOOL)
             samples = made.samples(seed=seed, position=made.position + sag)
-            result, _ = estimate(loaded(robot, TOOL), samples, FrictionSettings())
+            result = estimate(loaded(robot, TOOL), Recording(samples), DEFAULTS)
             for side, direction in enumerate(('forward', 'backward')):
                 for name in ('coulomb', 'static'):
                     p = result.parameter(f'{ELBOW_NAME}.{name}_{direction}')
@@ -185,10 +189,10 @@ class TestGravityIsUncertainToo:
         assert inside >= total - 3
 
     def test_a_load_known_within_limits_widens_the_intervals(self, two_joints, robot):
-        samples = two_joints.samples()
+        recording = Recording(two_joints.samples())
         arms = [loaded(robot, replace(TOOL, mass=mass)) for mass in (2.0, 2.02)]
-        sure, _ = estimate(arms[0], samples, FrictionSettings())
-        doubtful, _ = estimate(arms[0], samples, FrictionSettings(), arms[1:])
+        sure = estimate(arms[0], recording, DEFAULTS)
+        doubtful = estimate(arms[0], recording, DEFAULTS, arms[1:])
         name = f'{ELBOW_NAME}.coulomb_forward'
         assert doubtful.parameter(name).value == sure.parameter(name).value
         posture = two_joints.position[len(two_joints.time) // 2]
@@ -238,7 +242,7 @@ class TestHonesty:
 
     def test_forcing_the_full_model_makes_no_numbers_up(self, robot):
         made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, np.geomspace(0.15, 0.6, 6)))
-        result, (item,) = found_by(made, robot, FrictionSettings(model='stribeck'))
+        result, (item,) = found_by(made, robot, FrictionParameters(model='stribeck'))
         assert item.doubt
         assert numbers(result) <= {'coulomb', 'viscous'}
 
@@ -248,11 +252,11 @@ class TestHonesty:
         ('stribeck', set(NAMES)),
     ])
     def test_a_forced_model(self, wrist, robot, model, expected):
-        result, (item,) = found_by(wrist, robot, FrictionSettings(model=model,
-                                                                  fit_threshold=100.0))
+        result, (item,) = found_by(wrist, robot, FrictionParameters(
+            model=model, fit_threshold=100.0))
         assert numbers(result) == expected
         assert result.method == model
-        assert item.fits is not None
+        assert item.fits
         assert {fit.model for fit in item.fits} == {model}
 
     @pytest.mark.parametrize(('truth', 'model'), [
@@ -264,11 +268,11 @@ class TestHonesty:
         made = record({WRIST_JOINT: truth}, both_ways(WRIST_JOINT, SPEEDS))
         for seed in range(4):
             _, (item,) = found_by(made, robot, noise=RANDOM_ALONE, seed=seed)
-            assert item.fits is not None
+            assert item.fits
             assert item.fits[0].model == model
 
     def test_a_fit_that_misses_the_points_fails_with_both_degrees(self, wrist, robot):
-        result, (item,) = found_by(wrist, robot, FrictionSettings(model='coulomb'))
+        result, (item,) = found_by(wrist, robot, FrictionParameters(model='coulomb'))
         assert result.verdict is Verdict.FAIL
         assert item.fit_degree > 5.0
         assert item.held_out_degree is not None
@@ -336,14 +340,15 @@ class TestBadRuns:
             found[1].law()
 
     def test_a_joint_that_was_asked_for_and_never_ran_fails_alone(self, wrist, robot):
-        result, found = found_by(wrist, robot, FrictionSettings(joints=(ELBOW_NAME, WRIST_NAME)))
+        result, found = found_by(
+            wrist, robot, FrictionParameters(measure_joints=[ELBOW_NAME, WRIST_NAME]))
         assert [item.passed for item in found] == [False, True]
         assert result.verdict is Verdict.FAIL
         assert f"'{ELBOW_NAME}': 0 usable runs forward" in result.reasons[0]
 
     def test_joints_that_nobody_asked_for_are_left_out(self, two_joints, robot):
         result, found = found_by(two_joints, loaded(robot, TOOL),
-                                 FrictionSettings(joints=(ELBOW_NAME,)))
+                                 FrictionParameters(measure_joints=[ELBOW_NAME]))
         assert [item.joint for item in found] == [ELBOW_NAME]
         assert result.verdict is Verdict.PASS
 
@@ -354,7 +359,7 @@ class TestBadRuns:
 
     def test_nothing_recorded(self, wrist, robot):
         with pytest.raises(DataError, match='No joint states are recorded'):
-            estimate(robot, wrist.samples().rows(0, 0), FrictionSettings())
+            estimate(robot, Recording(wrist.samples().rows(0, 0)), DEFAULTS)
 
     @pytest.mark.parametrize(('value', 'word'), [(0.0, 'zero'), (1.2, 'stuck at 1.2')])
     def test_dead_effort(self, wrist, robot, value, word):
@@ -363,11 +368,9 @@ class TestBadRuns:
         with pytest.raises(DataError, match=f"'{WRIST_NAME}' is {word}"):
             found_by(wrist, robot, effort=effort)
 
-    def test_settings_that_fit_nothing(self, wrist, robot):
-        with pytest.raises(ConfigurationError, match="got 'magic'"):
-            found_by(wrist, robot, FrictionSettings(model='magic'))
+    def test_a_joint_that_the_arm_lacks(self, wrist, robot):
         with pytest.raises(ConfigurationError, match='nobody'):
-            found_by(wrist, robot, FrictionSettings(joints=('nobody',)))
+            found_by(wrist, robot, FrictionParameters(measure_joints=['nobody']))
 
 
 class TestMerging:
@@ -379,7 +382,7 @@ class TestMerging:
         made = record({WRIST_JOINT: WRIST, ELBOW: HEAVY},
                       [*both_ways(WRIST_JOINT, SPEEDS), *both_ways(ELBOW, SPEEDS)], tool=TOOL)
         robot = loaded(arm('robocal').robot(), TOOL)
-        return estimate(robot, made.samples(), FrictionSettings())[0]
+        return estimate(robot, Recording(made.samples()), DEFAULTS)
 
     def test_parts_make_the_whole_again(self, both):
         elbow, wrist = (select_joints(both, [name]) for name in (ELBOW_NAME, WRIST_NAME))

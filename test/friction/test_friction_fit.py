@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,17 +12,14 @@ from hypothesis import strategies as st
 from support.friction_cell import NAMES, Truth
 
 from robocal_ros.errors import DataError
-from robocal_ros.friction import fit as laws
 from robocal_ros.friction.fit import (
-    MODELS,
     distinct,
-    evaluate,
     fit_direction,
     information_criterion,
-    jacobian,
-    parameter_names,
+    law,
     stribeck_doubt,
 )
+from robocal_ros.friction.model import MODELS, evaluate, jacobian, parameter_names
 
 SPEED = np.geomspace(0.004, 0.7, 12)
 STD = np.full(12, 1e-3)
@@ -174,10 +173,11 @@ def test_two_directions_make_one_law():
     truth = Truth()
     sides = [fit_direction(SPEED, sign * truth.torque(sign * SPEED), STD, 'stribeck')
              for sign in (1.0, -1.0)]
-    law = laws.law(*sides, std=0.01)
+    joined = law(*(replace(side, residual=residual) for side, residual in zip(
+        sides, (np.full(12, 0.03), np.full(12, -0.04)), strict=True)))
     both = np.concatenate((SPEED, -SPEED))
-    np.testing.assert_allclose(law.torque(both), truth.torque(both), rtol=1e-6)
-    assert law.std == 0.01
-    simple = laws.law(*(fit_direction(SPEED, np.full(12, 0.5), STD, 'coulomb') for _ in 'ab'))
+    np.testing.assert_allclose(joined.torque(both), truth.torque(both), rtol=1e-6)
+    assert joined.std == pytest.approx(0.05 / np.sqrt(2.0))
+    simple = law(*(fit_direction(SPEED, np.full(12, 0.5), STD, 'coulomb') for _ in 'ab'))
     np.testing.assert_allclose(simple.torque(both), 0.5 * np.sign(both))
     assert tuple(parameter_names('stribeck')) == NAMES

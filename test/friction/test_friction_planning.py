@@ -12,24 +12,25 @@ from hypothesis import strategies as st
 from support.arms import CHAIN, arm, middle
 
 from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import (
     FrictionRun,
-    SpeedPlan,
     check_given,
     free_range,
     plan_runs,
+    planned_speeds,
     weak_speeds,
 )
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import Lspb, MotionLimits
 
-PLAN = SpeedPlan()
+VALUES = FrictionParameters()
 
 
 def limits_of(robot: Robot) -> MotionLimits:
     return MotionLimits(robot.joint_names, robot.lower, robot.upper, robot.velocity_limit,
-                        np.full(robot.n, PLAN.acceleration))
+                        np.full(robot.n, VALUES.max_acceleration))
 
 
 @pytest.fixture(scope='module')
@@ -43,8 +44,8 @@ def home(robot: Robot) -> np.ndarray:
 
 @pytest.mark.parametrize('joint', range(6))
 def test_planned_runs_are_valid_segments_within_all_limits(robocal, checker, joint):
-    runs = plan_runs(robocal, checker, home(robocal), joint, PLAN)
-    assert len(runs) == 2 * PLAN.count
+    runs = plan_runs(robocal, checker, home(robocal), joint, VALUES)
+    assert len(runs) == 2 * VALUES.speed_count
     for run in runs:
         segment = run.segment
         way = abs(segment.goal - segment.start)
@@ -64,20 +65,21 @@ def test_planned_runs_are_valid_segments_within_all_limits(robocal, checker, joi
 
 
 def test_forward_and_back_over_the_same_positions_elsewhere_for_each_speed(robocal, checker):
-    runs = plan_runs(robocal, checker, home(robocal), 5, PLAN)
+    runs = plan_runs(robocal, checker, home(robocal), 5, VALUES)
     for forward, back in zip(runs[::2], runs[1::2], strict=True):
         assert (forward.segment.start, forward.segment.goal) == (
             back.segment.goal, back.segment.start)
         assert forward.segment.goal > forward.segment.start
     starts = np.array([run.segment.start for run in runs[::2]])
     assert np.ptp(starts) > 0.5
-    shifted = plan_runs(robocal, checker, home(robocal), 5, PLAN, None, 0.37)
+    shifted = plan_runs(robocal, checker, home(robocal), 5, VALUES, number=1)
     assert shifted[0].segment.start != runs[0].segment.start
 
 
 @given(st.floats(0.4, 10.0), st.floats(0.001, 0.1), st.integers(3, 30))
 def test_speeds_are_log_spaced_up_to_half_the_limit(limit, slowest, count):
-    speeds = replace(PLAN, min_speed=slowest, count=count).speeds(limit)
+    values = replace(VALUES, min_speed=slowest, speed_count=count)
+    speeds = planned_speeds(values, limit)
     assert speeds[0] == pytest.approx(slowest)
     assert speeds[-1] == pytest.approx(min(0.6, 0.5 * limit))
     ratio = speeds[1:] / speeds[:-1]
@@ -115,7 +117,7 @@ def test_a_posture_in_contact_is_refused():
 
 
 def test_given_speeds_and_range(robocal, checker):
-    runs = plan_runs(robocal, checker, home(robocal), 5, PLAN, np.array([0.1, 0.2]),
+    runs = plan_runs(robocal, checker, home(robocal), 5, VALUES, [0.1, 0.2],
                      within=(-0.1, 0.35))
     assert [run.segment.speed for run in runs] == [0.1, 0.1, 0.2, 0.2]
     for run in runs:
@@ -124,31 +126,28 @@ def test_given_speeds_and_range(robocal, checker):
 
 
 def test_speeds_that_the_range_is_too_short_for_are_left_out(robocal, checker):
-    runs = plan_runs(robocal, checker, home(robocal), 5, PLAN, within=(0.0, 0.2))
-    assert 0 < len(runs) < 2 * PLAN.count
+    runs = plan_runs(robocal, checker, home(robocal), 5, VALUES, within=(0.0, 0.2))
+    assert 0 < len(runs) < 2 * VALUES.speed_count
     with pytest.raises(ConvergenceError, match="'joint_6' has only 0.0.. rad of free range"):
-        plan_runs(robocal, checker, home(robocal), 5, PLAN, np.array([0.5]), within=(0.0, 0.05))
+        plan_runs(robocal, checker, home(robocal), 5, VALUES, [0.5], within=(0.0, 0.05))
 
 
-@pytest.mark.parametrize(('changes', 'words'), [
-    ({'min_speed': 0.0}, 'min_speed must be above 0'),
-    ({'min_speed': 0.7}, 'below max_speed; got 0.7 and 0.6'),
-    ({'count': 1}, 'At least 2 speeds'),
-])
-def test_settings_without_a_plan_are_refused(robocal, checker, changes, words):
-    with pytest.raises(ConfigurationError, match=words):
-        plan_runs(robocal, checker, home(robocal), 5, replace(PLAN, **changes))
+def test_speeds_that_cross_are_refused():
+    with pytest.raises(ConfigurationError, match='below max_speed; got 0.7 and 0.6'):
+        replace(VALUES, min_speed=0.7).check()
 
 
 def test_a_joint_slower_than_the_slowest_speed_is_refused():
     with pytest.raises(ConfigurationError, match='lower min_speed'):
-        PLAN.speeds(0.008)
+        planned_speeds(VALUES, 0.008)
 
 
-def test_longer_cruises_for_further_rounds():
-    longer = PLAN.longer(1.5)
-    for speed in (0.005, 0.05, 0.5):
-        assert longer.span(speed) > 1.2 * PLAN.span(speed)
+def test_longer_cruises_for_further_rounds(robocal, checker):
+    first, second = (plan_runs(robocal, checker, home(robocal), 5, VALUES, (0.005, 0.05, 0.3),
+                               number) for number in (0, 1))
+    for run, longer in zip(first, second, strict=True):
+        assert longer.segment.speed == run.segment.speed
+        assert longer.segment.duration > 1.2 * run.segment.duration
 
 
 class TestGivenSets:

@@ -18,14 +18,17 @@ from scipy.signal import butter, filtfilt
 from support.arms import arm
 
 from robocal_ros.errors import DataError
-from robocal_ros.friction.estimate import FrictionSettings, estimate, fit_degree
+from robocal_ros.friction.estimate import estimate
 from robocal_ros.friction.fit import (
-    MODELS,
     DirectionFit,
+    fit_degree,
     fit_direction,
     information_criterion,
     law,
 )
+from robocal_ros.friction.model import MODELS
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.messages.recording import Recording
 from robocal_ros.messages.samples import JointSamples
 
 DATA = Path(__file__).resolve().parents[3] / 'shared' / 'data'
@@ -177,4 +180,4 @@ def test_a_real_exciting_motion_without_constant_speeds_is_refused():
                for what in ('position', 'velocity', 'effort')]
     samples = JointSamples(robot.joint_names, time[keep], *columns, source='ur10')
     with pytest.raises(DataError, match='No constant-speed run .*with all others at rest'):
-        estimate(robot, samples, FrictionSettings())
+        estimate(robot, Recording(samples), FrictionParameters())

@@ -21,7 +21,7 @@ def made() -> Record:
 def points(made: Record, effort: np.ndarray) -> list[SpeedPoint]:
     samples = made.samples(effort=effort)
     robot = arm('robocal').robot()
-    return [read_run(robot, samples, run) for run in find_runs(samples, [JOINT], 0.004)]
+    return [read_run(robot, samples, run) for run in find_runs(samples, [JOINT])]
 
 
 def errors(found: tuple[SpeedPoint, ...] | list[SpeedPoint]) -> np.ndarray:

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stiffness and damping of the bristles of LuGre friction, from slow small reversals.
+
+Before a joint slides its friction is a spring: dz/dt = v − σ0 |v| z / g(v), F = σ0 z + σ1 dz/dt
++ B v, with g(v) the steady level (Canudas de Wit et al., IEEE TAC 40 (1995) 419, doi
+10.1109/9.376053). At constant speed only g shows; σ0 and σ1 show where the joint turns round. The
+state z is simulated along the measured motion, exactly for a constant speed within each step, and
+σ0, σ1 are found by nonlinear least squares on the torque, together with what else is uncertain
+there: the level in each direction, an offset of gravity, and z at the beginning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from robocal_ros.arrays import Array
+from robocal_ros.estimation.least_squares import autocorrelation_time
+from robocal_ros.friction.model import simulate
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.results.result import rms, spread
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.model import Robot
+
+# A joint reverses if it goes at least this far between turns and no farther than that [rad].
+_SHORTEST, _FARTHEST = 3e-4, 0.03
+_LONGEST = 10.0
+_FEWEST_TURNS = 6
+_STILL = 5e-4
+# Positions are smoothed up to this frequency [Hz].
+_BAND = 22.0
+# How well the stamps of efforts and positions agree [s].
+_DELAY_STD = 5e-4
+# Angles over which the torque might turn round, to start from [rad].
+_WAYS = np.geomspace(1e-6, 1e-2, 25)
+# Of stiffness and of damping.
+_MAX_RELATIVE_STD = (0.3, 0.5)
+_FEWEST_STEPS = 3.0
+_MAX_DEGREE = 10.0
+_BLOCK = 10
+_PLOT_POINTS = 150
+
+
+@dataclass(frozen=True)
+class Presliding:
+    """What reversals told of one joint's bristles.
+
+    Attributes:
+        stiffness: σ0 [N·m/rad].
+        damping: σ1 [N·m·s/rad].
+        covariance: Covariance of both, shape (2, 2).
+        doubts: Why they are not identified, for each; empty where it is.
+        angle: Joint angles, thinned, shape (k,) [rad].
+        torque: Friction torque measured there, shape (k,) [N·m].
+        fitted: Friction torque of the model there, shape (k,) [N·m].
+
+    """
+
+    stiffness: float
+    damping: float
+    covariance: Array
+    doubts: tuple[str, str]
+    angle: Array
+    torque: Array
+    fitted: Array
+
+
+def find_reversals(samples: JointSamples, joint: int) -> tuple[int, int] | None:
+    """Return the longest stretch in which one joint turns round over and over in a small range.
+
+    Args:
+        samples: Joint states.
+        joint: Column of the joint.
+
+    Returns:
+        First row and one past the last, None if there is no such stretch.
+
+    """
+    turns = _turns(samples.position[:, joint])
+    best, first = (0, 0), 0
+    for number, (before, after) in enumerate(pairwise(turns), 1):
+        if _is_reversal(samples, joint, before, after):
+            if number - first > best[1] - best[0]:
+                best = first, number
+        else:
+            first = number
+    return (turns[best[0]], turns[best[1]] + 1) if best[1] - best[0] >= _FEWEST_TURNS else None
+
+
+def _turns(position: Array) -> list[int]:
+    """Return the rows at which a joint turns round after going far enough."""
+    turns: list[int] = []
+    low = high = sign = 0
+    for row, angle in enumerate(position.tolist()):
+        if sign >= 0 and angle > position[high]:
+            high = row
+        if sign <= 0 and angle < position[low]:
+            low = row
+        # An extreme is a turn once the joint has gone back from it far enough; the first one is
+        # where the record begins.
+        if sign >= 0 and position[high] - angle > _SHORTEST:
+            turns += [high] * sign
+            sign, low = -1, row
+        elif sign <= 0 and angle - position[low] > _SHORTEST:
+            turns += [low] * -sign
+            sign, high = 1, row
+    return turns
+
+
+def _is_reversal(samples: JointSamples, joint: int, before: int, after: int) -> bool:
+    way = abs(samples.position[after, joint] - samples.position[before, joint])
+    others = np.delete(samples.position[before:after + 1], joint, axis=1)
+    return bool(
+        way <= _FARTHEST and samples.time[after] - samples.time[before] <= _LONGEST
+        and (np.ptp(others, axis=0) < _STILL).all())
+
+
+@dataclass(frozen=True)
+class _Reversals:
+    """A joint's reversals, evenly sampled and smoothed; arrays of shape (k,).
+
+    Attributes:
+        angle: Joint angles [rad].
+        speed: Joint speeds [rad/s].
+        torque: Drive torque less what the rigid arm takes [N·m].
+        side: 0 where the joint goes forward, 1 where it goes back.
+        level: Steady level g by the law, |F| without its viscous part [N·m].
+        viscous: The viscous part [N·m].
+
+    """
+
+    angle: Array
+    speed: Array
+    torque: Array
+    side: npt.NDArray[np.intp]
+    level: Array
+    viscous: Array
+
+    @classmethod
+    def of(
+        cls, robot: Robot, samples: JointSamples, joint: int, law: SteadyFriction, band: float
+    ) -> _Reversals:
+        """Smooth positions up to a frequency [Hz] without phase error, and read the torque."""
+        step = float(np.median(np.diff(samples.time)))
+        time = np.arange(samples.time[0], samples.time[-1], step)
+        position, effort = (np.column_stack([np.interp(time, samples.time, c) for c in columns.T])
+                            for columns in (samples.position, samples.effort))
+        if band * step < 0.4:
+            sections = scipy.signal.butter(4, 2.0 * band * step, output='sos')
+            position = scipy.signal.sosfiltfilt(sections, position, axis=0)
+        velocity = np.gradient(position, step, axis=0)
+        acceleration = np.gradient(velocity, step, axis=0)
+        rigid = np.array([robot.inverse_dynamics(q, v, a)[joint] for q, v, a
+                          in zip(position, velocity, acceleration, strict=True)])
+        speed = velocity[:, joint]
+        side = (speed < 0.0).astype(np.intp)
+        bend = np.exp(-((speed / law.stribeck_velocity[side]) ** 2))
+        return cls(position[:, joint], speed, effort[:, joint] - rigid, side,
+                   law.coulomb[side] + (law.static - law.coulomb)[side] * bend,
+                   law.viscous[side] * speed)
+
+    @property
+    def size(self) -> float:
+        """Typical level [N·m]."""
+        return float(np.mean(self.level))
+
+    def predicted(self, x: Array) -> Array:
+        """Return the friction torque for ln σ0, ln σ1, factors of both levels, offset, start."""
+        level = self.level * x[2:4][self.side]
+        return x[4] + self.viscous + simulate(
+            self.angle, self.speed, level, exp(x[0]), exp(x[1]), x[5] * self.size)
+
+    def fitted(self) -> tuple[Array, Array]:
+        """Return those six numbers and their covariance, shapes (6,) and (6, 6)."""
+        def residual(x: Array) -> Array:
+            return self.predicted(x) - self.torque
+
+        # Stiffness and damping by their logarithms: both above zero, of unknown size.
+        starts = [np.array([np.log(self.size / way), np.log(1e-3 * self.size / way), 1.0, 1.0,
+                            0.0, 0.0]) for way in _WAYS]
+        start = min(starts, key=lambda x: float((residual(x) ** 2).sum()))
+        solution = scipy.optimize.least_squares(
+            residual, start, x_scale=[0.3, 0.5, 0.05, 0.05, 0.1 * self.size, 0.5],
+            bounds=([-5.0, -15.0, 0.3, 0.3, -np.inf, -3.0], [25.0, 20.0, 3.0, 3.0, np.inf, 3.0]))
+        left, slopes = solution.fun, np.asarray(solution.jac)
+        scatter = float((left**2).sum()) / max(len(left) - len(start), 1)
+        covariance = np.linalg.pinv(slopes.T @ slopes)
+        return solution.x, covariance * scatter * autocorrelation_time(left)
+
+
+def estimate_presliding(
+    robot: Robot, samples: JointSamples, joint: int, law: SteadyFriction
+) -> Presliding | None:
+    """Find a joint's bristle stiffness and damping from its reversals.
+
+    Args:
+        robot: The arm with what it carries.
+        samples: Joint states.
+        joint: Column of the joint.
+        law: Its steady friction.
+
+    Returns:
+        None where no reversals are recorded.
+
+    """
+    found = find_reversals(samples, joint)
+    if found is None:
+        return None
+    part = samples.rows(*found)
+    data = _Reversals.of(robot, part, joint, law, _BAND)
+    value, covariance = data.fitted()
+    stiffness, damping = (exp(x) for x in value[:2])
+    # What half the band changes is what smoothing may have changed.
+    coarse, _ = _Reversals.of(robot, part, joint, law, 0.5 * _BAND).fitted()
+    doubt = value[:2] - coarse[:2]
+    relative = covariance[:2, :2] + np.outer(doubt, doubt)
+    units = np.array([stiffness, damping])
+    # The way in which the bristles bend is told by few steps of the encoder; smoothing spreads
+    # their error over whole reversals, so it does not average out.
+    steps = np.abs(np.diff(part.position[:, joint]))
+    step = float(steps[steps > 0.0].min())
+    relative[0, 0] += (step * stiffness / data.size) ** 2 / 12.0
+    covariance = relative * np.outer(units, units)
+    # A torque that is told late by δ looks like damping of σ0 δ.
+    covariance[1, 1] += (stiffness * _DELAY_STD) ** 2
+    torque, fitted = data.torque - value[4], data.predicted(value) - value[4]
+    # How much of the torque is unexplained: 100 · sqrt(Σ(f − f̂)²/Σf²) [%].
+    degree = 100.0 * rms(_block_means(torque - fitted)) / max(rms(_block_means(torque)), 1e-12)
+    pick = spread(len(torque), _PLOT_POINTS)
+    return Presliding(
+        stiffness, damping, covariance,
+        _doubts(units, covariance, degree, data.size / stiffness, step),
+        data.angle[pick], torque[pick], fitted[pick])
+
+
+def _block_means(values: Array) -> Array:
+    """Average over short blocks, so that noise of single samples is no misfit."""
+    count = len(values) // _BLOCK
+    return np.asarray(values[:count * _BLOCK].reshape(count, _BLOCK).mean(axis=1))
+
+
+def _doubts(
+    values: Array, covariance: Array, degree: float, way: float, resolution: float
+) -> tuple[str, str]:
+    """Return why stiffness and damping can't be told, empty where they can."""
+    if degree > _MAX_DEGREE:
+        told = (f'the model leaves {degree:.0f} % of the torque at the reversals unexplained '
+                f'(limit {_MAX_DEGREE:.0f} %)')
+        return told, told
+    if way < _FEWEST_STEPS * resolution:
+        told = (f'the joint slides after {1e6 * way:.1f} µrad, and its encoder steps by '
+                f'{1e6 * resolution:.1f} µrad ({_FEWEST_STEPS:.0f} steps needed)')
+        return told, told
+    shares = np.sqrt(np.diag(covariance)) / values
+    stiffness, damping = (
+        '' if share <= limit else
+        f'it is uncertain by {100.0 * share:.0f} % (limit {100.0 * limit:.0f} %)'
+        for share, limit in zip(shares, _MAX_RELATIVE_STD, strict=True))
+    return stiffness, damping

@@ -29,6 +29,7 @@ LIBRARIES = {
     'daqp': (None, 'daqp'),
     'launch': ('launch', None),
     'launch_ros': ('launch_ros', None),
+    'msgspec': (None, 'msgspec'),
     'mujoco': ('python3-mujoco-pip', 'mujoco'),
     'numpy': ('python3-numpy', 'numpy'),
     'ompl': (None, 'ompl'),

@@ -22,8 +22,8 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.catalogue import CAPABILITIES, capability
 from robocal_ros.cli.console import OUT, ProgressView, table_of
 from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.files import load, read_text
 from robocal_ros.parameters import ParameterTable, checked, declarations
-from robocal_ros.results.strict import load
 from robocal_ros.wrench.series import Digest, Episode, TorqueDigest
 
 if TYPE_CHECKING:
@@ -90,17 +90,7 @@ def _number(value: Any) -> Any:
 
 
 def _document(file: Path) -> dict[Any, Any]:
-    try:
-        text = file.read_text(encoding='utf-8')
-    except OSError as error:
-        raise ConfigurationError(
-            f"The parameter file '{file}' cannot be read: {error.strerror}. Correct its name, or "
-            'its permissions.') from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError(
-            f"The parameter file '{file}' is not text in UTF-8 ({error.reason} at byte "
-            f'{error.start}); expected YAML.') from error
-    document = load(text, str(file))
+    document = load(read_text(file, 'parameter file'), str(file))
     if not isinstance(document, dict):
         raise FileFormatError(
             f"'{file}' is no parameter file: expected '<node>:' and '{_SECTION}:' below it.")

@@ -65,14 +65,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _profile(options: argparse.Namespace) -> RecorderProfile:
-    from dataclasses import replace
+    from msgspec import structs
 
     from robocal_ros.cli.recorder import read_profile
     from robocal_ros.resources import share_directory
 
     path = options.profile or share_directory() / 'config' / 'recorder.yaml'
     profile = read_profile(path)
-    return replace(profile, topics=(*profile.topics, *options.topics))
+    return structs.replace(profile, topics=(*profile.topics, *options.topics))
 
 
 def _wait_for_needed(

@@ -24,15 +24,14 @@ from rclpy.qos import (
 )
 
 from robocal_ros.cli.node_client import RosSession
-from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.files import Section, convert, load, read_text, refuse
 from robocal_ros.messages.bag_writer import BagWriter, TopicQos
 from robocal_ros.messages.samples import StreamCounts
 from robocal_ros.messages.stamps import StampGuard
-from robocal_ros.results.strict import Section, load
 
 
-@dataclass(frozen=True)
-class RecorderProfile:
+class RecorderProfile(Section):
     """What is recorded.
 
     Attributes:
@@ -65,6 +64,10 @@ class RecorderProfile:
                 if name not in there]
 
 
+class _ProfileFile(Section):
+    recorder: RecorderProfile
+
+
 def full_name(name: str, namespace: str) -> str:
     """Return a topic's full name; a relative one is within the namespace."""
     if name.startswith('/'):
@@ -80,17 +83,13 @@ def read_profile(path: Path) -> RecorderProfile:
         FileFormatError: If it is no profile.
 
     """
-    try:
-        text = path.read_text(encoding='utf-8')
-    except OSError as error:
-        raise ConfigurationError(
-            f"The recorder profile '{path}' cannot be read: {error.strerror}. Correct its name."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"'{path}' is not text in UTF-8; expected YAML.") from error
-    profile = Section(str(path), '', load(text, str(path)), ('recorder',)).section(
-        'recorder', ('topics', 'types', 'needed'))
-    return RecorderProfile(*(profile.unique_texts(key) for key in ('topics', 'types', 'needed')))
+    name = str(path)
+    profile = convert(load(read_text(path, 'recorder profile'), name), _ProfileFile, name).recorder
+    for key in ('topics', 'types', 'needed'):
+        names = getattr(profile, key)
+        if len(set(names)) != len(names):
+            raise refuse(name, f'recorder.{key}', 'names that all differ', list(names))
+    return profile
 
 
 # Two seconds of a 1 kHz stream.

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.results.strict import load, refuse
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.files import convert, load, read_text, refuse
 from robocal_ros.robot.model import Robot
 
 
@@ -35,36 +35,24 @@ def load_postures(path: str, robot: Robot) -> Array:
 
     """
     file = Path(path).expanduser()
-    try:
-        text = file.read_text(encoding='utf-8')
-    except OSError as error:
-        raise ConfigurationError(
-            f'The postures {file} cannot be read: {error.strerror}. Correct '
-            'posture_file.') from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError(
-            f'The postures {file} are not text in UTF-8 ({error.reason} at byte {error.start}); '
-            'expected a YAML list of postures. Correct posture_file.') from error
-    document = load(text, file.name)
+    document = load(read_text(file, 'posture file', 'Correct posture_file.'), file.name)
     if not isinstance(document, list) or not document:
         raise refuse(file.name, 'the whole file', 'a list of postures', document)
-    return np.array([_posture(file.name, number, entry, robot)
-                     for number, entry in enumerate(document, 1)])
+    postures = [convert(entry, list[float], file.name, f'posture {number}')
+                for number, entry in enumerate(document, 1)]
+    for number, posture in enumerate(postures, 1):
+        _check(posture, robot, file.name, f'posture {number}')
+    return np.array(postures, dtype=float)
 
 
-def _posture(name: str, number: int, entry: object, robot: Robot) -> list[float]:
-    place = f'posture {number}'
-    wanted = f'{robot.n} angles [rad], of {", ".join(robot.joint_names)}'
-    if not isinstance(entry, list) or len(entry) != robot.n:
-        raise refuse(name, place, wanted, entry)
-    angles = []
-    for joint, angle in enumerate(entry):
-        if isinstance(angle, bool) or not isinstance(angle, int | float):
-            raise refuse(name, place, wanted, angle)
-        if not robot.lower[joint] <= angle <= robot.upper[joint]:
+def _check(posture: list[float], robot: Robot, name: str, place: str) -> None:
+    if len(posture) != robot.n:
+        raise refuse(name, place, f'{robot.n} angles [rad], of {", ".join(robot.joint_names)}',
+                     posture)
+    for joint, lower, upper, angle in zip(
+        robot.joint_names, robot.lower, robot.upper, posture, strict=True
+    ):
+        if not lower <= angle <= upper:
             raise ConfigurationError(
-                f"{name}, {place}: joint '{robot.joint_names[joint]}' is at {angle} rad; its "
-                f'limits are {robot.lower[joint]:.4g} … {robot.upper[joint]:.4g} rad. Correct '
-                'posture_file.')
-        angles.append(float(angle))
-    return angles
+                f"{name}, {place}: joint '{joint}' is at {angle:g} rad; its limits are "
+                f'{lower:.4g} … {upper:.4g} rad. Correct posture_file.')

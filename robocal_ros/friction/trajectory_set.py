@@ -13,13 +13,19 @@ from pathlib import Path
 
 import numpy as np
 
-from robocal_ros.errors import ConfigurationError, FileFormatError, MotionError
+from robocal_ros.errors import FileFormatError, MotionError
+from robocal_ros.files import Finite, Section, convert, load, read_text, refuse
 from robocal_ros.friction.plan import FrictionRun
-from robocal_ros.results.strict import Section, load, refuse
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import Lspb
 
-_KEYS = ('joint', 'start', 'goal', 'speed', 'duration')
+
+class _Run(Section):
+    joint: str
+    start: Finite
+    goal: Finite
+    speed: Finite
+    duration: Finite
 
 
 def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
@@ -37,26 +43,15 @@ def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
 
     """
     file = Path(path).expanduser()
-    try:
-        text = file.read_text(encoding='utf-8')
-    except OSError as error:
-        raise ConfigurationError(
-            f'The trajectory set {file} cannot be read: {error.strerror}. Correct '
-            'trajectory_file.') from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError(
-            f'The trajectory set {file} is not text in UTF-8 ({error.reason} at byte '
-            f'{error.start}); expected a YAML list of runs. Correct trajectory_file.') from error
-    document = load(text, file.name)
+    document = load(read_text(file, 'trajectory set', 'Correct trajectory_file.'), file.name)
     if not isinstance(document, list) or not document:
         raise refuse(file.name, 'the whole file', 'a list of runs', document)
     runs = []
     for number, entry in enumerate(document, 1):
-        item = Section(file.name, f'run {number}', entry, _KEYS)
-        joint = robot.index(item.text('joint'))
+        item = convert(entry, _Run, file.name, f'run {number}')
+        joint = robot.index(item.joint)
         try:
-            segment = Lspb(item.number('start'), item.number('goal'), item.number('speed'),
-                           item.number('duration'))
+            segment = Lspb(item.start, item.goal, item.speed, item.duration)
         except MotionError as error:
             raise FileFormatError(f'{file.name}, run {number}: {error}') from error
         runs.append(FrictionRun(joint, np.zeros(robot.n), segment))

@@ -6,19 +6,19 @@ from __future__ import annotations
 import logging
 import os
 import re
-import tempfile
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import yaml
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, FileFormatError
+from robocal_ros.files import Finite, Section, convert, load, read_text, refuse, write_atomically
 from robocal_ros.results.result import (
     SCHEMA_VERSION,
     CalibrationResult,
@@ -30,49 +30,114 @@ from robocal_ros.results.result import (
     State,
     Verdict,
 )
-from robocal_ros.results.strict import Section, load, refuse
 
 _LOGGER = logging.getLogger(__name__)
-
-_KEYS = (
-    'schema_version', 'kind', 'method', 'verdict', 'robot', 'frame', 'parameters', 'covariance',
-    'fit', 'validation', 'samples', 'settings', 'source', 'time', 'software_version', 'plots',
-)
-_PARAMETER_KEYS = ('name', 'unit', 'value', 'std', 'interval_95', 'state', 'note')
-_CHECK_KEYS = ('name', 'passed', 'value', 'limit', 'unit', 'reason')
-_FIT_KEYS = ('what', 'unit', 'before', 'after', 'count')
-_PLOT_KEYS = ('title', 'x_label', 'y_label', 'x', 'curves')
 
 _END = '\n...'
 """YAML's sign for the end of a document: without it a file cut between two keys looks whole."""
 
-_KIND = re.compile(r'[a-z][a-z0-9_]*')
+_KIND = r'[a-z][a-z0-9_]*'
 _RELATIVE = 1e-6
 """Agreement asked of figures that a file states twice, such as a variance and its interval."""
 
+# ---------------------------------------------------------------------------- schema
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Check(Section):
+    name: str
+    passed: bool
+    # A ratio to a scatter of zero is infinite, and so is a limit that was switched off.
+    value: float
+    limit: float
+    unit: str
+    reason: str
+
+
+class _Verdict(Section):
+    value: Verdict
+    reasons: list[str]
+    checks: list[_Check]
+
+
+class _Robot(Section):
+    name: str
+    urdf_sha256: str
+    joint_names: list[str]
+
+
+class _Parameter(Section):
+    name: str
+    unit: str
+    value: Finite | None
+    std: Finite | None
+    interval_95: tuple[Finite, Finite] | None
+    state: State
+    note: str
+
+
+class _Covariance(Section):
+    names: list[str]
+    matrix: list[list[Finite]]
+
+
+class _Fit(Section):
+    what: str
+    unit: str
+    before: Finite
+    after: Finite
+    count: _Count
+
+
+class _Plot(Section):
+    title: str
+    x_label: str
+    y_label: str
+    x: list[Finite]
+    curves: dict[str, Any]
+
+
+class _Document(Section):
+    schema_version: int
+    kind: Annotated[str, msgspec.Meta(pattern=f'^{_KIND}$')]
+    method: str
+    verdict: _Verdict
+    robot: _Robot
+    frame: str
+    parameters: list[_Parameter]
+    covariance: _Covariance
+    fit: list[_Fit]
+    validation: list[_Fit]
+    samples: dict[str, Any]
+    settings: dict[str, Any]
+    source: str
+    time: Finite
+    software_version: str
+    plots: list[_Plot]
+
 
 # ---------------------------------------------------------------------------- writing
-
-
-class _Flow(list):  # type: ignore[type-arg]
-    """A list that is written in one line."""
-
 
 _BaseDumper: Any = getattr(yaml, 'CSafeDumper', yaml.SafeDumper)
 
 
 class _Dumper(_BaseDumper):  # type: ignore[misc]
-    """Block style, but numeric arrays in flow style; no anchors."""
+    """Block style, but lists of numbers in one line; no anchors."""
 
     def ignore_aliases(self, data: object) -> bool:
         """Write equal values out in full."""
         return True
 
 
-_Dumper.add_representer(
-    _Flow,
-    lambda dumper, data: dumper.represent_sequence('tag:yaml.org,2002:seq', data, flow_style=True),
-)
+def _represent_list(dumper: Any, items: Sequence[object]) -> Any:
+    return dumper.represent_sequence(
+        'tag:yaml.org,2002:seq', items,
+        flow_style=all(isinstance(item, int | float) for item in items))
+
+
+_Dumper.add_representer(list, _represent_list)
+_Dumper.add_representer(tuple, _represent_list)
 
 
 def to_yaml(result: CalibrationResult) -> str:
@@ -86,97 +151,51 @@ def to_yaml(result: CalibrationResult) -> str:
             covariance that is none, a setting that is not plain data.
 
     """
-    document = _document(result)
+    intervals = [parameter.interval() for parameter in result.parameters]
+    written = {
+        'schema_version': SCHEMA_VERSION,
+        'kind': result.kind,
+        'method': result.method,
+        'verdict': {'value': result.verdict, 'reasons': result.reasons, 'checks': result.checks},
+        'robot': result.robot,
+        'frame': result.frame,
+        'parameters': [
+            {'name': item.name, 'unit': item.unit, 'value': item.value, 'std': item.std,
+             'interval_95': interval, 'state': item.state, 'note': item.note}
+            for item, interval in zip(result.parameters, intervals, strict=True)
+        ],
+        'covariance': {'names': result.covariance_names, 'matrix': result.covariance},
+        'fit': result.fit,
+        'validation': result.validation,
+        'samples': result.counts,
+        'settings': result.settings,
+        'source': result.source,
+        'time': result.time,
+        'software_version': result.software_version,
+        'plots': result.series,
+    }
     try:
+        plain = msgspec.to_builtins(written, enc_hook=_plain, str_keys=True)
+        document = convert(plain, _Document, 'the result')
         _result(document, 'the result')
         text: str = yaml.dump(
-            document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=99,
-            default_flow_style=False, explicit_end=True,
+            msgspec.to_builtins(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True,
+            width=99, default_flow_style=False, explicit_end=True,
         )
-    except (FileFormatError, UnicodeEncodeError) as error:
+    except (FileFormatError, TypeError, UnicodeEncodeError) as error:
         raise DataError(
             f'The {result.kind} result cannot be written because no reader would take it: {error}'
         ) from error
     return text
 
 
-def _document(result: CalibrationResult) -> dict[str, Any]:
-    return {
-        'schema_version': SCHEMA_VERSION,
-        'kind': result.kind,
-        'method': result.method,
-        'verdict': {
-            'value': result.verdict.value,
-            'reasons': list(result.reasons),
-            'checks': [
-                {'name': c.name, 'passed': bool(c.passed), 'value': float(c.value),
-                 'limit': float(c.limit), 'unit': c.unit, 'reason': c.reason}
-                for c in result.checks
-            ],
-        },
-        'robot': {
-            'name': result.robot.name,
-            'urdf_sha256': result.robot.urdf_sha256,
-            'joint_names': list(result.robot.joint_names),
-        },
-        'frame': result.frame,
-        'parameters': [_parameter_document(p) for p in result.parameters],
-        'covariance': {
-            'names': list(result.covariance_names),
-            'matrix': [_Flow(row) for row in result.covariance.tolist()],
-        },
-        'fit': [_fit_document(fit) for fit in result.fit],
-        'validation': [_fit_document(fit) for fit in result.validation],
-        'samples': {name: int(count) for name, count in result.counts.items()},
-        'settings': _plain(result.settings, 'settings'),
-        'source': result.source,
-        'time': float(result.time),
-        'software_version': result.software_version,
-        'plots': [
-            {'title': s.title, 'x_label': s.x_label, 'y_label': s.y_label,
-             'x': _Flow(np.asarray(s.x, dtype=float).tolist()),
-             'curves': {name: _Flow(np.asarray(y, dtype=float).tolist())
-                        for name, y in s.curves.items()}}
-            for s in result.series
-        ],
-    }
-
-
-def _parameter_document(parameter: Parameter) -> dict[str, Any]:
-    interval = parameter.interval()
-    return {
-        'name': parameter.name,
-        'unit': parameter.unit,
-        'value': None if parameter.value is None else float(parameter.value),
-        'std': None if parameter.std is None else float(parameter.std),
-        'interval_95': None if interval is None else _Flow(float(end) for end in interval),
-        'state': parameter.state.value,
-        'note': parameter.note,
-    }
-
-
-def _fit_document(fit: Fit) -> dict[str, Any]:
-    return {'what': fit.what, 'unit': fit.unit, 'before': float(fit.before),
-            'after': float(fit.after), 'count': int(fit.count)}
-
-
-def _plain(value: object, path: str) -> Any:
-    """Turn a setting into what YAML knows: NumPy's scalars and arrays, tuples; or refuse it."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item, f'{path}.{key}') for key, item in value.items()}
+def _plain(value: object) -> object:
+    """Turn NumPy's scalars and arrays into what YAML knows; refuse what it does not."""
     if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist(), path)
-    if isinstance(value, list | tuple):
-        items = [_plain(item, path) for item in value]
-        numeric = all(isinstance(item, int | float) for item in items)
-        return _Flow(items) if numeric else items
-    if isinstance(value, Enum):
-        return _plain(value.value, path)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise DataError(
-        f"'{path}' of the result holds a {type(value).__name__}; expected texts, numbers, flags "
-        'and lists or mappings of them. Give the settings of a method plain values.'
+        return value.tolist()
+    raise TypeError(
+        f'it holds a {type(value).__name__}; expected texts, numbers, flags and lists or mappings '
+        'of them. Give the settings of a method plain values.'
     )
 
 
@@ -199,174 +218,142 @@ def from_yaml(
 
     """
     document = load(text, name)
-    _check_version(document, name)
-    if not text.rstrip().endswith(_END):
-        raise FileFormatError(
-            f"{name} is cut off: expected '...' in its last line, where a result ends. Restore "
-            'it from the history folder, or calibrate again.'
-        )
-    result = _result(document, name)
-    if robot is not None:
-        _check_robot(result.robot, robot, name)
-    return result
-
-
-def _result(document: object, name: str) -> CalibrationResult:
-    root = Section(name, '', document, _KEYS)
-    kind = root.text('kind')
-    if not _KIND.fullmatch(kind):
-        raise root.refuse('kind', 'lower-case letters, digits and underscores')
-    parameters = tuple(_parameter(item) for item in root.sections('parameters', _PARAMETER_KEYS))
-    names = [parameter.name for parameter in parameters]
-    if len(set(names)) != len(names):
-        raise refuse(name, 'parameters', 'names that all differ', names)
-    covariance_names, covariance = _covariance(root, parameters)
-    robot = root.section('robot', ('name', 'urdf_sha256', 'joint_names'))
-    verdict = root.section('verdict', ('value', 'reasons', 'checks'))
-    verdict.texts('reasons')
-    counts = root.section('samples')
-    result = CalibrationResult(
-        kind=kind,
-        method=root.text('method'),
-        robot=RobotIdentity(
-            robot.text('name'), robot.text('urdf_sha256'), robot.unique_texts('joint_names')
-        ),
-        frame=root.text('frame'),
-        parameters=parameters,
-        covariance_names=covariance_names,
-        covariance=covariance,
-        fit=_fits(root, 'fit'),
-        validation=_fits(root, 'validation'),
-        checks=tuple(_check(item) for item in verdict.sections('checks', _CHECK_KEYS)),
-        counts={key: counts.count(key) for key in root.names('samples')},
-        settings=_settings(root),
-        source=root.text('source'),
-        time=root.number('time'),
-        software_version=root.text('software_version'),
-        series=tuple(_series(item) for item in root.sections('plots', _PLOT_KEYS)),
-    )
-    if verdict.one_of('value', [v.value for v in Verdict]) != result.verdict.value:
-        raise verdict.refuse('value', f"'{result.verdict.value}', which follows from the checks")
-    return result
-
-
-def _check_version(document: object, name: str) -> None:
-    """Look at the version before anything else: in another one all may be different."""
+    # The version before anything else: in another one all may be different.
     version = document.get('schema_version') if isinstance(document, dict) else None
     if isinstance(document, dict) and (version != SCHEMA_VERSION or isinstance(version, bool)):
         raise refuse(
             name, 'schema_version', str(SCHEMA_VERSION), version,
             'Read it with the version of this package that wrote it, or calibrate again.',
         )
+    if not text.rstrip().endswith(_END):
+        raise FileFormatError(
+            f"{name} is cut off: expected '...' in its last line, where a result ends. Restore "
+            'it from the history folder, or calibrate again.'
+        )
+    result = _result(convert(document, _Document, name), name)
+    if robot is not None:
+        _check_robot(result.robot, robot, name)
+    return result
 
 
-def _parameter(item: Section) -> Parameter:
-    parameter = Parameter(
-        name=item.text('name'),
-        unit=item.text('unit'),
-        value=item.optional_number('value'),
-        std=item.optional_number('std'),
-        state=State(item.one_of('state', [state.value for state in State])),
-        note=item.text('note'),
+def _result(document: _Document, name: str) -> CalibrationResult:
+    """Return what a document states; raises FileFormatError where it contradicts itself."""
+    parameters = tuple(_parameter(item, name, f'parameters[{row}]')
+                       for row, item in enumerate(document.parameters))
+    for key, names in (('parameters', [parameter.name for parameter in parameters]),
+                       ('covariance.names', document.covariance.names),
+                       ('robot.joint_names', document.robot.joint_names)):
+        if len(set(names)) != len(names):
+            raise refuse(name, key, 'names that all differ', names)
+    _check_plain(document.settings, name, 'settings')
+    for row, check in enumerate(document.verdict.checks):
+        _check_plain(msgspec.to_builtins(check), name, f'verdict.checks[{row}]')
+    result = CalibrationResult(
+        kind=document.kind,
+        method=document.method,
+        robot=msgspec.convert(document.robot, RobotIdentity, from_attributes=True),
+        frame=document.frame,
+        parameters=parameters,
+        covariance_names=tuple(document.covariance.names),
+        covariance=_covariance(document.covariance, parameters, name),
+        fit=msgspec.convert(document.fit, tuple[Fit, ...], from_attributes=True),
+        validation=msgspec.convert(document.validation, tuple[Fit, ...], from_attributes=True),
+        checks=msgspec.convert(document.verdict.checks, tuple[Check, ...], from_attributes=True),
+        counts={key: convert(count, _Count, name, f'samples.{key}')
+                for key, count in document.samples.items()},
+        settings=document.settings,
+        source=document.source,
+        time=document.time,
+        software_version=document.software_version,
+        series=tuple(_series(item, name, f'plots[{row}]')
+                     for row, item in enumerate(document.plots)),
     )
+    if document.verdict.value is not result.verdict:
+        raise refuse(name, 'verdict.value',
+                     f"'{result.verdict.value}', which follows from the checks",
+                     document.verdict.value.value)
+    return result
+
+
+def _parameter(item: _Parameter, name: str, at: str) -> Parameter:
+    parameter = msgspec.convert(item, Parameter, from_attributes=True)
     if parameter.state is State.IDENTIFIED and parameter.value is None:
-        raise item.refuse('value', f"a number, because '{parameter.name}' is identified")
+        raise refuse(name, f'{at}.value', f"a number, because '{parameter.name}' is identified",
+                     None)
     if parameter.std is not None and parameter.std < 0.0:
-        raise item.refuse('std', 'a number that is not negative')
-    interval = parameter.interval()
+        raise refuse(name, f'{at}.std', 'a number that is not negative', parameter.std)
+    interval, written = parameter.interval(), item.interval_95
     if interval is None:
-        if item.raw('interval_95') is not None:
-            raise item.refuse('interval_95', 'null, because value or std is missing')
+        if written is not None:
+            raise refuse(name, f'{at}.interval_95', 'null, because value or std is missing',
+                         list(written))
         return parameter
-    written = item.vector('interval_95', 2)
     # Relative to the larger of value and interval: the ends are differences of the two.
     tolerance = _RELATIVE * max(abs(interval[1] - interval[0]), 1e-9 * abs(interval[0]))
-    if not np.allclose(written, interval, rtol=0.0, atol=tolerance):
-        raise item.refuse('interval_95', f'{list(interval)}, which follows from value and std')
+    if written is None or not np.allclose(written, interval, rtol=0.0, atol=tolerance):
+        raise refuse(name, f'{at}.interval_95',
+                     f'{list(interval)}, which follows from value and std',
+                     None if written is None else list(written))
     return parameter
 
 
-def _covariance(
-    root: Section, parameters: Sequence[Parameter]
-) -> tuple[tuple[str, ...], Array]:
-    item = root.section('covariance', ('names', 'matrix'))
-    names = item.unique_texts('names')
-    matrix = item.matrix('matrix', len(names))
-    known = {parameter.name: parameter for parameter in parameters}
-    for row, name in enumerate(names):
-        parameter = known.get(name)
-        if parameter is None or parameter.std is None:
-            raise refuse(item.name, f'{item.path("names")}[{row}]',
-                         'the name of a parameter that has a std', name)
-        if not np.isclose(matrix[row, row], parameter.std**2, rtol=_RELATIVE, atol=0.0):
-            raise refuse(item.name, f'{item.path("matrix")}[{row}][{row}]',
-                         f"{parameter.std**2!r}, the squared std of '{name}'",
+def _covariance(item: _Covariance, parameters: Sequence[Parameter], name: str) -> Array:
+    key, size = 'covariance.matrix', len(item.names)
+    if len(item.matrix) != size:
+        raise refuse(name, key, f'{size} rows', f'{len(item.matrix)} rows')
+    for row, values in enumerate(item.matrix):
+        if len(values) != size:
+            raise refuse(name, f'{key}[{row}]', f'{size} numbers', f'{len(values)} numbers')
+    matrix = np.array(item.matrix, dtype=float).reshape(size, size)
+    deviations = {parameter.name: parameter.std for parameter in parameters}
+    for row, own in enumerate(item.names):
+        std = deviations.get(own)
+        if std is None:
+            raise refuse(name, f'covariance.names[{row}]',
+                         'the name of a parameter that has a std', own)
+        if not np.isclose(matrix[row, row], std**2, rtol=_RELATIVE, atol=0.0):
+            raise refuse(name, f'{key}[{row}][{row}]', f"{std**2!r}, the squared std of '{own}'",
                          float(matrix[row, row]))
-    _check_covariance(item, matrix)
-    return names, matrix
-
-
-def _check_covariance(item: Section, matrix: Array) -> None:
-    """Refuse what cannot be a covariance: asymmetric, or with a negative variance somewhere."""
-    if not len(matrix):
-        return
+    if not size:
+        return matrix
     deviation = np.sqrt(np.diag(matrix))
     scale = np.outer(deviation, deviation)
-    scale = np.where(scale > 0.0, scale, 1.0)
-    correlation = matrix / scale
+    correlation = matrix / np.where(scale > 0.0, scale, 1.0)
     asymmetry = float(np.abs(correlation - correlation.T).max())
     if asymmetry > _RELATIVE:
-        raise refuse(item.name, item.path('matrix'), 'a symmetric matrix',
+        raise refuse(name, key, 'a symmetric matrix',
                      f'one whose correlations differ by {asymmetry:.3g}')
     smallest = float(np.linalg.eigvalsh(0.5 * (correlation + correlation.T))[0])
     if smallest < -_RELATIVE:
-        raise refuse(item.name, item.path('matrix'), 'a positive semidefinite matrix',
+        raise refuse(name, key, 'a positive semidefinite matrix',
                      f'one whose smallest eigenvalue, as correlations, is {smallest:.3g}')
+    return matrix
 
 
-def _check(item: Section) -> Check:
-    # A ratio to a scatter of zero is infinite, and so is a limit that was switched off.
-    return Check(item.text('name'), item.flag('passed'), item.number('value', infinite=True),
-                 item.number('limit', infinite=True), item.text('unit'), item.text('reason'))
+def _series(item: _Plot, name: str, at: str) -> Series:
+    curves = {}
+    for curve, values in item.curves.items():
+        key = f'{at}.curves.{curve}'
+        curves[curve] = np.array(convert(values, list[Finite], name, key), dtype=float)
+        if len(values) != len(item.x):
+            raise refuse(name, key, f'{len(item.x)} numbers', f'{len(values)} numbers')
+    return Series(item.title, item.x_label, item.y_label, np.array(item.x, dtype=float), curves)
 
 
-def _fits(root: Section, key: str) -> tuple[Fit, ...]:
-    return tuple(
-        Fit(item.text('what'), item.text('unit'), item.number('before'), item.number('after'),
-            item.count('count'))
-        for item in root.sections(key, _FIT_KEYS)
-    )
-
-
-def _series(item: Section) -> Series:
-    x = item.vector('x')
-    curves = item.section('curves')
-    return Series(
-        item.text('title'), item.text('x_label'), item.text('y_label'), x,
-        {name: curves.vector(name, len(x)) for name in item.names('curves')},
-    )
-
-
-def _settings(root: Section) -> dict[str, Any]:
-    root.names('settings')
-    settings: dict[str, Any] = root.raw('settings')
-    _check_setting(root.name, 'settings', settings)
-    return settings
-
-
-def _check_setting(name: str, path: str, value: object) -> None:
+def _check_plain(value: object, name: str, at: str) -> None:
+    """Refuse NaN, and what only YAML's own types can hold, such as dates and keys of numbers."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise refuse(name, path, 'a mapping with texts for keys', key)
-            _check_setting(name, f'{path}.{key}', item)
-    elif isinstance(value, list):
+                raise refuse(name, at, 'a mapping with texts for keys', key)
+            _check_plain(item, name, f'{at}.{key}')
+    elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
-            _check_setting(name, f'{path}[{i}]', item)
+            _check_plain(item, name, f'{at}[{i}]')
     elif isinstance(value, float) and np.isnan(value):
-        raise refuse(name, path, 'a number', value)
+        raise refuse(name, at, 'a number', value)
     elif value is not None and not isinstance(value, bool | int | float | str):
-        raise refuse(name, path, 'a text, number, flag, list or mapping', value)
+        raise refuse(name, at, 'a text, number, flag, list or mapping', value)
 
 
 def _check_robot(written: RobotIdentity, robot: RobotIdentity, name: str) -> None:
@@ -398,21 +385,12 @@ def read_result(path: Path, robot: RobotIdentity | None = None) -> CalibrationRe
         robot: For which robot it must be; any by default.
 
     Raises:
-        FileFormatError: If it cannot be read, or is not a result for this robot.
+        ConfigurationError: If it cannot be read.
+        FileFormatError: If it is not a result for this robot.
 
     """
-    try:
-        text = path.read_text(encoding='utf-8')
-    except OSError as error:
-        raise FileFormatError(
-            f'{path} cannot be read ({error.strerror}); expected a result file. '
-            'Check the name and the permissions.'
-        ) from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError(
-            f'{path} is not text in UTF-8 ({error.reason} at byte {error.start}); expected a '
-            'result file. Restore it from the history folder beside it.'
-        ) from error
+    text = read_text(path, 'result file',
+                     'Check its name, or restore it from the history folder.')
     return from_yaml(text, robot, str(path))
 
 
@@ -430,7 +408,7 @@ def write_result(result: CalibrationResult, path: Path) -> None:
     """
     text = to_yaml(result)
     try:
-        _write_atomically(path, text)
+        write_atomically(path, text)
     except OSError as error:
         raise ConfigurationError(
             f'The {result.kind} result could not be written to {path} '
@@ -471,7 +449,7 @@ class ResultStore:
 
     def path(self, kind: str) -> Path:
         """Return the file of the newest good result of a kind; raises ConfigurationError."""
-        if not _KIND.fullmatch(kind):
+        if not re.fullmatch(_KIND, kind):
             raise ConfigurationError(
                 f"'{kind}' is no kind of result; expected lower-case letters, digits and "
                 'underscores, such as payload.'
@@ -507,8 +485,8 @@ class ResultStore:
             if result.verdict is not Verdict.PASS:
                 path = path.with_suffix('.failed.yaml')
             else:
-                _write_atomically(self._history_path(result.kind), text)
-            _write_atomically(path, text)
+                write_atomically(self._history_path(result.kind), text)
+            write_atomically(path, text)
         except OSError as error:
             raise ConfigurationError(
                 f'The {result.kind} result could not be written to {self.directory} '
@@ -543,31 +521,3 @@ class ResultStore:
         now = datetime.now(timezone.utc)
         name = f'{kind}-{now:%Y%m%dT%H%M%S.%fZ}-{uuid.uuid4().hex[:8]}.yaml'
         return self.directory / 'history' / name
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """Write a file so that, whenever the machine stops, the old or the new one is there whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(
-        dir=path.parent, prefix=f'.{path.name}.', suffix='.tmp'
-    )
-    try:
-        with os.fdopen(descriptor, 'w', encoding='utf-8') as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes private files; a result is as readable as any file of the user.
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring the renaming itself to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

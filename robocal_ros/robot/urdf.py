@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from robocal_ros.errors import ConfigurationError, FileFormatError, ModelError
+from robocal_ros.files import read_text
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import RigidBodyInertia
 
@@ -32,16 +33,7 @@ def read_urdf(path: Path) -> str:
         raise FileFormatError(
             f"'{path}' is a xacro file; expected a URDF. Expand it first: 'xacro {path} -o "
             f"{path.with_suffix('').with_suffix('.urdf').name}'.")
-    try:
-        return path.read_text(encoding='utf-8')
-    except OSError as error:
-        raise ConfigurationError(
-            f"The URDF '{path}' cannot be read: {error.strerror}. Correct its name or its "
-            'permissions.') from error
-    except UnicodeDecodeError as error:
-        raise FileFormatError(
-            f"'{path}' is not text in UTF-8 ({error.reason} at byte {error.start}); expected a "
-            'URDF.') from error
+    return read_text(path, 'URDF')
 
 
 def least_inertia(mass: float) -> float:

@@ -105,14 +105,15 @@ def test_a_part_of_the_bag(sweeps: Path, capsys) -> None:
 
 
 @pytest.mark.parametrize(('arguments', 'words'), [
-    (['--urdf', 'nowhere.urdf'], "'nowhere.urdf' cannot be read"),
+    (['--urdf', 'nowhere.urdf'], 'The URDF nowhere.urdf cannot be read'),
     ([], 'holds no robot description; give the URDF with --urdf'),
     (['--urdf', str(URDF)], "Frame 'tool0' is not in the robot description"),
     (['--urdf', str(URDF), *ARM, '-p', 'speed'], 'not of the form NAME:=VALUE'),
     (['--urdf', str(URDF), *ARM, '-p', 'sped:=1.0'], "'sped' is no parameter of friction_id"),
     (['--urdf', str(URDF), *ARM, '-p', 'fit_threshold:=5'], 'a number with a point'),
     (['--urdf', str(URDF), *ARM, '-p', 'fit_threshold:=500.0'], 'expected 0.01 … 100'),
-    (['--urdf', str(URDF), *ARM, '--params-file', 'no.yaml'], "'no.yaml' cannot be read"),
+    (['--urdf', str(URDF), *ARM, '--params-file', 'no.yaml'],
+     'The parameter file no.yaml cannot be read'),
     (['--urdf', str(URDF), *ARM, '--namespace', '/left'], "no topic '/left/joint_states'"),
     (['--urdf', str(URDF), *ARM, '--remap', 'joint_states:=/other'], "no topic '/other'"),
 ])

@@ -43,7 +43,7 @@ def test_refusal_is_one_sentence_and_code_2(
     assert main([command, str(missing)]) == 2
     output = capsys.readouterr()
     assert output.out == ''
-    assert output.err.startswith(f'{missing} cannot be read')
+    assert output.err.startswith(f'The result file {missing} cannot be read')
     assert output.err.count('\n') == 1
 
 

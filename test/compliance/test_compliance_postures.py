@@ -160,7 +160,7 @@ class TestOwnPostures:
         ('[]', 'a list of postures'),
         ('{a: 1}', 'a list of postures'),
         ('- [0, 0, 0]', "'posture 1': expected 6 angles"),
-        ('- [0, 0, 0, 0, 0, yes]', "'posture 1': expected 6 angles"),
+        ('- [0, 0, 0, 0, 0, yes]', r"'posture 1\[5\]': expected a number, got True"),
         ('- [0, 9, 0, 0, 0, 0]', "posture 1: joint 'joint_2' is at 9 rad"),
         ('- [0, .nan, 0, 0, 0, 0]', "'joint_2' is at nan rad"),
     ])

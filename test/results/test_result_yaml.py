@@ -136,7 +136,7 @@ def test_writer_refuses_what_the_reader_would(spoilt: dict[str, Any]) -> None:
     (lambda d: d['covariance']['names'].__setitem__(1, 'com_y'), 'covariance.names[1]', 'com_y'),
     (lambda d: d['covariance']['names'].__setitem__(1, 'mass'), 'covariance.names', 'mass'),
     (lambda d: d['covariance']['matrix'].pop(), 'covariance.matrix', '2 rows'),
-    (lambda d: d['covariance']['matrix'][0].pop(), 'covariance.matrix[0].row', '2 numbers'),
+    (lambda d: d['covariance']['matrix'][0].pop(), 'covariance.matrix[0]', '2 numbers'),
     (lambda d: d['covariance']['matrix'][0].__setitem__(0, 1.0), 'covariance.matrix[0][0]', '1.0'),
     (lambda d: d['covariance']['matrix'][0].__setitem__(1, 0.0), 'covariance.matrix', 'differ'),
     (lambda d: d['fit'][0].update(count=1.5), 'fit[0].count', '1.5'),

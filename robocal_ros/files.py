@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of text: YAML that is read strictly, and writing that never leaves half a file.
+
+msgspec checks what was read against a schema; here its errors become sentences that name file
+and key, what was expected, what is there, and what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import yaml
+
+from robocal_ros.errors import ConfigurationError, FileFormatError
+
+T = TypeVar('T')
+
+_CURE = 'Correct the file, or restore the one that the program wrote.'
+_SHOWN = 60
+_LARGEST = sys.float_info.max
+
+Finite = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
+"""A number that is neither infinite nor NaN."""
+
+
+class Section(msgspec.Struct, forbid_unknown_fields=True):
+    """One mapping of a file; it must have exactly the keys of its schema."""
+
+
+# ---------------------------------------------------------------------------- reading
+
+_Loader: Any = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
+
+
+class _UniqueKeyLoader(_Loader):  # type: ignore[misc]
+    """A safe loader that refuses a key that stands twice, where YAML takes the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Build a dict; raises ConstructorError on the second of two equal keys."""
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key '{key.value}' stands twice", key.start_mark
+                )
+            seen.add((key.tag, key.value))
+        built: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return built
+
+
+def read_text(path: Path, what: str, cure: str = 'Correct its name or its permissions.') -> str:
+    """Return the text of a file.
+
+    Args:
+        path: The file.
+        what: What it should be, e.g. ``URDF``.
+        cure: What to do if it cannot be read.
+
+    Raises:
+        ConfigurationError: If it cannot be read.
+        FileFormatError: If it is no text in UTF-8.
+
+    """
+    try:
+        return path.read_text(encoding='utf-8')
+    except OSError as error:
+        raise ConfigurationError(
+            f'The {what} {path} cannot be read: {error.strerror}. {cure}') from error
+    except UnicodeDecodeError as error:
+        raise FileFormatError(
+            f'The {what} {path} is not text in UTF-8 ({error.reason} at byte {error.start}). '
+            f'{cure}') from error
+
+
+def load(text: str, name: str) -> object:
+    """Parse YAML into plain Python values.
+
+    Args:
+        text: The YAML.
+        name: Name of the file, for the sentences.
+
+    Raises:
+        FileFormatError: If the text is not YAML of plain values.
+
+    """
+    try:
+        return yaml.load(text, Loader=_UniqueKeyLoader)
+    # Beyond its own errors PyYAML lets these escape: impossible dates and numbers, misplaced
+    # tags (!!bool maybe), nesting without end.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError,
+            RecursionError) as error:
+        reason = ' '.join(str(error).split()) or type(error).__name__
+        raise FileFormatError(
+            f'{name} is not readable YAML ({reason}); expected a file as this package writes '
+            f'it. {_CURE}'
+        ) from error
+
+
+def refuse(name: str, key: str, expected: str, got: object, cure: str = _CURE) -> FileFormatError:
+    """Return the error of a value that is not what it should be.
+
+    Args:
+        name: Name of the file.
+        key: Where in the file, e.g. ``robot.name``.
+        expected: What should be there.
+        got: What is there.
+        cure: What to do about it.
+
+    """
+    return FileFormatError(f"{name}, key '{key}': expected {expected}, got {_shown(got)}. {cure}")
+
+
+def convert(value: object, schema: type[T], name: str, at: str = '') -> T:
+    """Check a part of a file against a schema.
+
+    Args:
+        value: Plain values, as ``load`` returns them.
+        schema: Type that msgspec knows: a ``Section``, or lists and mappings of such.
+        name: Name of the file, for the sentences.
+        at: Where in the file the value stands; empty for the whole.
+
+    Returns:
+        The value as its type.
+
+    Raises:
+        FileFormatError: If it lacks a key, has an unknown one, or a value does not fit.
+
+    """
+    try:
+        return msgspec.convert(value, schema)
+    except msgspec.ValidationError as error:
+        raise _refusal(str(error), value, schema, name, at) from error
+
+
+_MESSAGE = re.compile(r'(?P<what>.*?)( - at (?P<keys>`key` in )?`\$(?P<path>.*)`)?', re.DOTALL)
+_STEP = re.compile(r'\.(\w+)|\[(\d+)\]')
+_FIELD = re.compile(r'Object (contains unknown|missing required) field `(.*)`', re.DOTALL)
+_FINITE = re.compile(rf'float [<>]= -?{re.escape(repr(_LARGEST))}')
+_TYPE = re.compile(r'\b(float|int|str|bool|object|array)\b|\|')
+_WORDS = {'float': 'a number', 'int': 'a whole number', 'str': 'a text', 'bool': 'true or false',
+          'object': 'a mapping', 'array': 'a list', '|': 'or'}
+
+
+def _refusal(message: str, value: Any, schema: Any, name: str, at: str) -> FileFormatError:
+    """Turn a message of msgspec into a sentence with key and value."""
+    match = _MESSAGE.fullmatch(message)
+    what, path = (match['what'], match['path'] or '') if match else (message, '')
+    steps = [key or int(index) for key, index in _STEP.findall(path)]
+    for step in steps:
+        value = value[step]
+    place = f'{at}{path}'.lstrip('.')
+    field = _FIELD.fullmatch(what)
+    if field is not None:
+        key = f'{place}.{field[2]}'.lstrip('.')
+        if field[1].startswith('missing'):
+            return refuse(name, key, 'a value', 'nothing')
+        return FileFormatError(
+            f"{name}, key '{key}' is unknown; expected only {_allowed(schema, steps)}. {_CURE}")
+    if match is not None and match['keys']:
+        expected = 'a mapping with texts for keys'
+    elif what.startswith('Invalid enum value'):
+        expected = f'one of {_allowed(schema, steps)}'
+    elif what.startswith('Expected'):
+        expected = what.removeprefix('Expected ').partition(', got')[0].replace('`', '')
+        expected = _TYPE.sub(lambda found: _WORDS[found[0]],
+                             _FINITE.sub('a finite number', expected))
+        if expected == 'a mapping' and _allowed(schema, steps):
+            expected += f' with {_allowed(schema, steps)}'
+    else:
+        # What is left is an integer that no float holds.
+        expected = 'a number of at most 64 bits'
+    return refuse(name, place or 'the whole file', expected, value)
+
+
+def _allowed(schema: Any, steps: list[str | int]) -> str:
+    """Return the keys or the texts that a schema allows at a place, empty for any."""
+    info: Any = msgspec.inspect.type_info(schema)
+    for step in steps:
+        if isinstance(step, int):
+            info = info.item_type
+        else:
+            info = next(field.type for field in info.fields if field.encode_name == step)
+    if isinstance(info, msgspec.inspect.EnumType):
+        return ', '.join(str(item.value) for item in info.cls)
+    return ', '.join(field.encode_name for field in getattr(info, 'fields', ()))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f'{text[:_SHOWN]} …'
+
+
+# ---------------------------------------------------------------------------- writing
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that, whenever the machine stops, the old or the new one is there whole.
+
+    Raises:
+        OSError: If it cannot be written.
+
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(
+        dir=path.parent, prefix=f'.{path.name}.', suffix='.tmp'
+    )
+    try:
+        with os.fdopen(descriptor, 'w', encoding='utf-8') as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes private files; a result is as readable as any file of the user.
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    # The renaming itself, too, must reach the disk.
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

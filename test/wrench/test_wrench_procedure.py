@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tare as a procedure: what it collects, hands over and refuses, without ROS."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from benchmarks.wrench_arm import ObservedArm
+from robocal_ros.errors import CancelledError, DataError
+from robocal_ros.results.result import RobotIdentity
+from robocal_ros.wrench.estimate import biases
+from robocal_ros.wrench.procedure import TareOutcome, TareProcedure
+
+STEP = 0.01
+
+
+class Bench:
+    """An observed arm whose time passes while the procedure waits."""
+
+    def __init__(self, **options: object) -> None:
+        self.arm = ObservedArm(1, tare_duration=0.3, **options)
+        self.arm.carry_tool()
+        self.arm.run(0.2)
+        robot = self.arm.robot
+        self.procedure = TareProcedure(
+            self.arm.observer, self.arm.values,
+            RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names), self,
+            lambda: 'The reason.')
+        self.meanwhile: Callable[[float], None] = lambda waited: None
+
+    async def until(self, condition: Callable[[], bool], timeout: float) -> bool:
+        waited = 0.0
+        while not condition():
+            if waited > timeout:
+                return False
+            self.meanwhile(waited)
+            self.arm.run(STEP)
+            waited += STEP
+        return True
+
+    def tare(self) -> TareOutcome:
+        return asyncio.run(self.procedure.run())
+
+    def spoil(self, text: str) -> None:
+        from robocal_sim.faults import parse_faults
+
+        self.arm.simulator.set_faults(parse_faults(
+            text, self.arm.robot.joint_names, self.arm.frames))
+
+
+def test_the_result_holds_the_biases_that_are_compensated() -> None:
+    bench = Bench()
+    observer = bench.arm.observer
+    assert not observer.tared
+    began = bench.arm.now
+    outcome = bench.tare()
+    assert observer.tared
+    assert observer.recorder is None
+    assert '5 sensors tared over 0.3 s' in outcome.message
+    np.testing.assert_array_equal(biases(outcome.result, bench.arm.frames), observer.bias)
+    first, last = outcome.span
+    assert began - 0.01 < first < began + 0.01
+    assert last - first == pytest.approx(0.3, abs=0.01)
+    assert np.abs(bench.arm.run(0.2)[-1].wrench[:, :3]).max() < 1.0
+
+
+def test_links_with_imus_without_joint_states() -> None:
+    bench = Bench(imus={'ft_link_2_proximal': 'imu_link_2'})
+    bench.spoil('joint_states_silent')
+    bench.arm.run(0.1)
+    outcome = bench.tare()
+    assert outcome.result is None
+    assert 'only links with IMUs were tared, each as a whole: ft_link_2_proximal' in \
+        outcome.message
+    told = bench.arm.run(0.2)[-1]
+    assert told.links == (0,)
+    assert np.abs(told.wrench[0, :3]).max() < 1.0
+    assert bench.arm.observer.tared
+
+
+def test_a_cancelled_or_silent_one_leaves_all_as_it_was() -> None:
+    bench = Bench()
+    bench.meanwhile = lambda waited: bench.procedure.cancel('Enough.') if waited > 0.1 else None
+    with pytest.raises(CancelledError, match='Enough'):
+        bench.tare()
+    bench.meanwhile = lambda waited: None
+    bench.spoil('joint_states_silent')
+    bench.arm.run(0.1)
+    with pytest.raises(DataError, match='The reason. Nothing was tared'):
+        bench.tare()
+    observer = bench.arm.observer
+    assert not observer.tared
+    assert observer.recorder is None
+    np.testing.assert_array_equal(observer.bias, 0.0)

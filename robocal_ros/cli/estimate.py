@@ -322,7 +322,7 @@ def _follow(
         code = _tell(outcome.tare, (), output)
     for remark in outcome.remarks:
         OUT.print(remark, style='yellow', soft_wrap=True, markup=False)
-    show_wrenches(OUT, outcome.digest, outcome.joint_names)
+    show_wrenches(OUT, outcome.digest, following.robot.joint_names)
     OUT.print(f'Series: {series}', soft_wrap=True, markup=False)
     return code
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from robocal_ros.wrench.alignment import Feed
 from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
-from robocal_ros.wrench.series import Digest
+from robocal_ros.wrench.series import Digest, WrenchSeries
 
 IMU = 'sensor_msgs/msg/Imu'
 
@@ -41,13 +41,6 @@ IMU = 'sensor_msgs/msg/Imu'
 _MARGIN = 3.0
 # A rest is looked for anew so many times within the time that a tare takes.
 _LOOKS = 4
-
-
-class Series(Protocol):
-    """What takes the observations."""
-
-    def add(self, stamp: float, observation: Observation) -> None:
-        """Take an observation under its stamp [s]."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +51,12 @@ class WrenchOutcome:
         tare: The last tare that was used, None if sensors were taken to be without bias or
             links with IMUs were tared as a whole.
         digest: What the observations come down to.
-        joint_names: Names of the arm's joints.
         remarks: Sentences.
 
     """
 
     tare: CalibrationResult | None
     digest: Digest
-    joint_names: tuple[str, ...]
     remarks: tuple[str, ...]
 
 
@@ -190,7 +181,7 @@ class WrenchFollowing:
         return sum(self._bag.counts[topic] for topic in self._topics.values())
 
     def run(
-        self, series: Series | None = None, progress: Callable[[int], None] | None = None
+        self, series: WrenchSeries, progress: Callable[[int], None] | None = None
     ) -> WrenchOutcome:
         """Tare, then read and observe.
 
@@ -213,8 +204,7 @@ class WrenchFollowing:
         for observation in self._observations(self._selected, progress):
             stamp = observation.stamp - (observation.delay if shift else 0.0)
             digest.add(stamp, observation)
-            if series is not None:
-                series.add(stamp, observation)
+            series.add(stamp, observation)
             if current is not None and (
                     current.complete or observation.stamp > current.end + _MARGIN):
                 # From the next instant on, as live.
@@ -222,7 +212,7 @@ class WrenchFollowing:
                     result = self._use(taring.find(current))
                 current = _MarkedRest(*ahead.pop(0)) if ahead else None
                 observer.recorder = current
-        return WrenchOutcome(result, digest, self.robot.joint_names, tuple(self._remarks))
+        return WrenchOutcome(result, digest, tuple(self._remarks))
 
     # ------------------------------------------------------------------------ what is there
 

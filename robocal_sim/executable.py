@@ -5,4 +5,4 @@ from __future__ import annotations
 
 from robocal_ros.node.executables import executable
 
-sim_arm = executable('robocal_sim.node')
+sim_arm = executable('numpy', 'rclpy', 'mujoco', 'robocal_sim.node')

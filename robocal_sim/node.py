@@ -7,12 +7,10 @@ the callbacks in between: simulated time is never a timer.
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -35,6 +33,7 @@ from std_msgs.msg import Header
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.node.executables import Ending
 from robocal_ros.resources import share_directory
 from robocal_sim.controller import ControllerSettings
 from robocal_sim.faults import parse_faults
@@ -376,31 +375,16 @@ def default_description(**arguments: str) -> str:
     return text
 
 
-class _StopRequest:
-    """Turns SIGINT and SIGTERM into a request, from before the node exists."""
-
-    def __init__(self) -> None:
-        self.received = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._receive)
-
-    def _receive(self, _number: int, _frame: FrameType | None) -> None:
-        self.received = True
-
-
-def main(args: Sequence[str] | None = None) -> int:
-    """Run the node until it is interrupted; returns the exit code."""
-    request = _StopRequest()
-    rclpy.init(
-        args=None if args is None else list(args),
-        signal_handler_options=SignalHandlerOptions.NO,
-    )
+def main(ending: Ending | None = None) -> int:
+    """Run the node until it is asked to end; returns the exit code."""
+    ending = ending or Ending()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = None
     try:
         node = SimArm()
         executor = SingleThreadedExecutor()
         executor.add_node(node)
-        node.run(executor, lambda: request.received)
+        node.run(executor, lambda: ending.asked)
         return 0
     except RobocalError as error:
         sys.stderr.write(f'sim_arm: {error}\n')

@@ -40,7 +40,7 @@ ROOMS = {
     'estimation': Room(frozenset({'robot', 'messages'})),
     'capability': Room(frozenset({'results', 'robot', 'messages', 'estimation'})),
     'arm': Room(frozenset({'robot', 'messages'}), None),
-    'node': Room(frozenset({'results', 'robot', 'messages', 'arm'}), None),
+    'node': Room(frozenset({'results', 'robot', 'messages', 'capability', 'arm'}), None),
     **{name: Room(_BELOW, None)
        for name in ('payload', 'friction', 'compliance', 'wrench', 'leveling')},
     'launching': Room(frozenset({'messages'}), None),

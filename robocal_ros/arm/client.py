@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place through which the arm is moved.
+"""The client of the arm's joint trajectory controller: sends a motion, watches it, and stops it.
 
-A joint trajectory controller lets dangerous goals through and may report success before the
-arm is there. So every motion is checked here before it is sent, followed by the joint states
-while it runs, and believed only when the arm rests at its goal.
+A controller may report success before the arm is there, or for a goal that another replaced. So
+a motion is followed by the joint states while it runs, and believed only when the arm rests at
+its goal.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from action_msgs.msg import GoalStatus
@@ -21,23 +19,26 @@ from control_msgs.msg import JointTrajectoryControllerState
 from rclpy.action import ActionClient
 from sensor_msgs.msg import JointState
 
-from robocal_ros.arm.waiting import Pulse
+from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Watch
+from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
-from robocal_ros.errors import CancelledError, ConfigurationError, MotionError, RobocalError
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import conversions
 from robocal_ros.messages.discovery import elsewhere
 from robocal_ros.messages.stream import JointStateStream
 from robocal_ros.messages.subscription import Listening
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.motion import MotionLimits, Trajectory
+from robocal_ros.parameters import ArmParameters
+from robocal_ros.robot.motion import Trajectory
 
-if TYPE_CHECKING:
-    from rclpy.callback_groups import CallbackGroup
-    from rclpy.node import Node
+STILL_TRAVEL, STILL_TIME = 1e-3, 0.15
+"""The arm rests when no joint travels further than this [rad] in so long a time [s]."""
 
+STALL_TIMEOUT = 5.0
+"""Longest time of a motion without progress, by the joint states' stamps [s]."""
 
-_STILL_TRAVEL = 1e-3
-_STILL_TIME = 0.15
+ANSWER_TIMEOUT = 3.0
+"""Longest wait for the controller's answers, by the steady clock [s]."""
+
 _PATH_PERIOD = 0.01
 # How far ahead of where it was last seen the arm is looked for [s].
 _LOOK_AHEAD = 0.5
@@ -52,80 +53,6 @@ _ERRORS = {
     FollowJointTrajectory.Result.PATH_TOLERANCE_VIOLATED: 'the arm left the path',
     FollowJointTrajectory.Result.GOAL_TOLERANCE_VIOLATED: 'the arm did not reach the goal',
 }
-
-
-class MotionStatus(Enum):
-    """How a motion ended."""
-
-    DONE = 'done'
-    REFUSED = 'refused'
-    REJECTED = 'rejected'
-    ABORTED = 'aborted'
-    CANCELLED = 'cancelled'
-    STATES_LOST = 'states lost'
-    FOREIGN_MOTION = 'foreign motion'
-    CONTROLLER_LOST = 'controller lost'
-    STALLED = 'stalled'
-    NOT_AT_GOAL = 'not at goal'
-    DATA_LOST = 'data lost'
-
-
-@dataclass(frozen=True)
-class MotionOutcome:
-    """How a motion ended, and where that left the arm.
-
-    Attributes:
-        status: How it ended.
-        message: A sentence.
-        held: Whether the arm was seen at rest afterwards.
-
-    """
-
-    status: MotionStatus
-    message: str
-    held: bool
-
-    def raise_unless_done(self) -> None:
-        """Turn anything but DONE into an error.
-
-        Raises:
-            CancelledError: If the motion was ended on request.
-            MotionError: If it ended otherwise.
-
-        """
-        if self.status is MotionStatus.DONE:
-            return
-        where = ('The arm is held.' if self.held else
-                 'The arm was not seen to come to rest: keep clear and check the controller.')
-        if self.status is MotionStatus.CANCELLED:
-            raise CancelledError(f'{self.message} {where}')
-        raise MotionError(f'{self.message} {where}')
-
-
-@dataclass(frozen=True)
-class ArmSettings:
-    """How motions are sent and watched.
-
-    Attributes:
-        speed_scale: Scales every motion's speed, 0 … 1.
-        start_tolerance: Largest distance of the arm from a motion's start [rad].
-        path_tolerance: Largest deviation on the way [rad].
-        goal_tolerance: Largest deviation at the end [rad].
-        goal_time: Time past the end within which the goal must be met [s].
-        state_timeout: Longest silence of the joint states, by the steady clock [s].
-        stall_timeout: Longest time without progress, by the joint states' stamps [s].
-        answer_timeout: Longest wait for the controller's answers, by the steady clock [s].
-
-    """
-
-    speed_scale: float = 1.0
-    start_tolerance: float = 0.02
-    path_tolerance: float = 0.1
-    goal_tolerance: float = 0.01
-    goal_time: float = 2.0
-    state_timeout: float = 0.5
-    stall_timeout: float = 5.0
-    answer_timeout: float = 3.0
 
 
 class _PathFollower:
@@ -166,54 +93,46 @@ class _PathFollower:
 
 
 class ArmClient:
-    """Moves the arm through its joint trajectory controller, and watches it."""
+    """Sends motions to the joint trajectory controller, and watches the arm.
+
+    Attributes:
+        name: Name of the controller's action.
+        controller_joints: The joints that the controller moves; empty while it has not said.
+
+    """
 
     def __init__(
-        self,
-        node: Node,
-        group: CallbackGroup,
-        pulse: Pulse,
-        joints: JointStateStream,
-        *,
-        controller: str,
-        limits: MotionLimits,
-        checker: CollisionChecker,
-        settings: ArmSettings,
+        self, waiter: Waiter, joints: JointStateStream, joint_names: Sequence[str],
+        parameters: Callable[[], ArmParameters],
     ) -> None:
         """Create the action client.
 
         Args:
-            node: The node.
-            group: A reentrant callback group.
-            pulse: Heartbeat to wait by.
+            waiter: The node and its means to wait.
             joints: The arm's joint states.
-            controller: Name of the controller, absolute or relative to the node's namespace.
-            limits: What no motion may exceed.
-            checker: Collision geometry.
-            settings: How motions are sent and watched.
+            joint_names: Names of the arm's joints.
+            parameters: Returns the parameters that hold now.
 
         """
-        self._node = node
-        self._pulse = pulse
+        controller = parameters().controller
+        self._waiter = waiter
         self._joints = joints
-        self._limits = limits
-        self._checker = checker
-        self._settings = settings
-        self._name = f'{controller}/follow_joint_trajectory'
+        self._joint_names = tuple(joint_names)
+        self._parameters = parameters
+        self.name = f'{controller}/follow_joint_trajectory'
+        self.controller_joints: tuple[str, ...] = ()
         self._client: Any = ActionClient(
-            node, FollowJointTrajectory, self._name, callback_group=group)
-        self._controller_joints: tuple[str, ...] = ()
+            waiter.node, FollowJointTrajectory, self.name, callback_group=waiter.group)
         self._controller_state = Listening(
-            node, group, JointTrajectoryControllerState, f'{controller}/controller_state',
-            self._learn_joints)
+            waiter.node, waiter.group, JointTrajectoryControllerState,
+            f'{controller}/controller_state', self._learn_joints)
         self._handle: Any = None
         self._clock_jumps = 0
-        self._stop_reason = ''
-        self._busy = False
+        waiter.when_stopped(self._cancel_now)
 
     def listen(self) -> None:
         """Learn which joints the controller moves."""
-        if not self._controller_joints:
+        if not self.controller_joints:
             self._controller_state.listen()
 
     def rest(self) -> None:
@@ -226,88 +145,25 @@ class ArmClient:
         self._client.destroy()
 
     def _learn_joints(self, message: JointTrajectoryControllerState) -> None:
-        self._controller_joints = tuple(message.joint_names)
+        self.controller_joints = tuple(message.joint_names)
         # One message names the joints; the rest of a fast topic would only cost time.
         self._controller_state.rest()
 
-    # -------------------------------------------------------------------- stopping
-
-    @property
-    def busy(self) -> bool:
-        """Whether a motion is under way."""
-        return self._busy
-
-    def stop(self, reason: str) -> None:
-        """Have the arm stopped now; whoever awaits a motion gets CANCELLED with the reason.
-
-        Returns at once: the request leaves with this call, the waiting motion sees to it that
-        the arm comes to rest.
-        """
-        self._stop_reason = reason
+    def _cancel_now(self) -> None:
+        """Send the request at once; the waiting motion sees to it that the arm rests."""
         if self._handle is not None:
             self._handle.cancel_goal_async()
 
-    def rearm(self) -> None:
-        """Allow motions again after ``stop``."""
-        self._stop_reason = ''
-
-    @property
-    def stop_reason(self) -> str:
-        """Why motions are stopped, empty while they are allowed."""
-        return self._stop_reason
-
-    # -------------------------------------------------------------------- checking
-
-    def check(self, trajectory: Trajectory, limits: MotionLimits | None = None) -> Trajectory:
-        """Return a trajectory as it would be sent, or refuse it.
-
-        Raises:
-            MotionError: With the reason, the value and its limit.
-            ConfigurationError: If the controller moves other joints.
-
-        """
-        names = self._limits.joint_names
-        if self._controller_joints and set(self._controller_joints) != set(names):
-            raise ConfigurationError(
-                f"Controller '{self._name}' moves {', '.join(self._controller_joints)}, but "
-                f"the arm's joints are {', '.join(names)}. Name the right controller, joints "
-                'or tool_frame.'
-            )
-        scaled = trajectory.slowed(self._settings.speed_scale)
-        (limits or self._limits).check(scaled)
-        self._check_start(scaled)
-        positions = scaled.sample(scaled.dense())[0]
-        contact = self._checker.first_contact(positions)
-        if contact:
-            raise MotionError(f'On this motion {contact}. Nothing was sent.')
-        return scaled
-
-    def _check_start(self, trajectory: Trajectory) -> None:
-        problem = self._state_problem()
-        if problem:
-            raise MotionError(f'{problem} Nothing was sent.')
-        distance = np.abs(self._joints.posture() - trajectory.start)
-        worst = int(np.argmax(distance))
-        if distance[worst] > self._settings.start_tolerance:
-            raise MotionError(
-                f"Joint '{self._limits.joint_names[worst]}' is {distance[worst]:.4f} rad away "
-                f"from the motion's start (limit {self._settings.start_tolerance} rad). "
-                'Nothing was sent; has something else moved the arm?'
-            )
-        if self._joints.travel(_STILL_TIME) > 5.0 * _STILL_TRAVEL:
-            raise MotionError('The arm is moving already; another client seems to drive it. '
-                              'Nothing was sent.')
-
-    def _state_problem(self) -> str:
+    def state_problem(self) -> str:
         """Return why the joint states can't be relied on, or an empty string."""
         complaint = self._joints.complaint()
         if complaint:
             return complaint
         age = self._joints.age()
-        if age > self._settings.state_timeout:
+        if age > self._parameters().state_timeout:
             since = f'for {age:.2f} s' if np.isfinite(age) else 'yet'
             return (f'No joint states have come {since} '
-                    f'(limit {self._settings.state_timeout} s).')
+                    f'(limit {self._parameters().state_timeout} s).')
         return ''
 
     # ---------------------------------------------------------------------- moving
@@ -320,96 +176,75 @@ class ArmClient:
             CancelledError: If a stop was asked for meanwhile.
 
         """
-        if not await self._available(
-            lambda: (self._joints.age() < self._settings.state_timeout
+        if not await self._waiter.until_stopped(
+            lambda: (self._joints.age() < self._parameters().state_timeout
                      and bool(np.isfinite(self._joints.travel(0.1)))), timeout,
         ):
-            there = elsewhere(self._node, 'joint_states', JointState)
+            there = elsewhere(self._waiter.node, 'joint_states', JointState)
             raise ConfigurationError(
                 self._joints.complaint() or 'No joint states have come; expected '
                 'sensor_msgs/JointState on joint_states. Is the driver, or sim_arm, running in '
                 f'this namespace and ROS domain? {there}'
             )
-        if not await self._available(self._client.server_is_ready, timeout):
+        if not await self._waiter.until_stopped(self._client.server_is_ready, timeout):
             suffix = '/follow_joint_trajectory/_action/status'
             # The client's own subscription makes the name appear: only who publishes is there.
+            node = self._waiter.node
             controllers = sorted(
-                name.removesuffix(suffix) for name, _ in self._node.get_topic_names_and_types()
-                if name.endswith(suffix) and self._node.count_publishers(name))
+                name.removesuffix(suffix) for name, _ in node.get_topic_names_and_types()
+                if name.endswith(suffix) and node.count_publishers(name))
             raise ConfigurationError(
-                f"No action server '{self._name}' answers; controllers there: "
+                f"No action server '{self.name}' answers; controllers there: "
                 f'{", ".join(controllers) or "none"}. Load and activate the controller, or '
                 'correct the parameter controller.'
             )
 
-    async def _available(self, condition: Callable[[], bool], timeout: float) -> bool:
-        there = await self._pulse.until(lambda: bool(self._stop_reason) or condition(), timeout)
-        if self._stop_reason:
-            raise CancelledError(self._stop_reason)
-        return there
-
-    async def move(
-        self,
-        trajectory: Trajectory,
-        *,
-        progress: Callable[[float], None] | None = None,
-        watch: Callable[[], str] | None = None,
-        limits: MotionLimits | None = None,
+    async def execute(
+        self, trajectory: Trajectory, progress: Callable[[float], None] | None,
+        watch: Watch | None,
     ) -> MotionOutcome:
-        """Check a motion, send it, follow it, and see the arm at rest at its goal.
+        """Send a motion that has been checked, follow it, and see the arm at rest at its goal.
 
         Args:
-            trajectory: The motion, before the speed scale.
+            trajectory: The motion as it is to be sent.
             progress: Called with the share done.
-            watch: Called on every beat; a sentence from it ends the motion (lost data).
-            limits: Limits of this motion instead of the usual ones.
-
-        Returns:
-            How it ended.
+            watch: Called on every tick; a sentence from it ends the motion (lost data).
 
         """
-        if self._stop_reason:
-            return MotionOutcome(MotionStatus.CANCELLED, self._stop_reason, await self._rest())
-        try:
-            scaled = self.check(trajectory, limits)
-        except RobocalError as error:
-            return MotionOutcome(MotionStatus.REFUSED, str(error), await self._rest())
-        self._busy = True
         self._clock_jumps = self._joints.counts.clock_jumps
         try:
-            return await self._sent(scaled, progress, watch)
+            return await self._sent(trajectory, progress, watch)
         finally:
-            self._busy = False
             self._handle = None
 
     async def _sent(
         self,
         trajectory: Trajectory,
         progress: Callable[[float], None] | None,
-        watch: Callable[[], str] | None,
+        watch: Watch | None,
     ) -> MotionOutcome:
         if not self._client.server_is_ready():
-            return MotionOutcome(MotionStatus.CONTROLLER_LOST, f"Controller '{self._name}' is "
-                                 'gone; nothing was sent.', await self._rest())
+            return MotionOutcome(MotionStatus.CONTROLLER_LOST, f"Controller '{self.name}' is "
+                                 'gone; nothing was sent.', await self.comes_to_rest())
         goal = conversions.to_goal(
-            trajectory, self._limits.joint_names, self._settings.path_tolerance,
-            self._settings.goal_tolerance, self._settings.goal_time,
+            trajectory, self._joint_names, self._parameters().path_tolerance,
+            self._parameters().goal_tolerance, self._parameters().goal_time,
         )
         began = self._stamp()
         sending = self._client.send_goal_async(goal)
-        if not await self._pulse.until(sending.done, self._settings.answer_timeout):
+        if not await self._waiter.until(sending.done, ANSWER_TIMEOUT):
             # It may still take the goal: cancel it the moment it does.
             sending.add_done_callback(_cancel_late_goal)
             return MotionOutcome(
                 MotionStatus.CONTROLLER_LOST,
-                f"Controller '{self._name}' did not answer within "
-                f'{self._settings.answer_timeout} s.', await self._rest())
+                f"Controller '{self.name}' did not answer within "
+                f'{ANSWER_TIMEOUT} s.', await self.comes_to_rest())
         handle = sending.result()
         if handle is None or not handle.accepted:
             return MotionOutcome(
                 MotionStatus.REJECTED,
-                f"Controller '{self._name}' rejected the motion; its log says why. Is it active?",
-                await self._rest())
+                f"Controller '{self.name}' rejected the motion; its log says why. Is it active?",
+                await self.comes_to_rest())
         self._handle = handle
         return await self._followed(handle, trajectory, began, progress, watch)
 
@@ -419,21 +254,21 @@ class ArmClient:
         trajectory: Trajectory,
         began: float,
         progress: Callable[[float], None] | None,
-        watch: Callable[[], str] | None,
+        watch: Watch | None,
     ) -> MotionOutcome:
         result = handle.get_result_async()
         follower = _PathFollower(trajectory, began)
         advanced, share = self._stamp(), 0.0
         while not result.done():
-            await self._pulse.beat()
+            await self._waiter.tick()
             problem = self._problem(follower, watch)
             if follower.share > share or follower.share >= 0.999:
                 advanced, share = self._stamp(), follower.share
                 if progress is not None:
                     progress(share)
-            elif self._stamp() - advanced > self._settings.stall_timeout:
+            elif self._stamp() - advanced > STALL_TIMEOUT:
                 problem = (MotionStatus.STALLED, f'The arm has not moved on for '
-                           f'{self._settings.stall_timeout:.0f} s at {100 * share:.0f} % of the '
+                           f'{STALL_TIMEOUT:.0f} s at {100 * share:.0f} % of the '
                            'motion.')
             if problem is not None and not result.done():
                 return await self._cancelled(handle, result, *problem)
@@ -444,12 +279,12 @@ class ArmClient:
         return latest[0] if latest is not None else 0.0
 
     def _problem(
-        self, follower: _PathFollower, watch: Callable[[], str] | None
+        self, follower: _PathFollower, watch: Watch | None
     ) -> tuple[MotionStatus, str] | None:
         """Look for a reason to end the motion."""
-        if self._stop_reason:
-            return MotionStatus.CANCELLED, self._stop_reason
-        lost = self._state_problem()
+        if self._waiter.stop_reason:
+            return MotionStatus.CANCELLED, self._waiter.stop_reason
+        lost = self.state_problem()
         if lost:
             return MotionStatus.STATES_LOST, f'{lost} The motion was cancelled.'
         if self._joints.counts.clock_jumps > self._clock_jumps:
@@ -457,14 +292,14 @@ class ArmClient:
                 'The clock of the joint states jumped back, so the path can no longer be '
                 'followed. The motion was cancelled.')
         deviation = follower.deviation(self._stamp(), self._joints.posture())
-        limit = _FOREIGN_SHARE * self._settings.path_tolerance
+        limit = _FOREIGN_SHARE * self._parameters().path_tolerance
         if deviation > limit:
             return MotionStatus.FOREIGN_MOTION, (
                 f'The arm is {deviation:.3f} rad off the commanded path (limit {limit:g} rad): '
                 'something else moves it, or it was pushed. The motion was cancelled.')
         if not self._client.server_is_ready():
             return MotionStatus.CONTROLLER_LOST, (
-                f"Controller '{self._name}' vanished during the motion.")
+                f"Controller '{self.name}' vanished during the motion.")
         complaint = watch() if watch is not None else ''
         if complaint:
             return MotionStatus.DATA_LOST, f'{complaint} The motion was cancelled.'
@@ -475,22 +310,22 @@ class ArmClient:
     ) -> MotionOutcome:
         """Cancel and wait until the arm rests."""
         answer = handle.cancel_goal_async()
-        timeout = self._settings.answer_timeout
-        answered = await self._pulse.until(lambda: answer.done() or result.done(), timeout)
+        timeout = ANSWER_TIMEOUT
+        answered = await self._waiter.until(lambda: answer.done() or result.done(), timeout)
         if not answered:
-            message += f" Controller '{self._name}' did not answer the cancel request."
+            message += f" Controller '{self.name}' did not answer the cancel request."
         else:
-            await self._pulse.until(result.done, timeout)
-        return MotionOutcome(status, message, await self._rest())
+            await self._waiter.until(result.done, timeout)
+        return MotionOutcome(status, message, await self.comes_to_rest())
 
     async def _concluded(
         self, response: Any, trajectory: Trajectory, follower: _PathFollower
     ) -> MotionOutcome:
         """Judge the controller's result by where the arm rests."""
         if response.status != GoalStatus.STATUS_SUCCEEDED:
-            held = await self._rest()
-            if self._stop_reason:
-                return MotionOutcome(MotionStatus.CANCELLED, self._stop_reason, held)
+            held = await self.comes_to_rest()
+            if self._waiter.stop_reason:
+                return MotionOutcome(MotionStatus.CANCELLED, self._waiter.stop_reason, held)
             code = response.result.error_code
             said = _ERRORS.get(code, f'error code {code}')
             text = f' ("{response.result.error_string}")' if response.result.error_string else ''
@@ -498,20 +333,20 @@ class ArmClient:
                                  f'The controller ended the motion: {said}{text}.', held)
         # Success may come before the arm is there, or for a goal that another one replaced.
         problem: tuple[MotionStatus, str] | None = None
-        end = self._pulse.now() + _LATE_ARRIVAL
-        while not self.resting and problem is None and self._pulse.now() < end:
-            await self._pulse.beat()
+        end = self._waiter.now() + _LATE_ARRIVAL
+        while not self.resting and problem is None and self._waiter.now() < end:
+            await self._waiter.tick()
             problem = self._problem(follower, None)
         if problem is not None:
             return MotionOutcome(*problem, await self._hold())
         distance = np.abs(self._joints.posture() - trajectory.goal)
         worst = int(np.argmax(distance))
-        if distance[worst] > self._settings.goal_tolerance:
+        if distance[worst] > self._parameters().goal_tolerance:
             return MotionOutcome(
                 MotionStatus.NOT_AT_GOAL,
-                f"The controller reported success, but joint '{self._limits.joint_names[worst]}'"
+                f"The controller reported success, but joint '{self._joint_names[worst]}'"
                 f' is {distance[worst]:.4f} rad from the goal (limit '
-                f'{self._settings.goal_tolerance} rad).', await self._hold())
+                f'{self._parameters().goal_tolerance} rad).', await self._hold())
         return MotionOutcome(MotionStatus.DONE, 'The arm rests at the goal.', True)
 
     async def _hold(self) -> bool:
@@ -521,24 +356,24 @@ class ArmClient:
             still = np.zeros((2, len(here)))
             goal = conversions.to_goal(
                 Trajectory(np.array([0.0, 0.1]), np.stack((here, here)), still),
-                self._limits.joint_names, 0.0, 0.0, 1.0)
-            await self._pulse.until(
-                self._client.send_goal_async(goal).done, self._settings.answer_timeout)
-        return await self._rest()
+                self._joint_names, 0.0, 0.0, 1.0)
+            await self._waiter.until(
+                self._client.send_goal_async(goal).done, ANSWER_TIMEOUT)
+        return await self.comes_to_rest()
 
     @property
     def resting(self) -> bool:
         """Whether the arm is seen at rest."""
-        return (self._joints.age() < self._settings.state_timeout
-                and self._joints.travel(_STILL_TIME) < _STILL_TRAVEL)
+        return (self._joints.age() < self._parameters().state_timeout
+                and self._joints.travel(STILL_TIME) < STILL_TRAVEL)
 
-    async def _rest(self) -> bool:
+    async def comes_to_rest(self) -> bool:
         """Wait until the arm rests; return whether it was seen to."""
-        began = self._pulse.now()
+        began = self._waiter.now()
         # What was heard before says nothing about now: the states may have ended.
-        return await self._pulse.until(
-            lambda: self.resting and self._joints.age() < self._pulse.now() - began,
-            self._settings.answer_timeout)
+        return await self._waiter.until(
+            lambda: self.resting and self._joints.age() < self._waiter.now() - began,
+            ANSWER_TIMEOUT)
 
 
 def _cancel_late_goal(sending: Any) -> None:

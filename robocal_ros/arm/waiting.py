@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting inside coroutines of a single-threaded executor, without blocking it.
-
-Calling somebody else's Trigger service from a coroutine.
-"""
+"""Waiting inside coroutines of a single-threaded executor, without blocking it."""
 
 from __future__ import annotations
 
@@ -10,58 +7,76 @@ import importlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from rclpy.callback_groups import CallbackGroup
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
+from rclpy.node import Node
 from rclpy.task import Future
-
-if TYPE_CHECKING:
-    from rclpy.callback_groups import CallbackGroup
-    from rclpy.node import Node
-from typing import TYPE_CHECKING
-
 from std_srvs.srv import Trigger
 
-from robocal_ros.errors import DataError
+from robocal_ros.errors import CancelledError, DataError
 
 T = TypeVar('T')
 
 
-class Pulse:
-    """A steady heartbeat that coroutines wait for; it rests while nobody waits.
+class Waiter:
+    """Lets a node's coroutines wait for time, conditions and computations, or be stopped.
 
-    The beat follows the steady clock, so that a watchdog also works when the simulation, and
-    with it the ROS clock, stands still.
+    A timer on the steady clock wakes them, and is stopped while none waits; so a watchdog works
+    also when the simulation, and with it the ROS clock, stands still.
+
+    Attributes:
+        node: The node whose executor runs the coroutines.
+        group: A reentrant callback group.
+        stop_reason: Why what is under way must end; empty while it may go on.
+
     """
 
     def __init__(self, node: Node, group: CallbackGroup, period: float = 0.01) -> None:
         """Create the timer, stopped.
 
         Args:
-            node: Whose executor wakes the coroutines.
+            node: The node.
             group: A reentrant callback group.
-            period: Time between beats [s].
+            period: Time between two looks at what is waited for [s].
 
         """
-        self._node = node
+        self.node = node
+        self.group = group
+        self.stop_reason = ''
+        self._when_stopped: list[Callable[[], None]] = []
         self._clock = Clock(clock_type=ClockType.STEADY_TIME)
         self._waiting: list[Future[None]] = []
-        self._timer = node.create_timer(period, self._beat, group, clock=self._clock)
+        self._timer = node.create_timer(period, self._wake, group, clock=self._clock)
         self._timer.cancel()
+        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix='robocal')
+        self._loading: ThreadFuture[Any] | None = None
+
+    def destroy(self) -> None:
+        """Wake everybody once more, remove the timer, and let the thread end."""
+        self._wake_all()
+        self.node.destroy_timer(self._timer)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # --------------------------------------------------------------------- waiting
 
     def now(self) -> float:
         """Return the steady clock's time [s]."""
         return self._clock.now().nanoseconds * 1e-9
 
-    def _beat(self) -> None:
-        waiting, self._waiting = self._waiting, []
+    def _wake(self) -> None:
         self._timer.cancel()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        waiting, self._waiting = self._waiting, []
         for future in waiting:
             future.set_result(None)
 
-    async def beat(self) -> None:
-        """Wait for the next beat."""
+    async def tick(self) -> None:
+        """Wait for the timer's next tick."""
         future: Future[None] = Future()
         self._waiting.append(future)
         if self._timer.is_canceled():
@@ -69,10 +84,10 @@ class Pulse:
         await future
 
     async def until(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait until a condition holds; return whether it came to hold in time.
+        """Wait until a condition holds, also while stopped; return whether it came to hold.
 
         Args:
-            condition: Looked at on every beat.
+            condition: Looked at on every tick.
             timeout: Longest wait, by the steady clock [s].
 
         """
@@ -80,24 +95,42 @@ class Pulse:
         while not condition():
             if self.now() > end:
                 return False
-            await self.beat()
+            await self.tick()
         return True
 
-    def destroy(self) -> None:
-        """Wake everybody once more and remove the timer."""
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            future.set_result(None)
-        self._node.destroy_timer(self._timer)
+    async def until_stopped(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Wait as ``until`` does, but no longer than until a stop is asked for.
 
+        Raises:
+            CancelledError: If a stop was asked for.
 
-class Worker:
-    """One thread for heavy computation, awaited by coroutines."""
+        """
+        held = await self.until(lambda: bool(self.stop_reason) or condition(), timeout)
+        self.check_stopped()
+        return held
 
-    def __init__(self) -> None:
-        """Start with no thread; the first call makes it."""
-        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix='robocal')
-        self._loading: ThreadFuture[Any] | None = None
+    # -------------------------------------------------------------------- stopping
+
+    def stop(self, reason: str) -> None:
+        """Have what is under way end; returns at once."""
+        self.stop_reason = reason
+        for act in self._when_stopped:
+            act()
+
+    def when_stopped(self, act: Callable[[], None]) -> None:
+        """Have something done the moment that a stop is asked for."""
+        self._when_stopped.append(act)
+
+    def allow(self) -> None:
+        """Let the next procedure begin after a stop."""
+        self.stop_reason = ''
+
+    def check_stopped(self) -> None:
+        """Raise CancelledError once a stop was asked for; called between the steps."""
+        if self.stop_reason:
+            raise CancelledError(self.stop_reason)
+
+    # ------------------------------------------------------------------- computing
 
     def load(self, modules: Sequence[str]) -> None:
         """Import modules in the thread, before anything else runs there.
@@ -112,42 +145,35 @@ class Worker:
         """Whether modules are still being imported."""
         return self._loading is not None and not self._loading.done()
 
-    async def run(self, pulse: Pulse, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a function in the thread and wait for what it returns or raises."""
         future = self._threads.submit(function, *args, **kwargs)
         while not future.done():
-            await pulse.beat()
+            await self.tick()
         return future.result()
-
-    def shutdown(self) -> None:
-        """Let the thread end."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 _THERE, _ANSWER = 5.0, 60.0
 
 
 class ServiceCall:
-    """One std_srvs/Trigger service."""
+    """Somebody else's std_srvs/Trigger service."""
 
-    def __init__(self, node: Node, group: CallbackGroup, pulse: Pulse, name: str) -> None:
+    def __init__(self, waiter: Waiter, name: str) -> None:
         """Create the client.
 
         Args:
-            node: The node.
-            group: A reentrant callback group.
-            pulse: Heartbeat to wait by.
+            waiter: The node and its means to wait.
             name: Name of the service, absolute or relative to the node's namespace.
 
         """
-        self._node = node
-        self._pulse = pulse
+        self._waiter = waiter
         self._name = name
-        self._client: Any = node.create_client(Trigger, name, callback_group=group)
+        self._client: Any = waiter.node.create_client(Trigger, name, callback_group=waiter.group)
 
     def destroy(self) -> None:
         """Remove the client."""
-        self._node.destroy_client(self._client)
+        self._waiter.node.destroy_client(self._client)
 
     async def call(self) -> str:
         """Call and return the answer's message.
@@ -156,11 +182,11 @@ class ServiceCall:
             DataError: If the service is not there, does not answer, or refuses.
 
         """
-        if not await self._pulse.until(self._client.service_is_ready, _THERE):
+        if not await self._waiter.until(self._client.service_is_ready, _THERE):
             raise DataError(f"Service '{self._name}' is not there; start its node or correct "
                             'the parameter that names it.')
         future = self._client.call_async(Trigger.Request())
-        if not await self._pulse.until(future.done, _ANSWER):
+        if not await self._waiter.until(future.done, _ANSWER):
             self._client.remove_pending_request(future)
             raise DataError(f"Service '{self._name}' has not answered within {_ANSWER:.0f} s.")
         answer = future.result()

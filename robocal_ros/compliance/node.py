@@ -12,7 +12,7 @@ from geometry_msgs.msg import TransformStamped
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from robocal_ros.arm.waiting import ServiceCall
+from robocal_ros.arm.old_waiting import ServiceCall
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.capability import (
     VERBS,
@@ -40,8 +40,9 @@ from robocal_ros.messages import conversions, marks, qos
 from robocal_ros.messages.record import within_budget
 from robocal_ros.messages.recording import Recording
 from robocal_ros.messages.tracker_stream import TrackerStream
-from robocal_ros.node.lifecycle import spin
+from robocal_ros.node.executables import Ending
 from robocal_ros.node.procedure_node import ProcedureNode
+from robocal_ros.node.process import spin
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml
 
@@ -336,10 +337,10 @@ class ComplianceCalibration(ProcedureNode):
         return summary(result)
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run the node."""
-    sys.exit(spin(lambda: ComplianceCalibration('compliance_calibration'), args))
+def main(ending: Ending | None = None) -> int:
+    """Run the node; returns the exit code."""
+    return spin(lambda: ComplianceCalibration('compliance_calibration'), ending or Ending())
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable
 
 import numpy as np
+from geometry_msgs.msg import Point
 from sensor_msgs.msg import JointState, Temperature
 from std_msgs.msg import String
+from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, RobocalError
@@ -22,9 +24,9 @@ from robocal_ros.friction.trajectory_set import load_trajectory_set
 from robocal_ros.messages import conversions, marks, qos
 from robocal_ros.messages.record import within_budget
 from robocal_ros.messages.recording import Recording
-from robocal_ros.node.lifecycle import spin
-from robocal_ros.node.markers import curve_markers
+from robocal_ros.node.executables import Ending
 from robocal_ros.node.procedure_node import ProcedureNode
+from robocal_ros.node.process import spin
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.model import Robot
@@ -191,10 +193,56 @@ class FrictionIdentification(ProcedureNode):
             sentence)
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run the node."""
-    sys.exit(spin(lambda: FrictionIdentification('friction_identification'), args))
+def curve_markers(
+    frame: str, speed: Array, torque: Array, fine: Array, curve: Array, joint: str
+) -> MarkerArray:
+    """Return measured points and a curve as a drawing above the robot's base.
+
+    One metre across is the range of speeds, half a metre up the range of torques.
+
+    Args:
+        frame: Frame of the drawing.
+        speed: Measured speeds, shape (k,) [rad/s].
+        torque: Measured torques, shape (k,) [N·m].
+        fine: Speeds of the curve, shape (m,) [rad/s].
+        curve: Its torques, shape (m,) [N·m].
+        joint: Name of the joint, for the caption.
+
+    """
+    across, up = float(np.abs(fine).max()), float(np.abs(curve).max())
+
+    def marker(name: str, kind: int, colour: tuple[float, float, float, float]) -> Marker:
+        made = Marker(ns=name, id=0, type=kind, action=Marker.ADD)
+        made.header.frame_id = frame
+        made.pose.position.z = 1.8
+        made.pose.orientation.w = 1.0
+        made.color.r, made.color.g, made.color.b, made.color.a = colour
+        return made
+
+    def points(x: Array, y: Array) -> list[Point]:
+        return [Point(x=0.0, y=float(-0.5 * a / across), z=float(0.25 * b / up))
+                for a, b in zip(x, y, strict=True)]
+
+    measured = marker('friction_points', Marker.SPHERE_LIST, (0.95, 0.45, 0.1, 1.0))
+    measured.scale.x = measured.scale.y = measured.scale.z = 0.015
+    measured.points = points(speed, torque)
+    fitted = marker('friction_curve', Marker.LINE_STRIP, (0.2, 0.5, 0.95, 1.0))
+    fitted.scale.x = 0.006
+    fitted.points = points(fine, curve)
+    axes = marker('friction_axes', Marker.LINE_LIST, (0.6, 0.6, 0.6, 1.0))
+    axes.scale.x = 0.003
+    axes.points = [Point(y=-0.5), Point(y=0.5), Point(z=-0.25), Point(z=0.25)]
+    caption = marker('friction_caption', Marker.TEXT_VIEW_FACING, (0.9, 0.9, 0.9, 1.0))
+    caption.pose.position.z = 2.15
+    caption.scale.z = 0.06
+    caption.text = f'{joint}: ±{across:.3g} rad/s, ±{up:.3g} N·m'
+    return MarkerArray(markers=[measured, fitted, axes, caption])
+
+
+def main(ending: Ending | None = None) -> int:
+    """Run the node; returns the exit code."""
+    return spin(lambda: FrictionIdentification('friction_identification'), ending or Ending())
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from robocal_ros.arm.client import MotionStatus
+from robocal_ros.arm.old_client import MotionStatus
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, MotionError
 from robocal_ros.friction.fit import JointFriction, fit_joint

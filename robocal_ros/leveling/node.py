@@ -19,8 +19,9 @@ from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner, LevelingSettings, LevelPlan
 from robocal_ros.leveling.rules import AutoLeveling, ToolImu
 from robocal_ros.node.arm_node import ArmNode
-from robocal_ros.node.lifecycle import spin
+from robocal_ros.node.executables import Ending
 from robocal_ros.node.parameters import named
+from robocal_ros.node.process import spin
 from robocal_ros.robot.motion import MotionLimits
 
 _HALF_TURN = float(np.pi)
@@ -207,10 +208,10 @@ def _degrees(angle: float) -> str:
     return f'{value:.1f}°' if value >= 1.0 else f'{value:.3f}°'
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run the node."""
-    sys.exit(spin(lambda: Leveling('leveling'), args))
+def main(ending: Ending | None = None) -> int:
+    """Run the node; returns the exit code."""
+    return spin(lambda: Leveling('leveling'), ending or Ending())
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -65,6 +65,7 @@ class JointStateStream:
 
     Attributes:
         recording: Whether samples are kept.
+        on_sample: Called while recording with stamp, position and torque; None for nobody.
         listeners: Called with stamp and velocity of every usable message.
         source: ``live``, or the name of a bag.
 
@@ -95,7 +96,7 @@ class JointStateStream:
         self._names = tuple(joint_names)
         self._now = now
         self._reader = JointRows(self._names, factor)
-        self._on_sample = on_sample
+        self.on_sample = on_sample
         self._guard = StampGuard()
         self._rows = _Rows(1 + 3 * len(self._names))
         self._recent: deque[tuple[float, Array]] = deque()
@@ -143,8 +144,8 @@ class JointStateStream:
             listener(stamp, row[n:2 * n])
         if self.recording and self._rows.count < _MAX_ROWS:
             self._rows.append(np.concatenate(([stamp], row)))
-            if self._on_sample is not None:
-                self._on_sample(stamp, row[:n], row[2 * n:])
+            if self.on_sample is not None:
+                self.on_sample(stamp, row[:n], row[2 * n:])
 
     def _note_posture(self, stamp: float, posture: Array) -> None:
         """Know where the arm is, even while the rest of its state is of no use."""

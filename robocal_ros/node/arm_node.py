@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from std_srvs.srv import Trigger
 
-from robocal_ros.arm.client import ArmClient, ArmSettings
+from robocal_ros.arm.old_client import ArmClient, ArmSettings
 from robocal_ros.arrays import Array
 from robocal_ros.errors import CancelledError, DataError
 from robocal_ros.node.parameters import named

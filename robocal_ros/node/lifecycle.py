@@ -8,19 +8,14 @@ traceback and ERROR, and ``_release`` is called in each of these cases.
 
 from __future__ import annotations
 
-import signal
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-import rclpy
 from lifecycle_msgs.msg import State
 from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
-from rclpy.signals import SignalHandlerOptions
 
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.node import parameters
@@ -167,68 +162,11 @@ class RobocalNode(LifecycleNode):
         """Whether something is under way that must end before the process does."""
         return False
 
+    def stop(self, reason: str) -> None:
+        """Have a motion stopped."""
+        self.stop_motion(reason)
 
-_SHUTDOWN_PATIENCE = 5.0
-_FAREWELL = 0.5
-
-
-def _hold(node: RobocalNode, executor: SingleThreadedExecutor, reason: str) -> None:
-    """Stop a motion, if there is one, and see the arm come to rest."""
-    if not node.moving:
-        return
-    node.stop_motion(reason)
-    end = time.monotonic() + _SHUTDOWN_PATIENCE
-    while node.moving and time.monotonic() < end:
-        executor.spin_once(timeout_sec=0.05)
-    # What the process sends just before it ends can be lost: let the answers arrive.
-    end = time.monotonic() + _FAREWELL
-    while time.monotonic() < end:
-        executor.spin_once(timeout_sec=0.05)
-
-
-def spin(make_node: Callable[[], RobocalNode], args: list[str] | None = None) -> int:
-    """Run a node's process: autostart, spin, and on a signal hold the arm before leaving.
-
-    Args:
-        make_node: Makes the node.
-        args: Command line; the process's by default.
-
-    Returns:
-        Exit code: 0 when asked to end, 1 after a defect.
-
-    """
-    # rclpy's own handler would tear the context down before a motion can be cancelled.
-    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
-    executor = SingleThreadedExecutor()
-    asked: list[int] = []
-
-    def ask(number: int, frame: Any) -> None:
-        asked.append(number)
-        executor.wake()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, ask)
-    node = make_node()
-    executor.add_node(node)
-    code = 0
-    try:
-        if node.get_parameter('autostart').value:
-            started = node.trigger_configure() == SUCCESS and node.trigger_activate() == SUCCESS
-            if not started:
-                node.get_logger().error('autostart failed; the node stays for another try.')
-        while rclpy.ok() and not asked:
-            executor.spin_once(timeout_sec=0.5)
-        _hold(node, executor, 'The node was asked to shut down.')
-    except ExternalShutdownException:
-        code = 0
-    except Exception:  # noqa: BLE001
-        # A defect in a callback must not leave an arm in motion behind.
-        node.get_logger().fatal(f'Defect in a callback; the node ends:\n{traceback.format_exc()}')
-        code = 1
-        _hold(node, executor, 'The node met a defect and ends.')
-    finally:
-        node.release()
-        executor.shutdown(timeout_sec=0.0)
-        node.destroy_node()
-        rclpy.try_shutdown()
-    return code
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way."""
+        return self.moving

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.parameters import (
     Declaration,
     ParameterTable,
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 
 __all__ = ['Declaration', 'declarations', 'declare', 'descriptor', 'markdown_table', 'named',
-           'parameter', 'read', 'yaml_text']
+           'parameter', 'read', 'refusal', 'yaml_text']
 
 T = TypeVar('T', bound=ParameterTable)
 
@@ -87,3 +89,39 @@ def read(node: Node, table: type[T]) -> T:
     """
     return checked(table, {item.name: node.get_parameter(item.name).value
                            for item in declarations(table)})
+
+
+def refusal(
+    table: type[T], given: Mapping[str, Any], values: T | None, running: str,
+    check: Callable[[T], None],
+) -> str:
+    """Return why parameters may not be set now, or an empty string.
+
+    Args:
+        table: The node's table; parameters that are not in it are not its business.
+        given: What is to be set, by name.
+        values: The values that hold; None while the node is not configured.
+        running: The procedure that is under way, empty for none.
+        check: Raises a ConfigurationError for values that don't fit the robot.
+
+    """
+    known = {item.name: item for item in declarations(table) if item.name in given}
+    # Arrays of a message are not equal to lists.
+    given = {name: list(given[name]) if isinstance(item.default, list) else given[name]
+             for name, item in known.items()}
+    complaints = [item.complaint(given[name]) for name, item in known.items()]
+    if any(complaints) or not known or values is None:
+        return ' '.join(filter(None, complaints))
+    if running:
+        return f'{running} is under way; call cancel first, or wait.'
+    fixed = [name for name, item in known.items()
+             if not item.dynamic and given[name] != getattr(values, name)]
+    if fixed:
+        return (f'{" and ".join(fixed)} cannot change while the node is configured. Deactivate '
+                'and clean up the node, set it, and configure again.')
+    held = {item.name: getattr(values, item.name) for item in declarations(table)}
+    try:
+        check(checked(table, {**held, **given}))
+    except ConfigurationError as error:
+        return str(error)
+    return ''

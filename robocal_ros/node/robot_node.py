@@ -19,7 +19,7 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from visualization_msgs.msg import MarkerArray
 
-from robocal_ros.arm.waiting import Pulse, Worker
+from robocal_ros.arm.old_waiting import Pulse, Worker
 from robocal_ros.arrays import Array
 from robocal_ros.errors import CancelledError, ConfigurationError, RobocalError
 from robocal_ros.messages import qos

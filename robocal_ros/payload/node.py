@@ -1,169 +1,217 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Node ``payload_identification``: mass and centre of mass of what the arm carries."""
+"""Node ``payload_identification``: mass, centre of mass and inertia of what the arm carries."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
+import numpy as np
+import scipy
 from geometry_msgs.msg import InertiaStamped
 from std_msgs.msg import String
-from std_srvs.srv import Trigger
+from visualization_msgs.msg import Marker, MarkerArray
 
+from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Needs
-from robocal_ros.errors import RobocalError
-from robocal_ros.messages import conversions, marks, qos
-from robocal_ros.messages.record import within_budget, wrench_within_budget
-from robocal_ros.messages.recording import Recording
-from robocal_ros.node.lifecycle import spin
-from robocal_ros.node.markers import payload_markers
-from robocal_ros.node.procedure_node import ProcedureNode
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages import conversions
+from robocal_ros.messages.stream import JointStateStream, WrenchStream
+from robocal_ros.node.calibration_node import Answer, CalibrationNode
+from robocal_ros.node.drive_gains import DriveGains
+from robocal_ros.node.executables import Ending
+from robocal_ros.node.process import spin
+from robocal_ros.node.recorder import Recorder
 from robocal_ros.payload import estimate
 from robocal_ros.payload.estimate import Knowledge, PayloadParameters
-from robocal_ros.payload.model import torque_regressor
-from robocal_ros.payload.procedure import (
-    ExcitationProcedure,
-    StaticPosesProcedure,
-    TwoPlaneProcedure,
-    excite,
-)
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.payload.procedure import PayloadProcedure, check_sweeps
+from robocal_ros.results.result import CalibrationResult, State
+from robocal_ros.results.store import to_yaml
 from robocal_ros.robot import effort_scales
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-
-Method = TwoPlaneProcedure | StaticPosesProcedure | ExcitationProcedure
-METHODS: dict[str, type[Method]] = {
-    'two_plane': TwoPlaneProcedure,
-    'static_poses': StaticPosesProcedure,
-    'excitation': ExcitationProcedure,
-}
+from robocal_ros.robot.setup import effort_factor
 
 
-class PayloadIdentification(ProcedureNode):
-    """Finds mass and centre of mass of the tool or load."""
+class PayloadIdentification(CalibrationNode):
+    """Moves the tool or load about, and finds its mass, centre of mass and inertia."""
 
-    kind = 'payload'
     parameter_table = PayloadParameters
+    values: PayloadParameters
 
-    def _configure_method(self) -> None:
-        self._inertia_publisher = self._publisher(InertiaStamped, '~/inertia')
+    def check(self, values: PayloadParameters) -> None:
+        """Refuse what does not fit the robot, before the arm moves."""
+        if values.method == 'two_plane':
+            check_sweeps(values)
+            if values.known_mass > 0.0:
+                self._known_mass(values)
+            elif values.second_joint:
+                self.robot.index(values.second_joint)
+        if estimate.reads_wrench(values):
+            self.robot.frame_id(values.sensor_frame)
+            if abs(values.sensor_sign) != 1.0:
+                raise ConfigurationError(
+                    f'sensor_sign must be 1.0 or -1.0, got {values.sensor_sign}.')
+        estimate.check_reference(values, self.store.load(estimate.REFERENCE))
+
+    def build(self) -> None:
+        """Create streams, arm and recorder, and publish the last good results."""
+        values = self.values
+        self.joints = self.stream(JointStateStream(
+            self, self.group, self.robot.joint_names, now=self.waiter.now,
+            factor=effort_factor(self.robot, values)))
+        self.joints.need_effort = self._needs().effort
+        self._sensor = self.stream(WrenchStream(
+            self, self.group, values.sensor_topic, values.sensor_frame, values.sensor_sign,
+            now=self.waiter.now)) if estimate.reads_wrench(values) else None
+        self._gains = DriveGains(self, self.joints)
+        self.arm = self.stream(GuardedArm(
+            self.waiter, self.robot, self.joints, lambda: self.values, self.status))
+        self.recorder = self.stream(Recorder(
+            self, self.joints,
+            wrenches={values.sensor_topic: self._sensor} if self._sensor is not None else {}))
         self._friction: dict[str, SteadyFriction] = {}
-        self._method: Method = METHODS[self.values.method](self)
-        self._needs_effort = estimate.needs(self.values).effort
-        self.joints.need_effort = self._needs_effort
-        if self.values.use_friction:
-            self._load_friction()
-            self.part(self.subscription(
-                String, 'friction_identification/result', self._take_friction, qos.LATCHED))
-        self._gains_publisher = self._publisher(String, '~/drive_gains')
-        self.service('calibrate_gains', self._on_calibrate_gains)
-        stored_gains = self.store.load(effort_scales.KIND)
-        if stored_gains is not None:
-            self._gains_publisher.publish(String(data=to_yaml(stored_gains)))
-        last_good = self.store.load('payload')
-        if last_good is not None:
-            self.publish(last_good)
+        if values.use_friction:
+            self.follow('friction', 'friction_identification/result', self._use_friction, remedy=(
+                'Identify friction anew, or set use_friction to false.'))
+        self._result_topic = self.publisher(String, '~/result')
+        self._inertia_topic = self.publisher(InertiaStamped, '~/inertia')
+        self._gains_topic = self.publisher(String, '~/drive_gains')
+        self.service('calibrate_gains', self.calibrate_gains)
+        if stored := self.store.load(effort_scales.KIND):
+            self._gains_topic.publish(String(data=to_yaml(stored)))
+        if stored := self.store.load('payload'):
+            self._publish(stored)
 
-    def _load_friction(self) -> None:
-        """Use stored friction; the method works without it, so a bad file is no obstacle."""
-        try:
-            stored = self.store.load('friction')
-            if stored is not None:
-                self._friction = friction_by_joint(stored)
-        except RobocalError as error:
-            self.get_logger().warning(
-                f'Stored friction not used: {error} Identify friction anew, or set use_friction '
-                'to false.')
+    def _use_friction(self, result: CalibrationResult) -> None:
+        self._friction = friction_by_joint(result)
 
-    def _take_friction(self, message: String) -> None:
-        """Use a friction result from the moment it is published."""
-        try:
-            result = from_yaml(message.data, self.identity, 'friction_identification/result')
-            self._friction = friction_by_joint(result)
-        except RobocalError as error:
-            self.get_logger().warning(f'Friction result not used: {error}')
+    # -------------------------------------------------------------------- services
 
-    async def _on_calibrate_gains(
-        self, request: Trigger.Request, response: Trigger.Response
-    ) -> Trigger.Response:
-        async def calibrate() -> CalibrationResult:
-            await self.arm.connect(self.values.connect_timeout)
-            self._clear()
-            self.joints.need_effort = True
-            try:
-                return await self.estimate(await self._measure_gains())
-            finally:
-                self.joints.need_effort = self._needs_effort
-
-        return await self.answered('calibrate_gains', calibrate, response)
-
-    async def _measure_gains(self) -> Callable[[], CalibrationResult]:
-        estimate.gain_settings(self.values)
-        await excite(self, torque_regressor)
-        values, robot, scale = self.values, self.robot.copy(), self.effort_scale
-        recording = self.recording(estimate.gain_needs(values))
-        return lambda: estimate.estimate_gains(robot, recording, values, scale)
-
-    def _on_sample(self, stamp: float, position: Array, torque: Array) -> None:
-        self._method.on_sample(position, torque)
-
-    def _record(self, on: bool) -> None:
-        super()._record(on)
-        self._method.record(on)
-
-    def _clear(self) -> None:
-        super()._clear()
-        self._method.clear()
-
-    async def _procedure(self) -> CalibrationResult:
-        await self._method.measure()
+    async def run(self) -> Answer:
+        """Move by the method that the parameters name, and estimate."""
+        values = self.values
+        await self.arm.connect()
+        self.recorder.clear()
+        procedure = self._procedure()
+        if values.method == 'two_plane':
+            await procedure.two_plane(self._known_mass(values))
+        elif values.method == 'static_poses' and self._sensor is not None:
+            await procedure.static_poses(self._sensor)
+        else:
+            await procedure.excitation(self._sensor)
         return await self.estimate()
 
-    def recording(self, needs: Needs) -> Recording:
-        """Return what is recorded, as much of it as the estimation works on."""
-        spans, joints = self.replayed_spans(), self.joints.samples()
-        joints = joints.chosen(spans.of(marks.JOINTS).holds(joints.time))
-        readings = {}
-        for need in needs.wrenches:
-            samples = self._method.readings()
-            samples = samples.chosen(spans.of(need.topic).holds(samples.time))
-            readings[need.topic] = wrench_within_budget(samples, needs.budget)
-        return Recording(within_budget(joints, needs.budget), readings)
-
-    def _newest_stamps(self) -> dict[str, float]:
-        return {**super()._newest_stamps(), **self._method.newest_stamps()}
-
-    def _estimate(self) -> Callable[[], CalibrationResult]:
+    async def estimate(self) -> Answer:
+        """Estimate the payload from what is recorded."""
         values, robot = self.values, self.robot.copy()
         known = Knowledge(
             self.store.load('payload'), self.store.load(estimate.REFERENCE), self._friction)
-        recording = self.recording(estimate.needs(values))
-        return lambda: estimate.estimate_payload(robot, recording, values, known)
+        recording = self.recorder.recording(estimate.needs(values))
+        result = await self.compute(
+            lambda: estimate.estimate_payload(robot, recording, values, known))
+        return self.keep(result, self._publish, estimate.summary)
 
-    def publish(self, result: CalibrationResult) -> None:
-        """Publish a good result; drive gains have a topic of their own, and are used at once."""
-        if result.kind != effort_scales.KIND:
-            super().publish(result)
-            return
-        self._gains_publisher.publish(String(data=to_yaml(result)))
-        self.apply_drive_gains(result)
+    async def clear(self) -> str:
+        """Forget what is recorded."""
+        return f'{self.recorder.clear()} samples forgotten.'
 
-    def _publish_details(self, result: CalibrationResult) -> None:
-        self._inertia_publisher.publish(conversions.to_inertia(result))
+    async def calibrate_gains(self) -> Answer:
+        """Run an exciting motion with a tool of known mass, and estimate the effort scales."""
+        values, robot = self.values, self.robot.copy()
+        await self.arm.connect()
+        estimate.gain_settings(values)
+        self.recorder.clear()
+        self.joints.need_effort = True
+        try:
+            await self._procedure().excitation(None)
+            scale = self._gains.scale
+            recording = self.recorder.recording(estimate.gain_needs(values))
+            result = await self.compute(
+                lambda: estimate.estimate_gains(robot, recording, values, scale))
+        finally:
+            self.joints.need_effort = self._needs().effort
+        return self.keep(result, self._publish_gains, estimate.gains_summary)
+
+    def _procedure(self) -> PayloadProcedure:
+        return PayloadProcedure(self.arm, self.recorder, self.status, self.values)
+
+    def _needs(self) -> Needs:
+        return estimate.needs(self.values)
+
+    def _known_mass(self, values: PayloadParameters) -> float:
+        return estimate.two_plane_settings(
+            self.robot, values, self.store.load('payload')).known_mass
+
+    # --------------------------------------------------------------------- results
+
+    def _publish(self, result: CalibrationResult) -> None:
+        """Publish a good result."""
+        self._result_topic.publish(String(data=to_yaml(result)))
+        self._inertia_topic.publish(conversions.to_inertia(result))
         self.publish_markers(payload_markers(result))
 
-    def _summary(self, result: CalibrationResult) -> str:
-        if result.kind == effort_scales.KIND:
-            return estimate.gains_summary(result)
-        return estimate.summary(result)
+    def _publish_gains(self, result: CalibrationResult) -> None:
+        """Publish drive gains, and use them at once."""
+        self._gains_topic.publish(String(data=to_yaml(result)))
+        self._gains.use(result)
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run the node."""
-    sys.exit(spin(lambda: PayloadIdentification('payload_identification'), args))
+# ----------------------------------------------------------------------------- markers
+
+_COM = ('com_x', 'com_y', 'com_z')
+# Smallest diameter that can still be seen and clicked [m].
+_VISIBLE = 2e-4
+
+
+def _ellipsoid(
+    frame: str, name: str, number: int, centre: Array, axes: Array, diameters: Array,
+    colour: tuple[float, float, float, float],
+) -> Marker:
+    marker = Marker(ns=name, id=number, type=Marker.SPHERE, action=Marker.ADD)
+    marker.header.frame_id = frame
+    marker.frame_locked = True
+    pose = marker.pose
+    pose.position.x, pose.position.y, pose.position.z = (float(c) for c in centre)
+    if np.linalg.det(axes) < 0.0:
+        axes = axes * np.array([1.0, 1.0, -1.0])
+    conversions.fill_message(pose.orientation, axes)
+    scale = np.maximum(diameters, _VISIBLE)
+    marker.scale.x, marker.scale.y, marker.scale.z = (float(d) for d in scale)
+    marker.color.r, marker.color.g, marker.color.b, marker.color.a = colour
+    return marker
+
+
+def payload_markers(result: CalibrationResult) -> MarkerArray:
+    """Return centre of mass, its 95 % ellipsoid, and the equivalent inertia ellipsoid.
+
+    The inertia ellipsoid is that of a solid ellipsoid with the same mass and inertia; it is
+    left out where inertia was not identified.
+    """
+    com = result.values(_COM)
+    rows = [result.covariance_names.index(name) for name in _COM]
+    variances, axes = np.linalg.eigh(result.covariance[np.ix_(rows, rows)])
+    half = np.sqrt(np.maximum(variances, 0.0) * scipy.special.chdtri(3, 0.05))
+    markers = [
+        _ellipsoid(result.frame, 'centre_of_mass', 0, com, np.eye(3), np.full(3, 0.012),
+                   (0.95, 0.45, 0.1, 1.0)),
+        _ellipsoid(result.frame, 'interval_95', 1, com, axes, 2.0 * half, (0.95, 0.8, 0.1, 0.4)),
+    ]
+    inertia = [result.parameter(f'inertia_{a}') for a in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
+    mass = result.parameter('mass').value
+    if mass and all(p.state is State.IDENTIFIED and p.value is not None for p in inertia):
+        xx, xy, xz, yy, yz, zz = (float(p.value or 0.0) for p in inertia)
+        moments, turn = np.linalg.eigh(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+        squares = 2.5 / mass * (moments.sum() - 2.0 * moments)
+        markers.append(_ellipsoid(
+            result.frame, 'equivalent_inertia', 2, com, turn,
+            2.0 * np.sqrt(np.maximum(squares, 0.0)), (0.2, 0.5, 0.95, 0.35)))
+    return MarkerArray(markers=markers)
+
+
+def main(ending: Ending | None = None) -> int:
+    """Run the node; returns the exit code."""
+    return spin(lambda: PayloadIdentification('payload_identification'), ending or Ending())
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -1,354 +1,224 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wrist F/T sensor as the payload methods use it.
-
-How the two-plane method is carried out on the arm, and what it shows meanwhile.
-
-How the static-poses method is carried out on the arm.
-
-How exciting motions are carried out on the arm: for all ten parameters, and for drive gains.
-"""
+"""How each payload method is carried out on the arm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
+from robocal_ros.arm.protocols import Arm, Recorder, Report, Watch
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
+from robocal_ros.errors import ConfigurationError, ExcitationError
 from robocal_ros.estimation.excitation import ExcitationPlan, Regressor, plan_excitation
 from robocal_ros.estimation.signals import SLOWEST_SWEEP
-from robocal_ros.messages.samples import WrenchSamples, check_effort
-from robocal_ros.messages.stream import WrenchStream
-from robocal_ros.node.procedure_node import ProcedureNode
-from robocal_ros.payload import two_plane
-from robocal_ros.payload.estimate import (
-    REFERENCE,
-    check_reference,
-    reads_wrench,
-    two_plane_settings,
-)
+from robocal_ros.messages.samples import check_effort
+from robocal_ros.payload.estimate import PayloadParameters
 from robocal_ros.payload.model import Plane, body_regressor, torque_regressor
-from robocal_ros.payload.plan import SweepRange, TwoPlanePlan, plan_static_poses, plan_two_plane
+from robocal_ros.payload.plan import SweepRange, plan_static_poses, plan_two_plane
+from robocal_ros.payload.two_plane import PlaneEstimator
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import Lspb, Trajectory
+from robocal_ros.robot.motion import Lspb
+
+# Rest before the arm moves, in which efforts are looked at [s].
+_PREFLIGHT = 0.3
+# Sweeps must be faster than the slowest that is looked for, by this factor.
+_LEAST_MARGIN = 1.1
+# Typical scatter of one effort sample, for the interval shown while the joint turns [N·m].
+_LIVE_NOISE = 0.1
+# Samples between two estimates shown while the joint turns.
+_LIVE_EVERY = 25
+# Rest before and after an exciting motion [s].
+_REST = 0.5
+# Mass that a plan allows for while the payload's is not known [kg].
+_GUESS = 1.0
 
 
-class WristSensor:
-    """Heard while the node is active, watched while the arm moves.
-
-    Attributes:
-        frame: The sensor's frame.
-
-    """
-
-    def __init__(self, node: ProcedureNode) -> None:
-        """Prepare to listen.
-
-        Raises:
-            ConfigurationError: If the sensor's frame is not in the URDF or its sign is not ±1.
-
-        """
-        self._node = node
-        values = node.values
-        self.frame: str = values.sensor_frame
-        node.robot.frame_id(self.frame)
-        if abs(values.sensor_sign) != 1.0:
-            raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {values.sensor_sign}.')
-        self._stream = node.stream(WrenchStream(
-            node, node.group, values.sensor_topic, self.frame, values.sensor_sign,
-            now=node.pulse.now))
-
-    def complaint(self) -> str:
-        """Return what is wrong with the readings, or an empty string."""
-        return self._stream.complaint(self._node.values.state_timeout)
-
-    async def wait(self) -> None:
-        """Wait for usable readings; raises as ``ArmNode.await_readings``."""
-        await self._node.await_readings(self.complaint)
+class Sensor(Protocol):
+    """The wrist F/T sensor."""
 
     @property
     def recorded(self) -> int:
         """Number of readings recorded."""
-        return self._stream.recorded
 
-    def newest_stamps(self) -> dict[str, float]:
-        """Return the newest stamp of the readings by their topic."""
-        return {self._node.values.sensor_topic: self._stream.newest}
-
-    def samples(self) -> WrenchSamples:
-        """Return what was recorded."""
-        return self._stream.samples()
-
-    def clear(self) -> None:
-        """Forget what was recorded."""
-        self._stream.clear()
-
-    def record(self, on: bool) -> None:
-        """Start or end recording."""
-        self._stream.recording = on
+    def complaint(self, patience: float) -> str:
+        """Return what is wrong with the readings, or silent for so long [s], or nothing."""
 
 
-_PREFLIGHT = 0.3
-# Sweeps must be faster than the slowest that is looked for, by this factor.
-_LEAST_MARGIN = 1.1
-_PLANNED, _APPROACHED, _SWEPT = 5.0, 12.0, 92.0
-# Typical scatter of one effort sample, for the interval shown while the joint turns [N·m].
-_LIVE_NOISE = 0.1
+def check_sweeps(values: PayloadParameters) -> None:
+    """Raise a ConfigurationError if sweeps are too slow to be told from rest."""
+    slowest = values.sweep_speed * values.speed_scale
+    if slowest < _LEAST_MARGIN * SLOWEST_SWEEP:
+        raise ConfigurationError(
+            f'sweep_speed {values.sweep_speed} rad/s at speed_scale {values.speed_scale} makes '
+            f'sweeps of {slowest:.4g} rad/s; at least {_LEAST_MARGIN * SLOWEST_SWEEP:.4g} rad/s '
+            'are needed to tell them from rest. Raise one of the two.')
 
 
-class TwoPlaneProcedure:
-    """Sweeps two joints in both directions and watches the estimate converge."""
+class PayloadProcedure:
+    """Moves the arm as the methods need it, by the parameters that hold when it begins."""
 
-    def __init__(self, node: ProcedureNode) -> None:
-        """Check what can be checked before the arm moves.
+    def __init__(
+        self, arm: Arm, recorder: Recorder, report: Report, values: PayloadParameters
+    ) -> None:
+        """Prepare; nothing moves yet.
 
-        Raises:
-            ConfigurationError: If a parameter does not fit the arm.
+        Args:
+            arm: The arm.
+            recorder: What is recorded meanwhile.
+            report: Shows the progress.
+            values: The parameters.
 
         """
-        self._node = node
-        self._live: tuple[two_plane.PlaneEstimator, float, float, int] | None = None
-        if node.values.known_mass > 0.0:
-            self.settings()
-        elif node.values.second_joint:
-            node.robot.index(node.values.second_joint)
-        slowest = node.values.sweep_speed * node.values.speed_scale
-        if slowest < _LEAST_MARGIN * SLOWEST_SWEEP:
-            raise ConfigurationError(
-                f'sweep_speed {node.values.sweep_speed} rad/s at speed_scale '
-                f'{node.values.speed_scale} makes sweeps of {slowest:.4g} rad/s; at least '
-                f'{_LEAST_MARGIN * SLOWEST_SWEEP:.4g} rad/s are needed to tell them from rest. '
-                'Raise one of the two.')
+        self._arm = arm
+        self._recorder = recorder
+        self._report = report
+        self._values = values
 
-    def settings(self) -> two_plane.TwoPlaneSettings:
-        """Return the settings; errors as of ``two_plane_settings``."""
-        node = self._node
-        return two_plane_settings(node.robot, node.values, node.store.load('payload'))
+    # ------------------------------------------------------------------- two planes
 
-    async def measure(self) -> None:
-        """Move through both planes and the held-out sweeps, and back to where it began."""
-        node = self._node
-        settings = self.settings()
-        await node.dwell(_PREFLIGHT)
+    async def two_plane(self, mass: float) -> None:
+        """Sweep two joints to and fro, then held-out ones, and move back to where it began.
+
+        Args:
+            mass: Mass of the payload [kg].
+
+        """
+        arm, values = self._arm, self._values
+        await arm.dwell(_PREFLIGHT)
         # The newer half: what was still on its way when run was called is not now's effort.
-        samples = node.joints.samples()
-        check_effort(samples.rows(len(samples) // 2, len(samples)), node.robot.joint_names[-1:])
-        home = node.joints.posture().copy()
-        node.status.say('planning', 'Searching a posture with two horizontal axes.', progress=0.0)
-        plan: TwoPlanePlan = await node.worker.run(
-            node.pulse, plan_two_plane, node.checker.robot, node.checker, home,
-            mass=settings.known_mass, second_joint=node.values.second_joint)
-        node.check_stopped()
-        await node.move(node.path_trajectory(plan.approach), phase='moving',
-                        message='Moving to the start posture.', share=(_PLANNED, _APPROACHED))
-        width = (_SWEPT - _APPROACHED) / len(plan.sweeps)
+        samples = self._recorder.samples()
+        check_effort(samples.rows(len(samples) // 2, len(samples)), arm.robot.joint_names[-1:])
+        home = arm.posture()
+        self._report.say('planning', 'Searching a posture with two horizontal axes.', progress=0.0)
+        plan = await arm.compute(
+            plan_two_plane, arm.checker.robot, arm.checker, home, mass=mass,
+            second_joint=values.second_joint)
+        arm.check_stopped()
+        await arm.move(arm.path_trajectory(plan.approach), phase='moving',
+                       message='Moving to the start posture.', share=(5.0, 12.0))
+        width = (92.0 - 12.0) / len(plan.sweeps)
         for number, sweep in enumerate(plan.sweeps):
-            await self._sweep(sweep, settings.known_mass, _APPROACHED + number * width, width)
-        await node.go_to(home, phase='moving', message='Moving back to where it began.',
-                         share=(_SWEPT, 98.0))
+            await self._sweep(sweep, mass, 12.0 + number * width, width)
+        await arm.go_to(home, phase='moving', message='Moving back to where it began.',
+                        share=(92.0, 98.0))
 
-    async def _sweep(
-        self, sweep: SweepRange, mass: float, begin: float, width: float
-    ) -> None:
-        node = self._node
-        name = node.robot.joint_names[sweep.joint]
-        await node.go_to(sweep.end(high=False), phase='moving',
-                         message=f'Moving to the start of a sweep of {name}.',
-                         share=(begin, begin + 0.2 * width))
-        speed = min(node.values.sweep_speed, 0.9 * float(node.robot.velocity_limit[sweep.joint]))
-        try:
-            plane = Plane.at(node.robot, sweep.posture, sweep.joint)
-            tracker = two_plane.PlaneEstimator(plane, mass, _LIVE_NOISE)
-        except ExcitationError:
-            # A held-out sweep may be about a steep axis; it still validates what it can.
-            tracker = None
+    async def _sweep(self, sweep: SweepRange, mass: float, begin: float, width: float) -> None:
+        """Sweep a joint forward and backward, and show the estimate as it converges."""
+        arm, values = self._arm, self._values
+        name = arm.robot.joint_names[sweep.joint]
+        await arm.go_to(sweep.end(high=False), phase='moving',
+                        message=f'Moving to the start of a sweep of {name}.',
+                        share=(begin, begin + 0.2 * width))
+        speed = min(values.sweep_speed, 0.9 * float(arm.robot.velocity_limit[sweep.joint]))
         what = 'held-out sweep' if sweep.held_out else 'sweep'
+        tracker = None if sweep.held_out else self._tracker(sweep, mass)
         for turn, (start, goal) in enumerate(((sweep.low, sweep.high), (sweep.high, sweep.low))):
-            segment = Lspb.with_acceleration(start, goal, speed, node.values.max_acceleration)
+            segment = Lspb.with_acceleration(start, goal, speed, values.max_acceleration)
             margin = 0.5 * speed * segment.blend + 0.3 * speed
-            if tracker is not None and not sweep.held_out:
-                self._live = (tracker, sweep.low + margin, sweep.high - margin,
-                              1 if goal > start else -1)
+            if tracker is not None:
+                self._show_while_turning(
+                    tracker, sweep.low + margin, sweep.high - margin, 1 if goal > start else -1)
             try:
-                await node.move(
+                await arm.move(
                     segment.trajectory(sweep.posture, sweep.joint), phase='sweeping',
                     message=f'{what.capitalize()} of {name} '
                             f'{"forward" if goal > start else "backward"}.',
                     share=(begin + (0.2 + 0.4 * turn) * width,
                            begin + (0.6 + 0.4 * turn) * width))
             finally:
-                self._live = None
+                self._recorder.on_sample = None
 
-    def on_sample(self, position: Array, torque: Array) -> None:
-        """Feed the recursive estimate while the joint turns at constant speed."""
-        if self._live is None:
-            return
-        tracker, low, high, direction = self._live
-        joint = tracker.plane.joint
-        if not low < position[joint] < high:
-            return
-        own = float(self._node.robot.gravity_torque(position)[joint])
-        tracker.update(float(position[joint]), float(torque[joint]) - own, direction)
-        if tracker.filter.count % 25 == 0:
-            (x, y), (sx, sy) = tracker.filter.value[:2], tracker.filter.std()[:2]
-            name = self._node.robot.joint_names[joint]
-            self._node.status.note(**{
-                f'{name}: lever along gravity [m]': f'{x:.5f} ± {1.96 * sx:.5f}',
-                f'{name}: lever sideways [m]': f'{y:.5f} ± {1.96 * sy:.5f}'})
+    def _tracker(self, sweep: SweepRange, mass: float) -> PlaneEstimator | None:
+        """Return what estimates recursively; None about a steep axis, which shows little."""
+        try:
+            plane = Plane.at(self._arm.robot, sweep.posture, sweep.joint)
+            return PlaneEstimator(plane, mass, _LIVE_NOISE)
+        except ExcitationError:
+            return None
 
-    def clear(self) -> None:
-        """Joint states are all there is to forget."""
+    def _show_while_turning(
+        self, tracker: PlaneEstimator, low: float, high: float, direction: int
+    ) -> None:
+        """Feed the recursive estimate while the joint turns at constant speed, and show it."""
+        robot, joint = self._arm.robot, tracker.plane.joint
+        name = robot.joint_names[joint]
 
-    def record(self, on: bool) -> None:
-        """Joint states are all there is to record."""
+        def update(stamp: float, position: Array, torque: Array) -> None:
+            if not low < position[joint] < high:
+                return
+            own = float(robot.gravity_torque(position)[joint])
+            tracker.update(float(position[joint]), float(torque[joint]) - own, direction)
+            if tracker.filter.count % _LIVE_EVERY == 0:
+                (x, y), (sx, sy) = tracker.filter.value[:2], tracker.filter.std()[:2]
+                self._report.note(**{
+                    f'{name}: lever along gravity [m]': f'{x:.5f} ± {1.96 * sx:.5f}',
+                    f'{name}: lever sideways [m]': f'{y:.5f} ± {1.96 * sy:.5f}'})
 
-    def readings(self) -> WrenchSamples:
-        """Refuse; no sensor is read here."""
-        raise DataError("Method 'two_plane' reads no F/T sensor.")
+        self._recorder.on_sample = update
 
-    def newest_stamps(self) -> dict[str, float]:
-        """Return nothing; joint states are all there is."""
-        return {}
+    # ----------------------------------------------------------------- static poses
 
-
-_POSTURES_PLANNED, _MEASURED = 3.0, 93.0
-
-
-class StaticPosesProcedure:
-    """Goes from posture to posture and lets the wrist sensor settle in each."""
-
-    def __init__(self, node: ProcedureNode) -> None:
-        """Subscribe to the sensor.
-
-        Raises:
-            ConfigurationError: If the sensor's frame is not in the URDF or its sign is not ±1.
-
-        """
-        self._node = node
-        self._sensor = WristSensor(node)
-
-    async def measure(self) -> None:
-        """Visit the postures, and go back to where it began."""
-        node = self._node
-        await self._sensor.wait()
-        home = node.joints.posture().copy()
-        node.status.say('planning', 'Choosing postures.', progress=0.0)
-        postures: Array = await node.worker.run(
-            node.pulse, plan_static_poses, node.checker.robot, node.checker, home,
-            sensor_frame=node.values.sensor_frame, count=node.values.poses)
-        width = (_MEASURED - _POSTURES_PLANNED) / len(postures)
+    async def static_poses(self, sensor: Sensor) -> None:
+        """Let the wrist sensor settle in posture after posture, and move back."""
+        arm, values, watch = self._arm, self._values, self._watch(sensor)
+        await arm.await_readings(watch)
+        home = arm.posture()
+        self._report.say('planning', 'Choosing postures.', progress=0.0)
+        postures = await arm.compute(
+            plan_static_poses, arm.checker.robot, arm.checker, home,
+            sensor_frame=values.sensor_frame, count=values.poses)
+        width = (93.0 - 3.0) / len(postures)
         for number, posture in enumerate(postures):
-            begin = _POSTURES_PLANNED + number * width
+            begin = 3.0 + number * width
             what = f'posture {number + 1} of {len(postures)}'
-            await node.go_to(posture, phase='moving', message=f'Moving to {what}.',
-                             share=(begin, begin + 0.7 * width), watch=self._sensor.complaint)
-            node.status.say('measuring', f'Resting in {what}.', progress=begin + 0.7 * width,
-                            readings=str(self._sensor.recorded))
-            await node.dwell(node.values.dwell, watch=self._sensor.complaint)
-        await node.go_to(home, phase='moving', message='Moving back to where it began.',
-                         share=(_MEASURED, 98.0))
+            await arm.go_to(posture, phase='moving', message=f'Moving to {what}.',
+                            share=(begin, begin + 0.7 * width), watch=watch)
+            self._report.say('measuring', f'Resting in {what}.', progress=begin + 0.7 * width,
+                             readings=str(sensor.recorded))
+            await arm.dwell(values.dwell, watch=watch)
+        await arm.go_to(home, phase='moving', message='Moving back to where it began.',
+                        share=(93.0, 98.0))
 
-    def on_sample(self, position: Array, torque: Array) -> None:
-        """Single samples tell nothing here."""
+    def _watch(self, sensor: Sensor) -> Watch:
+        return lambda: sensor.complaint(self._values.state_timeout)
 
-    def readings(self) -> WrenchSamples:
-        """Return what the sensor recorded."""
-        return self._sensor.samples()
+    # ------------------------------------------------------------------- excitation
 
-    def clear(self) -> None:
-        """Forget the readings."""
-        self._sensor.clear()
+    async def excitation(self, sensor: Sensor | None) -> None:
+        """Run an exciting motion for the wrist sensor, or for joint torques if it is None."""
+        if sensor is None:
+            await self._excite(torque_regressor)
+            return
+        await self._arm.await_readings(self._watch(sensor))
+        await self._excite(_wrench_regressor(self._values.sensor_frame), self._watch(sensor))
 
-    def record(self, on: bool) -> None:
-        """Start or end recording the sensor."""
-        self._sensor.record(on)
+    async def _excite(self, regressor: Regressor, watch: Watch | None = None) -> None:
+        """Plan an exciting motion about where the arm is, and run it.
 
-    def newest_stamps(self) -> dict[str, float]:
-        """Return the newest stamp of the sensor's readings by its topic."""
-        return self._sensor.newest_stamps()
-
-
-_REST = 0.5
-_MOTION_PLANNED = 4.0
-# Mass that a plan allows for while the payload's is not known [kg].
-_GUESS = 1.0
-
-
-async def excite(
-    node: ProcedureNode, regressor: Regressor, watch: Callable[[], str] | None = None
-) -> None:
-    """Plan an exciting motion about where the arm is, and run it.
-
-    Args:
-        node: The node.
-        regressor: Rows that one instant adds.
-        watch: Says when data are lost.
-
-    """
-    values = node.values
-    home = node.joints.posture().copy()
-    limits = replace(node.limits, acceleration=np.full(
-        node.robot.n, values.excitation_acceleration))
-    plan = ExcitationPlan(duration=values.excitation_period, repeats=values.excitation_repeats,
-                          max_range=values.excitation_range)
-    guess = RigidBodyInertia(values.known_mass or _GUESS, np.zeros(3), np.zeros((3, 3)))
-    node.status.say('planning', 'Choosing an exciting motion.', progress=0.0)
-    trajectory: Trajectory = await node.worker.run(
-        node.pulse, plan_excitation, node.checker.robot.with_payload(guess), node.checker, limits,
-        home, regressor, plan)
-    node.check_stopped()
-    await node.dwell(_REST, watch)
-    await node.move(trajectory, phase='exciting', message='Running the exciting motion.',
-                    share=(_MOTION_PLANNED, 95.0), watch=watch, limits=limits)
-    await node.dwell(_REST, watch)
-
-
-class ExcitationProcedure:
-    """Shakes the payload and reads the wrist sensor or the joint torques."""
-
-    def __init__(self, node: ProcedureNode) -> None:
-        """Subscribe to the sensor if it is to be read.
-
-        Raises:
-            ConfigurationError: If a parameter does not fit, or the reference run is missing.
+        Args:
+            regressor: Rows that one instant adds.
+            watch: Says when data are lost.
 
         """
-        self._node = node
-        self._sensor = WristSensor(node) if reads_wrench(node.values) else None
-        check_reference(node.values, node.store.load(REFERENCE))
-
-    async def measure(self) -> None:
-        """Run the exciting motion."""
-        if self._sensor is None:
-            await excite(self._node, torque_regressor)
-            return
-        await self._sensor.wait()
-        await excite(self._node, _wrench_regressor(self._sensor.frame), self._sensor.complaint)
-
-    def on_sample(self, position: Array, torque: Array) -> None:
-        """Single samples tell nothing here."""
-
-    def readings(self) -> WrenchSamples:
-        """Return what the sensor recorded; raises DataError where none is read."""
-        if self._sensor is None:
-            raise DataError('Joint torques are read here, and no F/T sensor.')
-        return self._sensor.samples()
-
-    def newest_stamps(self) -> dict[str, float]:
-        """Return the newest stamp of the sensor's readings by its topic."""
-        return {} if self._sensor is None else self._sensor.newest_stamps()
-
-    def clear(self) -> None:
-        """Forget the readings."""
-        if self._sensor is not None:
-            self._sensor.clear()
-
-    def record(self, on: bool) -> None:
-        """Start or end recording the sensor."""
-        if self._sensor is not None:
-            self._sensor.record(on)
+        arm, values = self._arm, self._values
+        home = arm.posture()
+        limits = replace(arm.limits, acceleration=np.full(
+            arm.robot.n, values.excitation_acceleration))
+        plan = ExcitationPlan(
+            duration=values.excitation_period, repeats=values.excitation_repeats,
+            max_range=values.excitation_range)
+        guess = RigidBodyInertia(values.known_mass or _GUESS, np.zeros(3), np.zeros((3, 3)))
+        self._report.say('planning', 'Choosing an exciting motion.', progress=0.0)
+        trajectory = await arm.compute(
+            plan_excitation, arm.checker.robot.with_payload(guess), arm.checker, limits, home,
+            regressor, plan)
+        arm.check_stopped()
+        await arm.dwell(_REST, watch)
+        await arm.move(trajectory, phase='exciting', message='Running the exciting motion.',
+                       share=(4.0, 95.0), watch=watch, limits=limits)
+        await arm.dwell(_REST, watch)
 
 
 def _wrench_regressor(frame: str) -> Regressor:

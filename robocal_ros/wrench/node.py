@@ -15,7 +15,8 @@ from std_srvs.srv import Trigger
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import marks, qos
 from robocal_ros.messages.mark_topic import Marks
-from robocal_ros.node.lifecycle import spin
+from robocal_ros.node.executables import Ending
+from robocal_ros.node.process import spin
 from robocal_ros.node.robot_node import Destroyable, RobotNode
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml, to_yaml
@@ -175,10 +176,10 @@ class WrenchObserverNode(RobotNode):
         self._result_publisher.publish(String(data=to_yaml(result)))
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run the node."""
-    sys.exit(spin(lambda: WrenchObserverNode('wrench_observer'), args))
+def main(ending: Ending | None = None) -> int:
+    """Run the node; returns the exit code."""
+    return spin(lambda: WrenchObserverNode('wrench_observer'), ending or Ending())
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -31,7 +31,7 @@ from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.marks import Mark, Rest, last_run
 from robocal_ros.messages.selection import Selection
-from robocal_ros.node.lifecycle import SUCCESS
+from robocal_ros.node.calibration_node import SUCCESS
 from robocal_ros.parameters import checked
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia, Robot

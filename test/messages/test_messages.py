@@ -21,8 +21,8 @@ from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.errors import DataError
 from robocal_ros.messages import conversions, qos
-from robocal_ros.node import markers
 from robocal_ros.node.status import ERROR, OK, StatusReporter
+from robocal_ros.payload.node import payload_markers
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity, State
 from robocal_ros.robot.motion import Trajectory, quintic_path
 
@@ -117,7 +117,7 @@ def test_inertia_message_holds_what_is() -> None:
 
 
 def by_name(result: CalibrationResult) -> dict:
-    return {marker.ns: marker for marker in markers.payload_markers(result).markers}
+    return {marker.ns: marker for marker in payload_markers(result).markers}
 
 
 def test_markers_show_centre_and_interval() -> None:

@@ -13,7 +13,7 @@ from support.parameter_files import node_classes, tables
 from support.ros_rig import ROOT, overrides
 
 from robocal_ros.node import parameters
-from robocal_ros.node.lifecycle import SUCCESS
+from robocal_ros.node.calibration_node import SUCCESS
 
 pytestmark = pytest.mark.usefixtures('ros')
 

@@ -30,7 +30,7 @@ class Last:
         ask({number})
 
 last = Last()
-executables.import_module = lambda name: SimpleNamespace(main=lambda: {code})
+executables.import_module = lambda name: SimpleNamespace(main=lambda ending: {code})
 executables.leveling()
 """
 

@@ -16,7 +16,8 @@ from std_srvs.srv import Trigger
 from support.ros_rig import Log, Spinner, arm_urdf, overrides
 
 from robocal_ros.errors import DataError
-from robocal_ros.node.lifecycle import ERROR, FAILURE, SUCCESS
+from robocal_ros.node.calibration_node import ERROR, FAILURE, SUCCESS
+from robocal_ros.payload import estimate
 from robocal_ros.payload.node import PayloadIdentification
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -104,7 +105,6 @@ def test_release_twice_is_harmless(make: Make) -> None:
     ({'known_mass': 0.0, 'second_joint': 'joint_9'}, "Joint 'joint_9' .*joint_5"),
     ({'method': 'static_poses', 'sensor_frame': 'wirst'}, "Frame 'wirst' .*ft_wrist"),
     ({'method': 'static_poses', 'sensor_sign': 0.5}, 'sensor_sign must be 1.0 or -1.0, got 0.5'),
-    ({'method': 'guess'}, "'method' is 'guess'; expected one of 'two_plane'"),
     ({'effort_source': 'current', 'torque_constants': [1.0, 2.0]},
      "'torque_constants' has 2 values; expected 1 or 6"),
     ({'max_payload': 1.0}, r'2 kg.*1 kg|max_payload'),
@@ -143,7 +143,7 @@ def test_defect_in_configure_is_logged_with_its_traceback(
         raise ZeroDivisionError('a defect')
 
     with monkeypatch.context() as patch:
-        patch.setattr(node, '_configure_method', broken)
+        patch.setattr(node, 'build', broken)
         assert node.trigger_configure() == ERROR
     assert 'Traceback' in log['fatal'][0]
     assert 'ZeroDivisionError: a defect' in log['fatal'][0]
@@ -158,11 +158,11 @@ def test_defect_in_activate_releases_all(make: Make, monkeypatch: pytest.MonkeyP
     log = Log(node)
     assert node.trigger_configure() == SUCCESS
 
-    def broken(on: bool) -> None:
+    def broken() -> None:
         raise ZeroDivisionError('a defect')
 
     with monkeypatch.context() as patch:
-        patch.setattr(node, '_record', broken)
+        patch.setattr(node.recorder, 'listen', broken)
         assert node.trigger_activate() == ERROR
     assert 'ZeroDivisionError' in log['fatal'][0]
     assert state(node) == 'unconfigured'
@@ -246,7 +246,7 @@ def test_second_run_is_refused_and_cancel_ends_the_first_while_it_waits(
     assert node.trigger_configure() == SUCCESS
     assert node.trigger_activate() == SUCCESS
     run = caller.begin('run')
-    spinner.until(lambda: node.moving)
+    spinner.until(lambda: node.busy)
     answer = caller.call('run')
     assert not answer.success
     assert answer.message == 'run is under way; call cancel first, or wait.'
@@ -263,7 +263,7 @@ def test_cleanup_and_configure_wait_for_a_run_that_ends(
     assert node.trigger_configure() == SUCCESS
     assert node.trigger_activate() == SUCCESS
     run = caller.begin('run')
-    spinner.until(lambda: node.moving)
+    spinner.until(lambda: node.busy)
     assert node.trigger_deactivate() == SUCCESS
     log = Log(node)
     assert node.trigger_cleanup() == FAILURE
@@ -283,7 +283,7 @@ def test_shutdown_lets_a_run_end_first(
     assert node.trigger_configure() == SUCCESS
     assert node.trigger_activate() == SUCCESS
     run = caller.begin('run')
-    spinner.until(lambda: node.moving)
+    spinner.until(lambda: node.busy)
     assert node.trigger_shutdown() == SUCCESS
     assert not spinner.wait(run).success
     spinner.until(lambda: entities(node) == before)
@@ -297,11 +297,11 @@ def test_defect_in_a_service_is_answered_and_the_node_stays_usable(
     assert node.trigger_activate() == SUCCESS
     log = Log(node)
 
-    def broken() -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError('a defect')
 
     with monkeypatch.context() as patch:
-        patch.setattr(node, '_estimate', broken)
+        patch.setattr(node.recorder, 'recording', broken)
         answer = caller.call('estimate')
     assert not answer.success
     assert answer.message == 'Defect in estimate (ZeroDivisionError: a defect); see the log.'
@@ -315,10 +315,10 @@ def test_refusal_in_the_worker_thread_reaches_the_answer(
     node, caller, _ = served
     assert node.trigger_activate() == SUCCESS
 
-    def refused() -> None:
+    def refused(*_: object) -> None:
         raise DataError('Too few samples.')
 
-    monkeypatch.setattr(node, '_estimate', lambda: refused)
+    monkeypatch.setattr(estimate, 'estimate_payload', refused)
     answer = caller.call('estimate')
     assert not answer.success
     assert answer.message == 'Too few samples.'

@@ -9,20 +9,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import rclpy
 import yaml
+from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from support import parameter_files
-from support.ros_rig import arm_urdf, overrides
+from support.ros_rig import NodeRig, arm_urdf, overrides
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.node import parameters
-from robocal_ros.node.lifecycle import FAILURE, SUCCESS
+from robocal_ros.node.calibration_node import FAILURE, SUCCESS
 from robocal_ros.node.parameters import parameter
 from robocal_ros.parameters import ParameterTable
-from robocal_ros.payload.node import PayloadIdentification, PayloadParameters
+from robocal_ros.payload.estimate import PayloadParameters
+from robocal_ros.payload.node import PayloadIdentification
+from robocal_ros.robot.motion import quintic_path
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -180,3 +184,95 @@ def test_ros_takes_the_config_files_in_every_namespace(
 
 def test_the_payload_node_is_among_the_documented() -> None:
     assert TABLES['payload_identification'] is PayloadParameters
+
+
+class TestSet:
+    """Parameters set through the node's own service, as ``ros2 param set`` does."""
+
+    @pytest.fixture
+    def rig(self, tmp_path: Path) -> Iterator[NodeRig]:
+        made = NodeRig(PayloadIdentification, tmp_path, name='payload_identification',
+                       known_mass=2.0, connect_timeout=30.0)
+        yield made
+        made.end()
+
+    def set(self, rig: NodeRig, **values: Any) -> str:
+        """Set parameters at once; return why they are refused, empty if they are not."""
+        client = rig.talker.create_client(
+            SetParametersAtomically, f'{rig.node.get_name()}/set_parameters_atomically')
+        rig.spinner.until(client.service_is_ready)
+        result = rig.spinner.wait(client.call_async(SetParametersAtomically.Request(parameters=[
+            item.to_parameter_msg() for item in overrides(**values)]))).result
+        assert result.successful == (not result.reason)
+        return str(result.reason)
+
+    def test_before_configure_any_valid_value(self, rig: NodeRig) -> None:
+        assert not self.set(rig, method='excitation', tool_frame='flange', poses=20)
+        assert rig.configure() == SUCCESS
+        assert rig.node.robot.tool_frame == 'flange'
+
+    @pytest.mark.parametrize('state', ['unconfigured', 'inactive', 'active'])
+    @pytest.mark.parametrize(('values', 'words'), [
+        ({'method': 'guess'}, "'method' is 'guess'; expected one of 'two_plane', "),
+        ({'speed_scale': 7.0}, 'speed_scale out of range Min: 0.01, Max: 1.0, value: 7.0'),
+        ({'gravity': [0.0, 0.0, -99.0]}, "'gravity' is -99 m/s²; expected -30 … 30 m/s²"),
+    ])
+    def test_invalid_values_are_refused_in_every_state(
+        self, rig: NodeRig, state: str, values: dict[str, Any], words: str
+    ) -> None:
+        if state != 'unconfigured':
+            assert rig.configure() == SUCCESS
+        if state == 'active':
+            assert rig.node.trigger_activate() == SUCCESS
+        assert words in self.set(rig, **values)
+
+    def test_what_may_change_takes_effect_in_the_next_motion(self, rig: NodeRig) -> None:
+        rig.start()
+        motion = quintic_path(np.array([np.zeros(6), np.full(6, 0.1)]), np.ones(6), np.ones(6))
+        rig.node.arm._check_start = lambda trajectory: None
+        before = rig.node.arm.check(motion)
+        assert not self.set(rig, speed_scale=0.5, max_acceleration=1.5)
+        assert rig.node.values.speed_scale == 0.5
+        assert rig.node.arm.check(motion).duration == 2.0 * before.duration
+        assert rig.node.arm.limits.acceleration[0] == 1.5
+
+    @pytest.mark.parametrize('values', [
+        {'method': 'static_poses'}, {'tool_frame': 'flange'}, {'autostart': True},
+        {'speed_scale': 0.5, 'controller': 'other'},
+    ])
+    def test_what_is_read_at_configure_is_refused_with_what_to_do(
+        self, rig: NodeRig, values: dict[str, Any]
+    ) -> None:
+        rig.start()
+        reason = self.set(rig, **values)
+        assert f'{list(values)[-1]} cannot change while the node is configured. Deac' in reason
+        assert rig.node.get_parameter(list(values)[-1]).value != list(values.values())[-1]
+        assert rig.node.values.speed_scale == 1.0
+
+    def test_a_value_that_is_held_already_is_no_change(self, rig: NodeRig) -> None:
+        rig.start()
+        assert not self.set(rig, method='two_plane', gravity=[0.0, 0.0, -9.81], speed_scale=0.5)
+        assert rig.node.values.speed_scale == 0.5
+
+    def test_values_that_do_not_fit_each_other_are_refused(self, rig: NodeRig) -> None:
+        rig.start()
+        assert 'makes sweeps of 0.0025 rad/s' in self.set(rig, speed_scale=0.01)
+        assert rig.node.values.speed_scale == 1.0
+
+    def test_nothing_changes_while_a_procedure_is_under_way(self, rig: NodeRig) -> None:
+        rig.start()
+        run = rig.begin('run')
+        rig.spinner.until(lambda: rig.node.busy)
+        assert self.set(rig, speed_scale=0.5) == (
+            'run is under way; call cancel first, or wait.')
+        assert rig.call('cancel').success
+        rig.spinner.wait(run)
+        assert not self.set(rig, speed_scale=0.5)
+
+    def test_after_cleanup_all_may_be_set_again(self, rig: NodeRig) -> None:
+        rig.start()
+        assert rig.node.trigger_deactivate() == SUCCESS
+        assert rig.node.trigger_cleanup() == SUCCESS
+        assert not self.set(rig, method='static_poses')
+        assert rig.configure() == SUCCESS
+        assert rig.node.values.method == 'static_poses'

@@ -15,7 +15,7 @@ from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 from support.parameter_files import node_classes
 from support.ros_rig import ROOT, arm_urdf, overrides
 
-from robocal_ros.node.lifecycle import SUCCESS
+from robocal_ros.node.calibration_node import SUCCESS
 from robocal_sim.node import SimArm
 
 pytestmark = pytest.mark.usefixtures('ros')

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.ros_rig import Log, arm_urdf, overrides
 
-from robocal_ros.node.lifecycle import FAILURE, SUCCESS
+from robocal_ros.node.calibration_node import FAILURE, SUCCESS
 from robocal_ros.payload.node import PayloadIdentification
 
 pytestmark = pytest.mark.usefixtures('ros')

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from robocal_ros.node import parameters
+from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.executables import NODES
 from robocal_ros.node.lifecycle import RobocalNode
 from robocal_ros.parameters import ArmParameters
@@ -34,12 +35,12 @@ again.
 """
 
 
-def node_classes() -> dict[str, type[RobocalNode]]:
+def node_classes() -> dict[str, Any]:
     """Return the lifecycle nodes by name: every one that a module of the nodes defines."""
     found = {}
     for name, module in NODES.items():
         for item in vars(importlib.import_module(module)).values():
-            if isinstance(item, type) and issubclass(item, RobocalNode) \
+            if isinstance(item, type) and issubclass(item, (CalibrationNode, RobocalNode)) \
                     and item.__module__ == module:
                 found[name] = item
     return found

@@ -19,12 +19,14 @@ from support.live_graph import JOINTS, sim_arm
 from support.ros_rig import Spinner, arm_urdf, overrides
 from trajectory_msgs.msg import JointTrajectory
 
-from robocal_ros.arm.client import ArmClient, ArmSettings, MotionOutcome, MotionStatus
-from robocal_ros.arm.waiting import Pulse
+from robocal_ros.arm import client
+from robocal_ros.arm.gate import GuardedArm
+from robocal_ros.arm.protocols import MotionOutcome, MotionStatus
+from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import CancelledError, ConfigurationError, MotionError
 from robocal_ros.messages import conversions
 from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
 
@@ -32,6 +34,16 @@ pytestmark = pytest.mark.usefixtures('ros')
 
 CONTROLLER = 'joint_trajectory_controller'
 TURN = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+
+
+class SilentReport:
+    """Takes the progress of motions, and tells nobody."""
+
+    def say(self, phase: str, message: str, **values: Any) -> None:
+        """Tell nobody."""
+
+    def note(self, **values: str) -> None:
+        """Tell nobody."""
 
 
 class Rig:
@@ -46,25 +58,24 @@ class Rig:
         self.spinner = Spinner(self.node, self.other)
         self.robot = Robot(arm_urdf(), tool_frame=tool_frame)
         group = ReentrantCallbackGroup()
-        self.pulse = Pulse(self.node, group)
+        self.waiter = Waiter(self.node, group)
         self.joints = JointStateStream(
-            self.node, group, self.robot.joint_names, now=self.pulse.now,
+            self.node, group, self.robot.joint_names, now=self.waiter.now,
             factor=np.ones(self.robot.n))
         self.joints.listen()
-        robot = self.robot
-        self.limits = MotionLimits(robot.joint_names, robot.lower, robot.upper,
-                                   robot.velocity_limit, np.full(robot.n, 4.0))
-        self.arm = ArmClient(
-            self.node, group, self.pulse, self.joints, controller=controller,
-            limits=self.limits, checker=CollisionChecker(robot.copy()), settings=ArmSettings())
+        self.usual = self.values = ArmParameters(
+            controller=controller, max_acceleration=4.0, connect_timeout=30.0)
+        self.arm = GuardedArm(
+            self.waiter, self.robot, self.joints, lambda: self.values, SilentReport())
         self.sent: list[Any] = []
-        send = self.arm._client.send_goal_async
+        actions = self.arm.client._client
+        send = actions.send_goal_async
 
         def spy(goal: Any, *arguments: Any, **more: Any) -> Any:
             self.sent.append(goal)
             return send(goal, *arguments, **more)
 
-        self.arm._client.send_goal_async = spy
+        actions.send_goal_async = spy
         self.arm.listen()
         self.topic = self.other.create_publisher(
             JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
@@ -74,6 +85,8 @@ class Rig:
 
     def __enter__(self) -> Rig:
         self.connect()
+        # What is imported when it is first needed must not hold up the first motion.
+        self.path(np.zeros(self.robot.n)).sample(0.0)
         self.spinner.until(self.action.server_is_ready)
         self.spinner.until(lambda: self.topic.get_subscription_count() > 0)
         return self
@@ -82,11 +95,11 @@ class Rig:
         self.action.destroy()
         self.arm.destroy()
         self.joints.destroy()
-        self.pulse.destroy()
+        self.waiter.destroy()
         self.spinner.__exit__(None, None, None)
 
     def connect(self) -> None:
-        self.spinner.run(lambda: self.arm.connect(10.0))
+        self.spinner.run(self.arm.connect)
 
     def set(self, **values: Any) -> None:
         self.spinner.until(self._parameters.service_is_ready)
@@ -95,8 +108,8 @@ class Rig:
         for result in self.spinner.wait(self._parameters.call_async(request)).results:
             assert result.successful, result.reason
 
-    def use(self, **settings: Any) -> None:
-        self.arm._settings = replace(ArmSettings(), **settings)
+    def use(self, **values: Any) -> None:
+        self.values = replace(self.usual, **values)
 
     @property
     def posture(self) -> np.ndarray:
@@ -113,12 +126,12 @@ class Rig:
     def begin(self, trajectory: Trajectory) -> Any:
         """Start a motion and wait until the arm is on its way."""
         start = self.posture
-        task = self.spinner.begin(lambda: self.arm.move(trajectory))
+        task = self.spinner.begin(lambda: self.arm.try_move(trajectory))
         self.spinner.until(lambda: task.done() or np.abs(self.posture - start).max() > 0.1)
         return task
 
-    def move(self, trajectory: Trajectory) -> MotionOutcome:
-        return self.spinner.run(lambda: self.arm.move(trajectory), 60.0)
+    def move(self, trajectory: Trajectory, limits: MotionLimits | None = None) -> MotionOutcome:
+        return self.spinner.run(lambda: self.arm.try_move(trajectory, limits=limits), 60.0)
 
     def end(self, task: Any) -> MotionOutcome:
         return self.spinner.wait(task, 60.0)
@@ -151,8 +164,7 @@ def shared(simulation: None) -> Iterator[Rig]:
 def rig(shared: Rig) -> Iterator[Rig]:
     """The arm at rest at zero, without faults."""
     shared.use()
-    shared.arm.rearm()
-    shared.arm._limits = shared.limits
+    shared.waiter.allow()
     shared.settle()
     outcome = shared.move(shared.path(np.zeros(6)))
     assert outcome.status is MotionStatus.DONE, outcome.message
@@ -178,7 +190,7 @@ def refused(rig: Rig, trajectory: Trajectory, *words: str) -> None:
 def test_motion_ends_at_its_goal_at_rest(rig: Rig) -> None:
     goal = np.array([0.2, -0.2, 0.3, 0.4, 0.3, -0.5])
     shares: list[float] = []
-    outcome = rig.spinner.run(lambda: rig.arm.move(rig.path(goal), progress=shares.append))
+    outcome = rig.spinner.run(lambda: rig.arm.try_move(rig.path(goal), progress=shares.append))
     assert outcome == MotionOutcome(MotionStatus.DONE, 'The arm rests at the goal.', True)
     assert np.abs(rig.posture - goal).max() < 0.01
     assert rig.rests()
@@ -220,7 +232,7 @@ class TestRefused:
         assert rig.sent == []
 
     def test_self_collision(self, rig: Rig) -> None:
-        checker = rig.arm._checker
+        checker = rig.arm.checker
         lower, upper = rig.robot.sampling_limits()
         drawn = np.random.default_rng(1).uniform(0.95 * lower, 0.95 * upper, (5000, 6))
         folded = next(posture for posture in drawn if checker.first_contact(posture[None]))
@@ -246,7 +258,7 @@ class TestRefused:
         rig.spinner.until(lambda: rig.rests() and rig.posture[5] > 0.99)
 
     def test_stop_that_was_asked_for_before(self, rig: Rig) -> None:
-        rig.arm.stop('Not now.')
+        rig.waiter.stop('Not now.')
         outcome = rig.move(rig.path(TURN))
         assert (outcome.status, outcome.message) == (MotionStatus.CANCELLED, 'Not now.')
         assert rig.sent == []
@@ -257,9 +269,10 @@ class TestRefused:
 def test_unknown_controller_is_refused_with_the_ones_there(simulation: None) -> None:
     rig = Rig(controller='arm_controller')
     try:
+        rig.use(connect_timeout=1.0)
         rig.spinner.until(lambda: np.isfinite(rig.joints.travel(0.1)))
         with pytest.raises(ConfigurationError) as refusal:
-            rig.spinner.run(lambda: rig.arm.connect(1.0))
+            rig.spinner.run(rig.arm.connect)
         assert 'arm_controller/follow_joint_trajectory' in str(refusal.value)
         assert f'controllers there: /{CONTROLLER}. ' in str(refusal.value)
         assert rig.sent == []
@@ -270,7 +283,7 @@ def test_unknown_controller_is_refused_with_the_ones_there(simulation: None) -> 
 def test_controller_of_other_joints_is_refused(simulation: None) -> None:
     with Rig(tool_frame='link_4') as rig:
         assert rig.robot.joint_names == JOINTS[:4]
-        rig.spinner.until(lambda: rig.arm._controller_joints)
+        rig.spinner.until(lambda: rig.arm.client.controller_joints)
         outcome = rig.move(rig.path(np.zeros(4) + 0.2))
         assert outcome.status is MotionStatus.REFUSED
         assert "the arm's joints are joint_1, joint_2, joint_3, joint_4" in outcome.message
@@ -286,13 +299,12 @@ def test_success_that_is_reported_early_is_waited_for(
             trajectory=conversions.to_joint_trajectory(trajectory, names))
 
     monkeypatch.setattr(conversions, 'to_goal', bare)
-    rig.arm._limits = replace(rig.limits, velocity=10.0 * rig.limits.velocity,
-                              acceleration=np.full(6, 1000.0))
+    usual = rig.arm.limits
     goal = 2.0 * TURN
-    hasty = quintic_path(np.array([rig.posture, goal]), 3.0 * rig.limits.velocity,
-                         np.full(6, 500.0))
+    hasty = quintic_path(np.array([rig.posture, goal]), 3.0 * usual.velocity, np.full(6, 500.0))
     begin = rig.stamp
-    outcome = rig.move(hasty)
+    outcome = rig.move(hasty, replace(
+        usual, velocity=10.0 * usual.velocity, acceleration=np.full(6, 1000.0)))
     assert outcome.status is MotionStatus.DONE, outcome.message
     assert abs(rig.posture[5] - 2.0) < 0.01
     assert rig.stamp - begin > 1.5 * hasty.duration
@@ -352,7 +364,7 @@ def test_controller_abort(rig: Rig) -> None:
 def test_stop_leaves_the_arm_at_rest_at_once(rig: Rig) -> None:
     task = rig.begin(rig.path(2.0 * TURN, 0.5))
     where, when = rig.posture, rig.stamp
-    rig.arm.stop('Enough.')
+    rig.waiter.stop('Enough.')
     outcome = rig.end(task)
     assert (outcome.status, outcome.message) == (MotionStatus.CANCELLED, 'Enough.')
     assert outcome.held
@@ -381,7 +393,7 @@ def test_watch_ends_the_motion(rig: Rig) -> None:
     complaint = ''
     start = rig.posture
     task = rig.spinner.begin(
-        lambda: rig.arm.move(rig.path(2.0 * TURN, 0.5), watch=lambda: complaint))
+        lambda: rig.arm.try_move(rig.path(2.0 * TURN, 0.5), watch=lambda: complaint))
     rig.spinner.until(lambda: np.abs(rig.posture - start).max() > 0.1)
     complaint = 'The sensor is gone.'
     outcome = rig.end(task)
@@ -409,8 +421,10 @@ def test_motion_that_the_controller_stretches_is_followed(rig: Rig) -> None:
     assert rig.stamp - begin > 2.0 * trajectory.duration
 
 
-def test_motion_that_stands_still_is_given_up(rig: Rig) -> None:
-    rig.use(stall_timeout=1.0)
+def test_motion_that_stands_still_is_given_up(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, 'STALL_TIMEOUT', 1.0)
     task = rig.begin(rig.path(2.0 * TURN, 0.5))
     rig.set(speed_scaling=0.0)
     outcome = rig.end(task)
@@ -443,7 +457,7 @@ def test_stop_of_a_controller_that_brakes_is_waited_for(
     ):
         rig.settle()
         task = rig.begin(rig.path(2.0 * TURN, 0.5))
-        rig.arm.stop('Enough.')
+        rig.waiter.stop('Enough.')
         outcome = rig.end(task)
         assert outcome.status is MotionStatus.CANCELLED
         assert outcome.held

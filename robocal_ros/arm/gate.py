@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one gate that every motion passes.
+
+A joint trajectory controller lets dangerous goals through. So every motion is checked here,
+against limits, collision, and where the arm is, before the client sends it and watches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from robocal_ros.arm.client import STILL_TIME, STILL_TRAVEL, ArmClient
+from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Report, Watch
+from robocal_ros.arm.waiting import Waiter
+from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError, DataError, MotionError, RobocalError
+from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.parameters import ArmParameters, named
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
+from robocal_ros.robot.planning import connect
+from robocal_ros.robot.setup import mesh_folders
+
+T = TypeVar('T')
+# Largest distance of the arm from a motion's start [rad].
+_START_TOLERANCE = 0.02
+
+
+class GuardedArm:
+    """The arm as procedures move it; its methods are those of ``robocal_ros.arm.protocols.Arm``.
+
+    Attributes:
+        robot: The arm's model.
+        checker: Its collision geometry.
+
+    """
+
+    def __init__(
+        self, waiter: Waiter, robot: Robot, joints: JointStateStream,
+        parameters: Callable[[], ArmParameters], report: Report,
+    ) -> None:
+        """Build the collision geometry and create the controller's client.
+
+        Args:
+            waiter: The node and its means to wait.
+            robot: The arm's model.
+            joints: The arm's joint states.
+            parameters: Returns the parameters that hold now.
+            report: Shows the progress of motions.
+
+        """
+        self._waiter = waiter
+        self._joints = joints
+        self._parameters = parameters
+        self._report = report
+        self.robot = robot
+        values = parameters()
+        self.checker = CollisionChecker(
+            robot.copy(), package_dirs=mesh_folders(named(values.mesh_folders)),
+            tool_box=values.tool_box if any(values.tool_box) else (),
+            floor=values.floor if values.floor > -1000.0 else None)
+        if self.checker.blind_links:
+            waiter.node.get_logger().warning(
+                f'No collision geometry for {", ".join(self.checker.blind_links)}: their meshes '
+                'were not found, so nothing keeps them from touching. Set mesh_folders.')
+        self.client = ArmClient(waiter, joints, robot.joint_names, parameters)
+
+    def listen(self) -> None:
+        """Learn which joints the controller moves."""
+        self.client.listen()
+
+    def rest(self) -> None:
+        """Learn no more."""
+        self.client.rest()
+
+    def destroy(self) -> None:
+        """Remove the client."""
+        self.client.destroy()
+
+    @property
+    def limits(self) -> MotionLimits:
+        """What no motion may exceed."""
+        return MotionLimits(
+            self.robot.joint_names, self.robot.lower, self.robot.upper,
+            self.robot.velocity_limit,
+            np.full(self.robot.n, self._parameters().max_acceleration))
+
+    @property
+    def resting(self) -> bool:
+        """Whether the arm is seen at rest."""
+        return self.client.resting
+
+    def posture(self) -> Array:
+        """Return a copy of where the arm is, shape (n,) [rad]; raises DataError if unknown."""
+        return self._joints.posture().copy()
+
+    def check_stopped(self) -> None:
+        """Raise CancelledError once a stop was asked for."""
+        self._waiter.check_stopped()
+
+    async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run a function in a thread."""
+        return await self._waiter.compute(function, *args, **kwargs)
+
+    # --------------------------------------------------------------------- the gate
+
+    def check(self, trajectory: Trajectory, limits: MotionLimits | None = None) -> Trajectory:
+        """Return a trajectory as it would be sent, or refuse it.
+
+        Args:
+            trajectory: The motion, before the speed scale.
+            limits: Limits of this motion instead of the usual ones.
+
+        Raises:
+            MotionError: With the reason, the value and its limit.
+            ConfigurationError: If the controller moves other joints.
+
+        """
+        names, controlled = self.robot.joint_names, self.client.controller_joints
+        if controlled and set(controlled) != set(names):
+            raise ConfigurationError(
+                f"Controller '{self.client.name}' moves {', '.join(controlled)}, but the arm's "
+                f"joints are {', '.join(names)}. Name the right controller, joints or "
+                'tool_frame.')
+        scaled = trajectory.slowed(self._parameters().speed_scale)
+        (limits or self.limits).check(scaled)
+        self._check_start(scaled)
+        contact = self.checker.first_contact(scaled.sample(scaled.dense())[0])
+        if contact:
+            raise MotionError(f'On this motion {contact}. Nothing was sent.')
+        return scaled
+
+    def _check_start(self, trajectory: Trajectory) -> None:
+        problem = self.client.state_problem()
+        if problem:
+            raise MotionError(f'{problem} Nothing was sent.')
+        distance = np.abs(self._joints.posture() - trajectory.start)
+        worst = int(np.argmax(distance))
+        if distance[worst] > _START_TOLERANCE:
+            raise MotionError(
+                f"Joint '{self.robot.joint_names[worst]}' is {distance[worst]:.4f} rad away from "
+                f"the motion's start (limit {_START_TOLERANCE} rad). Nothing was sent; has "
+                'something else moved the arm?')
+        if self._joints.travel(STILL_TIME) > 5.0 * STILL_TRAVEL:
+            raise MotionError('The arm is moving already; another client seems to drive it. '
+                              'Nothing was sent.')
+
+    # ----------------------------------------------------------------------- moving
+
+    async def connect(self) -> None:
+        """Wait until joint states and the controller are there.
+
+        Raises:
+            ConfigurationError: If they are not in time; says what exists.
+            CancelledError: If a stop was asked for.
+
+        """
+        await self.client.connect(self._parameters().connect_timeout)
+
+    async def try_move(
+        self, trajectory: Trajectory, *, limits: MotionLimits | None = None,
+        progress: Callable[[float], None] | None = None, watch: Watch | None = None,
+    ) -> MotionOutcome:
+        """Check a motion, send it, follow it, and see the arm at rest; return how it ended.
+
+        Args:
+            trajectory: The motion, before the speed scale.
+            limits: Limits of this motion instead of the usual ones.
+            progress: Called with the share done.
+            watch: Says when data are lost, which ends the motion.
+
+        """
+        if self._waiter.stop_reason:
+            return MotionOutcome(MotionStatus.CANCELLED, self._waiter.stop_reason,
+                                 await self.client.comes_to_rest())
+        try:
+            checked = self.check(trajectory, limits)
+        except RobocalError as error:
+            return MotionOutcome(MotionStatus.REFUSED, str(error),
+                                 await self.client.comes_to_rest())
+        return await self.client.execute(checked, progress, watch)
+
+    async def move(
+        self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
+        watch: Watch | None = None, limits: MotionLimits | None = None,
+    ) -> None:
+        """Move and report progress."""
+        def progress(done: float) -> None:
+            self._report.say(phase, message, progress=share[0] + done * (share[1] - share[0]),
+                             samples=str(self._joints.recorded),
+                             dropped=str(self._joints.counts.dropped))
+
+        self._check_clock()
+        progress(0.0)
+        outcome = await self.try_move(trajectory, limits=limits, progress=progress, watch=watch)
+        outcome.raise_unless_done()
+
+    async def go_to(
+        self, posture: Array, *, phase: str, message: str, share: tuple[float, float],
+        watch: Watch | None = None,
+    ) -> None:
+        """Move to a posture on a way that touches nothing."""
+        self.check_stopped()
+        path = await self.compute(
+            connect, self.checker.robot, self.checker, self.posture(), posture)
+        await self.move(self.path_trajectory(path), phase=phase, message=message, share=share,
+                        watch=watch)
+
+    async def dwell(self, duration: float, watch: Watch | None = None) -> None:
+        """Rest for a time, by the stamps of the joint states."""
+        latest = self._joints.latest
+        end = (latest[0] if latest else 0.0) + duration
+        while (latest := self._joints.latest) is not None and latest[0] < end:
+            await self._waiter.tick()
+            self.check_stopped()
+            self._check_clock()
+            complaint = self.client.state_problem() or (watch() if watch is not None else '')
+            if complaint:
+                held = 'is held' if self.resting else 'was not seen at rest: keep clear'
+                raise DataError(f'{complaint} The arm {held}.')
+
+    async def await_readings(self, watch: Watch) -> None:
+        """Wait until a sensor that the motion needs is of use."""
+        await self._waiter.until_stopped(lambda: not watch(), self._parameters().connect_timeout)
+        if complaint := watch():
+            raise DataError(f'{complaint} The arm was not moved.')
+
+    async def await_rest(self) -> None:
+        """Wait for joint states of an arm at rest.
+
+        Raises:
+            DataError: If there are none, or the arm keeps moving.
+            CancelledError: If a stop was asked for.
+
+        """
+        if await self._waiter.until_stopped(
+                lambda: self.resting, self._parameters().connect_timeout):
+            return
+        problem = self.client.state_problem()
+        if problem:
+            raise DataError(f'{problem} The arm was not moved; check the driver.')
+        raise DataError('The arm is moving; another client seems to drive it. Nothing was sent; '
+                        'call again when it rests.')
+
+    def _check_clock(self) -> None:
+        """Raise DataError once the clock has jumped back: samples of the run are lost."""
+        if self._joints.counts.clock_jumps:
+            raise DataError('The clock of the joint states jumped back during the run, which '
+                            'costs the samples before it. The arm is held; call run again.')
+
+    def speed_limits(self) -> tuple[Array, Array]:
+        """Return the speeds and accelerations of moves between postures, shape (n,) each."""
+        values = self._parameters()
+        return (np.minimum(self.robot.velocity_limit, values.max_velocity),
+                np.full(self.robot.n, values.max_acceleration))
+
+    def path_trajectory(self, postures: Array) -> Trajectory:
+        """Return a motion through postures, at rest in each."""
+        return quintic_path(postures, *self.speed_limits())

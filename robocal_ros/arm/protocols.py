@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arm, the recorder and the status as procedures see them; no ROS, so fakes can serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import CancelledError, MotionError
+from robocal_ros.messages.marks import Rest
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import MotionLimits, Trajectory
+
+T = TypeVar('T')
+Watch = Callable[[], str]
+"""Says in a sentence that data are lost, which ends a motion; empty while all is well."""
+
+
+class MotionStatus(Enum):
+    """How a motion ended."""
+
+    DONE = 'done'
+    REFUSED = 'refused'
+    REJECTED = 'rejected'
+    ABORTED = 'aborted'
+    CANCELLED = 'cancelled'
+    STATES_LOST = 'states lost'
+    FOREIGN_MOTION = 'foreign motion'
+    CONTROLLER_LOST = 'controller lost'
+    STALLED = 'stalled'
+    NOT_AT_GOAL = 'not at goal'
+    DATA_LOST = 'data lost'
+
+
+@dataclass(frozen=True)
+class MotionOutcome:
+    """How a motion ended, and where that left the arm.
+
+    Attributes:
+        status: How it ended.
+        message: A sentence.
+        held: Whether the arm was seen at rest afterwards.
+
+    """
+
+    status: MotionStatus
+    message: str
+    held: bool
+
+    def raise_unless_done(self) -> None:
+        """Turn anything but DONE into an error.
+
+        Raises:
+            CancelledError: If the motion was ended on request.
+            MotionFailedError: If it ended otherwise.
+
+        """
+        if self.status is MotionStatus.DONE:
+            return
+        where = ('The arm is held.' if self.held else
+                 'The arm was not seen to come to rest: keep clear and check the controller.')
+        if self.status is MotionStatus.CANCELLED:
+            raise CancelledError(f'{self.message} {where}')
+        raise MotionFailedError(f'{self.message} {where}', self)
+
+
+class MotionFailedError(MotionError):
+    """A motion that was refused, or did not end at its goal.
+
+    Attributes:
+        outcome: How it ended.
+
+    """
+
+    def __init__(self, message: str, outcome: MotionOutcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+class Report(Protocol):
+    """The status that a procedure shows."""
+
+    def say(
+        self, phase: str, message: str, *, progress: float | None = None, **values: Any
+    ) -> None:
+        """Show a phase, a sentence, the percentage done, and further values."""
+
+    def note(self, **values: str) -> None:
+        """Add values to what is shown."""
+
+
+class Arm(Protocol):
+    """The arm, moved through the one gate that every motion passes.
+
+    Attributes:
+        robot: The arm's model.
+        checker: Its collision geometry.
+
+    """
+
+    robot: Robot
+    checker: CollisionChecker
+
+    @property
+    def limits(self) -> MotionLimits:
+        """What no motion may exceed."""
+
+    def posture(self) -> Array:
+        """Return where the arm is, shape (n,) [rad]; raises DataError if nobody knows."""
+
+    def check_stopped(self) -> None:
+        """Raise CancelledError once a stop was asked for; called between the steps."""
+
+    async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run a long computation, such as planning, while the node goes on."""
+
+    async def move(
+        self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
+        watch: Watch | None = None, limits: MotionLimits | None = None,
+    ) -> None:
+        """Move and report progress.
+
+        Args:
+            trajectory: The motion, from where the arm is.
+            phase: Phase shown during it.
+            message: Sentence shown during it.
+            share: Progress of the procedure at its start and end [%].
+            watch: Says when data are lost.
+            limits: Limits of this motion instead of the usual ones.
+
+        Raises:
+            MotionFailedError: If it was refused or did not end at its goal.
+            CancelledError: If it was ended on request.
+
+        """
+
+    async def go_to(
+        self, posture: Array, *, phase: str, message: str, share: tuple[float, float],
+        watch: Watch | None = None,
+    ) -> None:
+        """Move to a posture on a way that touches nothing; arguments as of ``move``.
+
+        Raises:
+            MotionError: As of ``move``, or if no such way is found.
+            CancelledError: If it was ended on request.
+
+        """
+
+    async def dwell(self, duration: float, watch: Watch | None = None) -> None:
+        """Rest for a time, by the stamps of the joint states [s].
+
+        Raises:
+            DataError: If joint states stop coming or ``watch`` complains.
+            CancelledError: If a stop was asked for.
+
+        """
+
+    async def await_readings(self, watch: Watch) -> None:
+        """Wait until a sensor that the motion needs is of use.
+
+        Args:
+            watch: Says what is wrong with the sensor.
+
+        Raises:
+            DataError: If it is of no use in time.
+            CancelledError: If a stop was asked for.
+
+        """
+
+    def path_trajectory(self, postures: Array) -> Trajectory:
+        """Return a motion through postures, shape (k, n) [rad], at rest in each."""
+
+
+class Recorder(Protocol):
+    """The joint states that are recorded.
+
+    Attributes:
+        on_sample: Called with stamp [s], position [rad] and torque [N·m], shape (n,) each, of
+            every sample as it is recorded; None for nobody.
+
+    """
+
+    on_sample: Callable[[float, Array, Array], None] | None
+
+    @property
+    def recorded(self) -> int:
+        """Number of samples recorded."""
+
+    def samples(self) -> JointSamples:
+        """Return what is recorded."""
+
+    def discard_from(self, row: int) -> None:
+        """Forget the samples from a row on: a motion that was cut short is no measurement."""
+
+    def mark_discarded(self, span: tuple[float, float]) -> None:
+        """Note that samples after one stamp, up to another, do not count [s]."""
+
+    def mark_rest(self, rest: Rest) -> None:
+        """Note that the arm was measured at rest."""

@@ -1,0 +1,520 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base of every capability's node.
+
+How a capability node is made
+-----------------------------
+Derive one class from ``CalibrationNode``, name its parameter table, and write, in this order:
+
+``build``
+    What the node is made of, once its parameters are read and the robot is known: streams
+    (``self.stream``), the arm, the recorder, publishers (``self.publisher``), other nodes'
+    results (``self.follow``), services of its own (``self.service``). All of it is removed by
+    ``release``, streams listen while the node is active.
+``check``
+    What parameters must fit beyond their table: the robot, stored results. It is called before
+    ``build``, and before a parameter that may change is accepted.
+``run``, ``estimate``, ``clear``
+    What the services of these names do. They return the answer: a sentence, or an ``Answer``
+    where it may be a failure. A RobocalError is answered with its text, anything else is a
+    defect: it is logged with its traceback, and the node stays usable.
+
+``cancel`` is offered here: it has ``self.waiter`` raise CancelledError wherever the procedure
+waits next, and the arm is held. Deactivating, shutting down and a signal do the same.
+
+``self.values`` are the parameters that hold now. Those declared ``dynamic`` may be replaced
+between two procedures, so read them when a procedure begins instead of keeping copies.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from rcl_interfaces.msg import SetParametersResult
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.parameter import Parameter
+from rclpy.wait_for_message import wait_for_message
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+from visualization_msgs.msg import MarkerArray
+
+from robocal_ros.arm.waiting import Waiter
+from robocal_ros.errors import CancelledError, ConfigurationError, RobocalError
+from robocal_ros.messages import qos
+from robocal_ros.messages.discovery import elsewhere
+from robocal_ros.node import parameters, status
+from robocal_ros.node.status import StatusReporter
+from robocal_ros.parameters import RobotParameters
+from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results.store import from_yaml
+from robocal_ros.robot.setup import make_robot, make_store
+
+SUCCESS = TransitionCallbackReturn.SUCCESS
+FAILURE = TransitionCallbackReturn.FAILURE
+ERROR = TransitionCallbackReturn.ERROR
+
+# Longest wait for something that was told to end [s].
+_ENDING = 15.0
+# Longest wait for modules to be imported, before a procedure goes on without [s].
+_LOADING = 30.0
+
+
+class Part(Protocol):
+    """Something that release undoes."""
+
+    def destroy(self) -> None:
+        """Remove it for good."""
+
+
+class Stream(Part, Protocol):
+    """Something that listens while its node is active."""
+
+    def listen(self) -> None:
+        """Subscribe."""
+
+    def rest(self) -> None:
+        """Unsubscribe; what was recorded stays."""
+
+
+class Answer(NamedTuple):
+    """The answer of a service.
+
+    Attributes:
+        success: Whether what was asked for was done.
+        message: A sentence or two with numbers and units, or the reason.
+
+    """
+
+    success: bool
+    message: str
+
+
+Action = Callable[[], Awaitable[Answer | str]]
+AnyPart = TypeVar('AnyPart', bound=Part)
+AnyStream = TypeVar('AnyStream', bound=Stream)
+
+
+class _ForwardToRos(logging.Handler):
+    """Hands the log records of modules without ROS to a node's logger."""
+
+    def __init__(self, node: LifecycleNode) -> None:
+        super().__init__()
+        self._logger = node.get_logger()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Two calls on two lines: rclpy allows one severity for each place that logs.
+        if record.levelno >= logging.WARNING:
+            self._logger.warning(record.getMessage())
+        else:
+            self._logger.info(record.getMessage())
+
+
+class CalibrationNode(LifecycleNode):
+    """A lifecycle node of one capability: guarded transitions, parameters, services, release.
+
+    The constructor declares parameters and nothing else; all else is made by configure.
+
+    Attributes:
+        values: The parameters that hold now.
+        robot: The arm's model.
+        store: Its stored results.
+        status: What the node says of itself.
+        waiter: Means to wait, compute, and be stopped.
+        running: The service that is under way, empty for none.
+        is_active: Whether the node is active.
+
+    """
+
+    parameter_table: type[RobotParameters]
+
+    late_modules: tuple[str, ...] = tuple(f'scipy.{name}' for name in (
+        'interpolate', 'linalg', 'ndimage', 'optimize', 'signal', 'spatial', 'stats'))
+    """What is imported once the node is active, so that it is active soon."""
+
+    invitation = 'Active; call run, or play a bag and call estimate.'
+    """What the status says of an active node."""
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        """Declare the parameters.
+
+        Args:
+            name: Name of the node.
+            **kwargs: Passed on to rclpy.
+
+        """
+        self.group = ReentrantCallbackGroup()
+        super().__init__(name, **kwargs)
+        self.values: Any = None
+        self.is_active = False
+        self.running = ''
+        self._configured = False
+        self._cancelling = 0
+        self._made = ExitStack()
+        self._streams: list[Stream] = []
+        self._complaints = parameters.declare(self, self.parameter_table)
+        self.add_on_set_parameters_callback(self._on_set_parameters)
+        self.add_post_set_parameters_callback(self._on_parameters_set)
+
+    # ---------------------------------------------------- what a capability writes
+
+    def check(self, values: Any) -> None:
+        """Raise a ConfigurationError if parameters don't fit the robot or stored results."""
+
+    def build(self) -> None:
+        """Create what the capability is made of."""
+        raise NotImplementedError
+
+    async def run(self) -> Answer | str:
+        """Carry out the whole procedure."""
+        raise NotImplementedError
+
+    async def estimate(self) -> Answer | str:
+        """Estimate without moving."""
+        raise NotImplementedError
+
+    async def clear(self) -> Answer | str:
+        """Forget what was recorded."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ what it is made of
+
+    def part(self, part: AnyPart) -> AnyPart:
+        """Have a part destroyed by release."""
+        self._made.callback(part.destroy)
+        return part
+
+    def stream(self, stream: AnyStream) -> AnyStream:
+        """Have a stream listen while the node is active, and destroyed by release."""
+        self._streams.append(stream)
+        return self.part(stream)
+
+    def publisher(self, kind: Any, topic: str, profile: Any = qos.LATCHED) -> Any:
+        """Create a publisher."""
+        made = self.create_publisher(kind, topic, profile)
+        self._made.callback(self.destroy_publisher, made)
+        return made
+
+    def subscription(
+        self, kind: Any, topic: str, callback: Callable[[Any], None], profile: Any
+    ) -> None:
+        """Subscribe, also while inactive, to a topic on which little comes."""
+        made = self.create_subscription(kind, topic, callback, profile,
+                                        callback_group=self.group)
+        self._made.callback(self.destroy_subscription, made)
+
+    def service(self, verb: str, action: Action) -> None:
+        """Offer a Trigger service ``~/verb``; while it is under way the others are refused."""
+        async def serve(request: Trigger.Request, response: Trigger.Response) -> Any:
+            response.success, response.message = await self.answer(verb, action)
+            return response
+
+        self._offer(verb, serve)
+
+    def _offer(self, verb: str, callback: Callable[..., Any]) -> None:
+        made = self.create_service(Trigger, f'~/{verb}', callback, callback_group=self.group)
+        self._made.callback(self.destroy_service, made)
+
+    def follow(
+        self, kind: str, topic: str, use: Callable[[CalibrationResult], None], *,
+        remedy: str = '',
+    ) -> None:
+        """Use a kind of result: the stored one now, and new ones as they are published.
+
+        Args:
+            kind: Kind of the results.
+            topic: Topic of new ones, relative to the node's namespace.
+            use: Uses a result.
+            remedy: What to do about a stored result that is of no use and can be done without.
+
+        Raises:
+            RobocalError: If the stored result is of no use, and no remedy is given.
+
+        """
+        name = kind.replace('_', ' ')
+        try:
+            stored = self.store.load(kind)
+            if stored is not None:
+                use(stored)
+        except RobocalError as error:
+            if not remedy:
+                raise
+            self.get_logger().warning(f'Stored {name} not used: {error} {remedy}')
+
+        def take(message: String) -> None:
+            try:
+                use(from_yaml(message.data, self.store.robot, topic))
+            except RobocalError as error:
+                self.get_logger().warning(f'{name.capitalize()} result not used: {error}')
+
+        self.subscription(String, topic, take, qos.LATCHED)
+
+    def publish_markers(self, markers: MarkerArray) -> None:
+        """Publish markers, latched."""
+        self.markers.publish(markers)
+
+    # ---------------------------------------------------------------- transitions
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Read the parameters, get the robot, and create everything."""
+        outcome = self._guarded('configure', self._refuse_while_ending)
+        if outcome == SUCCESS:
+            outcome = self._guarded('configure', self._configure)
+            if outcome != SUCCESS:
+                self.release()
+        self._configured = outcome == SUCCESS
+        return outcome
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Subscribe to the streams."""
+        outcome = self._guarded('activate', self._activate)
+        if outcome != SUCCESS:
+            return outcome
+        self.is_active = True
+        self.get_logger().info('Active.')
+        return super().on_activate(state)
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Stop the motion, keep samples."""
+        outcome = self._guarded('deactivate', self._deactivate)
+        return super().on_deactivate(state) if outcome == SUCCESS else outcome
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Forget everything."""
+        def cleanup() -> None:
+            self._refuse_while_ending()
+            self.release()
+
+        return self._guarded('cleanup', cleanup)
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Stop the motion, and release everything when it has ended."""
+        def shutdown() -> None:
+            self._deactivate()
+            self._release_when_ended()
+
+        return self._guarded('shutdown', shutdown)
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Release everything after a defect, so that the node can be configured again."""
+        return self._guarded('error handling', self._release_when_ended)
+
+    def _guarded(self, what: str, step: Callable[[], None]) -> TransitionCallbackReturn:
+        """Take a step: a refusal is logged as a sentence, a defect with its traceback.
+
+        rclpy would swallow both, and call nothing after a configure that failed.
+        """
+        try:
+            step()
+        except RobocalError as refusal:
+            self.get_logger().error(f'Cannot {what}: {refusal}')
+            return FAILURE
+        except Exception:  # noqa: BLE001
+            self.get_logger().fatal(f'Defect in {what}:\n{traceback.format_exc()}')
+            return ERROR
+        return SUCCESS
+
+    def _configure(self) -> None:
+        if self._complaints:
+            raise ConfigurationError(
+                f'{" ".join(self._complaints.values())} Set {" and ".join(self._complaints)} '
+                "('ros2 param set') and configure again, or restart the node with it corrected.")
+        values = self.values = parameters.read(self, self.parameter_table)
+        self.waiter = self.part(Waiter(self, self.group))
+        self.status = self.part(StatusReporter(self, self.group, self.waiter.now))
+        self._forward_core_log()
+        self.robot = make_robot(self._robot_description(), values)
+        self.store = make_store(self.robot, values)
+        self.markers = self.publisher(MarkerArray, '~/markers')
+        self.check(values)
+        self.build()
+        for verb, action in (('run', self.run), ('estimate', self.estimate),
+                             ('clear', self.clear)):
+            self.service(verb, action)
+        self._offer('cancel', self._on_cancel)
+        self.status.say('idle', 'Configured; activate to begin.', progress=0.0)
+
+    def _forward_core_log(self) -> None:
+        core_log = logging.getLogger('robocal_ros')
+        core_log.setLevel(logging.INFO)
+        handler = _ForwardToRos(self)
+        core_log.addHandler(handler)
+        self._made.callback(core_log.removeHandler, handler)
+
+    def _robot_description(self) -> str:
+        """Return the URDF text: the parameter's, else that of the latched topic.
+
+        Raises:
+            ConfigurationError: If neither gives one.
+
+        """
+        if self.values.robot_description.strip():
+            return str(self.values.robot_description)
+        timeout = self.values.description_timeout
+        found, message = wait_for_message(
+            String, self, 'robot_description', qos_profile=qos.LATCHED, time_to_wait=timeout)
+        if not found or message is None or not message.data.strip():
+            raise ConfigurationError(
+                "No robot description: parameter 'robot_description' is empty and nothing came "
+                f"on topic '{self.resolve_topic_name('robot_description')}' within {timeout} s. "
+                f"{elsewhere(self, 'robot_description', String)} Or start robot_state_publisher "
+                '(or sim_arm) in this namespace, or give the parameter.')
+        return str(message.data)
+
+    def _activate(self) -> None:
+        self.waiter.load(self.late_modules)
+        for stream in self._streams:
+            stream.listen()
+        self.status.say('idle', self.invitation)
+
+    def _deactivate(self) -> None:
+        self.is_active = False
+        if not self._configured:
+            return
+        if not self.running:
+            self.status.say('idle', 'Inactive; samples are kept.')
+        self.stop('The node was deactivated.')
+        # A motion that is being stopped is watched to its end.
+        self._when_ended(self._rest_unless_active)
+
+    def _rest_unless_active(self) -> None:
+        if not self.is_active:
+            for stream in self._streams:
+                stream.rest()
+
+    # ------------------------------------------------------------------- release
+
+    def release(self) -> None:
+        """Undo configure, also when half of it was done; calling it again does nothing."""
+        self.is_active = self._configured = False
+        self._streams.clear()
+        self._made.close()
+
+    def _release_when_ended(self) -> None:
+        # What the ending motion needs, and the services that still answer, must outlive it.
+        self.stop('The node releases the robot.')
+        self._when_ended(self.release)
+
+    def _when_ended(self, act: Callable[[], None]) -> None:
+        """Do something now, or as soon as the procedure that is being stopped has ended."""
+        if not self.busy or self.executor is None:
+            act()
+            return
+
+        async def wait() -> None:
+            await self.waiter.until(lambda: not self.busy, _ENDING)
+            act()
+
+        self.executor.create_task(wait)
+
+    def _refuse_while_ending(self) -> None:
+        if self.busy:
+            raise ConfigurationError(
+                f'{self.running or "cancel"} is still ending; call again in a moment.')
+
+    # ------------------------------------------------------------------ services
+
+    @property
+    def busy(self) -> bool:
+        """Whether a procedure is under way, or somebody waits for its end."""
+        return bool(self.running) or self._cancelling > 0
+
+    def stop(self, reason: str) -> None:
+        """Have the procedure that is under way end and the arm held; returns at once."""
+        if self.running:
+            self.waiter.stop(reason)
+
+    async def answer(self, verb: str, action: Action) -> Answer:
+        """Do what a service is for, and turn whatever comes of it into its answer."""
+        if not self.is_active:
+            return Answer(False, f'The node is not active; activate it before calling {verb}.')
+        if self.running:
+            return Answer(False, f'{self.running} is under way; call cancel first, or wait.')
+        self.running = verb
+        self.waiter.allow()
+        level = status.ERROR
+        try:
+            await self.waiter.until(lambda: not self.waiter.loading, _LOADING)
+            done = await action()
+            answer = done if isinstance(done, Answer) else Answer(True, done)
+            level = status.OK if answer.success else status.WARN
+        except CancelledError as error:
+            answer, level = Answer(False, str(error)), status.WARN
+        except RobocalError as error:
+            answer = Answer(False, str(error))
+        except Exception as error:  # noqa: BLE001
+            # A defect: say so, with the traceback, and leave the node usable.
+            self.get_logger().fatal(f'Defect in {verb}:\n{traceback.format_exc()}')
+            answer = Answer(
+                False, f'Defect in {verb} ({type(error).__name__}: {error}); see the log.')
+        finally:
+            self.running = ''
+        # Two calls on two lines: rclpy allows one severity for each place that logs.
+        if answer.success:
+            self.get_logger().info(f'{verb}: {answer.message}')
+        else:
+            self.get_logger().error(f'{verb}: {answer.message}')
+        self.status.say('idle', answer.message, progress=100.0 if answer.success else None,
+                        level=level)
+        return answer
+
+    async def _on_cancel(self, request: Trigger.Request, response: Trigger.Response) -> Any:
+        running = self.running
+        if not running:
+            response.success, response.message = True, 'Nothing is running; the arm was not moved.'
+            return response
+        self.stop('Cancelled on request.')
+        self._cancelling += 1
+        try:
+            response.success = await self.waiter.until(lambda: not self.running, _ENDING)
+        finally:
+            self._cancelling -= 1
+        response.message = (
+            f'{running} was ended.' if response.success else
+            f'{running} was told to end, but has not within {_ENDING:.0f} s.')
+        return response
+
+    async def compute(self, function: Callable[[], CalibrationResult]) -> CalibrationResult:
+        """Compute a result in a thread.
+
+        Raises:
+            RobocalError: If the data do not allow it.
+            CancelledError: If a stop was asked for; the result is lost then.
+
+        """
+        self.status.say('estimating', 'Estimating from the recorded samples.')
+        result = await self.waiter.compute(function)
+        self.waiter.check_stopped()
+        return result
+
+    def keep(
+        self, result: CalibrationResult, publish: Callable[[CalibrationResult], None],
+        summary: Callable[[CalibrationResult], str],
+    ) -> Answer:
+        """Save a result, and publish it if it passed; the last good one stays if it did not."""
+        self.store.save(result)
+        if result.verdict is not Verdict.PASS:
+            return Answer(False, f'Verdict {result.verdict.value}: {" ".join(result.reasons)} '
+                                 'The last good result stays.')
+        publish(result)
+        return Answer(True, summary(result))
+
+    # ----------------------------------------------------------------- parameters
+
+    def _on_set_parameters(self, changed: list[Parameter[Any]]) -> SetParametersResult:
+        """Accept or refuse parameters that somebody sets."""
+        given = {item.name: item.value for item in changed}
+        reason = parameters.refusal(
+            self.parameter_table, given, self.values if self._configured else None,
+            self.running, self.check)
+        return SetParametersResult(successful=not reason, reason=reason)
+
+    def _on_parameters_set(self, changed: list[Parameter[Any]]) -> None:
+        """Use parameters that were accepted."""
+        for item in changed:
+            self._complaints.pop(item.name, None)
+        if self._configured:
+            self.values = parameters.read(self, self.parameter_table)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Identified drive gains in use: efforts divided by their scales as soon as these are known."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+from robocal_ros.node.calibration_node import CalibrationNode
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot import effort_scales
+from robocal_ros.robot.setup import effort_factor, effort_scale
+
+
+class Scaled(Protocol):
+    """Joint states whose efforts are scaled."""
+
+    def set_factor(self, factor: Array) -> None:
+        """Change what turns the driver's efforts into torques, shape (n,)."""
+
+
+class DriveGains:
+    """Applies effort scales to the joint states, the stored ones now and new ones as they come.
+
+    Attributes:
+        scale: What efforts are divided by, shape (n,).
+
+    """
+
+    def __init__(self, node: CalibrationNode, joints: Scaled) -> None:
+        """Follow the results, if the parameter ``use_drive_gains`` says so.
+
+        Args:
+            node: The node.
+            joints: The joint states, scaled by ``effort_factor`` so far.
+
+        """
+        self._node = node
+        self._joints = joints
+        self.scale = np.ones(node.robot.n)
+        if node.values.use_drive_gains:
+            node.follow(effort_scales.KIND, 'payload_identification/drive_gains', self.use)
+
+    def use(self, result: CalibrationResult) -> None:
+        """Use effort scales from now on; samples with other scales are forgotten."""
+        node = self._node
+        scale = effort_scale(node.robot, result)
+        if np.array_equal(scale, self.scale):
+            return
+        self.scale = scale
+        self._joints.set_factor(effort_factor(node.robot, node.values) / scale)
+        known = effort_scales.effort_scales(result)
+        told = ', '.join(f'{name} {known[name]:.3f}' for name in known)
+        node.get_logger().info(f'Efforts are divided by the identified scales: {told}.')

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The payload procedures on an arm that is wherever it was sent: what they do, in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.arms import arm as example_arm
+
+from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.payload.estimate import PayloadParameters
+from robocal_ros.payload.procedure import PayloadProcedure, check_sweeps
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
+
+HOME = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
+
+
+@dataclass
+class FakeArm:
+    """Is at once where it is sent; remembers what it was asked for."""
+
+    robot: Robot
+    checker: CollisionChecker
+    at: np.ndarray = field(default_factory=HOME.copy)
+    log: list[tuple[str, Any]] = field(default_factory=list)
+    watched: list[Callable[[], str] | None] = field(default_factory=list)
+    while_moving: Callable[[Trajectory], None] | None = None
+
+    @property
+    def limits(self) -> MotionLimits:
+        robot = self.robot
+        return MotionLimits(robot.joint_names, robot.lower, robot.upper, robot.velocity_limit,
+                            np.full(robot.n, 2.0))
+
+    def posture(self) -> np.ndarray:
+        return self.at.copy()
+
+    def check_stopped(self) -> None:
+        """Nobody stops it."""
+
+    async def compute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    async def move(
+        self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
+        watch: Callable[[], str] | None = None, limits: MotionLimits | None = None,
+    ) -> None:
+        (limits or self.limits).check(trajectory)
+        np.testing.assert_allclose(trajectory.start, self.at, atol=1e-9)
+        self.log.append((phase, share))
+        self.watched.append(watch)
+        if self.while_moving is not None:
+            self.while_moving(trajectory)
+        self.at = np.array(trajectory.goal)
+
+    async def go_to(self, posture: np.ndarray, *, phase: str, message: str,
+                    share: tuple[float, float], watch: Any = None) -> None:
+        self.log.append((phase, share))
+        self.watched.append(watch)
+        self.at = np.array(posture)
+
+    async def dwell(self, duration: float, watch: Any = None) -> None:
+        self.log.append(('dwell', duration))
+        self.watched.append(watch)
+
+    async def await_readings(self, watch: Callable[[], str]) -> None:
+        if watch():
+            raise DataError(watch())
+
+    def path_trajectory(self, postures: np.ndarray) -> Trajectory:
+        return quintic_path(postures, np.ones(self.robot.n), np.full(self.robot.n, 2.0))
+
+
+@dataclass
+class FakeRecorder:
+    """Holds a second of an arm at rest with efforts that scatter."""
+
+    names: tuple[str, ...]
+    effort: np.ndarray
+    on_sample: Any = None
+    recorded: int = 100
+
+    def samples(self) -> JointSamples:
+        count = len(self.effort)
+        still = np.zeros((count, len(self.names)))
+        return JointSamples(self.names, 0.01 * np.arange(count), still, still, self.effort)
+
+
+@dataclass
+class FakeSensor:
+    """A sensor that is well until it is not."""
+
+    fault: str = ''
+    recorded: int = 5
+
+    def complaint(self, patience: float) -> str:
+        return self.fault
+
+
+@dataclass
+class FakeReport:
+    """Keeps what it is told."""
+
+    phases: list[str] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def say(self, phase: str, message: str, **values: Any) -> None:
+        self.phases.append(phase)
+
+    def note(self, **values: str) -> None:
+        self.notes |= values
+
+
+@pytest.fixture
+def arm() -> FakeArm:
+    made = example_arm('robocal')
+    return FakeArm(made.robot(), CollisionChecker(made.robot(), package_dirs=made.package_dirs))
+
+
+@pytest.fixture
+def recorder(arm: FakeArm) -> FakeRecorder:
+    noise = np.random.default_rng(0).normal(size=(100, arm.robot.n))
+    return FakeRecorder(arm.robot.joint_names, 1.0 + 0.01 * noise)
+
+
+def test_two_planes_are_swept_both_ways_and_the_arm_comes_home(
+    arm: FakeArm, recorder: FakeRecorder
+) -> None:
+    report, values = FakeReport(), PayloadParameters(known_mass=2.0)
+    fed: list[int] = []
+
+    def turn(trajectory: Trajectory) -> None:
+        """Have the recorder hand on what a turning joint shows."""
+        if recorder.on_sample is None:
+            return
+        fed.append(len(arm.log))
+        for time in np.linspace(0.0, trajectory.duration, 400):
+            position = trajectory.sample(float(time))[0]
+            recorder.on_sample(float(time), position, arm.robot.gravity_torque(position))
+
+    arm.while_moving = turn
+    asyncio.run(PayloadProcedure(arm, recorder, report, values).two_plane(2.0))
+    np.testing.assert_allclose(arm.at, HOME)
+    phases = [phase for phase, _ in arm.log]
+    assert phases[0] == 'dwell'
+    assert phases.count('sweeping') % 2 == 0
+    assert phases.count('sweeping') > len(fed) == 4, 'held-out sweeps show no estimate'
+    shares = [share for phase, share in arm.log if phase != 'dwell']
+    assert all(low <= high for low, high in shares)
+    assert shares[-1] == (92.0, 98.0)
+    assert recorder.on_sample is None
+    # The arm alone: its payload has no lever.
+    levers = [float(text.split()[0]) for name, text in report.notes.items() if 'lever' in name]
+    assert len(levers) == 4
+    np.testing.assert_allclose(levers, 0.0, atol=1e-6)
+
+
+def test_an_effort_that_says_nothing_is_refused_before_the_arm_moves(
+    arm: FakeArm, recorder: FakeRecorder
+) -> None:
+    recorder.effort[:] = 0.0
+    procedure = PayloadProcedure(arm, recorder, FakeReport(), PayloadParameters(known_mass=2.0))
+    with pytest.raises(DataError, match='is zero in all'):
+        asyncio.run(procedure.two_plane(2.0))
+    assert [phase for phase, _ in arm.log] == ['dwell']
+
+
+def test_static_poses_rest_in_each_posture_with_an_eye_on_the_sensor(
+    arm: FakeArm, recorder: FakeRecorder
+) -> None:
+    values = PayloadParameters(method='static_poses', poses=6, dwell=0.9)
+    asyncio.run(PayloadProcedure(arm, recorder, FakeReport(), values).static_poses(FakeSensor()))
+    assert [phase for phase, _ in arm.log] == ['moving', 'dwell'] * 6 + ['moving']
+    assert [value for phase, value in arm.log if phase == 'dwell'] == [0.9] * 6
+    assert all(watch is not None for watch in arm.watched[:-1])
+    np.testing.assert_allclose(arm.at, HOME)
+
+
+@pytest.mark.parametrize('method', ['static_poses', 'excitation'])
+def test_a_sensor_out_of_order_is_refused_before_the_arm_moves(
+    arm: FakeArm, recorder: FakeRecorder, method: str
+) -> None:
+    procedure = PayloadProcedure(arm, recorder, FakeReport(), PayloadParameters(method=method))
+    with pytest.raises(DataError, match='unplugged'):
+        asyncio.run(getattr(procedure, method)(FakeSensor('unplugged')))
+    assert arm.log == []
+
+
+@pytest.mark.parametrize('sensor', [None, FakeSensor()])
+def test_an_exciting_motion_is_faster_than_others_and_ends_where_it_began(
+    arm: FakeArm, recorder: FakeRecorder, sensor: FakeSensor | None
+) -> None:
+    values = PayloadParameters(method='excitation', excitation_period=4.0, excitation_repeats=2)
+    accelerations: list[float] = []
+    arm.while_moving = lambda motion: accelerations.append(
+        float(np.abs(motion.sample(motion.dense())[2]).max()))
+    asyncio.run(PayloadProcedure(arm, recorder, FakeReport(), values).excitation(sensor))
+    assert [phase for phase, _ in arm.log] == ['dwell', 'exciting', 'dwell']
+    assert 2.0 < accelerations[0] <= values.excitation_acceleration
+    np.testing.assert_allclose(arm.at, HOME, atol=1e-6)
+    assert all((watch is None) == (sensor is None) for watch in arm.watched)
+
+
+def test_sweeps_that_rest_could_hide_are_refused() -> None:
+    check_sweeps(PayloadParameters(sweep_speed=0.03))
+    with pytest.raises(ConfigurationError, match='Raise one of the two'):
+        check_sweeps(replace(PayloadParameters(sweep_speed=0.1), speed_scale=0.1))

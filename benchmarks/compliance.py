@@ -14,11 +14,11 @@ from benchmarks.figures import Deviation, Figure, deviations, shares
 from demo import default_cell
 from demo.compliance import compliance_truth
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimate import ComplianceSettings, estimate
+from robocal_ros.compliance.estimate import estimate_sets
 from robocal_ros.compliance.fit import fit_compliance
-from robocal_ros.compliance.measurement import HELD_OUT_EVERY, DwellSettings, displacements
-from robocal_ros.compliance.model import predicted
-from robocal_ros.compliance.plan import feasible_postures, information_block, relative_deviations
+from robocal_ros.compliance.measurement import HELD_OUT_EVERY, displacements
+from robocal_ros.compliance.model import Target, predicted
+from robocal_ros.compliance.plan import feasible_postures, information_block
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.collision import CollisionChecker
@@ -34,7 +34,6 @@ WITHIN_BAR, SAG_BAR, EFFICIENCY_BAR, COVERAGE_BAR = 95.0, 95.0, 1.10, 2.0
 SMALL = 0.05
 """Relative standard deviation below which the first bar asks for a joint."""
 
-_DWELL = DwellSettings()
 _DRAWS = 50
 # The scatter of an RMSE over 200 repetitions alone is 5 %; so each asked for counts five times.
 _TIMES = 5
@@ -61,11 +60,8 @@ class Case:
 def _case(
     series: str, seed: int, truth: HiddenTruth, known: Known, arm: ArmAtRest | MovedArm
 ) -> Case:
-    unloaded, loaded = both_sets(arm, known.postures(seed), _DWELL)
-    target = known.target
-    x, y, z = (float(value) for value in target.xyz)
-    result = estimate(known.robot, unloaded, loaded, known.load,
-                      ComplianceSettings(target.frame, (x, y, z)))
+    unloaded, loaded = both_sets(arm, known.postures(seed), known.values)
+    result = estimate_sets(known.robot, unloaded, loaded, known.load, known.values)
     hidden = compliance_truth(truth, result)
     sag, = result.validation
     return Case(seed, tuple(deviations(series, seed, result, hidden, list(hidden))),
@@ -152,15 +148,16 @@ def efficiency(repetitions: int) -> list[Figure]:
     registration = Registration(rotation, origin, np.zeros(3), 'least_squares')
     names = known.robot.joint_names
     vector = np.array([truth.joints[name].compliance for name in names])
-    loaded = known.load.on(known.robot)
-    readings = _DWELL.dwell * cell.tracker.rate
+    loaded, target = known.load.on(known.robot), Target.of(known.robot, known.values)
+    readings = known.values.dwell * cell.tracker.rate
     bound = _bound(known, postures, vector, cell.tracker.position_sigma * np.sqrt(2.0 / readings))
     seen = np.isfinite(bound)
     errors, inside = [], []
     for repetition in range(_TIMES * repetitions):
         arm = ArmAtRest(known, truth, _without_noise_but(cell), 10_000 + repetition)
-        data = displacements(*both_sets(arm, postures, _DWELL), registration, names)
-        fit = fit_compliance(known.robot, loaded, known.target, data.rows(~data.held_out))
+        data = displacements(*both_sets(arm, postures, known.values), registration, names,
+                             known.values)
+        fit = fit_compliance(known.robot, loaded, target, data.rows(~data.held_out))
         error = (fit.value - vector)[seen]
         errors.append(error)
         inside.append(np.abs(error) <= 1.959964 * fit.std()[seen])
@@ -179,11 +176,11 @@ def efficiency(repetitions: int) -> list[Figure]:
 def _bound(known: Known, postures: Array, vector: Array, std: float) -> Array:
     """Return the bound's standard deviations, by differences; infinite where blind, (n,)."""
     fitted = postures[np.arange(1, len(postures) + 1) % HELD_OUT_EVERY != 0]
-    loaded = known.load.on(known.robot)
+    loaded, target = known.load.on(known.robot), Target.of(known.robot, known.values)
 
     def moved(compliance: Array) -> Array:
         return np.concatenate([
-            predicted(known.robot, loaded, known.target, q, q, compliance)[0] for q in fitted])
+            predicted(known.robot, loaded, target, q, q, compliance)[0] for q in fitted])
 
     slopes = np.column_stack([
         (moved(vector + step) - moved(vector - step)) / (2.0 * step.sum())
@@ -196,21 +193,42 @@ def _bound(known: Known, postures: Array, vector: Array, std: float) -> Array:
     return bound
 
 
+def relative_deviations(blocks: Array, compliance: Array, std: float) -> Array:
+    """Predict the relative standard deviation of each compliance; infinite where blind.
+
+    Args:
+        blocks: Of the postures that are measured, shape (k, 3, n) [N·m²].
+        compliance: Assumed compliances, shape (n,) [rad/(N·m)].
+        std: Standard deviation of each coordinate of a displacement [m].
+
+    Returns:
+        Shape (n,).
+
+    """
+    columns = blocks.reshape(-1, blocks.shape[2])
+    size = np.linalg.norm(columns, axis=0)
+    seen = size > 1e-9 * max(float(size.max()), 1e-30)
+    deviation = np.full(len(size), np.inf)
+    scaled = columns[:, seen] / size[seen]
+    variance = np.diag(np.linalg.pinv(scaled.T @ scaled)) / size[seen] ** 2
+    deviation[seen] = std * np.sqrt(variance) / compliance[seen]
+    return deviation
+
+
 def planning() -> list[Figure]:
     """Return by how much chosen postures beat random ones, over 50 draws of feasible ones."""
     truth = drawn_truth(0)
     known = Known.of(truth)
-    loaded = known.load.on(known.robot)
+    loaded, target = known.load.on(known.robot), Target.of(known.robot, known.values)
     vector = np.array([truth.joints[name].compliance for name in known.robot.joint_names])
     postures = known.postures()
     fitted = postures[np.arange(1, len(postures) + 1) % HELD_OUT_EVERY != 0]
     pool = feasible_postures(
         known.robot, loaded, CollisionChecker(known.robot.copy()), np.zeros(known.robot.n),
-        known.target, known.visibility, 400, seed=1)
+        known.values, 400, seed=1)
 
     def worst(chosen: Array) -> float:
-        blocks = np.array([information_block(known.robot, loaded, q, known.target)
-                           for q in chosen])
+        blocks = np.array([information_block(known.robot, loaded, q, target) for q in chosen])
         found = relative_deviations(blocks, vector, 1e-5)
         return float(found[np.isfinite(found)].max())
 

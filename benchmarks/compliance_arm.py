@@ -12,14 +12,10 @@ from benchmarks.arm import InProcessArm
 from benchmarks.random_cell import random_truth
 from demo import default_cell
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.measurement import (
-    DwellSettings,
-    EndPosition,
-    average,
-    find_end_positions,
-)
-from robocal_ros.compliance.model import Load, Target, given_load
-from robocal_ros.compliance.plan import Visibility, plan_postures
+from robocal_ros.compliance.measurement import EndPosition, average, find_end_positions
+from robocal_ros.compliance.model import Load, given_load
+from robocal_ros.compliance.parameters import ComplianceParameters
+from robocal_ros.compliance.plan import plan_postures
 from robocal_ros.errors import DataError
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.messages.tracker import TrackerSamples
@@ -36,7 +32,6 @@ from robocal_sim.simulator import SensorReading
 from robocal_sim.truth import Cell, HiddenTruth, ToolTruth, TrackerTruth
 
 LOAD_MASS = 10.0
-POSTURES = 30
 WALL = '0 0.5235987755982988 0'
 """Roll, pitch, yaw of a base on a wall that leans by 30°."""
 
@@ -84,8 +79,7 @@ class Known:
     urdf: str
     robot: Robot
     load: Load
-    target: Target
-    visibility: Visibility
+    values: ComplianceParameters
 
     @classmethod
     def of(cls, truth: HiddenTruth, mount: str = '0 0 0') -> Known:
@@ -97,15 +91,16 @@ class Known:
             raise DataError('The hidden truth has no load; add one.')
         return cls(
             urdf, Robot(urdf), given_load(load.mass, load.centre_of_mass, 'flange'),
-            Target(tracker.target_link, np.array(tracker.target_xyz)),
-            Visibility(np.array(tracker.xyz), np.array(tracker.target_axis),
-                       tracker.visibility_angle))
+            ComplianceParameters(
+                target_frame=tracker.target_link, target_xyz=list(tracker.target_xyz),
+                target_axis=list(tracker.target_axis), tracker_position=list(tracker.xyz),
+                visibility_angle=tracker.visibility_angle))
 
     def postures(self, seed: int = 0) -> Array:
         """Plan the postures from where the arm starts, shape (30, n) [rad]."""
         return plan_postures(
             self.robot, self.load.on(self.robot), CollisionChecker(self.robot.copy()),
-            np.zeros(self.robot.n), self.target, self.visibility, count=POSTURES, seed=seed)
+            np.zeros(self.robot.n), self.values, seed=seed)
 
 
 class ArmAtRest:
@@ -134,7 +129,7 @@ class ArmAtRest:
         """Mount the load."""
         self._physics.attach_load()
 
-    def visit(self, posture: Array, dwell: DwellSettings) -> EndPosition:
+    def visit(self, posture: Array, values: ComplianceParameters) -> EndPosition:
         """Return what is seen in a posture."""
         reached = posture.copy()
         if self._step:
@@ -143,11 +138,11 @@ class ArmAtRest:
         self._physics.rest_in(reached)
         shown = np.round(reached / self._step) * self._step if self._step else reached
         pose = self._physics.link_pose(self._link)
-        count = round(dwell.dwell / self._period)
+        count = round(values.dwell / self._period)
         stamps: Array = self._time + self._period * np.arange(count, dtype=np.float64)
         points = [p for p in (self._tracker.measure(*pose) for _ in stamps) if p is not None]
         seen: Array = np.array(points).reshape(-1, 3)
-        self._time += dwell.settle + dwell.dwell
+        self._time += values.settle + values.dwell
         return average(shown, TrackerSamples(
             'tracker', stamps[:len(points)], seen))
 
@@ -167,7 +162,7 @@ class MovedArm(InProcessArm):
         self._simulator.physics.attach_load()
         self.dwell(1.0)
 
-    def visit(self, posture: Array, dwell: DwellSettings) -> EndPosition:
+    def visit(self, posture: Array, values: ComplianceParameters) -> EndPosition:
         """Return what is seen in a posture.
 
         Raises:
@@ -179,12 +174,12 @@ class MovedArm(InProcessArm):
         self.move(quintic_path(connect(robot, self._checker, self.posture, posture), speed,
                                np.full(robot.n, _ACCELERATION)))
         self._joints, self._tracked = [], []
-        self.dwell(dwell.settle + dwell.dwell + 0.1)
+        self.dwell(values.settle + values.dwell + 0.1)
         for _ in range(_PROLONGED):
-            found = find_end_positions(self._states(), self._readings(), dwell)
+            found = find_end_positions(self._states(), self._readings(), values)
             if found:
                 return found[-1]
-            self.dwell(dwell.dwell)
+            self.dwell(values.dwell)
         raise DataError('The arm does not come to rest, or the tracker does not see the target.')
 
     def _step(self) -> None:
@@ -206,9 +201,9 @@ class MovedArm(InProcessArm):
 
 
 def both_sets(
-    arm: ArmAtRest | MovedArm, postures: Array, dwell: DwellSettings
+    arm: ArmAtRest | MovedArm, postures: Array, values: ComplianceParameters
 ) -> tuple[list[EndPosition], list[EndPosition]]:
     """Visit the postures without the load, then with it."""
-    unloaded = [arm.visit(q, dwell) for q in postures]
+    unloaded = [arm.visit(q, values) for q in postures]
     arm.load()
-    return unloaded, [arm.visit(q, dwell) for q in postures]
+    return unloaded, [arm.visit(q, values) for q in postures]

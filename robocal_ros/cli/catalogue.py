@@ -18,7 +18,7 @@ _WHERE = {
     'payload': ('payload.estimate', 'PAYLOAD'),
     'drive_gains': ('payload.estimate', 'DRIVE_GAINS'),
     'friction': ('friction.estimate', 'FRICTION'),
-    'compliance': ('compliance.capability', 'COMPLIANCE'),
+    'compliance': ('compliance.estimate', 'COMPLIANCE'),
     'wrench': ('wrench.bag', 'FOLLOWER'),
 }
 CAPABILITIES = tuple(_WHERE)

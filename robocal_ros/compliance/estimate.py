@@ -1,44 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of compliance calibration.
-
-A fit as a result: sag before and after, parameters with notes, checks, settings, plots.
-
-Joint compliance from two sets of end positions: displacements → fit → validation → result.
-"""
+"""Joint compliance from end positions without and with a load: displacements, fit, result."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
+from robocal_ros.capability.capability import Capability, Needs, TrackerNeed
 from robocal_ros.compliance.fit import ComplianceFit, believed_angles, fit_compliance
 from robocal_ros.compliance.measurement import (
     LOADED,
-    MATCH_TOLERANCE,
     REGISTRATION,
     UNLOADED,
     Displacements,
-    DwellSettings,
     EndPosition,
     displacements,
     find_end_positions,
     measured,
+    same_posture,
     split_by_load,
     visits,
 )
-from robocal_ros.compliance.model import Load, Target, check_turning, predicted, target_pose
+from robocal_ros.compliance.model import (
+    Load,
+    Target,
+    check_turning,
+    load_of,
+    predicted,
+    target_pose,
+)
+from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import (
     Registration,
     least_squares_transform,
     register_with_target,
     three_point,
 )
-from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.messages.marks import Rest
+from robocal_ros.errors import DataError
+from robocal_ros.messages.recording import Recording
 from robocal_ros.messages.samples import JointSamples, StreamCounts
 from robocal_ros.messages.tracker import TrackerSamples
 from robocal_ros.results.result import (
@@ -51,50 +54,8 @@ from robocal_ros.results.result import (
     State,
     rms,
 )
+from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.model import Robot
-
-
-@dataclass(frozen=True)
-class ComplianceSettings:
-    """Settings of the estimation.
-
-    Attributes:
-        target_frame: Frame of the URDF that the target is fixed to.
-        target_xyz: The target in that frame [m].
-        match_tolerance: Largest difference of joint angles between the two sets [rad].
-        max_drift: Largest shift of a reference posture within a set [m].
-        max_registration_residual: Largest distance of a target from where the arm says [m].
-        min_sag_removed: Least share of the sag on held-out postures that must be explained.
-        dwell: How rests of a record become end positions.
-        registration: One of the registration's ``METHODS``, for positions that are there to
-            place the tracker.
-        find_target: Whether these tell where the target is, too.
-
-    """
-
-    target_frame: str = 'tool0'
-    target_xyz: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    match_tolerance: float = MATCH_TOLERANCE
-    max_drift: float = 5e-5
-    max_registration_residual: float = 3e-3
-    min_sag_removed: float = 0.8
-    dwell: DwellSettings = field(default_factory=DwellSettings)
-    registration: str = 'least_squares'
-    find_target: bool = False
-
-    @property
-    def target(self) -> Target:
-        """What the tracker sees."""
-        return Target(self.target_frame, np.array(self.target_xyz))
-
-    def check(self, robot: Robot) -> None:
-        """Refuse settings that don't fit the arm; raises ConfigurationError."""
-        check_turning(robot)
-        robot.frame_id(self.target_frame)
-        if not np.isfinite(self.target_xyz).all():
-            raise ConfigurationError(
-                f'target_xyz is {list(self.target_xyz)}; expected three finite numbers.')
-
 
 KIND, METHOD = 'compliance', 'loaded_unloaded'
 UNIT = 'rad/(N·m)'
@@ -105,6 +66,255 @@ CORRELATED = 0.8
 _MAX_REJECTED = 0.2
 _NEGATIVE = 3.0
 _SEEN = 3.0
+
+
+def check_arm(robot: Robot, values: ComplianceParameters) -> None:
+    """Raise a ConfigurationError if the arm lacks a frame, or has a joint that slides."""
+    check_turning(robot)
+    for frame in (values.target_frame, values.load_frame):
+        robot.frame_id(frame or robot.tool_frame)
+
+
+def estimate(
+    robot: Robot, recording: Recording, values: ComplianceParameters, load: Load,
+    registration: Registration | None = None,
+) -> CalibrationResult:
+    """Estimate from a record of both measurements.
+
+    Where the record does not tell when the arm was measured, rests are found from the joint
+    states, and the moment at which the load was mounted from the postures that were visited
+    twice; postures that were visited once do not count then.
+
+    Args:
+        robot: The arm without the load.
+        recording: Joint states, tracker readings, and rests that are known.
+        values: The node's parameters.
+        load: What was mounted between the two sets.
+        registration: Where the tracker stands, for a record without known rests; None to find
+            it from the unloaded set.
+
+    Raises:
+        RobocalError: As of ``estimate_sets``; also if the record lacks readings, or one of the
+            known rests, or holds no rests.
+
+    """
+    joints, readings = recording.joints, recording.tracker
+    if readings is None:
+        raise DataError('No tracker readings were recorded; record the tracker too.')
+    check_arm(robot, values)
+    if recording.rests:
+        sets = measured(joints, readings, recording.rests)
+        unloaded, loaded = sets[UNLOADED], sets[LOADED]
+        registration = (place_tracker(robot, sets[REGISTRATION], values)
+                        if sets[REGISTRATION] else None)
+    else:
+        unloaded, loaded = _found_sets(joints, readings, values)
+    return estimate_sets(
+        robot, unloaded, loaded, load, values, registration,
+        counts=stream_counts(joints.counts, readings.counts), source=joints.source)
+
+
+def _found_sets(
+    joints: JointSamples, readings: TrackerSamples, values: ComplianceParameters
+) -> tuple[list[EndPosition], list[EndPosition]]:
+    """Return both sets of end positions, of the postures that are in both."""
+    found, tolerance = find_end_positions(joints, readings, values), values.match_tolerance
+    if not found:
+        raise DataError(
+            f'The record of {len(joints)} joint states and {len(readings)} tracker readings '
+            f'holds no rest of {values.settle + values.dwell:.1f} s in which '
+            'the target was seen; expected both sets of postures. Call measure_unloaded and '
+            'measure_loaded, or play a bag of them.')
+    unloaded, loaded = split_by_load(found, tolerance)
+    both = [group[0] for group in visits(found, tolerance)
+            if any(a in unloaded for a in group) and any(b in loaded for b in group)]
+
+    def kept(positions: Sequence[EndPosition]) -> list[EndPosition]:
+        return [item for item in positions if any(
+            same_posture(item, first, tolerance) for first in both)]
+
+    return kept(unloaded), kept(loaded)
+
+
+def estimate_sets(
+    robot: Robot,
+    unloaded: Sequence[EndPosition],
+    loaded: Sequence[EndPosition],
+    load: Load,
+    values: ComplianceParameters,
+    registration: Registration | None = None,
+    *,
+    counts: Mapping[str, int] | None = None,
+    source: str = 'live',
+) -> CalibrationResult:
+    """Estimate the compliance of every joint from both sets of end positions.
+
+    Args:
+        robot: The arm without the load.
+        unloaded: End positions without the load, in the order of time.
+        loaded: End positions with the load, in the order of time.
+        load: What was mounted between the two.
+        values: The node's parameters.
+        registration: Where the tracker stands; None to find it from the unloaded set.
+        counts: Sample counts and drops to file along.
+        source: ``live``, or the name of the bag.
+
+    Raises:
+        ConfigurationError: If the parameters don't fit the arm.
+        DataError: If the load is none, the sets don't match, the tracker drifted or does not
+            fit the arm.
+        ExcitationError: If no joint's compliance can be told.
+
+    """
+    load.check()
+    if registration is None:
+        registration = register(robot, unloaded, values)
+    target = Target.of(robot, values, registration)
+    furthest = check_registration(robot, unloaded, registration, values)
+    data = displacements(unloaded, loaded, registration, robot.joint_names, values)
+    arm = load.on(robot)
+    fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
+    fit = fit_compliance(robot, arm, target, fitted)
+    fit = replace(
+        fit, covariance=fit.covariance + _load_covariance(robot, load, target, fitted, fit))
+    sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
+    everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
+    return CalibrationResult(
+        kind=KIND,
+        method=METHOD,
+        robot=RobotIdentity(robot.name, robot.urdf_hash, names),
+        frame='',
+        parameters=_parameters(names, fit),
+        covariance_names=tuple(f'{names[i]}.compliance' for i in seen),
+        covariance=fit.covariance[np.ix_(seen, seen)],
+        fit=(Fit('sag', 'm', rms(sag.before[fit.kept]), rms(sag.after[fit.kept]),
+                 int(fit.kept.sum())),),
+        validation=(Fit('sag', 'm', rms(sag_held_out.before), rms(sag_held_out.after),
+                        len(held_out)),) if len(held_out) else (),
+        checks=_checks(names, values, fit, sag_held_out, furthest),
+        counts={
+            'unloaded_visits': len(unloaded), 'loaded_visits': len(loaded),
+            'unloaded_postures': len(visits(unloaded, values.match_tolerance)),
+            'readings': sum(item.count for item in everything),
+            'rejected_readings': sum(item.rejected for item in everything),
+            'rejected_displacements': int((~fit.kept).sum()), **(counts or {})},
+        settings={
+            'load_mass': float(load.body.mass),
+            'load_com': [float(x) for x in load.body.com],
+            'load_frame': load.frame,
+            'load_source': load.source,
+            'target_frame': target.frame,
+            'target_xyz': [float(x) for x in target.xyz],
+            'match_tolerance': values.match_tolerance,
+            'max_drift': values.max_drift,
+            'gravity': [float(g) for g in robot.gravity],
+            'registration': registration.method,
+            'registration_rms': registration.rms,
+            'tracker_rotation': [float(x) for x in registration.rotation.ravel()],
+            'tracker_translation': [float(x) for x in registration.translation],
+            'offset_between_sets': [] if fit.offset is None else [float(x) for x in fit.offset],
+            'angle_scatter': fit.angle_std,
+            'encoder_share': fit.encoder_share,
+            'reduced_chi_square': fit.chi_square,
+            'condition': fit.condition,
+            'correlated': _correlated(names, fit),
+        },
+        source=source,
+        time=max(item.time for item in everything),
+        software_version=__version__,
+        series=_series(data, sag, sag_held_out),
+    )
+
+
+def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int]:
+    """Return what is filed of what the streams went through."""
+    return {**asdict(joints), 'tracker_received': readings.received,
+            'tracker_dropped': readings.dropped}
+
+
+def register(
+    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
+) -> Registration:
+    """Place the tracker by end positions without the load, by least squares.
+
+    Raises:
+        DataError: If they are too few, lie on a line, or don't fit the arm.
+
+    """
+    points = np.array([item.point for item in positions]).reshape(-1, 3)
+    base = _seen_by_the_arm(robot, positions, values)
+    return least_squares_transform(points, base, values.max_registration_residual)
+
+
+def place_tracker(
+    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
+) -> Registration:
+    """Place the tracker by end positions without the load that were measured for that.
+
+    Raises:
+        DataError: If they are too few, lie on a line, or don't fit the arm.
+        ExcitationError: If the target is to be found along, and they don't tell where it is.
+
+    """
+    points = np.array([item.point for item in positions]).reshape(-1, 3)
+    limit = values.max_registration_residual
+    if values.find_target:
+        frame = Target.of(robot, values).frame
+        placements = [robot.transform_frame_to_root(item.posture, frame) for item in positions]
+        return register_with_target(
+            points, np.array([p.rotation for p in placements]),
+            np.array([p.translation for p in placements]), limit)
+    if values.registration == 'three_point':
+        return three_point(points, _seen_by_the_arm(robot, positions, values), limit)
+    return register(robot, positions, values)
+
+
+def _seen_by_the_arm(
+    robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
+) -> Array:
+    """Return where the arm says that the target is, shape (k, 3) [m]."""
+    target = Target.of(robot, values)
+    return np.array([target_pose(robot, item.posture, target)[1]
+                     for item in positions]).reshape(-1, 3)
+
+
+def check_registration(
+    robot: Robot, positions: Sequence[EndPosition], registration: Registration,
+    values: ComplianceParameters,
+) -> float:
+    """Refuse end positions that a registered tracker sees elsewhere than the arm says.
+
+    Returns:
+        The largest distance [m].
+
+    Raises:
+        DataError: If a distance exceeds the limit.
+
+    """
+    largest, target = 0.0, Target.of(robot, values, registration)
+    for number, item in enumerate(positions, 1):
+        expected = target_pose(robot, item.posture, target)[1]
+        distance = float(np.linalg.norm(registration.to_base(item.point) - expected))
+        largest = max(largest, distance)
+        if distance > values.max_registration_residual:
+            raise DataError(
+                f'The tracker frame does not fit the arm: in posture {number} the target is '
+                f'seen {1e3 * distance:.2f} mm from where the arm says it is (limit '
+                f'{1e3 * values.max_registration_residual:.2f} mm). Was the tracker or the '
+                'target moved? Call register_tracker.')
+    return largest
+
+
+def _load_covariance(
+    robot: Robot, load: Load, target: Target, data: Displacements, fit: ComplianceFit
+) -> Array:
+    """Return what the load's uncertainty adds to the covariance, to first order."""
+    extra = np.zeros_like(fit.covariance)
+    for other in load.others_on(robot):
+        change = fit_compliance(robot, other, target, data).value - fit.value
+        change[[i for i in range(robot.n) if i not in fit.seen]] = 0.0
+        extra += np.outer(change, change)
+    return extra
 
 
 @dataclass(frozen=True)
@@ -138,54 +348,6 @@ def _sag(
     return Sag(np.array(before), np.array(after))
 
 
-def assemble(
-    robot: Robot, arm: Robot, load: Load, settings: ComplianceSettings,
-    registration: Registration, data: Displacements, fit: ComplianceFit, furthest: float,
-    counts: dict[str, int], source: str, time: float,
-) -> CalibrationResult:
-    """Put everything that is known after a fit into a result.
-
-    Args:
-        robot: The arm without the load.
-        arm: The arm with it.
-        load: What was mounted.
-        settings: Settings of the estimation.
-        registration: Where the tracker stands.
-        data: All displacements.
-        fit: The fit to those that are not held out.
-        furthest: Largest distance of a target from where the arm says [m].
-        counts: Sample counts and drops.
-        source: ``live``, or the name of the bag.
-        time: Stamp of the newest end position [s].
-
-    """
-    fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
-    sag_fitted = _sag(robot, arm, settings.target, fitted, fit)
-    sag_held_out = _sag(robot, arm, settings.target, held_out, fit)
-    names = robot.joint_names
-    seen = list(fit.seen)
-    return CalibrationResult(
-        kind=KIND,
-        method=METHOD,
-        robot=RobotIdentity(robot.name, robot.urdf_hash, names),
-        frame='',
-        parameters=_parameters(names, fit),
-        covariance_names=tuple(f'{names[i]}.compliance' for i in seen),
-        covariance=fit.covariance[np.ix_(seen, seen)],
-        fit=(Fit('sag', 'm', rms(sag_fitted.before[fit.kept]), rms(sag_fitted.after[fit.kept]),
-                 int(fit.kept.sum())),),
-        validation=(Fit('sag', 'm', rms(sag_held_out.before), rms(sag_held_out.after),
-                        len(held_out)),) if len(held_out) else (),
-        checks=_checks(names, settings, fit, sag_held_out, furthest),
-        counts=counts,
-        settings=_settings(robot, load, settings, registration, fit, names),
-        source=source,
-        time=time,
-        software_version=__version__,
-        series=_series(data, sag_fitted, sag_held_out),
-    )
-
-
 def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ...]:
     relative, correlation = fit.relative_std(), fit.correlation()
     parameters = []
@@ -209,19 +371,29 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
     return tuple(parameters)
 
 
+def _correlated(names: Sequence[str], fit: ComplianceFit) -> dict[str, float]:
+    """Return the correlations that are strong, by pairs of names."""
+    correlation = fit.correlation()
+    return {
+        f'{names[i]}, {names[j]}': round(float(correlation[i, j]), 3)
+        for i in fit.seen for j in fit.seen
+        if i < j and abs(correlation[i, j]) > CORRELATED
+    }
+
+
 def _checks(
-    names: Sequence[str], settings: ComplianceSettings, fit: ComplianceFit, sag: Sag,
+    names: Sequence[str], values: ComplianceParameters, fit: ComplianceFit, sag: Sag,
     furthest: float,
 ) -> tuple[Check, ...]:
     checks = []
     if len(sag.before):
         checks.append(Check(
-            'sag removed on held-out postures', sag.removed >= settings.min_sag_removed,
-            sag.removed, settings.min_sag_removed, '1',
+            'sag removed on held-out postures', sag.removed >= values.min_sag_removed,
+            sag.removed, values.min_sag_removed, '1',
             f'On {len(sag.before)} held-out postures the model removes '
             f'{100.0 * sag.removed:.1f} % of the sag: {1e6 * rms(sag.before):.0f} µm before, '
             f'{1e6 * rms(sag.after):.0f} µm after (at least '
-            f'{100.0 * settings.min_sag_removed:.0f} % wanted).'))
+            f'{100.0 * values.min_sag_removed:.0f} % wanted).'))
         ratio = rms(sag.before) / max(rms(sag.after), 1e-12)
         checks.append(Check(
             'load is seen', ratio >= _SEEN, ratio, _SEEN, '1',
@@ -243,45 +415,12 @@ def _checks(
         'centre, and the tracker frame.')
     checks.append(Check('compliances not negative', depth <= _NEGATIVE, depth, _NEGATIVE, '1',
                         told))
-    limit = settings.max_registration_residual
+    limit = values.max_registration_residual
     checks.append(Check(
         'tracker frame', furthest <= limit, furthest, limit, 'm',
         f'The registered tracker sees the target at most {1e3 * furthest:.2f} mm from where the '
         f'arm says it is (limit {1e3 * limit:.2f} mm).'))
     return tuple(checks)
-
-
-def _settings(
-    robot: Robot, load: Load, settings: ComplianceSettings, registration: Registration,
-    fit: ComplianceFit, names: Sequence[str],
-) -> dict[str, object]:
-    correlation = fit.correlation()
-    pairs = {
-        f'{names[i]}, {names[j]}': round(float(correlation[i, j]), 3)
-        for i in fit.seen for j in fit.seen
-        if i < j and abs(correlation[i, j]) > CORRELATED
-    }
-    return {
-        'load_mass': float(load.body.mass),
-        'load_com': [float(x) for x in load.body.com],
-        'load_frame': load.frame,
-        'load_source': load.source,
-        'target_frame': settings.target_frame,
-        'target_xyz': [float(x) for x in settings.target_xyz],
-        'match_tolerance': settings.match_tolerance,
-        'max_drift': settings.max_drift,
-        'gravity': [float(g) for g in robot.gravity],
-        'registration': registration.method,
-        'registration_rms': registration.rms,
-        'tracker_rotation': [float(x) for x in registration.rotation.ravel()],
-        'tracker_translation': [float(x) for x in registration.translation],
-        'offset_between_sets': [] if fit.offset is None else [float(x) for x in fit.offset],
-        'angle_scatter': fit.angle_std,
-        'encoder_share': fit.encoder_share,
-        'reduced_chi_square': fit.chi_square,
-        'condition': fit.condition,
-        'correlated': pairs,
-    }
 
 
 def _series(data: Displacements, fitted: Sag, held_out: Sag) -> tuple[Series, ...]:
@@ -313,217 +452,25 @@ def summary(result: CalibrationResult) -> str:
     return f'Compliance in µrad/(N·m) (95 %): {"; ".join(told)}.{removed}{unseen}'
 
 
-def register(
-    robot: Robot, positions: Sequence[EndPosition], settings: ComplianceSettings
-) -> Registration:
-    """Place the tracker by end positions without the load, by least squares.
-
-    Raises:
-        DataError: If they are too few, lie on a line, or don't fit the arm.
-
-    """
-    points = np.array([item.point for item in positions]).reshape(-1, 3)
-    base = _seen_by_the_arm(robot, positions, settings)
-    return least_squares_transform(points, base, settings.max_registration_residual)
+def tracker_of(values: ComplianceParameters) -> TrackerNeed:
+    """Return the tracker that is read."""
+    return TrackerNeed(values.tracker_topic or f'tracker/{values.tracker_message}',
+                       values.tracker_message == 'pose')
 
 
-def place_tracker(
-    robot: Robot, positions: Sequence[EndPosition], settings: ComplianceSettings
-) -> Registration:
-    """Place the tracker by end positions without the load that were measured for that.
-
-    Raises:
-        DataError: If they are too few, lie on a line, or don't fit the arm.
-        ExcitationError: If the target is to be found along, and they don't tell where it is.
-
-    """
-    points = np.array([item.point for item in positions]).reshape(-1, 3)
-    limit = settings.max_registration_residual
-    if settings.find_target:
-        placements = [robot.transform_frame_to_root(item.posture, settings.target_frame)
-                      for item in positions]
-        return register_with_target(
-            points, np.array([p.rotation for p in placements]),
-            np.array([p.translation for p in placements]), limit)
-    if settings.registration == 'three_point':
-        return three_point(points, _seen_by_the_arm(robot, positions, settings), limit)
-    return register(robot, positions, settings)
+def _needs(values: ComplianceParameters) -> Needs:
+    return Needs(effort=False, tracker=tracker_of(values))
 
 
-def _seen_by_the_arm(
-    robot: Robot, positions: Sequence[EndPosition], settings: ComplianceSettings
-) -> Array:
-    """Return where the arm says that the target is, shape (k, 3) [m]."""
-    return np.array([target_pose(robot, item.posture, settings.target)[1]
-                     for item in positions]).reshape(-1, 3)
-
-
-def check_registration(
-    robot: Robot, positions: Sequence[EndPosition], registration: Registration,
-    settings: ComplianceSettings,
-) -> float:
-    """Refuse end positions that a registered tracker sees elsewhere than the arm says.
-
-    Returns:
-        The largest distance [m].
-
-    Raises:
-        DataError: If a distance exceeds the limit.
-
-    """
-    largest = 0.0
-    for number, item in enumerate(positions, 1):
-        expected = target_pose(robot, item.posture, settings.target)[1]
-        distance = float(np.linalg.norm(registration.to_base(item.point) - expected))
-        largest = max(largest, distance)
-        if distance > settings.max_registration_residual:
-            raise DataError(
-                f'The tracker frame does not fit the arm: in posture {number} the target is '
-                f'seen {1e3 * distance:.2f} mm from where the arm says it is (limit '
-                f'{1e3 * settings.max_registration_residual:.2f} mm). Was the tracker or the '
-                'target moved? Call register_tracker.')
-    return largest
-
-
-def estimate(
-    robot: Robot,
-    unloaded: Sequence[EndPosition],
-    loaded: Sequence[EndPosition],
-    load: Load,
-    settings: ComplianceSettings,
-    registration: Registration | None = None,
-    *,
-    counts: Mapping[str, int] | None = None,
-    source: str = 'live',
+def _estimate(
+    robot: Robot, recording: Recording, values: ComplianceParameters, store: ResultStore
 ) -> CalibrationResult:
-    """Estimate the compliance of every joint.
-
-    Args:
-        robot: The arm without the load.
-        unloaded: End positions without the load, in the order of time.
-        loaded: End positions with the load, in the order of time.
-        load: What was mounted between the two.
-        settings: Settings.
-        registration: Where the tracker stands; None to find it from the unloaded set.
-        counts: Sample counts and drops to file along.
-        source: ``live``, or the name of the bag.
-
-    Raises:
-        ConfigurationError: If the settings don't fit the arm.
-        DataError: If the load is none, the sets don't match, the tracker drifted or does not
-            fit the arm.
-        ExcitationError: If no joint's compliance can be told.
-
-    """
-    settings.check(robot)
-    load.check()
-    if registration is None:
-        registration = register(robot, unloaded, settings)
-    if registration.target is not None:
-        x, y, z = (float(value) for value in registration.target)
-        settings = replace(settings, target_xyz=(x, y, z))
-    furthest = check_registration(robot, unloaded, registration, settings)
-    data = displacements(unloaded, loaded, registration, robot.joint_names,
-                         tolerance=settings.match_tolerance, max_drift=settings.max_drift)
-    arm = load.on(robot)
-    fitted = data.rows(~data.held_out)
-    fit = fit_compliance(robot, arm, settings.target, fitted)
-    covariance = fit.covariance + _load_covariance(robot, load, settings.target, fitted, fit)
-    fit = replace(fit, covariance=covariance)
-    everything = [*unloaded, *loaded]
-    return assemble(
-        robot, arm, load, settings, registration, data, fit, furthest,
-        {'unloaded_visits': len(unloaded), 'loaded_visits': len(loaded),
-         'unloaded_postures': len(visits(unloaded, settings.match_tolerance)),
-         'readings': sum(item.count for item in everything),
-         'rejected_readings': sum(item.rejected for item in everything),
-         'rejected_displacements': int((~fit.kept).sum()), **(counts or {})},
-        source, max(item.time for item in everything))
+    return estimate(robot, recording, values, load_of(robot, values, store.load('payload')))
 
 
-def estimate_record(
-    robot: Robot, joints: JointSamples, readings: TrackerSamples, load: Load,
-    settings: ComplianceSettings, registration: Registration | None = None,
-) -> CalibrationResult:
-    """Estimate from a record of both measurements, as of a bag.
+VERBS = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loaded')
+"""Services whose recordings can be estimated from."""
 
-    Rests are found from the joint states, the moment at which the load was mounted from the
-    postures that were visited twice; postures that were visited once do not count.
-
-    Args:
-        robot: The arm without the load.
-        joints: Joint states.
-        readings: Readings of the tracker.
-        load: What was mounted.
-        settings: Settings.
-        registration: As of ``estimate``.
-
-    Raises:
-        RobocalError: As of ``estimate``; also if the record holds no rests with readings.
-
-    """
-    settings.check(robot)
-    load.check()
-    found = find_end_positions(joints, readings, settings.dwell)
-    if not found:
-        raise DataError(
-            f'The record of {len(joints)} joint states and {len(readings)} tracker readings '
-            f'holds no rest of {settings.dwell.settle + settings.dwell.dwell:.1f} s in which '
-            'the target was seen; expected both sets of postures. Call measure_unloaded and '
-            'measure_loaded, or play a bag of them.')
-    unloaded, loaded = split_by_load(found, settings.match_tolerance)
-    both = [group[0] for group in visits(found, settings.match_tolerance)
-            if any(a in unloaded for a in group) and any(b in loaded for b in group)]
-
-    def kept(positions: Sequence[EndPosition]) -> list[EndPosition]:
-        return [item for item in positions if any(
-            np.abs(item.posture - first.posture).max() <= settings.match_tolerance
-            for first in both)]
-
-    return estimate(robot, kept(unloaded), kept(loaded), load, settings, registration,
-                    counts=stream_counts(joints.counts, readings.counts), source=joints.source)
-
-
-def estimate_marked(
-    robot: Robot, joints: JointSamples, readings: TrackerSamples, rests: Sequence[Rest],
-    load: Load, settings: ComplianceSettings,
-) -> CalibrationResult:
-    """Estimate from a record of which it is known when the arm was measured, and what for.
-
-    Args:
-        robot: The arm without the load.
-        joints: Joint states, or their averages over each rest.
-        readings: Readings of the tracker.
-        rests: When the arm was measured, in the order of measuring.
-        load: What was mounted.
-        settings: Settings.
-
-    Raises:
-        RobocalError: As of ``estimate``; also if the record lacks one of the rests.
-
-    """
-    settings.check(robot)
-    load.check()
-    found = measured(joints, readings, rests)
-    registration = (place_tracker(robot, found[REGISTRATION], settings)
-                    if found[REGISTRATION] else None)
-    return estimate(robot, found[UNLOADED], found[LOADED], load, settings, registration,
-                    counts=stream_counts(joints.counts, readings.counts), source=joints.source)
-
-
-def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int]:
-    """Return what is filed of what the streams went through."""
-    return {**asdict(joints), 'tracker_received': readings.received,
-            'tracker_dropped': readings.dropped}
-
-
-def _load_covariance(
-    robot: Robot, load: Load, target: Target, data: Displacements, fit: ComplianceFit
-) -> Array:
-    """Return what the load's uncertainty adds to the covariance, to first order."""
-    extra = np.zeros_like(fit.covariance)
-    for other in load.others_on(robot):
-        change = fit_compliance(robot, other, target, data).value - fit.value
-        change[[i for i in range(robot.n) if i not in fit.seen]] = 0.0
-        extra += np.outer(change, change)
-    return extra
+COMPLIANCE = Capability(
+    'compliance', 'compliance_calibration', ComplianceParameters, VERBS, _needs, _estimate,
+    summary)

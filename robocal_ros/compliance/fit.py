@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One compliance fit's data: predictions, weights, and which joints can be told at all.
+"""Compliances from displacements: weighted, robust, not negative, and which joints are observable.
 
-Bounded least squares that a few bad displacements cannot spoil.
-
-Sources: Lawson, Hanson, Solving Least Squares Problems (SIAM 1995), ch. 23, for the bounds;
-Huber, Robust Statistics (1981), sec. 7.8, for the iteration of weights.
-
-Compliances from displacements: weighted, robust, non-negative, honest about what is blind.
-
-Sources: Paule, Mandel, J. Res. NBS 87 (1982) 377, for scatter beyond the stated one; James,
-Stein, Proc. 4th Berkeley Symp. Math. Stat. Prob. 1 (1961) 361, for shrinking.
+Bounded least squares that a few bad displacements cannot spoil. Sources: Lawson, Hanson, Solving
+Least Squares _Problems (SIAM 1995), ch. 23, for the bounds; Huber, Robust Statistics (1981), sec.
+7.8, for the iteration of weights; Paule, Mandel, J. Res. NBS 87 (1982) 377, for scatter beyond
+the stated one; James, Stein, Proc. 4th Berkeley Symp. Math. Stat. Prob. 1 (1961) 361, for
+shrinking.
 """
 
 from __future__ import annotations
@@ -30,6 +26,14 @@ from robocal_ros.robot.model import Robot
 _NO_TORQUE = 1e-3
 _NO_LEVER = 1e-3
 _MAX_CONDITION = 1e4
+_REWEIGHTINGS = 20
+# Shares of normal displacements beyond which weights fall, and beyond which one is left out.
+_DOUBTED, _IMPOSSIBLE = 1e-3, 1e-6
+_LINEARISATIONS = 4
+_WEIGHINGS = 4
+_OFFSET_SIGNIFICANT = 1e-5
+_LARGEST_ANGLE_STD = 1e-2
+_UPPER = 0.975
 
 
 def believed_angles(data: Displacements, share: float) -> Array:
@@ -43,7 +47,7 @@ def believed_angles(data: Displacements, share: float) -> Array:
     return data.unloaded + share * (data.loaded - data.unloaded)
 
 
-class Problem:
+class _Problem:
     """Displacements with their predictions and weights.
 
     Attributes:
@@ -117,7 +121,7 @@ class Problem:
         return kept * self.rows - self.unknowns
 
 
-def without_torque(problem: Problem) -> dict[int, str]:
+def _without_torque(problem: _Problem) -> dict[int, str]:
     """Find joints that the load's weight does not turn, or that don't move the target."""
     robot, data = problem.robot, problem.data
     torque = np.array([problem.loaded.gravity_torque(q) - robot.gravity_torque(q)
@@ -145,7 +149,7 @@ def _weight(robot: Robot, loaded: Robot) -> float:
     return float((masses[1] - masses[0]) * np.linalg.norm(robot.gravity))
 
 
-def drop_blind(problem: Problem, white: Array, blind: dict[int, str]) -> float:
+def _drop_blind(problem: _Problem, white: Array, blind: dict[int, str]) -> float:
     """Take joints out that cannot be told from others; return the condition of the rest."""
     names = problem.robot.joint_names
     _, slope = problem.linearised(np.zeros(problem.robot.n))
@@ -168,12 +172,7 @@ def drop_blind(problem: Problem, white: Array, blind: dict[int, str]) -> float:
         needed=problem.robot.n, blind=tuple(names[i] for i in blind))
 
 
-_REWEIGHTINGS = 20
-# Shares of normal displacements beyond which weights fall, and beyond which one is left out.
-_DOUBTED, _IMPOSSIBLE = 1e-3, 1e-6
-
-
-def solve_bounded(columns: Array, measured: Array, bounds: tuple[Array, Array]) -> Array:
+def _solve_bounded(columns: Array, measured: Array, bounds: tuple[Array, Array]) -> Array:
     """Return the bounded least-squares solution of whitened rows."""
     scale = np.linalg.norm(columns, axis=0)
     scale = np.where(scale > 0.0, scale, 1.0)
@@ -182,7 +181,14 @@ def solve_bounded(columns: Array, measured: Array, bounds: tuple[Array, Array]) 
     return np.asarray(solution.x / scale)
 
 
-def distances(white: Array, residual: Array) -> Array:
+def _inverse_information(columns: Array) -> Array:
+    """Return the covariance of the least-squares solution of whitened rows."""
+    scale = np.linalg.norm(columns, axis=0)
+    inverse = np.linalg.inv((columns / scale).T @ (columns / scale))
+    return np.asarray(inverse / np.outer(scale, scale))
+
+
+def _distances(white: Array, residual: Array) -> Array:
     """Return the Mahalanobis length of each residual, shape (k,)."""
     return np.asarray(np.linalg.norm(np.einsum('kij,kj->ki', white, residual), axis=1))
 
@@ -192,8 +198,8 @@ def _robust_scale(distance: Array, rows: int) -> float:
     return max(1.0, float(np.median(distance)) / float(np.sqrt(scipy.stats.chi2.ppf(0.5, rows))))
 
 
-def robust_solution(
-    problem: Problem, white: Array, slope: Array, measured: Array
+def _robust_solution(
+    problem: _Problem, white: Array, slope: Array, measured: Array
 ) -> tuple[Array, np.ndarray]:
     """Return the robust solution, and which displacements fit it."""
     rows = white @ problem.regressor(slope)
@@ -204,7 +210,7 @@ def robust_solution(
     solution = np.zeros(size)
     for _ in range(_REWEIGHTINGS):
         root = np.sqrt(weight)
-        solution = solve_bounded((rows * root[:, None, None]).reshape(-1, size),
+        solution = _solve_bounded((rows * root[:, None, None]).reshape(-1, size),
                                   (aims * root[:, None]).ravel(), problem.bounds())
         distance = np.linalg.norm(aims - rows @ solution, axis=1)
         limit = bend * _robust_scale(distance, problem.rows)
@@ -217,8 +223,8 @@ def robust_solution(
     return solution, distance <= cut * _robust_scale(distance, problem.rows)
 
 
-def weighted_solution(
-    problem: Problem, white: Array, slope: Array, measured: Array
+def _weighted_solution(
+    problem: _Problem, white: Array, slope: Array, measured: Array
 ) -> tuple[Array, Array, Array]:
     """Return bounded solution, unbounded solution and covariance, of what is kept."""
     kept = problem.kept
@@ -226,19 +232,11 @@ def weighted_solution(
     size = rows.shape[2]
     columns = rows.reshape(-1, size)
     aims = np.einsum('kij,kj->ki', white, measured)[kept].ravel()
-    scale = np.linalg.norm(columns, axis=0)
-    inverse = np.linalg.inv((columns / scale).T @ (columns / scale)) / np.outer(scale, scale)
+    inverse = _inverse_information(columns)
     free = inverse @ (columns.T @ aims)
     if (free[:len(problem.seen)] >= 0.0).all():
         return free, free, inverse
-    return solve_bounded(columns, aims, problem.bounds()), free, inverse
-
-
-_LINEARISATIONS = 4
-_WEIGHINGS = 4
-_OFFSET_SIGNIFICANT = 1e-5
-_LARGEST_ANGLE_STD = 1e-2
-_UPPER = 0.975
+    return _solve_bounded(columns, aims, problem.bounds()), free, inverse
 
 
 @dataclass(frozen=True)
@@ -297,13 +295,13 @@ class ComplianceFit:
         return np.asarray(self.covariance / np.outer(scale, scale))
 
 
-def _extra_angle_std(problem: Problem, residual: Array) -> float:
+def _extra_angle_std(problem: _Problem, residual: Array) -> float:
     """Return the scatter of joint angles that brings the reduced chi-square to one [rad]."""
     kept, freedom = problem.kept, problem.freedom()
 
     def excess(angle_std: float) -> float:
         white = problem.whitening(angle_std)[kept]
-        return float((distances(white, residual[kept]) ** 2).sum()) / freedom - 1.0
+        return float((_distances(white, residual[kept]) ** 2).sum()) / freedom - 1.0
 
     if excess(0.0) <= 0.0:
         return 0.0
@@ -312,7 +310,7 @@ def _extra_angle_std(problem: Problem, residual: Array) -> float:
     return float(scipy.optimize.brentq(excess, 0.0, _LARGEST_ANGLE_STD, xtol=1e-10))
 
 
-def _offset_needed(problem: Problem, white: Array, residual: Array, slope: Array) -> bool:
+def _offset_needed(problem: _Problem, white: Array, residual: Array, slope: Array) -> bool:
     """Tell whether a common displacement of the tracker would explain the residuals better."""
     if problem.offset:
         return True
@@ -350,17 +348,17 @@ def fit_compliance(
         ExcitationError: If no joint's compliance can be told.
 
     """
-    problem = Problem(robot, loaded, target, data)
-    blind = without_torque(problem)
+    problem = _Problem(robot, loaded, target, data)
+    blind = _without_torque(problem)
     problem.seen = [joint for joint in problem.seen if joint not in blind]
     problem.freedom()
     white = problem.whitening(0.0)
-    condition = drop_blind(problem, white, blind)
+    condition = _drop_blind(problem, white, blind)
     compliance = np.zeros(robot.n)
     for step in range(_LINEARISATIONS):
         prediction, slope = problem.linearised(compliance)
         aims = data.value - prediction + slope @ compliance
-        solution, fits = robust_solution(problem, white, slope, aims)
+        solution, fits = _robust_solution(problem, white, slope, aims)
         if step:
             problem.kept = fits
             left = aims - slope[:, :, problem.seen] @ solution[:len(problem.seen)]
@@ -395,7 +393,7 @@ class _Weighed:
 
 
 def _finished(
-    problem: Problem, compliance: Array, blind: dict[int, str], condition: float
+    problem: _Problem, compliance: Array, blind: dict[int, str], condition: float
 ) -> ComplianceFit:
     """Weigh what is kept by all its scatter, and state the covariance."""
     weighed = _weighed(problem, compliance)
@@ -415,7 +413,7 @@ def _finished(
         problem.encoder_share)
 
 
-def _cautious(problem: Problem, covariance: Array, compliance: Array) -> Array:
+def _cautious(problem: _Problem, covariance: Array, compliance: Array) -> Array:
     """Return the covariance with what it takes that the scatter was told from few residuals.
 
     Once by caution: an estimated scatter is too small as often as too large, and intervals that
@@ -431,8 +429,7 @@ def _cautious(problem: Problem, covariance: Array, compliance: Array) -> Array:
     error = float(np.sqrt(2.0 / (inner**2).sum()))
     columns = (problem.whitening(float(np.sqrt(square + error)))[kept]
                @ problem.regressor(slope)[kept]).reshape(-1, problem.unknowns)
-    scale = np.linalg.norm(columns, axis=0)
-    wider = np.linalg.inv((columns / scale).T @ (columns / scale)) / np.outer(scale, scale)
+    wider = _inverse_information(columns)
     variance = np.diag(covariance)
     change = np.maximum(np.diag(wider) - variance, 1e-300)
     freedom = np.clip(2.0 * (variance / change) ** 2, 3.0, 1e6)
@@ -440,7 +437,7 @@ def _cautious(problem: Problem, covariance: Array, compliance: Array) -> Array:
     return np.asarray(wider * np.outer(widths, widths))
 
 
-def _encoder_share(problem: Problem) -> float:
+def _encoder_share(problem: _Problem) -> float:
     """Return by how much to believe the encoders' differences between the sets.
 
     What they show scatters by their own error (the scatter of angles that the residuals tell)
@@ -451,7 +448,7 @@ def _encoder_share(problem: Problem) -> float:
     return 1.0 if shown == 0.0 else max(0.0, 1.0 - problem.angle_std**2 / shown)
 
 
-def _weighed(problem: Problem, compliance: Array) -> _Weighed:
+def _weighed(problem: _Problem, compliance: Array) -> _Weighed:
     """Solve again and again, until the scatter of the angles explains the residuals."""
     data, seen = problem.data, problem.seen
     problem.angle_std, chi_square = 0.0, 0.0
@@ -459,12 +456,12 @@ def _weighed(problem: Problem, compliance: Array) -> _Weighed:
         prediction, slope = problem.linearised(compliance)
         aims = data.value - prediction + slope @ compliance
         white = problem.whitening(problem.angle_std)
-        solution, free, covariance = weighted_solution(problem, white, slope, aims)
+        solution, free, covariance = _weighted_solution(problem, white, slope, aims)
         residual = aims - problem.regressor(slope) @ solution
         compliance = np.zeros(problem.robot.n)
         compliance[seen] = solution[:len(seen)]
         if not step:
-            plain = distances(white, residual)[problem.kept]
+            plain = _distances(white, residual)[problem.kept]
             chi_square = float((plain**2).sum()) / problem.freedom()
         if step < _WEIGHINGS - 1:
             problem.angle_std = _extra_angle_std(problem, residual)

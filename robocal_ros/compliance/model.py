@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a compliant arm moves its end point under a load.
+"""Physics of a compliant arm: its sag under a known load, and the correction for it.
 
 Encoders sit on the motor side: a joint that transmits the torque τ stands c·τ away from where
 its encoder says. To first order a load with the weight m·g moves the end point by
@@ -9,11 +9,6 @@ arm has other levers), so the prediction solves for the posture at rest, and the
 form serves as its derivative. Sources: Dumas, Caro, Garnier, Furet, Joint stiffness
 identification of six-revolute industrial serial robots, Robot. Comput.-Integr. Manuf. 27 (2011)
 881, doi 10.1016/j.rcim.2011.02.003.
-
-
-The known load that makes the arm sag.
-
-Known compliance at work: predicted sag, and joint targets that make up for it.
 """
 
 from __future__ import annotations
@@ -25,13 +20,18 @@ import numpy as np
 import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
+from robocal_ros.compliance.parameters import ComplianceParameters
+from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.robot.load import alternative_loads, carried_load
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import Trajectory
 
+# Fixed-point iterations for the posture at rest; each gains about two digits.
 _ITERATIONS = 4
+# Time step of the differences along a trajectory [s].
+_STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,15 @@ class Target:
 
     frame: str
     xyz: Array
+
+    @classmethod
+    def of(
+        cls, robot: Robot, values: ComplianceParameters, registration: Registration | None = None
+    ) -> Target:
+        """Return the target by parameters, or where the registration found it."""
+        found = None if registration is None else registration.target
+        return cls(values.target_frame or robot.tool_frame,
+                   np.array(values.target_xyz) if found is None else found)
 
 
 def check_turning(robot: Robot) -> None:
@@ -219,8 +228,35 @@ def identified_load(result: CalibrationResult) -> Load:
                 'payload result').check()
 
 
-_STEP = 1e-3
-_SAG_ITERATIONS = 4
+def load_of(
+    robot: Robot, values: ComplianceParameters, payload: CalibrationResult | None
+) -> Load:
+    """Return the load that is mounted between the two sets.
+
+    Raises:
+        DataError: If neither parameter nor payload result tells it.
+
+    """
+    if values.load_mass > 0.0:
+        return given_load(
+            values.load_mass, values.load_com, values.load_frame or robot.tool_frame,
+            mass_std=values.load_mass_std, com_std=values.load_com_std)
+    if payload is None:
+        raise DataError(
+            'The mass of the load is missing: load_mass is 0 and there is no payload result. Set '
+            'load_mass and load_com, or identify the load with payload_identification.')
+    return identified_load(payload)
+
+
+def carried_on(
+    robot: Robot, values: ComplianceParameters, payload: CalibrationResult | None
+) -> Robot:
+    """Return the arm with what it is taken to carry at work."""
+    if values.carried in ('auto', 'payload') and payload is not None:
+        return identified_load(payload).on(robot)
+    if values.carried in ('auto', 'load') and values.load_mass > 0.0:
+        return load_of(robot, values, None).on(robot)
+    return robot
 
 
 def compliance_by_joint(result: CalibrationResult) -> dict[str, float]:
@@ -273,7 +309,7 @@ class SagCorrection:
     def link_angles(self, encoders: Array, *, payload_alone: bool = False) -> Array:
         """Return where the links stand when the encoders say ``encoders``, shape (n,) [rad]."""
         angles = np.asarray(encoders, dtype=float)
-        for _ in range(_SAG_ITERATIONS):
+        for _ in range(_ITERATIONS):
             angles = encoders - self._compliance * self.torque(
                 angles, payload_alone=payload_alone)
         return angles

@@ -14,22 +14,21 @@ from std_srvs.srv import Trigger
 
 from robocal_ros.arm.old_waiting import ServiceCall
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.capability import (
+from robocal_ros.compliance.estimate import (
     VERBS,
-    ComplianceParameters,
-    carried_on,
-    estimate_compliance,
-    load_of,
-    settings_of,
+    check_arm,
+    estimate,
+    estimate_sets,
+    stream_counts,
+    summary,
     tracker_of,
 )
-from robocal_ros.compliance.estimate import estimate, stream_counts, summary
 from robocal_ros.compliance.feed_forward import SagFeedForward
 from robocal_ros.compliance.markers import sag_markers
 from robocal_ros.compliance.measurement import LOADED, UNLOADED, EndPosition
-from robocal_ros.compliance.model import Load
+from robocal_ros.compliance.model import Load, carried_on, load_of
+from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.procedure import (
-    CompliancePlanner,
     ComplianceProcedure,
     RestReader,
     TrackerRegistration,
@@ -59,23 +58,15 @@ class ComplianceCalibration(ProcedureNode):
 
     def _configure_method(self) -> None:
         values = self.values
-        self._settings = settings_of(self.robot, values)
-        if (values.attach_service == '') != (values.detach_service == ''):
-            raise ConfigurationError(
-                'attach_service and detach_service belong together; set both, or none where a '
-                'person mounts the load.')
+        check_arm(self.robot, values)
         self._payload: CalibrationResult | None = None
         self._tracker_name = tracker_of(values).topic
         self._tracker = self.stream(TrackerStream(
             self, self.group, values.tracker_message, values.tracker_topic,
             now=self.pulse.now))
-        self._rest = RestReader(self, self._tracker, self._settings.dwell)
-        planner = CompliancePlanner(
-            self, self._settings, self._load, lambda: self._method.registration)
-        self._method = ComplianceProcedure(
-            self, self._rest, self._settings, planner.postures, self._preview)
-        self._registering = TrackerRegistration(
-            self, self._rest, self._settings, self._method, planner.for_registration)
+        rest = RestReader(self, self._tracker)
+        self._method = ComplianceProcedure(self, rest, self._load, self._preview)
+        self._registering = TrackerRegistration(self, rest, self._method)
         self._placing = self._publisher(TransformStamped, '~/tracker_transform')
         self._feed_forward: SagFeedForward = self.part(SagFeedForward(
             self, self.joints, self.robot, own_weight=values.correct_own_weight))
@@ -203,7 +194,7 @@ class ComplianceCalibration(ProcedureNode):
         x, y, z = found.translation
         target = '' if found.target is None else (
             f' The target is at {np.round(1e3 * found.target, 2).tolist()} mm in '
-            f'{self._settings.target_frame}.')
+            f'{self.values.target_frame or self.robot.tool_frame}.')
         return (f'The tracker stands at x {x:.4f}, y {y:.4f}, z {z:.4f} m in '
                 f'{self.robot.root_frame}; {len(found.residual)} points fit within '
                 f'{1e3 * float(found.residual.max()):.2f} mm, RMS {1e3 * found.rms:.2f} mm.'
@@ -265,17 +256,17 @@ class ComplianceCalibration(ProcedureNode):
     # ------------------------------------------------------------------------ estimation
 
     def _estimate(self) -> Callable[[], CalibrationResult]:
-        robot, settings, method = self.robot.copy(), self._settings, self._method
+        robot, values, method = self.robot.copy(), self.values, self._method
         load = self._load()
         registration = method.registration
         unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
         if not unloaded:
             recording = self._replayed()
-            return lambda: estimate_compliance(robot, recording, load, settings, registration)
+            return lambda: estimate(robot, recording, values, load, registration)
         counts = {**stream_counts(self.joints.counts, self._tracker.counts),
                   'left_out_postures': len(method.left_out)}
-        return lambda: estimate(robot, unloaded, loaded, load, settings, registration,
-                                counts=counts, source=self.joints.source)
+        return lambda: estimate_sets(robot, unloaded, loaded, load, values, registration,
+                                     counts=counts, source=self.joints.source)
 
     def _replayed(self) -> Recording:
         """Return what is recorded, with the rests that marks out of a bag tell of."""
@@ -293,11 +284,10 @@ class ComplianceCalibration(ProcedureNode):
 
     async def _preview(self, unloaded: list[EndPosition], loaded: list[EndPosition]) -> None:
         """Show in the status what the postures measured so far say."""
-        robot, settings = self.robot.copy(), self._settings
         load = self._load()
         try:
             result = await self.worker.run(
-                self.pulse, estimate, robot, unloaded, loaded, load, settings,
+                self.pulse, estimate_sets, self.robot.copy(), unloaded, loaded, load, self.values,
                 self._method.registration)
         except RobocalError as error:
             self.status.note(estimate=f'none yet: {error}')

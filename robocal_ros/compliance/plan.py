@@ -11,6 +11,9 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.measurement import HELD_OUT_EVERY
 from robocal_ros.compliance.model import Target, target_jacobian, target_pose
+from robocal_ros.compliance.parameters import ComplianceParameters
+from robocal_ros.compliance.posture_set import load_postures
+from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.estimation.selection import d_optimal, short_tour
 from robocal_ros.robot.collision import CollisionChecker
@@ -20,9 +23,8 @@ _MARGIN = 0.05
 _EFFORT_SHARE = 0.9
 # The arm sags, and its place is not known that well: stay off the rim of the cone [rad].
 _CONE_MARGIN = 0.05
-_DRAWS_PER_CANDIDATE = 40
-REACH = 1.6
-"""How far from where it is a joint need go: further adds ways, hardly information [rad]."""
+# Random postures to choose from, and tries for each.
+_CANDIDATES, _DRAWS_PER_CANDIDATE = 400, 40
 
 
 @dataclass(frozen=True)
@@ -40,21 +42,57 @@ class Visibility:
     axis: Array
     half_angle: float
 
-    def check(self) -> None:
-        """Refuse a cone that is none; raises ConfigurationError."""
-        if not np.linalg.norm(self.axis) > 0.0:
-            raise ConfigurationError('target_axis is zero; give the direction in which the '
-                                     "target looks, in target_frame's axes.")
-
     def sees(self, robot: Robot, q: Array, target: Target) -> bool:
         """Tell whether the tracker lies well within the cone in a posture."""
         rotation, point = target_pose(robot, q, target)
         sight = np.asarray(self.tracker) - point
         axis = np.asarray(self.axis) / np.linalg.norm(self.axis)
         cosine = float((rotation @ axis) @ sight / max(float(np.linalg.norm(sight)), 1e-9))
-        if self.half_angle >= np.pi:
-            return True
         return cosine >= np.cos(max(self.half_angle - _CONE_MARGIN, 0.5 * self.half_angle))
+
+
+def visibility_of(
+    values: ComplianceParameters, registration: Registration | None = None
+) -> Visibility | None:
+    """Return from where the target is seen, as far as that is known; None: from everywhere.
+
+    Args:
+        values: The node's parameters.
+        registration: Where the tracker stands, if that is known better than by parameters.
+
+    """
+    if values.visibility_angle >= np.pi or (
+            registration is None and not any(values.tracker_position)):
+        return None
+    tracker = values.tracker_position if registration is None else registration.translation
+    return Visibility(np.array(tracker), np.array(values.target_axis), values.visibility_angle)
+
+
+def given_postures(
+    values: ComplianceParameters, robot: Robot, checker: CollisionChecker
+) -> Array | None:
+    """Return the postures of the user's own, shape (k, n) [rad]; None if they are to be planned.
+
+    Raises:
+        ConfigurationError: If they are too few, or touch something.
+        FileFormatError: If the file holds no postures.
+
+    """
+    if not values.posture_file:
+        return None
+    given = load_postures(values.posture_file, robot)
+    least = least_count(robot.n)
+    if len(given) < least:
+        raise ConfigurationError(
+            f'posture_file holds {len(given)} postures; at least {least} are needed for '
+            f'{robot.n} joints, better 30.')
+    for number, posture in enumerate(given, 1):
+        pair = checker.touching(posture)
+        if pair:
+            raise ConfigurationError(
+                f"In posture {number} of posture_file '{pair[0]}' touches '{pair[1]}'. "
+                'Correct it.')
+    return given
 
 
 def information_block(robot: Robot, loaded: Robot, q: Array, target: Target) -> Array:
@@ -66,38 +104,16 @@ def information_block(robot: Robot, loaded: Robot, q: Array, target: Target) -> 
     return np.asarray(-target_jacobian(robot, q, target)[:3] * torque)
 
 
-def relative_deviations(blocks: Array, compliance: Array, std: float) -> Array:
-    """Predict the relative standard deviation of each compliance; infinite where blind.
-
-    Args:
-        blocks: Of the postures that are measured, shape (k, 3, n) [N·m²].
-        compliance: Assumed compliances, shape (n,) [rad/(N·m)].
-        std: Standard deviation of each coordinate of a displacement [m].
-
-    Returns:
-        Shape (n,).
-
-    """
-    columns = blocks.reshape(-1, blocks.shape[2])
-    size = np.linalg.norm(columns, axis=0)
-    seen = size > 1e-9 * max(float(size.max()), 1e-30)
-    deviation = np.full(len(size), np.inf)
-    scaled = columns[:, seen] / size[seen]
-    variance = np.diag(np.linalg.pinv(scaled.T @ scaled)) / size[seen] ** 2
-    deviation[seen] = std * np.sqrt(variance) / compliance[seen]
-    return deviation
-
-
 def feasible_postures(
     robot: Robot,
     loaded: Robot,
     checker: CollisionChecker,
     current: Array,
-    target: Target,
-    visibility: Visibility | None,
+    values: ComplianceParameters,
     count: int,
+    *,
+    registration: Registration | None = None,
     seed: int = 0,
-    reach: float = REACH,
 ) -> Array:
     """Draw postures by chance that can be held with the load, touch nothing, and are seen.
 
@@ -108,11 +124,10 @@ def feasible_postures(
         loaded: The arm with it.
         checker: Its collision geometry.
         current: Where the arm is, shape (n,) [rad].
-        target: What the tracker sees.
-        visibility: From where it is seen; None if from everywhere.
+        values: The node's parameters.
         count: How many postures are wanted.
+        registration: Where the tracker stands; None if that is known by parameters alone.
         seed: Seed of the draw.
-        reach: How far from where it is a joint goes at first [rad].
 
     Returns:
         Up to ``count`` postures, shape (k, n) [rad].
@@ -121,13 +136,14 @@ def feasible_postures(
         ConvergenceError: If none is found; says what was in the way.
 
     """
-    if visibility is not None:
-        visibility.check()
+    target = Target.of(robot, values, registration)
+    visibility = visibility_of(values, registration)
     generator = np.random.default_rng(seed)
     found: list[Array] = []
     reasons = {'the target looks away from the tracker': 0, 'a torque limit is exceeded': 0,
                'the arm touches something': 0}
-    for q in _drawn(robot, current, generator, _DRAWS_PER_CANDIDATE * count, reach):
+    for q in _drawn(robot, current, generator, _DRAWS_PER_CANDIDATE * count,
+                    values.posture_range):
         if visibility is not None and not visibility.sees(robot, q, target):
             reasons['the target looks away from the tracker'] += 1
         elif (np.abs(loaded.gravity_torque(q)) > _EFFORT_SHARE * robot.effort_limit).any():
@@ -165,13 +181,10 @@ def plan_postures(
     loaded: Robot,
     checker: CollisionChecker,
     current: Array,
-    target: Target,
-    visibility: Visibility | None,
+    values: ComplianceParameters,
+    registration: Registration | None = None,
     *,
-    count: int,
-    candidates: int = 400,
     seed: int = 0,
-    reach: float = REACH,
 ) -> Array:
     """Choose postures: those to fit D-optimal, those to validate by chance, in a short tour.
 
@@ -183,12 +196,9 @@ def plan_postures(
         loaded: The arm with it.
         checker: Its collision geometry.
         current: Where the arm is, shape (n,) [rad].
-        target: What the tracker sees.
-        visibility: From where it is seen; None if from everywhere.
-        count: How many postures.
-        candidates: How many random postures to choose from.
+        values: The node's parameters.
+        registration: Where the tracker stands; None if that is known by parameters alone.
         seed: Seed of the search.
-        reach: How far from where it is a joint goes, if that gives enough postures [rad].
 
     Returns:
         Postures in the order of measuring, shape (count, n) [rad].
@@ -198,7 +208,7 @@ def plan_postures(
         ConvergenceError: If too few postures are feasible.
 
     """
-    least = least_count(robot.n)
+    count, least = values.posture_count, least_count(robot.n)
     if count < least:
         raise ConfigurationError(
             f'{count} postures cannot tell the compliances of {robot.n} joints and vouch for '
@@ -206,12 +216,13 @@ def plan_postures(
     if not np.linalg.norm(robot.gravity) > 0.0:
         raise ConfigurationError('The gravity is zero, so that a load does not make the arm sag; '
                                  'set gravity in the root frame in m/s².')
-    drawn = feasible_postures(robot, loaded, checker, current, target, visibility,
-                              max(candidates, 3 * count), seed, reach)
+    drawn = feasible_postures(robot, loaded, checker, current, values,
+                              max(_CANDIDATES, 3 * count), registration=registration, seed=seed)
     if len(drawn) < count:
         raise ConvergenceError(
             f'Only {len(drawn)} feasible postures were found, {count} are wanted. Check '
             'tracker_position, target_axis and visibility_angle, or lower posture_count.')
+    target = Target.of(robot, values, registration)
     blocks = np.array([information_block(robot, loaded, q, target) for q in drawn])
     size = np.linalg.norm(blocks, axis=1).max(axis=0)
     seen = size > 1e-6 * size.max()
@@ -247,12 +258,8 @@ def plan_registration(
     robot: Robot,
     checker: CollisionChecker,
     current: Array,
-    target: Target,
-    visibility: Visibility | None,
-    *,
+    values: ComplianceParameters,
     count: int,
-    seed: int = 1,
-    reach: float = REACH,
 ) -> Array:
     """Choose postures that spread the target widely, for placing the tracker.
 
@@ -263,11 +270,8 @@ def plan_registration(
         robot: The arm.
         checker: Its collision geometry.
         current: Where the arm is, shape (n,) [rad].
-        target: What the tracker sees.
-        visibility: From where it is seen; None if from everywhere.
+        values: The node's parameters.
         count: How many postures, at least three.
-        seed: Seed of the search.
-        reach: How far from where it is a joint goes, if that gives enough postures [rad].
 
     Returns:
         Postures in the order of measuring, shape (count, n) [rad].
@@ -276,12 +280,13 @@ def plan_registration(
         ConvergenceError: If too few postures are feasible.
 
     """
-    drawn = feasible_postures(robot, robot, checker, current, target, visibility,
-                              max(60, 8 * count), seed, reach)
+    drawn = feasible_postures(
+        robot, robot, checker, current, values, max(60, 8 * count), seed=1)
     if len(drawn) < count:
         raise ConvergenceError(
             f'Only {len(drawn)} feasible postures were found, {count} are needed to place the '
             'tracker. Check tracker_position, target_axis and visibility_angle.')
+    target = Target.of(robot, values)
     points = np.array([target_pose(robot, q, target)[1] for q in drawn])
     centred = points - points.mean(axis=0)
     blocks = np.concatenate((centred, np.ones((len(points), 1))), axis=1)[:, None, :]

@@ -16,24 +16,26 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.capability import visibility_of
-from robocal_ros.compliance.estimate import ComplianceSettings, check_registration, place_tracker
+from robocal_ros.compliance.estimate import check_registration, place_tracker
 from robocal_ros.compliance.measurement import (
     LOADED,
     REGISTRATION,
     UNLOADED,
-    DwellSettings,
     EndPosition,
     check_drift,
     drift_of,
     find_end_positions,
     rest_of,
 )
-from robocal_ros.compliance.model import Load, Target
-from robocal_ros.compliance.plan import Visibility, least_count, plan_postures, plan_registration
-from robocal_ros.compliance.posture_set import load_postures
+from robocal_ros.compliance.model import Load
+from robocal_ros.compliance.plan import (
+    given_postures,
+    least_count,
+    plan_postures,
+    plan_registration,
+)
 from robocal_ros.compliance.registration import Registration
-from robocal_ros.errors import ConfigurationError, DataError, MotionError
+from robocal_ros.errors import DataError, MotionError
 from robocal_ros.messages.tracker_stream import TrackerStream
 from robocal_ros.node.procedure_node import ProcedureNode
 from robocal_ros.robot.planning import connect
@@ -42,7 +44,6 @@ from robocal_ros.robot.planning import connect
 _UNSEEN_IN_A_ROW = 3
 _MAX_LOST = 0.2
 
-Planner = Callable[[Array], Array]
 Preview = Callable[[list[EndPosition], list[EndPosition]], Awaitable[None]]
 
 
@@ -100,24 +101,25 @@ class ComplianceProcedure:
     """
 
     def __init__(
-        self, node: ProcedureNode, rest: RestReader, settings: ComplianceSettings, plan: Planner,
-        preview: Preview,
+        self, node: ProcedureNode, rest: RestReader, load: Callable[[], Load], preview: Preview
     ) -> None:
         """Prepare; nothing moves yet.
 
         Args:
             node: The node.
             rest: Reads the tracker while the arm rests.
-            settings: Settings of the estimation.
-            plan: Returns the postures for where the arm is.
+            load: Returns what is mounted between the two sets.
             preview: Tells what both sets say so far.
+
+        Raises:
+            RobocalError: If the user's own postures are no good.
 
         """
         self._preview = preview
         self._node = node
         self._rest = rest
-        self._settings = settings
-        self._plan = plan
+        self._load = load
+        self._given = given_postures(node.values, node.robot, node.checker)
         self.clear()
 
     def clear(self) -> None:
@@ -179,7 +181,7 @@ class ComplianceProcedure:
         await self._rest.wait()
         if self.postures is None:
             node.status.say('planning', 'Choosing postures.', progress=share[0])
-            self.postures = await node.worker.run(node.pulse, self._plan, home)
+            self.postures = await node.worker.run(node.pulse, self._planned, home)
         if done.visits and self.missing(which):
             # After a break the tracker may have moved: look before going on.
             await self._check_reference(done, share)
@@ -188,6 +190,14 @@ class ComplianceProcedure:
             await self._check_reference(done, (share[1], share[1]))
         await node.go_to(home, phase='moving', message='Moving back to where it began.',
                          share=(share[1], share[1]))
+
+    def _planned(self, home: Array) -> Array:
+        """Return the postures to measure in, for where the arm is, shape (k, n) [rad]."""
+        if self._given is not None:
+            return self._given
+        robot = self._node.robot.copy()
+        return plan_postures(robot, self._load().on(robot), self._node.checker, home,
+                             self._node.values, self.registration)
 
     async def _visit_all(self, done: MeasuredSet, share: tuple[float, float]) -> None:
         """Visit the missing postures; those that were not seen once more in the end."""
@@ -227,7 +237,8 @@ class ComplianceProcedure:
 
     def _take(self, done: MeasuredSet, number: int, position: EndPosition) -> None:
         if self.registration is not None and done.name == UNLOADED:
-            check_registration(self._node.robot, [position], self.registration, self._settings)
+            check_registration(
+                self._node.robot, [position], self.registration, self._node.values)
         self._keep(done, number, position)
         self._node.status.note(**self.counts())
 
@@ -335,9 +346,9 @@ class ComplianceProcedure:
         if not references:
             self._keep(done, 0, position)
             return
-        drift = drift_of([*references, position], self._settings.match_tolerance)
+        drift = drift_of([*references, position], self._node.values.match_tolerance)
         try:
-            check_drift(drift, self._settings.max_drift, done.name)
+            check_drift(drift, self._node.values.max_drift, done.name)
         except DataError as error:
             count = done.forget_since_reference()
             self._node.mark_discarded((references[-1].end, self._node.joints.newest))
@@ -352,105 +363,23 @@ class ComplianceProcedure:
         self._node.get_logger().warning(sentence)
 
 
-class CompliancePlanner:
-    """Plans postures by what is known of the tracker's place, or takes those of the user."""
-
-    def __init__(
-        self, node: ProcedureNode, settings: ComplianceSettings, load: Callable[[], Load],
-        registration: Callable[[], Registration | None],
-    ) -> None:
-        """Read the user's postures, if there are any.
-
-        Args:
-            node: The node.
-            settings: Settings of the estimation.
-            load: Returns what is mounted between the two sets.
-            registration: Returns where the tracker stands; None while that is not known.
-
-        Raises:
-            ConfigurationError: If the user's postures are too few, or touch something.
-
-        """
-        self._node = node
-        self._settings = settings
-        self._load = load
-        self._registration = registration
-        self._cone = visibility_of(node.values)
-        self._given = self._own_postures()
-
-    def _own_postures(self) -> Array | None:
-        node = self._node
-        if not node.values.posture_file:
-            return None
-        given = load_postures(node.values.posture_file, node.robot)
-        least = least_count(node.robot.n)
-        if len(given) < least:
-            raise ConfigurationError(
-                f'posture_file holds {len(given)} postures; at least {least} are needed for '
-                f'{node.robot.n} joints, better 30.')
-        for number, posture in enumerate(given, 1):
-            pair = node.checker.touching(posture)
-            if pair:
-                raise ConfigurationError(
-                    f"In posture {number} of posture_file '{pair[0]}' touches '{pair[1]}'. "
-                    'Correct it.')
-        return given
-
-    def _target(self) -> Target:
-        found = self._registration()
-        if found is not None and found.target is not None:
-            return Target(self._settings.target_frame, found.target)
-        return self._settings.target
-
-    def _visibility(self) -> Visibility | None:
-        """Return from where the target is seen: by the registration, else by parameters."""
-        values, found = self._node.values, self._registration()
-        if found is None or values.visibility_angle >= np.pi:
-            return self._cone
-        return Visibility(found.translation, np.array(values.target_axis),
-                          values.visibility_angle)
-
-    def postures(self, current: Array) -> Array:
-        """Return the postures to measure in, for where the arm is, shape (k, n) [rad]."""
-        if self._given is not None:
-            return self._given
-        node = self._node
-        robot = node.robot.copy()
-        return plan_postures(
-            robot, self._load().on(robot), node.checker, current, self._target(),
-            self._visibility(), count=node.values.posture_count,
-            reach=node.values.posture_range)
-
-    def for_registration(self, current: Array, count: int) -> Array:
-        """Return postures to place the tracker by, shape (count, n) [rad]."""
-        node = self._node
-        return plan_registration(
-            node.robot.copy(), node.checker, current, self._settings.target, self._cone,
-            count=count, reach=node.values.posture_range)
-
-
 class TrackerRegistration:
     """Visits postures that spread the target, and places the tracker by what it saw."""
 
     def __init__(
-        self, node: ProcedureNode, rest: RestReader, settings: ComplianceSettings,
-        procedure: ComplianceProcedure, plan: Callable[[Array, int], Array],
+        self, node: ProcedureNode, rest: RestReader, procedure: ComplianceProcedure
     ) -> None:
         """Prepare; nothing moves yet.
 
         Args:
             node: The node.
             rest: Reads the tracker while the arm rests.
-            settings: Settings of the estimation.
             procedure: Moves to postures.
-            plan: Returns postures for where the arm is, and how many.
 
         """
         self._node = node
         self._rest = rest
-        self._settings = settings
         self._procedure = procedure
-        self._plan = plan
 
     async def measure(self, share: tuple[float, float]) -> Registration:
         """Visit the postures, move back, and return where the tracker stands.
@@ -471,7 +400,8 @@ class TrackerRegistration:
                         progress=share[0])
         # Some spare ones: the tracker may not see the target everywhere.
         postures: Array = await node.worker.run(
-            node.pulse, self._plan, home, count + max(2, count // 3))
+            node.pulse, plan_registration, node.robot.copy(), node.checker, home, values,
+            count + max(2, count // 3))
         seen: list[EndPosition] = []
         width = (share[1] - share[0]) / len(postures)
         for number, posture in enumerate(postures):
@@ -489,7 +419,7 @@ class TrackerRegistration:
                 f'The tracker saw the target in {len(seen)} of {len(postures)} postures; '
                 f'{count} are needed to place it. Check the line of sight, target_axis, '
                 'visibility_angle and tracker_position.')
-        found = place_tracker(node.robot, seen, self._settings)
+        found = place_tracker(node.robot, seen, values)
         self._procedure.register(found, seen)
         return found
 
@@ -505,18 +435,16 @@ _LATE = 0.2
 class RestReader:
     """Collects joint angles and tracker readings of one rest, and averages them."""
 
-    def __init__(self, node: ProcedureNode, tracker: TrackerStream, dwell: DwellSettings) -> None:
+    def __init__(self, node: ProcedureNode, tracker: TrackerStream) -> None:
         """Prepare.
 
         Args:
             node: The node.
             tracker: The tracker's topic.
-            dwell: How rests become end positions.
 
         """
         self._node = node
         self._tracker = tracker
-        self._dwell = dwell
         self._received = 0
 
     async def wait(self) -> None:
@@ -567,21 +495,21 @@ class RestReader:
             CancelledError: If a stop was asked for.
 
         """
-        node, dwell = self._node, self._dwell
+        node, values = self._node, self._node.values
         latest = node.joints.latest
         begin = latest[0] if latest else 0.0
         # Nothing of the way here is needed, and one measurement may last for hours.
         node.joints.forget_from(0)
         self._received = self._tracker.counts.received
         # A little more than settle and dwell: the arm may still creep when it has arrived.
-        await node.dwell(dwell.settle + dwell.dwell + 0.1)
+        await node.dwell(values.settle + values.dwell + 0.1)
         await self._tracker_keeps_up()
         for _ in range(_PATIENCE):
             found = self._average(begin)
             # Where nothing was seen, more patience won't help; where little was, it may.
             if found is not None or not len(self._tracker.samples(begin)):
                 return found
-            await node.dwell(dwell.dwell)
+            await node.dwell(values.dwell)
             await self._tracker_keeps_up()
         return self._average(begin)
 
@@ -597,5 +525,5 @@ class RestReader:
 
     def _average(self, begin: float) -> EndPosition | None:
         found = find_end_positions(
-            self._node.joints.samples(), self._tracker.samples(begin), self._dwell)
+            self._node.joints.samples(), self._tracker.samples(begin), self._node.values)
         return found[-1] if found else None

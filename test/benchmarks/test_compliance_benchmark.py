@@ -12,7 +12,7 @@ from benchmarks.compliance_arm import ArmAtRest, Known, MovedArm, drawn_truth
 from benchmarks.figures import Deviation
 from demo import default_cell
 from demo.compliance import known_load
-from robocal_ros.compliance.measurement import DwellSettings
+from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_sim.truth import Cell
 
 TRUTH = default_cell.hidden_truth()
@@ -55,19 +55,30 @@ def test_the_limits_are_met_and_choice_beats_chance() -> None:
     assert all(figure.worst < 1.8 for figure in figures[:-1])
 
 
+def test_predicted_deviations_are_those_of_the_normal_equations() -> None:
+    blocks = np.random.default_rng(0).standard_normal((10, 3, 4))
+    blocks[:, :, 1] = 0.0
+    softness = np.array([1.0, 1.0, 2.0, 4.0])
+    found = compliance.relative_deviations(blocks, softness, 0.1)
+    columns = np.delete(blocks.reshape(-1, 4), 1, axis=1)
+    expected = 0.1 * np.sqrt(np.diag(np.linalg.inv(columns.T @ columns))) / [1.0, 2.0, 4.0]
+    np.testing.assert_allclose(np.delete(found, 1), expected, rtol=1e-9)
+    assert np.isinf(found[1])
+
+
 def test_a_moved_arm_sees_what_a_resting_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compliance_arm, '_VELOCITY', 2.0)
     monkeypatch.setattr(compliance_arm, '_ACCELERATION', 6.0)
     truth = drawn_truth(1)
     known = Known.of(truth)
-    dwell = DwellSettings(0.3, 0.6, 5)
+    values = ComplianceParameters(settle=0.3, dwell=0.6)
     posture = np.array([0.4, 0.3, -0.4, 0.2, 0.3, 0.1])
     seen = []
     for kind in (ArmAtRest, MovedArm):
         arm = kind(known, truth, Cell(), 1)
-        before = arm.visit(posture, dwell)
+        before = arm.visit(posture, values)
         arm.load()
-        seen.append((before.point, arm.visit(posture, dwell).point))
+        seen.append((before.point, arm.visit(posture, values).point))
     for rest, moved in zip(*seen, strict=True):
         # Within the deadband of the drives.
         assert np.linalg.norm(rest - moved) < 3e-5

@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 
-from robocal_ros.compliance.estimate import (
-    ComplianceSettings,
-    estimate,
-    estimate_marked,
-    estimate_record,
-    register,
-    summary,
-)
+from robocal_ros.compliance.estimate import estimate, estimate_sets, register, summary
 from robocal_ros.compliance.measurement import (
     LOADED,
     REGISTRATION,
@@ -25,28 +18,31 @@ from robocal_ros.compliance.measurement import (
     rest_of,
 )
 from robocal_ros.compliance.model import Load, compliance_by_joint, given_load, identified_load
+from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages.marks import Rest
 from robocal_ros.messages.record import Averages
+from robocal_ros.messages.recording import Recording
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.messages.tracker import TrackerSamples
+from robocal_ros.parameters import checked
 from robocal_ros.results.report import report_html
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
 
 WHERE = postures(30, seed=3)
-SETTINGS = ComplianceSettings('tool0', tuple(TARGET))
+VALUES = ComplianceParameters(target_frame='tool0', target_xyz=TARGET.tolist())
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
 
 
 def found(
     cell: Cell | None = None, seed: int = 0, load: Load | None = None,
-    settings: ComplianceSettings = SETTINGS, registration: Registration | None = None,
+    values: ComplianceParameters = VALUES, registration: Registration | None = None,
 ) -> CalibrationResult:
     cell = cell or Cell()
-    return estimate(cell.robot(), *cell.sets(WHERE, seed), load or cell.known_load(), settings,
-                    registration)
+    return estimate_sets(cell.robot(), *cell.sets(WHERE, seed), load or cell.known_load(), values,
+                         registration)
 
 
 @pytest.fixture(scope='module')
@@ -109,8 +105,8 @@ def test_correlated_joints_are_named() -> None:
     """All postures near each other: effects come out alike."""
     where = WHERE[0] + 0.1 * (WHERE - WHERE[0])
     cell = Cell()
-    result = estimate(cell.robot(), *cell.sets(where), cell.known_load(), SETTINGS,
-                      cell.registration())
+    result = estimate_sets(cell.robot(), *cell.sets(where), cell.known_load(), VALUES,
+                           cell.registration())
     assert result.settings['correlated']
     pair = next(iter(result.settings['correlated']))
     first = pair.split(', ')[0]
@@ -133,8 +129,8 @@ def test_other_arms(name: str) -> None:
     cell = Cell(name, compliance=compliance,
                 load=Tool(3.0, np.array([0.08, 0.04, 0.1]), np.zeros((3, 3))))
     where = postures(30, seed=5, name=name)
-    settings = replace(SETTINGS, target_frame=cell.tool)
-    result = estimate(cell.robot(), *cell.sets(where), cell.known_load(), settings)
+    values = replace(VALUES, target_frame=cell.tool)
+    result = estimate_sets(cell.robot(), *cell.sets(where), cell.known_load(), values)
     assert result.verdict is Verdict.PASS, result.reasons
     for parameter, truth in zip(result.parameters, compliance, strict=True):
         if parameter.value is not None:
@@ -196,13 +192,13 @@ class TestVerdict:
         cell = Cell()
         unloaded, _ = cell.sets(WHERE, 0)
         _, loaded = Cell(load=Tool(1e-9, np.zeros(3), np.zeros((3, 3)))).sets(WHERE, 1)
-        self.failed(estimate(cell.robot(), unloaded, loaded, cell.known_load(), SETTINGS),
+        self.failed(estimate_sets(cell.robot(), unloaded, loaded, cell.known_load(), VALUES),
                     'was the load really mounted')
 
     def test_the_sets_are_swapped(self):
         cell = Cell()
         unloaded, loaded = cell.sets(WHERE, 0)
-        self.failed(estimate(cell.robot(), loaded, unloaded, cell.known_load(), SETTINGS),
+        self.failed(estimate_sets(cell.robot(), loaded, unloaded, cell.known_load(), VALUES),
                     'below zero')
 
     def test_the_centre_is_on_the_wrong_side(self):
@@ -212,8 +208,8 @@ class TestVerdict:
     def test_without_held_out_postures_nothing_is_vouched_for(self):
         cell = Cell()
         unloaded, loaded = cell.sets(WHERE[:4], 0)
-        result = estimate(cell.robot(), unloaded, loaded, cell.known_load(), SETTINGS,
-                          cell.registration())
+        result = estimate_sets(cell.robot(), unloaded, loaded, cell.known_load(), VALUES,
+                               cell.registration())
         assert result.verdict is Verdict.NOT_EVALUATED
 
     def test_many_wild_points(self):
@@ -223,7 +219,7 @@ class TestVerdict:
         for number in range(0, 30, 3):
             loaded[number] = replace(
                 loaded[number], point=loaded[number].point + generator.normal(0.0, 0.005, 3))
-        self.failed(estimate(cell.robot(), unloaded, loaded, cell.known_load(), SETTINGS),
+        self.failed(estimate_sets(cell.robot(), unloaded, loaded, cell.known_load(), VALUES),
                     'do not fit the others')
 
 
@@ -238,22 +234,22 @@ class TestRefused:
 
     def test_a_target_that_is_elsewhere(self):
         with pytest.raises(DataError, match='target_xyz'):
-            found(settings=replace(SETTINGS, target_xyz=(0.2, 0.2, 0.0)))
+            found(values=replace(VALUES, target_xyz=[0.2, 0.2, 0.0]))
 
     def test_an_unknown_frame(self):
         with pytest.raises(ConfigurationError, match="Frame 'spindle' is not in"):
-            found(settings=replace(SETTINGS, target_frame='spindle'))
+            found(values=replace(VALUES, target_frame='spindle'))
 
     def test_a_target_that_is_not_finite(self):
-        with pytest.raises(ConfigurationError, match='three finite numbers'):
-            found(settings=replace(SETTINGS, target_xyz=(np.nan, 0.0, 0.0)))
+        with pytest.raises(ConfigurationError, match="'target_xyz' is nan m"):
+            checked(ComplianceParameters, {'target_xyz': [np.nan, 0.0, 0.0]})
 
     def test_points_that_are_not_finite(self):
         cell = Cell()
         unloaded, _ = cell.sets(WHERE[:6])
         unloaded[2] = replace(unloaded[2], point=np.array([np.nan, 0.0, 0.0]))
         with pytest.raises(DataError, match='Point 3 of the registration is not finite'):
-            register(cell.robot(), unloaded, SETTINGS)
+            register(cell.robot(), unloaded, VALUES)
 
 
 class TestRecord:
@@ -288,8 +284,9 @@ class TestRecord:
 
     def test_rests_and_the_moment_of_mounting_are_found(self):
         cell, where = Cell(), postures(10, seed=6)
-        result = estimate_record(cell.robot(), *self.record(cell, where), cell.known_load(),
-                                 SETTINGS)
+        joints, readings = self.record(cell, where)
+        result = estimate(cell.robot(), Recording(joints, tracker=readings), VALUES,
+                          cell.known_load())
         assert result.source == 'bag'
         assert result.verdict is Verdict.PASS, result.reasons
         assert result.counts['unloaded_postures'] == 10
@@ -298,22 +295,23 @@ class TestRecord:
             low, high = result.parameter(f'{name}.compliance').interval(0.9999)
             assert low < truth < high
 
-    def marked(self, joints: JointSamples, readings: TrackerSamples) -> list[Rest]:
+    def marked(self, joints: JointSamples, readings: TrackerSamples) -> tuple[Rest, ...]:
         """Return the rests of the record: both sets, the first posture again after each.
 
         Between the sets the arm does not move, so that the loaded one lacks its first visit.
         """
-        found = find_end_positions(joints, readings, SETTINGS.dwell)
+        found = find_end_positions(joints, readings, VALUES)
         count = len(found) // 2
-        return [rest_of(item, LOADED if place > count else UNLOADED, place % count)
-                for place, item in enumerate(found)]
+        return tuple(rest_of(item, LOADED if place > count else UNLOADED, place % count)
+                     for place, item in enumerate(found))
 
     def test_marked_rests_give_what_is_found_where_all_is_in_order(self):
         cell, where = Cell(), postures(10, seed=6)
         joints, readings = self.record(cell, where)
-        found = estimate_record(cell.robot(), joints, readings, cell.known_load(), SETTINGS)
-        told = estimate_marked(cell.robot(), joints, readings, self.marked(joints, readings),
-                               cell.known_load(), SETTINGS)
+        found, told = (
+            estimate(cell.robot(), Recording(joints, tracker=readings, rests=rests), VALUES,
+                     cell.known_load())
+            for rests in ((), self.marked(joints, readings)))
         assert [p.value for p in told.parameters] == [p.value for p in found.parameters]
         assert told.counts == found.counts
         assert told.time == found.time
@@ -328,22 +326,22 @@ class TestRecord:
         rows = averages.release()
         few = JointSamples(JOINTS, rows[:, 0], rows[:, 1:7], rows[:, 7:13], rows[:, 13:],
                            joints.counts, joints.source)
-        one, other = (estimate_marked(cell.robot(), part, readings, rests, cell.known_load(),
-                                      SETTINGS) for part in (joints, few))
+        one, other = (estimate(cell.robot(), Recording(part, tracker=readings, rests=rests),
+                               VALUES, cell.known_load()) for part in (joints, few))
         assert [p.value for p in one.parameters] == [p.value for p in other.parameters]
         assert [p.std for p in one.parameters] == [p.std for p in other.parameters]
 
     @pytest.mark.parametrize('changes', [
-        {'registration': 'three_point'}, {'find_target': True, 'target_xyz': (0.0, 0.0, 0.0)}])
+        {'registration': 'three_point'}, {'find_target': True, 'target_xyz': [0.0, 0.0, 0.0]}])
     def test_rests_that_were_to_place_the_tracker_do(self, changes):
         cell, where = Cell(), postures(10, seed=6)
         joints, readings = self.record(cell, where)
         rests = self.marked(joints, readings)
         count = 3 if 'registration' in changes else 8
         placing = [replace(rest, purpose=REGISTRATION) for rest in rests[:count]]
-        result = estimate_marked(
-            cell.robot(), joints, readings, [*placing, *rests], cell.known_load(),
-            replace(SETTINGS, **changes))
+        result = estimate(
+            cell.robot(), Recording(joints, tracker=readings, rests=(*placing, *rests)),
+            replace(VALUES, **changes), cell.known_load())
         if 'registration' in changes:
             assert result.settings['registration'] == 'three_point'
         else:
@@ -356,18 +354,20 @@ class TestRecord:
         joints, readings = self.record(cell, where)
         rests = self.marked(joints, readings)
         with pytest.raises(DataError, match=r'rest in posture 1 \(unloaded\).*No joint state'):
-            estimate_marked(cell.robot(), joints.rows(1000, len(joints)), readings, rests,
-                            cell.known_load(), SETTINGS)
+            estimate(cell.robot(), Recording(joints.rows(1000, len(joints)), tracker=readings,
+                                             rests=rests), VALUES, cell.known_load())
         with pytest.raises(DataError, match=r'posture 5 \(loaded\).*tracker readings.*--whole'):
-            estimate_marked(cell.robot(), joints, readings.between(0.0, 52.0), rests,
-                            cell.known_load(), SETTINGS)
+            estimate(cell.robot(), Recording(joints, tracker=readings.between(0.0, 52.0),
+                                             rests=rests), VALUES, cell.known_load())
 
     def test_a_record_without_rests_or_readings_is_refused(self):
         cell, where = Cell(), postures(5, seed=6)
         joints, readings = self.record(cell, where)
         with pytest.raises(DataError, match='holds no rest'):
-            estimate_record(cell.robot(), joints, readings.between(1e6, 2e6), cell.known_load(),
-                            SETTINGS)
+            estimate(cell.robot(), Recording(joints, tracker=readings.between(1e6, 2e6)),
+                     VALUES, cell.known_load())
         with pytest.raises(DataError, match='does not tell when|visited twice|alone'):
-            estimate_record(cell.robot(), joints.rows(0, 1600), readings, cell.known_load(),
-                            SETTINGS)
+            estimate(cell.robot(), Recording(joints.rows(0, 1600), tracker=readings), VALUES,
+                     cell.known_load())
+        with pytest.raises(DataError, match='No tracker readings were recorded'):
+            estimate(cell.robot(), Recording(joints), VALUES, cell.known_load())

@@ -15,6 +15,7 @@ from support.compliance_cell import COMPLIANCE, READINGS, SIGMA, Cell, Tool, pos
 from robocal_ros.compliance.fit import ComplianceFit, fit_compliance
 from robocal_ros.compliance.measurement import Displacements, displacements
 from robocal_ros.compliance.model import Target, predicted
+from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.robot.model import Robot
 
@@ -25,7 +26,8 @@ SEEN = [1, 2, 3, 4, 5]
 
 def noisy(cell: Cell, where: np.ndarray = WHERE, seed: int = 0, **changes) -> Displacements:
     unloaded, loaded = cell.sets(where, seed, **changes)
-    data = displacements(unloaded, loaded, cell.registration(), cell.robot().joint_names)
+    data = displacements(unloaded, loaded, cell.registration(), cell.robot().joint_names,
+                         ComplianceParameters())
     return replace(data, held_out=np.zeros(len(data), dtype=bool))
 
 
@@ -106,7 +108,8 @@ def test_turning_the_world_changes_nothing(exact: np.ndarray) -> None:
     moved = [[replace(item, point=turn.T @ (Cell().tracker[0] @ item.point),
                       scatter=(a := turn.T @ Cell().tracker[0]) @ item.scatter @ a.T)
               for item in positions] for positions in (unloaded, loaded)]
-    other = displacements(*moved, other_cell.registration(), Cell().robot().joint_names)
+    other = displacements(*moved, other_cell.registration(), Cell().robot().joint_names,
+                          ComplianceParameters())
     values = [fitted(Cell(), replace(data, held_out=one.held_out)).value
               for data in (one, other)]
     np.testing.assert_allclose(values[0], values[1], rtol=1e-7)

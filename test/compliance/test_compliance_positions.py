@@ -11,7 +11,6 @@ from scipy.spatial.transform import Rotation
 from support.compliance_cell import SIGMA, Cell, postures
 
 from robocal_ros.compliance.measurement import (
-    DwellSettings,
     average,
     check_drift,
     displacements,
@@ -21,11 +20,14 @@ from robocal_ros.compliance.measurement import (
     pooled_covariances,
     split_by_load,
 )
+from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.messages.tracker import TrackerRecord, TrackerSamples
 
 NAMES = tuple('abc')
+VALUES = ComplianceParameters(settle=0.5, dwell=2.0)
+TOLERANCE = VALUES.match_tolerance
 
 
 def readings(
@@ -120,28 +122,27 @@ class TestRests:
         return joints, TrackerSamples('tracker', at[keep], points[keep])
 
     def test_every_rest_becomes_one(self):
-        found = find_end_positions(*self.record(), DwellSettings(0.5, 2.0))
+        found = find_end_positions(*self.record(), VALUES)
         np.testing.assert_allclose([item.point[0] for item in found], [0.0, 1.0, 2.0])
         np.testing.assert_allclose(found[2].posture, [0.8, -0.4, 0.2], atol=1e-12)
         assert [item.count for item in found] == [20, 20, 20]
 
     def test_rests_that_are_too_short_or_unseen_are_left_out(self):
-        assert not find_end_positions(*self.record(rest=2.0), DwellSettings(0.5, 2.0))
+        assert not find_end_positions(*self.record(rest=2.0), VALUES)
         found = find_end_positions(*self.record(((0.0, 3.0), (7.5, 20.0))),
-                                   DwellSettings(0.5, 2.0))
+                                   VALUES)
         np.testing.assert_allclose([item.point[0] for item in found], [0.0, 2.0])
 
     def test_after_dropouts_the_next_stretch_counts(self):
         found = find_end_positions(*self.record(((3.5, 100.0),), rest=6.0),
-                                   DwellSettings(0.5, 2.0, min_readings=15))
+                                   replace(VALUES, min_readings=15))
         assert len(found) == 3
         assert 4.4 < found[0].time < 5.6
 
     def test_readings_that_are_still_on_their_way_are_no_part_of_what_is_told(self):
         joints, tracked = self.record()
-        settings = DwellSettings(0.5, 2.0)
         heard = tracked.between(0.0, 2.25)
-        found = find_end_positions(joints.rows(0, 295), heard, settings)[0]
+        found = find_end_positions(joints.rows(0, 295), heard, VALUES)[0]
         assert (found.count, found.begin) == (18, 0.5)
         assert heard.time[-1] < found.end < 2.3
         later = end_position(joints, tracked, found.begin, found.end)
@@ -153,7 +154,7 @@ class TestRests:
     def test_a_longer_record_gives_the_same_average(self):
         joints, tracked = self.record()
         short = joints.rows(0, int(np.searchsorted(joints.time, 2.9)))
-        one, other = (find_end_positions(part, tracked, DwellSettings(0.5, 2.0))[0]
+        one, other = (find_end_positions(part, tracked, VALUES)[0]
                       for part in (short, joints))
         np.testing.assert_array_equal(one.point, other.point)
         np.testing.assert_array_equal(one.posture, other.posture)
@@ -207,7 +208,7 @@ class TestSets:
     def join(self, unloaded, loaded, **changes):
         cell = Cell()
         return displacements(unloaded, loaded, cell.registration(),
-                             cell.robot().joint_names, **changes)
+                             cell.robot().joint_names, replace(VALUES, **changes))
 
     def test_displacements_are_in_base_axes_whatever_the_order(self):
         cell = Cell(sigma=0.0)
@@ -239,7 +240,7 @@ class TestSets:
         loaded[2] = replace(loaded[2], posture=off)
         with pytest.raises(DataError, match=r"Posture 3 .* 'joint_3' stands 3.00e-04 rad apart"):
             self.join(unloaded, loaded)
-        assert len(self.join(unloaded, loaded, tolerance=1e-3)) == 6
+        assert len(self.join(unloaded, loaded, match_tolerance=1e-3)) == 6
 
     def test_points_and_poses_do_not_mix(self):
         unloaded, _ = self.both()
@@ -268,10 +269,10 @@ class TestSets:
         np.testing.assert_allclose(plain.value[5] - data.value[5], late, atol=6e-6)
 
     def test_drift_is_told_by_the_posture_visited_again(self):
-        drift = drift_of(self.with_visits(4e-5)[1])
+        drift = drift_of(self.with_visits(4e-5)[1], TOLERANCE)
         assert drift.largest == pytest.approx(4e-5, abs=2e-5)
         check_drift(drift, 1e-4, 'loaded')
-        assert drift_of(self.both()[0]).largest == 0.0
+        assert drift_of(self.both()[0], TOLERANCE).largest == 0.0
 
 
 class TestSplit:
@@ -284,18 +285,18 @@ class TestSplit:
         order = [0, 1, 2, 0, 3, 4, 0]
         record = [cell.see(self.WHERE[i], loaded, generator, 500.0 * loaded + 10.0 * k)
                   for loaded in (False, True) for k, i in enumerate(order)]
-        unloaded, loaded = split_by_load(record)
+        unloaded, loaded = split_by_load(record, TOLERANCE)
         assert (len(unloaded), len(loaded)) == (7, 7)
         assert unloaded == record[:7]
 
     def test_one_set_alone_is_refused(self):
         unloaded, _ = Cell().sets(self.WHERE)
         with pytest.raises(DataError, match='visited twice'):
-            split_by_load(unloaded)
+            split_by_load(unloaded, TOLERANCE)
 
     def test_a_record_that_mixes_the_sets_is_refused(self):
         unloaded, loaded = Cell().sets(self.WHERE[:2])
         mixed = [unloaded[0], loaded[0], unloaded[1], loaded[1]]
         mixed = [replace(item, time=float(i)) for i, item in enumerate(mixed)]
         with pytest.raises(DataError, match='does not tell when the load was mounted'):
-            split_by_load(mixed)
+            split_by_load(mixed, TOLERANCE)

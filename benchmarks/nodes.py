@@ -16,9 +16,9 @@ from sensor_msgs.msg import JointState
 from benchmarks.benchmark import Benchmark, Outcome, Request
 from benchmarks.figures import Figure
 from demo import default_cell
+from demo.domains import own_domain
 from demo.processes import Child, Children, processor_time
 from robocal_ros.cli.console import OUT
-from robocal_ros.cli.domains import own_domain
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import qos

@@ -18,9 +18,9 @@ from rclpy.callback_groups import CallbackGroup
 from rclpy.qos import QoSProfile
 
 from benchmarks import seven_joints
+from demo.domains import own_domain
 from demo.processes import Child, Children, processor_time
 from robocal_ros.arrays import Array
-from robocal_ros.cli.domains import own_domain
 from robocal_ros.errors import RobocalError
 
 _NODE = 'wrench_observer'

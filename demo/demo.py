@@ -92,7 +92,8 @@ def _tour(output: Path, seed: int, full: bool) -> list[TourOutcome]:
 
 
 def _table(comparisons: Sequence[Comparison]) -> Table:
-    from robocal_ros.cli.console import table_of, verdict_text
+    from robocal_ros.cli.console import table_of
+    from robocal_ros.cli.show import verdict_text
 
     table = table_of((('', False), ('truth', True), ('identified', True), ('error', True),
                       ('± (95 %)', True), ('unit', False)),

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from demo import default_cell
+from demo.domains import own_domain
 from demo.processes import Child, Children
-from robocal_ros.cli.domains import own_domain
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.robot.model import Robot

@@ -4,34 +4,18 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from robocal_ros.cli.console import ERRORS, OUT
 from robocal_ros.errors import ConfigurationError, DataError
-
-if TYPE_CHECKING:
-    from robocal_ros.results.result import CalibrationResult
-    from robocal_ros.robot.model import RigidBodyInertia
-
-
-NAME = 'apply'
-SUMMARY = 'write a result into a URDF, and show the values that robot drivers take'
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommand's arguments."""
-    parser.add_argument('file', type=Path, metavar='RESULT',
-                        help='a result file of a payload or of friction')
-    parser.add_argument('--urdf', type=Path, required=True, metavar='FILE',
-                        help='URDF of the robot that was calibrated')
-    parser.add_argument('--out', type=Path, required=True, metavar='FILE',
-                        help='where to write the URDF with the values in it')
-    parser.add_argument('--frame', metavar='FRAME',
-                        help="frame of the driver's flange for the driver's values (default: "
-                             "the result's)")
-    parser.add_argument('--force', action='store_true',
-                        help='also a result whose verdict is not pass')
+from robocal_ros.payload.model import franka_call, in_frame, ur_call
+from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results.store import read_result
+from robocal_ros.robot.friction_law import friction_by_joint
+from robocal_ros.robot.load import carried_load
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.urdf import least_inertia, read_urdf, with_friction, with_payload
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,17 +25,16 @@ def run(options: argparse.Namespace) -> int:
         RobocalError: If the result is not fit for it, or does not fit the URDF.
 
     """
-    from robocal_ros.results.result import Verdict
-    from robocal_ros.results.store import read_result
-    from robocal_ros.robot.urdf import read_urdf
-
     result = read_result(options.file)
     urdf = read_urdf(options.urdf)
     if result.verdict is not Verdict.PASS and not options.force:
         raise DataError(
             f"The verdict of '{options.file}' is {result.verdict.value}: "
             f'{" ".join(result.reasons)} Use a result that passed, or insist with --force.')
-    _warn_of_another_description(result, urdf)
+    if hashlib.sha256(urdf.encode()).hexdigest() != result.robot.urdf_sha256:
+        ERRORS.print('This URDF is not, letter by letter, the one that the result was identified '
+                     'with. See that links, frames and masses are the same.', style='yellow',
+                     soft_wrap=True)
     if result.kind == 'payload':
         _apply_payload(result, urdf, options)
     elif result.kind == 'friction':
@@ -63,23 +46,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _warn_of_another_description(result: CalibrationResult, urdf: str) -> None:
-    import hashlib
-
-    if hashlib.sha256(urdf.encode()).hexdigest() != result.robot.urdf_sha256:
-        ERRORS.print('This URDF is not, letter by letter, the one that the result was identified '
-                     'with. See that links, frames and masses are the same.', style='yellow',
-                     soft_wrap=True)
-
-
-def _apply_payload(
-    result: CalibrationResult, urdf: str, options: argparse.Namespace
-) -> None:
-    from robocal_ros.payload.model import in_frame
-    from robocal_ros.robot.load import carried_load
-    from robocal_ros.robot.model import Robot
-    from robocal_ros.robot.urdf import least_inertia, with_payload
-
+def _apply_payload(result: CalibrationResult, urdf: str, options: argparse.Namespace) -> None:
     payload = carried_load(result)
     merged = with_payload(urdf, payload, result.frame)
     robot = Robot(merged, tool_frame=result.frame, joints=result.robot.joint_names)
@@ -96,8 +63,6 @@ def _apply_payload(
 
 
 def _show_driver_values(payload: RigidBodyInertia, frame: str) -> None:
-    from robocal_ros.payload.model import franka_call, ur_call
-
     OUT.print(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; another one "
               'by --frame):', soft_wrap=True, markup=False)
     for name, call in (('Universal Robots', ur_call(payload)), ('Franka', franka_call(payload))):
@@ -105,9 +70,6 @@ def _show_driver_values(payload: RigidBodyInertia, frame: str) -> None:
 
 
 def _apply_friction(result: CalibrationResult, urdf: str, out: Path) -> None:
-    from robocal_ros.robot.friction_law import friction_by_joint
-    from robocal_ros.robot.urdf import with_friction
-
     laws = friction_by_joint(result)
     if not laws:
         raise DataError('The friction result has no joint with identified friction.')

@@ -14,32 +14,12 @@ from typing import NoReturn
 
 from rich.text import Text
 
-from robocal_ros import __version__
-from robocal_ros.cli import apply, doctor, estimate, record, report, show
-from robocal_ros.cli import run as run_command
+from robocal_ros.cli.arguments import build_parser
 from robocal_ros.cli.console import ERRORS
 from robocal_ros.errors import RobocalError
 
 REFUSED = 2
 INTERRUPTED = 130
-
-# Their modules import ROS and the numerics only when run, so that `--help` answers at once.
-_COMMANDS = (doctor, run_command, record, estimate, show, report, apply)
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser with all subcommands."""
-    parser = argparse.ArgumentParser(
-        prog='robocal', description='Robot arms that measure themselves.')
-    parser.add_argument('--version', action='version', version=f'robocal_ros {__version__}')
-    commands = parser.add_subparsers(title='commands', required=True, metavar='COMMAND')
-    for command in _COMMANDS:
-        summary = command.SUMMARY
-        own = commands.add_parser(
-            command.NAME, help=summary, description=f'{summary[:1].upper()}{summary[1:]}.')
-        command.add_arguments(own)
-        own.set_defaults(run=command.run)
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

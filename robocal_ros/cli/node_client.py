@@ -49,6 +49,13 @@ STATES = {
 Watch = Callable[[], None]
 
 
+def full_name(name: str, namespace: str) -> str:
+    """Return a topic's full name; a relative one is within the namespace."""
+    if name.startswith('/'):
+        return name
+    return f'/{namespace.strip("/")}/{name}'.replace('//', '/')
+
+
 def _nothing() -> None:
     """Watch over nothing."""
 

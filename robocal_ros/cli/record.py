@@ -1,41 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal record`: what an estimation needs, into a bag of rosbag2."""
+"""`robocal record`: what an estimation needs, into a bag of rosbag2.
+
+Messages are recorded raw, each topic with the quality that is offered.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
+import os
+import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from robocal_ros.cli.console import ERRORS, OUT
+import numpy as np
+from msgspec import structs
+from rclpy.qos import (
+    QoSDurabilityPolicy,
+    QoSHistoryPolicy,
+    QoSProfile,
+    QoSReliabilityPolicy,
+)
+
+from robocal_ros.cli.console import ERRORS, OUT, table_of
+from robocal_ros.cli.node_client import RosSession, full_name
 from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.files import Section, convert, load, read_text, refuse
+from robocal_ros.messages.bag_writer import BagWriter, TopicQos
+from robocal_ros.messages.samples import StreamCounts
+from robocal_ros.messages.stamps import StampGuard
+from robocal_ros.resources import share_directory
 
-if TYPE_CHECKING:
-    from robocal_ros.cli.node_client import RosSession
-    from robocal_ros.cli.recorder import Recorder, RecorderProfile
-
-
-NAME = 'record'
-SUMMARY = 'record the topics that an estimation needs into a bag, until Ctrl-C'
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommand's arguments."""
-    parser.add_argument('topics', nargs='*', metavar='TOPIC',
-                        help='further topics besides those of the profile')
-    parser.add_argument('-o', '--output', type=Path, metavar='FOLDER',
-                        help='the bag, a folder that does not exist yet (default: named after '
-                             'the time)')
-    parser.add_argument('--storage', choices=('mcap', 'sqlite3'), default='mcap',
-                        help='format of the bag (default: %(default)s)')
-    parser.add_argument('--namespace', default='', metavar='NS', help="the robot's namespace")
-    parser.add_argument('--profile', type=Path, metavar='FILE',
-                        help='topics to record (default: config/recorder.yaml of the package)')
-    parser.add_argument('--duration', type=float, metavar='SECONDS',
-                        help='end by itself after so long')
-    parser.add_argument('--timeout', type=float, default=10.0, metavar='SECONDS',
-                        help='longest wait for needed topics (default: %(default)s)')
+# Two seconds of a 1 kHz stream.
+_DEPTH = 2000
+_LOOK_EVERY = 1.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,31 +50,23 @@ def run(options: argparse.Namespace) -> int:
         RobocalError: If needed topics are not there, or nothing could be recorded.
 
     """
-    from robocal_ros.cli.node_client import RosSession
-    from robocal_ros.cli.recorder import Recorder, default_folder, definition_of
-    from robocal_ros.messages.bag_writer import BagWriter
-
-    profile = _profile(options)
-    folder = options.output or default_folder(time.time())
+    profile = read_profile(
+        options.profile or share_directory() / 'config' / 'recorder.yaml')
+    profile = structs.replace(profile, topics=(*profile.topics, *options.topics))
+    # Named as ros2 bag names its bags.
+    folder = options.output or Path(time.strftime('robocal_%Y_%m_%d-%H_%M_%S'))
     with RosSession('robocal_recorder') as session:
         _wait_for_needed(session, profile, options)
         with BagWriter(folder, options.storage, definition_of) as bag:
             recorder = Recorder(session, profile, options.namespace, bag)
             OUT.print(f'Recording into {folder}; Ctrl-C ends it.', soft_wrap=True, markup=False)
-            _record(recorder, options.duration)
+            end = time.monotonic() + (
+                float('inf') if options.duration is None else options.duration)
+            # Ctrl-C is the way to end a recording; what was recorded is whole.
+            with contextlib.suppress(KeyboardInterrupt):
+                recorder.run(lambda: time.monotonic() >= end)
     _tell(recorder, folder)
     return 0
-
-
-def _profile(options: argparse.Namespace) -> RecorderProfile:
-    from msgspec import structs
-
-    from robocal_ros.cli.recorder import read_profile
-    from robocal_ros.resources import share_directory
-
-    path = options.profile or share_directory() / 'config' / 'recorder.yaml'
-    profile = read_profile(path)
-    return structs.replace(profile, topics=(*profile.topics, *options.topics))
 
 
 def _wait_for_needed(
@@ -93,18 +87,7 @@ def _wait_for_needed(
         'sim_arm) in this ROS domain, or name its --namespace.')
 
 
-def _record(recorder: Recorder, duration: float | None) -> None:
-    end = time.monotonic() + (float('inf') if duration is None else duration)
-    try:
-        recorder.run(lambda: time.monotonic() >= end)
-    except KeyboardInterrupt:
-        # The way to end a recording; what was recorded is whole.
-        return
-
-
 def _tell(recorder: Recorder, folder: Path) -> None:
-    from robocal_ros.cli.console import table_of
-
     for name, reason in recorder.left_out.items():
         ERRORS.print(f'{name} was left out: {reason}', style='yellow', soft_wrap=True,
                      markup=False)
@@ -128,3 +111,196 @@ def _tell(recorder: Recorder, folder: Path) -> None:
         OUT.print(f'Nothing came on {", ".join(silent)}.', style='yellow', soft_wrap=True,
                   markup=False)
     OUT.print(f'Bag: {folder}', soft_wrap=True, markup=False)
+
+
+class RecorderProfile(Section):
+    """What is recorded.
+
+    Attributes:
+        topics: Topics by name, relative ones within the namespace.
+        types: Types of which every topic in the namespace is recorded.
+        needed: Topics without which there is nothing to record.
+
+    """
+
+    topics: tuple[str, ...]
+    types: tuple[str, ...]
+    needed: tuple[str, ...]
+
+    def chosen(self, there: Mapping[str, Sequence[str]], namespace: str) -> dict[str, str]:
+        """Return the topics to record, with their types.
+
+        Args:
+            there: Types of every topic of the graph by its full name.
+            namespace: Namespace of the robot.
+
+        """
+        named = {full_name(name, namespace) for name in (*self.topics, *self.needed)}
+        space = full_name('', namespace)
+        return {topic: kinds[0] for topic, kinds in there.items() if kinds and (
+            topic in named or (kinds[0] in self.types and topic.startswith(space)))}
+
+    def missing(self, there: Mapping[str, Sequence[str]], namespace: str) -> list[str]:
+        """Return the needed topics that are not there."""
+        return [name for name in (full_name(item, namespace) for item in self.needed)
+                if name not in there]
+
+
+class _ProfileFile(Section):
+    recorder: RecorderProfile
+
+
+def read_profile(path: Path) -> RecorderProfile:
+    """Read a profile.
+
+    Raises:
+        ConfigurationError: If the file cannot be read.
+        FileFormatError: If it is no profile.
+
+    """
+    name = str(path)
+    profile = convert(load(read_text(path, 'recorder profile'), name), _ProfileFile, name).recorder
+    for key in ('topics', 'types', 'needed'):
+        names = getattr(profile, key)
+        if len(set(names)) != len(names):
+            raise refuse(name, f'recorder.{key}', 'names that all differ', list(names))
+    return profile
+
+
+@dataclass
+class RecordedTopic:
+    """What was recorded of one topic.
+
+    Attributes:
+        name: Full name.
+        kind: Type.
+        reliable: Whether lost messages are sent again.
+        guard: Stamps of its messages, None for types without a header.
+        count: Number of messages.
+
+    """
+
+    name: str
+    kind: str
+    reliable: bool
+    guard: StampGuard | None
+    count: int = 0
+    _times: list[float] = field(default_factory=list)
+
+    @property
+    def counts(self) -> StreamCounts:
+        """Gaps and the like; zeros for types without a header."""
+        return StreamCounts() if self.guard is None else self.guard.counts
+
+    @property
+    def rate(self) -> float:
+        """Messages per second of the machine's clock, NaN for fewer than two."""
+        if self.count < 2:
+            return float('nan')
+        return (self.count - 1) / max(self._times[1] - self._times[0], 1e-9)
+
+    def take(self, raw: bytes) -> None:
+        """Note a message."""
+        self.count += 1
+        now = time.monotonic()
+        self._times = [self._times[0] if self._times else now, now]
+        if self.guard is not None and len(raw) >= 12:
+            sec, nanosec = np.frombuffer(raw, '<i4', 1, 4)[0], np.frombuffer(raw, '<u4', 1, 8)[0]
+            self.guard.admit(float(sec) + 1e-9 * float(nanosec))
+
+
+class Recorder:
+    """Subscribes to what a profile names, as it appears, and writes it to a bag."""
+
+    def __init__(
+        self, session: RosSession, profile: RecorderProfile, namespace: str, bag: BagWriter
+    ) -> None:
+        """Prepare; nothing is subscribed yet.
+
+        Args:
+            session: Where to serve callbacks.
+            profile: What to record.
+            namespace: Namespace of the robot.
+            bag: Where to write.
+
+        """
+        self._session = session
+        self._profile = profile
+        self._namespace = namespace
+        self._bag = bag
+        self._subscriptions: list[Any] = []
+        self.topics: dict[str, RecordedTopic] = {}
+        self.left_out: dict[str, str] = {}
+
+    def run(self, done: Callable[[], bool]) -> None:
+        """Record until something holds."""
+        looked = -np.inf
+
+        def turn() -> bool:
+            nonlocal looked
+            if time.monotonic() - looked > _LOOK_EVERY:
+                looked = time.monotonic()
+                self._look()
+            return done()
+
+        self._session.spin_until(turn)
+
+    def _look(self) -> None:
+        """Subscribe to what has appeared."""
+        there = dict(self._session.node.get_topic_names_and_types())
+        for name, kind in self._profile.chosen(there, self._namespace).items():
+            if name in self.topics or name in self.left_out:
+                continue
+            offers = self._session.node.get_publishers_info_by_topic(name)
+            # A topic that only has readers yet; what it offers is not known.
+            if offers:
+                self._subscribe(name, kind, [item.qos_profile for item in offers])
+
+    def _subscribe(self, name: str, kind: str, offered: list[QoSProfile]) -> None:
+        # With the best that all publishers offer, every one of them is heard.
+        reliable = all(item.reliability == QoSReliabilityPolicy.RELIABLE for item in offered)
+        latched = all(item.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL for item in offered)
+        try:
+            message = message_class(kind)
+            self._bag.add(name, kind, TopicQos(reliable, latched, max(
+                [item.depth for item in offered if item.depth > 0], default=10)))
+        except ConfigurationError as error:
+            self.left_out[name] = str(error)
+            return
+        stamped = 'header' in message.get_fields_and_field_types()
+        topic = RecordedTopic(name, kind, reliable, StampGuard() if stamped else None)
+        self.topics[name] = topic
+
+        def take(raw: bytes) -> None:
+            topic.take(raw)
+            self._bag.write(name, time.time_ns(), raw)
+
+        self._subscriptions.append(self._session.node.create_subscription(
+            message, name, take, QoSProfile(
+                history=QoSHistoryPolicy.KEEP_LAST, depth=_DEPTH,
+                reliability=(QoSReliabilityPolicy.RELIABLE if reliable
+                             else QoSReliabilityPolicy.BEST_EFFORT),
+                durability=(QoSDurabilityPolicy.TRANSIENT_LOCAL if latched
+                            else QoSDurabilityPolicy.VOLATILE)), raw=True))
+
+
+def message_class(kind: str) -> Any:
+    """Return the class of a message type; raises ConfigurationError if it is not installed."""
+    package, _, name = kind.partition('/msg/')
+    try:
+        return getattr(importlib.import_module(f'{package}.msg'), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"Message type '{kind}' is not installed here; source the workspace that has it."
+        ) from error
+
+
+def definition_of(kind: str) -> str | None:
+    """Return the text of an installed message type's .msg file, None if there is none."""
+    package, _, name = kind.partition('/msg/')
+    # A distribution names its folders; packages of PyPI are in the environment's own.
+    prefixes = [*filter(None, os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep)),
+                sys.prefix]
+    files = [Path(prefix) / 'share' / package / 'msg' / f'{name}.msg' for prefix in prefixes]
+    found = next((file for file in files if file.exists()), None)
+    return None if found is None else found.read_text(encoding='utf-8')

@@ -4,43 +4,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+import yaml
+
+from robocal_ros.cli.arguments import PROCEDURES
 from robocal_ros.cli.console import ERRORS, OUT, ProgressView
+from robocal_ros.cli.node_client import Answer, NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from robocal_ros.cli.node_client import Answer, NodeClient
-
-
-NAME = 'run'
-SUMMARY = 'call the procedure of a running node; Ctrl-C cancels it and holds the arm'
-
-PROCEDURES = {
-    'payload': ('payload_identification', 'run'),
-    'drive_gains': ('payload_identification', 'calibrate_gains'),
-    'friction': ('friction_identification', 'run'),
-    'compliance': ('compliance_calibration', 'run'),
-    'leveling': ('leveling', 'level'),
-}
-"""Node and service of each procedure."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommand's arguments."""
-    parser.add_argument('capability', choices=tuple(PROCEDURES), help='what to run')
-    parser.add_argument('--verb', metavar='SERVICE',
-                        help="another service of the node, e.g. estimate (default: the "
-                             "procedure's own)")
-    parser.add_argument('--namespace', default='', metavar='NS', help="the node's namespace")
-    parser.add_argument('--node', metavar='NAME', help="the node's name, if it was changed")
-    parser.add_argument('--configure', action='store_true',
-                        help='configure and activate the node first, if it is not active')
-    parser.add_argument('-p', '--param', action='append', default=[], metavar='NAME:=VALUE',
-                        help='with --configure: one parameter, e.g. known_mass:=2.0; the node is '
-                             'configured anew with it')
-    parser.add_argument('--timeout', type=float, default=10.0, metavar='SECONDS',
-                        help='longest wait for the node (default: %(default)s)')
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,8 +26,6 @@ def run(options: argparse.Namespace) -> int:
         KeyboardInterrupt: After the procedure was cancelled.
 
     """
-    from robocal_ros.cli.node_client import NodeClient, RosSession
-
     node, verb = PROCEDURES[options.capability]
     name = f'{options.namespace.rstrip("/")}/{options.node or node}'
     parameters = _parameters(options.param)
@@ -112,16 +82,12 @@ def _make_active(
     client.change_state('activate')
 
 
-def _parameters(given: list[str]) -> dict[str, Any]:
-    import yaml
-
+def _parameters(given: Sequence[tuple[str, str]]) -> dict[str, Any]:
     found = {}
-    for text in given:
-        name, sign, value = text.partition(':=')
-        if not sign or not name:
-            raise ConfigurationError(f"--param '{text}' is not of the form NAME:=VALUE.")
+    for name, value in given:
         try:
-            found[name.strip()] = yaml.safe_load(value)
+            found[name] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise ConfigurationError(f"--param '{text}': the value is no YAML.") from error
+            raise ConfigurationError(
+                f"--param '{name}:={value}': the value is no YAML.") from error
     return found

@@ -1,33 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal show`: result files in the terminal."""
+"""`robocal show`: results as tables in the terminal."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from robocal_ros.cli.console import OUT
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-NAME = 'show'
-SUMMARY = 'show result files in the terminal'
+from robocal_ros.cli.console import OUT, table_of
+from robocal_ros.results import wording
+from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results.store import read_result
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommand's arguments."""
-    parser.add_argument('files', nargs='+', type=Path, metavar='RESULT', help='a result file')
+_VERDICT_STYLES = {Verdict.PASS: 'bold green', Verdict.FAIL: 'bold red',
+                   Verdict.NOT_EVALUATED: 'bold yellow'}
 
 
 def run(options: argparse.Namespace) -> int:
     """Show the files.
 
     Raises:
+        ConfigurationError: If one cannot be read.
         FileFormatError: If one is no result file.
 
     """
-    from robocal_ros.cli.console import show_result
-    from robocal_ros.results.store import read_result
-
     # All are read before the first is shown: a refusal is then not lost among tables.
     for result in [read_result(path) for path in options.files]:
         show_result(OUT, result)
     return 0
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Return a verdict in words and in its colour, as markup."""
+    style = _VERDICT_STYLES[verdict]
+    return f'[{style}]{wording.heading(verdict.value)}[/]'
+
+
+def show_result(console: Console, result: CalibrationResult) -> None:
+    """Show a result: verdict with reasons, values, residuals.
+
+    Args:
+        console: Where.
+        result: The result.
+
+    """
+    console.print(f'[bold]{escape(wording.title_of(result))}[/] of {escape(result.robot.name)}: '
+                  f'{verdict_text(result.verdict)}')
+    for check in result.checks:
+        mark = '[green]✓[/]' if check.passed else '[red]✗[/]'
+        console.print(f'  {mark} {escape(check.reason)}', soft_wrap=True)
+    if not result.checks:
+        console.print(escape(' '.join(result.reasons)), soft_wrap=True)
+    console.print(_parameter_table(result))
+    for line in wording.without_value(result.parameters):
+        console.print(line, style='dim', soft_wrap=True, markup=False)
+    if result.fit or result.validation:
+        console.print(_residual_table(result))
+
+
+def _parameter_table(result: CalibrationResult) -> Table:
+    frame = f'in frame {result.frame}' if result.frame else ''
+    table = table_of((('parameter', False), ('value', True), ('± (95 %)', True), ('unit', False),
+                      ('state', False), ('', False)), frame)
+    for parameter in result.parameters:
+        if parameter.value is None:
+            continue
+        shown = wording.reading(parameter)
+        table.add_row(parameter.name, shown.value, shown.half, shown.unit, shown.state,
+                      escape(parameter.note))
+    return table
+
+
+def _residual_table(result: CalibrationResult) -> Table:
+    table = table_of((('residuals (RMS)', False), ('data', False), ('before', True),
+                      ('after', True), ('unit', False), ('count', True)))
+    for data, fits in (('fitted', result.fit), ('held out', result.validation)):
+        for fit in fits:
+            table.add_row(escape(fit.what), data, f'{fit.before:.3g}', f'{fit.after:.3g}',
+                          fit.unit, str(fit.count))
+    return table

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robocal_ros.cli import doctor
-from robocal_ros.cli.doctor_findings import (
-    Finding,
-    Grade,
+from robocal_ros.cli import doctor, doctor_robot
+from robocal_ros.cli.doctor_robot import (
     HeardJoints,
     clock_finding,
     joint_findings,
     rate_finding,
     wrench_finding,
 )
+from robocal_ros.cli.findings import Finding, Grade
 from robocal_ros.cli.main import main
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.robot.model import Robot
 
 URDF = (Path(__file__).parents[1] / 'data' / 'two_joint.urdf').read_text()
@@ -135,7 +135,7 @@ def test_what_is_missing_is_told_with_its_cure(
 def test_an_empty_graph_is_bad(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, '_DISCOVERY', 0.2)
+    monkeypatch.setattr(doctor_robot, '_DISCOVERY', 0.2)
     # A domain that no test run takes, so nobody is on it.
     monkeypatch.setenv('ROS_DOMAIN_ID', str(10 + os.getpid() % 15))
     code, told = main(['doctor']), capsys.readouterr().out
@@ -143,3 +143,10 @@ def test_an_empty_graph_is_bad(
         pytest.skip('somebody uses this domain')
     assert code == 1
     assert 'compare ROS_DOMAIN_ID' in told
+
+
+@pytest.mark.parametrize('text', ['x', '-1', '233', '1.0'])
+def test_domain_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv('ROS_DOMAIN_ID', text)
+    with pytest.raises(ConfigurationError, match='from 0 to 232'):
+        doctor.chosen_domain()

@@ -13,7 +13,8 @@ from support.bag_examples import joint_state, write
 
 from robocal_ros.cli import estimate
 from robocal_ros.cli import main as entry
-from robocal_ros.cli.catalogue import CAPABILITIES, capability
+from robocal_ros.cli.arguments import CAPABILITIES
+from robocal_ros.cli.estimate import capability
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 
@@ -78,9 +79,9 @@ def test_a_result_is_shown_and_written(sweeps: Path, capsys, tmp_path: Path) -> 
 
 def test_ros_is_not_needed() -> None:
     program = ('import sys; from robocal_ros.cli import main; '
-               'from robocal_ros.cli import catalogue; '
+               'from robocal_ros.cli import arguments, estimate; '
                'from robocal_ros.capability import offline; '
-               '[catalogue.capability(name) for name in catalogue.CAPABILITIES]; '
+               '[estimate.capability(name) for name in arguments.CAPABILITIES]; '
                "sys.exit('rclpy' in sys.modules or 'sensor_msgs' in sys.modules)")
     assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 0
 
@@ -108,7 +109,6 @@ def test_a_part_of_the_bag(sweeps: Path, capsys) -> None:
     (['--urdf', 'nowhere.urdf'], 'The URDF nowhere.urdf cannot be read'),
     ([], 'holds no robot description; give the URDF with --urdf'),
     (['--urdf', str(URDF)], "Frame 'tool0' is not in the robot description"),
-    (['--urdf', str(URDF), *ARM, '-p', 'speed'], 'not of the form NAME:=VALUE'),
     (['--urdf', str(URDF), *ARM, '-p', 'sped:=1.0'], "'sped' is no parameter of friction_id"),
     (['--urdf', str(URDF), *ARM, '-p', 'fit_threshold:=5'], 'a number with a point'),
     (['--urdf', str(URDF), *ARM, '-p', 'fit_threshold:=500.0'], 'expected 0.01 … 100'),

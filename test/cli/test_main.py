@@ -2,6 +2,9 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -90,9 +93,37 @@ def test_wrong_usage_is_code_2(
     assert 'usage: robocal' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize('command', ['doctor', 'show', 'report'])
+@pytest.mark.parametrize('arguments', [
+    ['estimate', 'friction', 'bag', '-p', 'speed'], ['estimate', 'friction', 'bag', '-p', ':=1'],
+    ['estimate', 'friction', 'bag', '--remap', 'a=b'], ['run', 'payload', '-p', 'method'],
+])
+def test_an_assignment_has_a_name_and_a_value(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert f"'{arguments[-1]}' is not of the form NAME:=VALUE" in capsys.readouterr().err
+
+
+COMMANDS = ('doctor', 'run', 'record', 'estimate', 'show', 'report', 'apply')
+
+
+@pytest.mark.parametrize('command', COMMANDS)
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, '--help'])
     assert caught.value.code == 0
     assert f'usage: robocal {command}' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_every_command_has_its_module(command: str) -> None:
+    assert callable(import_module(f'robocal_ros.cli.{command}').run)
+
+
+def test_help_imports_neither_ros_nor_the_numerics() -> None:
+    program = ('import sys; from robocal_ros.cli.arguments import build_parser; '
+               'import robocal_ros.cli.main; build_parser().format_help(); '
+               "sys.exit(bool({'rclpy', 'numpy', 'scipy', 'pinocchio'} & set(sys.modules)))")
+    assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 0

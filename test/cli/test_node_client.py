@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import pytest
 from support.fake_procedure import Running
 
-from robocal_ros.cli import domains
-from robocal_ros.cli.domains import chosen_domain, own_domain
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError, RobocalError
 
@@ -105,35 +103,3 @@ def test_what_watches_ends_a_wait(fake: Running) -> None:
         pytest.raises(RobocalError, match='A process ended'),
     ):
         NodeClient(session, 'nobody').wait_until_there(5.0)
-
-
-def test_chosen_domain_with_nodes_is_refused(fake: Running) -> None:
-    assert chosen_domain() == DOMAIN
-    with pytest.raises(ConfigurationError, match=f'domain {DOMAIN}.*: /[a-z_]+[.,]'):
-        own_domain()
-
-
-def test_domain_without_nodes_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[int] = []
-
-    def nodes_on(domain: int) -> list[str]:
-        looked.append(domain)
-        return ['/somebody'] if len(looked) < 3 else []
-
-    monkeypatch.setattr(domains, '_nodes_on', nodes_on)
-    monkeypatch.delenv('ROS_DOMAIN_ID')
-    domain = own_domain()
-    assert domain == looked[2]
-    assert os.environ['ROS_DOMAIN_ID'] == str(domain)
-    assert len(set(looked)) == 3
-    monkeypatch.setattr(domains, '_nodes_on', lambda _: ['/somebody'])
-    monkeypatch.delenv('ROS_DOMAIN_ID')
-    with pytest.raises(ConfigurationError, match='all have nodes'):
-        own_domain()
-
-
-@pytest.mark.parametrize('text', ['x', '-1', '233', '1.0'])
-def test_domain_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv('ROS_DOMAIN_ID', text)
-    with pytest.raises(ConfigurationError, match='from 0 to 232'):
-        chosen_domain()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from robocal_ros.cli.catalogue import CAPABILITIES, capability
-from robocal_ros.cli.estimate import read_parameters
+from robocal_ros.cli.arguments import CAPABILITIES
+from robocal_ros.cli.estimate import capability, read_parameters
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.payload.estimate import PayloadParameters
 

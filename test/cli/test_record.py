@@ -22,7 +22,7 @@ from std_msgs.msg import String
 from robocal_ros.cli import main as entry
 from robocal_ros.cli import record
 from robocal_ros.cli.main import main
-from robocal_ros.cli.recorder import RecorderProfile, read_profile
+from robocal_ros.cli.record import RecorderProfile, read_profile
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.messages import qos
 from robocal_ros.messages.bag import Bag

@@ -72,7 +72,6 @@ def test_ctrl_c_cancels(fake: Running, capsys) -> None:
 
 @pytest.mark.parametrize(('arguments', 'words'), [
     (['-p', 'method:=bad'], '--configure'),
-    (['--configure', '-p', 'method'], 'NAME:=VALUE'),
     (['--configure', '-p', 'method:=[1'], 'no YAML'),
     (['--timeout', '0.2', '--namespace', '/nowhere'], "'/nowhere/payload_identification'"),
 ])

@@ -20,7 +20,7 @@ from support.ros_rig import arm_urdf, joint_state, overrides, stamp
 
 from robocal_ros.capability.offline import OfflineEstimation
 from robocal_ros.cli import estimate
-from robocal_ros.cli.catalogue import capability
+from robocal_ros.cli.estimate import capability
 from robocal_ros.cli.main import main
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
 from robocal_ros.compliance.node import ComplianceCalibration

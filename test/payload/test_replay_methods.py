@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,8 @@ from benchmarks.offline_bag import (
     write_record,
 )
 from robocal_ros.capability.offline import OfflineEstimation
-from robocal_ros.cli.catalogue import capability
+from robocal_ros.cli.estimate import capability
+from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages.bag import Bag
@@ -192,14 +192,9 @@ def test_replayed_marks_choose_the_run(records, bags, replay, tmp_path: Path) ->
 
 
 def test_without_the_description_the_bag_has_one(bags, tmp_path, monkeypatch) -> None:
-    from robocal_ros.cli import estimate
-
     monkeypatch.chdir(tmp_path)
-    parser = argparse.ArgumentParser()
-    estimate.add_arguments(parser)
-    options = parser.parse_args(['payload', str(bags['static_poses']), '-p',
-                                 'method:=static_poses', '--results-dir', str(tmp_path)])
-    assert estimate.run(options) == 0
+    assert main(['estimate', 'payload', str(bags['static_poses']), '-p', 'method:=static_poses',
+                 '--results-dir', str(tmp_path)]) == 0
     assert (tmp_path / 'static_poses.payload.yaml').exists()
 
 

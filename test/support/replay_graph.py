@@ -17,7 +17,7 @@ from rclpy.qos import QoSProfile
 from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Header
 
-from robocal_ros.cli.recorder import message_class
+from robocal_ros.cli.record import message_class
 from robocal_ros.messages import qos
 from robocal_ros.messages.bag import Bag
 from robocal_ros.results.result import CalibrationResult

@@ -6,29 +6,13 @@ from __future__ import annotations
 import os
 import random
 
+from robocal_ros.cli.doctor import chosen_domain
 from robocal_ros.cli.node_client import RosSession
 from robocal_ros.errors import ConfigurationError
 
 # Domains above 101 run into the ports that Linux hands out to clients.
 _DOMAINS = range(1, 102)
 _TRIES = 5
-
-
-def chosen_domain() -> int | None:
-    """Return the domain of the environment, None if none was chosen.
-
-    Raises:
-        ConfigurationError: If ROS_DOMAIN_ID is no number of a domain.
-
-    """
-    text = os.environ.get('ROS_DOMAIN_ID', '')
-    if not text:
-        return None
-    if not text.isdecimal() or int(text) > 232:
-        raise ConfigurationError(
-            f"ROS_DOMAIN_ID is '{text}'; expected a number from 0 to 232. Correct or unset it."
-        )
-    return int(text)
 
 
 def own_domain() -> int:

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command line of `robocal`: all subcommands with their arguments.
+
+Nothing here imports ROS or the numerics, so that `--help` and the shell's completion answer at
+once; a subcommand's module is imported when it is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+
+from robocal_ros import __version__
+
+PROCEDURES = {
+    'payload': ('payload_identification', 'run'),
+    'drive_gains': ('payload_identification', 'calibrate_gains'),
+    'friction': ('friction_identification', 'run'),
+    'compliance': ('compliance_calibration', 'run'),
+    'leveling': ('leveling', 'level'),
+}
+"""Node and service of each procedure."""
+
+CAPABILITIES = {
+    'payload': 'payload.estimate:PAYLOAD',
+    'drive_gains': 'payload.estimate:DRIVE_GAINS',
+    'friction': 'friction.estimate:FRICTION',
+    'compliance': 'compliance.estimate:COMPLIANCE',
+    'wrench': 'wrench.bag:FOLLOWER',
+}
+"""Module and name of everything that estimates from bags."""
+
+_ESTIMATE = """\
+Estimate from a bag of rosbag2, as the node would after replaying it; no robot and no ROS needed.
+
+payload, drive_gains, friction, compliance: one result, from the samples of the last run that the
+bag tells of, or of the whole bag.
+
+wrench: tares, then follows the bag sample by sample. Shows each link (how long its wrench was
+known, RMS and largest force) and each contact (when, how hard, where). Writes the tare as the
+result file, and the wrench on every link at every instant as a CSV file beside it. The tare is,
+in this order: the stored one with -p keep_tare:=true; the one that the bag's marks tell of, from
+the same samples; the one that the node published; that of the first rest in the bag."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser; the function to call is its options' ``run``."""
+    parser = argparse.ArgumentParser(
+        prog='robocal', description='Robot arms that measure themselves.')
+    parser.add_argument('--version', action='version', version=f'robocal_ros {__version__}')
+    commands = parser.add_subparsers(title='commands', required=True, metavar='COMMAND')
+
+    def command(name: str, summary: str, description: str = '') -> argparse.ArgumentParser:
+        own = commands.add_parser(
+            name, help=summary, description=description or f'{summary[:1].upper()}{summary[1:]}.',
+            formatter_class=argparse.RawDescriptionHelpFormatter if description
+            else argparse.HelpFormatter)
+        own.set_defaults(
+            run=lambda options: import_module(f'robocal_ros.cli.{name}').run(options))
+        return own
+
+    _doctor(command('doctor', 'look at machine and robot, and say what is missing and how to '
+                    'cure it'))
+    _run(command('run', 'call the procedure of a running node; Ctrl-C cancels it and holds the '
+                 'arm'))
+    _record(command('record', 'record the topics that an estimation needs into a bag, until '
+                    'Ctrl-C'))
+    _estimate(command('estimate', 'estimate from a bag, as the node would after replaying it',
+                      _ESTIMATE))
+    show = command('show', 'show result files in the terminal')
+    show.add_argument('files', nargs='+', type=Path, metavar='RESULT', help='a result file')
+    report = command('report', 'write an HTML report of result files, with plots')
+    report.add_argument('files', nargs='+', type=Path, metavar='RESULT', help='a result file')
+    report.add_argument('-o', '--output', type=Path, default=Path('report.html'),
+                        help='the page (default: %(default)s)')
+    report.add_argument('--title', default='Calibration report', help='its title')
+    _apply(command('apply', 'write a result into a URDF, and show the values that robot drivers '
+                   'take'))
+    return parser
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    """Parse ``NAME:=VALUE``."""
+    name, sign, value = text.partition(':=')
+    if not sign or not name:
+        raise argparse.ArgumentTypeError(f"'{text}' is not of the form NAME:=VALUE")
+    return name.strip(), value
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--namespace', default='', metavar='NS', help="the robot's namespace")
+    parser.add_argument('--tool-frame', default='tool0', metavar='FRAME',
+                        help='frame at the end of the arm (default: %(default)s)')
+    parser.add_argument('--controller', default='joint_trajectory_controller', metavar='NAME',
+                        help='the joint trajectory controller (default: %(default)s)')
+    parser.add_argument('--duration', type=float, default=3.0, metavar='SECONDS',
+                        help='how long to listen (default: %(default)s)')
+    parser.add_argument('--machine', action='store_true',
+                        help='look at the machine only, not for a robot')
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('capability', choices=tuple(PROCEDURES), help='what to run')
+    parser.add_argument('--verb', metavar='SERVICE',
+                        help="another service of the node, e.g. estimate (default: the "
+                             "procedure's own)")
+    parser.add_argument('--namespace', default='', metavar='NS', help="the node's namespace")
+    parser.add_argument('--node', metavar='NAME', help="the node's name, if it was changed")
+    parser.add_argument('--configure', action='store_true',
+                        help='configure and activate the node first, if it is not active')
+    parser.add_argument('-p', '--param', action='append', default=[], type=_assignment,
+                        metavar='NAME:=VALUE',
+                        help='with --configure: one parameter, e.g. known_mass:=2.0; the node is '
+                             'configured anew with it')
+    parser.add_argument('--timeout', type=float, default=10.0, metavar='SECONDS',
+                        help='longest wait for the node (default: %(default)s)')
+
+
+def _record(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('topics', nargs='*', metavar='TOPIC',
+                        help='further topics besides those of the profile')
+    parser.add_argument('-o', '--output', type=Path, metavar='FOLDER',
+                        help='the bag, a folder that does not exist yet (default: named after '
+                             'the time)')
+    parser.add_argument('--storage', choices=('mcap', 'sqlite3'), default='mcap',
+                        help='format of the bag (default: %(default)s)')
+    parser.add_argument('--namespace', default='', metavar='NS', help="the robot's namespace")
+    parser.add_argument('--profile', type=Path, metavar='FILE',
+                        help='topics to record (default: config/recorder.yaml of the package)')
+    parser.add_argument('--duration', type=float, metavar='SECONDS',
+                        help='end by itself after so long')
+    parser.add_argument('--timeout', type=float, default=10.0, metavar='SECONDS',
+                        help='longest wait for needed topics (default: %(default)s)')
+
+
+def _estimate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('capability', choices=tuple(CAPABILITIES), help='what to estimate')
+    parser.add_argument('bag', type=Path, metavar='BAG',
+                        help='a folder of rosbag2, or a .db3 or .mcap file')
+    parser.add_argument('--urdf', type=Path, metavar='FILE',
+                        help='URDF of the robot (default: robot_description in the bag)')
+    parser.add_argument('--params-file', type=Path, action='append', default=[], metavar='FILE',
+                        help="parameter file of the capability's node; may be given repeatedly")
+    parser.add_argument('-p', '--param', action='append', default=[], type=_assignment,
+                        metavar='NAME:=VALUE',
+                        help='one parameter, e.g. method:=static_poses; wins over files')
+    parser.add_argument('--results-dir', type=Path, metavar='FOLDER',
+                        help='results of the same robot to build on, such as friction for '
+                             'payload, or payload for compliance')
+    parser.add_argument('--namespace', default='', metavar='NS',
+                        help="namespace of the robot's topics in the bag")
+    parser.add_argument('--remap', action='append', default=[], type=_assignment,
+                        metavar='NAME:=TOPIC',
+                        help='where in the bag a topic is, e.g. joint_states:=/left/joint_states')
+    parser.add_argument('--from', dest='begin', type=float, metavar='SECONDS',
+                        help='leave out what is earlier after the first joint state')
+    parser.add_argument('--to', dest='end', type=float, metavar='SECONDS',
+                        help='leave out what is later after the first joint state')
+    parser.add_argument('--whole', action='store_true',
+                        help='take the whole bag, not only the last run that it tells of')
+    parser.add_argument('-o', '--output', type=Path, metavar='FILE',
+                        help='the result file (default: <bag>.<capability>.yaml)')
+    parser.add_argument('--series', type=Path, metavar='FILE',
+                        help='wrench: the wrenches as CSV (default: beside the result, .csv)')
+
+
+def _apply(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('file', type=Path, metavar='RESULT',
+                        help='a result file of a payload or of friction')
+    parser.add_argument('--urdf', type=Path, required=True, metavar='FILE',
+                        help='URDF of the robot that was calibrated')
+    parser.add_argument('--out', type=Path, required=True, metavar='FILE',
+                        help='where to write the URDF with the values in it')
+    parser.add_argument('--frame', metavar='FRAME',
+                        help="frame of the driver's flange for the driver's values (default: "
+                             "the result's)")
+    parser.add_argument('--force', action='store_true',
+                        help='also a result whose verdict is not pass')

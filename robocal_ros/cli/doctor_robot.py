@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a robot's graph offers, heard for a while and judged: its part of `robocal doctor`."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from geometry_msgs.msg import WrenchStamped
+from lifecycle_msgs.srv import GetState
+from rclpy.action.graph import get_action_names_and_types
+from rclpy.qos import QoSReliabilityPolicy
+from sensor_msgs.msg import JointState
+from std_msgs.msg import String
+
+from robocal_ros.arrays import Array
+from robocal_ros.cli.console import OUT
+from robocal_ros.cli.findings import Finding, Grade, good
+from robocal_ros.cli.node_client import STATES, RosSession, full_name
+from robocal_ros.errors import RobocalError
+from robocal_ros.messages import conversions, qos
+from robocal_ros.node.executables import NODES
+from robocal_ros.robot.model import Robot
+
+_WRENCH = 'geometry_msgs/msg/WrenchStamped'
+_TRAJECTORY = 'control_msgs/action/FollowJointTrajectory'
+_DISCOVERY, _STATE_TIMEOUT = 4.0, 2.0
+# Rates below the first are of no use to any method, below the second to some [Hz].
+_USELESS_RATE, _LOW_RATE = 20.0, 100.0
+_OLD = 1.0
+# Holding torques below this tell nothing of an effort's scale [N·m].
+_TELLING = 4.0
+# Efforts at rest so far from what holds the arm, as a ratio, are no torques of this arm.
+_FAR = 2.5
+
+
+def robot_findings(options: argparse.Namespace) -> Iterator[Finding]:
+    """Look at the graph, listen for a while, and judge what came.
+
+    Args:
+        options: ``namespace``, ``tool_frame``, ``controller`` and ``duration``.
+
+    """
+    with RosSession('robocal_doctor') as session:
+        others = session.other_nodes(_DISCOVERY)
+        if not others:
+            yield Finding(
+                Grade.BAD, 'graph', 'No other node is in this ROS domain.',
+                "Start the robot's driver (or sim_arm); compare ROS_DOMAIN_ID, "
+                'ROS_AUTOMATIC_DISCOVERY_RANGE and RMW_IMPLEMENTATION with its terminal.')
+            return
+        listener = Listener(session, options.namespace)
+        with OUT.status(f'Listening for {options.duration:g} s'):
+            heard = listener.listen(options.duration)
+        yield from _robot_findings(listener, heard, options)
+
+
+def _robot_findings(
+    listener: Listener, heard: Heard, options: argparse.Namespace
+) -> Iterator[Finding]:
+    robot = yield from _description(listener, heard, options.tool_frame)
+    topic = listener.name('joint_states')
+    if heard.joints.stamps:
+        yield rate_finding(topic, heard.joints.stamps, options.duration)
+        yield clock_finding(heard.joints, simulated='/clock' in listener.published())
+        if robot is not None:
+            yield from joint_findings(robot, heard.joints)
+        if listener.best_effort(topic):
+            yield good('QoS', f'{topic} is best effort: what is lost is not sent again; the nodes '
+                       'count it.')
+    else:
+        yield _silent(listener, topic, 'joint_states')
+    links: list[str] = (
+        [] if robot is None else [str(frame.name) for frame in robot.model.frames])
+    for name, sensor in heard.wrenches.items():
+        yield rate_finding(name, sensor.stamps, options.duration)
+        if sensor.stamps:
+            yield wrench_finding(name, sensor.frames, sensor.finite, links)
+    if not heard.wrenches:
+        yield good('F/T sensors', 'None; methods that need one are not available.')
+    yield _controller(listener, options.controller)
+    for name, state in listener.own_nodes((*NODES, 'sim_arm')):
+        yield good(name, f'is {state}.')
+
+
+def _description(
+    listener: Listener, heard: Heard, tool_frame: str
+) -> Generator[Finding, None, Robot | None]:
+    """Yield what there is to say of the description; return the arm, None without one."""
+    if not heard.description.strip():
+        yield _silent(listener, listener.name('robot_description'), 'robot_description')
+        return None
+    try:
+        robot = Robot(heard.description, tool_frame=tool_frame)
+    except RobocalError as error:
+        yield Finding(Grade.BAD, 'robot_description', str(error),
+                      'Name the frame at the end of the arm with --tool-frame, or correct the '
+                      'URDF.')
+        return None
+    mass = sum(float(inertia.mass) for inertia in robot.model.inertias)
+    told = (f"'{robot.name}', {robot.n} joints from '{robot.root_frame}' to '{tool_frame}', "
+            f'{mass:.1f} kg.')
+    if mass < 0.1:
+        yield Finding(Grade.BAD, 'robot_description', told,
+                      'The links have no mass: without inertials in the URDF no torque can be '
+                      'told from weight. Add them.')
+    else:
+        yield good('robot_description', told)
+    return robot
+
+
+def _silent(listener: Listener, topic: str, name: str) -> Finding:
+    there = listener.published()
+    alike = [other for other in there if other.endswith(f'/{name}') and other != topic]
+    if topic in there:
+        return Finding(Grade.BAD, topic, 'It has a publisher, but nothing comes.',
+                       'Is the controller active? Look at it: ros2 control list_controllers.')
+    cure = 'Start robot_state_publisher and joint_state_broadcaster, or sim_arm.'
+    if alike:
+        cure = (f'There is {", ".join(alike)}: name its namespace with --namespace, / for that of '
+                'all.')
+    return Finding(Grade.BAD, topic, 'Nobody publishes it.', cure)
+
+
+def _controller(listener: Listener, controller: str) -> Finding:
+    wanted = listener.name(f'{controller}/follow_joint_trajectory')
+    there = listener.controllers()
+    if wanted in there:
+        return good('controller', f'{wanted} is offered.')
+    names = ', '.join(there) or 'none'
+    return Finding(
+        Grade.BAD, 'controller', f'Nobody offers the action {wanted}; there is: {names}.',
+        "Name it with --controller (and the nodes' parameter 'controller'), or start it: ros2 "
+        f'control switch_controllers --activate {controller}.')
+
+
+# ------------------------------------------------------------------------- listening
+
+
+@dataclass
+class HeardJoints:
+    """Joint states that came while listening.
+
+    Attributes:
+        names: Names in the newest message.
+        stamps: Stamps of the messages [s].
+        arrivals: When they came by the node's clock [s].
+        positions: Positions of each message [rad].
+        efforts: Efforts of each message, empty ones where there are none.
+        velocities: Number of velocities in the newest message.
+
+    """
+
+    names: tuple[str, ...] = ()
+    stamps: list[float] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
+    positions: list[list[float]] = field(default_factory=list)
+    efforts: list[list[float]] = field(default_factory=list)
+    velocities: int = 0
+
+
+@dataclass
+class HeardWrench:
+    """What came of one F/T sensor.
+
+    Attributes:
+        stamps: Stamps of its messages [s].
+        frames: How many messages name each frame.
+        finite: Whether all values are finite.
+
+    """
+
+    stamps: list[float] = field(default_factory=list)
+    frames: Counter[str] = field(default_factory=Counter)
+    finite: bool = True
+
+
+@dataclass
+class Heard:
+    """What came while listening.
+
+    Attributes:
+        description: URDF text, empty if none came.
+        joints: Joint states.
+        wrenches: F/T sensors by topic.
+
+    """
+
+    description: str = ''
+    joints: HeardJoints = field(default_factory=HeardJoints)
+    wrenches: dict[str, HeardWrench] = field(default_factory=dict)
+
+
+class Listener:
+    """Looks at a graph and listens to it, without changing anything."""
+
+    def __init__(self, session: RosSession, namespace: str) -> None:
+        """Look at the graph from a session, at one namespace of it."""
+        self._session = session
+        self._namespace = namespace
+
+    def name(self, relative: str) -> str:
+        """Return a topic's full name."""
+        return full_name(relative, self._namespace)
+
+    def published(self) -> dict[str, list[str]]:
+        """Return types of all topics that somebody publishes, by name."""
+        node = self._session.node
+        return {name: kinds for name, kinds in node.get_topic_names_and_types()
+                if node.count_publishers(name)}
+
+    def best_effort(self, topic: str) -> bool:
+        """Return whether a publisher of a topic does not send lost messages again."""
+        return any(item.qos_profile.reliability != QoSReliabilityPolicy.RELIABLE
+                   for item in self._session.node.get_publishers_info_by_topic(topic))
+
+    def controllers(self) -> list[str]:
+        """Return names of joint trajectory action servers."""
+        return [name for name, kinds in get_action_names_and_types(self._session.node)
+                if _TRAJECTORY in kinds]
+
+    def own_nodes(self, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        """Yield full name and lifecycle state of nodes with certain names."""
+        for full in self._session.other_nodes(0.0):
+            if full.rpartition('/')[2] in names:
+                yield full, self._state(full)
+
+    def listen(self, duration: float) -> Heard:
+        """Listen for a while [s]."""
+        heard = Heard()
+        node = self._session.node
+        made = [
+            node.create_subscription(String, self.name('robot_description'),
+                                     lambda message: setattr(heard, 'description', message.data),
+                                     qos.LATCHED),
+            node.create_subscription(
+                JointState, self.name('joint_states'),
+                lambda message: self._take_joints(heard.joints, message), qos.SENSOR)]
+        for topic, kinds in self.published().items():
+            if _WRENCH in kinds and topic.startswith(self.name('')):
+                sensor = heard.wrenches[topic] = HeardWrench()
+                made.append(node.create_subscription(
+                    WrenchStamped, topic,
+                    lambda message, sensor=sensor: _take_wrench(sensor, message), qos.SENSOR))
+        self._session.spin_until(lambda: False, duration)
+        for subscription in made:
+            node.destroy_subscription(subscription)
+        return heard
+
+    def _take_joints(self, heard: HeardJoints, message: JointState) -> None:
+        now = self._session.node.get_clock().now().nanoseconds
+        if tuple(message.name) != heard.names:
+            # Another publisher on the topic: only the fuller one is the arm's.
+            if len(message.name) < len(heard.names):
+                return
+            heard.positions.clear()
+            heard.efforts.clear()
+        heard.names = tuple(message.name)
+        heard.velocities = len(message.velocity)
+        heard.stamps.append(conversions.seconds(message.header.stamp))
+        heard.arrivals.append(1e-9 * now)
+        heard.positions.append(list(message.position))
+        heard.efforts.append(list(message.effort))
+
+    def _state(self, node: str) -> str:
+        client: Any = self._session.node.create_client(GetState, f'{node}/get_state')
+        try:
+            if not self._session.spin_until(client.service_is_ready, _STATE_TIMEOUT):
+                return 'no lifecycle node'
+            future: Any = client.call_async(GetState.Request())
+            if not self._session.spin_until(future.done, _STATE_TIMEOUT):
+                return 'not answering'
+            state = future.result().current_state
+            return STATES.get(state.id, str(state.label))
+        finally:
+            self._session.node.destroy_client(client)
+
+
+def _take_wrench(heard: HeardWrench, message: WrenchStamped) -> None:
+    heard.stamps.append(conversions.seconds(message.header.stamp))
+    heard.frames[message.header.frame_id] += 1
+    heard.finite &= bool(np.isfinite(conversions.wrench_row(message)).all())
+
+
+# -------------------------------------------------------------------------- judging
+
+
+def rate_finding(what: str, stamps: Sequence[float], duration: float) -> Finding:
+    """Judge how often messages come.
+
+    Args:
+        what: Name of the topic.
+        stamps: Their stamps [s].
+        duration: How long was listened [s].
+
+    """
+    steps = np.diff(np.array(stamps))
+    if len(stamps) < 2:
+        return Finding(Grade.BAD, what, f'{len(stamps)} messages came in {duration:.0f} s.',
+                       'Start its publisher, and check the namespace and ROS_DOMAIN_ID.')
+    if (steps <= 0.0).mean() > 0.5:
+        return Finding(Grade.BAD, what, f'Stamps do not increase ({stamps[-1]:.3f} s, again and '
+                       'again).', 'Have the driver stamp each message.')
+    rate = 1.0 / float(np.median(steps[steps > 0.0]))
+    late, lost = int((steps <= 0.0).sum()), int((steps > 1.5 / rate).sum())
+    told = f'{rate:.0f} Hz' + (f', {lost} gaps' if lost else '') + (
+        f', {late} late or repeated' if late else '') + '.'
+    if rate < _USELESS_RATE:
+        return Finding(Grade.BAD, what, told, f'At least {_USELESS_RATE:.0f} Hz are needed: raise '
+                       'update_rate or the publish rate.')
+    if rate < _LOW_RATE:
+        return Finding(Grade.WARNING, what, told, f'{_LOW_RATE:.0f} Hz and more tell more: raise '
+                       'the publish rate.')
+    if lost > 0.01 * len(steps):
+        return Finding(Grade.WARNING, what, told, 'Messages are lost: lower the load of the '
+                       'machine, or use a wired network.')
+    return good(what, told)
+
+
+def clock_finding(heard: HeardJoints, *, simulated: bool) -> Finding:
+    """Judge stamps by the clock.
+
+    Args:
+        heard: Joint states.
+        simulated: Whether somebody publishes ``/clock``.
+
+    """
+    if simulated:
+        return good('clock', 'Somebody publishes /clock: every node needs use_sim_time.')
+    ages = np.array(heard.arrivals) - np.array(heard.stamps)
+    age = float(np.median(ages))
+    told = f'Joint states are {age:.3f} s old when they come.'
+    if abs(age) > 1e6:
+        return Finding(Grade.WARNING, 'clock', told, "Their clock is not this machine's: a "
+                       'simulation or a bag? Then set use_sim_time on every node.')
+    if not -0.1 < age < _OLD:
+        return Finding(Grade.WARNING, 'clock', told, 'Synchronize the clocks (chrony), or set '
+                       'use_sim_time on every node if the robot is simulated.')
+    return good('clock', told)
+
+
+def joint_findings(robot: Robot, heard: HeardJoints) -> list[Finding]:
+    """Judge names, velocities and efforts by the arm's description."""
+    missing = [name for name in robot.joint_names if name not in heard.names]
+    if missing:
+        return [Finding(
+            Grade.BAD, 'joint names', f'{", ".join(missing)} not in joint_states, which holds '
+            f'{", ".join(heard.names) or "no names"}.',
+            'Have joint_state_broadcaster publish them, or correct the namespace or the URDF.')]
+    found = [good('joint names', f'All {robot.n} joints are there.')]
+    if heard.velocities != len(heard.names):
+        found.append(Finding(Grade.WARNING, 'velocities', 'Joint states hold no velocities.',
+                             'Nothing has to be done; they are differentiated from positions.'))
+    return [*found, _effort_finding(robot, heard)]
+
+
+def _effort_finding(robot: Robot, heard: HeardJoints) -> Finding:
+    rows = [(p, e) for p, e in zip(heard.positions, heard.efforts, strict=True)
+            if len(p) == len(e) == len(heard.names)]
+    if not rows:
+        return Finding(
+            Grade.BAD, 'efforts', 'Joint states hold no efforts.',
+            'Give every joint an effort state interface in the ros2_control description. Without '
+            'it, only methods that read an F/T sensor work.')
+    order = [heard.names.index(name) for name in robot.joint_names]
+    position = np.array([row[0] for row in rows])[:, order]
+    effort = np.array([row[1] for row in rows])[:, order]
+    for i, name in enumerate(robot.joint_names):
+        column = effort[:, i]
+        if not np.isfinite(column).all():
+            return Finding(
+                Grade.BAD, 'efforts', f"The effort of joint '{name}' is not a number.",
+                'joint_state_broadcaster sends NaN for what the hardware interface does not '
+                'export: give the joint an effort state interface.')
+        if not column.any():
+            return Finding(Grade.BAD, 'efforts', f"The effort of joint '{name}' is always zero.",
+                           'Have the driver fill it in; check that the brakes are released.')
+    return _scale_finding(robot, position, effort)
+
+
+def _scale_finding(robot: Robot, position: Array, effort: Array) -> Finding:
+    """Compare efforts at rest with what holds the arm by its description."""
+    if float(np.ptp(position, axis=0).max()) > 0.01:
+        return good('efforts', 'They come; the arm moves, so their size is not judged.')
+    held = robot.gravity_torque(position.mean(axis=0))
+    mean = effort.mean(axis=0)
+    telling = np.abs(held) > _TELLING
+    if not telling.any():
+        return good('efforts', 'They come; in this posture gravity is too small to judge them.')
+    ratio = mean[telling] / held[telling]
+    told = ', '.join(
+        f'{name} {value:+.2f}' for name, value in zip(
+            np.array(robot.joint_names)[telling], ratio, strict=True))
+    told = f'Effort over the torque that holds the bare arm: {told}.'
+    if (ratio < -1.0 / _FAR).any():
+        return Finding(Grade.WARNING, 'efforts', told, 'The sign of some is turned: correct the '
+                       'driver, or the sign of torque_constants.')
+    if (np.abs(ratio) < 1.0 / _FAR).any() or (ratio > _FAR).any():
+        return Finding(
+            Grade.WARNING, 'efforts', told, "They look like motor currents, or a heavy tool is "
+            "mounted. For currents set effort_source to 'current', with torque_constants and "
+            'gear_ratios.')
+    return good('efforts', told)
+
+
+def wrench_finding(
+    topic: str, frames: Mapping[str, int], finite: bool, links: Sequence[str]
+) -> Finding:
+    """Judge an F/T sensor by what its messages name and hold.
+
+    Args:
+        topic: Its topic.
+        frames: How many messages name each frame.
+        finite: Whether all values are finite.
+        links: Frames of the description.
+
+    """
+    frame = max(frames, key=lambda name: frames[name])
+    if not finite:
+        return Finding(Grade.BAD, topic, 'It sends values that are not finite numbers.',
+                       'Check the sensor and its driver.')
+    if links and frame not in links:
+        return Finding(Grade.BAD, topic, f"Its frame '{frame}' is not in the robot description.",
+                       'Add the frame to the URDF, or correct frame_id in the driver.')
+    return good(topic, f"Frame '{frame}'.")

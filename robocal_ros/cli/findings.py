@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings of the doctor; nothing here needs a library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Grade(str, Enum):
+    """How serious a finding is."""
+
+    GOOD = 'good'
+    WARNING = 'warning'
+    BAD = 'bad'
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        grade: How serious it is.
+        what: What was looked at.
+        told: What was found, as a sentence.
+        cure: What to do about it, empty where nothing is to be done.
+
+    """
+
+    grade: Grade
+    what: str
+    told: str
+    cure: str = ''
+
+
+def good(what: str, told: str) -> Finding:
+    """Return a finding that needs no cure."""
+    return Finding(Grade.GOOD, what, told)

@@ -26,9 +26,11 @@ from robocal_ros.payload.model import (
     moving,
     torque_regressor,
 )
+from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
+    BAND,
+    MIN_MOTION,
     SLOWEST,
-    DynamicSettings,
     Rows,
     loss_columns,
     torque_rows,
@@ -36,9 +38,9 @@ from robocal_ros.payload.regression import (
 )
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.effort_scales import effort_scales
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import MotionLimits, Trajectory
+from robocal_ros.robot.setup import effort_scales
 from robocal_sim.truth import HiddenTruth, JointTruth, ToolTruth
 
 SERIES, GAINS = 'excitation by wrist sensor, 2–3 kg', 'excitation by torques, efforts ±15 % off'
@@ -46,8 +48,7 @@ LIMIT = 'excitation by {}, random noise alone'
 MOMENT_BAR, MASS_BAR, EFFICIENCY_BAR, COVERAGE_BAR = 5.0, 1.0, 1.10, 2.0
 """Percent of the moment, percent of the mass, a ratio, and percent."""
 
-# As the node's defaults.
-_SETTINGS = DynamicSettings(posture_std=5e-4, sag_std=3e-3, delay_std=5e-3)
+_VALUES = PayloadParameters(method='excitation')
 _PLAN = ExcitationPlan(repeats=3)
 _ACCELERATION, _REST = 6.0, 0.5
 _GUESS = 2.0
@@ -135,8 +136,7 @@ def run_case(seed: int) -> Case:
     joints, readings = _record(
         replace(truth, tool=tool), seed, _motion(robot, _wrench_regressor))
     began = perf_counter()
-    rows = wrench_rows(robot, joints, readings, _SETTINGS)
-    result = excitation.estimate(robot, rows, readings.frame, _SETTINGS, samples=joints)
+    result = excitation.estimate(robot, joints, _VALUES, sensor=readings)
     taken = perf_counter() - began
     found = deviations(SERIES, seed, result, expected(tool, robot), PARAMETERS)
     return Case(
@@ -162,13 +162,13 @@ def _by_torques(
     known, other = random_tool(generator, _GUESS), random_tool(generator)
     joints, _ = _record(replace(truth, joints=spoilt, tool=known), seed, motion)
     calibrated = drive_gains.estimate(
-        robot, joints, drive_gains.GainSettings(known.mass, dynamic=_SETTINGS))
+        robot, joints, replace(_VALUES, known_mass=known.mass))
     scales = effort_scales(calibrated)
     factor = np.array([scales.get(name, 1.0) for name in robot.joint_names])
     weighed, _ = _record(replace(truth, joints=spoilt, tool=other), seed + 1000, motion)
 
     def error(samples: JointSamples) -> float:
-        rows = torque_rows(robot, samples, _SETTINGS, {})
+        rows = torque_rows(robot, samples, _VALUES)
         mass = excitation.fit_rows(rows).value[0]
         return 100.0 * abs(float(mass) / other.mass - 1.0)
 
@@ -232,7 +232,7 @@ def _efficiency(source: str, repetitions: int) -> list[Figure]:
     kinematics = motion.sample(time)
     torque = np.array([loaded.inverse_dynamics(*row) for row in zip(*kinematics, strict=True)])
     samples = JointSamples(robot.joint_names, time, kinematics[0], kinematics[1], torque)
-    settings = DynamicSettings()
+    values = replace(_VALUES, posture_std=0.0, sag_std=0.0, delay_std=0.0)
     if by_wrench:
         noise = np.repeat([cell.force_torque.force_sigma, cell.force_torque.torque_sigma], 3)
         frame = default_cell.WRIST_SENSOR
@@ -240,7 +240,7 @@ def _efficiency(source: str, repetitions: int) -> list[Figure]:
             np.linalg.solve(moving(robot, frame), _dynamic(truth)))
         columns = np.array([-body_regressor(robot, frame, *row)
                             for row in zip(*kinematics, strict=True)])
-        rows = wrench_rows(robot, samples, WrenchSamples(frame, time, columns @ total), settings)
+        rows = wrench_rows(robot, samples, WrenchSamples(frame, time, columns @ total), values)
         nuisances = np.ones((*columns.shape[:2], 1))
         counted = np.ones(columns.shape[:2], dtype=bool)
     else:
@@ -248,14 +248,14 @@ def _efficiency(source: str, repetitions: int) -> list[Figure]:
         frame = robot.tool_frame
         columns = np.array([torque_regressor(robot, *row)
                             for row in zip(*kinematics, strict=True)])
-        rows = torque_rows(robot, samples, settings, {})
+        rows = torque_rows(robot, samples, values)
         nuisances = loss_columns(kinematics[1])
         counted = np.abs(kinematics[1]) >= SLOWEST
     move = moving(robot, frame)
     bound = np.sqrt(np.diag(centred_covariance(
         _dynamic(truth), move @ _bound(columns, nuisances, counted, noise) @ move.T)))
     return _shares(LIMIT.format(source), rows, move, truth, bound, noise, repetitions,
-                   Blocks.of(samples, settings.band, settings.min_motion), time)
+                   Blocks.of(samples, BAND, MIN_MOTION), time)
 
 
 def _dynamic(values: Array) -> Array:

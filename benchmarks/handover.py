@@ -19,6 +19,8 @@ from robocal_ros.friction.plan import plan_runs
 from robocal_ros.messages.recording import Recording
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.payload import plan, two_plane
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.result import COM
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 from robocal_ros.robot.model import RigidBodyInertia, Robot
@@ -32,7 +34,6 @@ BAR, ONE_WAY_BAR = 1.0, 2.0
 
 _SPEEDS = (0.01, 0.02, 0.035, 0.06, 0.12, 0.25, 0.45)
 _SWEEP_SPEED, _VELOCITY, _ACCELERATION, _REST = 0.25, 1.0, 2.0, 0.3
-_POSTURE_STD = 5e-4
 _MASS = 2.0
 
 
@@ -146,13 +147,13 @@ def run_case(seed: int) -> Handover:
     laws = cell.friction(sorted({sweep.joint for sweep in plan.sweeps}))
     samples = cell.sweeps(plan)
     expected = default_cell.payload_truth(cell.tool, cell.robot, cell.robot.tool_frame)
-    truth = np.array([expected[name] for name in two_plane.COM])
-    settings = two_plane.TwoPlaneSettings(_MASS, 0.0, posture_std=_POSTURE_STD)
+    truth = np.array([expected[name] for name in COM])
+    values = PayloadParameters(known_mass=_MASS)
 
     def worst(record: JointSamples, friction: Mapping[str, SteadyFriction] | None
               ) -> tuple[float, int]:
-        result = two_plane.estimate(cell.robot, record, settings, friction)
-        error = np.abs(result.values(two_plane.COM) - truth)
+        result = two_plane.estimate(cell.robot, record, values, friction)
+        error = np.abs(result.values(COM) - truth)
         inside = error <= 1.96 * np.sqrt(np.diag(result.covariance))
         return float(error.max()), int(inside.sum())
 

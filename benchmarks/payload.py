@@ -18,6 +18,8 @@ from benchmarks.random_cell import random_truth
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.payload import plan, static_poses, two_plane
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
@@ -38,7 +40,6 @@ BARS = {
 # As the node's defaults.
 _POSES, _DWELL = 14, 1.0
 _SWEEP_SPEED, _VELOCITY, _ACCELERATION = 0.25, 1.0, 2.0
-_POSTURE_STD = 5e-4
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,9 @@ class _Procedure:
             self._go(posture)
             self._arm.dwell(_DWELL)
         joints, readings = self._arm.take_samples()
-        settings = static_poses.StaticPosesSettings()
         began = perf_counter()
-        result = static_poses.estimate(self.robot, joints, readings, settings)
+        result = static_poses.estimate(
+            self.robot, joints, readings, PayloadParameters(method='static_poses'))
         self._note('static poses, estimate', len(joints), float(np.ptp(joints.time)), began)
         return result
 
@@ -115,9 +116,9 @@ class _Procedure:
                 segment = Lspb.with_acceleration(start, goal, _SWEEP_SPEED, _ACCELERATION)
                 self._arm.move(segment.trajectory(sweep.posture, sweep.joint))
         joints, _ = self._arm.take_samples()
-        settings = two_plane.TwoPlaneSettings(mass, std, posture_std=_POSTURE_STD)
+        values = PayloadParameters(known_mass=mass, known_mass_std=std)
         began = perf_counter()
-        result = two_plane.estimate(self.robot, joints, settings)
+        result = two_plane.estimate(self.robot, joints, values)
         self._note('two planes, estimate', len(joints), float(np.ptp(joints.time)), began)
         return result
 
@@ -150,10 +151,10 @@ def run_case(seed: int) -> Case:
     found = deviations(STATIC, seed, static, drawn.expected, static_poses.PARAMETERS[:4])
     mass = static.parameter('mass')
     planes = drawn.two_plane(mass.value or 0.0, mass.std or 0.0)
-    found += deviations(TWO_PLANE, seed, planes, drawn.expected, two_plane.COM)
+    found += deviations(TWO_PLANE, seed, planes, drawn.expected, COM)
     weighed = _Procedure(random_truth(base, seed, 2.0, sensor=sensor), seed)
     found += deviations(
-        TWO_PLANE_2KG, seed, weighed.two_plane(2.0, 0.0), weighed.expected, two_plane.COM)
+        TWO_PLANE_2KG, seed, weighed.two_plane(2.0, 0.0), weighed.expected, COM)
     excited = excitation.run_case(seed)
     return Case(seed, (*found, *excited.deviations), (*drawn.timings, *weighed.timings), excited,
                 handover.run_case(seed))

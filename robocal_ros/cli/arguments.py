@@ -24,7 +24,7 @@ PROCEDURES = {
 
 CAPABILITIES = {
     'payload': 'payload.estimate:PAYLOAD',
-    'drive_gains': 'payload.estimate:DRIVE_GAINS',
+    'drive_gains': 'payload.estimate:GAINS',
     'friction': 'friction.estimate:FRICTION',
     'compliance': 'compliance.estimate:COMPLIANCE',
     'wrench': 'wrench.bag:FOLLOWER',

@@ -10,8 +10,7 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot import effort_scales
-from robocal_ros.robot.setup import effort_factor, effort_scale
+from robocal_ros.robot.setup import DRIVE_GAINS, effort_factor, effort_scale, effort_scales
 
 
 class Scaled(Protocol):
@@ -41,7 +40,7 @@ class DriveGains:
         self._joints = joints
         self.scale = np.ones(node.robot.n)
         if node.values.use_drive_gains:
-            node.follow(effort_scales.KIND, 'payload_identification/drive_gains', self.use)
+            node.follow(DRIVE_GAINS, 'payload_identification/drive_gains', self.use)
 
     def use(self, result: CalibrationResult) -> None:
         """Use effort scales from now on; samples with other scales are forgotten."""
@@ -51,6 +50,6 @@ class DriveGains:
             return
         self.scale = scale
         self._joints.set_factor(effort_factor(node.robot, node.values) / scale)
-        known = effort_scales.effort_scales(result)
+        known = effort_scales(result)
         told = ', '.join(f'{name} {known[name]:.3f}' for name in known)
         node.get_logger().info(f'Efforts are divided by the identified scales: {told}.')

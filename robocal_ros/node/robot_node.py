@@ -32,8 +32,14 @@ from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml
-from robocal_ros.robot import effort_scales
-from robocal_ros.robot.setup import effort_factor, effort_scale, make_robot, make_store
+from robocal_ros.robot.setup import (
+    DRIVE_GAINS,
+    effort_factor,
+    effort_scale,
+    effort_scales,
+    make_robot,
+    make_store,
+)
 
 __all__ = ['ENDING', 'Destroyable', 'RobotNode', 'RobotParameters']
 
@@ -189,7 +195,7 @@ class RobotNode(RobocalNode):
         self.effort_scale = np.ones(self.robot.n)
         if not self.values.use_drive_gains:
             return
-        stored = self.store.load(effort_scales.KIND)
+        stored = self.store.load(DRIVE_GAINS)
         if stored is not None:
             self.apply_drive_gains(stored)
         self.part(self.subscription(
@@ -209,7 +215,7 @@ class RobotNode(RobocalNode):
             return
         self.effort_scale = scale
         self.joints.set_factor(effort_factor(self.robot, self.values) / scale)
-        known = effort_scales.effort_scales(result)
+        known = effort_scales(result)
         told = ', '.join(f'{name} {known[name]:.3f}' for name in known)
         self.get_logger().info(f'Efforts are divided by the identified scales: {told}.')
 

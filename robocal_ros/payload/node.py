@@ -23,13 +23,16 @@ from robocal_ros.node.executables import Ending
 from robocal_ros.node.process import spin
 from robocal_ros.node.recorder import Recorder
 from robocal_ros.payload import estimate
-from robocal_ros.payload.estimate import Knowledge, PayloadParameters
+from robocal_ros.payload.drive_gains import check_mass
+from robocal_ros.payload.excitation import REFERENCE, check_reference
+from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import PayloadProcedure, check_sweeps
+from robocal_ros.payload.result import COM
+from robocal_ros.payload.two_plane import known_mass
 from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.results.store import to_yaml
-from robocal_ros.robot import effort_scales
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-from robocal_ros.robot.setup import effort_factor
+from robocal_ros.robot.setup import DRIVE_GAINS, effort_factor
 
 
 class PayloadIdentification(CalibrationNode):
@@ -46,12 +49,12 @@ class PayloadIdentification(CalibrationNode):
                 self._known_mass(values)
             elif values.second_joint:
                 self.robot.index(values.second_joint)
-        if estimate.reads_wrench(values):
+        if values.reads_wrench:
             self.robot.frame_id(values.sensor_frame)
             if abs(values.sensor_sign) != 1.0:
                 raise ConfigurationError(
                     f'sensor_sign must be 1.0 or -1.0, got {values.sensor_sign}.')
-        estimate.check_reference(values, self.store.load(estimate.REFERENCE))
+        check_reference(values, self.store.load(REFERENCE))
 
     def build(self) -> None:
         """Create streams, arm and recorder, and publish the last good results."""
@@ -62,7 +65,7 @@ class PayloadIdentification(CalibrationNode):
         self.joints.need_effort = self._needs().effort
         self._sensor = self.stream(WrenchStream(
             self, self.group, values.sensor_topic, values.sensor_frame, values.sensor_sign,
-            now=self.waiter.now)) if estimate.reads_wrench(values) else None
+            now=self.waiter.now)) if values.reads_wrench else None
         self._gains = DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
@@ -77,7 +80,7 @@ class PayloadIdentification(CalibrationNode):
         self._inertia_topic = self.publisher(InertiaStamped, '~/inertia')
         self._gains_topic = self.publisher(String, '~/drive_gains')
         self.service('calibrate_gains', self.calibrate_gains)
-        if stored := self.store.load(effort_scales.KIND):
+        if stored := self.store.load(DRIVE_GAINS):
             self._gains_topic.publish(String(data=to_yaml(stored)))
         if stored := self.store.load('payload'):
             self._publish(stored)
@@ -104,11 +107,10 @@ class PayloadIdentification(CalibrationNode):
     async def estimate(self) -> Answer:
         """Estimate the payload from what is recorded."""
         values, robot = self.values, self.robot.copy()
-        known = Knowledge(
-            self.store.load('payload'), self.store.load(estimate.REFERENCE), self._friction)
+        friction = self._friction
         recording = self.recorder.recording(estimate.needs(values))
         result = await self.compute(
-            lambda: estimate.estimate_payload(robot, recording, values, known))
+            lambda: estimate.estimate_payload(robot, recording, values, self.store, friction))
         return self.keep(result, self._publish, estimate.summary)
 
     async def clear(self) -> str:
@@ -119,7 +121,7 @@ class PayloadIdentification(CalibrationNode):
         """Run an exciting motion with a tool of known mass, and estimate the effort scales."""
         values, robot = self.values, self.robot.copy()
         await self.arm.connect()
-        estimate.gain_settings(values)
+        check_mass(values)
         self.recorder.clear()
         self.joints.need_effort = True
         try:
@@ -139,8 +141,7 @@ class PayloadIdentification(CalibrationNode):
         return estimate.needs(self.values)
 
     def _known_mass(self, values: PayloadParameters) -> float:
-        return estimate.two_plane_settings(
-            self.robot, values, self.store.load('payload')).known_mass
+        return known_mass(self.robot, values, self.store.load('payload')).value
 
     # --------------------------------------------------------------------- results
 
@@ -158,7 +159,6 @@ class PayloadIdentification(CalibrationNode):
 
 # ----------------------------------------------------------------------------- markers
 
-_COM = ('com_x', 'com_y', 'com_z')
 # Smallest diameter that can still be seen and clicked [m].
 _VISIBLE = 2e-4
 
@@ -187,8 +187,8 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
     The inertia ellipsoid is that of a solid ellipsoid with the same mass and inertia; it is
     left out where inertia was not identified.
     """
-    com = result.values(_COM)
-    rows = [result.covariance_names.index(name) for name in _COM]
+    com = result.values(COM)
+    rows = [result.covariance_names.index(name) for name in COM]
     variances, axes = np.linalg.eigh(result.covariance[np.ix_(rows, rows)])
     half = np.sqrt(np.maximum(variances, 0.0) * scipy.special.chdtri(3, 0.05))
     markers = [

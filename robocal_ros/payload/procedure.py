@@ -14,8 +14,8 @@ from robocal_ros.errors import ConfigurationError, ExcitationError
 from robocal_ros.estimation.excitation import ExcitationPlan, Regressor, plan_excitation
 from robocal_ros.estimation.signals import SLOWEST_SWEEP
 from robocal_ros.messages.samples import check_effort
-from robocal_ros.payload.estimate import PayloadParameters
 from robocal_ros.payload.model import Plane, body_regressor, torque_regressor
+from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import SweepRange, plan_static_poses, plan_two_plane
 from robocal_ros.payload.two_plane import PlaneEstimator
 from robocal_ros.robot.model import RigidBodyInertia, Robot

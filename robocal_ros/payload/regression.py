@@ -1,24 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an exciting record to a linear problem: joint torques or wrist wrenches of a payload."""
+"""From an exciting record to a linear problem: joint torques or wrist wrenches of a payload.
+
+Nuisance parameters, the same for all channels, are estimated jointly with the payload: joints sag
+under the torque that they carry, so links are not where encoders on the motor side say; encoders
+have offsets; a sensor may lag; speeds may lag behind positions, as by half a step where motion is
+integrated step by step. Each is small, and each looks like a little inertia, so each is estimated
+within what is known of it beforehand.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.estimation.blocks import Blocks, low_passed
-from robocal_ros.estimation.least_squares import autocorrelation_time
+from robocal_ros.errors import ConvergenceError, DataError, ExcitationError
+from robocal_ros.estimation.blocks import Blocks, Channels, Kinematics, UniformSpline, low_passed
+from robocal_ros.estimation.least_squares import LinearFit, autocorrelation_time, solve
 from robocal_ros.messages.samples import JointSamples, WrenchSamples, check_effort, check_joints
-from robocal_ros.payload.nuisance import Doubts, DoubtSettings, doubts
-from robocal_ros.results.result import rms
+from robocal_ros.payload.model import BODY
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.results.result import Fit, rms
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.newton_euler import NewtonEuler, wrench_of, wrench_regressor
+
+BAND = 5.0
+"""End of the band in which the arm is excited and noise is not averaged away [Hz]."""
+
+MIN_MOTION = 0.2
+"""Least joint travel for a record to count as exciting [rad]."""
 
 LOSSES = ('offset', 'coulomb', 'viscous', 'viscous_asymmetry')
 """Columns of what a drive loses: 1, sgn v, v, |v|."""
@@ -40,54 +54,328 @@ _LEAST_SCATTER = 1e-9
 # Shaken rows scatter more than the others if they do so by this factor; with the fifty rows or so
 # that there are, chance hardly ever makes it.
 _SHAKEN = 1.3
+_STEP = 1e-4
+# Share of an exciting record, its last part, that is held out of the validating fit.
+_HELD_OUT_SHARE = 0.25
+_HINT = 'Excite the arm more: faster, farther, with all joints turned.'
 
 
 @dataclass(frozen=True)
-class DynamicSettings:
-    """Settings of the estimation.
+class NuisanceParameters:
+    """Columns that all channels share, about an estimate of the payload.
 
     Attributes:
-        band: End of the band in which the arm is excited and noise is not averaged away [Hz].
-        min_motion: Least joint travel for a record to count as exciting [rad].
-        posture_std: Standard deviation of the angle of each joint: encoder offsets, a base out
-            of level [rad].
-        sag_std: Standard deviation of a joint's sag under its largest torque [rad].
-        delay_std: Standard deviation of the delay of what is measured against positions [s].
-        max_payload: Heaviest payload the arm may carry, 0 for no limit [kg].
-        max_com_distance: Farthest plausible centre of mass from the tool frame [m].
-        max_mass_interval: Widest acceptable half-width of the mass's 95 % interval, as a share.
-        max_com_interval: Widest acceptable half-width of a centre's 95 % interval [m].
-        max_inertia_std: Largest standard deviation of an element of inertia, as a share of the
-            mean moment, that counts as identified.
-        max_held_out_ratio: Largest ratio of held-out to fitted residuals.
+        names: Names of the s columns.
+        std: Their standard deviations beforehand, shape (s,).
+        columns: What one unit of each adds to the measured values, shape (channels, k, s).
 
     """
 
-    band: float = 5.0
-    min_motion: float = 0.2
-    posture_std: float = 0.0
-    sag_std: float = 0.0
-    delay_std: float = 0.0
-    max_payload: float = 0.0
-    max_com_distance: float = 1.0
-    max_mass_interval: float = 0.03
-    max_com_interval: float = 0.01
-    max_inertia_std: float = 0.1
-    max_held_out_ratio: float = 1.5
+    names: tuple[str, ...]
+    std: Array
+    columns: Array
 
-    def check(self) -> None:
-        """Refuse settings without meaning; raises ConfigurationError."""
-        if not (np.isfinite(self.band) and self.band > 0.0):
-            raise ConfigurationError(f'band must be a frequency above 0 Hz, got {self.band}.')
-        for name in ('posture_std', 'sag_std', 'delay_std'):
-            value = getattr(self, name)
-            if not (np.isfinite(value) and value >= 0.0):
-                raise ConfigurationError(
-                    f'{name} is a standard deviation, 0 or more; got {value}.')
+    def prior_rows(self, before: int) -> Array:
+        """Return rows of a regressor by which what is known beforehand enters as measured.
 
-    def doubts(self) -> DoubtSettings:
-        """Return what is doubted besides the payload."""
-        return DoubtSettings(self.posture_std, self.sag_std, self.delay_std)
+        Args:
+            before: Number of columns before these.
+
+        Returns:
+            Shape (s, before + s); zero is measured, with ``std``.
+
+        """
+        size = len(self.names)
+        return np.hstack((np.zeros((size, before)), np.eye(size)))
+
+    def part(self, rows: slice) -> NuisanceParameters:
+        """Return some of the instants."""
+        return replace(self, columns=self.columns[:, rows])
+
+
+def nuisance_parameters(
+    robot: Robot, blocks: Blocks, torque: Array, predicted: Channels, values: PayloadParameters
+) -> NuisanceParameters:
+    """Compute the columns of angles, compliances and delays.
+
+    Args:
+        robot: The arm.
+        blocks: The motion.
+        torque: Torque of its joints at the middles of the blocks with an estimate of what it
+            carries, shape (k, n) [N·m]: it makes them sag.
+        predicted: What the channels would measure, of shape (channels,) for one instant.
+        values: For the standard deviations beforehand; what is 0 is not estimated.
+
+    """
+    usual = blocks.centre.values_of(predicted)
+    names: list[str] = []
+    std: list[float] = []
+    columns: list[Array] = []
+
+    def add(name: str, deviation: float, column: Array) -> None:
+        names.append(name)
+        std.append(deviation)
+        columns.append(column)
+
+    if values.posture_std > 0.0:
+        for joint, name in enumerate(robot.joint_names):
+            shifted = _turned(blocks.centre, joint, (_STEP, 0.0, 0.0))
+            add(f'angle of {name}', values.posture_std,
+                (shifted.values_of(predicted) - usual) / _STEP)
+    if values.sag_std > 0.0:
+        carried = _derivatives(blocks, torque)
+        largest = np.abs(carried[0]).max(axis=0)
+        limit = np.where(np.isfinite(robot.effort_limit), robot.effort_limit, largest)
+        for joint, name in enumerate(robot.joint_names):
+            # The link lags behind its encoder by compliance times torque; steps of equal size.
+            step = _STEP / max(float(largest[joint]), 1e-9)
+            sagged = _turned(blocks.centre, joint, [-step * item[:, joint] for item in carried])
+            add(f'compliance of {name}', values.sag_std / limit[joint],
+                (sagged.values_of(predicted) - usual) / step)
+    if values.delay_std > 0.0:
+        add('delay', values.delay_std, -_derivatives(blocks, usual)[1])
+        early = replace(blocks.centre, velocity=blocks.centre.velocity
+                        - _STEP * blocks.centre.acceleration)
+        add('delay of speeds', values.delay_std, (early.values_of(predicted) - usual) / _STEP)
+    stacked = [item.T for item in columns]
+    return NuisanceParameters(
+        tuple(names), np.array(std),
+        np.stack(stacked, axis=2) if stacked else np.empty((*usual.T.shape, 0)))
+
+
+def _turned(motion: Kinematics, joint: int, by: Sequence[Array | float]) -> Kinematics:
+    """Return the motion with one joint elsewhere: angle, speed and acceleration to be added."""
+    moved = [motion.position.copy(), motion.velocity.copy(), motion.acceleration.copy()]
+    for values, change in zip(moved, by, strict=True):
+        values[:, joint] += change
+    return Kinematics(*moved)
+
+
+def _derivatives(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
+    """Return values at the middles of the blocks, and their first two derivatives."""
+    time: Array = blocks.period * np.arange(len(values), dtype=float)
+    return UniformSpline(0.0, blocks.period, values).at(time)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Measured values of an exciting motion, block by block, and all that explains them.
+
+    Attributes:
+        regressor: Columns of the payload's ten parameters, and m columns that touch one channel
+            only: friction, or a bias; shape (channels, k, 10 + m).
+        measured: Measured values less ``known``, shape (channels, k).
+        known: What the arm alone explains, by its model, shape (channels, k).
+        valid: Rows that count, shape (channels, k): friction near standstill is no function of
+            the speed.
+        shaken: Rows beside those that do not count, where the drive may still feel that it
+            turned round, shape (channels, k).
+        frame: Frame in which the payload's parameters are expressed.
+        channels: Names of the channels.
+        units: Their units.
+        own_names: Names of the m columns.
+        nuisance_about: Returns the nuisance parameters about an estimate of the payload, shape
+            (10,), and of the channels' own columns, shape (channels, m).
+        readings: What became of the sensor's readings, by name; empty without a sensor.
+
+    """
+
+    regressor: Array
+    measured: Array
+    known: Array
+    valid: Mask
+    shaken: Mask
+    frame: str
+    channels: tuple[str, ...]
+    units: tuple[str, ...]
+    own_names: tuple[str, ...]
+    nuisance_about: Callable[[Array, Array], NuisanceParameters]
+    readings: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        """Number of columns of the payload and of all channels."""
+        return 10 + len(self.channels) * len(self.own_names)
+
+    def names(self, nuisance: NuisanceParameters) -> list[str]:
+        """Return the names of all columns, as of ``columns``."""
+        return [*BODY, *(f'{channel}: {name}' for channel in self.channels
+                         for name in self.own_names), *nuisance.names]
+
+    def columns(self, nuisance: NuisanceParameters) -> Array:
+        """Return the regressor: payload, the channels' own columns, nuisance parameters.
+
+        Returns:
+            Shape (channels, k, p); the own columns of a channel are zero in all others.
+
+        """
+        extra = len(self.own_names)
+        full = np.zeros((*self.measured.shape, self.width + len(nuisance.names)))
+        full[:, :, :10] = self.regressor[:, :, :10]
+        for channel, columns in enumerate(self.regressor):
+            at = 10 + channel * extra
+            full[channel, :, at:at + extra] = columns[:, 10:]
+        full[:, :, self.width:] = nuisance.columns
+        return full
+
+    def split(self, value: Array) -> tuple[Array, Array, Array]:
+        """Return the payload's, the channels' own, shape (channels, m), and nuisance values."""
+        own = value[10:self.width].reshape(len(self.channels), len(self.own_names))
+        return value[:10], own, value[self.width:]
+
+    def residual(
+        self, value: Array, nuisance: NuisanceParameters, scale: Array
+    ) -> Array:
+        """Return measured minus fitted, shape (channels, k).
+
+        Args:
+            value: Values of all columns, as of ``columns``, shape (p,).
+            nuisance: The nuisance parameters.
+            scale: Factor of all but the own columns, shape (channels,).
+
+        """
+        body, own, shared = self.split(value)
+        values = np.hstack((np.outer(scale, body), own))
+        fitted = ((self.regressor @ values[:, :, None])[:, :, 0]
+                  + scale[:, None] * (nuisance.columns @ shared))
+        return np.asarray(self.measured - fitted - (scale[:, None] - 1.0) * self.known)
+
+    def no_nuisance(self) -> NuisanceParameters:
+        """Return no nuisance parameters at all."""
+        return NuisanceParameters((), np.empty(0), np.empty((*self.measured.shape, 0)))
+
+    def part(self, rows: slice) -> Rows:
+        """Return some of the instants."""
+        return replace(self, **{name: getattr(self, name)[:, rows] for name in (
+            'regressor', 'measured', 'known', 'valid', 'shaken')})
+
+    def condensed(
+        self, nuisance: NuisanceParameters, used: Mask, *, scaled: bool = False
+    ) -> tuple[Rows, NuisanceParameters]:
+        """Return a few rows of each channel that state what all used ones do, weighted alike.
+
+        These are the rows of the triangular factor of all columns and of what is measured, so
+        any equation that is a sum of them is kept, and this may be done once for all steps.
+        Among them are rows of zeros where there are more unknowns than columns, so that too few
+        rows are told from rows in which directions are unobservable.
+
+        Args:
+            nuisance: The nuisance parameters.
+            used: Rows that count, shape (channels, k).
+            scaled: Whether the scale of each channel is unknown; ``known`` is lost otherwise.
+
+        """
+        own, size = self.regressor.shape[2], len(nuisance.names)
+        few = np.zeros((len(used), self.width + size + 2, own + size + 2))
+        valid = np.zeros(few.shape[:2], dtype=bool)
+        every = np.concatenate((self.regressor, nuisance.columns, self.measured[:, :, None],
+                                *((self.known[:, :, None],) if scaled else ())), axis=2)
+        for channel, counted in enumerate(used):
+            factor = np.asarray(np.linalg.qr(every[channel, counted], mode='r'))
+            few[channel, :len(factor), :factor.shape[1]] = factor
+            least = min(int(counted.sum()), self.width + size + 1)
+            valid[channel, :max(len(factor), least)] = True
+        return (
+            replace(self, regressor=few[:, :, :own], measured=few[:, :, -2],
+                    known=few[:, :, -1], valid=valid, shaken=np.zeros_like(valid)),
+            replace(nuisance, columns=few[:, :, own:-2]))
+
+    def solve(
+        self, regressor: Array, measured: Array, noise: Array, names: Sequence[str],
+        nuisance: NuisanceParameters, max_condition: float,
+    ) -> LinearFit:
+        """Solve for what these rows and what is known of nuisance parameters tell.
+
+        Args:
+            regressor: Shape (channels, k, p), the nuisance parameters in the last columns.
+            measured: Shape (channels, k).
+            noise: Standard deviation of the rows, which count alike in a channel, infinite
+                where they do not count, shape (channels, any).
+            names: Names of the columns.
+            nuisance: The nuisance parameters.
+            max_condition: As of ``solve``, like the errors.
+
+        """
+        std = np.broadcast_to(noise.min(axis=1)[:, None], self.valid.shape)[self.valid]
+        size = len(nuisance.names)
+        return solve(
+            np.vstack((regressor[self.valid], nuisance.prior_rows(regressor.shape[2] - size))),
+            np.concatenate((measured[self.valid], np.zeros(size))),
+            np.concatenate((std, nuisance.std)), names, max_condition=max_condition, hint=_HINT)
+
+    def fits(self, used: Mask, residual: Array, before: Array) -> tuple[Fit, ...]:
+        """Return how well each channel is met.
+
+        Args:
+            used: Rows that count, shape (channels, k).
+            residual: What the fit leaves, shape (channels, k).
+            before: What was to be explained, shape (channels, k).
+
+        """
+        return tuple(
+            Fit(name, unit, rms(whole[counted]), rms(left[counted]), int(counted.sum()))
+            for name, unit, whole, left, counted
+            in zip(self.channels, self.units, before, residual, used, strict=True))
+
+
+@dataclass(frozen=True)
+class RowsFit:
+    """A solved problem.
+
+    Attributes:
+        value: Values of all columns, as of ``Rows.columns``.
+        covariance: Of all that was unknown, scatter and correlation of the residuals allowed
+            for.
+        residual: Measured minus fitted, of all rows, shape (channels, k).
+        noise: Standard deviation of each row, infinite where it does not count, shape
+            (channels, k).
+        nuisance: The nuisance parameters that were used.
+        scale: Factor of each channel, shape (channels,).
+
+    """
+
+    value: Array
+    covariance: Array
+    residual: Array
+    noise: Array
+    nuisance: NuisanceParameters
+    scale: Array
+
+    @property
+    def used(self) -> Mask:
+        """Rows that count, shape (channels, k)."""
+        return np.isfinite(self.noise)
+
+
+def held_out_fits(
+    rows: Rows, fit: RowsFit, again: Callable[[Rows, NuisanceParameters], RowsFit],
+    before: Array, least: int = 0,
+) -> tuple[Fit, ...]:
+    """Fit the first part of a motion and return how well that predicts the last.
+
+    Args:
+        rows: The whole motion.
+        fit: Its fit.
+        again: Fits a part, the nuisance parameters being given.
+        before: What was to be explained, shape (channels, k).
+        least: Fewest rows that must count in the last part.
+
+    Returns:
+        One for each channel; none if a part is too short.
+
+    """
+    count = rows.measured.shape[1]
+    border = int((1.0 - _HELD_OUT_SHARE) * count)
+    first, last = slice(0, border), slice(border, count)
+    used = fit.used[:, last]
+    if int(used.sum()) < least:
+        return ()
+    try:
+        part = again(rows.part(first), fit.nuisance.part(first))
+    except (DataError, ExcitationError, ConvergenceError):
+        return ()
+    residual = rows.part(last).residual(part.value, fit.nuisance.part(last), part.scale)
+    return rows.fits(used, residual, before[:, last])
 
 
 def scatter(values: Array, valid: Mask, shaken: Mask) -> Array:
@@ -125,97 +413,18 @@ def _rms_by_channel(values: Array, rows: Mask) -> Array:
                      for channel, counted in zip(values, rows, strict=True)])
 
 
-def condensed(columns: Array, unknowns: int) -> Array:
-    """Return a few rows that say what all rows say, weighted alike: the triangular factor.
-
-    Args:
-        columns: What explains a channel, and what is measured, shape (k, p).
-        unknowns: Of the whole problem, of which this is one channel.
-
-    Returns:
-        Shape (m, p); rows of zeros among them, where there are more unknowns than columns, so
-        that too few rows are told from rows that are blind.
-
-    """
-    factor = np.linalg.qr(columns, mode='r')
-    least = min(len(columns), unknowns + 1)
-    return np.pad(factor, ((0, max(0, least - len(factor))), (0, 0)))
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A linear problem whose first ten columns are the payload.
-
-    Attributes:
-        regressor: Shape (channels, k, 10 + nuisances), nuisances per channel.
-        measured: Shape (channels, k).
-        valid: Rows that count, shape (channels, k): friction near standstill is no function of
-            the speed.
-        shaken: Rows beside those that do not count, where the drive may still feel that it
-            turned round, shape (channels, k).
-        nuisances: Names of a channel's nuisance columns.
-        channels: Names of the channels.
-        units: Their units.
-        doubts: Works out the columns that all channels share, about an estimate of the payload
-            and of the nuisances, channel by channel.
-        readings: What became of the sensor's readings, by name; empty without a sensor.
-
-    """
-
-    regressor: Array
-    measured: Array
-    valid: Mask
-    shaken: Mask
-    nuisances: tuple[str, ...]
-    channels: tuple[str, ...]
-    units: tuple[str, ...]
-    doubts: Callable[[Array], Doubts]
-    readings: Mapping[str, int] = field(default_factory=dict)
-
-    def part(self, rows: slice) -> Rows:
-        """Return some of the instants."""
-        return Rows(self.regressor[:, rows], self.measured[:, rows], self.valid[:, rows],
-                    self.shaken[:, rows], self.nuisances, self.channels, self.units,
-                    lambda value: self.doubts(value).part(rows), self.readings)
-
-
-@dataclass(frozen=True)
-class TorqueColumns:
-    """Joint torques and everything that could explain them, in the same blocks.
-
-    Attributes:
-        effort: Measured, shape (n, k) [N·m].
-        arm: What the arm alone takes, by its model, shape (n, k) [N·m].
-        payload: Columns of a body on the tool frame, shape (n, k, 10).
-        losses: Columns of friction, as of ``LOSSES``, shape (n, k, 4).
-        valid: Blocks in which friction is a function of the speed, shape (n, k).
-        shaken: Blocks beside others, shape (n, k).
-        doubts: Works out what is doubted, as torques without gains, about an estimate of the
-            payload, shape (10,), and of the losses, shape (n, 4).
-
-    """
-
-    effort: Array
-    arm: Array
-    payload: Array
-    losses: Array
-    valid: Mask
-    shaken: Mask
-    doubts: Callable[[Array, Array], Doubts]
-
-
-def torque_columns(
+def torque_rows(
     robot: Robot,
     samples: JointSamples,
-    settings: DynamicSettings,
-    friction: Mapping[str, SteadyFriction],
-) -> TorqueColumns:
-    """Compute the columns of a record of joint torques.
+    values: PayloadParameters,
+    friction: Mapping[str, SteadyFriction] | None = None,
+) -> Rows:
+    """Build the problem of joint torques; friction is each joint's own part.
 
     Args:
         robot: The arm without the payload.
         samples: Joint states.
-        settings: For the band, and for what is doubted.
+        values: For what is known of the nuisance parameters.
         friction: Identified friction by joint name; it is subtracted from the effort.
 
     Raises:
@@ -224,9 +433,9 @@ def torque_columns(
     """
     check_joints(samples, robot.joint_names)
     check_effort(samples, robot.joint_names)
-    blocks = Blocks.of(samples, settings.band, settings.min_motion)
+    blocks = Blocks.of(samples, BAND, MIN_MOTION)
     laws = [(joint, friction[name]) for joint, name in enumerate(robot.joint_names)
-            if name in friction]
+            if name in friction] if friction else []
 
     def identified(velocity: Array) -> Array:
         torque = np.zeros_like(velocity)
@@ -237,24 +446,71 @@ def torque_columns(
     effort = (blocks.sample_means(samples.time, samples.effort)
               - blocks.velocity_means(identified))
     dynamics = NewtonEuler(robot, robot.tool_frame)
-    arm = blocks.means(dynamics.torque)
-    payload = blocks.means(dynamics.torque_regressor)
 
-    def doubted(body: Array, losses: Array) -> Doubts:
+    def nuisance_about(body: Array, losses: Array) -> NuisanceParameters:
         def carried(q: Array, v: Array, a: Array) -> Array:
             return dynamics.torque(q, v, a, body)
 
         def effort_of(q: Array, v: Array, a: Array) -> Array:
             return carried(q, v, a) + identified(v) + (loss_columns(v) * losses).sum(axis=-1)
 
-        torque = low_passed(
-            blocks.centre.values_of(carried), blocks.period, _SAG_CUTOFF * settings.band)
-        return doubts(robot, blocks, torque, effort_of, settings.doubts())
+        torque = low_passed(blocks.centre.values_of(carried), blocks.period, _SAG_CUTOFF * BAND)
+        return nuisance_parameters(robot, blocks, torque, effort_of, values)
 
+    arm = blocks.means(dynamics.torque).T
+    columns = np.concatenate((blocks.means(dynamics.torque_regressor),
+                              blocks.velocity_means(loss_columns)), axis=2)
     valid = (blocks.slowest >= SLOWEST).T
-    return TorqueColumns(
-        effort.T, arm.T, _by_channel(payload), _by_channel(blocks.velocity_means(loss_columns)),
-        valid, beside(valid), doubted)
+    return Rows(
+        _by_channel(columns), effort.T - arm, arm, valid, beside(valid), robot.tool_frame,
+        tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * robot.n, LOSSES,
+        nuisance_about)
+
+
+def wrench_rows(
+    robot: Robot, samples: JointSamples, sensor: WrenchSamples, values: PayloadParameters
+) -> Rows:
+    """Build the problem of a wrist sensor; a bias is each channel's own part.
+
+    The body's parameters are those in the sensor frame.
+
+    Args:
+        robot: The arm without the payload.
+        samples: Joint states; effort is not looked at.
+        sensor: Readings.
+        values: For what is known of the nuisance parameters.
+
+    Raises:
+        DataError: If the record is no excitation, or the readings do not span it.
+
+    """
+    check_joints(samples, robot.joint_names)
+    blocks = Blocks.of(samples, BAND, MIN_MOTION)
+    if not len(sensor) or sensor.time[0] > blocks.edges[0] + _LATE or (
+        sensor.time[-1] < blocks.edges[-1] - _LATE
+    ):
+        raise DataError(
+            f"Readings of F/T sensor '{sensor.frame}' do not span the motion; is its topic "
+            'published throughout, on the same clock?')
+    distal = robot.distal_inertia(sensor.frame).to_pinocchio().toDynamicParameters()
+    dynamics = NewtonEuler(robot, sensor.frame)
+
+    def nuisance_about(body: Array, bias: Array) -> NuisanceParameters:
+        read = -wrench_of(body + distal)
+        torque = blocks.centre.values_of(lambda q, v, a: dynamics.torque(q, v, a, body))
+        return nuisance_parameters(
+            robot, blocks, torque, lambda q, v, a: dynamics.terms(q, v, a) @ read.T, values)
+
+    # The sensor reads what the distal side exerts on it: the reaction of what carries it.
+    payload = -wrench_regressor(blocks.means(dynamics.terms))
+    wrench = blocks.sample_means(sensor.time, sensor.wrench)
+    known = payload @ distal
+    columns = np.concatenate((payload, np.ones((*known.shape, 1))), axis=2)
+    every = np.ones(known.T.shape, dtype=bool)
+    return Rows(
+        _by_channel(columns), (wrench - known).T, known.T, every, ~every, sensor.frame,
+        tuple(f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'),
+        ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, sensor.counted())
 
 
 def _by_channel(columns: Array) -> Array:
@@ -273,68 +529,3 @@ def loss_columns(velocity: Array) -> Array:
     """Return the columns of friction at joint velocities [rad/s], shape (…, 4)."""
     return np.stack((np.ones_like(velocity), np.sign(velocity), velocity, np.abs(velocity)),
                     axis=-1)
-
-
-def torque_rows(
-    robot: Robot,
-    samples: JointSamples,
-    settings: DynamicSettings,
-    friction: Mapping[str, SteadyFriction],
-) -> Rows:
-    """Build the problem of joint torques; arguments as of ``torque_columns``."""
-    columns = torque_columns(robot, samples, settings, friction)
-    shape = (robot.n, len(LOSSES))
-    nuisances = slice(10, 10 + robot.n * len(LOSSES))
-    return Rows(
-        np.concatenate((columns.payload, columns.losses), axis=2), columns.effort - columns.arm,
-        columns.valid, columns.shaken, LOSSES,
-        tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * robot.n,
-        lambda value: columns.doubts(value[:10], value[nuisances].reshape(shape)))
-
-
-def wrench_rows(
-    robot: Robot, samples: JointSamples, sensor: WrenchSamples, settings: DynamicSettings
-) -> Rows:
-    """Build the problem of a wrist sensor; its biases are the nuisances.
-
-    The body's parameters are those in the sensor frame.
-
-    Args:
-        robot: The arm without the payload.
-        samples: Joint states; effort is not looked at.
-        sensor: Readings.
-        settings: For the band, and for what is doubted.
-
-    Raises:
-        DataError: If the record is no excitation, or the readings do not span it.
-
-    """
-    check_joints(samples, robot.joint_names)
-    blocks = Blocks.of(samples, settings.band, settings.min_motion)
-    if not len(sensor) or sensor.time[0] > blocks.edges[0] + _LATE or (
-        sensor.time[-1] < blocks.edges[-1] - _LATE
-    ):
-        raise DataError(
-            f"Readings of F/T sensor '{sensor.frame}' do not span the motion; is its topic "
-            'published throughout, on the same clock?')
-    wrench = blocks.sample_means(sensor.time, sensor.wrench)
-    own = robot.distal_inertia(sensor.frame).to_pinocchio().toDynamicParameters()
-
-    dynamics = NewtonEuler(robot, sensor.frame)
-
-    def doubted(value: Array) -> Doubts:
-        body = value[:10]
-        read = -wrench_of(body + own)
-        torque = blocks.centre.values_of(lambda q, v, a: dynamics.torque(q, v, a, body))
-        return doubts(robot, blocks, torque, lambda q, v, a: dynamics.terms(q, v, a) @ read.T,
-                      settings.doubts())
-
-    # The sensor reads what the distal side exerts on it: the reaction of what carries it.
-    payload = -wrench_regressor(blocks.means(dynamics.terms))
-    measured = (wrench - payload @ own).T
-    bias = np.ones((*payload.shape[:2], 1))
-    return Rows(
-        _by_channel(np.concatenate((payload, bias), axis=2)), measured,
-        np.ones(measured.shape, dtype=bool), np.zeros(measured.shape, dtype=bool), ('bias',),
-        tuple(f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'),
-        ('N',) * 3 + ('N·m',) * 3, doubted, sensor.counted())

@@ -7,58 +7,45 @@ Samples → dwells, each averaged → ten linear parameters → load in the tool
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
-from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation.least_squares import LinearFit, autocorrelation_time, solve
 from robocal_ros.estimation.signals import Dwell, dwells
 from robocal_ros.messages.samples import JointSamples, WrenchSamples, check_joints
-from robocal_ros.payload.checks import centre_checks, mass_check
 from robocal_ros.payload.model import WRENCH_PARAMETERS, static_wrench, static_wrench_regressor
-from robocal_ros.results.result import (
-    CalibrationResult,
-    Check,
-    Fit,
-    Parameter,
-    RobotIdentity,
-    Series,
-    State,
-    rms,
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.result import (
+    COM,
+    centre_checks,
+    check_payload_limit,
+    make_result,
+    mass_check,
+    settings_of,
+    unidentified_inertia,
 )
+from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, Series, rms
 from robocal_ros.robot.model import Robot
 
-PARAMETERS = ('mass', 'com_x', 'com_y', 'com_z', *WRENCH_PARAMETERS[4:])
+PARAMETERS = ('mass', *COM, *WRENCH_PARAMETERS[4:])
 _UNITS = ('kg', 'm', 'm', 'm', 'N', 'N', 'N', 'N·m', 'N·m', 'N·m')
+MIN_POSES = 6
+"""Fewest different postures."""
+
+MIN_MASS = 0.02
+"""Lightest payload that can be told from nothing [kg]."""
+
+MAX_MASS_INTERVAL = 0.02
+"""Widest acceptable half-width of the mass's 95 % interval, as a share."""
+
+MAX_RESIDUAL_RATIO = 4.0
+"""Largest ratio of held-out residuals to the sensor's own scatter."""
+
 _SAME_POSTURE = 0.05
 _CHANNELS = ('force x', 'force y', 'force z', 'torque x', 'torque y', 'torque z')
-
-
-@dataclass(frozen=True)
-class StaticPosesSettings:
-    """Settings of the method.
-
-    Attributes:
-        min_poses: Fewest different postures.
-        max_payload: Heaviest payload the arm may carry, 0 for no limit [kg].
-        min_mass: Lightest payload that can be told from nothing [kg].
-        max_com_distance: Farthest plausible centre of mass from the tool frame [m].
-        max_mass_interval: Widest acceptable half-width of the mass's 95 % interval, as a share.
-        max_com_interval: Widest acceptable half-width of a centre's 95 % interval [m].
-        max_residual_ratio: Largest ratio of held-out residuals to the sensor's own scatter.
-
-    """
-
-    min_poses: int = 6
-    max_payload: float = 0.0
-    min_mass: float = 0.02
-    max_com_distance: float = 1.0
-    max_mass_interval: float = 0.02
-    max_com_interval: float = 0.005
-    max_residual_ratio: float = 4.0
 
 
 @dataclass(frozen=True)
@@ -155,7 +142,7 @@ def _solve(poses: Sequence[PoseMeasurement], noise: Array) -> LinearFit:
 
 
 def estimate(
-    robot: Robot, joints: JointSamples, sensor: WrenchSamples, settings: StaticPosesSettings
+    robot: Robot, joints: JointSamples, sensor: WrenchSamples, values: PayloadParameters
 ) -> CalibrationResult:
     """Estimate mass, centre of mass and the sensor's biases from a record of postures at rest.
 
@@ -163,7 +150,7 @@ def estimate(
         robot: The arm without the payload.
         joints: Joint states.
         sensor: Readings of the wrist sensor.
-        settings: Settings of the method.
+        values: The node's parameters.
 
     Raises:
         DataError: If postures are too few, or the sensor's readings unusable.
@@ -178,46 +165,40 @@ def estimate(
         )
     check_joints(joints, robot.joint_names)
     poses = measure(robot, joints, sensor)
-    if len(poses) < settings.min_poses:
+    if len(poses) < MIN_POSES:
         raise DataError(
             f'{len(poses)} different postures at rest are recorded; the method needs at least '
-            f'{settings.min_poses}. Hold each for at least a second.'
+            f'{MIN_POSES}. Hold each for at least a second.'
         )
     noise = _noise(poses, sensor.frame)
     fit = _solve(poses, noise)
-    if fit.value[0] < settings.min_mass:
+    if fit.value[0] < MIN_MASS:
         raise DataError(
-            f'The mass comes out as {fit.value[0]:.3f} kg (at least {settings.min_mass} kg can '
+            f'The mass comes out as {fit.value[0]:.3f} kg (at least {MIN_MASS} kg can '
             "be told from nothing). Is a tool mounted? Does the sensor's sign parameter fit: "
             'a hanging tool must read a force along gravity?'
         )
-    if 0.0 < settings.max_payload < fit.value[0]:
-        raise DataError(
-            f'The payload weighs {fit.value[0]:.2f} kg, more than max_payload allows '
-            f'({settings.max_payload} kg). Take it off, or correct the limit.'
-        )
+    check_payload_limit(float(fit.value[0]), values)
     inflation = max(1.0, fit.reduced_chi_square if _unlikely(fit, len(poses)) else 1.0)
     value, covariance = _load_in_tool_frame(robot, sensor.frame, fit, inflation)
     left_out = _leave_one_out(poses, noise)
-    return CalibrationResult(
-        kind='payload',
-        method='static_poses',
-        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
-        frame=robot.tool_frame,
+    return make_result(
+        robot, joints, method='static_poses',
         parameters=_parameters(value, covariance, sensor.frame),
         covariance_names=PARAMETERS,
         covariance=covariance,
         fit=_fits(poses, fit, fit.residual.reshape(-1, 6)),
         validation=() if left_out is None else _fits(poses, fit, left_out),
-        checks=_checks(settings, poses, noise, value, covariance, left_out),
-        counts={'samples': len(joints), 'poses': len(poses), **asdict(joints.counts),
-                **sensor.counted()},
-        settings={**asdict(settings), 'tool_frame': robot.tool_frame,
-                  'sensor_frame': sensor.frame,
-                  'gravity': [float(g) for g in robot.gravity]},
-        source=joints.source,
-        time=float(joints.time[-1]),
-        software_version=__version__,
+        checks=(
+            mass_check(float(value[0]), float(np.sqrt(covariance[0, 0])), MAX_MASS_INTERVAL),
+            *centre_checks(value[1:4], covariance[1:4, 1:4], values),
+            *_held_out_checks(poses, noise, left_out)),
+        counts={'poses': len(poses), **sensor.counted()},
+        settings={
+            'min_poses': MIN_POSES, 'min_mass': MIN_MASS, 'max_mass_interval': MAX_MASS_INTERVAL,
+            'max_residual_ratio': MAX_RESIDUAL_RATIO,
+            **settings_of(values, 'max_payload', 'max_com_distance', 'max_com_interval'),
+            'sensor_frame': sensor.frame},
         series=_series(fit, left_out, len(poses)),
     )
 
@@ -279,28 +260,17 @@ def _fits(poses: Sequence[PoseMeasurement], fit: LinearFit, residual: Array) -> 
     )
 
 
-def _checks(
-    settings: StaticPosesSettings,
-    poses: Sequence[PoseMeasurement],
-    noise: Array,
-    value: Array,
-    covariance: Array,
-    left_out: Array | None,
-) -> tuple[Check, ...]:
-    checks = [
-        mass_check(float(value[0]), float(np.sqrt(covariance[0, 0])), settings.max_mass_interval),
-        *centre_checks(value[1:4], covariance[1:4, 1:4], settings.max_com_interval,
-                       settings.max_com_distance),
-    ]
-    if left_out is not None:
-        expected = noise / np.sqrt(np.mean([pose.count for pose in poses]))
-        ratio = float(np.sqrt(np.mean((left_out / expected) ** 2)))
-        limit = settings.max_residual_ratio
-        checks.append(Check(
-            'held-out postures', ratio <= limit, ratio, limit, '1',
-            f'Each posture predicted from the others: RMS residual {ratio:.2f} times the '
-            f"scatter of the sensor's means (limit {limit:.0f})."))
-    return tuple(checks)
+def _held_out_checks(
+    poses: Sequence[PoseMeasurement], noise: Array, left_out: Array | None
+) -> list[Check]:
+    if left_out is None:
+        return []
+    expected = noise / np.sqrt(np.mean([pose.count for pose in poses]))
+    ratio = float(np.sqrt(np.mean((left_out / expected) ** 2)))
+    return [Check(
+        'held-out postures', ratio <= MAX_RESIDUAL_RATIO, ratio, MAX_RESIDUAL_RATIO, '1',
+        f'Each posture predicted from the others: RMS residual {ratio:.2f} times the '
+        f"scatter of the sensor's means (limit {MAX_RESIDUAL_RATIO:.0f}).")]
 
 
 def _parameters(value: Array, covariance: Array, frame: str) -> tuple[Parameter, ...]:
@@ -310,9 +280,7 @@ def _parameters(value: Array, covariance: Array, frame: str) -> tuple[Parameter,
                   note=f'bias of {frame}' if name.startswith('bias') else '')
         for name, unit, v, s in zip(PARAMETERS, _UNITS, value, std, strict=True)
     ]
-    inertia = [Parameter(f'inertia_{axes}', 'kg·m²', state=State.NOT_EVALUATED,
-                         note='readings at rest do not depend on inertia')
-               for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
+    inertia = unidentified_inertia('readings at rest do not depend on inertia')
     return (*found[:4], *inertia, *found[4:])
 
 

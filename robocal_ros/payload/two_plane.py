@@ -8,12 +8,11 @@ centre of mass in the tool frame → checks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy
 
-from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.estimation.least_squares import (
@@ -26,14 +25,20 @@ from robocal_ros.estimation.least_squares import (
 from robocal_ros.estimation.ripple import Ripple, RippleRun, find_ripple, ripple_columns
 from robocal_ros.estimation.signals import Sweep, steady_sweeps
 from robocal_ros.messages.samples import JointSamples, check_effort, check_joints
-from robocal_ros.payload.checks import centre_checks
 from robocal_ros.payload.model import Plane
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.result import (
+    COM,
+    centre_checks,
+    make_result,
+    settings_of,
+    unidentified_inertia,
+)
 from robocal_ros.results.result import (
     CalibrationResult,
     Check,
     Fit,
     Parameter,
-    RobotIdentity,
     Series,
     State,
     rms,
@@ -42,7 +47,13 @@ from robocal_ros.results.result import (
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 
-COM = ('com_x', 'com_y', 'com_z')
+MIN_SWEEP = float(np.radians(20.0))
+"""Shortest sweep that counts [rad]."""
+
+MAX_PLANE_DISAGREEMENT = 0.003
+"""Largest acceptable contradiction of the two planes, and of the held-out sweeps, beyond chance
+[m]."""
+
 _SAME_POSTURE = 0.03
 # Sweeps are wide enough to tell ripple of so few periods per turn from weight.
 _FEWEST_CYCLES = 6.0
@@ -55,52 +66,47 @@ _PRIOR_STD = np.array([1.0, 1.0, 100.0, 100.0])
 
 
 @dataclass(frozen=True)
-class TwoPlaneSettings:
-    """Settings of the method.
+class KnownMass:
+    """Mass of the payload as it is given.
 
     Attributes:
-        known_mass: Mass of the payload [kg].
-        known_mass_std: Its standard deviation [kg].
-        mass_source: Where the mass was given.
-        second_joint: Name of the second plane's joint; the joint before the last by default.
-        min_sweep: Shortest sweep that counts [rad].
-        posture_std: Standard deviation of the angle between gravity and what URDF and encoders
-            say of it: sag of the joints, encoder offsets, a base out of level [rad].
-        max_payload: Heaviest payload the arm may carry, 0 for no limit [kg].
-        max_com_distance: Farthest plausible centre of mass from the tool frame [m].
-        max_com_interval: Widest acceptable half-width of a 95 % interval [m].
-        max_plane_disagreement: Largest acceptable contradiction of the two planes, and of the
-            held-out sweeps, beyond chance [m].
+        value: Mass [kg].
+        std: Standard deviation [kg].
+        source: Where it was given.
 
     """
 
-    known_mass: float
-    known_mass_std: float = 0.0
-    mass_source: str = 'known_mass'
-    second_joint: str = ''
-    min_sweep: float = float(np.radians(20.0))
-    posture_std: float = 0.0
-    max_payload: float = 0.0
-    max_com_distance: float = 1.0
-    max_com_interval: float = 0.005
-    max_plane_disagreement: float = 0.003
+    value: float
+    std: float
+    source: str
 
-    def check(self, robot: Robot) -> None:
-        """Refuse settings that no data can answer; raises ConfigurationError."""
-        if not (np.isfinite(self.known_mass) and self.known_mass > 0.0):
+
+def known_mass(
+    robot: Robot, values: PayloadParameters, stored: CalibrationResult | None
+) -> KnownMass:
+    """Return the mass by the parameters, else by a stored payload result.
+
+    Raises:
+        ConfigurationError: If there is neither, or the mass or the second joint does not do.
+
+    """
+    if values.known_mass > 0.0:
+        mass = KnownMass(values.known_mass, values.known_mass_std, 'known_mass')
+    else:
+        found = None if stored is None else stored.parameter('mass')
+        if stored is None or found is None or not (found.value and found.value > 0.0):
             raise ConfigurationError(
-                f"known_mass must be the payload's mass in kg, above 0; got {self.known_mass}. "
-                "Weigh the tool, or find its mass with method 'static_poses'."
-            )
-        if self.max_payload > 0.0 and self.known_mass > self.max_payload:
-            raise ConfigurationError(
-                f'known_mass is {self.known_mass} kg, but max_payload allows '
-                f'{self.max_payload} kg. Mount a lighter tool or correct the limit.'
-            )
-        if self.second_joint and robot.index(self.second_joint) == robot.n - 1:
-            raise ConfigurationError(
-                f"second_joint '{self.second_joint}' is the last joint; name one before it."
-            )
+                "Method 'two_plane' needs the payload's mass: set known_mass (kg, from a "
+                "scale), or run method 'static_poses' first; its result is then used.")
+        mass = KnownMass(found.value, found.std or 0.0, f'the stored result of {stored.method}')
+    if 0.0 < values.max_payload < mass.value:
+        raise ConfigurationError(
+            f'known_mass is {mass.value} kg, but max_payload allows '
+            f'{values.max_payload} kg. Mount a lighter tool or correct the limit.')
+    if values.second_joint and robot.index(values.second_joint) == robot.n - 1:
+        raise ConfigurationError(
+            f"second_joint '{values.second_joint}' is the last joint; name one before it.")
+    return mass
 
 
 @dataclass(frozen=True)
@@ -290,17 +296,17 @@ def _combine(robot: Robot, fits: Sequence[PlaneFit]) -> LinearFit:
 
 
 def _second_joint(
-    robot: Robot, by_joint: Mapping[int, list[Sweep]], settings: TwoPlaneSettings
+    robot: Robot, by_joint: Mapping[int, list[Sweep]], values: PayloadParameters
 ) -> int:
     """Return the second plane's joint: the named one, else the last one that was swept."""
-    if settings.second_joint:
-        return robot.index(settings.second_joint)
+    if values.second_joint:
+        return robot.index(values.second_joint)
     swept = [joint for joint in by_joint if joint < robot.n - 1]
     return max(swept) if swept else robot.n - 2
 
 
 def _swept_far_enough(
-    robot: Robot, groups: Mapping[int, list[list[Sweep]]], joint: int, min_sweep: float
+    robot: Robot, groups: Mapping[int, list[list[Sweep]]], joint: int
 ) -> list[Sweep]:
     """Return a joint's widest group of sweeps, or refuse with what is there instead."""
     name = robot.joint_names[joint]
@@ -310,19 +316,20 @@ def _swept_far_enough(
             'sweeps in both directions. Record the sweeps of the method, or call run.'
         )
     widest = max(sweep.span for sweep in groups[joint][0])
-    if widest < min_sweep:
+    if widest < MIN_SWEEP:
         raise DataError(
             f"The longest sweep of joint '{name}' covers {np.degrees(widest):.1f}°; at least "
-            f'{np.degrees(min_sweep):.0f}° are needed to tell weight from friction.'
+            f'{np.degrees(MIN_SWEEP):.0f}° are needed to tell weight from friction.'
         )
-    return [sweep for sweep in groups[joint][0] if sweep.span >= min_sweep]
+    return [sweep for sweep in groups[joint][0] if sweep.span >= MIN_SWEEP]
 
 
 def estimate(
     robot: Robot,
     samples: JointSamples,
-    settings: TwoPlaneSettings,
+    values: PayloadParameters,
     friction: Mapping[str, SteadyFriction] | None = None,
+    stored: CalibrationResult | None = None,
 ) -> CalibrationResult:
     """Estimate the centre of mass from recorded sweeps.
 
@@ -332,68 +339,61 @@ def estimate(
     Args:
         robot: The arm without the payload.
         samples: Joint states of the sweeps.
-        settings: Settings of the method.
+        values: The node's parameters.
         friction: Identified friction by joint name, where there is any.
+        stored: Payload result from which the mass is taken where known_mass is 0.
 
     Returns:
         The result with its verdict.
 
     Raises:
-        ConfigurationError: If the settings do not fit the arm.
+        ConfigurationError: If the parameters do not fit the arm.
         DataError: If the record lacks what the method needs.
         ExcitationError: If a direction of the centre of mass stays blind.
 
     """
-    settings.check(robot)
+    mass = known_mass(robot, values, stored)
     friction = friction or {}
     if not len(samples):
         raise DataError('No joint states are recorded; call run, or play a bag first.')
     check_joints(samples, robot.joint_names)
-    found = steady_sweeps(samples, min_span=min(0.17, settings.min_sweep))
+    found = steady_sweeps(samples, min_span=0.17)
     by_joint = {
         joint: [sweep for sweep in found if sweep.joint == joint]
         for joint in {sweep.joint for sweep in found}
     }
     groups = {joint: _groups(sweeps) for joint, sweeps in by_joint.items()}
-    second = _second_joint(robot, by_joint, settings)
+    second = _second_joint(robot, by_joint, values)
     joints = (robot.n - 1, second)
-    used = [_swept_far_enough(robot, groups, joint, settings.min_sweep) for joint in joints]
+    used = [_swept_far_enough(robot, groups, joint) for joint in joints]
     for sweeps in used:
         for sweep in sweeps:
             check_effort(samples.rows(sweep.start, sweep.stop), [robot.joint_names[sweep.joint]])
     models = [friction.get(robot.joint_names[joint]) for joint in joints]
 
-    def centre(mass: float) -> tuple[list[PlaneFit], LinearFit]:
+    def centre(kilograms: float) -> tuple[list[PlaneFit], LinearFit]:
         planes = [
-            _fit_plane(robot, samples, sweeps, mass, model, settings.posture_std)
+            _fit_plane(robot, samples, sweeps, kilograms, model, values.posture_std)
             for sweeps, model in zip(used, models, strict=True)
         ]
         return planes, _combine(robot, planes)
 
-    planes, com = centre(settings.known_mass)
+    planes, com = centre(mass.value)
     covariance = com.covariance.copy()
     disagreement, unlikely = _disagreement(robot, planes, com)
     if unlikely:
         covariance *= com.reduced_chi_square
-    if settings.known_mass_std > 0.0:
-        step = 1e-4 * settings.known_mass
-        slope = (centre(settings.known_mass + step)[1].value - com.value) / step
-        covariance += np.outer(slope, slope) * settings.known_mass_std**2
+    if mass.std > 0.0:
+        step = 1e-4 * mass.value
+        slope = (centre(mass.value + step)[1].value - com.value) / step
+        covariance += np.outer(slope, slope) * mass.std**2
     held_out = [
-        _held_out(robot, samples, plane, groups[joint][1:], settings, com.value, model)
+        _held_out(robot, samples, plane, groups[joint][1:], mass.value, com.value, model)
         for plane, joint, model in zip(planes, joints, models, strict=True)
     ]
-    validation = tuple(item[0] for item in held_out if item is not None)
-    checks = (
-        *_checks(settings, planes, com, covariance, disagreement, unlikely, held_out),
-        *_friction_checks(robot, planes, models),
-    )
-    return CalibrationResult(
-        kind='payload',
-        method='two_plane',
-        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
-        frame=robot.tool_frame,
-        parameters=_parameters(robot, settings, planes, com.value, covariance),
+    return make_result(
+        robot, samples, method='two_plane',
+        parameters=_parameters(robot, mass, planes, com.value, covariance),
         covariance_names=COM,
         covariance=covariance,
         fit=tuple(
@@ -401,24 +401,24 @@ def estimate(
                 rms(p.fit.residual[:len(p.target)]), len(p.target))
             for p in planes
         ),
-        validation=validation,
-        checks=checks,
+        validation=tuple(item[0] for item in held_out if item is not None),
+        checks=(*centre_checks(com.value, covariance, values),
+                *_checks(planes, disagreement, unlikely, held_out),
+                *_friction_checks(robot, planes, models)),
         counts={
-            'samples': len(samples),
             'fitted': sum(len(p.target) for p in planes),
             'sweeps': sum(len(p.sweeps) for p in planes),
             'held_out_sweeps': sum(len(g) for joint in joints for g in groups[joint][1:]),
-            **asdict(samples.counts),
         },
-        settings={**asdict(settings), 'tool_frame': robot.tool_frame,
-                  'gravity': [float(g) for g in robot.gravity],
-                  'second_joint': robot.joint_names[second],
-                  'friction_model': [robot.joint_names[j] for j, m
-                                     in zip(joints, models, strict=True) if m is not None]},
-        source=samples.source,
-        time=float(samples.time[-1]),
-        software_version=__version__,
-        series=_series(robot, samples, planes, settings.known_mass),
+        settings={
+            'known_mass': mass.value, 'known_mass_std': mass.std, 'mass_source': mass.source,
+            'min_sweep': MIN_SWEEP, 'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
+            **settings_of(values, 'posture_std', 'max_payload', 'max_com_distance',
+                          'max_com_interval'),
+            'second_joint': robot.joint_names[second],
+            'friction_model': [robot.joint_names[j] for j, m in zip(joints, models, strict=True)
+                               if m is not None]},
+        series=_series(robot, planes, mass.value),
     )
 
 
@@ -439,7 +439,7 @@ def _held_out(
     samples: JointSamples,
     plane: PlaneFit,
     groups: Sequence[Sequence[Sweep]],
-    settings: TwoPlaneSettings,
+    mass: float,
     com: Array,
     friction: SteadyFriction | None,
 ) -> tuple[Fit, float, float] | None:
@@ -464,10 +464,10 @@ def _held_out(
             continue
         loss = np.where(sign > 0, plane.friction(1) if 1 in plane.directions else 0.0,
                         plane.friction(-1) if -1 in plane.directions else 0.0)
-        predicted = other.torque(robot, angle, settings.known_mass, com) + loss
+        predicted = other.torque(robot, angle, mass, com) + loss
         measured.append(target - loss)
         residual.append(target - predicted)
-        rows.append(other.regressor(angle, settings.known_mass))
+        rows.append(other.regressor(angle, mass))
     if not residual:
         return None
     left, regressor = np.concatenate(residual), np.vstack(rows)
@@ -481,18 +481,13 @@ def _held_out(
 
 
 def _checks(
-    settings: TwoPlaneSettings,
     planes: Sequence[PlaneFit],
-    com: LinearFit,
-    covariance: Array,
     disagreement: float,
     unlikely: bool,
     held_out: Sequence[tuple[Fit, float, float] | None],
 ) -> tuple[Check, ...]:
-    limit = settings.max_plane_disagreement
+    limit = MAX_PLANE_DISAGREEMENT
     checks = [
-        *centre_checks(com.value, covariance, settings.max_com_interval,
-                       settings.max_com_distance),
         Check('planes agree', not (unlikely and disagreement > limit), disagreement, limit, 'm',
               f'The two planes agree within {1e3 * disagreement:.2f} mm '
               f'(limit {1e3 * limit:.1f} mm beyond chance).'),
@@ -537,19 +532,17 @@ def _friction_checks(
 
 def _parameters(
     robot: Robot,
-    settings: TwoPlaneSettings,
+    mass: KnownMass,
     planes: Sequence[PlaneFit],
     com: Array,
     covariance: Array,
 ) -> tuple[Parameter, ...]:
     std = np.sqrt(np.diag(covariance))
-    given = Parameter('mass', 'kg', settings.known_mass, settings.known_mass_std or None,
-                      State.NOT_EVALUATED, f'given: {settings.mass_source}')
+    given = Parameter('mass', 'kg', mass.value, mass.std or None,
+                      State.NOT_EVALUATED, f'given: {mass.source}')
     found = [Parameter(name, 'm', float(value), float(sigma))
              for name, value, sigma in zip(COM, com, std, strict=True)]
-    inertia = [Parameter(f'inertia_{axes}', 'kg·m²', state=State.NOT_EVALUATED,
-                         note='static torques do not depend on inertia')
-               for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
+    inertia = unidentified_inertia('static torques do not depend on inertia')
     losses = []
     for plane in planes:
         if len(plane.directions) < 2:
@@ -567,7 +560,7 @@ def _parameters(
 
 
 def _series(
-    robot: Robot, samples: JointSamples, planes: Sequence[PlaneFit], mass: float
+    robot: Robot, planes: Sequence[PlaneFit], mass: float
 ) -> tuple[Series, ...]:
     """Thin the fit and the recursive estimate's way to it out to what a plot needs."""
     series = []

@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.parameters import RobotParameters, named
 from robocal_ros.results.result import CalibrationResult, RobotIdentity
 from robocal_ros.results.store import ResultStore, default_directory
-from robocal_ros.robot import effort_scales
 from robocal_ros.robot.model import Robot
+
+DRIVE_GAINS = 'drive_gains'
+"""Kind of the result of a calibration of drive gains."""
 
 
 def per_joint(values: list[float], count: int, name: str) -> Array:
@@ -64,9 +66,23 @@ def effort_factor(robot: Robot, values: RobotParameters) -> Array:
     return factor
 
 
+def effort_scales(drive_gains: CalibrationResult) -> dict[str, float]:
+    """Return the identified effort scales of drive gains by joint name.
+
+    Raises:
+        DataError: If the result is of another kind.
+
+    """
+    if drive_gains.kind != DRIVE_GAINS:
+        raise DataError(
+            f"Expected a result of kind '{DRIVE_GAINS}', got '{drive_gains.kind}'.")
+    return {p.name.removesuffix('.effort_scale'): p.value for p in drive_gains.parameters
+            if p.name.endswith('.effort_scale') and p.value is not None}
+
+
 def effort_scale(robot: Robot, drive_gains: CalibrationResult | None) -> Array:
     """Return by how much each effort is too large, as far as it is known, shape (n,)."""
-    known = {} if drive_gains is None else effort_scales.effort_scales(drive_gains)
+    known = {} if drive_gains is None else effort_scales(drive_gains)
     return np.array([known.get(name, 1.0) for name in robot.joint_names])
 
 
@@ -78,5 +94,5 @@ def mesh_folders(given: Sequence[str]) -> list[str]:
 
 def torque_factor(robot: Robot, values: RobotParameters, store: ResultStore) -> Array:
     """Return what turns the driver's efforts into torques, known drive gains among it, (n,)."""
-    used = store.load(effort_scales.KIND) if values.use_drive_gains else None
+    used = store.load(DRIVE_GAINS) if values.use_drive_gains else None
     return effort_factor(robot, values) / effort_scale(robot, used)

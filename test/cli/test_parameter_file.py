@@ -10,7 +10,7 @@ import pytest
 from robocal_ros.cli.arguments import CAPABILITIES
 from robocal_ros.cli.estimate import capability, read_parameters
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.payload.estimate import PayloadParameters
+from robocal_ros.payload.parameters import PayloadParameters
 
 CONFIG = Path(__file__).parents[2] / 'config'
 NODE = 'payload_identification'

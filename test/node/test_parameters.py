@@ -24,8 +24,8 @@ from robocal_ros.node import parameters
 from robocal_ros.node.calibration_node import FAILURE, SUCCESS
 from robocal_ros.node.parameters import parameter
 from robocal_ros.parameters import ParameterTable
-from robocal_ros.payload.estimate import PayloadParameters
 from robocal_ros.payload.node import PayloadIdentification
+from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.robot.motion import quintic_path
 
 pytestmark = pytest.mark.usefixtures('ros')

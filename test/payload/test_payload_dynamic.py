@@ -28,32 +28,33 @@ from support.forward import Reference
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.estimation.blocks import Blocks
 from robocal_ros.messages.samples import StreamCounts
+from robocal_ros.parameters import checked
 from robocal_ros.payload import excitation
 from robocal_ros.payload.model import BODY, PARAMETERS, centred, centred_covariance, moving
-from robocal_ros.payload.nuisance import DoubtSettings, doubts
-from robocal_ros.payload.regression import DynamicSettings, Rows, torque_rows, wrench_rows
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.regression import Rows, nuisance_parameters, torque_rows, wrench_rows
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
 from robocal_ros.robot.friction_law import SteadyFriction
 
 SOURCES = ('wrench', 'torque')
-PLAIN = DynamicSettings()
-DOUBTING = DynamicSettings(posture_std=5e-4, sag_std=3e-3, delay_std=5e-3)
+PLAIN = PayloadParameters(method='excitation', posture_std=0.0, sag_std=0.0, delay_std=0.0)
+DOUBTING = PayloadParameters(method='excitation')
 MOMENTS = ('inertia_xx', 'inertia_yy', 'inertia_zz')
 
 
-def rows_of(record: Record, source: str, settings: DynamicSettings = PLAIN,
+def rows_of(record: Record, source: str, values: PayloadParameters = PLAIN,
             seed: int | None = None) -> Rows:
     if source == 'wrench':
-        return wrench_rows(record.robot, record.joints(seed), record.readings(seed), settings)
-    return torque_rows(record.robot, record.joints(seed), settings, {})
+        return wrench_rows(record.robot, record.joints(seed), record.readings(seed), values)
+    return torque_rows(record.robot, record.joints(seed), values)
 
 
-def estimated(record: Record, source: str, settings: DynamicSettings = PLAIN,
+def estimated(record: Record, source: str, values: PayloadParameters = PLAIN,
               seed: int | None = None, **more) -> CalibrationResult:
-    frame = SENSORS[record.name][0] if source == 'wrench' else record.robot.tool_frame
-    return excitation.estimate(record.robot, rows_of(record, source, settings, seed), frame,
-                            settings, samples=record.joints(seed), **more)
+    if source == 'wrench':
+        more = {'sensor': record.readings(seed), **more}
+    return excitation.estimate(record.robot, record.joints(seed), values, **more)
 
 
 def error_of(result: CalibrationResult, record: Record) -> np.ndarray:
@@ -111,10 +112,8 @@ def test_what_the_result_says_of_itself(usual):
 @pytest.mark.parametrize('source', SOURCES)
 def test_what_was_lost_of_a_sensor_that_was_used_is_told(usual, source):
     readings = replace(usual.readings(1), counts=StreamCounts(received=9, dropped=4))
-    rows = (rows_of(usual, source, seed=1) if source == 'torque' else
-            wrench_rows(usual.robot, usual.joints(1), readings, PLAIN))
-    frame = readings.frame if source == 'wrench' else usual.robot.tool_frame
-    result = excitation.estimate(usual.robot, rows, frame, PLAIN, samples=usual.joints(1))
+    result = estimated(usual, source, seed=1, **(
+        {'sensor': readings} if source == 'wrench' else {}))
     assert result.counts.get('readings') == (len(readings) if source == 'wrench' else None)
     assert result.counts.get('sensor_dropped') == (4 if source == 'wrench' else None)
 
@@ -143,11 +142,12 @@ HIDDEN = {
 
 @pytest.mark.parametrize('what', HIDDEN)
 @pytest.mark.parametrize('source', SOURCES)
-def test_what_is_doubted_is_found_along_and_spoils_nothing(usual, source, what):
+def test_what_is_doubted_is_found_along_and_spoils_nothing(usual, source, what, monkeypatch):
+    monkeypatch.setattr(excitation, 'MAX_INERTIA_STD', 9.0)
     spoilt = usual.but(duration=8.0, **HIDDEN[what])
     trusting, doubting = (
-        np.abs(error_of(estimated(spoilt, source, replace(settings, max_inertia_std=9.0)), spoilt))
-        for settings in (PLAIN, DOUBTING))
+        np.abs(error_of(estimated(spoilt, source, values), spoilt))
+        for values in (PLAIN, DOUBTING))
     assert trusting[1:4].max() > 1e-5
     assert doubting[1:4].max() < 0.25 * trusting[1:4].max()
     assert doubting[4:].max() < 0.25 * trusting[4:].max()
@@ -165,9 +165,9 @@ def test_columns_of_compliance_are_what_sag_does(usual):
     compliance, joint, step = 1e-6, 4, 2e-3
     reference = Reference(arm('robocal').urdf, 'tool0', (0.0, 0.0, -9.81), TOOL)
     blocks = Blocks.of(usual.joints(), 5.0, 0.2)
-    found = doubts(
+    found = nuisance_parameters(
         usual.robot, blocks, blocks.centre.values_of(reference.torque),
-        partial(wrench_of, 'robocal', TOOL), DoubtSettings(sag=1e-3))
+        partial(wrench_of, 'robocal', TOOL), replace(PLAIN, sag_std=1e-3))
     assert found.names[joint] == 'compliance of joint_5'
     assert found.std[joint] == pytest.approx(1e-3 / usual.robot.effort_limit[joint])
     middle = 0.5 * (blocks.edges[1:] + blocks.edges[:-1])
@@ -274,16 +274,17 @@ def test_the_fit_is_that_of_all_rows(usual, source):
     fit = excitation.fit_rows(rows)
     channels, count, width = rows.regressor.shape
     own = 10 + channels * (width - 10)
-    system = np.zeros((channels, count, own + len(fit.doubts.names)))
+    system = np.zeros((channels, count, own + len(fit.nuisance.names)))
     system[:, :, :10] = rows.regressor[:, :, :10]
     for channel in range(channels):
         at = 10 + channel * (width - 10)
         system[channel, :, at:at + width - 10] = rows.regressor[channel, :, 10:]
-    system[:, :, own:] = fit.doubts.columns
+    system[:, :, own:] = fit.nuisance.columns
     np.testing.assert_allclose(fit.residual, rows.measured - system @ fit.value, atol=1e-9)
-    weight = 1.0 / np.concatenate((fit.noise[fit.used], fit.doubts.std))
-    regressor = np.vstack((system[fit.used], fit.doubts.prior_rows(own))) * weight[:, None]
-    measured = np.concatenate((rows.measured[fit.used], np.zeros(len(fit.doubts.names)))) * weight
+    weight = 1.0 / np.concatenate((fit.noise[fit.used], fit.nuisance.std))
+    regressor = np.vstack((system[fit.used], fit.nuisance.prior_rows(own))) * weight[:, None]
+    measured = weight * np.concatenate(
+        (rows.measured[fit.used], np.zeros(len(fit.nuisance.names))))
     freedom = fit.used.sum() / (fit.used.sum() - own)
     covariance = np.linalg.inv(regressor.T @ regressor) * freedom
     std = np.sqrt(np.diag(covariance))
@@ -299,10 +300,8 @@ def test_the_fit_is_that_of_all_rows(usual, source):
 def test_an_error_of_the_arm_s_model_drops_out_by_a_reference_run(usual, source):
     """The arm carries a body that its model lacks, in both runs."""
     hidden = replace(TOOL, mass=0.4, com=np.array([0.0, 0.02, 0.05]))
-    frame = 'ft_wrist' if source == 'wrench' else 'tool0'
-    without = usual.but(tool=hidden)
-    reference = excitation.estimate_reference(
-        usual.robot, rows_of(without, source, seed=1), frame, PLAIN, samples=without.joints(1))
+    reference = estimated(
+        usual.but(tool=hidden), source, replace(PLAIN, reference_run='record'), 1)
     assert reference.covariance_names == BODY
     assert reference.parameter('mass').value == pytest.approx(0.4, abs=5e-3)
     total = TOOL.mass + hidden.mass
@@ -317,7 +316,8 @@ def test_an_error_of_the_arm_s_model_drops_out_by_a_reference_run(usual, source)
     spoilt = usual.but(tool=both)
     alone = estimated(spoilt, source, seed=2)
     assert alone.parameter('mass').value == pytest.approx(total, abs=5e-3)
-    result = estimated(spoilt, source, seed=2, reference=reference)
+    result = estimated(spoilt, source, replace(PLAIN, reference_run='subtract'), 2,
+                       reference=reference)
     error = result.values(PARAMETERS[:4]) - tensor_of(TOOL)[:4]
     std = np.sqrt(np.diag(result.covariance))[:4]
     assert (np.abs(error) < 4.0 * std).all()
@@ -328,7 +328,7 @@ def test_an_error_of_the_arm_s_model_drops_out_by_a_reference_run(usual, source)
 def test_a_reference_of_another_kind_is_refused(usual):
     other = estimated(usual, 'wrench', seed=1)
     with pytest.raises(ConfigurationError, match='Record it anew'):
-        estimated(usual, 'wrench', reference=other)
+        estimated(usual, 'wrench', replace(PLAIN, reference_run='subtract'), reference=other)
 
 
 # ----------------------------------------------------------------------------- bad input
@@ -367,7 +367,7 @@ def test_dead_effort_is_refused(usual, value):
     effort = samples.effort.copy()
     effort[:, 2] = value
     with pytest.raises(DataError, match="Effort of joint 'joint_3' is"):
-        torque_rows(usual.robot, replace(samples, effort=effort), PLAIN, {})
+        torque_rows(usual.robot, replace(samples, effort=effort), PLAIN)
 
 
 def test_a_sensor_that_fell_silent_is_refused(usual):
@@ -377,27 +377,25 @@ def test_a_sensor_that_fell_silent_is_refused(usual):
         wrench_rows(usual.robot, usual.joints(), half, PLAIN)
 
 
-@pytest.mark.parametrize('name', ['band', 'posture_std', 'sag_std', 'delay_std'])
+@pytest.mark.parametrize('name', ['posture_std', 'sag_std', 'delay_std'])
 @pytest.mark.parametrize('value', [-1.0, np.nan])
 def test_settings_without_meaning_are_refused(name, value):
     with pytest.raises(ConfigurationError, match=name):
-        replace(PLAIN, **{name: value}).check()
+        checked(PayloadParameters, {name: value})
 
 
 def test_a_push_in_the_last_part_fails_the_held_out_check(usual):
     readings = usual.readings(4)
     wrench = readings.wrench.copy()
     wrench[3200:3500, 1] += 6.0
-    rows = wrench_rows(usual.robot, usual.joints(4), replace(readings, wrench=wrench), PLAIN)
-    result = excitation.estimate(usual.robot, rows, 'ft_wrist', PLAIN, samples=usual.joints(4))
+    result = estimated(usual, 'wrench', seed=4, sensor=replace(readings, wrench=wrench))
     assert result.verdict is Verdict.FAIL
     assert 'in force y (limit 1.5)' in ' '.join(result.reasons)
 
 
 def test_a_sensor_of_the_wrong_sign_is_no_possible_body(usual):
     readings = usual.readings(5)
-    rows = wrench_rows(usual.robot, usual.joints(5),
-                       replace(readings, wrench=2.0 * BIAS - readings.wrench), PLAIN)
-    result = excitation.estimate(usual.robot, rows, 'ft_wrist', PLAIN, samples=usual.joints(5))
+    result = estimated(usual, 'wrench', seed=5,
+                       sensor=replace(readings, wrench=2.0 * BIAS - readings.wrench))
     assert result.verdict is Verdict.FAIL
     assert 'no possible body' in ' '.join(result.reasons)

@@ -12,14 +12,15 @@ from support.excitation_cell import TOOL, Record, exciting, random_tool
 
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.payload import drive_gains, excitation
-from robocal_ros.payload.drive_gains import GainSettings
-from robocal_ros.payload.regression import DynamicSettings, torque_rows
+from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
-from robocal_ros.robot.effort_scales import effort_scales
+from robocal_ros.robot.setup import effort_scales
 
 SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
-DOUBTING = DynamicSettings(posture_std=5e-4, sag_std=3e-3, delay_std=5e-3)
+PLAIN = PayloadParameters(known_mass=TOOL.mass, posture_std=0.0, sag_std=0.0, delay_std=0.0)
+DOUBTING = PayloadParameters(
+    known_mass=TOOL.mass, method='excitation', excitation_source='torque')
 COMPLIANCE = np.array([3e-6, 4.5e-6, 9e-6, 3.5e-5, 5.5e-5, 9e-5])
 
 
@@ -28,9 +29,10 @@ def usual() -> Record:
     return Record('robocal', TOOL, exciting(), duration=10.0)
 
 
-def found_by(record: Record, seed: int | None = None, scale: np.ndarray = SCALE, **more):
-    return drive_gains.estimate(record.robot, record.joints(seed, scale),
-                          GainSettings(more.pop('known_mass', TOOL.mass), **more))
+def found_by(record: Record, seed: int | None = None, scale: np.ndarray = SCALE,
+             values: PayloadParameters = PLAIN, **more):
+    return drive_gains.estimate(
+        record.robot, record.joints(seed, scale), replace(values, **more))
 
 
 def test_without_noise_the_scales_come_out(usual):
@@ -53,8 +55,8 @@ def test_errors_are_those_that_the_covariance_states(usual, quantisation):
         if quantisation:
             steps = np.round(samples.position / quantisation)
             samples = replace(samples, position=quantisation * steps)
-        result = drive_gains.estimate(record.robot, samples, GainSettings(
-            TOOL.mass, dynamic=replace(DOUBTING, posture_std=0.0)))
+        result = drive_gains.estimate(
+            record.robot, samples, replace(DOUBTING, posture_std=0.0))
         assert result.verdict is Verdict.PASS
         error = np.array([p.value for p in result.parameters]) - scale
         total += float(error @ np.linalg.solve(result.covariance, error))
@@ -68,15 +70,13 @@ def test_the_mass_of_another_tool_comes_right(usual):
     for seed in range(2):
         generator = np.random.default_rng(40 + seed)
         scale = generator.choice([0.85, 1.15], 6) * generator.uniform(0.98, 1.02, 6)
-        calibrated = found_by(usual.but(compliance=COMPLIANCE), seed, scale, dynamic=DOUBTING)
+        calibrated = found_by(usual.but(compliance=COMPLIANCE), seed, scale, DOUBTING)
         factor = np.array([p.value for p in calibrated.parameters])
         other = Record('robocal', random_tool(generator, 2.5), exciting(seed=7 + seed),
                        duration=10.0, compliance=COMPLIANCE)
         for errors, divisor in ((before, np.ones(6)), (after, factor)):
             samples = other.joints(seed, scale / divisor)
-            rows = torque_rows(other.robot, samples, DOUBTING, {})
-            mass = excitation.estimate(other.robot, rows, 'tool0', DOUBTING,
-                                    samples=samples).parameter('mass').value
+            mass = excitation.estimate(other.robot, samples, DOUBTING).parameter('mass').value
             errors.append(abs(mass / 2.5 - 1.0))
     assert np.mean(before) > 0.1
     assert max(after) < 0.01
@@ -96,8 +96,9 @@ def test_a_doubtful_mass_widens_the_intervals(usual):
     assert max(moved) < 3.0 * max(stated)
 
 
-def test_scales_that_the_motion_does_not_show_are_not_told(usual):
-    result = found_by(usual, 1, max_std=1e-4)
+def test_scales_that_the_motion_does_not_show_are_not_told(usual, monkeypatch):
+    monkeypatch.setattr(drive_gains, 'MAX_STD', 1e-4)
+    result = found_by(usual, 1)
     states = {p.state for p in result.parameters}
     assert State.NOT_IDENTIFIED in states
     hidden = next(p for p in result.parameters if p.state is State.NOT_IDENTIFIED)

@@ -14,7 +14,7 @@ from support.arms import arm as example_arm
 
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages.samples import JointSamples
-from robocal_ros.payload.estimate import PayloadParameters
+from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import PayloadProcedure, check_sweeps
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot

@@ -33,8 +33,9 @@ from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.selection import Selection
 from robocal_ros.node.lifecycle import SUCCESS
 from robocal_ros.parameters import checked
-from robocal_ros.payload import estimate, static_poses
+from robocal_ros.payload import estimate, static_poses, two_plane
 from robocal_ros.payload.node import PayloadIdentification
+from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.setup import make_robot
 
@@ -133,19 +134,19 @@ def test_payload(records, bags, replay, tmp_path: Path, name: str, values: dict[
 
 
 def test_the_mass_of_a_stored_result_is_told_to_be_that(records) -> None:
-    robot = make_robot(records['static_poses'].urdf, estimate.PayloadParameters())
+    values = PayloadParameters()
+    robot = make_robot(records['static_poses'].urdf, values)
     stored = static_poses.estimate(
         robot, records['static_poses'].joints, records['static_poses'].wrench,
-        static_poses.StaticPosesSettings())
+        values)
     mass = stored.parameter('mass')
-    settings = estimate.two_plane_settings(robot, estimate.PayloadParameters(), stored)
-    assert (settings.known_mass, settings.known_mass_std) == (mass.value, mass.std)
-    assert settings.mass_source == 'the stored result of static_poses'
-    settings = estimate.two_plane_settings(
-        robot, estimate.PayloadParameters(known_mass=1.5), stored)
-    assert (settings.known_mass, settings.mass_source) == (1.5, 'known_mass')
+    assert two_plane.known_mass(robot, values, stored) == two_plane.KnownMass(
+        mass.value, mass.std, 'the stored result of static_poses')
+    assert two_plane.known_mass(
+        robot, PayloadParameters(known_mass=1.5), stored
+    ) == two_plane.KnownMass(1.5, 0.0, 'known_mass')
     with pytest.raises(ConfigurationError, match="needs the payload's mass"):
-        estimate.two_plane_settings(robot, estimate.PayloadParameters(), None)
+        two_plane.known_mass(robot, values, None)
 
 
 def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation.signals import dwells
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.payload.model import static_wrench, static_wrench_regressor
-from robocal_ros.payload.static_poses import PARAMETERS, StaticPosesSettings, estimate, measure
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.static_poses import PARAMETERS, estimate, measure
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 
@@ -97,7 +98,7 @@ class Record:
                  **more) -> CalibrationResult:
         wrench = self.readings(seed) if wrench is None else wrench
         return estimate(self.robot, self.joints(), self.sensor_samples(wrench),
-                        StaticPosesSettings(**more))
+                        PayloadParameters(**more))
 
     @property
     def truth(self) -> np.ndarray:
@@ -313,7 +314,7 @@ def test_the_time_of_recording_does_not_matter(short, by):
         short.robot,
         JointSamples(joints.joint_names, joints.time + by, joints.position, joints.velocity,
                      joints.effort),
-        WrenchSamples(sensor.frame, sensor.time + by, sensor.wrench), StaticPosesSettings())
+        WrenchSamples(sensor.frame, sensor.time + by, sensor.wrench), PayloadParameters())
     # A reading more or less at the ends of a dwell is all that rounding may change.
     np.testing.assert_allclose(later.values(PARAMETERS)[:4], short.estimate().values(
         PARAMETERS)[:4], atol=2e-3)
@@ -534,13 +535,13 @@ def test_a_light_tool_fails_by_its_interval_not_silently():
 def test_without_records_the_sentence_says_what_is_missing(usual):
     joints, sensor = usual.joints(), usual.sensor_samples(usual.readings())
     with pytest.raises(DataError, match='No joint states are recorded'):
-        estimate(usual.robot, joints.rows(0, 0), sensor, StaticPosesSettings())
+        estimate(usual.robot, joints.rows(0, 0), sensor, PayloadParameters())
     nothing = WrenchSamples('ft_wrist', np.zeros(0), np.zeros((0, 6)))
     with pytest.raises(DataError, match="'ft_wrist' are recorded; is its topic"):
-        estimate(usual.robot, joints, nothing, StaticPosesSettings())
+        estimate(usual.robot, joints, nothing, PayloadParameters())
 
 
 def test_too_few_readings_of_a_dwell_do_not_count(usual):
     sensor = WrenchSamples('ft_wrist', usual.time[::40], usual.readings()[::40])
     with pytest.raises(DataError, match='0 different postures'):
-        estimate(usual.robot, usual.joints(), sensor, StaticPosesSettings())
+        estimate(usual.robot, usual.joints(), sensor, PayloadParameters())

@@ -30,8 +30,11 @@ from support.forward import (
 
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.messages.samples import JointSamples
+from robocal_ros.parameters import checked
 from robocal_ros.payload.model import Plane
-from robocal_ros.payload.two_plane import COM, PlaneEstimator, TwoPlaneSettings, estimate
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.result import COM
+from robocal_ros.payload.two_plane import PlaneEstimator, estimate
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
@@ -93,8 +96,12 @@ def quick() -> Experiment:
     return experiment('robocal', 'upright', TOOL, 0, rate=50.0)
 
 
-def settings_of(case: Experiment, **more) -> TwoPlaneSettings:
-    return TwoPlaneSettings(known_mass=case.tool.mass, **more)
+def values_of_mass(mass: float, **more) -> PayloadParameters:
+    return PayloadParameters(known_mass=mass, posture_std=0.0, **more)
+
+
+def values_for(case: Experiment, **more) -> PayloadParameters:
+    return values_of_mass(case.tool.mass, **more)
 
 
 def error_of(result: CalibrationResult, case: Experiment) -> np.ndarray:
@@ -114,7 +121,7 @@ def test_tools_are_found_on_all_arms_and_mounts(number):
     name = ARMS[number % 5]
     mount = ('upright', 'ceiling', 'wall_30')[number // 5 % 3]
     case = experiment(name, mount, random_tool(generator), number)
-    result = estimate(case.robot, case.samples(seed=number), settings_of(case))
+    result = estimate(case.robot, case.samples(seed=number), values_for(case))
     # A millimetre at 2 kg; lighter tools show less, in proportion.
     assert np.abs(error_of(result, case)).max() < 1e-3 * max(1.0, 2.0 / case.tool.mass)
     for parameter, truth in zip(COM, case.tool.com, strict=True):
@@ -127,12 +134,12 @@ def test_tools_are_found_on_all_arms_and_mounts(number):
 
 
 def test_without_noise_the_truth_comes_out_exactly(usual):
-    result = estimate(usual.robot, usual.samples(Noise(0.0, 1e-9, 0.0)), settings_of(usual))
+    result = estimate(usual.robot, usual.samples(Noise(0.0, 1e-9, 0.0)), values_for(usual))
     np.testing.assert_allclose(error_of(result, usual), 0.0, atol=1e-8)
 
 
 def test_friction_that_cancels_is_reported_per_joint(usual):
-    result = estimate(usual.robot, usual.samples(), settings_of(usual))
+    result = estimate(usual.robot, usual.samples(), values_for(usual))
     for joint in (4, 5):
         name = usual.robot.joint_names[joint]
         half = 0.5 * (usual.forward[joint] + usual.backward[joint])
@@ -144,7 +151,7 @@ def test_friction_that_cancels_is_reported_per_joint(usual):
 
 
 def test_what_the_result_says_of_itself(usual):
-    result = estimate(usual.robot, usual.samples(), settings_of(usual, known_mass_std=0.0))
+    result = estimate(usual.robot, usual.samples(), values_for(usual, known_mass_std=0.0))
     assert (result.kind, result.method, result.frame) == ('payload', 'two_plane', 'tool0')
     assert result.covariance_names == COM
     np.testing.assert_allclose(np.sqrt(np.diag(result.covariance)),
@@ -161,7 +168,7 @@ def test_what_the_result_says_of_itself(usual):
 
 
 def test_the_recursive_trace_ends_at_the_estimate(usual):
-    result = estimate(usual.robot, usual.samples(), settings_of(usual))
+    result = estimate(usual.robot, usual.samples(), values_for(usual))
     traces = [s for s in result.series if s.title.startswith('Recursive')]
     assert len(traces) == 2
     for trace in traces:
@@ -212,7 +219,7 @@ def repetitions(case: Experiment, count: int) -> tuple[np.ndarray, np.ndarray, n
     """Return errors, whether intervals cover, and normalised squared distances."""
     errors, covered, distances = [], [], []
     for seed in range(count):
-        result = estimate(case.robot, case.samples(RANDOM_ALONE, seed), settings_of(case))
+        result = estimate(case.robot, case.samples(RANDOM_ALONE, seed), values_for(case))
         error = error_of(result, case)
         errors.append(error)
         covered.append([low <= truth <= high for truth, (low, high) in zip(
@@ -247,8 +254,8 @@ def test_the_time_of_recording_does_not_matter(quick, by):
     samples = quick.samples()
     later = JointSamples(samples.joint_names, samples.time + by, samples.position,
                          samples.velocity, samples.effort)
-    a = estimate(quick.robot, samples, settings_of(quick))
-    b = estimate(quick.robot, later, settings_of(quick))
+    a = estimate(quick.robot, samples, values_for(quick))
+    b = estimate(quick.robot, later, values_for(quick))
     np.testing.assert_allclose(a.values(COM), b.values(COM), atol=0.2e-3)
 
 
@@ -256,8 +263,8 @@ def test_measured_velocity_is_not_needed(quick):
     samples = quick.samples()
     other = quick.samples(velocity=np.zeros_like(samples.velocity))
     np.testing.assert_array_equal(
-        estimate(quick.robot, samples, settings_of(quick)).values(COM),
-        estimate(quick.robot, other, settings_of(quick)).values(COM))
+        estimate(quick.robot, samples, values_for(quick)).values(COM),
+        estimate(quick.robot, other, values_for(quick)).values(COM))
 
 
 def test_the_order_of_the_sweeps_does_not_matter(quick):
@@ -268,7 +275,7 @@ def test_the_order_of_the_sweeps_does_not_matter(quick):
                       back.acceleration[::-1], back.window[::-1])
     case = replace(quick, motion=mirrored, torque=torque[::-1] + coulomb(
         mirrored.velocity, quick.forward, quick.backward))
-    result = estimate(case.robot, case.samples(Noise(0.0, 1e-9, 0.0)), settings_of(case))
+    result = estimate(case.robot, case.samples(Noise(0.0, 1e-9, 0.0)), values_for(case))
     np.testing.assert_allclose(error_of(result, case), 0.0, atol=1e-7)
 
 
@@ -281,8 +288,8 @@ def test_turning_base_and_gravity_together_changes_nothing(quick):
     assert turned != urdf
     gravity = (0.0, 9.81 * np.sin(0.7), -9.81 * np.cos(0.7))
     robot = Robot(turned, gravity=gravity)
-    a = estimate(quick.robot, quick.samples(), settings_of(quick))
-    b = estimate(robot, quick.samples(), settings_of(quick))
+    a = estimate(quick.robot, quick.samples(), values_for(quick))
+    b = estimate(robot, quick.samples(), values_for(quick))
     np.testing.assert_allclose(a.values(COM), b.values(COM), atol=1e-9)
     np.testing.assert_allclose(a.covariance, b.covariance, atol=1e-12)
 
@@ -292,8 +299,8 @@ def test_another_tool_frame_turns_the_answer_and_its_covariance(quick):
     q = np.zeros(6)
     placement = robot.transform_frame_to_root(q, 'ft_wrist').actInv(
         robot.transform_frame_to_root(q, 'tool0'))
-    a = estimate(quick.robot, quick.samples(), settings_of(quick))
-    b = estimate(robot, quick.samples(), settings_of(quick))
+    a = estimate(quick.robot, quick.samples(), values_for(quick))
+    b = estimate(robot, quick.samples(), values_for(quick))
     np.testing.assert_allclose(placement.act(a.values(COM)), b.values(COM), atol=1e-9)
     np.testing.assert_allclose(
         placement.rotation @ a.covariance @ placement.rotation.T, b.covariance, atol=1e-12)
@@ -304,17 +311,17 @@ def test_a_scale_of_mass_and_torque_alike_is_no_scale(quick):
     samples = quick.samples()
     bare = quick.robot.gravity_torques(samples.position)
     double = quick.samples(effort=2.0 * (samples.effort - bare) + bare)
-    a = estimate(quick.robot, samples, settings_of(quick))
-    b = estimate(quick.robot, double, TwoPlaneSettings(known_mass=2.0 * TOOL.mass))
+    a = estimate(quick.robot, samples, values_for(quick))
+    b = estimate(quick.robot, double, values_of_mass(2.0 * TOOL.mass))
     np.testing.assert_allclose(a.values(COM), b.values(COM), atol=1e-9)
 
 
 def test_an_uncertain_mass_widens_the_intervals_as_the_levers_say(quick):
-    sure = estimate(quick.robot, quick.samples(), settings_of(quick))
-    result = estimate(quick.robot, quick.samples(), settings_of(quick, known_mass_std=0.1))
+    sure = estimate(quick.robot, quick.samples(), values_for(quick))
+    result = estimate(quick.robot, quick.samples(), values_for(quick, known_mass_std=0.1))
     np.testing.assert_array_equal(sure.values(COM), result.values(COM))
     heavy, light = (estimate(quick.robot, quick.samples(),
-                             TwoPlaneSettings(known_mass=2.0 + d)).values(COM)
+                             values_of_mass(2.0 + d)).values(COM)
                     for d in (0.01, -0.01))
     slope = (heavy - light) / 0.02
     np.testing.assert_allclose(result.covariance - sure.covariance,
@@ -323,13 +330,13 @@ def test_an_uncertain_mass_widens_the_intervals_as_the_levers_say(quick):
 
 
 def test_noise_with_a_memory_widens_the_intervals(quick):
-    white = estimate(quick.robot, quick.samples(), settings_of(quick))
+    white = estimate(quick.robot, quick.samples(), values_for(quick))
     ratios = []
     for seed in range(10):
         shocks = np.random.default_rng(seed).normal(size=quick.torque.shape)
         red = lfilter([np.sqrt(1.0 - 0.9**2)], [1.0, -0.9], shocks, axis=0)
         slow = estimate(quick.robot, quick.samples(effort=quick.torque + 0.1 * red),
-                        settings_of(quick))
+                        values_for(quick))
         # Of one plane alone, so that a quarrel of the planes has no part in it.
         ratios.append(slow.parameter('joint_6.friction_cancelled').std
                       / white.parameter('joint_6.friction_cancelled').std)
@@ -347,8 +354,8 @@ def friction_models(case: Experiment, std: float = 0.02) -> dict[str, SteadyFric
 
 
 def test_identified_friction_is_subtracted_and_narrows_the_answer(quick):
-    blind = estimate(quick.robot, quick.samples(), settings_of(quick))
-    told = estimate(quick.robot, quick.samples(), settings_of(quick), friction_models(quick))
+    blind = estimate(quick.robot, quick.samples(), values_for(quick))
+    told = estimate(quick.robot, quick.samples(), values_for(quick), friction_models(quick))
     error = error_of(told, quick)
     assert error @ np.linalg.solve(told.covariance, error) < chi2.ppf(0.999, 3)
     stds = [[r.parameter(p).std for p in COM] for r in (told, blind)]
@@ -368,7 +375,7 @@ def test_intervals_with_a_friction_model_cover(quick):
                                  [1.0, 1.0], [0.0, 0.0], 0.05)
             for name, f, b in zip(quick.robot.joint_names, quick.forward, quick.backward,
                                   strict=True)}
-        result = estimate(quick.robot, quick.samples(RANDOM_ALONE, seed), settings_of(quick),
+        result = estimate(quick.robot, quick.samples(RANDOM_ALONE, seed), values_for(quick),
                           models)
         error = error_of(result, quick)
         distances.append(error @ np.linalg.solve(result.covariance, error))
@@ -386,8 +393,8 @@ def one_way(case: Experiment) -> Experiment:
 def test_one_direction_alone_is_refused_without_a_friction_model(quick):
     case = one_way(quick)
     with pytest.raises(DataError, match=r"'joint_6' was swept in one direction only.*both"):
-        estimate(case.robot, case.samples(), settings_of(case))
-    result = estimate(case.robot, case.samples(), settings_of(case), friction_models(case))
+        estimate(case.robot, case.samples(), values_for(case))
+    result = estimate(case.robot, case.samples(), values_for(case), friction_models(case))
     error = error_of(result, case)
     assert error @ np.linalg.solve(result.covariance, error) < chi2.ppf(0.999, 3)
 
@@ -399,7 +406,7 @@ def test_friction_that_differs_between_postures_fails_the_held_out_check(usual):
         changed = effort.copy()
         changed[:, joint] += np.where(
             later, level * np.sign(usual.motion.velocity[:, joint]), 0.0)
-        result = estimate(usual.robot, usual.samples(effort=changed), settings_of(usual))
+        result = estimate(usual.robot, usual.samples(effort=changed), values_for(usual))
         assert result.verdict is Verdict.FAIL
         assert any(f'held-out torque of joint_{joint + 1}' in name for name in failed(result))
 
@@ -412,11 +419,11 @@ def test_friction_that_differs_between_postures_fails_the_held_out_check(usual):
 def test_effort_of_the_wrong_sign_shows(quick, joints, seed):
     effort = quick.effort(seed)
     effort[:, list(joints)] *= -1.0
-    result = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+    result = estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
     assert result.verdict is Verdict.FAIL
     wrong = {f'sign of effort, joint_{joint + 1}' for joint in joints if joint > 3}
     assert wrong == {name for name in failed(result) if name.startswith('sign')}
-    told = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick),
+    told = estimate(quick.robot, quick.samples(effort=effort), values_for(quick),
                     friction_models(quick))
     assert wrong <= set(failed(told))
 
@@ -427,7 +434,7 @@ def test_effort_that_is_zero_or_stuck_is_refused(quick, joint):
         effort = quick.effort()
         effort[:, joint] = value
         with pytest.raises(DataError, match=f"'joint_{joint + 1}' {says}"):
-            estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+            estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
 
 
 @pytest.mark.parametrize('window', [1, 2, 3, 4])
@@ -437,11 +444,11 @@ def test_effort_that_freezes_during_a_sweep_shows(quick, window):
     effort = quick.effort()
     effort[rows, joint] = effort[rows[0], joint]
     with pytest.raises(DataError, match=f"'joint_{joint + 1}' is stuck at .*Check the driver"):
-        estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+        estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
     effort = quick.effort()
     half = rows[len(rows) // 2:]
     effort[half, joint] = effort[half[0], joint]
-    result = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+    result = estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
     assert result.verdict is Verdict.FAIL
 
 
@@ -454,7 +461,7 @@ def test_a_bumped_block_of_samples_shows_or_does_no_harm(quick, joint, push, whe
     begin, end = (int(len(rows) * share) for share in (where, min(1.0, where + 0.5 * length)))
     effort = quick.effort()
     effort[rows[begin:end], joint] += push
-    result = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+    result = estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
     assert result.verdict is Verdict.FAIL
 
 
@@ -462,32 +469,38 @@ def test_a_bump_in_the_held_out_part_shows(quick):
     rows = np.flatnonzero(quick.rows(5, 1.0) & (quick.motion.window > 4))
     effort = quick.effort()
     effort[rows[len(rows) // 3:len(rows) // 2], 5] += 3.0
-    result = estimate(quick.robot, quick.samples(effort=effort), settings_of(quick))
+    result = estimate(quick.robot, quick.samples(effort=effort), values_for(quick))
     assert result.verdict is Verdict.FAIL
     assert any('held-out' in name for name in failed(result))
 
 
-@pytest.mark.parametrize('mass', [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize('mass', [0.0, -1.0, np.nan])
 def test_a_mass_that_is_none_is_refused(quick, mass):
-    with pytest.raises(ConfigurationError, match=r'known_mass must be .* above 0; got .*Weigh'):
-        estimate(quick.robot, quick.samples(), TwoPlaneSettings(known_mass=mass))
+    with pytest.raises(ConfigurationError, match=r"needs the payload's mass: set known_mass \(kg"):
+        estimate(quick.robot, quick.samples(), PayloadParameters(known_mass=mass))
+
+
+@pytest.mark.parametrize('mass', [-1.0, np.nan, np.inf])
+def test_a_mass_that_is_no_number_of_kilograms_is_no_parameter(mass):
+    with pytest.raises(ConfigurationError, match=r"'known_mass' is .* kg; expected 0 … 1000 kg"):
+        checked(PayloadParameters, {'known_mass': mass})
 
 
 def test_a_payload_above_the_limit_is_refused(quick):
     with pytest.raises(ConfigurationError, match=r'2.0 kg, but max_payload .* 1.5 kg.*lighter'):
-        estimate(quick.robot, quick.samples(), settings_of(quick, max_payload=1.5))
+        estimate(quick.robot, quick.samples(), values_for(quick, max_payload=1.5))
 
 
 def test_second_joint_must_exist_and_come_before_the_last(quick):
     with pytest.raises(ConfigurationError, match="'joint_6' is the last joint"):
-        estimate(quick.robot, quick.samples(), settings_of(quick, second_joint='joint_6'))
+        estimate(quick.robot, quick.samples(), values_for(quick, second_joint='joint_6'))
     with pytest.raises(ConfigurationError, match="'elbow' .*joint_1"):
-        estimate(quick.robot, quick.samples(), settings_of(quick, second_joint='elbow'))
+        estimate(quick.robot, quick.samples(), values_for(quick, second_joint='elbow'))
 
 
 def test_a_second_joint_that_did_not_turn_is_refused(quick):
     with pytest.raises(DataError, match="'joint_3' did not turn at constant speed"):
-        estimate(quick.robot, quick.samples(), settings_of(quick, second_joint='joint_3'))
+        estimate(quick.robot, quick.samples(), values_for(quick, second_joint='joint_3'))
 
 
 def short(joint: int, half: float) -> Experiment:
@@ -508,15 +521,15 @@ def short(joint: int, half: float) -> Experiment:
 def test_a_sweep_below_twenty_degrees_is_refused(joint):
     case = short(joint, np.radians(12.0))
     with pytest.raises(DataError, match=rf"'joint_{joint + 1}' covers 1\d\.\d°; at least 20°"):
-        estimate(case.robot, case.samples(), settings_of(case))
+        estimate(case.robot, case.samples(), values_for(case))
     case = short(joint, np.radians(3.0))
     with pytest.raises(DataError, match=f"'joint_{joint + 1}' did not turn"):
-        estimate(case.robot, case.samples(), settings_of(case))
+        estimate(case.robot, case.samples(), values_for(case))
 
 
 def test_no_held_out_sweeps_means_no_verdict():
     case = short(5, 1.2)
-    result = estimate(case.robot, case.samples(), settings_of(case))
+    result = estimate(case.robot, case.samples(), values_for(case))
     assert result.verdict is Verdict.NOT_EVALUATED
     assert result.validation == ()
 
@@ -524,7 +537,7 @@ def test_no_held_out_sweeps_means_no_verdict():
 def test_an_empty_record_is_refused(quick):
     nothing = quick.samples().rows(0, 0)
     with pytest.raises(DataError, match='No joint states are recorded'):
-        estimate(quick.robot, nothing, settings_of(quick))
+        estimate(quick.robot, nothing, values_for(quick))
 
 
 def test_a_record_at_rest_is_refused(quick):
@@ -532,7 +545,7 @@ def test_a_record_at_rest_is_refused(quick):
     samples = JointSamples(quick.robot.joint_names, np.arange(500) * 0.01, still, 0.0 * still,
                            np.random.default_rng(0).normal(size=still.shape))
     with pytest.raises(DataError, match="'joint_6' did not turn at constant speed"):
-        estimate(quick.robot, samples, settings_of(quick))
+        estimate(quick.robot, samples, values_for(quick))
 
 
 def test_samples_of_another_arm_are_refused(quick):
@@ -540,11 +553,11 @@ def test_samples_of_another_arm_are_refused(quick):
     other = JointSamples(tuple('abcdef'), samples.time, samples.position, samples.velocity,
                          samples.effort)
     with pytest.raises(DataError, match=r'of the joints a, b, .*expected joint_1, joint_2'):
-        estimate(quick.robot, other, settings_of(quick))
+        estimate(quick.robot, other, values_for(quick))
     swapped = JointSamples(samples.joint_names[::-1], samples.time, samples.position[:, ::-1],
                            samples.velocity[:, ::-1], samples.effort[:, ::-1])
     with pytest.raises(DataError, match='in this order'):
-        estimate(quick.robot, swapped, settings_of(quick))
+        estimate(quick.robot, swapped, values_for(quick))
 
 
 def two_joint_case(second_axis: str) -> tuple[Robot, JointSamples]:
@@ -561,18 +574,18 @@ def two_joint_case(second_axis: str) -> tuple[Robot, JointSamples]:
 def test_parallel_axes_leave_the_direction_along_them_blind():
     robot, samples = two_joint_case('0 0 1')
     with pytest.raises(ExcitationError, match=r'blind: com_z.*parallel.*second_joint') as caught:
-        estimate(robot, samples, TwoPlaneSettings(known_mass=2.0))
+        estimate(robot, samples, values_of_mass(2.0))
     assert caught.value.blind == ('com_z',)
     assert (caught.value.rank, caught.value.needed) == (2, 3)
 
 
 def test_nearly_parallel_axes_fail_by_their_interval():
     robot, samples = two_joint_case('0 0.0001 1')
-    result = estimate(robot, samples, TwoPlaneSettings(known_mass=2.0))
+    result = estimate(robot, samples, values_of_mass(2.0))
     assert result.parameter('com_z').std > 0.1
     assert '95 % interval of the centre' in failed(result)
     robot, samples = two_joint_case('0 1 1')
-    assert failed(estimate(robot, samples, TwoPlaneSettings(known_mass=2.0))) == []
+    assert failed(estimate(robot, samples, values_of_mass(2.0))) == []
 
 
 def test_a_vertical_axis_is_refused_with_the_cure(quick):

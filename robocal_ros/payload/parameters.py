@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters of payload identification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from robocal_ros.parameters import ArmParameters, parameter
+
+
+@dataclass(frozen=True)
+class PayloadParameters(ArmParameters):
+    """Parameters of payload identification."""
+
+    method: str = parameter(
+        'two_plane', 'two_plane: centre of mass from joint torques, the mass being known; '
+        'static_poses: mass and centre of mass from a wrist F/T sensor; excitation: all ten '
+        'parameters from a fast motion.', choices=('two_plane', 'static_poses', 'excitation'))
+    known_mass: float = parameter(
+        0.0, 'Mass of the payload for method two_plane, from a scale; 0 takes it from the stored '
+        'result, whose method is then told.', unit='kg', minimum=0.0, maximum=1000.0)
+    known_mass_std: float = parameter(
+        0.0, 'Standard deviation of known_mass.', unit='kg', minimum=0.0, maximum=100.0)
+    max_payload: float = parameter(
+        0.0, 'Heaviest payload the arm may carry; heavier ones are refused. 0 for no limit.',
+        unit='kg', minimum=0.0, maximum=1000.0)
+    second_joint: str = parameter(
+        '', 'Joint of the second plane; empty for the joint before the last, or the next one '
+        'before it for which a posture exists.')
+    sweep_speed: float = parameter(
+        0.25, 'Speed of the sweeps.', unit='rad/s', minimum=0.03, maximum=1.0)
+    use_friction: bool = parameter(
+        True, 'Subtract identified friction, when there is a result for this arm.')
+    sensor_topic: str = parameter('ft_wrist/wrench', 'Topic of the wrist F/T sensor.')
+    sensor_frame: str = parameter(
+        'ft_wrist', 'Frame of the wrist F/T sensor, a frame of the URDF.')
+    sensor_sign: float = parameter(
+        1.0, '1 if a hanging tool reads a force along gravity; -1 for sensors that report the '
+        'opposite.', minimum=-1.0, maximum=1.0)
+    poses: int = parameter(
+        14, 'Number of postures of method static_poses.', minimum=6, maximum=100)
+    dwell: float = parameter(
+        1.0, 'Rest in each posture of method static_poses.', unit='s', minimum=0.7, maximum=60.0)
+    posture_std: float = parameter(
+        5e-4, 'Standard deviation of the angle between gravity and what URDF and encoders say of '
+        'it: sag of the joints, encoder offsets, a base out of level.', unit='rad', minimum=0.0,
+        maximum=0.1)
+    sag_std: float = parameter(
+        3e-3, "Method excitation and drive gains: standard deviation of a joint's sag under its "
+        'largest torque, which is estimated along.', unit='rad', minimum=0.0, maximum=0.1)
+    delay_std: float = parameter(
+        5e-3, 'Method excitation and drive gains: standard deviation of the delay of wrenches, '
+        'efforts and speeds against positions, which is estimated along.', unit='s', minimum=0.0,
+        maximum=0.1)
+    excitation_source: str = parameter(
+        'wrench', 'What method excitation reads: the wrist F/T sensor (wrench), which also shows '
+        'inertia, or joint torques (torque).', choices=('wrench', 'torque'))
+    excitation_period: float = parameter(
+        8.0, 'Period of the exciting motion.', unit='s', minimum=2.0, maximum=60.0)
+    excitation_repeats: int = parameter(
+        3, 'Periods that are run.', minimum=1, maximum=50)
+    excitation_range: float = parameter(
+        1.2, 'Farthest excursion of a joint in the exciting motion.', unit='rad', minimum=0.1,
+        maximum=3.0)
+    excitation_acceleration: float = parameter(
+        6.0, 'Largest joint acceleration of the exciting motion; inertia shows in it.',
+        unit='rad/s²', minimum=0.1, maximum=100.0)
+    reference_run: str = parameter(
+        'off', "Method excitation, differentially: 'record' without the tool, then 'subtract' "
+        "with it, so that errors of the arm's own model drop out.",
+        choices=('off', 'record', 'subtract'))
+    max_com_distance: float = parameter(
+        1.0, 'Farthest plausible centre of mass from tool_frame.', unit='m', minimum=0.01,
+        maximum=10.0)
+    max_com_interval: float = parameter(
+        0.005, 'Widest half-width of a 95 % interval of the centre of mass that still passes.',
+        unit='m', minimum=1e-5, maximum=1.0)
+
+    @property
+    def reads_wrench(self) -> bool:
+        """Whether the method reads the wrist sensor; it reads efforts otherwise."""
+        return self.method == 'static_poses' or (
+            self.method == 'excitation' and self.excitation_source == 'wrench')

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the methods share in making a result: its frame, its checks, what they do not identify."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from robocal_ros import __version__
+from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.results.result import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Parameter,
+    RobotIdentity,
+    Series,
+    State,
+)
+from robocal_ros.robot.model import Robot
+
+COM = ('com_x', 'com_y', 'com_z')
+MAX_HELD_OUT_RATIO = 1.5
+"""Largest ratio of held-out to fitted residuals of an exciting motion."""
+
+_HALF_WIDTH = 1.96
+
+
+def make_result(
+    robot: Robot, samples: JointSamples, *, kind: str = 'payload', method: str,
+    frame: str | None = None, parameters: tuple[Parameter, ...],
+    covariance_names: tuple[str, ...], covariance: Array, fit: tuple[Fit, ...],
+    validation: tuple[Fit, ...], checks: tuple[Check, ...], settings: Mapping[str, Any],
+    counts: Mapping[str, int] | None = None, series: tuple[Series, ...] = (),
+) -> CalibrationResult:
+    """Return a result with what follows from the arm and its joint states.
+
+    Args:
+        robot: The arm without the payload.
+        samples: Joint states behind the result.
+        kind: As of ``CalibrationResult``, like all that are not named here.
+        method: Method.
+        frame: Frame of the result; the tool frame by default.
+        parameters: The numbers.
+        covariance_names: Row order of the covariance.
+        covariance: Covariance of the identified parameters.
+        fit: Residuals on the data the model was fitted to.
+        validation: Residuals on held-out data.
+        checks: What leads to the verdict.
+        settings: Settings, besides tool frame and gravity.
+        counts: Counts, besides those of the joint states.
+        series: Plots.
+
+    """
+    return CalibrationResult(
+        kind=kind, method=method,
+        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
+        frame=robot.tool_frame if frame is None else frame, parameters=parameters,
+        covariance_names=covariance_names, covariance=covariance, fit=fit, validation=validation,
+        checks=checks,
+        counts={'samples': len(samples), **(counts or {}), **asdict(samples.counts)},
+        settings={**settings, 'tool_frame': robot.tool_frame,
+                  'gravity': [float(g) for g in robot.gravity]},
+        source=samples.source, time=float(samples.time[-1]), software_version=__version__,
+        series=series)
+
+
+def settings_of(values: PayloadParameters, *names: str) -> dict[str, Any]:
+    """Return the parameters of these names and values, as results hold them."""
+    return {name: getattr(values, name) for name in names}
+
+
+def unidentified_inertia(note: str) -> list[Parameter]:
+    """Return the elements of inertia for a method at rest, with the reason."""
+    return [Parameter(f'inertia_{axes}', 'kg·m²', state=State.NOT_EVALUATED, note=note)
+            for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
+
+
+def check_payload_limit(mass: float, values: PayloadParameters) -> None:
+    """Refuse a payload that is heavier than the arm may carry; raises DataError."""
+    if 0.0 < values.max_payload < mass:
+        raise DataError(
+            f'The payload weighs {mass:.2f} kg, more than max_payload allows '
+            f'({values.max_payload} kg). Take it off, or correct the limit.')
+
+
+def mass_check(mass: float, std: float, limit: float) -> Check:
+    """Check the width of the mass's interval.
+
+    Args:
+        mass: Mass [kg].
+        std: Its standard deviation [kg].
+        limit: Widest acceptable half-width of the 95 % interval, as a share of the mass.
+
+    """
+    share = _HALF_WIDTH * std / abs(mass)
+    return Check('95 % interval of the mass', share <= limit, share, limit, '1',
+                 f"The mass's 95 % interval is ±{100 * share:.2f} % (limit ±{100 * limit:.1f} %).")
+
+
+def centre_checks(com: Array, covariance: Array, values: PayloadParameters) -> list[Check]:
+    """Check the width of the centre's intervals, and where it lies.
+
+    Args:
+        com: Centre of mass in the tool frame, shape (3,) [m].
+        covariance: Its covariance, shape (3, 3) [m²].
+        values: For the limits.
+
+    """
+    half = _HALF_WIDTH * float(np.sqrt(np.maximum(np.diag(covariance), 0.0)).max())
+    distance = float(np.linalg.norm(com))
+    widest, farthest = values.max_com_interval, values.max_com_distance
+    return [
+        Check('95 % interval of the centre', half <= widest, half, widest, 'm',
+              f'The widest 95 % interval of the centre of mass is ±{1e3 * half:.2f} mm '
+              f'(limit ±{1e3 * widest:.1f} mm).'),
+        Check('plausible place', distance <= farthest, distance, farthest, 'm',
+              f'The centre of mass lies {1e3 * distance:.1f} mm from the tool frame '
+              f'(limit {1e3 * farthest:.0f} mm).'),
+    ]
+
+
+def motion_checks(
+    fitted: Sequence[Fit], held_out: Sequence[Fit], where: Sequence[str]
+) -> list[Check]:
+    """Check how well the held-out part of an exciting motion is predicted.
+
+    Args:
+        fitted: Residuals of the fit, channel by channel.
+        held_out: Residuals of the held-out part; empty where there is none.
+        where: The channels in words.
+
+    """
+    if not held_out:
+        return []
+    ratios = [after.after / max(before.after, 1e-12)
+              for after, before in zip(held_out, fitted, strict=True)]
+    worst = int(np.argmax(ratios))
+    return [Check(
+        'held-out part of the motion', ratios[worst] <= MAX_HELD_OUT_RATIO, ratios[worst],
+        MAX_HELD_OUT_RATIO, '1',
+        f'The last part of the motion is predicted with residuals up to {ratios[worst]:.2f} '
+        f'times those of the fit, {where[worst]} (limit {MAX_HELD_OUT_RATIO:.1f}).')]

@@ -122,7 +122,7 @@ class ObservedArm:
             self.run(self.values.tare_duration)
         finally:
             self.observer.recorder = None
-        found = Taring(self.arm, self.values).find(record)
+        found = Taring(self.arm).find(record, self.values)
         self.observer.use_bias(found.bias)
         return found
 

@@ -197,7 +197,7 @@ class WrenchFollowing:
         observer = self._observer
         digest = Digest(self.links, self.robot.n)
         shift = self._values.stamp_estimates
-        taring = self._taring()
+        taring = Taring(self._observer.arm)
         ahead = [span for span in self._marked if span[1] > self._selection.begin]
         current = _MarkedRest(*ahead.pop(0)) if ahead else None
         observer.recorder = current
@@ -209,7 +209,7 @@ class WrenchFollowing:
                     current.complete or observation.stamp > current.end + _MARGIN):
                 # From the next instant on, as live.
                 if current.complete:
-                    result = self._use(taring.find(current))
+                    result = self._use(taring.find(current, self._values))
                 current = _MarkedRest(*ahead.pop(0)) if ahead else None
                 observer.recorder = current
         return WrenchOutcome(result, digest, tuple(self._remarks))
@@ -319,9 +319,6 @@ class WrenchFollowing:
 
     # ---------------------------------------------------------------------------------- tare
 
-    def _taring(self) -> Taring:
-        return Taring(self._observer.arm, self._values)
-
     def _use(self, found: Tare) -> CalibrationResult:
         """Compensate biases from now on."""
         self._observer.use_bias(found.bias)
@@ -368,7 +365,7 @@ class WrenchFollowing:
             if record.complete:
                 self._remarks.append(
                     f"The bag tells when the node's {TARE} was: the same samples are used.")
-                return self._use(self._taring().find(record))
+                return self._use(Taring(self._observer.arm).find(record, self._values))
         return None
 
     def _told_tare(self) -> CalibrationResult | None:
@@ -388,10 +385,10 @@ class WrenchFollowing:
         return result
 
     def _tare_at_rest(self) -> CalibrationResult:
-        taring = self._taring()
+        taring = Taring(self._observer.arm)
         for record in self._rests(by_link=False):
             try:
-                taring.rest_readings(record)
+                taring.rest_readings(record, self._values)
             except DataError as error:
                 self._refusal = str(error)
                 continue
@@ -399,17 +396,17 @@ class WrenchFollowing:
             self._remarks.append(
                 f'Tared over the first rest of {self._values.tare_duration:g} s, from stamp '
                 f'{begin:.3f} on.')
-            found = taring.find(record)
+            found = taring.find(record, self._values)
             self._remarks += found.remarks
             return self._use(found)
         raise self._no_rest()
 
     def _tare_links_at_rest(self) -> None:
         """Tare links with IMUs as a whole, where there are no joint states to tell weights."""
-        taring = self._taring()
+        taring = Taring(self._observer.arm)
         for record in self._rests(by_link=True):
             try:
-                self._observer.use_link_biases(taring.find_links(record))
+                self._observer.use_link_biases(taring.find_links(record, self._values))
             except DataError as error:
                 self._refusal = str(error)
                 continue

@@ -80,8 +80,13 @@ class TareRecord:
 
     @property
     def link_duration(self) -> float:
-        """The same for the link with an IMU that has been heard shortest, 0 for none [s]."""
+        """The same for the link with an IMU that has been recorded shortest, 0 for none [s]."""
         return min((end - begin for begin, end in self._spans.values()), default=0.0)
+
+    @property
+    def covered(self) -> float:
+        """Time covered by joint states and sensors, else by links with IMUs [s]."""
+        return self.duration if self.stamps else self.link_duration
 
     @property
     def posture(self) -> Array:
@@ -144,39 +149,38 @@ class Taring:
     Attributes:
         arm: The arm cut at its sensors.
         names: Measurement frames of the sensors, for sentences and in results.
-        values: The parameters: what is accepted.
 
     """
 
-    def __init__(self, arm: SensedArm, values: WrenchParameters) -> None:
+    def __init__(self, arm: SensedArm) -> None:
         """Start without earlier postures."""
         self.arm = arm
         self.names = [mount.frame for mount in arm.mounts]
-        self.values = values
-        self._limits = np.repeat([values.tare_force_limit, values.tare_torque_limit], 3)
-        self._max_scatter = np.repeat([values.tare_force_std, values.tare_torque_std], 3)
         self._seen: list[tuple[Array, Array]] = []
 
     def forget(self) -> None:
         """Forget earlier postures, as when the load has changed."""
         self._seen.clear()
 
-    def find(self, record: TareRecord) -> Tare:
+    def find(self, record: TareRecord, values: WrenchParameters) -> Tare:
         """Return the biases.
 
         Args:
             record: What was collected at rest.
+            values: The parameters: what is accepted.
 
         Raises:
             DataError: If the arm moved, readings are missing or scatter, or a sensor reads
                 what no bias explains; with the names of swapped or reversed sensors.
 
         """
-        readings = self.rest_readings(record)
-        expected = self._expected(record)
+        readings = self.rest_readings(record, values)
+        # What the sensors should read without bias, in measurement frames, (k, 6).
+        expected = self.arm.in_measurement(-record.held)
         mean = readings.mean(axis=0)
-        self._check_identity(mean, expected, record)
-        remarks = self._check_signs(mean, expected, readings.std(axis=0) + 1e-3)
+        limits = np.repeat([values.tare_force_limit, values.tare_torque_limit], 3)
+        self._check_identity(mean, expected, record, limits)
+        remarks = self._check_signs(mean, expected, readings.std(axis=0) + 1e-3, limits)
         half = len(readings) // 2
         return Tare(
             bias=mean - expected,
@@ -185,11 +189,11 @@ class Taring:
             agreement=np.abs(readings[:half].mean(axis=0) - readings[half:].mean(axis=0)),
             count=len(readings), stamp=record.stamps[-1], remarks=remarks)
 
-    def find_links(self, record: TareRecord) -> dict[int, Array]:
+    def find_links(self, record: TareRecord, values: WrenchParameters) -> dict[int, Array]:
         """Return what links with IMUs read in all, for arms without joint states.
 
         The sum of weight and biases is taken off, so it holds for rigid links, whose biases
-        turn with them.
+        turn with them. Arguments as of ``find``.
 
         Raises:
             DataError: If a link turned or its wrench scatters.
@@ -203,14 +207,14 @@ class Taring:
                 raise DataError(
                     f"'{link}' turned at {rate:.3f} rad/s during the tare; expected rest, less "
                     f'than {_MAX_RATE:g} rad/s. Hold the arm still and call again.')
-            _check_scatter(nets.std(axis=0), self._max_scatter, f"Link '{link}'")
+            _check_scatter(nets.std(axis=0), values, f"Link '{link}'")
             found[index] = nets.mean(axis=0)
         return found
 
     # ----------------------------------------------------------------------- checks
 
-    def rest_readings(self, record: TareRecord) -> Array:
-        """Return the readings of a record, shape (m, k, 6) [N, N·m].
+    def rest_readings(self, record: TareRecord, values: WrenchParameters) -> Array:
+        """Return the readings of a record, shape (m, k, 6) [N, N·m]; arguments as of ``find``.
 
         Raises:
             DataError: If it is no rest: too few instants, the arm moved, readings are missing
@@ -231,29 +235,21 @@ class Taring:
                                 '~/status for the reason.')
         readings = record.readings
         for i, name in enumerate(self.names):
-            _check_scatter(readings[:, i].std(axis=0), self._max_scatter, f"Sensor '{name}'")
+            _check_scatter(readings[:, i].std(axis=0), values, f"Sensor '{name}'")
         return readings
 
-    def _expected(self, record: TareRecord) -> Array:
-        """Return what the sensors should read without bias, in measurement frames, (k, 6)."""
-        return self.arm.in_measurement(-record.held)
-
-    def _fits(self, bias: Array) -> bool:
-        return bool((np.abs(bias) <= self._limits).all())
-
-    def _size(self, bias: Array) -> float:
-        return float((np.abs(bias) / self._limits).max())
-
-    def _check_identity(self, mean: Array, expected: Array, record: TareRecord) -> None:
+    def _check_identity(
+        self, mean: Array, expected: Array, record: TareRecord, limits: Array
+    ) -> None:
         """Refuse readings that no bias explains, and say what does."""
         bias = mean - expected
-        odd = [i for i in range(len(mean)) if not self._fits(bias[i])]
+        odd = [i for i in range(len(mean)) if _share(bias[i], limits) > 1.0]
         if not odd:
             return
         found = []
         explained: set[int] = set()
         for i in odd:
-            if self._fits(mean[i] + expected[i]):
+            if _share(mean[i] + expected[i], limits) <= 1.0:
                 found.append(f"'{self.names[i]}' reads the opposite of the weight that it "
                              'carries: change its sign in sensor_signs')
                 explained.add(i)
@@ -262,30 +258,39 @@ class Taring:
                 if j == i or {i, j} & explained:
                     continue
                 crossed = (mean[i] - expected[j], mean[j] - expected[i])
-                better = max(map(self._size, crossed)) < max(self._size(bias[i]),
-                                                             self._size(bias[j]))
-                if better and all(map(self._fits, crossed)):
+                size = max(_share(crossed[0], limits), _share(crossed[1], limits))
+                if size <= 1.0 and size < max(_share(bias[i], limits), _share(bias[j], limits)):
                     found.append(f"'{self.names[i]}' and '{self.names[j]}' read each other's "
                                  'weight: they are swapped, exchange their topics or cables')
                     explained |= {i, j}
         if explained >= set(odd):
             raise DataError(f'The tare was refused: {"; ".join(found)}. Then call tare again.')
         rest = [i for i in odd if i not in explained]
-        load = self._missing_load(bias, rest, record)
+        load = self._missing_load(bias, rest, record, limits[0])
         if load:
             raise DataError(f'The tare was refused: {load}')
-        worst = max(rest, key=lambda i: self._size(bias[i]))
+        worst = max(rest, key=lambda i: _share(bias[i], limits))
         force, torque = np.abs(bias[worst, :3]).max(), np.abs(bias[worst, 3:]).max()
         also = f' Besides, {"; ".join(found)}.' if found else ''
         raise DataError(
             f"The tare was refused: sensor '{self.names[worst]}' would have a bias of "
             f'{force:.1f} N and {torque:.2f} N·m; expected at most '
-            f'{self.values.tare_force_limit:g} N and {self.values.tare_torque_limit:g} N·m. '
+            f'{limits[0]:g} N and {limits[3]:g} N·m. '
             'Is something touching the arm, is its frame as in the robot description, is the '
             f'load identified? A larger bias is allowed by tare_force_limit.{also}')
 
-    def _missing_load(self, bias: Array, odd: Sequence[int], record: TareRecord) -> str:
-        """Return a sentence if all that is odd is one weight that the model lacks."""
+    def _missing_load(
+        self, bias: Array, odd: Sequence[int], record: TareRecord, limit: float
+    ) -> str:
+        """Return a sentence if all that is odd is one weight that the model lacks.
+
+        Args:
+            bias: Apparent biases, shape (k, 6) [N, N·m].
+            odd: The sensors concerned.
+            record: What was collected at rest.
+            limit: Largest bias of a force component [N].
+
+        """
         gravity = np.array(self.arm.robot.gravity)
         size = float(np.linalg.norm(gravity))
         if size == 0.0:
@@ -295,7 +300,6 @@ class Taring:
                            self.arm.in_links(bias)[:, :3])
         weight = float((turned[list(odd)] @ down).mean())
         left = turned[list(odd)] - weight * down
-        limit = self.values.tare_force_limit
         if weight < _LOAD * limit or np.abs(left).max() > limit:
             return ''
         outermost = min(odd, key=lambda i: len(self._beyond(i)))
@@ -313,11 +317,13 @@ class Taring:
             waiting += self.arm.chains[d].distal
         return found
 
-    def _check_signs(self, mean: Array, expected: Array, noise: Array) -> tuple[str, ...]:
+    def _check_signs(
+        self, mean: Array, expected: Array, noise: Array, limits: Array
+    ) -> tuple[str, ...]:
         """Check signs that one posture does not show against earlier postures."""
         open_signs = []
         for i, name in enumerate(self.names):
-            if not self._fits(mean[i] + expected[i]):
+            if _share(mean[i] + expected[i], limits) > 1.0:
                 continue
             checked = False
             for before, expected_before in self._seen:
@@ -341,7 +347,13 @@ class Taring:
                 'unchecked: tare once more in another posture to check it.',)
 
 
-def _check_scatter(scatter: Array, limits: Array, who: str) -> None:
+def _share(bias: Array, limits: Array) -> float:
+    """Return the largest share that a component of a bias has of its limit; both (6,)."""
+    return float((np.abs(bias) / limits).max())
+
+
+def _check_scatter(scatter: Array, values: WrenchParameters, who: str) -> None:
+    limits = np.repeat([values.tare_force_std, values.tare_torque_std], 3)
     excess = scatter / limits
     worst = int(np.argmax(excess))
     if excess[worst] > 1.0:

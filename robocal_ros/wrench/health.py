@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from robocal_ros.messages import qos
 from robocal_ros.node import status
-from robocal_ros.node.robot_node import RobotNode
+from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.wrench.contact import Place
 from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
@@ -30,7 +31,7 @@ class WrenchHealth:
     """Follows validity link by link and publishes it."""
 
     def __init__(
-        self, node: RobotNode, observer: WrenchObserver, inputs: WrenchInputs,
+        self, node: CalibrationNode, observer: WrenchObserver, inputs: WrenchInputs,
         outputs: WrenchOutputs,
     ) -> None:
         """Create the publisher of diagnostics."""
@@ -39,17 +40,13 @@ class WrenchHealth:
         self._inputs = inputs
         self._outputs = outputs
         self._links = [chain.link for chain in observer.arm.chains]
-        self._diagnostics = node.create_publisher(DiagnosticArray, '/diagnostics', qos.RELIABLE)
+        self._diagnostics = node.publisher(DiagnosticArray, '/diagnostics', qos.RELIABLE)
         self.begin()
-
-    def destroy(self) -> None:
-        """Remove the publisher."""
-        self._node.destroy_publisher(self._diagnostics)
 
     def begin(self) -> None:
         """Start anew."""
         count = len(self._links)
-        now = self._node.pulse.now()
+        now = self._node.waiter.now()
         self._reasons = [_WAITING] * count
         self._places = [''] * count
         self._heard = [now] * count
@@ -83,7 +80,7 @@ class WrenchHealth:
 
     def _watch(self) -> None:
         """Say of links of which nothing is heard why."""
-        now = self._node.pulse.now()
+        now = self._node.waiter.now()
         observer = self._observer
         for index, fresh in enumerate(self._fresh):
             if fresh:
@@ -107,14 +104,14 @@ class WrenchHealth:
     def report(self) -> None:
         """Publish the status, tell changes, and diagnostics once a second."""
         self._watch()
-        now = self._node.pulse.now()
+        now = self._node.waiter.now()
         since, count = self._counted
         if now - since >= _DIAGNOSE_EVERY:
             self._rate = (self._observations - count) / (now - since)
             self._counted = (now, self._observations)
         self._tell_changes()
         level, message = self._summary()
-        if not self._node.moving:
+        if not self._node.busy:
             self._node.status.say('observing', message, level=level, **self._values())
         if now - self._diagnosed >= _DIAGNOSE_EVERY:
             self._diagnosed = now
@@ -156,9 +153,9 @@ class WrenchHealth:
             for level in [judge.level] if level > limit
         ]
 
-    def _values(self) -> dict[str, str]:
+    def _values(self) -> dict[str, Any]:
         node = self._node
-        values = {
+        values: dict[str, Any] = {
             'tared': str(self._observer.tared).lower(),
             'observations per second': f'{self._rate:.0f}',
             'delay [ms]': f'{1e3 * self._delay:.2f}',

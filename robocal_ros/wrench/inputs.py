@@ -3,35 +3,26 @@
 
 Waking the executor costs more than all that is computed from a message. So one stream wakes it,
 and all others are emptied on the way; which one, the streams decide by coming last.
-
-
-Subscriptions that the executor need not wait for, read as bytes.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from geometry_msgs.msg import WrenchStamped
+from rclpy.callback_groups import CallbackGroup
+from rclpy.node import Node
 from sensor_msgs.msg import Imu, JointState
 
 from robocal_ros.arrays import Array
 from robocal_ros.messages.samples import StreamCounts
-from robocal_ros.messages.subscription import SPARSE, ClockAck
+from robocal_ros.messages.stamps import StampGuard
+from robocal_ros.messages.subscription import SPARSE, ClockAck, Listening
 from robocal_ros.wrench.messages import ImuReader, JointReader, SensorReader
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import SensorSource
-
-if TYPE_CHECKING:
-    from robocal_ros.node.lifecycle import RobocalNode
-from typing import TYPE_CHECKING, Any
-
-from rclpy.callback_groups import CallbackGroup
-
-from robocal_ros.messages.stamps import StampGuard
-from robocal_ros.messages.subscription import Listening
 
 # Wakes after which the waking stream is judged, and the share of wakes in vain that is too many.
 _TRIAL = 200
@@ -55,7 +46,7 @@ class WrenchInputs:
     """
 
     def __init__(
-        self, node: RobocalNode, observer: WrenchObserver, factor: Array, *, max_delay: float,
+        self, node: Node, observer: WrenchObserver, factor: Array, *, max_delay: float,
         on_ready: Callable[[], None],
     ) -> None:
         """Prepare to listen.
@@ -98,7 +89,8 @@ class WrenchInputs:
         self._clock_ack = ClockAck(node)
 
     def listen(self) -> None:
-        """Subscribe."""
+        """Subscribe; what was observed before is forgotten."""
+        self._observer.clear()
         for stream in self._streams:
             stream.listen()
         self._clock_ack.listen()
@@ -318,7 +310,7 @@ class Stream(Listening):
     """
 
     def __init__(
-        self, node: RobocalNode, kind: Any, topic: str, receive: Callable[[bytes], None],
+        self, node: Node, kind: Any, topic: str, receive: Callable[[bytes], None],
         wake: Callable[[], None],
     ) -> None:
         """Prepare to listen, without waking the executor.

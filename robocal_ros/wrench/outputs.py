@@ -18,7 +18,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arrays import Array
 from robocal_ros.messages import conversions, qos
-from robocal_ros.node.robot_node import RobotNode
+from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.messages import WrenchWriter
 from robocal_ros.wrench.model import SensedArm
@@ -34,7 +34,7 @@ _MARKER_PERIOD = 0.05
 class _Topic:
     """A publisher that knows whether anybody listens."""
 
-    def __init__(self, node: RobotNode, kind: Any, name: str, message: Any = None) -> None:
+    def __init__(self, node: CalibrationNode, kind: Any, name: str, message: Any = None) -> None:
         # Without handlers of QoS events: the executor would look at each of them at every wake.
         self._publisher = node.create_publisher(
             kind, name, qos.STREAM,
@@ -76,7 +76,7 @@ class _Flag:
 class _LinkTopics:
     """What is said of one link."""
 
-    def __init__(self, node: RobotNode, link: str) -> None:
+    def __init__(self, node: CalibrationNode, link: str) -> None:
         base = f'~/links/{link}'
         self.wrench = _Topic(node, WrenchStamped, f'{base}/wrench')
         self.contact = _Topic(node, PointStamped, f'{base}/contact')
@@ -100,7 +100,7 @@ class WrenchOutputs:
     """
 
     def __init__(
-        self, node: RobotNode, arm: SensedArm, values: WrenchParameters, markers: Any
+        self, node: CalibrationNode, arm: SensedArm, values: WrenchParameters, markers: Any
     ) -> None:
         """Create the publishers.
 

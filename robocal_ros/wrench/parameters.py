@@ -67,7 +67,7 @@ class WrenchParameters(RobotParameters):
         'check.', unit='s', minimum=0.0, maximum=60.0)
     silence: float = parameter(
         0.5, 'Longest silence of joint states before it is reported.', unit='s', minimum=0.05,
-        maximum=60.0)
+        maximum=60.0, dynamic=True)
     force_threshold: float = parameter(
         5.0, 'External forces from here on are contacts.', unit='N', minimum=0.1, maximum=1e4)
     release_ratio: float = parameter(
@@ -93,19 +93,20 @@ class WrenchParameters(RobotParameters):
     keep_tare: bool = parameter(
         False, 'Use the tare that was filed last from the start.')
     tare_duration: float = parameter(
-        1.0, 'Time of rest that ~/tare averages.', unit='s', minimum=0.1, maximum=60.0)
+        1.0, 'Time of rest that ~/tare averages.', unit='s', minimum=0.1, maximum=60.0,
+        dynamic=True)
     tare_force_limit: float = parameter(
         15.0, 'Largest bias of a force component that ~/tare accepts.', unit='N', minimum=0.01,
-        maximum=1e4)
+        maximum=1e4, dynamic=True)
     tare_torque_limit: float = parameter(
         1.0, 'Largest bias of a torque component that ~/tare accepts.', unit='N·m',
-        minimum=0.001, maximum=1e3)
+        minimum=0.001, maximum=1e3, dynamic=True)
     tare_force_std: float = parameter(
         2.0, 'Largest scatter of a force component during ~/tare.', unit='N', minimum=0.001,
-        maximum=1e3)
+        maximum=1e3, dynamic=True)
     tare_torque_std: float = parameter(
         0.2, 'Largest scatter of a torque component during ~/tare.', unit='N·m', minimum=1e-4,
-        maximum=1e2)
+        maximum=1e2, dynamic=True)
     use_payload: bool = parameter(
         True, 'Count weight and inertia of the identified payload, when there is a result.')
     use_friction: bool = parameter(

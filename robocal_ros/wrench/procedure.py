@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from robocal_ros.errors import CancelledError, DataError
+from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, RobotIdentity
 from robocal_ros.wrench.estimate import TareRecord, Taring, to_result
 from robocal_ros.wrench.observer import WrenchObserver
@@ -23,8 +23,13 @@ _FIRST = 2.0
 class Waiting(Protocol):
     """Waits while samples come in."""
 
-    async def until(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait until a condition holds, at most ``timeout`` [s]; return whether it does."""
+    async def until_stopped(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Wait until a condition holds, at most ``timeout`` [s]; return whether it does.
+
+        Raises:
+            CancelledError: If a stop was asked for.
+
+        """
 
 
 @dataclass(frozen=True)
@@ -52,82 +57,96 @@ class TareProcedure:
     """
 
     def __init__(
-        self, observer: WrenchObserver, values: WrenchParameters, robot: RobotIdentity,
-        waiting: Waiting, why_silent: Callable[[], str],
+        self, observer: WrenchObserver, robot: RobotIdentity, waiting: Waiting,
+        why_silent: Callable[[], str],
     ) -> None:
         """Prepare.
 
         Args:
             observer: The observer.
-            values: The parameters.
             robot: For which robot.
             waiting: Waits while samples come in.
             why_silent: Returns why no wrench is known, empty if that is not known.
 
         """
-        self.taring = Taring(observer.arm, values)
+        self.taring = Taring(observer.arm)
         self._observer = observer
-        self._values = values
         self._robot = robot
         self._waiting = waiting
         self._why_silent = why_silent
-        self._stop = ''
+        self._record = TareRecord()
 
-    def cancel(self, reason: str) -> None:
-        """Have a tare that is under way end."""
-        self._stop = reason
+    def clear(self) -> int:
+        """Forget samples and earlier postures, as when the load has changed.
 
-    async def run(self) -> TareOutcome:
-        """Tare, and compensate the biases from then on.
+        Returns:
+            How many instants were recorded.
+
+        """
+        count = len(self._record.stamps)
+        self._record = TareRecord()
+        self.taring.forget()
+        return count
+
+    async def run(self, values: WrenchParameters) -> TareOutcome:
+        """Collect samples at rest and tare with them.
+
+        Args:
+            values: The parameters.
 
         Raises:
             DataError: If the arm moves, readings are missing, or no bias explains them.
-            CancelledError: If it was ended meanwhile.
+            CancelledError: If a stop was asked for.
 
         """
-        observer, duration = self._observer, self._values.tare_duration
-        record = await self._collected(duration)
-        if not record.stamps:
-            if record.link_duration >= duration:
-                return self._tare_links(record)
+        observer, duration = self._observer, values.tare_duration
+        record = self._record = TareRecord()
+        observer.recorder = record
+        try:
+            if await self._waiting.until_stopped(
+                    lambda: bool(record.stamps or record.link_duration), _FIRST):
+                await self._waiting.until_stopped(
+                    lambda: record.covered >= duration,
+                    max(_LEAST_PATIENCE, _PATIENCE_FACTOR * duration))
+        finally:
+            observer.recorder = None
+        if not record.stamps and record.link_duration < duration:
             why = observer.joint_complaint or self._why_silent()
             raise DataError(
                 f'{why or "No joint states came during the tare."} Nothing was tared.')
-        found = self.taring.find(record)
-        observer.use_bias(found.bias)
+        return self.estimate(values)
+
+    def estimate(self, values: WrenchParameters) -> TareOutcome:
+        """Tare with the samples that were collected last, and compensate the biases from now on.
+
+        Args:
+            values: The parameters.
+
+        Raises:
+            DataError: If there are none, or as of ``run``.
+
+        """
+        record = self._record
+        if record.stamps:
+            return self._tare_sensors(record, values)
+        if record.link_duration > 0.0:
+            return self._tare_links(record, values)
+        raise DataError('No samples at rest are recorded; call run with the arm at rest.')
+
+    def _tare_sensors(self, record: TareRecord, values: WrenchParameters) -> TareOutcome:
+        found = self.taring.find(record, values)
+        self._observer.use_bias(found.bias)
         force, torque = abs(found.bias[:, :3]).max(), abs(found.bias[:, 3:]).max()
         names = self.taring.names
         message = ' '.join((
-            f'{len(names)} sensors tared over {duration:g} s with the weight taken off; '
-            f'biases up to {force:.2f} N and {torque:.3f} N·m.', *found.remarks))
-        return TareOutcome(message, to_result(found, names, self._robot, self._values, 'live'),
+            f'{len(names)} sensors tared over {values.tare_duration:g} s with the weight taken '
+            f'off; biases up to {force:.2f} N and {torque:.3f} N·m.', *found.remarks))
+        return TareOutcome(message, to_result(found, names, self._robot, values, 'live'),
                            (record.stamps[0], record.stamps[-1]))
 
-    async def _collected(self, duration: float) -> TareRecord:
-        self._stop = ''
-        record = TareRecord()
-
-        def begun() -> bool:
-            return bool(self._stop or record.stamps or record.link_duration)
-
-        def done() -> bool:
-            covered = record.duration if record.stamps else record.link_duration
-            return bool(self._stop) or covered >= duration
-
-        self._observer.recorder = record
-        try:
-            if await self._waiting.until(begun, _FIRST):
-                await self._waiting.until(
-                    done, max(_LEAST_PATIENCE, _PATIENCE_FACTOR * duration))
-        finally:
-            self._observer.recorder = None
-        if self._stop:
-            raise CancelledError(self._stop)
-        return record
-
-    def _tare_links(self, record: TareRecord) -> TareOutcome:
+    def _tare_links(self, record: TareRecord, values: WrenchParameters) -> TareOutcome:
         """Tare links with IMUs as a whole, where there are no joint states to tell weights."""
-        found = self.taring.find_links(record)
+        found = self.taring.find_links(record, values)
         self._observer.use_link_biases(found)
         names = ', '.join(self._observer.arm.chains[index].link for index in found)
         return TareOutcome(

@@ -83,7 +83,7 @@ def recorded() -> Recorded:
     arm.observer.recorder = record
     arm.run(1.0)
     arm.observer.recorder = None
-    found = Taring(arm.arm, arm.values).find(record)
+    found = Taring(arm.arm).find(record, arm.values)
     made.tare = to_result(found, arm.frames, identity(), arm.values, 'live')
     made.span = as_sent(record.stamps[0]), as_sent(record.stamps[-1])
     arm.observer.use_bias(found.bias)

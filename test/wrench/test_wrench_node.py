@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import WrenchStamped
+from rcl_interfaces.msg import SetParametersResult
 from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Bool, Float64, String
 from std_srvs.srv import Trigger
 from support.friction_results import friction_result, identity, payload_result
-from support.ros_rig import NodeRig, joint_state, made_rigs, stamp
+from support.ros_rig import NodeRig, joint_state, made_rigs, overrides, stamp
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
@@ -78,6 +79,9 @@ class Rig(NodeRig):
         future = self.begin(verb)
         self.until(future.done, 'the answer')
         return future.result()
+
+    def set(self, **values: Any) -> SetParametersResult:
+        return self.node.set_parameters(overrides(**values))[0]
 
     def status(self) -> list[DiagnosticStatus]:
         return self.hear(DiagnosticStatus, 'status', qos.LATCHED)
@@ -189,6 +193,32 @@ class TestTare:
         assert not answer.success
         assert 'kg more than the model knows' in answer.message
         assert not made.node.observer.tared
+
+    def test_the_same_services_as_every_capability(self, rig) -> None:
+        made = rig(tare_duration=0.2, tare_force_limit=1.0).start()
+        made.reading = weight() + np.array([3.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+        refused = made.call('run')
+        assert not refused.success
+        assert 'expected at most 1 N' in refused.message
+        # Other limits hold for the same samples.
+        assert made.set(tare_force_limit=15.0).successful
+        answer = made.call('estimate')
+        assert answer.success
+        assert 'biases up to 3.00 N' in answer.message
+        assert made.node.observer.tared
+        assert 'the tare stays' in made.call('clear').message
+        assert 'No samples at rest' in made.call('estimate').message
+        assert made.node.observer.tared
+
+        assert made.set(tare_duration=60.0).successful
+        under_way = made.begin('tare')
+        made.until(lambda: made.node.running == 'tare', 'the tare')
+        assert 'tare is under way' in made.set(tare_duration=1.0).reason
+        assert made.call('cancel').success
+        made.until(under_way.done, 'the end of the tare')
+        assert under_way.result().message == 'Cancelled on request.'
+        assert made.node.observer.recorder is None
+        assert 'cannot change while the node is configured' in made.set(window=0.1).reason
 
     def test_not_while_inactive(self, rig) -> None:
         made = rig()

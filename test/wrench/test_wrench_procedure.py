@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,23 +28,24 @@ class Bench:
         self.arm.run(0.2)
         robot = self.arm.robot
         self.procedure = TareProcedure(
-            self.arm.observer, self.arm.values,
+            self.arm.observer,
             RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names), self,
             lambda: 'The reason.')
-        self.meanwhile: Callable[[float], None] = lambda waited: None
+        self.stop_after = np.inf
 
-    async def until(self, condition: Callable[[], bool], timeout: float) -> bool:
+    async def until_stopped(self, condition: Callable[[], bool], timeout: float) -> bool:
         waited = 0.0
         while not condition():
             if waited > timeout:
                 return False
-            self.meanwhile(waited)
+            if waited > self.stop_after:
+                raise CancelledError('Enough.')
             self.arm.run(STEP)
             waited += STEP
         return True
 
     def tare(self) -> TareOutcome:
-        return asyncio.run(self.procedure.run())
+        return asyncio.run(self.procedure.run(self.arm.values))
 
     def spoil(self, text: str) -> None:
         from robocal_sim.faults import parse_faults
@@ -84,10 +86,10 @@ def test_links_with_imus_without_joint_states() -> None:
 
 def test_a_cancelled_or_silent_one_leaves_all_as_it_was() -> None:
     bench = Bench()
-    bench.meanwhile = lambda waited: bench.procedure.cancel('Enough.') if waited > 0.1 else None
+    bench.stop_after = 0.1
     with pytest.raises(CancelledError, match='Enough'):
         bench.tare()
-    bench.meanwhile = lambda waited: None
+    bench.stop_after = np.inf
     bench.spoil('joint_states_silent')
     bench.arm.run(0.1)
     with pytest.raises(DataError, match='The reason. Nothing was tared'):
@@ -96,3 +98,18 @@ def test_a_cancelled_or_silent_one_leaves_all_as_it_was() -> None:
     assert not observer.tared
     assert observer.recorder is None
     np.testing.assert_array_equal(observer.bias, 0.0)
+
+
+def test_other_limits_serve_without_new_samples() -> None:
+    bench = Bench()
+    strict, values = replace(bench.arm.values, tare_force_limit=0.1), bench.arm.values
+    with pytest.raises(DataError, match='No samples at rest are recorded'):
+        bench.procedure.estimate(values)
+    with pytest.raises(DataError, match='expected at most 0.1 N'):
+        asyncio.run(bench.procedure.run(strict))
+    assert not bench.arm.observer.tared
+    assert '5 sensors tared' in bench.procedure.estimate(values).message
+    assert bench.arm.observer.tared
+    assert bench.procedure.clear() == pytest.approx(0.3 * 500, abs=6)
+    with pytest.raises(DataError, match='No samples at rest are recorded'):
+        bench.procedure.estimate(values)

@@ -1,27 +1,231 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start the nodes, and the arm they work on: simulated, mocked, in Gazebo, or a running driver's.
+"""Start the nodes and the arm they work on: simulated, mock, in Gazebo, or a running driver's.
 
     ros2 launch robocal_ros bringup.launch.py hardware:=sim
     ros2 launch robocal_ros bringup.launch.py hardware:=real params_file:=my_robot.yaml
     ros2 launch robocal_ros bringup.launch.py --show-args
 """
 
-from __future__ import annotations
+from launch import Condition, LaunchContext, LaunchDescription
+from launch.actions import (
+    DeclareLaunchArgument,
+    GroupAction,
+    IncludeLaunchDescription,
+    LogInfo,
+    OpaqueFunction,
+    SetLaunchConfiguration,
+    Shutdown,
+)
+from launch.conditions import IfCondition, UnlessCondition
+from launch.substitutions import (
+    AndSubstitution,
+    Command,
+    EqualsSubstitution,
+    IfElseSubstitution,
+    LaunchConfiguration,
+    PathJoinSubstitution,
+    PythonExpression,
+)
+from launch_ros.actions import LifecycleNode, Node
+from launch_ros.parameter_descriptions import ParameterValue
+from launch_ros.substitutions import FindPackageShare
 
-from launch import LaunchContext, LaunchDescription
-from launch.action import Action
-from launch.actions import OpaqueFunction
+from robocal_ros import launching
 
-from robocal_ros.launching.actions import actions_of, declared, given
-from robocal_ros.launching.arguments import BRINGUP, BringupArguments
-from robocal_ros.launching.bringup import bringup
+BOOLEAN = ['true', 'false', 'True', 'False']
+ARGUMENTS = [
+    DeclareLaunchArgument(
+        'hardware', default_value='sim', choices=['sim', 'mock', 'gazebo', 'real'],
+        description='sim: the simulated arm of this package. mock: ros2_control on '
+        'mock_components. gazebo: ros2_control in Gazebo. real: the controllers of a driver that '
+        'runs already.'),
+    DeclareLaunchArgument(
+        'nodes', default_value='all',
+        description=f'Nodes to start, with commas between: {", ".join(launching.NODES)}; or all, '
+        'or none.'),
+    DeclareLaunchArgument(
+        'robot', default_value='',
+        description="URDF or xacro file of the arm; empty for the package's own arm, and with "
+        'real for the topic robot_description.'),
+    DeclareLaunchArgument(
+        'robot_args', default_value='',
+        description='Arguments of the xacro file, such as "ur_type:=ur10e name:=ur". hardware is '
+        'passed on by itself.'),
+    DeclareLaunchArgument(
+        'namespace', default_value='',
+        description='Namespace of the arm: of all nodes, topics and services.'),
+    DeclareLaunchArgument(
+        'params_file', default_value='',
+        description='Parameter file of the nodes; empty for the defaults, config/<node>.yaml. '
+        'Keys like /**/payload_identification fit every namespace.'),
+    DeclareLaunchArgument(
+        'controllers_file', default_value='',
+        description='ros2_control parameter file for mock and gazebo; empty for '
+        "config/controllers.yaml, which fits the package's own arm."),
+    DeclareLaunchArgument(
+        'use_sim_time', default_value='auto', choices=['auto', *BOOLEAN],
+        description='Whether to follow /clock; auto: with sim and gazebo.'),
+    DeclareLaunchArgument(
+        'autostart', default_value='true', choices=BOOLEAN,
+        description='Whether the nodes configure and activate themselves.'),
+    DeclareLaunchArgument(
+        'rviz', default_value='false', choices=BOOLEAN,
+        description='Whether to start RViz on config/robocal.rviz.'),
+    DeclareLaunchArgument(
+        'real_time_factor', default_value='1.0',
+        description='Speed of the simulated arm; 0.0 as fast as the nodes keep up.'),
+    DeclareLaunchArgument(
+        'truth_file', default_value='',
+        description="What the simulated arm hides; empty: the package's own arm has "
+        'config/sim/hidden_truth.yaml, others are ideal, as is every arm with none.'),
+    DeclareLaunchArgument(
+        'cell_file', default_value='reference',
+        description='Noise of the simulated sensors; reference: config/sim/reference_cell.yaml. '
+        'Empty for none.'),
+]
+
+SHARE = FindPackageShare('robocal_ros')
+HARDWARE = LaunchConfiguration('hardware')
+ROBOT = LaunchConfiguration('robot')
+NAMESPACE = LaunchConfiguration('namespace')
+CONTROLLERS_FILE = LaunchConfiguration('controllers_file')
+DESCRIPTION = LaunchConfiguration('robot_description')
+# What ends because of Ctrl-C ends nothing else.
+RUNNING = Condition(predicate=lambda context: not context.is_shutdown)
+TF_IN_NAMESPACE = [('/tf', 'tf'), ('/tf_static', 'tf_static')]
 
 
-def start(context: LaunchContext) -> list[Action]:
-    """Return what the arguments ask for."""
-    return actions_of(bringup(BringupArguments.of(given(context, BRINGUP))))
+def check_arguments(context: LaunchContext) -> None:
+    """Refuse arguments that make no sense; make the others complete."""
+    context.launch_configurations.update(launching.checked(context.launch_configurations))
+
+
+def spawn_controllers(context: LaunchContext) -> list[Node]:
+    """Return the spawner of the controllers that the parameter file names."""
+    names = launching.controllers(
+        *(item.perform(context) for item in (HARDWARE, CONTROLLERS_FILE, DESCRIPTION)))
+    # The manager's name is relative: the spawner looks for it in its own namespace.
+    return [Node(
+        package='controller_manager', executable='spawner', namespace=NAMESPACE, output='screen',
+        arguments=[*names, '--controller-manager', 'controller_manager'])]
+
+
+def bridge_gazebo(context: LaunchContext) -> list[Node]:
+    """Return the bridge that takes Gazebo's clock and the arm's sensors to ROS."""
+    return [Node(
+        package='ros_gz_bridge', executable='parameter_bridge', name='gazebo_bridge',
+        namespace=NAMESPACE, output='screen', parameters=[{'use_sim_time': True}],
+        arguments=['/clock@rosgraph_msgs/msg/Clock[gz.msgs.Clock',
+                   *launching.gazebo_bridges(DESCRIPTION.perform(context))],
+        on_exit=Shutdown(reason='gazebo_bridge has ended', condition=RUNNING))]
+
+
+def hardware_is(*names: str) -> PythonExpression:
+    """Return whether the hardware is one of these."""
+    return PythonExpression(["'", HARDWARE, f"' in {names}"])
+
+
+def config(*path: str) -> PathJoinSubstitution:
+    """Return the path of one of the package's parameter files."""
+    return PathJoinSubstitution([SHARE, 'config', *path])
+
+
+def given_or(name: str, default: PathJoinSubstitution) -> IfElseSubstitution:
+    """Return the file that an argument names, or a default if it is empty."""
+    given = LaunchConfiguration(name)
+    return IfElseSubstitution(EqualsSubstitution(given, ''), default, given)
 
 
 def generate_launch_description() -> LaunchDescription:
     """Return the arguments, and what is started with them."""
-    return LaunchDescription([*declared(BRINGUP), OpaqueFunction(function=start)])
+    use_sim_time = IfElseSubstitution(
+        EqualsSubstitution(LaunchConfiguration('use_sim_time'), 'auto'),
+        hardware_is('sim', 'gazebo'), LaunchConfiguration('use_sim_time'))
+    description = {'robot_description': ParameterValue(DESCRIPTION, value_type=str)}
+    # Every simulated arm has a clock of its own.
+    clock = [('/clock', IfElseSubstitution(hardware_is('sim'), 'clock', '/clock'))]
+
+    prepare = [
+        OpaqueFunction(function=check_arguments),
+        SetLaunchConfiguration(
+            'controllers_file', given_or('controllers_file', config('controllers.yaml'))),
+        # Expanded once, not by every node. With real and no file: the topic.
+        SetLaunchConfiguration('robot_description', ''),
+        SetLaunchConfiguration(
+            'robot_description',
+            Command(['xacro "', given_or('robot', PathJoinSubstitution(
+                [SHARE, 'urdf', 'robocal_arm.urdf.xacro'])),
+                '" hardware:=', HARDWARE, ' namespace:=', NAMESPACE,
+                ' "controllers_file:=', CONTROLLERS_FILE, '" ', LaunchConfiguration('robot_args')],
+                on_stderr='warn'),
+            condition=UnlessCondition(AndSubstitution(
+                EqualsSubstitution(HARDWARE, 'real'), EqualsSubstitution(ROBOT, '')))),
+    ]
+
+    cell_file = IfElseSubstitution(
+        EqualsSubstitution(LaunchConfiguration('cell_file'), 'reference'),
+        config('sim', 'reference_cell.yaml'), LaunchConfiguration('cell_file'))
+    sim = Node(
+        package='robocal_ros', executable='sim_arm', name='sim_arm', namespace=NAMESPACE,
+        output='screen', remappings=clock,
+        parameters=[given_or('params_file', config('sim', 'sim_arm.yaml')), {
+            **description,
+            'real_time_factor': ParameterValue(
+                LaunchConfiguration('real_time_factor'), value_type=float),
+            'truth_file': ParameterValue(LaunchConfiguration('truth_file'), value_type=str),
+            'cell_file': ParameterValue(cell_file, value_type=str)}],
+        on_exit=Shutdown(reason='sim_arm has ended', condition=RUNNING),
+        condition=IfCondition(hardware_is('sim')))
+
+    mock = GroupAction(scoped=False, condition=IfCondition(hardware_is('mock')), actions=[
+        OpaqueFunction(function=spawn_controllers),
+        # The manager subscribes to the robot's description in its own namespace.
+        Node(package='controller_manager', executable='ros2_control_node', namespace=NAMESPACE,
+             output='screen', parameters=[CONTROLLERS_FILE, {'use_sim_time': use_sim_time}],
+             on_exit=Shutdown(reason='ros2_control_node has ended', condition=RUNNING)),
+    ])
+
+    gazebo = GroupAction(scoped=False, condition=IfCondition(hardware_is('gazebo')), actions=[
+        OpaqueFunction(function=spawn_controllers),
+        IncludeLaunchDescription(
+            PathJoinSubstitution([FindPackageShare('ros_gz_sim'), 'launch', 'gz_sim.launch.py']),
+            launch_arguments={'gz_args': ['-r ', config('gazebo', 'world.sdf')]}.items()),
+        Node(package='ros_gz_sim', executable='create', namespace=NAMESPACE, output='screen',
+             arguments=['-topic', [NAMESPACE, '/robot_description'], '-name', 'arm',
+                        '-allow_renaming', 'true']),
+        OpaqueFunction(function=bridge_gazebo),
+    ])
+
+    if launching.is_installed('robot_state_publisher'):
+        state_publisher = Node(
+            package='robot_state_publisher', executable='robot_state_publisher',
+            name='robot_state_publisher', namespace=NAMESPACE, output='screen',
+            remappings=[*TF_IN_NAMESPACE, *clock],
+            parameters=[{**description, 'use_sim_time': use_sim_time}],
+            condition=UnlessCondition(hardware_is('real')))
+    else:
+        state_publisher = LogInfo(
+            msg='robot_state_publisher is not installed: nobody publishes /tf, which RViz needs. '
+            'The nodes do not.', condition=IfCondition(hardware_is('sim')))
+
+    nodes = [
+        LifecycleNode(
+            package='robocal_ros', executable=name, name=name, namespace=NAMESPACE,
+            output='screen', remappings=clock,
+            # The file first: what the arguments say wins.
+            parameters=[given_or('params_file', config(f'{name}.yaml')), {
+                **description, 'use_sim_time': use_sim_time,
+                'autostart': LaunchConfiguration('autostart')}],
+            condition=IfCondition(PythonExpression(
+                [f"'{name}' in '", LaunchConfiguration('nodes'), "'"])))
+        for name in launching.NODES
+    ]
+
+    rviz = Node(
+        package='rviz2', executable='rviz2', name='rviz', namespace=NAMESPACE, output='screen',
+        arguments=['-d', config('robocal.rviz')], remappings=[*TF_IN_NAMESPACE, *clock],
+        parameters=[{'use_sim_time': use_sim_time}],
+        condition=IfCondition(LaunchConfiguration('rviz')))
+
+    return LaunchDescription(
+        [*ARGUMENTS, *prepare, sim, mock, gazebo, state_publisher, *nodes, rviz])

@@ -43,7 +43,7 @@ ROOMS = {
     'node': Room(frozenset({'results', 'robot', 'messages', 'capability', 'arm'}), None),
     **{name: Room(_BELOW, None)
        for name in ('payload', 'friction', 'compliance', 'wrench', 'leveling')},
-    'launching': Room(frozenset({'messages'}), None),
+    'launching': Room(frozenset({'messages'}), None),  # one module
     'cli': Room(_BELOW | {'payload', 'friction', 'compliance', 'wrench'}, None),
 }
 _PRODUCT = frozenset({PACKAGE})
@@ -101,7 +101,7 @@ def test_a_module_imports_only_what_its_place_allows(path: Path) -> None:
 def test_every_folder_of_the_package_is_a_room() -> None:
     folders = {path.name for path in (ROOT / PACKAGE).iterdir()
                if path.is_dir() and path.name != '__pycache__'}
-    assert folders == set(ROOMS) - {''}
+    assert folders | {'launching'} == set(ROOMS) - {''}
 
 
 @pytest.mark.parametrize(('module', 'line'), [

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import xacro
+import yaml
 from rclpy.node import Node
 from support.ros_rig import ROOT
-
-from robocal_ros.launching.controllers import Controller, controllers_in
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -45,7 +44,20 @@ DECLARED: dict[str, dict[str, type]] = {
 }
 # What every node has.
 OWN = {'use_sim_time', 'start_type_description_service'}
-CONTROLLERS = controllers_in(str(FILE))
+
+
+class Controller(NamedTuple):
+    """A controller that the manager is told of: its name, and its plugin, package/Class."""
+
+    name: str
+    type: str
+
+
+CONTROLLERS = [
+    Controller(name, values['type'])
+    for name, values in yaml.safe_load(FILE.read_text(encoding='utf-8'))[
+        '/**/controller_manager']['ros__parameters'].items()
+    if isinstance(values, dict)]
 BROADCASTERS = [item for item in CONTROLLERS if item.type in SENSORS]
 
 

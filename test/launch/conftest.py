@@ -1,44 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the launch files share: their arguments, as a user leaves them."""
+"""Launch files as tests evaluate them: through a stand-in for `launch`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable
 
 import pytest
+from support.launch_stand_in import Context, launched
 
-from robocal_ros.launching import robot_file
-from robocal_ros.launching.arguments import BRINGUP, REPLAY, BringupArguments, ReplayArguments
+from robocal_ros import launching
 
-
-@pytest.fixture
-def bringup_arguments() -> Callable[..., BringupArguments]:
-    """Makes the arguments of the bringup from what differs from the defaults."""
-    def make(**texts: str) -> BringupArguments:
-        return BringupArguments.of({**{item.name: item.default for item in BRINGUP}, **texts})
-
-    return make
+Launch = Callable[..., Context]
 
 
 @pytest.fixture
-def replay_arguments() -> Callable[..., ReplayArguments]:
-    """Makes the arguments of the replay from what differs from the defaults."""
-    def make(**texts: str) -> ReplayArguments:
-        return ReplayArguments.of({**{item.name: item.default for item in REPLAY}, **texts})
-
-    return make
+def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, 'is_installed', lambda _: True)
 
 
-@pytest.fixture(scope='session', autouse=True)
-def known_robots() -> Iterator[None]:
-    """Expands a xacro file once for each set of arguments, which takes a while."""
-    expand = cache(lambda file, pairs: robot_file_text(file, dict(pairs)))
-    robot_file_text = robot_file.urdf_text
+@pytest.fixture
+def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, 'is_installed', lambda _: False)
 
-    def remembered(file: str, arguments: Mapping[str, str]) -> str:
-        return expand(file, tuple(sorted(arguments.items())))
 
-    robot_file.urdf_text = remembered
-    yield
-    robot_file.urdf_text = robot_file_text
+@pytest.fixture
+def bringup(monkeypatch: pytest.MonkeyPatch) -> Launch:
+    """Evaluates bringup.launch.py with the arguments that differ from the defaults."""
+    return lambda **arguments: launched(monkeypatch, 'bringup.launch.py', **arguments)
+
+
+@pytest.fixture
+def replay(monkeypatch: pytest.MonkeyPatch) -> Launch:
+    """Evaluates replay.launch.py with the arguments that differ from the defaults."""
+    return lambda **arguments: launched(monkeypatch, 'replay.launch.py', **arguments)

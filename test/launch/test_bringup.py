@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is started for each hardware: packages, names, parameters, remappings, arguments."""
+"""What bringup.launch.py starts for each hardware, and what it refuses."""
 
 from __future__ import annotations
 
@@ -7,211 +7,296 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
+from support.launch_stand_in import Context, LifecycleNode
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.launching.arguments import BringupArguments
-from robocal_ros.launching.bringup import bringup
-from robocal_ros.launching.processes import NODES, Inclusion, Item, Process, Remark
+from robocal_ros.launching import NODES
+from robocal_ros.node import executables
 
 ROOT = Path(__file__).resolve().parents[2]
-Make = Callable[..., BringupArguments]
-
-
-def everything(_: str) -> bool:
-    return True
-
-
-def nothing(_: str) -> bool:
-    return False
-
-
-def process(items: list[Item], executable: str) -> Process:
-    (found,) = [item for item in items
-                if isinstance(item, Process) and item.executable == executable]
-    return found
-
-
-def values(item: Process) -> dict[str, Any]:
-    """Return the parameter values that win over the files'."""
-    last = item.parameters[-1]
-    assert not isinstance(last, str)
-    return dict(last)
+CONFIG = ROOT / 'config'
+Launch = Callable[..., Context]
 
 
 def control(urdf: str) -> ElementTree.Element | None:
     return ElementTree.fromstring(urdf).find('ros2_control')
 
 
+def test_the_launched_nodes_are_those_of_the_package() -> None:
+    assert set(NODES) == set(executables.NODES)
+
+
+@pytest.mark.usefixtures('everything_installed')
 @pytest.mark.parametrize('hardware', ['sim', 'mock', 'gazebo', 'real'])
 def test_the_nodes_are_lifecycle_nodes_in_the_namespace(
-    bringup_arguments: Make, hardware: str, tmp_path: Path
+    bringup: Launch, hardware: str, tmp_path: Path
 ) -> None:
     file = tmp_path / 'mine.yaml'
     file.touch()
-    items = bringup(bringup_arguments(
-        hardware=hardware, namespace='left', params_file=str(file)), everything)
+    done = bringup(hardware=hardware, namespace='left', params_file=str(file))
     for name in NODES:
-        node = process(items, name)
+        node = done.process(name)
+        assert isinstance(node.action, LifecycleNode)
         assert (node.package, node.name) == ('robocal_ros', name)
-        assert node.namespace == '/left'
-        assert node.lifecycle
-        assert node.parameters[0] == str(file)
-        assert values(node)['autostart'] is True
-        assert values(node)['use_sim_time'] is (hardware in ('sim', 'gazebo'))
-    assert all(item.namespace == '/left' for item in items if isinstance(item, Process))
+        assert node.files == [str(file)]
+        assert node.values['autostart'] is True
+        assert node.values['use_sim_time'] is (hardware in ('sim', 'gazebo'))
+    assert {item.namespace for item in done.started} == {'/left'}
 
 
-def test_only_the_named_nodes(bringup_arguments: Make) -> None:
-    items = bringup(bringup_arguments(hardware='real', nodes='leveling'), nothing)
-    assert [item.name for item in items if isinstance(item, Process)] == ['leveling']
+@pytest.mark.parametrize(('text', 'expected'), [
+    ('leveling', ['leveling']), ('leveling, wrench_observer leveling',
+                                 ['wrench_observer', 'leveling']),
+    ('all', list(NODES)), ('none', [])])
+def test_only_the_named_nodes(bringup: Launch, text: str, expected: list[str]) -> None:
+    done = bringup(hardware='real', nodes=text)
+    assert [item.name for item in done.started] == expected
 
 
-def test_without_a_parameter_file_there_is_none(bringup_arguments: Make) -> None:
-    items = bringup(bringup_arguments(hardware='real', nodes='leveling'), nothing)
-    assert len(process(items, 'leveling').parameters) == 1
+@pytest.mark.parametrize('text', ['arm_1', '/arm_1', '/arm_1/'])
+def test_a_namespace_is_absolute(bringup: Launch, text: str) -> None:
+    done = bringup(hardware='real', nodes='leveling', namespace=text)
+    assert done.process('leveling').namespace == '/arm_1'
 
 
-def test_the_simulated_arm(bringup_arguments: Make) -> None:
-    items = bringup(bringup_arguments(hardware='sim', real_time_factor='0.0'), everything)
-    arm = process(items, 'sim_arm')
-    told = values(arm)
-    assert arm.required
-    assert told['real_time_factor'] == 0.0
-    assert told['cell_file'].endswith('config/sim/reference_cell.yaml')
-    assert told['robot_description'] == values(process(items, NODES[0]))['robot_description']
-    assert control(told['robot_description']) is None
-    assert process(items, 'robot_state_publisher').name == 'robot_state_publisher'
+def test_the_root_is_no_namespace(bringup: Launch) -> None:
+    assert bringup(hardware='real').process('leveling').namespace == ''
+    assert bringup(hardware='real', namespace='/').process('leveling').namespace == ''
 
 
-def test_the_simulated_arm_needs_no_other_package(bringup_arguments: Make) -> None:
-    items = bringup(bringup_arguments(hardware='sim'), nothing)
-    assert {item.package for item in items if isinstance(item, Process)} == {'robocal_ros'}
-    (remark,) = [item for item in items if isinstance(item, Remark)]
-    assert 'robot_state_publisher is not installed' in remark.text
+def test_without_a_parameter_file_the_defaults_hold(bringup: Launch) -> None:
+    done = bringup()
+    for name in NODES:
+        assert done.process(name).files == [str(CONFIG / f'{name}.yaml')]
+    assert done.process('sim_arm').files == [str(CONFIG / 'sim' / 'sim_arm.yaml')]
 
 
-def test_two_simulated_arms_have_two_clocks(bringup_arguments: Make) -> None:
-    items = bringup(bringup_arguments(hardware='sim', namespace='left', rviz='true'), everything)
-    for item in items:
-        assert isinstance(item, Process)
-        assert ('/clock', 'clock') in item.remappings, item.executable
+def test_what_the_arguments_say_reaches_the_nodes(bringup: Launch) -> None:
+    told = bringup(hardware='real', use_sim_time='True', autostart='false').process('leveling')
+    assert told.values == {
+        'robot_description': '', 'use_sim_time': True, 'autostart': False}
+    told = bringup(hardware='sim', use_sim_time='false').process('leveling')
+    assert told.values['use_sim_time'] is False
 
 
-def test_one_clock_for_everything_else(bringup_arguments: Make) -> None:
-    for hardware in ('mock', 'gazebo', 'real'):
-        for item in bringup(bringup_arguments(hardware=hardware, rviz='true'), everything):
-            if isinstance(item, Process):
-                assert '/clock' not in dict(item.remappings)
+@pytest.mark.usefixtures('everything_installed')
+def test_the_simulated_arm(bringup: Launch) -> None:
+    done = bringup(hardware='sim', real_time_factor='0')
+    arm = done.process('sim_arm')
+    assert arm.values['real_time_factor'] == 0.0
+    assert isinstance(arm.values['real_time_factor'], float)
+    assert arm.values['truth_file'] == ''
+    assert arm.values['cell_file'] == str(CONFIG / 'sim' / 'reference_cell.yaml')
+    assert arm.values['robot_description'] == done.process(NODES[0]).values['robot_description']
+    assert control(arm.values['robot_description']) is None
+    assert done.process('robot_state_publisher').name == 'robot_state_publisher'
 
 
-def test_frames_stay_in_the_namespace(bringup_arguments: Make) -> None:
-    items = bringup(bringup_arguments(hardware='mock', namespace='left', rviz='true'), everything)
+def test_truth_and_noise_are_chosen(bringup: Launch, tmp_path: Path) -> None:
+    file = tmp_path / 'mine.yaml'
+    file.touch()
+    arm = bringup(truth_file='none', cell_file='').process('sim_arm')
+    assert (arm.values['truth_file'], arm.values['cell_file']) == ('none', '')
+    arm = bringup(truth_file=str(file), cell_file=str(file)).process('sim_arm')
+    assert (arm.values['truth_file'], arm.values['cell_file']) == (str(file), str(file))
+
+
+@pytest.mark.usefixtures('everything_installed')
+@pytest.mark.parametrize(('hardware', 'executable'), [
+    ('sim', 'sim_arm'), ('mock', 'ros2_control_node'), ('gazebo', 'parameter_bridge')])
+def test_without_the_arm_all_ends(bringup: Launch, hardware: str, executable: str) -> None:
+    done = bringup(hardware=hardware)
+    ending = done.process(executable).action.options['on_exit']
+    done.visit([ending])
+    assert done.events == [ending]
+    assert executable in ending.options['reason'] or executable == 'parameter_bridge'
+    # Nobody needs a second shutdown.
+    assert not ending.options['condition'](SimpleNamespace(is_shutdown=True))
+
+
+@pytest.mark.usefixtures('nothing_installed')
+def test_the_simulated_arm_needs_no_other_package(bringup: Launch) -> None:
+    done = bringup(hardware='sim')
+    assert {item.package for item in done.started} == {'robocal_ros'}
+    (said,) = done.said
+    assert 'robot_state_publisher is not installed' in said
+
+
+@pytest.mark.usefixtures('everything_installed')
+def test_two_simulated_arms_have_two_clocks(bringup: Launch) -> None:
+    for item in bringup(hardware='sim', namespace='left', rviz='true').started:
+        assert item.remappings['/clock'] == 'clock', item.executable
+
+
+@pytest.mark.usefixtures('everything_installed')
+@pytest.mark.parametrize('hardware', ['mock', 'gazebo', 'real'])
+def test_one_clock_for_everything_else(bringup: Launch, hardware: str) -> None:
+    for item in bringup(hardware=hardware, rviz='true').started:
+        assert item.remappings.get('/clock', '/clock') == '/clock'
+
+
+@pytest.mark.usefixtures('everything_installed')
+def test_frames_stay_in_the_namespace(bringup: Launch) -> None:
+    done = bringup(hardware='mock', namespace='left', rviz='true')
     for executable in ('robot_state_publisher', 'rviz2'):
-        remappings = dict(process(items, executable).remappings)
-        assert remappings == {'/tf': 'tf', '/tf_static': 'tf_static'}
+        remappings = done.process(executable).remappings
+        assert (remappings['/tf'], remappings['/tf_static']) == ('tf', 'tf_static')
 
 
-def test_the_mock(bringup_arguments: Make) -> None:
-    items = bringup(bringup_arguments(hardware='mock', namespace='left'), everything)
-    manager = process(items, 'ros2_control_node')
+@pytest.mark.usefixtures('everything_installed')
+def test_the_mock(bringup: Launch) -> None:
+    done = bringup(hardware='mock', namespace='left')
+    manager = done.process('ros2_control_node')
     assert manager.package == 'controller_manager'
-    assert manager.required
-    assert manager.parameters[0] == str(ROOT / 'config' / 'controllers.yaml')
+    assert manager.files == [str(CONFIG / 'controllers.yaml')]
+    assert manager.values == {'use_sim_time': False}
     # Controllers inherit the manager's remappings, and it warns of them.
-    assert manager.remappings == ()
-    spawner = process(items, 'spawner')
-    assert spawner.arguments[:2] == ('joint_state_broadcaster', 'joint_trajectory_controller')
-    assert 'ft_wrist_broadcaster' in spawner.arguments
-    assert 'imu_flange_broadcaster' in spawner.arguments
-    assert spawner.arguments[-2:] == ('--controller-manager', 'controller_manager')
-    block = control(values(process(items, 'robot_state_publisher'))['robot_description'])
+    assert manager.remappings == {}
+    spawner = done.process('spawner').arguments
+    assert spawner[:2] == ['joint_state_broadcaster', 'joint_trajectory_controller']
+    assert {'ft_wrist_broadcaster', 'imu_flange_broadcaster'} <= set(spawner)
+    assert spawner[-2:] == ['--controller-manager', 'controller_manager']
+    block = control(done.process('robot_state_publisher').values['robot_description'])
     assert block is not None
     assert block.findtext('hardware/plugin') == 'mock_components/GenericSystem'
 
 
-def test_gazebo(bringup_arguments: Make) -> None:
-    items = bringup(bringup_arguments(hardware='gazebo', namespace='left'), everything)
-    (world,) = [item for item in items if isinstance(item, Inclusion)]
-    assert world.package == 'ros_gz_sim'
-    path = Path(world.arguments['gz_args'].removeprefix('-r '))
+@pytest.mark.usefixtures('everything_installed')
+def test_gazebo(bringup: Launch) -> None:
+    done = bringup(hardware='gazebo', namespace='left')
+    ((world, arguments),) = done.included
+    assert world == '/share/ros_gz_sim/launch/gz_sim.launch.py'
+    path = Path(arguments['gz_args'].removeprefix('-r '))
     systems = {item.get('name') for item in ElementTree.parse(path).iter('plugin')}
     assert {'gz::sim::systems::Physics', 'gz::sim::systems::ForceTorque',
             'gz::sim::systems::Imu', 'gz::sim::systems::UserCommands'} <= systems
-    assert process(items, 'create').arguments[:2] == ('-topic', '/left/robot_description')
-    bridged = process(items, 'parameter_bridge').arguments
+    assert done.process('create').arguments == [
+        '-topic', '/left/robot_description', '-name', 'arm', '-allow_renaming', 'true']
+    bridged = done.process('parameter_bridge').arguments
     assert '/clock@rosgraph_msgs/msg/Clock[gz.msgs.Clock' in bridged
     assert '/left/ft_wrist/wrench@geometry_msgs/msg/WrenchStamped[gz.msgs.Wrench' in bridged
     assert '/left/imu_flange/imu@sensor_msgs/msg/Imu[gz.msgs.IMU' in bridged
-    assert process(items, 'spawner').arguments[:3] == (
-        'joint_state_broadcaster', 'joint_trajectory_controller', '--controller-manager')
-    urdf = values(process(items, 'robot_state_publisher'))['robot_description']
+    assert done.process('spawner').arguments[:3] == [
+        'joint_state_broadcaster', 'joint_trajectory_controller', '--controller-manager']
+    urdf = done.process('robot_state_publisher').values['robot_description']
     plugin = ElementTree.fromstring(urdf).find('gazebo/plugin')
     assert plugin is not None
-    assert plugin.findtext('parameters') == str(ROOT / 'config' / 'controllers.yaml')
+    assert plugin.findtext('parameters') == str(CONFIG / 'controllers.yaml')
     assert plugin.findtext('ros/namespace') == '/left'
 
 
-def test_a_real_arm_has_its_own_driver(bringup_arguments: Make) -> None:
-    items = bringup(bringup_arguments(hardware='real'), nothing)
-    assert {item.executable for item in items if isinstance(item, Process)} == set(NODES)
-    for name in NODES:
-        assert 'robot_description' not in values(process(items, name))
+@pytest.mark.usefixtures('nothing_installed')
+def test_a_real_arm_has_its_own_driver(bringup: Launch) -> None:
+    done = bringup(hardware='real')
+    assert {item.executable for item in done.started} == set(NODES)
+    # Empty is the topic.
+    assert {item.values['robot_description'] for item in done.started} == {''}
+    assert done.said == []
 
 
-def test_a_real_arm_may_be_told_its_description(bringup_arguments: Make) -> None:
+def test_a_real_arm_may_be_told_its_description(bringup: Launch) -> None:
     file = ROOT / 'test' / 'data' / 'two_joint.urdf'
-    items = bringup(bringup_arguments(hardware='real', robot=str(file)), nothing)
-    assert '<robot' in values(process(items, NODES[0]))['robot_description']
+    done = bringup(hardware='real', robot=str(file))
+    assert '<robot' in done.process(NODES[0]).values['robot_description']
 
 
+def test_arguments_reach_the_xacro_file(bringup: Launch) -> None:
+    done = bringup(robot_args='prefix:=left_ mount_rpy:="0 0.5 0"')
+    joint = ElementTree.fromstring(done.process('leveling').values['robot_description']).find(
+        "joint[@name='left_base_joint']/origin")
+    assert joint is not None
+    assert joint.get('rpy') == '0 0.5 0'
+
+
+@pytest.mark.usefixtures('nothing_installed')
 @pytest.mark.parametrize(('hardware', 'missing'), [
     ('mock', ('controller_manager', 'robot_state_publisher', 'imu_sensor_broadcaster',
               'joint_trajectory_controller', 'force_torque_sensor_broadcaster')),
     ('gazebo', ('ros_gz_sim', 'ros_gz_bridge', 'gz_ros2_control', 'robot_state_publisher')),
 ])
 def test_missing_packages_are_named_all_at_once(
-    bringup_arguments: Make, hardware: str, missing: tuple[str, ...]
+    bringup: Launch, hardware: str, missing: tuple[str, ...]
 ) -> None:
     with pytest.raises(ConfigurationError, match='apt install') as refused:
-        bringup(bringup_arguments(hardware=hardware), nothing)
+        bringup(hardware=hardware)
     for name in missing:
         assert name in str(refused.value)
         assert f'ros-$ROS_DISTRO-{name.replace("_", "-")}' in str(refused.value)
 
 
-def test_rviz_opens_the_displays(bringup_arguments: Make) -> None:
-    items = bringup(bringup_arguments(hardware='real', rviz='true', namespace='left'), everything)
-    rviz = process(items, 'rviz2')
-    assert rviz.arguments == ('-d', str(ROOT / 'config' / 'robocal.rviz'))
-    assert Path(rviz.arguments[1]).is_file()
+@pytest.mark.usefixtures('everything_installed')
+def test_rviz_opens_the_displays(bringup: Launch) -> None:
+    arguments = bringup(hardware='real', rviz='true').process('rviz2').arguments
+    assert arguments == ['-d', str(CONFIG / 'robocal.rviz')]
+    assert Path(arguments[1]).is_file()
+
+
+@pytest.mark.usefixtures('nothing_installed')
+def test_rviz_must_be_installed(bringup: Launch) -> None:
     with pytest.raises(ConfigurationError, match='rviz:=true needs rviz2'):
-        bringup(bringup_arguments(hardware='real', rviz='true'), nothing)
+        bringup(hardware='real', rviz='true')
 
 
-def test_a_robot_without_control_block_cannot_be_mocked(bringup_arguments: Make) -> None:
+@pytest.mark.usefixtures('everything_installed')
+def test_a_robot_without_control_block_cannot_be_mocked(bringup: Launch) -> None:
     file = ROOT / 'test' / 'data' / 'two_joint.urdf'
     with pytest.raises(ConfigurationError, match='no <ros2_control> block for hardware:=mock'):
-        bringup(bringup_arguments(hardware='mock', robot=str(file)), everything)
+        bringup(hardware='mock', robot=str(file))
 
 
-@pytest.mark.parametrize('text', ['<robot', '<model/>', '<robot><xacro:nothing/></robot>', ''])
-def test_a_file_that_is_no_robot_is_refused(
-    bringup_arguments: Make, tmp_path: Path, text: str
-) -> None:
-    file = tmp_path / 'arm.urdf.xacro'
-    file.write_text(text)
-    with pytest.raises(ConfigurationError, match=re.escape(str(file))):
-        bringup(bringup_arguments(robot=str(file)), everything)
-
-
+@pytest.mark.usefixtures('everything_installed')
 @pytest.mark.parametrize('text', ['controllers', '/**: {ros__parameters: {a: 1}}', 'a: [', ''])
 def test_a_file_that_names_no_controllers_is_refused(
-    bringup_arguments: Make, tmp_path: Path, text: str
+    bringup: Launch, tmp_path: Path, text: str
 ) -> None:
     file = tmp_path / 'controllers.yaml'
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=re.escape(str(file))):
-        bringup(bringup_arguments(hardware='mock', controllers_file=str(file)), everything)
+        bringup(hardware='mock', controllers_file=str(file))
+
+
+@pytest.mark.parametrize(('name', 'text', 'said'), [
+    ('nodes', 'leveling,payload', 'payload_identification, friction_identification'),
+    ('nodes', '', 'or all, or none'),
+    ('namespace', 'arm 1', 'such as arm_1 or cell/left'),
+    ('namespace', '1st', 'beginning with a letter'),
+    ('params_file', 'nowhere.yaml', 'there is no file /'),
+    ('robot', '/nowhere.urdf', 'there is no file /nowhere.urdf'),
+    ('controllers_file', 'nowhere.yaml', 'there is no file'),
+    ('truth_file', 'nowhere.yaml', 'there is no file'),
+    ('cell_file', 'nowhere.yaml', 'there is no file'),
+    ('robot_args', 'ur_type=ur10e', 'name:=value'),
+    ('robot_args', 'a:="1 2" b', 'name:=value'),
+    ('real_time_factor', '-1', 'a number that is not negative'),
+    ('real_time_factor', 'fast', 'a number that is not negative'),
+])
+def test_what_makes_no_sense_is_refused(
+    bringup: Launch, name: str, text: str, said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)) as refused:
+        bringup(**{name: text})
+    assert name in str(refused.value)
+
+
+@pytest.mark.parametrize(('name', 'text'), [
+    ('hardware', 'simulation'), ('use_sim_time', 'yes'), ('autostart', '1'), ('rviz', '')])
+def test_what_is_no_choice_is_refused(bringup: Launch, name: str, text: str) -> None:
+    with pytest.raises(RuntimeError, match=f'"{name}" provided value "{text}"'):
+        bringup(**{name: text})
+
+
+@pytest.mark.parametrize('text', [
+    'a: [', 'payload_identification: {known_mass: 2.0}', '/**: {ros__parameters: }',
+    '/**: {ros__parameters: {sensor_signs: [1, 1.0]}}'])
+def test_what_no_node_could_read_is_refused(bringup: Launch, tmp_path: Path, text: str) -> None:
+    file = tmp_path / 'mine.yaml'
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match='is no parameter file: ') as refused:
+        bringup(params_file=str(file))
+    assert f'Launch argument params_file: {file} ' in str(refused.value)
+    assert '.c:' not in str(refused.value)
+    file.write_text('/**/leveling: {ros__parameters: {speed_scale: 0.3}}')
+    assert bringup(params_file=str(file)).process('leveling').files == [str(file)]

@@ -16,11 +16,10 @@ import pytest
 import yaml
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import JointState
+from support.launch_stand_in import Started, launched
 from support.live_graph import ROOT, Client
 
-from robocal_ros.launching.arguments import BRINGUP, BringupArguments
-from robocal_ros.launching.bringup import bringup
-from robocal_ros.launching.processes import Process
+from robocal_ros import launching
 from robocal_ros.node.executables import NODES
 
 SIDES = ('left', 'right')
@@ -28,19 +27,17 @@ NODE = 'payload_identification'
 SETTINGS = {'state_timeout': 5.0, 'connect_timeout': 20.0}
 
 
-def command(item: Process, folder: Path) -> list[str]:
+def command(item: Started, folder: Path) -> list[str]:
     """Return the command line that launch makes of a process of this package."""
     module = {**NODES, 'sim_arm': 'robocal_sim.node'}[item.executable]
+    values = folder / f'{item.namespace.strip("/")}_{item.name}.yaml'
+    values.write_text(yaml.safe_dump(
+        {f'{item.namespace}/{item.name}': {'ros__parameters': item.values}}))
     words = [sys.executable, '-m', module, '--ros-args',
              '-r', f'__node:={item.name}', '-r', f'__ns:={item.namespace}']
-    for number, entry in enumerate(item.parameters):
-        file = entry
-        if not isinstance(entry, str):
-            file = str(folder / f'{item.namespace.strip("/")}_{item.name}_{number}.yaml')
-            key = f'{item.namespace}/{item.name}'
-            Path(file).write_text(yaml.safe_dump({key: {'ros__parameters': dict(entry)}}))
-        words += ['--params-file', str(file)]
-    for old, new in item.remappings:
+    for file in (*item.files, str(values)):
+        words += ['--params-file', file]
+    for old, new in item.remappings.items():
         words += ['-r', f'{old}:={new}']
     return words
 
@@ -62,14 +59,16 @@ def start(words: list[str], log: Path, stack: ExitStack) -> None:
     stack.callback(end)
 
 
-def arguments(folder: Path, namespace: str, settings: dict[str, Any], **texts: str
-              ) -> BringupArguments:
+def started(folder: Path, namespace: str, settings: dict[str, Any], **arguments: str
+            ) -> list[Started]:
+    """Return what the launch file starts with these arguments."""
     file = folder / f'{namespace}.yaml'
     file.write_text(yaml.safe_dump({f'/**/{NODE}': {'ros__parameters': {
         **settings, 'method': 'static_poses', 'results_dir': str(folder / namespace)}}}))
-    defaults = {item.name: item.default for item in BRINGUP}
-    return BringupArguments.of({**defaults, 'nodes': NODE, 'namespace': namespace,
-                                'params_file': str(file), 'real_time_factor': '0.0', **texts})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launching, 'is_installed', lambda _: False)
+        return launched(patch, 'bringup.launch.py', nodes=NODE, namespace=namespace,
+                        params_file=str(file), real_time_factor='0.0', **arguments).started
 
 
 @pytest.fixture(scope='module')
@@ -77,15 +76,14 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Two simulated arms with a node each, and two nodes in wrong places; yields their folder."""
     folder = tmp_path_factory.mktemp('two_arms')
     robot = str(ROOT / 'urdf' / 'robocal_arm.urdf.xacro')
-    asked = [arguments(folder, side, SETTINGS, hardware='sim') for side in SIDES]
+    asked = [started(folder, side, SETTINGS, hardware='sim') for side in SIDES]
     asked += [
-        arguments(folder, 'wrong', {'connect_timeout': 3.0}, hardware='real', robot=robot),
-        arguments(folder, 'lost', {'description_timeout': 10.0}, hardware='real')]
+        started(folder, 'wrong', {'connect_timeout': 3.0}, hardware='real', robot=robot),
+        started(folder, 'lost', {'description_timeout': 10.0}, hardware='real')]
     with ExitStack() as stack:
-        for item in (item for one in asked for item in bringup(one, lambda _: False)):
-            if isinstance(item, Process):
-                log = folder / f'{item.namespace.strip("/")}_{item.name}.log'
-                start(command(item, folder), log, stack)
+        for item in (item for one in asked for item in one):
+            log = folder / f'{item.namespace.strip("/")}_{item.name}.log'
+            start(command(item, folder), log, stack)
         yield folder
 
 

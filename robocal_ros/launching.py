@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the launch files: a wrong argument is refused before anything is started."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import yaml
+from ament_index_python.packages import PackageNotFoundError, get_package_prefix
+from rclpy.context import Context
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages.bag import Bag
+
+NODES = (
+    'payload_identification',
+    'friction_identification',
+    'compliance_calibration',
+    'wrench_observer',
+    'leveling',
+)
+"""The lifecycle nodes, one for each capability."""
+
+_PACKAGES = {
+    'mock': ('robot_state_publisher', 'controller_manager'),
+    'gazebo': ('robot_state_publisher', 'controller_manager', 'ros_gz_sim', 'ros_gz_bridge',
+               'gz_ros2_control'),
+}
+# In Gazebo, sensors reach ROS over a bridge, by these rules, and not through broadcasters.
+_BRIDGES = {
+    'force_torque': 'geometry_msgs/msg/WrenchStamped[gz.msgs.Wrench',
+    'imu': 'sensor_msgs/msg/Imu[gz.msgs.IMU',
+}
+_SENSOR_BROADCASTERS = ('force_torque_sensor_broadcaster', 'imu_sensor_broadcaster')
+
+
+def checked(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return launch arguments in full: nodes by name, absolute namespace and files.
+
+    Args:
+        texts: Values by argument; others than those of the launch files are left out.
+
+    Raises:
+        ConfigurationError: If a value does not fit.
+
+    """
+    def refuse(name: str, expected: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"Launch argument {name} is '{texts[name]}'; expected {expected}.")
+
+    nodes = texts['nodes'].replace(',', ' ').split()
+    if nodes in (['all'], ['none']):
+        nodes = list(NODES) if nodes == ['all'] else []
+    elif not nodes or not set(nodes) <= set(NODES):
+        raise refuse('nodes', f'some of {", ".join(NODES)} with commas between, or all, or none')
+
+    namespace = '/' + texts['namespace'].strip('/') if texts['namespace'].strip('/') else ''
+    if not re.fullmatch(r'(/[A-Za-z][A-Za-z0-9_]*)*', namespace):
+        raise refuse('namespace', 'letters, digits and underscores, beginning with a letter, such '
+                                  'as arm_1 or cell/left')
+
+    full = {'nodes': ','.join(nodes), 'namespace': namespace}
+    if 'bag' in texts:
+        bag = Path(texts['bag']).expanduser().absolute()
+        if not texts['bag'] or not bag.exists():
+            raise refuse('bag', 'a rosbag2 folder or file that is there, as in bag:=my_bag')
+        full['bag'] = str(bag)
+    for name in ('robot', 'params_file', 'controllers_file', 'truth_file', 'cell_file'):
+        text = texts.get(name, '')
+        if text and (name, text) not in (('truth_file', 'none'), ('cell_file', 'reference')):
+            path = Path(text).expanduser().absolute()
+            if not path.is_file():
+                raise ConfigurationError(f'Launch argument {name}: there is no file {path}.')
+            full[name] = str(path)
+    if 'params_file' in full:
+        _check_parameter_file(full['params_file'])
+
+    words = re.sub(r'"[^"]*"|\'[^\']*\'', '', texts['robot_args']).split()
+    if not all(re.match(r'\w+:=', word) for word in words):
+        raise refuse('robot_args', 'name:=value pairs with spaces between, values with spaces in '
+                                   'quotes')
+    for name in ('real_time_factor', 'rate'):
+        if not re.fullmatch(r'\d+\.?\d*|\.\d+', texts.get(name, '1')):
+            raise refuse(name, 'a number that is not negative')
+    if texts['rviz'].lower() == 'true':
+        require(('rviz2',), 'rviz:=true')
+    return full
+
+
+def _check_parameter_file(file: str) -> None:
+    context = Context()
+    try:
+        # Only ROS knows which files it accepts.
+        context.init(args=['--ros-args', '--params-file', file], initialize_logging=False)
+    except RuntimeError as error:
+        reason = re.sub(r', at \S+:\d+', '', str(error).rpartition('Error: ')[2])
+        raise ConfigurationError(
+            f'Launch argument params_file: {file} is no parameter file: '
+            f"{' '.join(reason.split())}. Expected '<node>:' and 'ros__parameters:' below it, "
+            'as in config/<node>.yaml.') from error
+    context.shutdown()
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a ROS package is found in the sourced workspaces."""
+    try:
+        get_package_prefix(package)
+    # The index raises OSError if no AMENT_PREFIX_PATH is set.
+    except (PackageNotFoundError, OSError):
+        return False
+    return True
+
+
+def require(packages: Iterable[str], purpose: str) -> None:
+    """Raise a ConfigurationError that names all packages that are not installed."""
+    missing = [name for name in dict.fromkeys(packages) if not is_installed(name)]
+    if missing:
+        debian = ' '.join(f'ros-$ROS_DISTRO-{name.replace("_", "-")}' for name in missing)
+        raise ConfigurationError(
+            f'{purpose} needs {", ".join(missing)}, which no sourced workspace has. Install '
+            f'them (sudo apt install {debian}) or source the workspace that holds them.')
+
+
+def controllers(hardware: str, file: str, urdf: str) -> list[str]:
+    """Return the names of the controllers to spawn.
+
+    Args:
+        hardware: ``mock`` or ``gazebo``.
+        file: A ROS parameter file; the controller manager's key may have any namespace.
+        urdf: URDF text of the arm.
+
+    Raises:
+        ConfigurationError: If the file names no controller, the arm has no ``<ros2_control>``
+            block, or a package is missing.
+
+    """
+    try:
+        content = yaml.safe_load(Path(file).read_text(encoding='utf-8'))
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f'{file} is no parameter file: {error}') from error
+    packages = {
+        str(name): values['type'].partition('/')[0]
+        for key, section in (content.items() if isinstance(content, dict) else ())
+        if str(key).rpartition('/')[2] == 'controller_manager' and isinstance(section, dict)
+        for name, values in (section.get('ros__parameters') or {}).items()
+        if isinstance(values, dict) and isinstance(values.get('type'), str)
+    }
+    if not packages:
+        raise ConfigurationError(
+            f'{file} names no controller: expected controller_manager → ros__parameters → '
+            '<controller> → type, as in config/controllers.yaml.')
+    if hardware == 'gazebo':
+        packages = {name: package for name, package in packages.items()
+                    if package not in _SENSOR_BROADCASTERS}
+    require((*_PACKAGES[hardware], *packages.values()), f'hardware:={hardware}')
+    if ElementTree.fromstring(urdf).find('ros2_control') is None:
+        raise ConfigurationError(
+            f'The robot has no <ros2_control> block for hardware:={hardware}. Add one, or set the '
+            "xacro argument that turns it on with robot_args; the package's own "
+            'urdf/robocal_arm.urdf.xacro shows how.')
+    return list(packages)
+
+
+def gazebo_bridges(urdf: str) -> list[str]:
+    """Return the rules of ros_gz_bridge for the F/T sensors and IMUs in a URDF text."""
+    return [f"{sensor.findtext('topic')}@{_BRIDGES[sensor.get('type', '')]}"
+            for sensor in ElementTree.fromstring(urdf).iterfind('gazebo/sensor')
+            if sensor.findtext('topic') and sensor.get('type') in _BRIDGES]
+
+
+def description_in(bag: str, namespace: str, *, needed: bool) -> str:
+    """Return the URDF text in a bag, empty if it has none and none is needed.
+
+    Args:
+        bag: A rosbag2 folder or file.
+        namespace: Absolute namespace of the arm, empty for the root.
+        needed: Whether the arm is not known otherwise.
+
+    Raises:
+        ConfigurationError: If the bag has no joint states or no arm in the namespace.
+        FileFormatError: If it is broken.
+
+    """
+    with Bag(Path(bag)) as opened:
+        def has(topic: str, kind: str) -> bool:
+            return opened.topics.get(f'{namespace}/{topic}') == kind
+
+        holds = f'It holds {", ".join(sorted(opened.topics)) or "nothing"}.'
+        if not has('joint_states', 'sensor_msgs/msg/JointState'):
+            raise ConfigurationError(
+                f"Bag '{opened.name}' has no sensor_msgs/msg/JointState on "
+                f'{namespace}/joint_states. {holds} Set the argument namespace to that of the '
+                'arm, or record joint_states too.')
+        if has('robot_description', 'std_msgs/msg/String'):
+            for message in opened.messages(f'{namespace}/robot_description'):
+                return str(message.data)
+    if needed:
+        raise ConfigurationError(
+            f"Bag '{opened.name}' has no std_msgs/msg/String on {namespace}/robot_description. "
+            f'{holds} Give the arm with robot:=, a URDF or xacro file.')
+    return ''

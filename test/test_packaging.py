@@ -118,6 +118,10 @@ def test_every_shared_file_is_installed(prefix: Path, folder: str) -> None:
     assert files_below(prefix / 'share' / PACKAGE / folder) == files_below(ROOT / folder)
 
 
+def test_every_module_and_data_file_is_installed(site_packages: Path) -> None:
+    assert files_below(site_packages / PACKAGE) == files_below(ROOT / PACKAGE)
+
+
 @pytest.mark.parametrize('indexed', [True, False])
 def test_installed_code_finds_the_installed_files(
     prefix: Path, site_packages: Path, indexed: bool

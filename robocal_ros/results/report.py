@@ -6,11 +6,13 @@ Plots of a result: measurements as markers, models as lines, intervals as bands.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,6 @@ from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.results import wording
-from robocal_ros.results.report_style import SCRIPT, STYLE
 from robocal_ros.results.result import CalibrationResult, Fit, Parameter, Series
 
 Truth = Mapping[str, Mapping[str, float]]
@@ -103,19 +104,23 @@ def report_html(
     ) + '\n'.join(_panel(panel) for panel in panels)
     drawing = (
         f'<script type="application/json" id="figures">{data}</script>\n'
-        f'<script>{get_plotlyjs()}</script>\n<script>{SCRIPT}</script>\n'
+        f'<script>{get_plotlyjs()}</script>\n<script>{_asset("report.js")}</script>\n'
     ) if plots else ''
     written = datetime.now(timezone.utc).strftime('%d %B %Y, %H:%M UTC')
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n'
+        f'<title>{escape(title)}</title>\n<style>{_asset("report.css")}</style>\n</head>\n<body>\n<main>\n'
         f'<header><h1>{escape(title)}</h1>\n'
         f'<p class="lead">{_introduction(results)}</p></header>\n'
         f'{_overview(results)}\n{sections}\n'
         f'<footer>Written on {written} by robocal_ros {escape(__version__)}.</footer>\n'
         f'</main>\n{drawing}</body>\n</html>\n'
     )
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding='utf-8')
 
 
 def _introduction(results: Sequence[CalibrationResult]) -> str:
@@ -322,7 +327,8 @@ def figure(series: Series) -> go.Figure:
     markers in the colour of ``x``; ``x, 95 % upper`` and ``x, 95 % lower`` as a band about it.
     """
     counted = series.x_label == 'samples'
-    colours = dict(zip(_subjects(series), _cycle(), strict=False))
+    subjects = dict.fromkeys(map(_subject, series.curves))
+    colours = dict(zip(subjects, itertools.cycle(_COLOURS), strict=False))
     drawing = go.Figure([
         *_bands(series, colours),
         *(_trace(series, name, y, colours[_subject(name)])
@@ -352,15 +358,6 @@ def _remark(name: str) -> str:
     return name.partition(',')[2].strip()
 
 
-def _subjects(series: Series) -> list[str]:
-    return list(dict.fromkeys(_subject(name) for name in series.curves))
-
-
-def _cycle() -> Iterator[str]:
-    while True:
-        yield from _COLOURS
-
-
 def _bands(series: Series, colours: dict[str, str]) -> Iterator[go.Scatter]:
     """Yield the outlines of each band: the lower one, then the upper one filled down to it."""
     for subject, colour in colours.items():
@@ -378,7 +375,7 @@ def _bands(series: Series, colours: dict[str, str]) -> Iterator[go.Scatter]:
 
 def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:
     shared = {'x': series.x, 'y': y, 'name': name}
-    if _is_measured(series, name):
+    if name.startswith('measured') or series.y_label.startswith('residual'):
         hollow = bool(_remark(name))
         return go.Scatter(
             mode='markers', **shared,
@@ -392,10 +389,6 @@ def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:
                           marker={'color': colour, 'size': 7, 'symbol': 'line-ew-open',
                                   'line': {'width': 2}})
     return go.Scatter(mode='lines', **shared, line={'color': colour, 'width': 2})
-
-
-def _is_measured(series: Series, name: str) -> bool:
-    return name.startswith('measured') or series.y_label.startswith('residual')
 
 
 def _jumps(y: Array) -> bool:

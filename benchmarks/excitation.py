@@ -15,7 +15,6 @@ from benchmarks.random_cell import random_tool, random_truth
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.estimation.blocks import Blocks
-from robocal_ros.estimation.excitation import ExcitationPlan, Regressor, plan_excitation
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.payload import drive_gains, excitation
 from robocal_ros.payload.model import (
@@ -27,6 +26,7 @@ from robocal_ros.payload.model import (
     torque_regressor,
 )
 from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.plan import Regressor, plan_excitation
 from robocal_ros.payload.regression import (
     BAND,
     MIN_MOTION,
@@ -49,7 +49,6 @@ MOMENT_BAR, MASS_BAR, EFFICIENCY_BAR, COVERAGE_BAR = 5.0, 1.0, 1.10, 2.0
 """Percent of the moment, percent of the mass, a ratio, and percent."""
 
 _VALUES = PayloadParameters(method='excitation')
-_PLAN = ExcitationPlan(repeats=3)
 _ACCELERATION, _REST = 6.0, 0.5
 _GUESS = 2.0
 _MASSES, _SCALE = (2.0, 3.0), 0.15
@@ -88,7 +87,7 @@ def _motion(robot: Robot, regressor: Regressor) -> Trajectory:
                           np.full(robot.n, _ACCELERATION))
     guess = RigidBodyInertia(_GUESS, np.zeros(3), np.zeros((3, 3)))
     return plan_excitation(robot.with_payload(guess), CollisionChecker(robot.copy()), limits,
-                           np.zeros(robot.n), regressor, _PLAN)
+                           np.zeros(robot.n), regressor, _VALUES)
 
 
 def _record(

@@ -13,13 +13,13 @@ import numpy as np
 from benchmarks.arm import InProcessArm
 from demo import default_cell
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.excitation import ExcitationPlan, plan_excitation
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import plan_runs
 from robocal_ros.messages.bag_writer import BagWriter, TopicQos
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.payload.model import body_regressor
-from robocal_ros.payload.plan import plan_static_poses, plan_two_plane
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.plan import plan_excitation, plan_static_poses, plan_two_plane
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory, quintic_path
@@ -113,10 +113,10 @@ class RecordedProcedures:
         limits = MotionLimits(robot.joint_names, robot.lower, robot.upper, robot.velocity_limit,
                               np.full(robot.n, 6.0))
         guess = RigidBodyInertia(KNOWN_MASS, np.zeros(3), np.zeros((3, 3)))
-        plan = ExcitationPlan(duration=6.0, repeats=2, max_range=1.2)
+        values = PayloadParameters(excitation_period=6.0, excitation_repeats=2)
         trajectory = plan_excitation(
             robot.with_payload(guess), self._checker, limits, self._arm.posture,
-            lambda robot, q, v, a: body_regressor(robot, _SENSOR, q, v, a), plan)
+            lambda robot, q, v, a: body_regressor(robot, _SENSOR, q, v, a), values)
         self._arm.dwell(0.5)
         self._arm.move(trajectory)
         self._arm.dwell(0.5)

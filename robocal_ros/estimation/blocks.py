@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quintic splines through evenly spaced samples, by a filter in place of a system of equations.
-
-Source: Unser, Splines: A Perfect Fit for Signal and Image Processing, IEEE Signal Process. Mag.
-16 (1999) 22, doi 10.1109/79.799930. SciPy's splines do the same on any knots, and take longer to
-import than a record of ten minutes takes to fit.
-
-
-An exciting record read in short blocks: means of what was measured, and of what explains it.
+"""An exciting record in short blocks: means of what was measured, and of what explains it.
 
 Both sides of the equation are averaged over the same blocks, so averaging biases nothing, and
 white noise stays white from block to block, as no other thinning leaves it. Positions are
 splined, so that derivatives have no phase error and hardly any other; what follows from them is
 smooth and averaged by Gauss-Legendre quadrature, five instants for each block.
+
+Splines are quintic and made by a filter in place of a system of equations (Unser, Splines: A
+Perfect Fit for Signal and Image Processing, IEEE Signal Process. Mag. 16 (1999) 22, doi
+10.1109/79.799930). SciPy's splines do the same on any knots, and take longer to import than a
+record of ten minutes takes to fit.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a payload at rest, or nearly, shows in joint torques and in a wrist sensor.
+"""Models of a payload: at rest, in motion, and as robot drivers take it.
 
-A rigid body by its ten dynamic parameters: what carries it, what it may be, where it is.
-
-Source of the ten parameters and of their linearity: Atkeson, An, Hollerbach, Estimation of
-Inertial Parameters of Manipulator Loads and Links, Int. J. Robot. Res. 5 (1986) 101, doi
-10.1177/027836498600500306.
-
-A payload as robot drivers want it: in the flange frame, in their order of numbers.
+At rest it is a lever about a joint, or a force and a moment on a wrist sensor. In motion it is a
+rigid body of ten dynamic parameters, in which torques and wrenches are linear (Atkeson, An,
+Hollerbach, Estimation of Inertial Parameters of Manipulator Loads and Links, Int. J. Robot. Res. 5
+(1986) 101, doi 10.1177/027836498600500306).
 """
 
 from __future__ import annotations

@@ -11,12 +11,17 @@ import numpy as np
 from robocal_ros.arm.protocols import Arm, Recorder, Report, Watch
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ExcitationError
-from robocal_ros.estimation.excitation import ExcitationPlan, Regressor, plan_excitation
 from robocal_ros.estimation.signals import SLOWEST_SWEEP
 from robocal_ros.messages.samples import check_effort
 from robocal_ros.payload.model import Plane, body_regressor, torque_regressor
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.plan import SweepRange, plan_static_poses, plan_two_plane
+from robocal_ros.payload.plan import (
+    Regressor,
+    SweepRange,
+    plan_excitation,
+    plan_static_poses,
+    plan_two_plane,
+)
 from robocal_ros.payload.two_plane import PlaneEstimator
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import Lspb
@@ -206,14 +211,11 @@ class PayloadProcedure:
         home = arm.posture()
         limits = replace(arm.limits, acceleration=np.full(
             arm.robot.n, values.excitation_acceleration))
-        plan = ExcitationPlan(
-            duration=values.excitation_period, repeats=values.excitation_repeats,
-            max_range=values.excitation_range)
         guess = RigidBodyInertia(values.known_mass or _GUESS, np.zeros(3), np.zeros((3, 3)))
         self._report.say('planning', 'Choosing an exciting motion.', progress=0.0)
         trajectory = await arm.compute(
             plan_excitation, arm.checker.robot.with_payload(guess), arm.checker, limits, home,
-            regressor, plan)
+            regressor, values)
         arm.check_stopped()
         await arm.dwell(_REST, watch)
         await arm.move(trajectory, phase='exciting', message='Running the exciting motion.',

@@ -10,13 +10,15 @@ import pytest
 from support.arms import arm
 
 from robocal_ros.errors import ConvergenceError
-from robocal_ros.estimation.excitation import ExcitationPlan, FourierBasis, plan_excitation
 from robocal_ros.payload.model import body_regressor, torque_regressor
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.plan import FourierBasis, plan_excitation
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import MotionLimits
 
-PLAN = ExcitationPlan(duration=6.0, harmonics=5, candidates=60)
+PERIOD, REPEATS, HARMONICS = 6.0, 2, 5
+VALUES = PayloadParameters(excitation_period=PERIOD, excitation_repeats=REPEATS)
 HEAVY = RigidBodyInertia(2.0, np.array([0.0, 0.0, 0.1]), 0.01 * np.eye(3))
 
 
@@ -29,11 +31,12 @@ def limits_of(robot: Robot, acceleration: float = 6.0) -> MotionLimits:
                         np.full(robot.n, acceleration))
 
 
-def planned(robot: Robot, plan: ExcitationPlan = PLAN, middle: np.ndarray | None = None,
-            limits: MotionLimits | None = None):
+def planned(robot: Robot, middle: np.ndarray | None = None, limits: MotionLimits | None = None,
+            candidates: int = 60, seed: int = 0):
     return plan_excitation(
         robot.with_payload(HEAVY), CollisionChecker(robot.copy()), limits or limits_of(robot),
-        np.zeros(robot.n) if middle is None else middle, wrench_regressor, plan)
+        np.zeros(robot.n) if middle is None else middle, wrench_regressor, VALUES,
+        harmonics=HARMONICS, candidates=candidates, seed=seed)
 
 
 @pytest.fixture(scope='module')
@@ -43,16 +46,15 @@ def motion(robocal):
 
 @pytest.mark.parametrize('harmonics', [3, 5, 8])
 def test_every_series_of_the_basis_begins_and_ends_at_rest(harmonics):
-    plan = replace(PLAN, harmonics=harmonics)
-    basis = FourierBasis(plan)
+    basis = FourierBasis(PERIOD, harmonics)
     assert basis.size == 2 * harmonics - 3
-    ends = np.array([0.0, plan.duration])
+    ends = np.array([0.0, PERIOD])
     for series in basis.series(np.random.default_rng(1).normal(size=(4, basis.size)), ends):
         np.testing.assert_allclose(series, 0.0, atol=1e-9)
 
 
 def test_speed_and_acceleration_are_the_derivatives():
-    basis = FourierBasis(PLAN)
+    basis = FourierBasis(PERIOD, HARMONICS)
     coefficients = np.random.default_rng(2).normal(size=(3, basis.size))
     time, step = np.linspace(0.3, 5.0, 40), 1e-5
     here = basis.series(coefficients, time)
@@ -64,17 +66,17 @@ def test_speed_and_acceleration_are_the_derivatives():
 
 def test_the_band_ends_at_the_last_harmonic(motion):
     """Nothing beyond it, so that a filter at the band's end takes nothing away."""
-    time = np.arange(0.0, 2 * PLAN.duration, 0.01)
+    time = np.arange(0.0, 2 * PERIOD, 0.01)
     position, _, _ = motion.sample(time)
     spectrum = np.abs(np.fft.rfft(position[:-1] - position.mean(axis=0), axis=0))
     frequency = np.fft.rfftfreq(len(time) - 1, 0.01)
-    beyond = frequency > 2.0 * PLAN.harmonics / PLAN.duration
+    beyond = frequency > 2.0 * HARMONICS / PERIOD
     assert spectrum[beyond].max() < 0.01 * spectrum.max()
 
 
 def test_no_limit_is_exceeded_between_the_knots_either(robocal, motion):
     limits_of(robocal).check(motion)
-    assert motion.duration == pytest.approx(PLAN.repeats * PLAN.duration)
+    assert motion.duration == pytest.approx(REPEATS * PERIOD)
     np.testing.assert_allclose(motion.start, motion.goal, atol=1e-12)
     # What is allowed is used: the fastest joint comes close to a limit.
     _, velocity, acceleration = motion.sample(motion.dense())
@@ -85,7 +87,7 @@ def test_no_limit_is_exceeded_between_the_knots_either(robocal, motion):
 
 def test_four_fifths_of_the_speed_limits_are_used_at_most(robocal):
     slow = replace(limits_of(robocal), velocity=np.full(6, 0.5))
-    motion = planned(robocal, replace(PLAN, candidates=5), limits=slow)
+    motion = planned(robocal, limits=slow, candidates=5)
     speed = np.abs(motion.sample(motion.dense())[1]).max(axis=0)
     assert (speed < 0.41).all()
     assert speed.max() > 0.27
@@ -93,7 +95,7 @@ def test_four_fifths_of_the_speed_limits_are_used_at_most(robocal):
 
 def test_the_arm_touches_nothing_and_no_drive_is_overloaded(robocal, motion):
     checker, loaded = CollisionChecker(robocal.copy()), robocal.with_payload(HEAVY)
-    position, velocity, acceleration = motion.sample(np.arange(0.0, PLAN.duration, 0.037))
+    position, velocity, acceleration = motion.sample(np.arange(0.0, PERIOD, 0.037))
     assert not checker.first_contact(position)
     for q, v, a in zip(position, velocity, acceleration, strict=True):
         assert (np.abs(loaded.inverse_dynamics(q, v, a)) < 0.82 * robocal.effort_limit).all()
@@ -101,12 +103,12 @@ def test_the_arm_touches_nothing_and_no_drive_is_overloaded(robocal, motion):
 
 def information(robot: Robot, motion) -> float:
     rows = np.vstack([wrench_regressor(robot, q, v, a) for q, v, a in zip(
-        *motion.sample(np.arange(0.0, PLAN.duration, 0.1)), strict=True)])
+        *motion.sample(np.arange(0.0, PERIOD, 0.1)), strict=True)])
     return float(np.linalg.slogdet(rows.T @ rows)[1])
 
 
 def test_the_choice_tells_more_than_chance_does(robocal, motion):
-    by_chance = [information(robocal, planned(robocal, replace(PLAN, candidates=1, seed=seed)))
+    by_chance = [information(robocal, planned(robocal, candidates=1, seed=seed))
                  for seed in range(5)]
     assert information(robocal, motion) > max(by_chance)
 
@@ -114,7 +116,7 @@ def test_the_choice_tells_more_than_chance_does(robocal, motion):
 def test_the_same_seed_chooses_the_same_motion(robocal, motion):
     again = planned(robocal)
     np.testing.assert_array_equal(again.position, motion.position)
-    other = planned(robocal, replace(PLAN, seed=1))
+    other = planned(robocal, seed=1)
     assert np.abs(other.position - motion.position).max() > 0.1
 
 
@@ -122,9 +124,10 @@ def test_all_ten_parameters_are_told_apart_by_torques_of_a_seven_joint_arm(panda
     middle = np.array([0.0, 0.0, 0.0, -1.6, 0.0, 1.6, 0.0])
     motion = plan_excitation(
         panda, CollisionChecker(panda.copy(), package_dirs=arm('panda').package_dirs),
-        limits_of(panda), middle, torque_regressor, replace(PLAN, candidates=20))
+        limits_of(panda), middle, torque_regressor, VALUES,
+        harmonics=HARMONICS, candidates=20)
     rows = np.vstack([torque_regressor(panda, q, v, a) for q, v, a in zip(
-        *motion.sample(np.arange(0.0, PLAN.duration, 0.1)), strict=True)])
+        *motion.sample(np.arange(0.0, PERIOD, 0.1)), strict=True)])
     lengths = np.linalg.norm(rows, axis=0)
     assert np.linalg.cond(rows / lengths) < 100.0
 
@@ -134,4 +137,4 @@ def test_without_room_the_reason_is_told(robocal):
     folded = np.array([0.0, 0.0, -2.6, 0.0, 0.0, 0.0])
     with pytest.raises(ConvergenceError, match=r'None of 5 excitations .*: the arm .*\(\d+ times'):
         planned(robocal.with_payload(RigidBodyInertia(400.0, np.zeros(3), np.eye(3))),
-                replace(PLAN, candidates=5), 0.3 * folded, narrow)
+                0.3 * folded, narrow, candidates=5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -12,10 +13,10 @@ from robocal_ros.arrays import Array
 from robocal_ros.compliance.measurement import HELD_OUT_EVERY
 from robocal_ros.compliance.model import Target, target_jacobian, target_pose
 from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.compliance.posture_set import load_postures
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.estimation.selection import d_optimal, short_tour
+from robocal_ros.files import convert, load, read_text, refuse
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
 
@@ -93,6 +94,45 @@ def given_postures(
                 f"In posture {number} of posture_file '{pair[0]}' touches '{pair[1]}'. "
                 'Correct it.')
     return given
+
+
+def load_postures(path: str, robot: Robot) -> Array:
+    """Read a user's own postures from a YAML file: a list of lists of joint angles [rad].
+
+    Args:
+        path: The file.
+        robot: The arm.
+
+    Returns:
+        Shape (k, n) [rad].
+
+    Raises:
+        FileFormatError: If the file is not such a list.
+        ConfigurationError: If the file can't be read, or a posture leaves the joint limits.
+
+    """
+    file = Path(path).expanduser()
+    document = load(read_text(file, 'posture file', 'Correct posture_file.'), file.name)
+    if not isinstance(document, list) or not document:
+        raise refuse(file.name, 'the whole file', 'a list of postures', document)
+    postures = [convert(entry, list[float], file.name, f'posture {number}')
+                for number, entry in enumerate(document, 1)]
+    for number, posture in enumerate(postures, 1):
+        _check_posture(posture, robot, file.name, f'posture {number}')
+    return np.array(postures, dtype=float)
+
+
+def _check_posture(posture: list[float], robot: Robot, name: str, place: str) -> None:
+    if len(posture) != robot.n:
+        raise refuse(name, place, f'{robot.n} angles [rad], of {", ".join(robot.joint_names)}',
+                     posture)
+    for joint, lower, upper, angle in zip(
+        robot.joint_names, robot.lower, robot.upper, posture, strict=True
+    ):
+        if not lower <= angle <= upper:
+            raise ConfigurationError(
+                f"{name}, {place}: joint '{joint}' is at {angle:g} rad; its limits are "
+                f'{lower:.4g} … {upper:.4g} rad. Correct posture_file.')
 
 
 def information_block(robot: Robot, loaded: Robot, q: Array, target: Target) -> Array:

@@ -371,7 +371,8 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     )
 
 
-def _needs(values: FrictionParameters) -> Needs:
+def needs(values: FrictionParameters) -> Needs:
+    """Return what an estimation reads."""
     return Needs(effort=True, temperature_topic=values.temperature_topic)
 
 
@@ -383,5 +384,5 @@ def _estimate(
 
 
 FRICTION = Capability(
-    'friction', 'friction_identification', FrictionParameters, ('run', 'estimate'), _needs,
+    'friction', 'friction_identification', FrictionParameters, ('run', 'estimate'), needs,
     _estimate, summary)

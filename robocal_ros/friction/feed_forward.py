@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from control_msgs.msg import JointTrajectoryControllerState
@@ -18,13 +17,9 @@ from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.messages import conversions, qos
 from robocal_ros.messages.stream import JointStateStream
 from robocal_ros.messages.subscription import Listening
+from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-from robocal_ros.robot.model import Robot
-
-if TYPE_CHECKING:
-    from robocal_ros.node.lifecycle import RobocalNode
-
 
 # A reference velocity older than this no longer says what the arm is to do [s].
 _REFERENCE_AGE = 0.1
@@ -39,64 +34,37 @@ class FrictionFeedForward:
 
     """
 
-    def __init__(
-        self, node: RobocalNode, joints: JointStateStream, robot: Robot, *, controller: str,
-        width: float, dead_band: float,
-    ) -> None:
+    def __init__(self, node: CalibrationNode, joints: JointStateStream) -> None:
         """Create topics; nothing is published before there is a result.
 
         Args:
             node: The node.
             joints: The arm's joint states.
-            robot: The arm with what it carries.
-            controller: Name of the controller whose reference velocity is followed.
-            width: Speed over which the compensation rises from zero [rad/s].
-            dead_band: Measured speeds below this are standstill [rad/s].
 
         """
-        self.robot = robot
+        self.robot = node.robot
         self.temperature = float('nan')
         self._node = node
-        self._joints = joints
-        self._width, self._dead_band = width, dead_band
         self._laws: Mapping[str, SteadyFriction] = {}
         self._compensator: Compensator | None = None
         self._reference: tuple[float, Array] | None = None
         self._order: tuple[tuple[str, ...], list[int]] | None = None
-        self._message = JointState(name=list(robot.joint_names))
-        self._compensation = node.create_publisher(JointState, '~/compensation', qos.RELIABLE)
-        self._out = node.create_publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
-        self._controller = Listening(
-            node, node.group, JointTrajectoryControllerState, f'{controller}/controller_state',
-            self._take_reference)
-        self._in = node.create_subscription(
-            JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE,
-            callback_group=node.group)
+        self._message = JointState(name=list(self.robot.joint_names))
+        self._compensation = node.publisher(JointState, '~/compensation', qos.RELIABLE)
+        self._out = node.publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
+        node.subscription(JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE)
+        node.stream(Listening(
+            node, node.group, JointTrajectoryControllerState,
+            f'{node.values.controller}/controller_state', self._take_reference))
         joints.listeners.append(self._on_state)
-
-    def listen(self) -> None:
-        """Follow the controller's reference."""
-        self._controller.listen()
-
-    def rest(self) -> None:
-        """Follow it no more."""
-        self._controller.rest()
-        self._reference = None
-
-    def destroy(self) -> None:
-        """Remove topics."""
-        self._controller.destroy()
-        self._node.destroy_subscription(self._in)
-        self._node.destroy_publisher(self._compensation)
-        self._node.destroy_publisher(self._out)
-        self._joints.listeners.remove(self._on_state)
 
     def use(self, result: CalibrationResult) -> None:
         """Use a friction result from now on."""
         self._laws = friction_by_joint(result)
         self.temperature = friction_temperature(result)
         self._compensator = Compensator(
-            self._laws, self.robot.joint_names, width=self._width, dead_band=self._dead_band)
+            self._laws, self.robot.joint_names, width=self._node.values.compensation_width,
+            dead_band=self._node.values.compensation_dead_band)
 
     def _take_reference(self, message: JointTrajectoryControllerState) -> None:
         names = tuple(message.joint_names)
@@ -124,7 +92,7 @@ class FrictionFeedForward:
         self._message.effort = self._compensator.torque(speed, measured=not commanded).tolist()
         self._compensation.publish(self._message)
 
-    def _pass(self, message: JointTrajectory) -> Any:
+    def _pass(self, message: JointTrajectory) -> None:
         """Fill in the effort of a trajectory and send it on; a bad one is not sent on."""
         if not self._node.is_active:
             return

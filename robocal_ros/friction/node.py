@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from geometry_msgs.msg import Point
@@ -12,71 +12,82 @@ from sensor_msgs.msg import JointState, Temperature
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
+from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.friction.estimate import estimate, loaded, merge, summary
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.friction.estimate import estimate, loaded, merge, needs, summary
 from robocal_ros.friction.feed_forward import FrictionFeedForward
 from robocal_ros.friction.fit import JointFriction
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.friction.plan import FrictionRun, check_given
+from robocal_ros.friction.plan import FrictionRun, check_given, load_trajectory_set
 from robocal_ros.friction.procedure import FrictionProcedure
-from robocal_ros.friction.trajectory_set import load_trajectory_set
-from robocal_ros.messages import conversions, marks, qos
-from robocal_ros.messages.record import within_budget
-from robocal_ros.messages.recording import Recording
+from robocal_ros.messages import conversions, marks
+from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.messages.subscription import Listening
+from robocal_ros.node.calibration_node import Answer, CalibrationNode
+from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import Ending
-from robocal_ros.node.procedure_node import ProcedureNode
 from robocal_ros.node.process import spin
+from robocal_ros.node.recorder import Recorder
 from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import from_yaml
+from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.model import Robot
+from robocal_ros.robot.setup import effort_factor
 
 
-class FrictionIdentification(ProcedureNode):
-    """Turns joints at constant speeds, one after the other, and reads what friction takes."""
+class FrictionIdentification(CalibrationNode):
+    """Turns joints at constant speeds, one after the other, and identifies their friction."""
 
-    kind = 'friction'
     parameter_table = FrictionParameters
+    values: FrictionParameters
 
-    def _configure_method(self) -> None:
-        values = self.values
-        self.joints.need_effort = True
+    def check(self, values: FrictionParameters) -> None:
+        """Refuse joints that the arm lacks."""
         for name in values.joint_names:
             self.robot.index(name)
-        given = self._load_given()
+
+    def build(self) -> None:
+        """Create streams, arm, recorder and compensation, and use the last good result."""
+        values = self.values
+        self.joints = self.stream(JointStateStream(
+            self, self.group, self.robot.joint_names, now=self.waiter.now,
+            factor=effort_factor(self.robot, values)))
+        self.joints.need_effort = True
+        DriveGains(self, self.joints)
+        self.arm = self.stream(GuardedArm(
+            self.waiter, self.robot, self.joints, lambda: self.values, self.status))
+        self.recorder = self.stream(Recorder(self, self.joints))
         self._loaded = self.robot
         self._alternatives: list[Robot] = []
         self._temperatures: list[tuple[float, float]] = []
-        self._points_publisher = self._publisher(JointState, '~/points')
-        self._curve_publisher = self._publisher(JointState, '~/curve')
+        self._result_topic = self.publisher(String, '~/result')
+        self._points_topic = self.publisher(JointState, '~/points')
+        self._curve_topic = self.publisher(JointState, '~/curve')
+        given = self._given()
         self._method = FrictionProcedure(
-            self, self._wanted(given), given, self._load, self._show)
-        self._feed_forward = self.stream(FrictionFeedForward(
-            self, self.joints, self.robot, controller=values.controller,
-            width=values.compensation_width, dead_band=values.compensation_dead_band))
+            self.arm, self.recorder, self.status, self._wanted(given), given, self._load,
+            self._show)
+        self._feed_forward = FrictionFeedForward(self, self.joints)
         if values.temperature_topic:
-            self.fast_topic(Temperature, values.temperature_topic, self._take_temperature)
+            self.stream(Listening(
+                self, self.group, Temperature, values.temperature_topic, self._take_temperature))
         if values.use_payload:
-            stored = self.store.load('payload')
-            if stored is not None:
-                self._carry(stored)
-            self.part(self.subscription(
-                String, 'payload_identification/result', self._take_payload, qos.LATCHED))
-        last_good = self.store.load('friction')
-        if last_good is not None:
-            self.publish(last_good)
+            self.follow('payload', 'payload_identification/result', self._carry)
+        if last_good := self.store.load('friction'):
+            self._publish(last_good)
 
-    def _load_given(self) -> list[FrictionRun]:
+    def _given(self) -> list[FrictionRun]:
+        """Return the user's own set of runs; empty to plan them."""
         if not self.values.trajectory_file:
             return []
         runs = load_trajectory_set(self.values.trajectory_file, self.robot)
-        check_given(self.robot, self.limits, runs)
+        check_given(self.robot, self.arm.limits, runs)
         return runs
 
     def _wanted(self, given: list[FrictionRun]) -> tuple[str, ...]:
         """Return the joints to measure: those named, else those of the set, else all."""
+        names = self.values.joint_names
         in_set = tuple(dict.fromkeys(self.robot.joint_names[run.joint] for run in given))
-        names: tuple[str, ...] = self.values.joint_names
         missing = [name for name in names if given and name not in in_set]
         if missing:
             raise ConfigurationError(
@@ -84,7 +95,7 @@ class FrictionIdentification(ProcedureNode):
                 f'names; it has runs of {", ".join(in_set)}. Correct one of the two.')
         return names or in_set or self.robot.joint_names
 
-    # --------------------------------------------------------- what other nodes tell
+    # ------------------------------------------------- payload and temperature
 
     def _carry(self, payload: CalibrationResult) -> None:
         self._loaded, self._alternatives = loaded(self.robot, payload)
@@ -93,13 +104,6 @@ class FrictionIdentification(ProcedureNode):
     def _load(self) -> tuple[Robot, list[Robot]]:
         """Return copies, for another thread, of the arm with what it carries or may carry."""
         return self._loaded.copy(), [robot.copy() for robot in self._alternatives]
-
-    def _take_payload(self, message: String) -> None:
-        """Count a payload result from the moment it is published."""
-        try:
-            self._carry(from_yaml(message.data, self.identity, 'payload_identification/result'))
-        except RobocalError as error:
-            self.get_logger().warning(f'Payload result not used: {error}')
 
     def _take_temperature(self, message: Temperature) -> None:
         if not np.isfinite(message.temperature):
@@ -114,35 +118,71 @@ class FrictionIdentification(ProcedureNode):
                 f'{message.temperature:.1f} °C now. Identify it anew.',
                 throttle_duration_sec=60.0)
 
-    # ------------------------------------------------------------------- procedure
+    # -------------------------------------------------------------------- services
 
-    def _begin_run(self) -> None:
-        """Keep what finished joints recorded, so that a cancelled run goes on where it was."""
+    async def run(self) -> Answer:
+        """Measure the joints, those that a cancelled run left first, and estimate."""
+        await self.arm.connect()
         if not self._method.under_way or self.joints.counts.clock_jumps:
-            self._clear()
+            self._forget()
+        await self._method.measure(self.values)
+        return await self.estimate()
 
-    def _clear(self) -> None:
-        super()._clear()
+    async def estimate(self) -> Answer:
+        """Estimate friction from what is recorded."""
+        (robot, alternatives), values = self._load(), self.values
+        measured = tuple(self._method.finished)
+        recording = self.recorder.recording(
+            needs(values), temperatures=np.array(self._temperatures).reshape(-1, 2),
+            words={marks.WANTED: ','.join(measured)})
+        # After a run the joints that were measured must be there; in a bag, those that are.
+        recording = replace(recording, joints_wanted=measured or recording.joints_wanted)
+        result = await self.compute(lambda: estimate(robot, recording, values, alternatives))
+        return self._filed(result)
+
+    async def clear(self) -> str:
+        """Forget what is recorded."""
+        return f'{self._forget()} samples forgotten.'
+
+    def _forget(self) -> int:
+        """Forget what is recorded and measured; return how many samples it was."""
         self._method.clear()
         self._temperatures.clear()
+        return self.recorder.clear()
 
-    async def _procedure(self) -> CalibrationResult:
-        self._method.lost.clear()
-        await self._method.measure()
-        return await self.estimate()
+    def _filed(self, result: CalibrationResult) -> Answer:
+        """Save; joints that passed count even where others failed, and keep what others had."""
+        passed = result.verdict is Verdict.PASS
+        if not passed:
+            self.store.save(result)
+        merged = merge(self.store.load('friction'), result)
+        if merged is not None and merged.verdict is Verdict.PASS:
+            self.store.save(merged)
+            self._publish(merged)
+        sentence = summary(result) if passed else (
+            f'Verdict {result.verdict.value}: {" ".join(result.reasons)} Joints that passed are '
+            'filed; the others keep their last good numbers.')
+        if lost := self._method.lost:
+            sentence += f' {len(lost)} things went wrong; the first: {lost[0]}'
+        return Answer(passed, sentence)
+
+    def _publish(self, result: CalibrationResult) -> None:
+        """Publish a good result, and use it at once."""
+        self._result_topic.publish(String(data=to_yaml(result)))
+        self._feed_forward.use(result)
 
     def _show(self, found: JointFriction) -> None:
         """Publish points and curve, for PlotJuggler and RViz."""
         speed = np.array([p.speed for p in found.usable])
         torque = np.array([p.torque for p in found.usable])
-        self._points_publisher.publish(self._plot(found.joint, speed, torque))
+        self._points_topic.publish(self._plot(found.joint, speed, torque))
         if not found.fits:
             return
         fine = np.concatenate([sign * np.geomspace(np.abs(speed).min(), np.abs(speed).max(), 60)
                                for sign in (-1.0, 1.0)])
         fine.sort()
         curve = found.law().torque(fine)
-        self._curve_publisher.publish(self._plot(found.joint, fine, curve))
+        self._curve_topic.publish(self._plot(found.joint, fine, curve))
         self.publish_markers(curve_markers(
             self.robot.root_frame, speed, torque, fine, curve, found.joint))
         self.status.note(**{f'{found.joint}: fit degree [%]': f'{found.fit_degree:.2f}'})
@@ -152,45 +192,6 @@ class FrictionIdentification(ProcedureNode):
                              effort=torque.tolist())
         message.header.stamp = self.get_clock().now().to_msg()
         return message
-
-    # ------------------------------------------------------------------ estimation
-
-    def _estimate(self) -> Callable[[], CalibrationResult]:
-        (robot, alternatives), values = self._load(), self.values
-        spans, joints = self.replayed_spans(), self.joints.samples()
-        span = spans.of(marks.JOINTS)
-        readings = np.array(self._temperatures).reshape(-1, 2)
-        # After a run the joints that were measured must be there; in a bag, those that are.
-        recording = Recording(
-            within_budget(joints.chosen(span.holds(joints.time))),
-            temperatures=readings[span.holds(readings[:, 0])],
-            joints_wanted=tuple(self._method.finished) or spans.joints_wanted)
-        return lambda: estimate(robot, recording, values, alternatives)
-
-    def _mark_words(self) -> dict[str, str]:
-        return {marks.WANTED: ','.join(self._method.finished)}
-
-    def keep(self, result: CalibrationResult) -> None:
-        """Save; joints that passed count even where others failed, and keep what others had."""
-        if result.verdict is not Verdict.PASS:
-            self.store.save(result)
-        vouched = merge(self.store.load('friction'), result)
-        if vouched is not None and vouched.verdict is Verdict.PASS:
-            super().keep(vouched)
-
-    def _publish_details(self, result: CalibrationResult) -> None:
-        self._feed_forward.use(result)
-
-    def _summary(self, result: CalibrationResult) -> str:
-        return summary(result)
-
-    def _verdict_sentence(self, result: CalibrationResult) -> str:
-        sentence = self._summary(result) if result.verdict is Verdict.PASS else (
-            f'Verdict {result.verdict.value}: {" ".join(result.reasons)} Joints that passed are '
-            'filed; the others keep their last good numbers.')
-        lost = self._method.lost
-        return f'{sentence} {len(lost)} things went wrong; the first: {lost[0]}' if lost else (
-            sentence)
 
 
 def curve_markers(

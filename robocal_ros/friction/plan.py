@@ -5,12 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, ConvergenceError, MotionError
+from robocal_ros.errors import (
+    ConfigurationError,
+    ConvergenceError,
+    FileFormatError,
+    MotionError,
+)
+from robocal_ros.files import Finite, Section, convert, load, read_text, refuse
 from robocal_ros.friction.fit import distinct
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.robot.collision import CollisionChecker
@@ -216,6 +223,49 @@ def plan_reversals(
     velocity[1:-1, joint] = spline(time, nu=1)[1:-1]
     acceleration[1:-1, joint] = spline(time, nu=2)[1:-1]
     return Trajectory(time, position, velocity, acceleration)
+
+
+class _GivenRun(Section):
+    joint: str
+    start: Finite
+    goal: Finite
+    speed: Finite
+    duration: Finite
+
+
+def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
+    """Read a user's set of constant-speed runs from a YAML file.
+
+    The file is a list; each entry names a joint and gives ``start``, ``goal`` [rad], ``speed``
+    [rad/s] and ``duration`` [s] of one linear segment with parabolic blends::
+
+        - {joint: joint_6, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}
+
+    The other joints stay where the arm is when the run begins; here they are set to zero.
+
+    Args:
+        path: The file.
+        robot: The arm.
+
+    Raises:
+        FileFormatError: If the file is not such a list, or an entry's numbers don't fit.
+        ConfigurationError: If the file can't be read or a joint is unknown.
+
+    """
+    file = Path(path).expanduser()
+    document = load(read_text(file, 'trajectory set', 'Correct trajectory_file.'), file.name)
+    if not isinstance(document, list) or not document:
+        raise refuse(file.name, 'the whole file', 'a list of runs', document)
+    runs = []
+    for number, entry in enumerate(document, 1):
+        item = convert(entry, _GivenRun, file.name, f'run {number}')
+        joint = robot.index(item.joint)
+        try:
+            segment = Lspb(item.start, item.goal, item.speed, item.duration)
+        except MotionError as error:
+            raise FileFormatError(f'{file.name}, run {number}: {error}') from error
+        runs.append(FrictionRun(joint, np.zeros(robot.n), segment))
+    return runs
 
 
 def check_given(

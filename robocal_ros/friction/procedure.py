@@ -3,23 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from robocal_ros.arm.old_client import MotionStatus
+from robocal_ros.arm.protocols import Arm, MotionFailedError, MotionStatus, Recorder, Report
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, MotionError
 from robocal_ros.friction.fit import JointFriction, fit_joint
-from robocal_ros.friction.parameters import DYNAMIC
+from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import FrictionRun, plan_reversals, plan_runs, weak_speeds
 from robocal_ros.friction.runs import find_runs, read_runs
 from robocal_ros.messages.samples import check_effort
-from robocal_ros.node.procedure_node import ProcedureNode
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory
-from robocal_ros.robot.planning import connect
+
+_LOG = logging.getLogger(__name__)
 
 _REST = 0.3
 # After as many runs in a row that the controller ended, a joint is left alone.
@@ -27,22 +27,26 @@ _GIVE_UP = 4
 # Time of a run besides its segment: moving to its start, resting [s].
 _BESIDES = 1.5
 _MEASURED = (2.0, 92.0)
-# After these the arm is where it was and the next run may still succeed.
-_RUN_ALONE = (MotionStatus.ABORTED, MotionStatus.NOT_AT_GOAL, MotionStatus.REJECTED)
+# After these the arm is where it was and the next run may still succeed; after the last one,
+# an obstacle, a stop or another client, no further run of the joint is tried.
+_RUN_ALONE = (MotionStatus.ABORTED, MotionStatus.NOT_AT_GOAL, MotionStatus.REJECTED,
+              MotionStatus.FOREIGN_MOTION)
 
 
 class FrictionProcedure:
-    """Runs joints at constant speeds, one after the other, until their laws can be vouched for.
+    """Runs joints at constant speeds, one after the other, until their laws hold.
 
     Attributes:
-        finished: What the joints that are done brought, by name, in the order of measuring.
+        finished: Friction of the joints that are done, by name, in the order of measuring.
         lost: What went wrong on the way, such as runs that the controller ended, as sentences.
 
     """
 
     def __init__(
         self,
-        node: ProcedureNode,
+        arm: Arm,
+        recorder: Recorder,
+        report: Report,
         wanted: Sequence[str],
         given: Sequence[FrictionRun],
         load: Callable[[], tuple[Robot, list[Robot]]],
@@ -51,7 +55,9 @@ class FrictionProcedure:
         """Prepare; nothing moves yet.
 
         Args:
-            node: The node.
+            arm: The arm.
+            recorder: What is recorded meanwhile.
+            report: Shows the progress.
             wanted: Names of the joints, in the order of measuring.
             given: A set of runs by the user; empty to plan them.
             load: Returns copies of the arm with what it carries at present, and with what it
@@ -59,14 +65,17 @@ class FrictionProcedure:
             show: Called with what each round brought.
 
         """
-        self._node = node
+        self._arm = arm
+        self._recorder = recorder
+        self._report = report
         self._wanted = wanted
         self._given = given
         self._load = load
         self._show = show
+        self._values = FrictionParameters()
+        self._blocked = False
         self.finished: dict[str, JointFriction] = {}
         self.lost: list[str] = []
-        self._blocked = False
 
     @property
     def under_way(self) -> bool:
@@ -78,26 +87,34 @@ class FrictionProcedure:
         self.finished.clear()
         self.lost.clear()
 
-    async def measure(self) -> None:
-        """Measure the joints that are left, and move back to where it began."""
-        node = self._node
-        home = node.joints.posture().copy()
+    async def measure(self, values: FrictionParameters) -> None:
+        """Measure the joints that are left, and move back to where it began.
+
+        Args:
+            values: The parameters that hold now.
+
+        Raises:
+            RobocalError: If the arm does not do its part; joints that are done stay.
+
+        """
+        self._values = values
+        self.lost.clear()
+        home = self._arm.posture()
         left = [name for name in self._wanted if name not in self.finished]
         width = (_MEASURED[1] - _MEASURED[0]) / max(len(left), 1)
         for number, name in enumerate(left):
             await self._measure_joint(
                 name, home, _MEASURED[0] + number * width, width, len(left) - number - 1)
         # What was measured counts, even if the arm cannot get back.
-        await self._go_to(home, 'Moving back to where it began', _MEASURED[1], 6.0)
+        await self._go_to(home, 'Moving back to where it began', (_MEASURED[1], 98.0))
 
     async def _measure_joint(
         self, name: str, home: Array, begin: float, width: float, later: int
     ) -> None:
-        """Run a joint in rounds until its law can be vouched for, or rounds are used up."""
-        node = self._node
-        first_row = node.joints.recorded
-        rounds = node.values.max_rounds
-        speeds = self._first_speeds()
+        """Run a joint in rounds until its law holds, or rounds are used up."""
+        values, first_row = self._values, self._recorder.recorded
+        rounds = values.max_rounds
+        speeds = sorted(speed for speed in values.speeds if speed > 0.0)
         for number in range(rounds):
             try:
                 runs = await self._planned(name, home, number, speeds)
@@ -106,18 +123,18 @@ class FrictionProcedure:
                 runs = []
             share = width / rounds
             await self._run_all(name, runs, begin + number * share, share, later)
-            found = await node.worker.run(node.pulse, self._read_joint, name, first_row)
+            found = await self._arm.compute(self._read_joint, name, first_row)
             self._show(found)
             self.finished[name] = found
-            full_model_wanted = node.values.model in ('auto', 'stribeck', DYNAMIC)
+            full_model_wanted = values.model in ('auto', 'stribeck', DYNAMIC)
             satisfied = found.passed and not (found.doubt and full_model_wanted)
             # More runs do not make a wrong payload right.
             if not runs or satisfied or found.gravity_failure:
                 break
-            speeds = self._next_speeds(found) or speeds
+            speeds = _next_speeds(found) or speeds
             if number + 1 < rounds:
                 del self.finished[name]
-        if node.values.model == DYNAMIC and found.passed:
+        if values.model == DYNAMIC and found.passed:
             # A joint whose reversals were cancelled is not done.
             del self.finished[name]
             await self._reverse(name, home, begin + width)
@@ -125,55 +142,41 @@ class FrictionProcedure:
 
     async def _reverse(self, name: str, home: Array, at: float) -> None:
         """Turn a joint to and fro in a small range, for its bristles."""
-        node = self._node
-        what = f'{name} to and fro'
+        arm = self._arm
         try:
-            motion = await node.worker.run(
-                node.pulse, plan_reversals, self._load()[0], node.checker, home,
-                node.robot.index(name), node.values.reversal_size)
+            motion = await arm.compute(
+                plan_reversals, self._load()[0], arm.checker, home, arm.robot.index(name),
+                self._values.reversal_size)
         except (ConvergenceError, MotionError) as error:
             self._lose(str(error))
             return
-        if not await self._go_to(home, f'Moving to where {name} reverses', at, 0.0):
+        if not await self._go_to(home, f'Moving to where {name} reverses', (at, at)):
             return
-        await node.dwell(_REST)
-        row = node.joints.recorded
-        if await self._moved(motion, 'reversing', f'Turning {what}', at, 0.0):
-            await node.dwell(_REST)
+        await arm.dwell(_REST)
+        row, what = self._recorder.recorded, f'Turning {name} to and fro'
+        if await self._done(arm.move(
+                motion, phase='reversing', message=f'{what}.', share=(at, at)), what):
+            await arm.dwell(_REST)
         else:
-            node.mark_discarded(node.joints.forget_from(row))
-
-    def _first_speeds(self) -> list[float]:
-        return sorted(speed for speed in self._node.values.speeds if speed > 0.0)
-
-    def _next_speeds(self, found: JointFriction) -> list[float]:
-        """Return speeds where the fit was weak; none if nothing could be measured."""
-        measured = np.array([p.speed for p in found.points if not p.rejected])
-        if not len(measured):
-            return []
-        known = found.fits and not found.doubt
-        bend = float(found.law().stribeck_velocity.min()) if known else None
-        return [float(speed) for speed in weak_speeds(measured, bend)]
+            self._recorder.discard_from(row)
 
     async def _planned(
         self, name: str, home: Array, number: int, speeds: Sequence[float]
     ) -> list[FrictionRun]:
         """Return the runs of a round: the given ones first, later planned within their range."""
-        node = self._node
-        joint = node.robot.index(name)
+        arm = self._arm
+        joint = arm.robot.index(name)
         given = [replace(run, posture=home) for run in self._given if run.joint == joint]
         if given and number == 0:
             return given
         ends = [end for run in given for end in (run.segment.start, run.segment.goal)]
-        runs: list[FrictionRun] = await node.worker.run(
-            node.pulse, plan_runs, self._load()[0], node.checker, home, joint,
-            node.values, speeds, number, (min(ends), max(ends)) if ends else None)
-        return runs
+        return await arm.compute(
+            plan_runs, self._load()[0], arm.checker, home, joint, self._values, speeds, number,
+            (min(ends), max(ends)) if ends else None)
 
     async def _run_all(
         self, name: str, runs: Sequence[FrictionRun], begin: float, width: float, later: int
     ) -> None:
-        node = self._node
         total = sum(run.segment.duration + _BESIDES for run in runs)
         done, in_vain, checked = 0.0, 0, False
         self._blocked = False
@@ -183,77 +186,77 @@ class FrictionProcedure:
             signed = np.copysign(run.segment.speed, run.segment.goal - run.segment.start)
             what = f'{name} at {signed:+.4g} rad/s'
             # Later joints are taken to need as long as this one.
-            remaining = (total - done + later * total) / node.values.speed_scale
-            node.status.note(**{'remaining [s]': f'{remaining:.0f}'})
-            row = await self._one_run(run, what, at, part)
+            remaining = (total - done + later * total) / self._values.speed_scale
+            self._report.note(**{'remaining [s]': f'{remaining:.0f}'})
+            row = await self._one_run(run, what, (at, at + part))
             in_vain = 0 if row is not None else in_vain + 1
             if in_vain == _GIVE_UP or self._blocked:
                 self._lose(f'Joint {name} is left alone: more runs would end as the last one.')
                 return
             if row is not None and not checked:
-                samples = node.joints.samples()
+                samples = self._recorder.samples()
                 check_effort(samples.rows(row, len(samples)), [name])
                 checked = True
             done += run.segment.duration + _BESIDES
 
     async def _one_run(
-        self, run: FrictionRun, what: str, at: float, part: float
+        self, run: FrictionRun, what: str, share: tuple[float, float]
     ) -> int | None:
         """Carry out a run; return the row where its samples begin, None if it does not count."""
-        node = self._node
-        there = await self._go_to(
-            run.start_posture(), f'Moving to where {what} starts', at, 0.0)
-        if not there:
+        arm, recorder = self._arm, self._recorder
+        if not await self._go_to(run.start_posture(), f'Moving to where {what} starts',
+                                 (share[0], share[0])):
             return None
-        await node.dwell(_REST)
-        row = node.joints.recorded
-        if not await self._moved(run.trajectory(), 'running', f'Running {what}', at, part):
-            node.mark_discarded(node.joints.forget_from(row))
+        await arm.dwell(_REST)
+        row = recorder.recorded
+        if not await self._done(
+                arm.move(run.trajectory(), phase='running', message=f'Running {what}.',
+                         share=share), f'Running {what}'):
+            recorder.discard_from(row)
             return None
-        await node.dwell(_REST)
-        samples = node.joints.samples()
+        await arm.dwell(_REST)
+        samples = recorder.samples()
         if not find_runs(samples.rows(row, len(samples)), [run.joint]):
             self._lose(f'Running {what} does not count: the speed was not held. Something pushed '
                        'the arm, or the drive could not follow.')
         return row
 
-    async def _go_to(self, posture: Array, what: str, at: float, part: float) -> bool:
-        """Move to a posture on a way that touches nothing; return as of ``_moved``."""
-        node = self._node
-        node.check_stopped()
-        path = await node.worker.run(
-            node.pulse, connect, node.checker.robot, node.checker, node.joints.posture().copy(),
-            posture)
-        return await self._moved(node.path_trajectory(path), 'moving', what, at, part)
+    async def _go_to(self, posture: Array, what: str, share: tuple[float, float]) -> bool:
+        """Move to a posture on a way that touches nothing; return as of ``_done``."""
+        return await self._done(self._arm.go_to(
+            posture, phase='moving', message=f'{what}.', share=share), what)
 
-    async def _moved(
-        self, trajectory: Trajectory, phase: str, what: str, at: float, part: float
-    ) -> bool:
-        """Move; return False where the controller ended it and others may still succeed."""
-        node = self._node
-
-        def progress(share: float) -> None:
-            node.status.say(phase, f'{what}.', progress=at + share * part,
-                            samples=str(node.joints.recorded),
-                            dropped=str(node.joints.counts.dropped))
-
-        progress(0.0)
-        outcome = await node.arm.move(trajectory, progress=progress)
-        # Off its path: an obstacle, a stop, or another client. Do not press on with this joint.
-        self._blocked = outcome.status is MotionStatus.FOREIGN_MOTION
-        if (outcome.status in _RUN_ALONE or self._blocked) and outcome.held:
+    async def _done(self, motion: Awaitable[None], what: str) -> bool:
+        """Carry out a motion; return False where it failed and others may still succeed."""
+        self._blocked = False
+        try:
+            await motion
+        except MotionFailedError as error:
+            outcome = error.outcome
+            self._blocked = outcome.status is MotionStatus.FOREIGN_MOTION
+            if outcome.status not in _RUN_ALONE or not outcome.held:
+                raise
             self._lose(f'{what} failed: {outcome.message}')
             return False
-        outcome.raise_unless_done()
         return True
 
     def _lose(self, sentence: str) -> None:
         self.lost.append(sentence)
-        self._node.get_logger().warning(sentence)
+        _LOG.warning(sentence)
 
     def _read_joint(self, name: str, first_row: int) -> JointFriction:
-        samples = self._node.joints.samples()
+        samples = self._recorder.samples()
         samples = samples.rows(first_row, len(samples))
         robot, alternatives = self._load()
         points = read_runs(robot, samples, [robot.index(name)], alternatives)
-        return fit_joint(name, points, self._node.values)
+        return fit_joint(name, points, self._values)
+
+
+def _next_speeds(found: JointFriction) -> list[float]:
+    """Return speeds where the fit was weak; none if nothing could be measured."""
+    measured = np.array([p.speed for p in found.points if not p.rejected])
+    if not len(measured):
+        return []
+    known = found.fits and not found.doubt
+    bend = float(found.law().stribeck_velocity.min()) if known else None
+    return [float(speed) for speed in weak_speeds(measured, bend)]

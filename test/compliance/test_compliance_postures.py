@@ -16,11 +16,11 @@ from robocal_ros.compliance.plan import (
     feasible_postures,
     information_block,
     least_count,
+    load_postures,
     plan_postures,
     plan_registration,
     visibility_of,
 )
-from robocal_ros.compliance.posture_set import load_postures
 from robocal_ros.compliance.registration import Registration, least_squares_transform
 from robocal_ros.errors import ConfigurationError, ConvergenceError, RobocalError
 from robocal_ros.robot.collision import CollisionChecker

@@ -19,7 +19,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages import conversions, qos
-from robocal_ros.node.lifecycle import RobocalNode
+from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
@@ -35,7 +35,7 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Callable[..., NodeRig]]:
-    def make(kind: type[RobocalNode] = FrictionIdentification, **values: Any) -> NodeRig:
+    def make(kind: type[CalibrationNode] = FrictionIdentification, **values: Any) -> NodeRig:
         return NodeRig(kind, tmp_path, **values)
 
     yield from made_rigs(make)

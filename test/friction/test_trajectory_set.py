@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from robocal_ros.errors import ConfigurationError, FileFormatError, RobocalError
-from robocal_ros.friction.trajectory_set import load_trajectory_set
+from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.robot.model import Robot
 
 TWO_JOINT = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.selection import Selection
-from robocal_ros.node.lifecycle import SUCCESS
+from robocal_ros.node.calibration_node import SUCCESS
 from robocal_ros.parameters import checked
 from robocal_ros.payload import estimate, static_poses, two_plane
 from robocal_ros.payload.node import PayloadIdentification
@@ -77,11 +78,26 @@ class Replayed:
         with Bag(bag) as opened:
             for _, raw in opened.raw(JOINT_STATES):
                 self.node.joints._receive(deserialize_message(raw, JointState))
-            method = getattr(self.node, '_method', None)
-            sensor = getattr(method, '_sensor', None)
+            sensor = getattr(self.node, '_sensor', None)
             if sensor is not None:
                 for _, raw in opened.raw(WRENCH):
-                    sensor._stream._receive(deserialize_message(raw, WrenchStamped))
+                    sensor._receive(deserialize_message(raw, WrenchStamped))
+
+
+class Computed(Exception):
+    """Carries the result that a node computed, before it is filed."""
+
+
+def result_of(action: Callable[[], Coroutine[Any, Any, Any]]) -> CalibrationResult:
+    """Return what a node's coroutine computes."""
+    async def compute(function: Callable[[], CalibrationResult]) -> CalibrationResult:
+        raise Computed(function())
+
+    action.__self__.compute = compute
+    with pytest.raises(Computed) as computed:
+        asyncio.run(action())
+    result: CalibrationResult = computed.value.args[0]
+    return result
 
 
 @pytest.fixture
@@ -129,7 +145,7 @@ def assert_same(one: CalibrationResult, other: CalibrationResult) -> None:
 ])
 def test_payload(records, bags, replay, tmp_path: Path, name: str, values: dict[str, Any]) -> None:
     node = replay(PayloadIdentification, records[name], bags[name], tmp_path, **values)
-    assert_same(node._estimate()(),
+    assert_same(result_of(node.estimate),
                 offline('payload', records[name], bags[name], tmp_path, **values))
 
 
@@ -153,9 +169,9 @@ def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:
     values = {'known_mass': KNOWN_MASS}
     node = replay(PayloadIdentification, records['excitation'], bags['excitation'], tmp_path,
                   **values)
-    recording = node.recording(estimate.gain_needs(node.values))
+    recording = node.recorder.recording(estimate.gain_needs(node.values))
     assert_same(
-        estimate.estimate_gains(node.robot, recording, node.values, node.effort_scale),
+        estimate.estimate_gains(node.robot, recording, node.values, node._gains.scale),
         offline('drive_gains', records['excitation'], bags['excitation'], tmp_path, **values))
 
 
@@ -163,11 +179,11 @@ def test_friction_with_the_stored_payload(records, bags, replay, tmp_path: Path)
     static = offline('payload', records['static_poses'], bags['static_poses'], tmp_path,
                      method='static_poses')
     node = replay(FrictionIdentification, records['friction'], bags['friction'], tmp_path)
-    alone = node._estimate()()
+    alone = result_of(node.estimate)
     assert_same(alone, offline('friction', records['friction'], bags['friction'], tmp_path))
     node.store.save(static)
     node._carry(static)
-    loaded = node._estimate()()
+    loaded = result_of(node.estimate)
     assert_same(loaded, offline('friction', records['friction'], bags['friction'], tmp_path))
     assert loaded.checks[0].value < alone.checks[0].value
 
@@ -179,17 +195,17 @@ def test_replayed_marks_choose_the_run(records, bags, replay, tmp_path: Path) ->
     for name, stamp in (('begin', begin), ('end', end)):
         status = DiagnosticStatus(name=name, message='run', hardware_id='another', values=[
             KeyValue(key=key, value=repr(stamp)) for key in ('joint_states', 'ft_wrist/wrench')])
-        node._marks._take(DiagnosticArray(status=[status]))
-    found = node._estimate()()
+        node.recorder._marks._take(DiagnosticArray(status=[status]))
+    found = result_of(node.estimate)
     chosen = offline('payload', record, bags['static_poses'], tmp_path,
                      Selection(begin=begin, end=end), **values)
     assert found.counts['samples'] == chosen.counts['samples']
     assert [p.value for p in found.parameters] == [p.value for p in chosen.parameters]
     assert found.time <= end
-    node._clear()
-    node._marks._take(DiagnosticArray(status=[DiagnosticStatus(
-        name='end', message='run', hardware_id=node._marks._own)]))
-    assert node.replayed_spans().by_stream == {}
+    node.recorder.clear()
+    node.recorder._marks._take(DiagnosticArray(status=[DiagnosticStatus(
+        name='end', message='run', hardware_id=node.recorder._marks._own)]))
+    assert node.recorder._marks.replayed(('run',)).by_stream == {}
 
 
 def test_without_the_description_the_bag_has_one(bags, tmp_path, monkeypatch) -> None:

@@ -7,7 +7,7 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from robocal_ros.cli.console import ERRORS, OUT
+from robocal_ros.cli.console import ERRORS, say
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.payload.model import franka_call, in_frame, ur_call
 from robocal_ros.results.result import CalibrationResult, Verdict
@@ -53,20 +53,18 @@ def _apply_payload(result: CalibrationResult, urdf: str, options: argparse.Names
     frame = options.frame or result.frame
     moved = in_frame(robot, payload, result.frame, frame)
     _write(options.out, merged)
-    OUT.print(f"{options.out}: {payload.mass:.4f} kg on link '{result.frame}'.",
-              soft_wrap=True, markup=False)
+    say(f"{options.out}: {payload.mass:.4f} kg on link '{result.frame}'.")
     if not payload.inertia.any():
-        OUT.print(f'Its inertia was not identified; a ball of its mass stands in for it '
-                  f'({least_inertia(payload.mass):.2g} kg·m²).', style='yellow', soft_wrap=True,
-                  markup=False)
+        say(f'Its inertia was not identified; a ball of its mass stands in for it '
+            f'({least_inertia(payload.mass):.2g} kg·m²).', 'yellow')
     _show_driver_values(moved, frame)
 
 
 def _show_driver_values(payload: RigidBodyInertia, frame: str) -> None:
-    OUT.print(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; another one "
-              'by --frame):', soft_wrap=True, markup=False)
+    say(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; another one "
+        'by --frame):')
     for name, call in (('Universal Robots', ur_call(payload)), ('Franka', franka_call(payload))):
-        OUT.print(f'{name}:\n  {call}', soft_wrap=True, markup=False)
+        say(f'{name}:\n  {call}')
 
 
 def _apply_friction(result: CalibrationResult, urdf: str, out: Path) -> None:
@@ -74,9 +72,9 @@ def _apply_friction(result: CalibrationResult, urdf: str, out: Path) -> None:
     if not laws:
         raise DataError('The friction result has no joint with identified friction.')
     _write(out, with_friction(urdf, laws))
-    OUT.print(f'{out}: damping and friction of {", ".join(laws)}, the mean of both directions. '
-              'URDF has no place for what is between standstill and sliding (Stribeck); the '
-              "node's feed-forward compensates that too.", soft_wrap=True, markup=False)
+    say(f'{out}: damping and friction of {", ".join(laws)}, the mean of both directions. '
+        'URDF has no place for what is between standstill and sliding (Stribeck); the '
+        "node's feed-forward compensates that too.")
 
 
 def _write(path: Path, text: str) -> None:

@@ -31,6 +31,11 @@ ERRORS = _console(errors=True)
 _LINE_EVERY = 20.0
 
 
+def say(text: str, style: str = '', console: Console = OUT) -> None:
+    """Print a line as it is: neither wrapped nor read as markup."""
+    console.print(text, style=style or None, soft_wrap=True, markup=False)
+
+
 class ProgressView:
     """How far something is: a bar on a terminal, a line now and then elsewhere."""
 

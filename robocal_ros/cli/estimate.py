@@ -17,7 +17,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Capability, Follower
 from robocal_ros.capability.offline import OfflineEstimation
 from robocal_ros.cli.arguments import CAPABILITIES
-from robocal_ros.cli.console import OUT, ProgressView, table_of
+from robocal_ros.cli.console import OUT, ProgressView, say, table_of
 from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.files import load, read_text
@@ -100,9 +100,9 @@ def _follow(following: WrenchFollowing, name: str, options: argparse.Namespace) 
     if outcome.tare is not None:
         code = _tell(outcome.tare, (), output)
     for remark in outcome.remarks:
-        OUT.print(remark, style='yellow', soft_wrap=True, markup=False)
+        say(remark, 'yellow')
     show_wrenches(outcome.digest, following.robot.joint_names)
-    OUT.print(f'Series: {series}', soft_wrap=True, markup=False)
+    say(f'Series: {series}')
     return code
 
 
@@ -138,12 +138,12 @@ def _tell(
         # A failed estimation never replaces a good one.
         output = output.with_suffix('.failed.yaml')
     write_result(result, output)
-    show_result(OUT, result)
+    show_result(result)
     for remark in remarks:
-        OUT.print(remark, style='yellow', soft_wrap=True, markup=False)
+        say(remark, 'yellow')
     if passed and summary is not None:
-        OUT.print(summary(result), soft_wrap=True, markup=False)
-    OUT.print(f'Result: {output}', soft_wrap=True, markup=False)
+        say(summary(result))
+    say(f'Result: {output}')
     return 0 if passed else 1
 
 
@@ -256,8 +256,7 @@ def show_wrenches(digest: Digest, joint_names: Sequence[str]) -> None:
     OUT.print(_link_table(digest))
     for item in digest.links:
         for reason, count in item.reasons.most_common(3):
-            OUT.print(f'{item.link}: not known at {count} instants. {reason}', style='yellow',
-                          soft_wrap=True, markup=False)
+            say(f'{item.link}: not known at {count} instants. {reason}', 'yellow')
     if digest.torque.count:
         OUT.print(_torque_table(digest.torque, joint_names))
     episodes = sorted(sorted(digest.episodes, key=lambda item: -item.peak)[:_MOST],

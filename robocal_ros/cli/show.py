@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import argparse
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from robocal_ros.cli.console import OUT, table_of
+from robocal_ros.cli.console import OUT, say, table_of
 from robocal_ros.results import wording
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import read_result
@@ -28,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     """
     # All are read before the first is shown: a refusal is then not lost among tables.
     for result in [read_result(path) for path in options.files]:
-        show_result(OUT, result)
+        show_result(result)
     return 0
 
 
@@ -38,26 +37,20 @@ def verdict_text(verdict: Verdict) -> str:
     return f'[{style}]{wording.heading(verdict.value)}[/]'
 
 
-def show_result(console: Console, result: CalibrationResult) -> None:
-    """Show a result: verdict with reasons, values, residuals.
-
-    Args:
-        console: Where.
-        result: The result.
-
-    """
-    console.print(f'[bold]{escape(wording.title_of(result))}[/] of {escape(result.robot.name)}: '
-                  f'{verdict_text(result.verdict)}')
+def show_result(result: CalibrationResult) -> None:
+    """Show a result: verdict with reasons, values, residuals."""
+    OUT.print(f'[bold]{escape(wording.title_of(result))}[/] of {escape(result.robot.name)}: '
+              f'{verdict_text(result.verdict)}')
     for check in result.checks:
         mark = '[green]✓[/]' if check.passed else '[red]✗[/]'
-        console.print(f'  {mark} {escape(check.reason)}', soft_wrap=True)
+        OUT.print(f'  {mark} {escape(check.reason)}', soft_wrap=True)
     if not result.checks:
-        console.print(escape(' '.join(result.reasons)), soft_wrap=True)
-    console.print(_parameter_table(result))
+        OUT.print(escape(' '.join(result.reasons)), soft_wrap=True)
+    OUT.print(_parameter_table(result))
     for line in wording.without_value(result.parameters):
-        console.print(line, style='dim', soft_wrap=True, markup=False)
+        say(line, 'dim')
     if result.fit or result.validation:
-        console.print(_residual_table(result))
+        OUT.print(_residual_table(result))
 
 
 def _parameter_table(result: CalibrationResult) -> Table:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.friction_results import arm_urdf, friction_result, payload_result
 
-from robocal_ros.cli import apply
+from robocal_ros.cli import console
 from robocal_ros.cli import main as entry
 from robocal_ros.cli.main import main
 from robocal_ros.results.result import CalibrationResult, Check, Parameter
@@ -21,7 +21,7 @@ from robocal_ros.robot.model import Robot
 @pytest.fixture(autouse=True)
 def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry.ERRORS, '_width', 400)
-    monkeypatch.setattr(apply.OUT, '_width', 400)
+    monkeypatch.setattr(console.OUT, '_width', 400)
 
 
 @pytest.fixture

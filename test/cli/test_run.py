@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from support.fake_procedure import Running
 
+from robocal_ros.cli import console
 from robocal_ros.cli import main as entry
-from robocal_ros.cli import run
 from robocal_ros.cli.main import main
 
 DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
@@ -21,7 +21,7 @@ NODE = ('--node', 'fake_procedure', '--timeout', '30')
 @pytest.fixture(autouse=True)
 def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry.ERRORS, '_width', 400)
-    monkeypatch.setattr(run.OUT, '_width', 400)
+    monkeypatch.setattr(console.OUT, '_width', 400)
 
 
 @pytest.fixture

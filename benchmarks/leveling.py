@@ -20,7 +20,8 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.leveling.estimate import check_level
 from robocal_ros.leveling.model import Tool, level_targets, tilt
-from robocal_ros.leveling.plan import LevelingPlanner, LevelingSettings, LevelPlan
+from robocal_ros.leveling.parameters import LevelingParameters
+from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
 from robocal_ros.leveling.refusal import LevelingRefusal
 from robocal_ros.robot.motion import MotionLimits, quintic_path
 from robocal_ros.robot.planning import connect
@@ -29,7 +30,7 @@ TILT_BAR, DRIFT_BAR, TIME_BAR, TRUE_BAR = 0.05, 0.5, 50.0, 95.0
 """Degrees, millimetres, milliseconds, percent."""
 
 # As the node's defaults.
-_SETTINGS = LevelingSettings()
+_SETTINGS = LevelingParameters()
 _VELOCITY, _ACCELERATION = 1.0, 2.0
 _UP = np.array([0.0, 0.0, 1.0])
 _LEAST_TILT = np.radians(1.0)

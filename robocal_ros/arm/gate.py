@@ -230,13 +230,7 @@ class GuardedArm:
             raise DataError(f'{complaint} The arm was not moved.')
 
     async def await_rest(self) -> None:
-        """Wait for joint states of an arm at rest.
-
-        Raises:
-            DataError: If there are none, or the arm keeps moving.
-            CancelledError: If a stop was asked for.
-
-        """
+        """Wait for joint states of an arm at rest."""
         if await self._waiter.until_stopped(
                 lambda: self.resting, self._parameters().connect_timeout):
             return

@@ -172,6 +172,18 @@ class Arm(Protocol):
 
         """
 
+    async def await_rest(self) -> None:
+        """Wait for joint states of an arm at rest.
+
+        Raises:
+            DataError: If there are none, or the arm keeps moving.
+            CancelledError: If a stop was asked for.
+
+        """
+
+    def speed_limits(self) -> tuple[Array, Array]:
+        """Return the speeds and accelerations of moves between postures, shape (n,) each."""
+
     def path_trajectory(self, postures: Array) -> Trajectory:
         """Return a motion through postures, shape (k, n) [rad], at rest in each."""
 

@@ -18,7 +18,7 @@ PROCEDURES = {
     'drive_gains': ('payload_identification', 'calibrate_gains'),
     'friction': ('friction_identification', 'run'),
     'compliance': ('compliance_calibration', 'run'),
-    'leveling': ('leveling', 'level'),
+    'leveling': ('leveling', 'run'),
 }
 """Node and service of each procedure."""
 

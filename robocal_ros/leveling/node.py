@@ -4,208 +4,161 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from std_srvs.srv import Trigger
+from sensor_msgs.msg import Imu
 
+from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arrays import Array
-from robocal_ros.errors import DataError
-from robocal_ros.leveling.estimate import LevelCheck, check_level, tilt_by_imu
+from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.leveling.markers import leveling_markers
-from robocal_ros.leveling.model import LevelingTask, Tool, reference_axis
+from robocal_ros.leveling.model import Tool, reference_axis
 from robocal_ros.leveling.parameters import LevelingParameters
-from robocal_ros.leveling.plan import LevelingPlanner, LevelingSettings, LevelPlan
-from robocal_ros.leveling.rules import AutoLeveling, ToolImu
-from robocal_ros.node.arm_node import ArmNode
+from robocal_ros.leveling.plan import LevelPlan
+from robocal_ros.leveling.procedure import LevelingProcedure
+from robocal_ros.leveling.rules import AutoLeveling
+from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.messages.subscription import Listening
+from robocal_ros.node.calibration_node import Answer, CalibrationNode
+from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import Ending
-from robocal_ros.node.parameters import named
 from robocal_ros.node.process import spin
-from robocal_ros.robot.motion import MotionLimits
-
-_HALF_TURN = float(np.pi)
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """What became of a call."""
-
-    success: bool
-    message: str
+from robocal_ros.parameters import named
+from robocal_ros.robot.setup import effort_factor
 
 
-class Leveling(ArmNode):
+class Leveling(CalibrationNode):
     """Plans, shows, moves and verifies."""
 
     parameter_table = LevelingParameters
+    values: LevelingParameters
+    invitation = 'Active; call run or preview.'
 
-    def _configure(self) -> None:
-        super()._configure()
+    def build(self) -> None:
+        """Create streams, arm, IMU and rules."""
         values = self.values
-        self._tool = Tool(self.robot, values.tool_point)
         self._axis = reference_axis(self.robot, values.reference)
-        self._planner = self._made_planner()
-        self._imu = (ToolImu(self, values.imu_topic, values.imu_frame)
-                     if values.imu_topic else None)
-        self._auto = AutoLeveling(
-            self, self._tool, named(values.auto_level_after), values.auto_level_box,
-            self._level_by_rule)
-        self.service('level', self._on_level)
-        self.service('preview', self._on_preview)
-        self.status.say('idle', 'Configured; activate to begin.', progress=0.0)
-
-    def _made_planner(self) -> LevelingPlanner:
-        values = self.values
-        velocity, acceleration = self.speed_limits()
-        return LevelingPlanner(
-            Tool(self.robot, values.tool_point), self._axis,
-            MotionLimits(self.robot.joint_names, self.robot.lower, self.robot.upper, velocity,
-                         acceleration),
-            LevelingSettings(
-                heading=values.heading, direction=values.direction, tolerance=values.tolerance,
-                max_drift=values.max_drift, max_step=values.max_step,
-                singularity_margin=values.singularity_margin, limit_margin=values.limit_margin,
-                search_time=values.search_time),
-            self.checker)
-
-    def _activate(self) -> None:
-        super()._activate()
-        self.status.say('idle', 'Active; call level or preview.')
-
-    def _deactivate(self) -> None:
-        super()._deactivate()
-        if self._made and not self._running:
-            self.status.say('idle', 'Inactive.')
+        self._tool = Tool(self.robot, values.tool_point)
+        self.joints = self.stream(JointStateStream(
+            self, self.group, self.robot.joint_names, now=self.waiter.now,
+            factor=effort_factor(self.robot, values)))
+        DriveGains(self, self.joints)
+        self.arm = self.stream(GuardedArm(
+            self.waiter, self.robot, self.joints, lambda: self.values, self.status))
+        self.imu = ToolImu(self) if values.imu_topic else None
+        self.rules = AutoLeveling(
+            self, self.arm, lambda: self._tool.pose(self.arm.posture())[1],
+            named(values.auto_level_after), values.auto_level_box, self._level_by_rule)
+        self.service('level', self.run)
+        self.service('preview', self.preview)
 
     # -------------------------------------------------------------------- services
 
-    async def _on_level(self, request: Trigger.Request, response: Trigger.Response) -> Any:
-        return await self.answered('level', self._level, response)
+    async def run(self) -> Answer:
+        """Level the tool now."""
+        await self.arm.connect()
+        return Answer(*await self._procedure().level())
 
-    async def _on_preview(self, request: Trigger.Request, response: Trigger.Response) -> Any:
-        return await self.answered('preview', self._preview, response)
+    async def preview(self) -> str:
+        """Plan and show, move nothing."""
+        return await self._procedure().preview()
+
+    async def estimate(self) -> str:
+        """Measure the present tilt without moving."""
+        return await self._procedure().measure()
+
+    async def clear(self) -> str:
+        """Forget the samples of the last motion."""
+        count = self.joints.recorded
+        self.joints.clear()
+        return f'{count} samples forgotten.'
 
     async def _level_by_rule(self, reason: str) -> None:
         self.get_logger().info(f'Leveling by rule: {reason}.')
-        await self.answered('level', self._level, Trigger.Response())
+        await self.answer('level', self.run)
 
-    def _told(self, outcome: Any) -> tuple[bool, str]:
-        if isinstance(outcome, _Outcome):
-            return outcome.success, outcome.message
-        return super()._told(outcome)
+    def _procedure(self) -> LevelingProcedure:
+        return LevelingProcedure(
+            self.arm, self.joints, self.status, self.values, self._axis, self.imu, self._show)
 
-    # --------------------------------------------------------------------- actions
+    def _show(self, start: Array, plan: LevelPlan) -> None:
+        self.publish_markers(leveling_markers(self._tool, start, plan, self.values.max_step))
 
-    async def _preview(self) -> str:
-        await self._await_states()
-        plan = await self._plan()
-        if plan.trajectory is None or plan.task is None:
-            return self._level_already(plan)
-        return (f'The tool is tilted by {_degrees(plan.tilt)}; level would turn it by '
-                f'{_degrees(plan.task.angle)} in {plan.trajectory.duration:.1f} s, over '
-                f'{len(plan.task.transition_poses(self.values.max_step))} transition poses. '
-                f'{plan.note} Nothing was moved.').replace('  ', ' ')
 
-    async def _level(self) -> _Outcome:
-        await self.arm.connect(self.values.connect_timeout)
-        if self._imu is not None:
-            await self._imu.wait()
-        await self._await_states()
-        plan = await self._plan()
-        if plan.trajectory is None or plan.task is None:
-            return _Outcome(True, self._level_already(plan))
-        self.joints.clear()
-        self.joints.recording = True
-        try:
-            await self.move(plan.trajectory, phase='moving', share=(5.0, 90.0), message=(
-                f'Turning the tool by {_degrees(plan.task.angle)}, its point held.'))
-            moved = self.joints.recorded
-            if self._imu is not None:
-                self._imu.begin()
-            self.status.say('verifying', 'Verifying the result at rest.', progress=92.0)
-            await self.dwell(self.values.verify_time)
-            positions = self.joints.samples().position
-        finally:
-            self.joints.recording = False
-        return self._verified(plan, plan.task, positions[:moved], positions[moved:])
+class ToolImu:
+    """The IMU on the tool: the mean of its accelerometer at rest.
 
-    async def _await_states(self) -> None:
-        """Wait for joint states of an arm at rest.
+    Attributes:
+        rotation: Orientation of the IMU in the tool frame, shape (3, 3).
+
+    """
+
+    def __init__(self, node: Leveling) -> None:
+        """Listen to ``imu_topic`` while the node is active.
 
         Raises:
-            DataError: If there are none, or the arm keeps moving.
-            CancelledError: If a stop was asked for meanwhile.
+            ConfigurationError: If ``imu_frame`` does not exist or is not fixed to the tool.
 
         """
-        values = self.values
-        await self.pulse.until(
-            lambda: self.arm.resting or bool(self.arm.stop_reason), values.connect_timeout)
-        self.check_stopped()
-        if self.arm.resting:
-            return
-        age = self.joints.age()
-        if age > values.state_timeout:
+        self._now = node.waiter.now
+        self._topic, self._frame = node.values.imu_topic, node.values.imu_frame
+        robot = node.robot
+        frames = robot.model.frames
+        own, tool = (frames[robot.frame_id(name)] for name in (self._frame, robot.tool_frame))
+        if own.parentJoint != tool.parentJoint:
+            raise ConfigurationError(
+                f"imu_frame '{self._frame}' is not fixed to the tool frame "
+                f"'{robot.tool_frame}': a joint lies between them. Name the frame of an IMU on "
+                'the tool.')
+        self.rotation: Array = np.array((tool.placement.inverse() * own.placement).rotation)
+        self._sum = np.zeros(3)
+        self._count = 0
+        self._heard = -np.inf
+        self._complaint = ''
+        node.stream(Listening(node, node.group, Imu, self._topic, self._receive))
+
+    def _receive(self, message: Imu) -> None:
+        force = message.linear_acceleration
+        values = np.array([force.x, force.y, force.z])
+        if message.header.frame_id != self._frame:
+            self._complaint = (f"IMU topic '{self._topic}' names frame "
+                               f"'{message.header.frame_id}', but imu_frame is '{self._frame}'; "
+                               'correct one of the two.')
+        elif not np.isfinite(values).all():
+            self._complaint = (f"IMU topic '{self._topic}' sends values that are not finite "
+                               'numbers; check the sensor.')
+        else:
+            self._complaint = ''
+            self._heard = self._now()
+            self._sum += values
+            self._count += 1
+
+    def complaint(self, patience: float) -> str:
+        """Return what is wrong with the readings, or silent for so long [s], or nothing."""
+        if self._complaint:
+            return self._complaint
+        age = self._now() - self._heard
+        if age > patience:
             since = f'for {age:.1f} s' if np.isfinite(age) else 'at all'
-            raise DataError(self.joints.complaint() or (
-                f'No joint states have come {since} (limit {values.state_timeout} s). The arm '
-                'was not moved; check the driver.'))
-        raise DataError('The arm is moving; another client seems to drive it. Nothing was sent; '
-                        'call again when it rests.')
+            return (f"No readings come on IMU topic '{self._topic}' {since}; check imu_topic and "
+                    'the sensor.')
+        return ''
 
-    async def _plan(self) -> LevelPlan:
-        self.status.say('planning', 'Planning the turn.', progress=0.0)
-        start = self.joints.posture().copy()
-        plan = await self.worker.run(self.pulse, self._planner.plan, start)
-        self.check_stopped()
-        self.publish_markers(leveling_markers(self._tool, start, plan, self.values.max_step))
-        return plan
+    def begin(self) -> None:
+        """Begin a mean."""
+        self._sum, self._count = np.zeros(3), 0
 
-    def _level_already(self, plan: LevelPlan) -> str:
-        return (f'The tool is level already: tilt {_degrees(plan.tilt)} (tolerance '
-                f'{_degrees(self.values.tolerance)}). Nothing was moved.')
+    def mean(self) -> Array:
+        """Return the mean specific force since ``begin``, IMU frame, shape (3,) [m/s²].
 
-    # ---------------------------------------------------------------- verification
+        Raises:
+            DataError: If no reading came.
 
-    def _verified(
-        self, plan: LevelPlan, task: LevelingTask, way: Array, rest: Array
-    ) -> _Outcome:
-        """Judge the motion by joint states, and by the IMU if there is one."""
-        values = self.values
-        check = check_level(task, self._axis, way, rest)
-        bad = []
-        if check.tilt > values.tolerance:
-            bad.append(f'the residual tilt is above the tolerance of {_degrees(values.tolerance)}')
-        if check.drift > values.max_drift:
-            bad.append(f'the tool point is further off than {1e3 * values.max_drift:.2f} mm')
-        message = self._summary(plan, task, check)
-        if self._imu is not None:
-            seen = self._tilt_by_imu(task, rest, self._imu)
-            message += f' The IMU sees a tilt of {_degrees(seen)}.'
-            if seen > values.imu_tolerance:
-                bad.append(f'the IMU sees more than {_degrees(values.imu_tolerance)}: check the '
-                           'mounting of base and IMU, and the parameters gravity and reference')
-        self.status.note(tilt=f'{check.tilt:.6g}', drift=f'{check.drift:.6g}')
-        if bad:
-            return _Outcome(False, f'{message} Not verified: {"; ".join(bad)}.')
-        return _Outcome(True, f'{message} {plan.note}'.rstrip())
-
-    def _summary(self, plan: LevelPlan, task: LevelingTask, check: LevelCheck) -> str:
-        angle = 0.0 if plan.task is None else task.angle
-        return (f'The tool was turned by {_degrees(angle)}; residual tilt {_degrees(check.tilt)}, '
-                f'tool point {1e3 * check.drift:.2f} mm from where it was, at most '
-                f'{1e3 * check.drift_on_way:.2f} mm on the way.')
-
-    def _tilt_by_imu(self, task: LevelingTask, rest: Array, imu: ToolImu) -> float:
-        orientation = self._tool.pose(rest.mean(axis=0))[0]
-        return tilt_by_imu(imu.mean(), imu.rotation, orientation, np.array(self.robot.gravity),
-                           self._axis if task.target.up else -self._axis)
-
-
-def _degrees(angle: float) -> str:
-    """Return an angle in degrees, as fine as it deserves."""
-    value = 180.0 * angle / _HALF_TURN
-    return f'{value:.1f}°' if value >= 1.0 else f'{value:.3f}°'
+        """
+        if not self._count:
+            raise DataError(f"No reading came on IMU topic '{self._topic}' while the arm rested; "
+                            'check the sensor.')
+        return self._sum / self._count
 
 
 def main(ending: Ending | None = None) -> int:

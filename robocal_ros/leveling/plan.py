@@ -23,6 +23,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
 from robocal_ros.leveling.inverse_kinematics import Bounds
 from robocal_ros.leveling.model import LevelingTask, LevelTarget, Tool, level_targets, tilt
+from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.path import Obstacle, Way, WayRules, follow, refined, search, smoothed
 from robocal_ros.leveling.refusal import LevelingRefusal, Refusal, explain
 from robocal_ros.robot.collision import CollisionChecker
@@ -107,32 +108,6 @@ _ZONE = 0.2
 
 
 @dataclass(frozen=True)
-class LevelingSettings:
-    """How leveling is planned.
-
-    Attributes:
-        heading: One of ``target.HEADINGS``.
-        direction: One of ``target.DIRECTIONS``.
-        tolerance: Tilt that counts as level [rad].
-        max_drift: Largest drift of the tool point on the way [m].
-        max_step: Largest turn of the tool and step of a joint between two points [rad].
-        singularity_margin: Smallest singular value that is allowed; see ``Tool``.
-        limit_margin: Distance that redundant arms keep from their position limits [rad].
-        search_time: Longest search for other ways of a redundant arm [s].
-
-    """
-
-    heading: str = 'nearest'
-    direction: str = 'nearest'
-    tolerance: float = 8.7e-4
-    max_drift: float = 5e-4
-    max_step: float = 0.087
-    singularity_margin: float = 0.01
-    limit_margin: float = 0.002
-    search_time: float = 3.0
-
-
-@dataclass(frozen=True)
 class LevelPlan:
     """A way to become level, or the finding that the tool is level.
 
@@ -156,7 +131,7 @@ class LevelingPlanner:
     """Plans leveling motions of one arm."""
 
     def __init__(
-        self, tool: Tool, axis: Array, limits: MotionLimits, settings: LevelingSettings,
+        self, tool: Tool, axis: Array, limits: MotionLimits, values: LevelingParameters,
         checker: CollisionChecker | None = None,
     ) -> None:
         """Prepare.
@@ -165,14 +140,14 @@ class LevelingPlanner:
             tool: Forward kinematics of the tool.
             axis: The reference's z axis in the root frame, shape (3,).
             limits: What the motion may not exceed.
-            settings: How it is planned.
+            values: The parameters.
             checker: Collision geometry; None for no check.
 
         """
         self.tool = tool
         self.axis = axis
         self.limits = limits
-        self.settings = settings
+        self.values = values
         self.checker = checker
 
     def plan(self, start: Array) -> LevelPlan:
@@ -189,13 +164,13 @@ class LevelingPlanner:
 
         """
         start = self._checked_start(start)
-        settings = self.settings
+        values = self.values
         rotation = self.tool.pose(start)[0]
-        before = tilt(rotation, self.axis, settings.direction)
-        if before <= settings.tolerance:
+        before = tilt(rotation, self.axis, values.direction)
+        if before <= values.tolerance:
             return LevelPlan(before)
-        targets = level_targets(rotation, self.axis, heading=settings.heading,
-                                direction=settings.direction)
+        targets = level_targets(rotation, self.axis, heading=values.heading,
+                                direction=values.direction)
         plans, refusals = [], []
         for target in targets:
             found = self._planned(before, start, target)
@@ -226,7 +201,7 @@ class LevelingPlanner:
 
     def _planned(self, before: float, start: Array, target: LevelTarget) -> LevelPlan | Refusal:
         task = LevelingTask(self.tool, start, target, self.axis,
-                            free_heading=self.settings.heading == 'free')
+                            free_heading=self.values.heading == 'free')
         rules = self._rules(start, redundant=task.redundancy > 0)
         complaint, share = '', 0.0
         for way in self._ways(task, rules):
@@ -249,7 +224,7 @@ class LevelingPlanner:
             even = smoothed(task, rules, direct)
             if even is not None:
                 yield even
-        found = search(task, rules, self.settings.search_time)
+        found = search(task, rules, self.values.search_time)
         if found.obstacle is not None:
             furthest = max(found, direct, key=lambda way: way.share)
             yield replace(furthest, cut_short=found.cut_short)
@@ -268,20 +243,20 @@ class LevelingPlanner:
         middles = 0.5 * (trajectory.position[1:] + trajectory.position[:-1])
         drift = max(float(np.linalg.norm(self.tool.poses(part)[1] - task.point, axis=1).max())
                     for part in (positions, middles))
-        if drift > self.settings.max_drift:
+        if drift > self.values.max_drift:
             return (f'The tool point would drift {1e3 * drift:.2f} mm; max_drift is '
-                    f'{1e3 * self.settings.max_drift:.2f} mm.')
+                    f'{1e3 * self.values.max_drift:.2f} mm.')
         contact = None if self.checker is None else self.checker.first_contact(positions)
         return f'On the way {contact}.' if contact else ''
 
     def _rules(self, start: Array, *, redundant: bool) -> WayRules:
-        settings = self.settings
+        values = self.values
         half = 0.5 * (self.limits.upper - self.limits.lower)
-        margin = np.minimum(settings.limit_margin if redundant else 0.0, half)
+        margin = np.minimum(values.limit_margin if redundant else 0.0, half)
         bounds = Bounds(np.minimum(self.limits.lower + margin, start),
                         np.maximum(self.limits.upper - margin, start))
-        return WayRules(bounds, settings.max_step, _SHARE_OF_DRIFT * settings.max_drift,
-                        settings.singularity_margin, self.checker)
+        return WayRules(bounds, values.max_step, _SHARE_OF_DRIFT * values.max_drift,
+                        values.singularity_margin, self.checker)
 
 
 def _away_from_limits(rules: WayRules, q: Array) -> Array:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from action_msgs.msg import GoalStatus, GoalStatusArray
+from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
-from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs
+from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, overrides
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.errors import DataError
@@ -84,7 +85,7 @@ def test_configure_refuses(
 def test_only_an_active_node_levels(rig: Callable[..., Rig]) -> None:
     made = rig()
     assert made.configure() == SUCCESS
-    for verb in ('level', 'preview'):
+    for verb in ('run', 'level', 'preview', 'estimate', 'clear'):
         answer = made.call(verb)
         assert not answer.success
         assert 'not active' in answer.message
@@ -92,7 +93,7 @@ def test_only_an_active_node_levels(rig: Callable[..., Rig]) -> None:
 
 def test_without_joint_states_nothing_is_sent(rig: Callable[..., Rig]) -> None:
     made = rig().start()
-    for verb in ('level', 'preview'):
+    for verb in ('run', 'level', 'preview', 'estimate'):
         answer = made.call(verb)
         assert not answer.success
         assert 'No joint states have come' in answer.message
@@ -114,9 +115,10 @@ def test_stale_joint_states(rig: Callable[..., Rig]) -> None:
 def test_without_a_controller_the_reason_is_told(rig: Callable[..., Rig]) -> None:
     made = rig().start()
     made.rest()
-    answer = made.call('level')
-    assert not answer.success
-    assert 'No action server' in answer.message
+    for verb in ('run', 'level'):
+        answer = made.call(verb)
+        assert not answer.success
+        assert 'No action server' in answer.message
 
 
 def test_preview_shows_and_needs_no_controller(rig: Callable[..., Rig]) -> None:
@@ -165,6 +167,35 @@ def test_a_level_tool_is_left_alone(rig: Callable[..., Rig]) -> None:
     assert 'level already' in answer.message
 
 
+def test_estimate_measures_the_tilt_and_moves_nothing(rig: Callable[..., Rig]) -> None:
+    made = rig().start()
+    made.rest()
+    statuses = made.hear(DiagnosticStatus, 'status', qos.LATCHED)
+    answer = made.call('estimate')
+    assert answer.success, answer.message
+    assert answer.message == (
+        'The tool is tilted by 26.5° (tolerance 0.050°). Nothing was moved.')
+    made.spinner.until(lambda: statuses and statuses[-1].message == answer.message)
+    assert not made.node.joints.recording
+    recorded = made.node.joints.recorded
+    assert recorded >= 50
+    assert made.call('clear').message == f'{recorded} samples forgotten.'
+    assert made.node.joints.recorded == 0
+
+
+def test_a_direction_that_is_set_while_active_counts_from_the_next_call_on(
+    rig: Callable[..., Rig]
+) -> None:
+    made = rig().start()
+    made.rest()
+    for direction, tilt in (('up', '153.5°'), ('down', '26.5°')):
+        (result,) = made.node.set_parameters(overrides(direction=direction))
+        assert result.successful
+        assert f'tilted by {tilt}' in made.call('estimate').message
+    (result,) = made.node.set_parameters(overrides(reference='gravity'))
+    assert 'reference cannot change while the node is configured' in result.reason
+
+
 class TestImu:
     def test_silence_is_refused_before_anything_else(self, rig: Callable[..., Rig]) -> None:
         made = rig(imu_topic='tool_imu').start()
@@ -176,7 +207,7 @@ class TestImu:
         assert 'was not moved' in answer.message
 
     @staticmethod
-    async def _there(timeout: float) -> None:
+    async def _there() -> None:
         """Stand in for a controller."""
 
     @pytest.mark.parametrize(('frame', 'value', 'words'), [
@@ -192,11 +223,11 @@ class TestImu:
         message.header.frame_id = frame
         message.linear_acceleration.x = value
         publisher.publish(message)
-        made.spinner.until(lambda: words in made.node._imu.complaint())
+        made.spinner.until(lambda: words in made.node.imu.complaint(1.0))
 
     def test_mean_of_what_came_since(self, rig: Callable[..., Rig]) -> None:
         made = rig(imu_topic='tool_imu').start()
-        imu = made.node._imu
+        imu = made.node.imu
         with pytest.raises(DataError, match='No reading came'):
             imu.mean()
         publisher = made.publisher(Imu, 'tool_imu')
@@ -228,7 +259,7 @@ class TestByRule:
         async def level(reason: str) -> None:
             reasons.append(reason)
 
-        made.node._auto._level = level
+        made.node.rules._level = level
         made.rest()
         return made, reasons
 
@@ -279,11 +310,11 @@ class TestByRule:
         made, reasons = ruled
         publish = self.hand(made)
         publish((1, GoalStatus.STATUS_EXECUTING))
-        made.node._running = 'level'
+        made.node.running = 'level'
         publish((1, GoalStatus.STATUS_SUCCEEDED))
         end = made.time + 0.3
         made.spinner.until(lambda: made.time > end)
-        made.node._running = ''
+        made.node.running = ''
         self.quiet(made, reasons)
 
     def test_not_while_inactive(self, ruled: tuple[Rig, list[str]]) -> None:
@@ -306,7 +337,7 @@ class TestByRule:
     def test_outside_of_the_region(self, rig: Callable[..., Rig]) -> None:
         made = rig(auto_level_after=['world'], auto_level_box=[0.2, 0.2, 0.2]).start()
         made.rest()
-        assert made.node._auto.reason() == ''
+        assert made.node.rules.reason() == ''
 
     def test_names_say_what_they_are(self, rig: Callable[..., Rig]) -> None:
         made = rig(auto_level_after=['base_link', 'task:base_link', 'carry'])

@@ -15,8 +15,9 @@ from support.leveling_rig import TILTED, UP, chain_urdf, checker, limits, planne
 from robocal_ros.errors import ConfigurationError, MotionError
 from robocal_ros.leveling.inverse_kinematics import Bounds
 from robocal_ros.leveling.model import Tool, tilt
+from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.path import Obstacle, WayRules, follow
-from robocal_ros.leveling.plan import LevelingPlanner, LevelingSettings, LevelPlan
+from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
 from robocal_ros.leveling.refusal import LevelingRefusal
 from robocal_ros.robot.motion import MotionLimits
 
@@ -48,18 +49,18 @@ def attempt(
 
 def keeps_everything(made: LevelingPlanner, plan: LevelPlan, start: np.ndarray) -> None:
     """The motion begins at the start, ends level, holds the point and keeps all limits."""
-    trajectory, settings = plan.trajectory, made.settings
+    trajectory, values = plan.trajectory, made.values
     assert trajectory is not None
     np.testing.assert_allclose(trajectory.start, start, atol=1e-12)
-    assert tilt(made.tool.pose(trajectory.goal)[0], made.axis, settings.direction) < 1e-6
+    assert tilt(made.tool.pose(trajectory.goal)[0], made.axis, values.direction) < 1e-6
     positions = trajectory.sample(trajectory.dense(0.005))[0]
     knots = trajectory.position
     lines = np.concatenate([knots[:-1] + part * np.diff(knots, axis=0)
                             for part in (0.2, 0.5, 0.8)])
     held = made.tool.pose(start)[1]
     points = made.tool.poses(np.concatenate((positions, lines)))[1]
-    assert np.linalg.norm(points - held, axis=1).max() <= settings.max_drift
-    assert np.abs(np.diff(knots, axis=0)).max() <= settings.max_step
+    assert np.linalg.norm(points - held, axis=1).max() <= values.max_drift
+    assert np.abs(np.diff(knots, axis=0)).max() <= values.max_step
     made.limits.check(trajectory)
     for ends in (trajectory.velocity, trajectory.acceleration):
         assert not ends[[0, -1]].any()
@@ -151,12 +152,12 @@ def test_upside_down_takes_the_axis_of_least_travel() -> None:
         level = first.trajectory.goal
     down = made.tool.pose(level)[0][2, 2] < 0.0
     turned = planner('xarm7', free=True, search_time=0.05, direction='up' if down else 'down')
-    assert tilt(turned.tool.pose(level)[0], UP, turned.settings.direction) == pytest.approx(np.pi)
+    assert tilt(turned.tool.pose(level)[0], UP, turned.values.direction) == pytest.approx(np.pi)
     plan = turned.plan(level)
     keeps_everything(turned, plan, level)
     assert 'upside down' in plan.note
     assert plan.way is not None
-    kept = LevelingPlanner(turned.tool, UP, turned.limits, replace(turned.settings, heading='x'))
+    kept = LevelingPlanner(turned.tool, UP, turned.limits, replace(turned.values, heading='x'))
     other, _ = attempt(kept, level)
     assert other is None or other.way is None or plan.way.travel <= other.way.travel + 1e-6
 
@@ -172,8 +173,8 @@ class TestRedundantArms:
         plan = made.plan(np.array(start))
         assert plan.task is not None
         alone = follow(plan.task, WayRules(
-            Bounds(made.limits.lower, made.limits.upper), made.settings.max_step, 2e-4,
-            made.settings.singularity_margin, made.checker))
+            Bounds(made.limits.lower, made.limits.upper), made.values.max_step, 2e-4,
+            made.values.singularity_margin, made.checker))
         assert alone.obstacle is not None
         keeps_everything(made, plan, np.array(start))
 
@@ -251,7 +252,7 @@ class TestRefusals:
                               bounds.acceleration)
         robot = made.tool.robot.copy()
         robot.lower, robot.upper = lower, upper
-        return LevelingPlanner(Tool(robot), UP, narrow, made.settings), float(limit)
+        return LevelingPlanner(Tool(robot), UP, narrow, made.values), float(limit)
 
     def test_a_limit_says_which_joint_and_by_how_much(self) -> None:
         made, limit = self.narrowed(3, 0.123)
@@ -272,7 +273,7 @@ class TestRefusals:
         lower, upper = made.limits.lower.copy(), made.limits.upper.copy()
         (lower if column[-1] > column[0] else upper)[3] = TILTED[3]
         at_limit = LevelingPlanner(
-            made.tool, UP, replace(made.limits, lower=lower, upper=upper), LevelingSettings())
+            made.tool, UP, replace(made.limits, lower=lower, upper=upper), LevelingParameters())
         keeps_everything(at_limit, at_limit.plan(TILTED), TILTED)
 
     def test_encoder_noise_past_a_limit_is_forgiven_and_more_is_not(self) -> None:
@@ -280,7 +281,7 @@ class TestRefusals:
         upper = made.limits.upper.copy()
         upper[2] = TILTED[2]
         tight = LevelingPlanner(made.tool, UP, replace(made.limits, upper=upper),
-                                LevelingSettings())
+                                LevelingParameters())
         noisy = TILTED + np.array([0.0, 0.0, 5e-4, 0.0, 0.0, 0.0])
         plan = tight.plan(noisy)
         assert plan.trajectory is not None

@@ -4,94 +4,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from support.arms import arm as example_arm
+from support.fake_arm import HOME, FakeArm, FakeRecorder, FakeReport, fake_arm
 
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.messages.samples import JointSamples
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import PayloadProcedure, check_sweeps
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
-
-HOME = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
-
-
-@dataclass
-class FakeArm:
-    """Is at once where it is sent; remembers what it was asked for."""
-
-    robot: Robot
-    checker: CollisionChecker
-    at: np.ndarray = field(default_factory=HOME.copy)
-    log: list[tuple[str, Any]] = field(default_factory=list)
-    watched: list[Callable[[], str] | None] = field(default_factory=list)
-    while_moving: Callable[[Trajectory], None] | None = None
-
-    @property
-    def limits(self) -> MotionLimits:
-        robot = self.robot
-        return MotionLimits(robot.joint_names, robot.lower, robot.upper, robot.velocity_limit,
-                            np.full(robot.n, 2.0))
-
-    def posture(self) -> np.ndarray:
-        return self.at.copy()
-
-    def check_stopped(self) -> None:
-        """Nobody stops it."""
-
-    async def compute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    async def move(
-        self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
-        watch: Callable[[], str] | None = None, limits: MotionLimits | None = None,
-    ) -> None:
-        (limits or self.limits).check(trajectory)
-        np.testing.assert_allclose(trajectory.start, self.at, atol=1e-9)
-        self.log.append((phase, share))
-        self.watched.append(watch)
-        if self.while_moving is not None:
-            self.while_moving(trajectory)
-        self.at = np.array(trajectory.goal)
-
-    async def go_to(self, posture: np.ndarray, *, phase: str, message: str,
-                    share: tuple[float, float], watch: Any = None) -> None:
-        self.log.append((phase, share))
-        self.watched.append(watch)
-        self.at = np.array(posture)
-
-    async def dwell(self, duration: float, watch: Any = None) -> None:
-        self.log.append(('dwell', duration))
-        self.watched.append(watch)
-
-    async def await_readings(self, watch: Callable[[], str]) -> None:
-        if watch():
-            raise DataError(watch())
-
-    def path_trajectory(self, postures: np.ndarray) -> Trajectory:
-        return quintic_path(postures, np.ones(self.robot.n), np.full(self.robot.n, 2.0))
-
-
-@dataclass
-class FakeRecorder:
-    """Holds a second of an arm at rest with efforts that scatter."""
-
-    names: tuple[str, ...]
-    effort: np.ndarray
-    on_sample: Any = None
-    recorded: int = 100
-
-    def samples(self) -> JointSamples:
-        count = len(self.effort)
-        still = np.zeros((count, len(self.names)))
-        return JointSamples(self.names, 0.01 * np.arange(count), still, still, self.effort)
+from robocal_ros.robot.motion import Trajectory
 
 
 @dataclass
@@ -105,24 +27,9 @@ class FakeSensor:
         return self.fault
 
 
-@dataclass
-class FakeReport:
-    """Keeps what it is told."""
-
-    phases: list[str] = field(default_factory=list)
-    notes: dict[str, str] = field(default_factory=dict)
-
-    def say(self, phase: str, message: str, **values: Any) -> None:
-        self.phases.append(phase)
-
-    def note(self, **values: str) -> None:
-        self.notes |= values
-
-
 @pytest.fixture
 def arm() -> FakeArm:
-    made = example_arm('robocal')
-    return FakeArm(made.robot(), CollisionChecker(made.robot(), package_dirs=made.package_dirs))
+    return fake_arm()
 
 
 @pytest.fixture

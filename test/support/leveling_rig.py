@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 
 from robocal_ros.leveling.model import Tool
-from robocal_ros.leveling.plan import LevelingPlanner, LevelingSettings
+from robocal_ros.leveling.parameters import LevelingParameters
+from robocal_ros.leveling.plan import LevelingPlanner
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import MotionLimits
@@ -37,14 +38,14 @@ def planner(
     """Return a planner of a named arm; ``free`` leaves collisions aside."""
     robot = arm(name).robot()
     return LevelingPlanner(
-        Tool(robot, point), axis, limits(robot), LevelingSettings(**values),
+        Tool(robot, point), axis, limits(robot), LevelingParameters(**values),
         None if free else checker(name))
 
 
 def urdf_planner(urdf: str, tool: str, **values: object) -> LevelingPlanner:
     """Return a planner of an arm given as URDF, without collision check."""
     robot = Robot(urdf, tool_frame=tool)
-    return LevelingPlanner(Tool(robot), UP, limits(robot), LevelingSettings(**values))
+    return LevelingPlanner(Tool(robot), UP, limits(robot), LevelingParameters(**values))
 
 
 def chain_urdf(

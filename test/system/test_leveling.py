@@ -169,7 +169,9 @@ def test_preview_moves_nothing(cell: Cell) -> None:
 def test_level_and_level_again(cell: Cell) -> None:
     point = cell.point()
     assert cell.tilt() == pytest.approx(np.radians(26.5), abs=1e-3)
-    answer = cell.client.call('level', NODE)
+    before = cell.client.call('estimate', NODE)
+    assert re.search(r'tilted by 26\.5°.* The IMU sees a tilt of 26\.\d°', before.message)
+    answer = cell.client.call('run', NODE)
     assert answer.success, answer.message
     assert np.degrees(cell.tilt()) <= 0.05
     assert np.linalg.norm(cell.point() - point) <= 5e-4

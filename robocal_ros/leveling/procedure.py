@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the tool is levelled: planned, shown, moved, and verified by joint states and an IMU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from robocal_ros.arm.protocols import Arm, Report
+from robocal_ros.arrays import Array
+from robocal_ros.leveling.estimate import check_level, tilt_by_imu
+from robocal_ros.leveling.model import LevelingTask, Tool, tilt
+from robocal_ros.leveling.parameters import LevelingParameters
+from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.robot.motion import MotionLimits
+
+
+class JointRecord(Protocol):
+    """Joint states, recorded while asked to.
+
+    Attributes:
+        recording: Whether they are.
+
+    """
+
+    recording: bool
+
+    @property
+    def recorded(self) -> int:
+        """Number of samples recorded."""
+
+    def clear(self) -> None:
+        """Forget what was recorded."""
+
+    def samples(self) -> JointSamples:
+        """Return what is recorded."""
+
+
+class Imu(Protocol):
+    """An IMU on the tool.
+
+    Attributes:
+        rotation: Its orientation in the tool frame, shape (3, 3).
+
+    """
+
+    rotation: Array
+
+    def complaint(self, patience: float) -> str:
+        """Return what is wrong with the readings, or silent for so long [s], or nothing."""
+
+    def begin(self) -> None:
+        """Begin a mean."""
+
+    def mean(self) -> Array:
+        """Return the mean specific force since then, shape (3,) [m/s²]; raises DataError."""
+
+
+class LevelingProcedure:
+    """Levels the tool, by the parameters that hold when it begins."""
+
+    def __init__(
+        self, arm: Arm, joints: JointRecord, report: Report, values: LevelingParameters,
+        axis: Array, imu: Imu | None, show: Callable[[Array, LevelPlan], None],
+    ) -> None:
+        """Prepare; nothing moves yet.
+
+        Args:
+            arm: The arm.
+            joints: Its joint states.
+            report: Shows the progress.
+            values: The parameters.
+            axis: The reference's z axis in the root frame, shape (3,).
+            imu: The IMU that verifies; None for none.
+            show: Shows a plan, and the posture from which it was made.
+
+        """
+        self._arm = arm
+        self._joints = joints
+        self._report = report
+        self._values = values
+        self._axis = axis
+        self._imu = imu
+        self._show = show
+        self._tool = Tool(arm.robot, values.tool_point)
+
+    async def preview(self) -> str:
+        """Plan and show, move nothing."""
+        await self._arm.await_rest()
+        plan = await self._plan()
+        if plan.trajectory is None or plan.task is None:
+            return self._level_already(plan)
+        return (f'The tool is tilted by {_degrees(plan.tilt)}; level would turn it by '
+                f'{_degrees(plan.task.angle)} in {plan.trajectory.duration:.1f} s, over '
+                f'{len(plan.task.transition_poses(self._values.max_step))} transition poses. '
+                f'{plan.note} Nothing was moved.').replace('  ', ' ')
+
+    async def level(self) -> tuple[bool, str]:
+        """Level the tool; return whether that is verified, and the numbers in sentences."""
+        arm, values = self._arm, self._values
+        await self._await_readings()
+        plan = await self._plan()
+        if plan.trajectory is None or plan.task is None:
+            return True, self._level_already(plan)
+        self._joints.clear()
+        self._joints.recording = True
+        try:
+            await arm.move(plan.trajectory, phase='moving', share=(5.0, 90.0), message=(
+                f'Turning the tool by {_degrees(plan.task.angle)}, its point held.'))
+            moved = self._joints.recorded
+            if self._imu is not None:
+                self._imu.begin()
+            self._report.say('verifying', 'Verifying the result at rest.', progress=92.0)
+            await arm.dwell(values.verify_time)
+            positions = self._joints.samples().position
+        finally:
+            self._joints.recording = False
+        return self._verified(plan, plan.task, positions[:moved], positions[moved:])
+
+    async def measure(self) -> str:
+        """Measure the tilt where the arm rests, without moving it; return it in sentences."""
+        arm, values = self._arm, self._values
+        await self._await_readings()
+        self._joints.clear()
+        self._joints.recording = True
+        if self._imu is not None:
+            self._imu.begin()
+        try:
+            self._report.say('measuring', 'Measuring the tilt at rest.', progress=0.0)
+            await arm.dwell(values.verify_time)
+            posture = self._joints.samples().position.mean(axis=0)
+        finally:
+            self._joints.recording = False
+        rotation = self._tool.pose(posture)[0]
+        found = tilt(rotation, self._axis, values.direction)
+        up = values.direction == 'up' or (
+            values.direction == 'nearest' and bool(rotation[:, 2] @ self._axis > 0.0))
+        self._report.note(tilt=f'{found:.6g}')
+        message = (f'The tool is tilted by {_degrees(found)} (tolerance '
+                   f'{_degrees(values.tolerance)}).')
+        if self._imu is not None:
+            message += f' {_seen_by_imu(self._tilt_by_imu(rotation, self._imu, up=up))}'
+        return f'{message} Nothing was moved.'
+
+    async def _await_readings(self) -> None:
+        """Wait for readings of the IMU, if there is one, and for an arm at rest."""
+        if (imu := self._imu) is not None:
+            await self._arm.await_readings(lambda: imu.complaint(self._values.state_timeout))
+        await self._arm.await_rest()
+
+    async def _plan(self) -> LevelPlan:
+        arm = self._arm
+        self._report.say('planning', 'Planning the turn.', progress=0.0)
+        velocity, acceleration = arm.speed_limits()
+        planner = LevelingPlanner(
+            Tool(arm.robot, self._values.tool_point), self._axis,
+            MotionLimits(arm.robot.joint_names, arm.robot.lower, arm.robot.upper, velocity,
+                         acceleration),
+            self._values, arm.checker)
+        start = arm.posture()
+        plan = await arm.compute(planner.plan, start)
+        arm.check_stopped()
+        self._show(start, plan)
+        return plan
+
+    def _level_already(self, plan: LevelPlan) -> str:
+        return (f'The tool is level already: tilt {_degrees(plan.tilt)} (tolerance '
+                f'{_degrees(self._values.tolerance)}). Nothing was moved.')
+
+    # ---------------------------------------------------------------- verification
+
+    def _verified(
+        self, plan: LevelPlan, task: LevelingTask, way: Array, rest: Array
+    ) -> tuple[bool, str]:
+        """Judge the motion by joint states, and by the IMU if there is one."""
+        values = self._values
+        check = check_level(task, self._axis, way, rest)
+        bad = []
+        if check.tilt > values.tolerance:
+            bad.append(f'the residual tilt is above the tolerance of {_degrees(values.tolerance)}')
+        if check.drift > values.max_drift:
+            bad.append(f'the tool point is further off than {1e3 * values.max_drift:.2f} mm')
+        message = (
+            f'The tool was turned by {_degrees(task.angle)}; residual tilt '
+            f'{_degrees(check.tilt)}, tool point {1e3 * check.drift:.2f} mm from where it was, '
+            f'at most {1e3 * check.drift_on_way:.2f} mm on the way.')
+        if self._imu is not None:
+            rotation = self._tool.pose(rest.mean(axis=0))[0]
+            seen = self._tilt_by_imu(rotation, self._imu, up=task.target.up)
+            message += f' {_seen_by_imu(seen)}'
+            if seen > values.imu_tolerance:
+                bad.append(f'the IMU sees more than {_degrees(values.imu_tolerance)}: check the '
+                           'mounting of base and IMU, and the parameters gravity and reference')
+        self._report.note(tilt=f'{check.tilt:.6g}', drift=f'{check.drift:.6g}')
+        if bad:
+            return False, f'{message} Not verified: {"; ".join(bad)}.'
+        return True, f'{message} {plan.note}'.rstrip()
+
+    def _tilt_by_imu(self, rotation: Array, imu: Imu, *, up: bool) -> float:
+        return tilt_by_imu(imu.mean(), imu.rotation, rotation, np.array(self._arm.robot.gravity),
+                           self._axis if up else -self._axis)
+
+
+def _seen_by_imu(angle: float) -> str:
+    return f'The IMU sees a tilt of {_degrees(angle)}.'
+
+
+def _degrees(angle: float) -> str:
+    """Return an angle in degrees, as fine as it deserves."""
+    value = float(np.degrees(angle))
+    return f'{value:.1f}°' if value >= 1.0 else f'{value:.3f}°'

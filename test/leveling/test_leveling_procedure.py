@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The leveling procedure on an arm that is wherever it was sent: what it verifies, and says."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fake_arm import HOME, FakeArm, FakeReport, fake_arm
+
+from robocal_ros.errors import DataError
+from robocal_ros.leveling.model import Tool
+from robocal_ros.leveling.parameters import LevelingParameters
+from robocal_ros.leveling.plan import LevelPlan
+from robocal_ros.leveling.procedure import LevelingProcedure
+from robocal_ros.messages.samples import JointSamples
+
+UP = np.array([0.0, 0.0, 1.0])
+
+
+@dataclass
+class Record:
+    """What the joint states say: the way, then the arm at rest."""
+
+    arm: FakeArm
+    bent: float = 0.0
+    recording: bool = False
+    recorded: int = 20
+    was_on: list[bool] = field(default_factory=list)
+
+    def clear(self) -> None:
+        self.was_on.append(self.recording)
+
+    def samples(self) -> JointSamples:
+        self.was_on.append(self.recording)
+        rest = self.arm.at + self.bent * np.eye(self.arm.robot.n)[4]
+        rows = np.concatenate((np.tile(HOME, (20, 1)), np.tile(rest, (10, 1))))
+        rows = rows if np.any(self.arm.at != HOME) else np.tile(HOME, (30, 1))
+        still = np.zeros_like(rows)
+        return JointSamples(self.arm.robot.joint_names, 0.01 * np.arange(30), rows, still, still)
+
+
+@dataclass
+class Imu:
+    """Sees gravity as it is, unless it is mounted askew."""
+
+    arm: FakeArm
+    askew: float = 0.0
+    fault: str = ''
+    rotation: np.ndarray = field(default_factory=lambda: np.eye(3))
+    began: int = 0
+
+    def complaint(self, patience: float) -> str:
+        return self.fault
+
+    def begin(self) -> None:
+        self.began += 1
+
+    def mean(self) -> np.ndarray:
+        rotation = Tool(self.arm.robot).pose(self.arm.at)[0]
+        turned = np.array([[1.0, 0.0, 0.0], [0.0, np.cos(self.askew), -np.sin(self.askew)],
+                           [0.0, np.sin(self.askew), np.cos(self.askew)]])
+        return turned @ rotation.T @ np.array([0.0, 0.0, 9.81])
+
+
+class Rig:
+    """The procedure, and all that it talks to."""
+
+    def __init__(self, *, bent: float = 0.0, imu: dict[str, Any] | None = None, **values: Any
+                 ) -> None:
+        self.arm = fake_arm()
+        self.record = Record(self.arm, bent)
+        self.imu = None if imu is None else Imu(self.arm, **imu)
+        self.report = FakeReport()
+        self.shown: list[LevelPlan] = []
+        self.procedure = LevelingProcedure(
+            self.arm, self.record, self.report, LevelingParameters(**values), UP, self.imu,
+            lambda start, plan: self.shown.append(plan))
+
+    def tilt(self) -> float:
+        axis = Tool(self.arm.robot).pose(self.arm.at)[0][:, 2]
+        return float(np.degrees(np.arccos(min(1.0, abs(axis[2])))))
+
+
+def test_the_tool_is_level_where_it_was() -> None:
+    rig = Rig(imu={})
+    done, message = asyncio.run(rig.procedure.level())
+    assert done, message
+    assert rig.tilt() < 0.01
+    assert 'turned by 26.5°; residual tilt 0.000°' in message
+    assert 'The IMU sees a tilt of 0.000°.' in message
+    assert [phase for phase, _ in rig.arm.log] == ['moving', 'dwell']
+    assert rig.record.was_on == [False, True]
+    assert not rig.record.recording
+    assert len(rig.shown) == 1
+
+
+def test_a_level_tool_is_left_alone() -> None:
+    rig = Rig(tolerance=0.48)
+    done, message = asyncio.run(rig.procedure.level())
+    assert done
+    assert message.startswith('The tool is level already: tilt 26.5°')
+    assert rig.arm.log == []
+
+
+@pytest.mark.parametrize(('given', 'words'), [
+    ({'bent': 0.01}, 'Not verified: the residual tilt is above the tolerance of 0.050°'),
+    ({'imu': {'askew': 0.02}}, 'Not verified: the IMU sees more than 0.498°: check the mounting'),
+])
+def test_what_is_not_level_afterwards_is_no_success(given: dict[str, Any], words: str) -> None:
+    done, message = asyncio.run(Rig(**given).procedure.level())
+    assert not done
+    assert words in message
+
+
+def test_preview_and_measure_move_nothing() -> None:
+    rig = Rig(imu={})
+    preview = asyncio.run(rig.procedure.preview())
+    assert preview.startswith('The tool is tilted by 26.5°; level would turn it by 26.5° in ')
+    measured = asyncio.run(rig.procedure.measure())
+    assert measured == ('The tool is tilted by 26.5° (tolerance 0.050°). The IMU sees a tilt of '
+                        '26.5°. Nothing was moved.')
+    assert [phase for phase, _ in rig.arm.log] == ['dwell']
+    assert len(rig.shown) == 1
+    assert not rig.record.recording
+
+
+@pytest.mark.parametrize('action', ['level', 'measure'])
+def test_a_silent_imu_is_refused_before_anything_moves(action: str) -> None:
+    rig = Rig(imu={'fault': 'Nothing comes.'})
+    with pytest.raises(DataError, match='Nothing comes'):
+        asyncio.run(getattr(rig.procedure, action)())
+    assert rig.arm.log == []

@@ -132,6 +132,7 @@ def shared(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         sim_arm(folder / 'sim_arm.log', initial_positions=TILTED.tolist()) as arm,
         Process('robocal_ros.leveling.node', folder / 'node.log', name=NODE,
                 use_sim_time=True, autostart=True, results_dir=folder, connect_timeout=3.0,
+                description_timeout=60.0,
                 state_timeout=STATE_TIMEOUT, imu_topic='imu_flange/imu',
                 auto_level_box=[3.0, 0.8, 3.0]) as node,
     ):

@@ -458,7 +458,8 @@ def tracker_of(values: ComplianceParameters) -> TrackerNeed:
                        values.tracker_message == 'pose')
 
 
-def _needs(values: ComplianceParameters) -> Needs:
+def needs(values: ComplianceParameters) -> Needs:
+    """Return what an estimation reads."""
     return Needs(effort=False, tracker=tracker_of(values))
 
 
@@ -472,5 +473,5 @@ VERBS = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loa
 """Services whose recordings can be estimated from."""
 
 COMPLIANCE = Capability(
-    'compliance', 'compliance_calibration', ComplianceParameters, VERBS, _needs, _estimate,
+    'compliance', 'compliance_calibration', ComplianceParameters, VERBS, needs, _estimate,
     summary)

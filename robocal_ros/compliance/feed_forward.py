@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from geometry_msgs.msg import Vector3, Vector3Stamped
 from trajectory_msgs.msg import JointTrajectory
@@ -14,13 +12,10 @@ from robocal_ros.compliance.model import SagCorrection, compliance_by_joint
 from robocal_ros.errors import MotionError, RobocalError
 from robocal_ros.messages import conversions, qos
 from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import Trajectory
-
-if TYPE_CHECKING:
-    from robocal_ros.node.lifecycle import RobocalNode
-
 
 # Time between two predictions, by the stamps [s].
 _PERIOD = 0.02
@@ -29,41 +24,27 @@ _PERIOD = 0.02
 class SagFeedForward:
     """Publishes the predicted sag, and changes the joint targets of trajectories."""
 
-    def __init__(
-        self, node: RobocalNode, joints: JointStateStream, robot: Robot, *, own_weight: bool
-    ) -> None:
+    def __init__(self, node: CalibrationNode, joints: JointStateStream) -> None:
         """Create topics; nothing is predicted before a result is used.
 
         Args:
             node: The node.
-            joints: Its joint states.
-            robot: The arm, without what it carries.
-            own_weight: Whether the arm's own weight counts.
+            joints: The arm's joint states.
 
         """
         self._node = node
         self._joints = joints
-        self._robot = robot.copy()
+        self._robot = node.robot.copy()
         self._carrying = self._robot
-        self._own_weight = own_weight
         self._compliance: dict[str, float] = {}
         self._correction: SagCorrection | None = None
         self._published = -np.inf
         self._message = Vector3Stamped()
-        self._message.header.frame_id = robot.root_frame
-        self._deflection = node.create_publisher(Vector3Stamped, '~/deflection', qos.RELIABLE)
-        self._out = node.create_publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
-        self._subscription = node.create_subscription(
-            JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE,
-            callback_group=node.group)
+        self._message.header.frame_id = node.robot.root_frame
+        self._deflection = node.publisher(Vector3Stamped, '~/deflection', qos.RELIABLE)
+        self._out = node.publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
+        node.subscription(JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE)
         joints.listeners.append(self._on_state)
-
-    def destroy(self) -> None:
-        """Remove topics."""
-        self._node.destroy_subscription(self._subscription)
-        self._node.destroy_publisher(self._deflection)
-        self._node.destroy_publisher(self._out)
-        self._joints.listeners.remove(self._on_state)
 
     def use(self, result: CalibrationResult) -> None:
         """Use a compliance result from now on."""
@@ -74,6 +55,10 @@ class SagFeedForward:
         """Count what the arm carries from now on."""
         self._carrying = carrying
         self._prepare()
+
+    @property
+    def _payload_alone(self) -> bool:
+        return not self._node.values.correct_own_weight
 
     def _prepare(self) -> None:
         if self._compliance:
@@ -89,7 +74,7 @@ class SagFeedForward:
         if latest is None:
             return
         self._published = stamp
-        x, y, z = self._correction.sag(latest[1], payload_alone=not self._own_weight)
+        x, y, z = self._correction.sag(latest[1], payload_alone=self._payload_alone)
         self._message.header.stamp = conversions.to_stamp(latest[0])
         self._message.vector = Vector3(x=float(x), y=float(y), z=float(z))
         self._deflection.publish(self._message)
@@ -107,7 +92,7 @@ class SagFeedForward:
             trajectory, order = conversions.from_joint_trajectory(
                 message, self._robot.joint_names)
             corrected = self._correction.corrected(
-                trajectory, payload_alone=not self._own_weight)
+                trajectory, payload_alone=self._payload_alone)
             self._check_limits(corrected)
         except RobocalError as error:
             self._node.get_logger().error(f'Trajectory not passed on: {error}')

@@ -4,160 +4,138 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
-from functools import partial
 
 import numpy as np
-from geometry_msgs.msg import TransformStamped
+from geometry_msgs.msg import Point, TransformStamped
 from std_msgs.msg import String
-from std_srvs.srv import Trigger
+from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm.old_waiting import ServiceCall
+from robocal_ros.arm.gate import GuardedArm
+from robocal_ros.arm.waiting import ServiceCall
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimate import (
     VERBS,
     check_arm,
     estimate,
     estimate_sets,
+    needs,
     stream_counts,
     summary,
     tracker_of,
 )
 from robocal_ros.compliance.feed_forward import SagFeedForward
-from robocal_ros.compliance.markers import sag_markers
-from robocal_ros.compliance.measurement import LOADED, UNLOADED, EndPosition
+from robocal_ros.compliance.measurement import LOADED, UNLOADED
 from robocal_ros.compliance.model import Load, carried_on, load_of
 from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.compliance.procedure import (
-    ComplianceProcedure,
-    RestReader,
-    TrackerRegistration,
-)
-from robocal_ros.compliance.registration import Registration
-from robocal_ros.errors import ConfigurationError, DataError, MotionError, RobocalError
-from robocal_ros.messages import conversions, marks, qos
-from robocal_ros.messages.record import within_budget
-from robocal_ros.messages.recording import Recording
+from robocal_ros.compliance.plan import given_postures
+from robocal_ros.compliance.procedure import ComplianceProcedure, RestReader
+from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.messages import conversions
+from robocal_ros.messages.stream import JointStateStream
 from robocal_ros.messages.tracker_stream import TrackerStream
+from robocal_ros.node.calibration_node import Action, Answer, CalibrationNode
+from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import Ending
-from robocal_ros.node.procedure_node import ProcedureNode
 from robocal_ros.node.process import spin
+from robocal_ros.node.recorder import Recorder
 from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import from_yaml
-
-# An arm whose load changes gives a jolt; this long it may, before it is seen to rest [s].
-_CHANGE = 1.0
+from robocal_ros.results.store import to_yaml
+from robocal_ros.robot.setup import effort_factor
 
 
-class ComplianceCalibration(ProcedureNode):
-    """Measures the same postures without and with a load, and tells the joints' compliance."""
+class ComplianceCalibration(CalibrationNode):
+    """Measures the same postures without and with a load, and identifies joint compliance."""
 
-    kind = 'compliance'
     parameter_table = ComplianceParameters
-    estimated_verbs = VERBS
+    values: ComplianceParameters
 
-    def _configure_method(self) -> None:
-        values = self.values
+    def check(self, values: ComplianceParameters) -> None:
+        """Refuse frames that the arm lacks, and arms with joints that slide."""
         check_arm(self.robot, values)
-        self._payload: CalibrationResult | None = None
-        self._tracker_name = tracker_of(values).topic
+
+    def build(self) -> None:
+        """Create streams, arm, recorder and correction, and use the last good result."""
+        values = self.values
+        self.joints = self.stream(JointStateStream(
+            self, self.group, self.robot.joint_names, now=self.waiter.now,
+            factor=effort_factor(self.robot, values)))
+        DriveGains(self, self.joints)
         self._tracker = self.stream(TrackerStream(
             self, self.group, values.tracker_message, values.tracker_topic,
-            now=self.pulse.now))
-        rest = RestReader(self, self._tracker)
-        self._method = ComplianceProcedure(self, rest, self._load, self._preview)
-        self._registering = TrackerRegistration(self, rest, self._method)
-        self._placing = self._publisher(TransformStamped, '~/tracker_transform')
-        self._feed_forward: SagFeedForward = self.part(SagFeedForward(
-            self, self.joints, self.robot, own_weight=values.correct_own_weight))
-        self._attach = self._optional_service(values.attach_service)
-        self._detach = self._optional_service(values.detach_service)
-        self._follow_payload()
-        for verb, action in (
-                ('measure_unloaded', self._measure_unloaded),
-                ('measure_loaded', self._measure_loaded),
-                ('register_tracker', self._register_tracker)):
-            self.service(verb, partial(self._on_step, verb, action))
-        last_good = self.store.load(self.kind)
-        if last_good is not None:
-            self.publish(last_good)
-
-    def _optional_service(self, name: str) -> ServiceCall | None:
-        made: ServiceCall | None = self.part(
-            ServiceCall(self, self.group, self.pulse, name)) if name else None
-        return made
+            now=self.waiter.now))
+        self.arm = self.stream(GuardedArm(
+            self.waiter, self.robot, self.joints, lambda: self.values, self.status))
+        self.recorder = self.stream(Recorder(
+            self, self.joints, tracker=(tracker_of(values).topic, self._tracker), verbs=VERBS))
+        self._result_topic = self.publisher(String, '~/result')
+        self._placing_topic = self.publisher(TransformStamped, '~/tracker_transform')
+        self._method = ComplianceProcedure(
+            self.arm, self.recorder, self.status,
+            RestReader(self.arm, self.joints, self._tracker, lambda: self.values,
+                       self.waiter.until_stopped,
+                       lambda: self.count_publishers(self._tracker.topic) > 0),
+            lambda: self.values, self._load,
+            self._show_registration, given_postures(values, self.robot, self.arm.checker))
+        self._feed_forward = SagFeedForward(self, self.joints)
+        self._attach, self._detach = (
+            self.part(ServiceCall(self.waiter, name)) if name else None
+            for name in (values.attach_service, values.detach_service))
+        self._payload: CalibrationResult | None = None
+        self._feed_forward.carry(carried_on(self.robot, values, None))
+        self.follow('payload', 'payload_identification/result', self._carry)
+        self.service('measure_unloaded', self.measure_unloaded)
+        self.service('measure_loaded', self.measure_loaded)
+        self.service('register_tracker', self.register_tracker)
+        if last_good := self.store.load('compliance'):
+            self._publish(last_good)
 
     # ------------------------------------------------------------------- what is carried
-
-    def _follow_payload(self) -> None:
-        """Take the payload result that is stored, and new ones as they come."""
-        stored = self.store.load('payload')
-        if stored is not None:
-            self._payload = stored
-        self._feed_forward.carry(carried_on(self.robot, self.values, self._payload))
-        self.part(self.subscription(
-            String, 'payload_identification/result', self._take_payload, qos.LATCHED))
 
     def _load(self) -> Load:
         """Return what is mounted between the two sets; raises DataError where nobody says."""
         return load_of(self.robot, self.values, self._payload)
 
-    def _take_payload(self, message: String) -> None:
-        try:
-            payload = from_yaml(message.data, self.identity, 'payload_identification/result')
-            carrying = carried_on(self.robot, self.values, payload)
-        except RobocalError as error:
-            self.get_logger().warning(f'Payload result not used: {error}')
-            return
+    def _carry(self, payload: CalibrationResult) -> None:
+        self._feed_forward.carry(carried_on(self.robot, self.values, payload))
         self._payload = payload
-        self._feed_forward.carry(carrying)
 
-    # ------------------------------------------------------------------------- procedure
+    # -------------------------------------------------------------------------- services
 
-    async def _procedure(self) -> CalibrationResult:
+    async def run(self) -> Answer:
+        """Measure both sets, with services that mount the load and take it off."""
+        await self._begin()
         if self._attach is None or self._detach is None:
             raise ConfigurationError(
                 'run mounts the load by a service, and none is named. Set attach_service and '
                 'detach_service, or call measure_unloaded, mount the load, call measure_loaded '
                 'and then estimate.')
         self._load()
-        method = self._method
-        if not method.complete(UNLOADED):
-            await self._without_load(self._detach)
-            if method.registration is None and self._registers_apart():
-                await self._register((1.0, 8.0))
-            await method.measure(UNLOADED, (8.0, 50.0))
-        self.status.say('mounting', 'Mounting the load.', progress=50.0)
-        await self._attach.call()
-        await self._calm_down()
-        await method.measure(LOADED, (50.0, 95.0))
-        self.status.say('unmounting', 'Taking the load off.', progress=95.0)
-        await self._detach.call()
+        await self._method.run(self._attach, self._detach)
         return await self.estimate()
 
-    def _registers_apart(self) -> bool:
-        """Tell whether the unloaded set itself does not serve to place the tracker."""
-        return bool(self.values.registration == 'three_point' or self.values.find_target)
+    async def estimate(self) -> Answer:
+        """Estimate compliance from the sets that are measured, else from what is recorded."""
+        robot, values, method = self.robot.copy(), self.values, self._method
+        load, registration = self._load(), method.registration
+        unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
+        recording = self.recorder.recording(needs(values))
+        counts = {**stream_counts(self.joints.counts, self._tracker.counts),
+                  'left_out_postures': len(method.left_out)}
+        result = await self.compute(
+            lambda: estimate_sets(robot, unloaded, loaded, load, values, registration,
+                                  counts=counts, source=self.joints.source)
+            if unloaded else estimate(robot, recording, values, load, registration))
+        if result.verdict is not Verdict.PASS:
+            self._draw(result)
+        return self.keep(result, self._publish, summary)
 
-    async def _without_load(self, detach: ServiceCall) -> None:
-        """Make sure that no load is left from an earlier run."""
-        try:
-            await detach.call()
-        except DataError as error:
-            self.get_logger().warning(f'Taken for unloaded: {error}')
-        await self._calm_down()
+    async def clear(self) -> str:
+        """Forget what is recorded and measured."""
+        return f'{self._forget()} samples forgotten.'
 
-    async def _calm_down(self) -> None:
-        """Let the arm come to rest after its load has changed."""
-        await self.dwell(_CHANGE)
-        if not await self.pulse.until(
-                lambda: self.arm.resting or bool(self.arm.stop_reason),
-                self.values.connect_timeout):
-            raise MotionError('The arm does not come to rest after its load has changed; check '
-                              'the controller and the load.')
-        self.check_stopped()
-
-    async def _measure_unloaded(self) -> str:
+    async def measure_unloaded(self) -> str:
+        """Measure what is missing of the unloaded set."""
+        await self._begin()
         load = self._load()
         if self._method.complete(UNLOADED):
             return ('The unloaded set is complete. Mount the load and call measure_loaded, or '
@@ -170,7 +148,9 @@ class ComplianceCalibration(ProcedureNode):
         return (f'{count} postures are measured without the load.{self._left_out()} Mount the '
                 f'load of {load.body.mass:g} kg on {load.frame} now, then call measure_loaded.')
 
-    async def _measure_loaded(self) -> str:
+    async def measure_loaded(self) -> str:
+        """Measure what is missing of the loaded set."""
+        await self._begin()
         if not self._method.complete(UNLOADED):
             missing = len(self._method.missing(UNLOADED))
             raise DataError(
@@ -186,11 +166,13 @@ class ComplianceCalibration(ProcedureNode):
         lost = self._method.lost
         return f' {lost[-1]}' if lost else ''
 
-    async def _register_tracker(self) -> str:
+    async def register_tracker(self) -> str:
+        """Find where the tracker stands."""
+        await self._begin()
         if self._method.sets[UNLOADED].visits:
             raise DataError('Postures are measured already, with the tracker where it was; call '
                             'clear before placing it anew.')
-        found = await self._register((0.0, 100.0))
+        found = await self._method.register_tracker((0.0, 100.0))
         x, y, z = found.translation
         target = '' if found.target is None else (
             f' The target is at {np.round(1e3 * found.target, 2).tolist()} mm in '
@@ -200,12 +182,42 @@ class ComplianceCalibration(ProcedureNode):
                 f'{1e3 * float(found.residual.max()):.2f} mm, RMS {1e3 * found.rms:.2f} mm.'
                 f'{target}')
 
-    async def _register(self, share: tuple[float, float]) -> Registration:
-        found = await self._registering.measure(share)
-        self._show_registration(found.rotation, found.translation)
-        return found
+    async def answer(self, verb: str, action: Action) -> Answer:
+        """Answer a service, and say what is waited for between the two sets."""
+        answer = await super().answer(verb, action)
+        if answer.success and verb == 'measure_unloaded':
+            self.status.say('waiting for the load', answer.message, progress=50.0)
+            self.status.note(**self._method.counts())
+        return answer
+
+    async def _begin(self) -> None:
+        """Keep what was measured, so that a cancelled or failed measurement goes on."""
+        await self.arm.connect()
+        method = self._method
+        finished = method.complete(UNLOADED) and method.complete(LOADED)
+        if self.joints.counts.clock_jumps or (finished and self.running == 'run'):
+            self._forget()
+        elif not method.sets[UNLOADED].visits and method.registration is None:
+            # What was recorded before belongs to no set, and places no tracker.
+            self.recorder.clear()
+
+    def _forget(self) -> int:
+        """Forget what is recorded and measured; return how many samples it was."""
+        self._method.clear()
+        return self.recorder.clear()
+
+    # --------------------------------------------------------------------------- results
+
+    def _publish(self, result: CalibrationResult) -> None:
+        """Publish a good result, and use it at once."""
+        self._result_topic.publish(String(data=to_yaml(result)))
+        self._feed_forward.use(result)
+        self._show_registration(np.reshape(result.settings['tracker_rotation'], (3, 3)),
+                                np.array(result.settings['tracker_translation']))
+        self._draw(result)
 
     def _show_registration(self, rotation: Array, translation: Array) -> None:
+        """Publish where the tracker stands."""
         message = TransformStamped(child_frame_id=self._tracker.record.frame)
         message.header.frame_id = self.robot.root_frame
         message.header.stamp = self.get_clock().now().to_msg()
@@ -213,100 +225,7 @@ class ComplianceCalibration(ProcedureNode):
         place.x, place.y, place.z = (float(value) for value in translation)
         turn.x, turn.y, turn.z, turn.w = (
             float(value) for value in conversions.quaternion(rotation))
-        self._placing.publish(message)
-
-    async def _on_step(
-        self, verb: str, action: Callable[[], Awaitable[str]], request: Trigger.Request,
-        response: Trigger.Response,
-    ) -> Trigger.Response:
-        """Answer one of the services for measuring step by step."""
-        async def step() -> str:
-            await self.arm.connect(self.values.connect_timeout)
-            self._begin_run()
-            return await action()
-
-        answer = await self.answered(verb, step, response)
-        if answer.success and verb == 'measure_unloaded':
-            self.status.say('waiting for the load', answer.message, progress=50.0,
-                            **self._method.counts())
-        return answer
-
-    # ------------------------------------------------------------------------- recording
-
-    def _record(self, on: bool) -> None:
-        super()._record(on)
-        self._tracker.record.recording = on
-
-    def _begin_run(self) -> None:
-        """Keep what was measured, so that a cancelled or failed measurement goes on."""
-        method = self._method
-        finished = method.complete(UNLOADED) and method.complete(LOADED)
-        if self.joints.counts.clock_jumps or (finished and self._running == 'run'):
-            self._clear()
-        elif not method.sets[UNLOADED].visits and method.registration is None:
-            # What was recorded before belongs to no set, and places no tracker.
-            super()._clear()
-            self._tracker.clear()
-
-    def _clear(self) -> None:
-        super()._clear()
-        self._tracker.clear()
-        self._method.clear()
-
-    # ------------------------------------------------------------------------ estimation
-
-    def _estimate(self) -> Callable[[], CalibrationResult]:
-        robot, values, method = self.robot.copy(), self.values, self._method
-        load = self._load()
-        registration = method.registration
-        unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
-        if not unloaded:
-            recording = self._replayed()
-            return lambda: estimate(robot, recording, values, load, registration)
-        counts = {**stream_counts(self.joints.counts, self._tracker.counts),
-                  'left_out_postures': len(method.left_out)}
-        return lambda: estimate_sets(robot, unloaded, loaded, load, values, registration,
-                                     counts=counts, source=self.joints.source)
-
-    def _replayed(self) -> Recording:
-        """Return what is recorded, with the rests that marks out of a bag tell of."""
-        spans, joints = self.replayed_spans(), self.joints.samples()
-        readings = self._tracker.samples()
-        joints = joints.chosen(spans.of(marks.JOINTS).holds(joints.time))
-        readings = readings.chosen(spans.of(self._tracker_name).holds(readings.time))
-        # Averages over rests are to be exact; where rests are looked for, neighbours may be
-        # averaged.
-        return Recording(joints if spans.rests else within_budget(joints), tracker=readings,
-                         rests=spans.rests)
-
-    def _newest_stamps(self) -> dict[str, float]:
-        return {**super()._newest_stamps(), self._tracker_name: self._tracker.record.newest}
-
-    async def _preview(self, unloaded: list[EndPosition], loaded: list[EndPosition]) -> None:
-        """Show in the status what the postures measured so far say."""
-        load = self._load()
-        try:
-            result = await self.worker.run(
-                self.pulse, estimate_sets, self.robot.copy(), unloaded, loaded, load, self.values,
-                self._method.registration)
-        except RobocalError as error:
-            self.status.note(estimate=f'none yet: {error}')
-            return
-        self.status.note(**{
-            f'{p.name} [µrad/(N·m)]': f'{1e6 * p.value:.2f} ± {1.96e6 * (p.std or 0.0):.2f}'
-            for p in result.parameters if p.value is not None})
-
-    def keep(self, result: CalibrationResult) -> None:
-        """Save a result and publish it if it is good; draw it in any case."""
-        super().keep(result)
-        if result.verdict is not Verdict.PASS:
-            self._draw(result)
-
-    def _publish_details(self, result: CalibrationResult) -> None:
-        self._feed_forward.use(result)
-        self._show_registration(np.reshape(result.settings['tracker_rotation'], (3, 3)),
-                                np.array(result.settings['tracker_translation']))
-        self._draw(result)
+        self._placing_topic.publish(message)
 
     def _draw(self, result: CalibrationResult) -> None:
         """Draw where the target was, and how far the load moved it."""
@@ -323,8 +242,52 @@ class ComplianceCalibration(ProcedureNode):
             self.robot.root_frame, np.array([before[i] for i in both]),
             np.array([after[i] for i in both]), translation))
 
-    def _summary(self, result: CalibrationResult) -> str:
-        return summary(result)
+
+# The longest arrow is drawn this long, whatever the sag [m].
+_LONGEST = 0.25
+
+
+def _marker(frame: str, name: str, kind: int, colour: tuple[float, float, float]) -> Marker:
+    made = Marker(ns=name, id=0, type=kind, action=Marker.ADD)
+    made.header.frame_id = frame
+    made.pose.orientation.w = 1.0
+    made.color.r, made.color.g, made.color.b = colour
+    made.color.a = 1.0
+    return made
+
+
+def _point(xyz: Array) -> Point:
+    return Point(x=float(xyz[0]), y=float(xyz[1]), z=float(xyz[2]))
+
+
+def sag_markers(frame: str, unloaded: Array, loaded: Array, tracker: Array) -> MarkerArray:
+    """Return the target's places, its displacements drawn large, and the tracker.
+
+    Args:
+        frame: The root frame.
+        unloaded: The target without the load, shape (k, 3) [m].
+        loaded: The target with it, shape (k, 3) [m].
+        tracker: Where the tracker stands, shape (3,) [m].
+
+    """
+    change = loaded - unloaded
+    largest = float(np.linalg.norm(change, axis=1).max()) if len(change) else 0.0
+    scale = _LONGEST / largest if largest > 0.0 else 1.0
+    targets = _marker(frame, 'targets', Marker.SPHERE_LIST, (0.95, 0.45, 0.1))
+    targets.scale.x = targets.scale.y = targets.scale.z = 0.012
+    targets.points = [_point(xyz) for xyz in unloaded]
+    sag = _marker(frame, 'sag', Marker.LINE_LIST, (0.2, 0.5, 0.95))
+    sag.scale.x = 0.004
+    sag.points = [_point(end) for xyz, move in zip(unloaded, change, strict=True)
+                  for end in (xyz, xyz + scale * move)]
+    stand = _marker(frame, 'tracker', Marker.CUBE, (0.3, 0.7, 0.3))
+    stand.scale.x = stand.scale.y = stand.scale.z = 0.12
+    stand.pose.position = _point(tracker)
+    caption = _marker(frame, 'sag_caption', Marker.TEXT_VIEW_FACING, (0.9, 0.9, 0.9))
+    caption.pose.position = _point(np.array([0.0, 0.0, 1.7]))
+    caption.scale.z = 0.06
+    caption.text = f'sag × {scale:.0f}, up to {1e6 * largest:.0f} µm'
+    return MarkerArray(markers=[targets, sag, stand, caption])
 
 
 def main(ending: Ending | None = None) -> int:

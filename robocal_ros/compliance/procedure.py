@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How compliance is measured on the arm: the same postures twice, going on where it was.
-
-Which postures the compliance node visits.
-
-How the tracker is placed: the unloaded arm shows it the target in some postures.
-
-Reading the tracker while the arm rests.
-"""
+"""How compliance is measured on the arm: the same postures twice, going on where it was."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
+from robocal_ros.arm.protocols import Arm, MotionFailedError, Recorder, Report
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimate import check_registration, place_tracker
+from robocal_ros.compliance.estimate import check_registration, estimate_sets, place_tracker
 from robocal_ros.compliance.measurement import (
     LOADED,
     REGISTRATION,
@@ -28,23 +24,79 @@ from robocal_ros.compliance.measurement import (
     rest_of,
 )
 from robocal_ros.compliance.model import Load
-from robocal_ros.compliance.plan import (
-    given_postures,
-    least_count,
-    plan_postures,
-    plan_registration,
-)
+from robocal_ros.compliance.parameters import ComplianceParameters
+from robocal_ros.compliance.plan import least_count, plan_postures, plan_registration
 from robocal_ros.compliance.registration import Registration
-from robocal_ros.errors import DataError, MotionError
-from robocal_ros.messages.tracker_stream import TrackerStream
-from robocal_ros.node.procedure_node import ProcedureNode
-from robocal_ros.robot.planning import connect
+from robocal_ros.errors import DataError, MotionError, RobocalError
+from robocal_ros.messages.samples import JointSamples, StreamCounts
+from robocal_ros.messages.tracker import TrackerSamples
+
+_LOG = logging.getLogger(__name__)
 
 # So many postures in a row that nobody saw are not postures that look away: something is wrong.
 _UNSEEN_IN_A_ROW = 3
 _MAX_LOST = 0.2
+# An arm whose load changes gives a jolt; this long it may, before it is seen to rest [s].
+_CHANGE = 1.0
+# How often a rest is prolonged by another dwell before the target counts as not seen.
+_PATIENCE = 3
+# Stamps of tracker and joint states further apart than this come from different clocks [s].
+_OTHER_CLOCK = 5.0
+# Readings older than this by the newest joint state may still be on their way [s].
+_LATE = 0.2
 
-Preview = Callable[[list[EndPosition], list[EndPosition]], Awaitable[None]]
+Share = tuple[float, float]
+"""Progress of the procedure at start and end [%]."""
+
+
+class Joints(Protocol):
+    """The joint states, as far as a rest needs them."""
+
+    @property
+    def latest(self) -> tuple[float, Array] | None:
+        """Stamp [s] and joint angles [rad] of the newest one; None before the first."""
+
+    @property
+    def newest(self) -> float:
+        """Newest stamp, -inf before the first [s]."""
+
+    def samples(self) -> JointSamples:
+        """Return what is recorded."""
+
+    def forget_from(self, row: int, /) -> tuple[float, float]:
+        """Forget the samples from a row on."""
+
+
+class Tracker(Protocol):
+    """The tracker's readings."""
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+
+    @property
+    def counts(self) -> StreamCounts:
+        """What the stream went through."""
+
+    @property
+    def newest(self) -> float:
+        """Newest stamp, -inf before the first [s]."""
+
+    def age(self) -> float:
+        """Return how long no reading has come [s]."""
+
+    def complaint(self) -> str:
+        """Return what is wrong with the messages that come, or an empty string."""
+
+    def samples(self, begin: float, /) -> TrackerSamples:
+        """Return the readings from a stamp on [s]."""
+
+
+class LoadService(Protocol):
+    """What mounts the load, or takes it off."""
+
+    async def call(self) -> str:
+        """Do it; raises DataError if that fails."""
 
 
 @dataclass
@@ -89,7 +141,7 @@ class MeasuredSet:
 
 
 class ComplianceProcedure:
-    """Visits the postures without the load, then with it.
+    """Places the tracker, and visits the postures without the load, then with it.
 
     Attributes:
         postures: What is planned, shape (k, n) [rad]; None before the first measurement.
@@ -101,25 +153,38 @@ class ComplianceProcedure:
     """
 
     def __init__(
-        self, node: ProcedureNode, rest: RestReader, load: Callable[[], Load], preview: Preview
+        self,
+        arm: Arm,
+        recorder: Recorder,
+        report: Report,
+        rest: RestReader,
+        parameters: Callable[[], ComplianceParameters],
+        load: Callable[[], Load],
+        placed: Callable[[Array, Array], None],
+        given: Array | None,
     ) -> None:
         """Prepare; nothing moves yet.
 
         Args:
-            node: The node.
+            arm: The arm.
+            recorder: Notes what counts of what is recorded.
+            report: Shows the progress.
             rest: Reads the tracker while the arm rests.
-            load: Returns what is mounted between the two sets.
-            preview: Tells what both sets say so far.
-
-        Raises:
-            RobocalError: If the user's own postures are no good.
+            parameters: Returns the parameters that hold now.
+            load: Returns what is mounted between the two sets; raises DataError where nobody
+                says.
+            placed: Called with rotation and translation [m] that place the tracker.
+            given: The user's own postures, shape (k, n) [rad]; None to plan them.
 
         """
-        self._preview = preview
-        self._node = node
+        self._arm = arm
+        self._recorder = recorder
+        self._report = report
         self._rest = rest
+        self._parameters = parameters
         self._load = load
-        self._given = given_postures(node.values, node.robot, node.checker)
+        self._placed = placed
+        self._given = given
         self.clear()
 
     def clear(self) -> None:
@@ -130,14 +195,6 @@ class ComplianceProcedure:
         self._placed_by: list[EndPosition] = []
         self.left_out: set[int] = set()
         self.lost: list[str] = []
-
-    def register(self, registration: Registration, seen: Sequence[EndPosition]) -> None:
-        """Take where the tracker stands, by what it saw; what placed it before is forgotten."""
-        if self._placed_by:
-            self._node.mark_discarded((self._placed_by[0].begin, self._placed_by[-1].end))
-        self.registration, self._placed_by = registration, list(seen)
-        for number, position in enumerate(seen):
-            self._node.mark_rest(rest_of(position, REGISTRATION, number))
 
     def missing(self, which: str) -> list[int]:
         """Return the numbers of the postures that are planned and not yet measured."""
@@ -150,21 +207,107 @@ class ComplianceProcedure:
         """Tell whether a set is measured."""
         return self.postures is not None and not self.missing(which)
 
-    @property
-    def under_way(self) -> bool:
-        """Whether something is measured and something is missing."""
-        return bool(self.sets[UNLOADED].visits) and not (
-            self.complete(UNLOADED) and self.complete(LOADED))
-
     def counts(self) -> dict[str, str]:
         """Return how much is measured, for the status."""
         total = 0 if self.postures is None else len(self.postures) - len(self.left_out)
         return {name: f'{len(item.postures - self.left_out)} of {total}'
                 for name, item in self.sets.items()}
 
-    # ------------------------------------------------------------------- measuring
+    # ------------------------------------------------------------- everything at once
 
-    async def measure(self, which: str, share: tuple[float, float]) -> None:
+    async def run(self, attach: LoadService, detach: LoadService) -> None:
+        """Measure both sets, and place the tracker where the unloaded set does not serve.
+
+        Args:
+            attach: Mounts the load.
+            detach: Takes it off.
+
+        Raises:
+            RobocalError: As of ``measure``, or if the load is not mounted.
+
+        """
+        values = self._parameters()
+        if not self.complete(UNLOADED):
+            try:
+                # Make sure that no load is left from an earlier run.
+                await detach.call()
+            except DataError as error:
+                _LOG.warning(f'Taken for unloaded: {error}')
+            await self._calm_down()
+            if self.registration is None and (
+                    values.registration == 'three_point' or values.find_target):
+                await self.register_tracker((1.0, 8.0))
+            await self.measure(UNLOADED, (8.0, 50.0))
+        self._report.say('mounting', 'Mounting the load.', progress=50.0)
+        await attach.call()
+        await self._calm_down()
+        await self.measure(LOADED, (50.0, 95.0))
+        self._report.say('unmounting', 'Taking the load off.', progress=95.0)
+        await detach.call()
+
+    async def _calm_down(self) -> None:
+        """Let the arm come to rest after its load has changed."""
+        await self._arm.dwell(_CHANGE)
+        try:
+            await self._arm.await_rest()
+        except DataError as error:
+            raise MotionError('The arm does not come to rest after its load has changed; check '
+                              'the controller and the load.') from error
+
+    # ----------------------------------------------------------- placing the tracker
+
+    async def register_tracker(self, share: Share) -> Registration:
+        """Visit postures that spread the target, move back, and place the tracker.
+
+        Args:
+            share: Progress of the procedure at start and end [%].
+
+        Raises:
+            RobocalError: If too few postures are seen, or the points don't fit.
+
+        """
+        arm, values = self._arm, self._parameters()
+        home = arm.posture()
+        await self._rest.wait()
+        count = 3 if values.registration == 'three_point' else values.registration_postures
+        self._report.say('planning', 'Choosing postures to place the tracker by.',
+                         progress=share[0])
+        # Some spare ones: the tracker may not see the target everywhere.
+        postures = await arm.compute(
+            plan_registration, arm.robot.copy(), arm.checker, home, values,
+            count + max(2, count // 3))
+        seen: list[EndPosition] = []
+        width = (share[1] - share[0]) / len(postures)
+        for number, posture in enumerate(postures):
+            begin = share[0] + number * width
+            what = f'posture {number + 1} for placing the tracker'
+            position = await self._visit(posture, what, (begin, begin + width))
+            if position is not None:
+                seen.append(position)
+            if len(seen) == count:
+                break
+        await self._go_home(home, share[1])
+        if len(seen) < count:
+            raise DataError(
+                f'The tracker saw the target in {len(seen)} of {len(postures)} postures; '
+                f'{count} are needed to place it. Check the line of sight, target_axis, '
+                'visibility_angle and tracker_position.')
+        found = place_tracker(arm.robot, seen, values)
+        self.register(found, seen)
+        self._placed(found.rotation, found.translation)
+        return found
+
+    def register(self, registration: Registration, seen: Sequence[EndPosition]) -> None:
+        """Use where the tracker stands, by what it saw; what placed it before is forgotten."""
+        if self._placed_by:
+            self._recorder.mark_discarded((self._placed_by[0].begin, self._placed_by[-1].end))
+        self.registration, self._placed_by = registration, list(seen)
+        for number, position in enumerate(seen):
+            self._recorder.mark_rest(rest_of(position, REGISTRATION, number))
+
+    # --------------------------------------------------------------- measuring a set
+
+    async def measure(self, which: str, share: Share) -> None:
         """Measure what is missing of a set, and move back to where it began.
 
         Args:
@@ -176,48 +319,50 @@ class ComplianceProcedure:
                 stays, and the next call goes on.
 
         """
-        node, done = self._node, self.sets[which]
-        home = node.joints.posture().copy()
+        done, home = self.sets[which], self._arm.posture()
         await self._rest.wait()
         if self.postures is None:
-            node.status.say('planning', 'Choosing postures.', progress=share[0])
-            self.postures = await node.worker.run(node.pulse, self._planned, home)
+            self._report.say('planning', 'Choosing postures.', progress=share[0])
+            self.postures = await self._arm.compute(self._planned, home)
         if done.visits and self.missing(which):
             # After a break the tracker may have moved: look before going on.
             await self._check_reference(done, share)
         await self._visit_all(done, share)
         if done.since_reference():
             await self._check_reference(done, (share[1], share[1]))
-        await node.go_to(home, phase='moving', message='Moving back to where it began.',
-                         share=(share[1], share[1]))
+        await self._go_home(home, share[1])
 
     def _planned(self, home: Array) -> Array:
         """Return the postures to measure in, for where the arm is, shape (k, n) [rad]."""
         if self._given is not None:
             return self._given
-        robot = self._node.robot.copy()
-        return plan_postures(robot, self._load().on(robot), self._node.checker, home,
-                             self._node.values, self.registration)
+        robot = self._arm.robot.copy()
+        return plan_postures(robot, self._load().on(robot), self._arm.checker, home,
+                             self._parameters(), self.registration)
 
-    async def _visit_all(self, done: MeasuredSet, share: tuple[float, float]) -> None:
+    async def _visit_all(self, done: MeasuredSet, share: Share) -> None:
         """Visit the missing postures; those that were not seen once more in the end."""
         postures = self._known_postures()
         waiting, again, unseen = self.missing(done.name), False, 0
         while waiting:
             failed: list[int] = []
             for place, number in enumerate(waiting):
-                if done.since_reference() >= self._node.values.reference_every:
+                if done.since_reference() >= self._parameters().reference_every:
                     await self._check_reference(done, self._at(done, share))
-                position = await self._visit(done.name, number, postures[number],
-                                             self._at(done, share))
+                position = await self._visit(
+                    postures[number], self._name(done, number), self._at(done, share))
                 if position is None:
                     failed.append(number)
                     unseen += 1
                     self._give_up_if_blind(done, unseen, number, waiting[place:])
                     continue
                 unseen = 0
-                self._take(done, number, position)
-                await self._tell(done)
+                if self.registration is not None and done.name == UNLOADED:
+                    check_registration(
+                        self._arm.robot, [position], self.registration, self._parameters())
+                self._keep(done, number, position)
+                self._report.note(**self.counts())
+                await self._preview(done)
             if again:
                 self._leave_out(done, failed)
                 return
@@ -228,31 +373,38 @@ class ComplianceProcedure:
             raise DataError('No postures are planned; call measure_unloaded first.')
         return self.postures
 
-    def _at(self, done: MeasuredSet, share: tuple[float, float]) -> tuple[float, float]:
+    def _name(self, done: MeasuredSet, number: int) -> str:
+        return f'posture {number + 1} of {len(self._known_postures())} ({done.name})'
+
+    def _at(self, done: MeasuredSet, share: Share) -> Share:
         """Return the progress before and after the next posture [%]."""
         total = len(self._known_postures())
         width = (share[1] - share[0]) / total
         begin = share[0] + width * min(len(done.postures), total - 1)
         return begin, begin + width
 
-    def _take(self, done: MeasuredSet, number: int, position: EndPosition) -> None:
-        if self.registration is not None and done.name == UNLOADED:
-            check_registration(
-                self._node.robot, [position], self.registration, self._node.values)
-        self._keep(done, number, position)
-        self._node.status.note(**self.counts())
-
     def _keep(self, done: MeasuredSet, number: int, position: EndPosition) -> None:
         done.visits.append((number, position))
-        self._node.mark_rest(rest_of(position, done.name, number))
+        self._recorder.mark_rest(rest_of(position, done.name, number))
 
-    async def _tell(self, done: MeasuredSet) -> None:
-        """Tell what the postures that are measured in both sets say."""
-        if done.name == UNLOADED or len(done.postures) < least_count(self._node.robot.n):
+    async def _preview(self, done: MeasuredSet) -> None:
+        """Show in the status what the postures that are measured in both sets say."""
+        robot = self._arm.robot
+        if done.name == UNLOADED or len(done.postures) < least_count(robot.n):
             return
         unloaded = [item for number, item in self.sets[UNLOADED].visits
                     if number in done.postures]
-        await self._preview(unloaded, done.positions)
+        load = self._load()
+        try:
+            result = await self._arm.compute(
+                estimate_sets, robot.copy(), unloaded, done.positions, load, self._parameters(),
+                self.registration)
+        except RobocalError as error:
+            self._report.note(estimate=f'none yet: {error}')
+            return
+        self._report.note(**{
+            f'{p.name} [µrad/(N·m)]': f'{1e6 * p.value:.2f} ± {1.96e6 * (p.std or 0.0):.2f}'
+            for p in result.parameters if p.value is not None})
 
     def _give_up_if_blind(
         self, done: MeasuredSet, unseen: int, number: int, left: Sequence[int]
@@ -291,17 +443,34 @@ class ComplianceProcedure:
         self.left_out.update(failed)
         self._lose(f'Postures {named} are left out: the tracker did not see the target there.')
 
-    async def _visit(
-        self, which: str, number: int, posture: Array, share: tuple[float, float]
-    ) -> EndPosition | None:
-        """Move to a posture and average the tracker there; None if it was not seen."""
-        total = len(self._known_postures())
-        what = f'posture {number + 1} of {total} ({which})'
-        return await self.visit(posture, what, share)
+    async def _check_reference(self, done: MeasuredSet, share: Share) -> None:
+        """Visit the first posture again, and refuse to go on if the tracker drifted."""
+        values = self._parameters()
+        position = await self._visit(self._known_postures()[0], self._name(done, 0),
+                                     (share[0], share[0]))
+        if position is None:
+            raise DataError(
+                f'The reference posture of the {done.name} set was not seen again. What was '
+                f'measured is kept; clear the line of sight and call measure_{done.name} again.')
+        references = [item for number, item in done.visits if number == 0]
+        if not references:
+            self._keep(done, 0, position)
+            return
+        drift = drift_of([*references, position], values.match_tolerance)
+        try:
+            check_drift(drift, values.max_drift, done.name)
+        except DataError as error:
+            count = done.forget_since_reference()
+            self._recorder.mark_discarded((references[-1].end, self._rest.newest))
+            raise DataError(
+                f'{error} {count} postures since the last good reference are forgotten, '
+                f'{len(done.postures)} are kept; call measure_{done.name} to go on.') from error
+        self._keep(done, 0, position)
+        self._report.note(**{'drift [µm]': f'{1e6 * drift.largest:.1f}'})
 
-    async def visit(
-        self, posture: Array, what: str, share: tuple[float, float]
-    ) -> EndPosition | None:
+    # ----------------------------------------------------------------------- motions
+
+    async def _visit(self, posture: Array, what: str, share: Share) -> EndPosition | None:
         """Move to a posture and average the tracker there.
 
         Args:
@@ -313,139 +482,65 @@ class ComplianceProcedure:
             What was seen; None if too little was, or if no way leads there.
 
         """
-        node = self._node
+        arm = self._arm
         middle = share[0] + 0.5 * (share[1] - share[0])
-        if np.abs(posture - node.joints.posture()).max() > node.values.match_tolerance:
+        if np.abs(posture - arm.posture()).max() > self._parameters().match_tolerance:
             try:
-                path = await self._way(posture)
+                await arm.go_to(posture, phase='moving', message=f'Moving to {what}.',
+                                share=(share[0], middle))
+            except MotionFailedError:
+                raise
             except MotionError as error:
                 self._lose(f'Moving to {what} was not possible: {error}')
                 return None
-            await node.move(node.path_trajectory(path), phase='moving',
-                            message=f'Moving to {what}.', share=(share[0], middle))
-        node.status.say('measuring', f'Averaging the tracker in {what}.', progress=middle)
+        self._report.say('measuring', f'Averaging the tracker in {what}.', progress=middle)
         return await self._rest.read()
 
-    async def _way(self, posture: Array) -> Array:
-        node = self._node
-        node.check_stopped()
-        path: Array = await node.worker.run(
-            node.pulse, connect, node.checker.robot, node.checker,
-            node.joints.posture().copy(), posture)
-        return path
-
-    async def _check_reference(self, done: MeasuredSet, share: tuple[float, float]) -> None:
-        """Visit the first posture again, and refuse to go on if the tracker drifted."""
-        position = await self._visit(done.name, 0, self._known_postures()[0],
-                                     (share[0], share[0]))
-        if position is None:
-            raise DataError(
-                f'The reference posture of the {done.name} set was not seen again. What was '
-                f'measured is kept; clear the line of sight and call measure_{done.name} again.')
-        references = [item for number, item in done.visits if number == 0]
-        if not references:
-            self._keep(done, 0, position)
-            return
-        drift = drift_of([*references, position], self._node.values.match_tolerance)
-        try:
-            check_drift(drift, self._node.values.max_drift, done.name)
-        except DataError as error:
-            count = done.forget_since_reference()
-            self._node.mark_discarded((references[-1].end, self._node.joints.newest))
-            raise DataError(
-                f'{error} {count} postures since the last good reference are forgotten, '
-                f'{len(done.postures)} are kept; call measure_{done.name} to go on.') from error
-        self._keep(done, 0, position)
-        self._node.status.note(**{'drift [µm]': f'{1e6 * drift.largest:.1f}'})
+    async def _go_home(self, home: Array, progress: float) -> None:
+        await self._arm.go_to(home, phase='moving', message='Moving back to where it began.',
+                              share=(progress, progress))
 
     def _lose(self, sentence: str) -> None:
         self.lost.append(sentence)
-        self._node.get_logger().warning(sentence)
-
-
-class TrackerRegistration:
-    """Visits postures that spread the target, and places the tracker by what it saw."""
-
-    def __init__(
-        self, node: ProcedureNode, rest: RestReader, procedure: ComplianceProcedure
-    ) -> None:
-        """Prepare; nothing moves yet.
-
-        Args:
-            node: The node.
-            rest: Reads the tracker while the arm rests.
-            procedure: Moves to postures.
-
-        """
-        self._node = node
-        self._rest = rest
-        self._procedure = procedure
-
-    async def measure(self, share: tuple[float, float]) -> Registration:
-        """Visit the postures, move back, and return where the tracker stands.
-
-        Args:
-            share: Progress of the procedure at start and end [%].
-
-        Raises:
-            RobocalError: If too few postures are seen, or the points don't fit.
-
-        """
-        node, values = self._node, self._node.values
-        home = node.joints.posture().copy()
-        await self._rest.wait()
-        three = values.registration == 'three_point'
-        count = 3 if three else values.registration_postures
-        node.status.say('planning', 'Choosing postures to place the tracker by.',
-                        progress=share[0])
-        # Some spare ones: the tracker may not see the target everywhere.
-        postures: Array = await node.worker.run(
-            node.pulse, plan_registration, node.robot.copy(), node.checker, home, values,
-            count + max(2, count // 3))
-        seen: list[EndPosition] = []
-        width = (share[1] - share[0]) / len(postures)
-        for number, posture in enumerate(postures):
-            begin = share[0] + number * width
-            what = f'posture {number + 1} for placing the tracker'
-            position = await self._procedure.visit(posture, what, (begin, begin + width))
-            if position is not None:
-                seen.append(position)
-            if len(seen) == count:
-                break
-        await node.go_to(home, phase='moving', message='Moving back to where it began.',
-                         share=(share[1], share[1]))
-        if len(seen) < count:
-            raise DataError(
-                f'The tracker saw the target in {len(seen)} of {len(postures)} postures; '
-                f'{count} are needed to place it. Check the line of sight, target_axis, '
-                'visibility_angle and tracker_position.')
-        found = place_tracker(node.robot, seen, values)
-        self._procedure.register(found, seen)
-        return found
-
-
-# How often a rest is prolonged by another dwell before the target counts as not seen.
-_PATIENCE = 3
-# Stamps of tracker and joint states further apart than this come from different clocks [s].
-_OTHER_CLOCK = 5.0
-# Readings older than this by the newest joint state may still be on their way [s].
-_LATE = 0.2
+        _LOG.warning(sentence)
 
 
 class RestReader:
     """Collects joint angles and tracker readings of one rest, and averages them."""
 
-    def __init__(self, node: ProcedureNode, tracker: TrackerStream) -> None:
+    def __init__(
+        self,
+        arm: Arm,
+        joints: Joints,
+        tracker: Tracker,
+        parameters: Callable[[], ComplianceParameters],
+        until: Callable[[Callable[[], bool], float], Awaitable[bool]],
+        has_sender: Callable[[], bool],
+    ) -> None:
         """Prepare.
 
         Args:
-            node: The node.
-            tracker: The tracker's topic.
+            arm: The arm.
+            joints: Its joint states.
+            tracker: The tracker.
+            parameters: Returns the parameters that hold now.
+            until: Waits until a condition holds, for so long at most [s]; raises CancelledError
+                once a stop is asked for.
+            has_sender: Whether somebody publishes on the tracker's topic.
 
         """
-        self._node = node
+        self._arm = arm
+        self._joints = joints
         self._tracker = tracker
+        self._parameters = parameters
+        self._until = until
+        self._has_sender = has_sender
         self._received = 0
+
+    @property
+    def newest(self) -> float:
+        """Newest stamp of the joint states [s]."""
+        return self._joints.newest
 
     async def wait(self) -> None:
         """Wait until somebody sends tracker messages that are of use.
@@ -455,14 +550,12 @@ class RestReader:
             CancelledError: If a stop was asked for meanwhile.
 
         """
-        node, tracker = self._node, self._tracker
-        await node.pulse.until(
-            lambda: tracker.age() < np.inf or node.count_publishers(tracker.topic) > 0
-            or bool(node.arm.stop_reason), node.values.tracker_timeout)
-        node.check_stopped()
+        tracker = self._tracker
+        await self._until(lambda: tracker.age() < np.inf or self._has_sender(),
+                          self._parameters().tracker_timeout)
         if tracker.complaint():
             raise DataError(f'{tracker.complaint()} The arm was not moved.')
-        if tracker.age() == np.inf and not node.count_publishers(tracker.topic):
+        if tracker.age() == np.inf and not self._has_sender():
             raise DataError(
                 f"Nobody sends tracker readings on '{tracker.topic}'. Start the tracker's driver, "
                 'or correct tracker_topic and tracker_message. The arm was not moved.')
@@ -470,7 +563,7 @@ class RestReader:
     def silence(self) -> str:
         """Return how long nothing has been heard, as a sentence with a space, or nothing."""
         age = self._tracker.age()
-        if age <= self._node.values.tracker_timeout:
+        if age <= self._parameters().tracker_timeout:
             return ''
         since = f'for {age:.0f} s' if np.isfinite(age) else 'at all'
         return f"No reading has come on '{self._tracker.topic}' {since}. "
@@ -480,8 +573,8 @@ class RestReader:
         tracker = self._tracker
         if tracker.complaint():
             return tracker.complaint()
-        latest = self._node.joints.latest
-        apart = abs(tracker.record.newest - latest[0]) if latest else 0.0
+        latest = self._joints.latest
+        apart = abs(tracker.newest - latest[0]) if latest else 0.0
         if tracker.counts.received > self._received + 1 and apart > _OTHER_CLOCK:
             return (f'Tracker messages came, but the newest stamp is {apart:.1f} s off the joint '
                     'states; both must use one clock.')
@@ -495,35 +588,32 @@ class RestReader:
             CancelledError: If a stop was asked for.
 
         """
-        node, values = self._node, self._node.values
-        latest = node.joints.latest
+        values = self._parameters()
+        latest = self._joints.latest
         begin = latest[0] if latest else 0.0
         # Nothing of the way here is needed, and one measurement may last for hours.
-        node.joints.forget_from(0)
+        self._joints.forget_from(0)
         self._received = self._tracker.counts.received
         # A little more than settle and dwell: the arm may still creep when it has arrived.
-        await node.dwell(values.settle + values.dwell + 0.1)
+        await self._arm.dwell(values.settle + values.dwell + 0.1)
         await self._tracker_keeps_up()
         for _ in range(_PATIENCE):
             found = self._average(begin)
             # Where nothing was seen, more patience won't help; where little was, it may.
             if found is not None or not len(self._tracker.samples(begin)):
                 return found
-            await node.dwell(values.dwell)
+            await self._arm.dwell(values.dwell)
             await self._tracker_keeps_up()
         return self._average(begin)
 
     async def _tracker_keeps_up(self) -> None:
         """Let messages arrive that were sent before the newest joint state."""
-        node, record = self._node, self._tracker.record
-        latest = node.joints.latest
+        latest = self._joints.latest
         newest = latest[0] if latest else 0.0
-        await node.pulse.until(
-            lambda: record.newest >= newest - _LATE
-            or bool(node.arm.stop_reason), min(1.0, node.values.tracker_timeout))
-        node.check_stopped()
+        await self._until(lambda: self._tracker.newest >= newest - _LATE,
+                          min(1.0, self._parameters().tracker_timeout))
 
     def _average(self, begin: float) -> EndPosition | None:
         found = find_end_positions(
-            self._node.joints.samples(), self._tracker.samples(begin), self._node.values)
+            self._joints.samples(), self._tracker.samples(begin), self._parameters())
         return found[-1] if found else None

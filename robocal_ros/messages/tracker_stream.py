@@ -86,6 +86,11 @@ class TrackerStream:
         return self._listening.topic
 
     @property
+    def newest(self) -> float:
+        """Stamp of the newest reading, -inf before the first [s]."""
+        return self.record.newest
+
+    @property
     def counts(self) -> StreamCounts:
         """What the stream went through since the last clear."""
         return self.record.counts

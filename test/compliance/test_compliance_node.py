@@ -109,7 +109,7 @@ class TestRefusedWhenCalled:
         feed = made.arm_stands()
         timer = made.talker.create_timer(0.02, feed)
 
-        async def there(_timeout: float) -> None:
+        async def there() -> None:
             """Take the controller for there: nothing is to be moved."""
 
         made.node.arm.connect = there

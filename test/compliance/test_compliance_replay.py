@@ -4,7 +4,8 @@ and what the node marks while it measures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -157,7 +158,21 @@ def hear(node: ComplianceCalibration, path: Path) -> None:
         for _, raw in bag.raw(TRACKER):
             node._tracker._take_point(deserialize_message(raw, PointStamped))
         for _, raw in bag.raw(MARKS) if MARKS in bag.topics else ():
-            node._marks._take(deserialize_message(raw, DiagnosticArray))
+            node.recorder._marks._take(deserialize_message(raw, DiagnosticArray))
+
+
+class Computed(Exception):
+    """Carries the result that the node computed, before it is filed."""
+
+
+def result_of(node: ComplianceCalibration) -> CalibrationResult:
+    async def compute(function: Callable[[], CalibrationResult]) -> CalibrationResult:
+        raise Computed(function())
+
+    node.compute = compute
+    with pytest.raises(Computed) as computed:
+        asyncio.run(node.estimate())
+    return computed.value.args[0]
 
 
 def offline(path: Path, results: Path, selection: Selection | None = None) -> CalibrationResult:
@@ -185,7 +200,7 @@ def assert_true(result: CalibrationResult) -> None:
 
 def test_with_marks_node_and_bag_give_one_result(marked, node, tmp_path) -> None:
     hear(node, marked)
-    replayed = node._estimate()()
+    replayed = result_of(node)
     assert_same(replayed, offline(marked, tmp_path))
     assert replayed.settings['registration'] == 'three_point'
     assert replayed.counts['unloaded_visits'] == 11
@@ -194,7 +209,7 @@ def test_with_marks_node_and_bag_give_one_result(marked, node, tmp_path) -> None
 
 def test_without_marks_node_and_bag_give_one_result(recorded, node, tmp_path) -> None:
     hear(node, recorded.bag)
-    replayed = node._estimate()()
+    replayed = result_of(node)
     assert_same(replayed, offline(recorded.bag, tmp_path))
     # Postures that placed the tracker are visits of the unloaded set, too.
     assert replayed.counts['unloaded_visits'] == 14
@@ -247,9 +262,9 @@ class TestMarking:
     @pytest.fixture
     def said(self, node, monkeypatch) -> list[Mark]:
         said: list[Mark] = []
-        monkeypatch.setattr(node._marks, 'say', lambda name, verb, values: said.append(
+        monkeypatch.setattr(node.recorder._marks, 'say', lambda name, verb, values: said.append(
             Mark(name, 'run', dict(values))))
-        node._clear()
+        node._forget()
         return said
 
     def seen(self, begin: float, point: float = 0.0) -> EndPosition:
@@ -291,14 +306,20 @@ class TestMarking:
             method._check_reference(done, (0.0, 0.0)).send(None)
         assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0, 15.0]}
 
-    def test_what_placed_the_tracker_stays_when_measuring_begins(self, node, said) -> None:
+    def test_what_placed_the_tracker_stays_when_measuring_begins(
+        self, node, said, monkeypatch
+    ) -> None:
+        async def there() -> None:
+            """Take the controller for there."""
+
+        monkeypatch.setattr(node.arm, 'connect', there)
         place = Registration(np.eye(3), np.zeros(3), np.zeros(3), 'three_point')
-        node._begin_run()
+        asyncio.run(node._begin())
         node._method.register(place, [self.seen(t) for t in (1.0, 3.0, 5.0)])
         count = len(said)
-        node._begin_run()
+        asyncio.run(node._begin())
         assert len(said) == count
         assert self.begins(said) == {'registration': [1.0, 3.0, 5.0]}
-        node._clear()
+        node._forget()
         assert said[-1].name == 'begin'
         assert self.begins(said) == {}

@@ -201,16 +201,12 @@ def _groups(sweeps: Iterable[Sweep]) -> list[list[Sweep]]:
     return sorted(groups, key=lambda group: -sum(sweep.span for sweep in group))
 
 
-def _rows(sweeps: Sequence[Sweep]) -> np.ndarray:
-    return np.concatenate([np.arange(sweep.start, sweep.stop) for sweep in sweeps])
-
-
 def _targets(
     robot: Robot, samples: JointSamples, sweeps: Sequence[Sweep], friction: SteadyFriction | None
 ) -> tuple[Array, Array, Array]:
     """Return joint angle, torque for payload and unmodelled friction, and direction."""
     joint = sweeps[0].joint
-    rows = _rows(sweeps)
+    rows = np.concatenate([np.arange(sweep.start, sweep.stop) for sweep in sweeps])
     position = samples.position[rows]
     torque = samples.effort[rows, joint] - robot.gravity_torques(position)[:, joint]
     speed = np.concatenate([np.full(s.stop - s.start, s.speed) for s in sweeps])
@@ -241,7 +237,8 @@ def _fit_plane(
         )
     columns = [plane.regressor(angle, mass), *((sign == d).astype(float)[:, None]
                                                for d in directions)]
-    regressor, names = np.hstack(columns), _plane_names(directions)
+    regressor = np.hstack(columns)
+    names = ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
     hint = f"Sweep joint '{name}' over a wider angle."
     # The first fit tells the noise, without which nothing else can be weighed against it.
     free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
@@ -262,10 +259,6 @@ def _fit_plane(
         std = np.concatenate((std, np.full(len(directions), max(friction.std, 1e-3))))
     fit = solve(regressor, measured, std, names, max_condition=1e3, hint=hint)
     return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle, ripples, posture_std)
-
-
-def _plane_names(directions: Sequence[int]) -> list[str]:
-    return ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
 
 
 def _inflation(residual: Array, sweeps: Sequence[Sweep]) -> float:

@@ -42,7 +42,8 @@ ROOMS = {
     'arm': Room(frozenset({'robot', 'messages'}), None),
     'node': Room(frozenset({'results', 'robot', 'messages', 'capability', 'arm'}), None),
     **{name: Room(_BELOW, None)
-       for name in ('payload', 'friction', 'compliance', 'wrench', 'leveling')},
+       for name in ('payload', 'friction', 'compliance', 'leveling')},
+    'wrench': Room(_BELOW, frozenset({'node', 'health', 'inputs', 'messages', 'outputs'})),
     'launching': Room(frozenset({'messages'}), None),  # one module
     'cli': Room(_BELOW | {'payload', 'friction', 'compliance', 'wrench'}, None),
 }

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 
 import numpy as np
 
@@ -125,7 +124,7 @@ class ContactJudge:
 
     def update(
         self, stamp: float, wrench: Array, force: float, strongest: float,
-        scatter: Callable[[], float],
+        scatter: Callable[[int], float],
     ) -> Contact | None:
         """Take a wrench and return the contact, None while there is none.
 
@@ -134,7 +133,8 @@ class ContactJudge:
             wrench: On the sub-chain, in its frame about its origin, shape (6,) [N, N·m].
             force: Magnitude of the force [N].
             strongest: Magnitude of the largest force on any sub-chain [N].
-            scatter: Returns how much the force varied within the window [N].
+            scatter: Returns how much the force on a sub-chain, given by its index, varied within
+                the window [N].
 
         """
         limits = self._values
@@ -142,7 +142,7 @@ class ContactJudge:
             pushed = force >= limits.release_ratio * limits.force_threshold
         else:
             pushed = (force >= max(limits.force_threshold, limits.crosstalk * strongest)
-                      and force >= limits.steadiness * scatter())
+                      and force >= limits.steadiness * scatter(self._chain.proximal))
         if not pushed:
             self.in_contact = False
             step, self._quiet = stamp - self._quiet, stamp
@@ -227,7 +227,7 @@ class Contacts:
             links: Indices of these sub-chains.
             wrenches: By sub-chain, as of ``ContactJudge.update``, shape (k, 6) [N, N·m].
             reasons: By sub-chain, why its wrench is not known; empty where it is.
-            scatter: Returns how much a sub-chain's force varied within the window [N].
+            scatter: As of ``ContactJudge.update``.
 
         """
         force = wrenches[:, :3]
@@ -241,8 +241,7 @@ class Contacts:
             if reasons[index]:
                 judge.clear()
                 continue
-            contact = judge.update(
-                stamp, wrenches[index], forces[index], strongest, partial(scatter, index))
+            contact = judge.update(stamp, wrenches[index], forces[index], strongest, scatter)
             if contact is not None:
                 contacts[index] = contact
         return contacts

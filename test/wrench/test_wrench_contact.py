@@ -121,7 +121,7 @@ class Pushed:
         wrench = np.concatenate((force, np.cross(point, force) + moment))
         size = float(np.linalg.norm(force))
         return self.judge.update(
-            self.stamp, wrench, size, max(size, strongest), lambda: scatter)
+            self.stamp, wrench, size, max(size, strongest), lambda index: scatter)
 
 
 def test_the_point_is_where_the_force_pushes_inwards(cut: SensedArm, surface: Surface) -> None:

@@ -259,6 +259,13 @@ class TestSet:
         assert 'makes sweeps of 0.0025 rad/s' in self.set(rig, speed_scale=0.01)
         assert rig.node.values.speed_scale == 1.0
 
+    def test_a_mass_that_the_arm_may_not_carry_is_refused_at_once(self, rig: NodeRig) -> None:
+        rig.start()
+        assert not self.set(rig, max_payload=5.0)
+        assert 'max_payload' in self.set(rig, known_mass=6.0)
+        assert not self.set(rig, known_mass=4.5)
+        assert (rig.node.values.known_mass, rig.node.values.max_payload) == (4.5, 5.0)
+
     def test_nothing_changes_while_a_procedure_is_under_way(self, rig: NodeRig) -> None:
         rig.start()
         run = rig.begin('run')

@@ -4,29 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
+from rclpy.node import Node
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.parameters import (
-    Declaration,
-    ParameterTable,
-    checked,
-    declarations,
-    markdown_table,
-    named,
-    parameter,
-    yaml_text,
-)
-
-if TYPE_CHECKING:
-    from rclpy.node import Node
-
-
-__all__ = ['Declaration', 'declarations', 'declare', 'descriptor', 'markdown_table', 'named',
-           'parameter', 'read', 'refusal', 'yaml_text']
+from robocal_ros.parameters import Declaration, ParameterTable, checked, declarations
 
 T = TypeVar('T', bound=ParameterTable)
 

@@ -6,20 +6,19 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
-from robocal_ros.node.calibration_node import SUCCESS
+from robocal_ros.node.calibration_node import SUCCESS, CalibrationNode
 from robocal_ros.node.executables import Ending
 
 _SHUTDOWN_PATIENCE = 5.0
 _FAREWELL = 0.5
 
 
-def spin(make_node: Callable[[], Any], ending: Ending) -> int:
+def spin(make_node: Callable[[], CalibrationNode], ending: Ending) -> int:
     """Run a node until its process is asked to end.
 
     Args:
@@ -61,7 +60,7 @@ def spin(make_node: Callable[[], Any], ending: Ending) -> int:
     return code
 
 
-def _hold(node: Any, executor: SingleThreadedExecutor, reason: str) -> None:
+def _hold(node: CalibrationNode, executor: SingleThreadedExecutor, reason: str) -> None:
     """Stop a motion, if there is one, and see the arm come to rest."""
     if not node.busy:
         return

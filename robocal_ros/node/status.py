@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.callback_groups import CallbackGroup
+from rclpy.node import Node
 
 from robocal_ros.messages import qos
-
-if TYPE_CHECKING:
-    from rclpy.callback_groups import CallbackGroup
-    from rclpy.node import Node
-
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 _SHORTEST_INTERVAL = 0.1

@@ -12,7 +12,7 @@ import yaml
 from support.parameter_files import node_classes, tables
 from support.ros_rig import ROOT, overrides
 
-from robocal_ros.node import parameters
+from robocal_ros import parameters
 from robocal_ros.node.calibration_node import SUCCESS
 
 pytestmark = pytest.mark.usefixtures('ros')

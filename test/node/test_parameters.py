@@ -22,8 +22,7 @@ from support.ros_rig import NodeRig, arm_urdf, overrides
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.node import parameters
 from robocal_ros.node.calibration_node import FAILURE, SUCCESS
-from robocal_ros.node.parameters import parameter
-from robocal_ros.parameters import ParameterTable
+from robocal_ros.parameters import ParameterTable, named, parameter
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.robot.motion import quintic_path
@@ -107,8 +106,8 @@ def test_what_descriptors_cannot_say_is_checked_on_reading(
 
 
 def test_empty_names_stand_for_none() -> None:
-    assert parameters.named(['']) == ()
-    assert parameters.named(['a', '', 'b']) == ('a', 'b')
+    assert named(['']) == ()
+    assert named(['a', '', 'b']) == ('a', 'b')
 
 
 @pytest.mark.parametrize('line', ['known_mass: 2', 'sweep_speed: 9.0', 'method: 3'])

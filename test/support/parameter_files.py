@@ -6,12 +6,10 @@ from __future__ import annotations
 import importlib
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from robocal_ros.node import parameters
+from robocal_ros import parameters
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.executables import NODES
-from robocal_ros.node.lifecycle import RobocalNode
 from robocal_ros.parameters import ArmParameters
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,18 +33,18 @@ again.
 """
 
 
-def node_classes() -> dict[str, Any]:
+def node_classes() -> dict[str, type[CalibrationNode]]:
     """Return the lifecycle nodes by name: every one that a module of the nodes defines."""
     found = {}
     for name, module in NODES.items():
         for item in vars(importlib.import_module(module)).values():
-            if isinstance(item, type) and issubclass(item, (CalibrationNode, RobocalNode)) \
+            if isinstance(item, type) and issubclass(item, CalibrationNode) \
                     and item.__module__ == module:
                 found[name] = item
     return found
 
 
-def tables() -> dict[str, type[Any]]:
+def tables() -> dict[str, type[parameters.RobotParameters]]:
     return {name: node.parameter_table for name, node in node_classes().items()}
 
 

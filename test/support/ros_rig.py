@@ -21,7 +21,7 @@ from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
 from robocal_ros.messages import qos
-from robocal_ros.node.calibration_node import SUCCESS
+from robocal_ros.node.calibration_node import SUCCESS, CalibrationNode
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -124,7 +124,7 @@ class NodeRig:
     """A lifecycle node of this package on its own arm, and one that talks to it."""
 
     def __init__(
-        self, kind: type[Any], results: Path, *, name: str = '', **values: Any
+        self, kind: type[CalibrationNode], results: Path, *, name: str = '', **values: Any
     ) -> None:
         self.node = kind(name or kind.__name__.lower(), parameter_overrides=overrides(
             robot_description=arm_urdf(), results_dir=str(results), **values))

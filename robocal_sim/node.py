@@ -27,14 +27,13 @@ from rclpy.exceptions import (
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSProfile
 from rclpy.signals import SignalHandlerOptions
-from std_msgs.msg import Header
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.node.executables import Ending
 from robocal_ros.resources import share_directory
+from robocal_sim.consumers import Consumers
 from robocal_sim.controller import ControllerSettings
 from robocal_sim.faults import parse_faults
 from robocal_sim.model import Description, read_description
@@ -45,7 +44,6 @@ from robocal_sim.node_topics import (
     ControllerStateTopic,
     SimArmTopics,
     publish_description,
-    stamp_to_seconds,
 )
 from robocal_sim.pacing import Pacer
 from robocal_sim.physics import CONTROL_STEP
@@ -60,9 +58,6 @@ SERVE_PERIOD = 5.0e-3
 
 WAIT_SLICE = 2.0e-3
 """Longest single wait of the executor, so that a stop request is seen soon [s]."""
-
-LEAVING = 2**31 - 1
-"""Seconds of the stamp by which a consumer says that it takes no more."""
 
 WITHOUT_TRUTH = 'none'
 """Value of truth_file for an ideal arm: no tool, friction, compliance or force sensors."""
@@ -91,7 +86,7 @@ PARAMETERS = (
                                         'consumers keep up'),
     _Parameter('free_run_factor', 10.0, 'bound of the speed for factor 0 while there is no '
                                         'consumer; 0 for none'),
-    _Parameter('max_lead', 0.05, 'lead over the slowest acknowledging consumer [s]'),
+    _Parameter('max_lead', 0.1, 'lead over the slowest subscriber of the joint states [s]'),
     _Parameter('joint_states_rate', 500.0, 'rate of joint states and sensors [Hz]'),
     _Parameter('initial_positions', _TYPES.DOUBLE_ARRAY, 'posture at the start [rad]'),
     _Parameter('strict', False, 'refuse goals that a careful controller should refuse'),
@@ -149,6 +144,9 @@ class SimArm(Node):
         self._state_topic = ControllerStateTopic(self, name, description.joints)
         self._description_publisher = publish_description(self, urdf)
         self._group = ReentrantCallbackGroup()
+        self._consumers = Consumers(
+            self, self._topics.joint_states, 0.25 * self._value('max_lead'),
+            self._pacer.acknowledge, self._pacer.forget, self._group)
         self._controller_face = ControllerFace(self, name, self._simulator, self._group)
         self._offer()
         self._last_clock = self._simulator.now
@@ -223,14 +221,10 @@ class SimArm(Node):
         )
 
     def _offer(self) -> None:
-        """Create what others call: pushes, loads, and the acknowledgement of consumers."""
+        """Create what others call: pushes and loads."""
         group = self._group
         self.create_subscription(
             WrenchStamped, '~/push', self._on_push, 10, callback_group=group
-        )
-        self._acknowledgements = self.create_subscription(
-            Header, 'clock_ack', self._on_acknowledgement, QoSProfile(depth=1000),
-            callback_group=group,
         )
         self.create_service(
             Trigger, '~/attach_load', self._on_attach_load, callback_group=group
@@ -272,7 +266,8 @@ class SimArm(Node):
             self._served = time.monotonic()
         while not stopped() and (wall := time.monotonic()) < due:
             executor.spin_once(timeout_sec=min(due - wall, WAIT_SLICE))
-        self._take_acknowledgements()
+        self._consumers.look(wall)
+        self._consumers.ask(self._published)
         self._wait_for_consumers(executor, stopped)
 
     def _wait_for_consumers(
@@ -282,19 +277,12 @@ class SimArm(Node):
         since = time.monotonic()
         while not stopped() and self._pacer.held_up(newest):
             executor.spin_once(timeout_sec=WAIT_SLICE)
-            self._take_acknowledgements()
+            self._consumers.look(time.monotonic())
             for name in self._pacer.drop_silent(newest, time.monotonic(), since):
                 self.get_logger().warning(
-                    f'{name} acknowledges no joint states; simulated time no longer waits for '
-                    'it until it does again.'
+                    f'{name} does not answer; simulated time no longer waits for it until it '
+                    'does again.'
                 )
-
-    def _take_acknowledgements(self) -> None:
-        """Take what waits in the subscription: many a message for one turn of the executor."""
-        handle = self._acknowledgements.handle
-        with handle:
-            while (taken := handle.take_message(Header, False)) is not None:
-                self._on_acknowledgement(taken[0])
 
     # Callbacks.
 
@@ -309,14 +297,6 @@ class SimArm(Node):
             )
         except ConfigurationError as error:
             self.get_logger().error(str(error))
-
-    def _on_acknowledgement(self, message: Header) -> None:
-        if message.stamp.sec == LEAVING:
-            self._pacer.forget(message.frame_id)
-            return
-        self._pacer.acknowledge(
-            message.frame_id, stamp_to_seconds(message.stamp), time.monotonic()
-        )
 
     def _on_attach_load(self, _request: Any, response: Any) -> Any:
         response.success = self._simulator.physics.attach_load()

@@ -112,7 +112,7 @@ class JointStateTopic:
     """`joint_states`; joints can be left out."""
 
     def __init__(self, node: Node, joints: Sequence[str]) -> None:
-        self._publisher = node.create_publisher(JointState, 'joint_states', latched(STREAM_DEPTH))
+        self.publisher = node.create_publisher(JointState, 'joint_states', latched(STREAM_DEPTH))
         self._joints = tuple(joints)
         self._missing: tuple[int, ...] | None = None
         self._kept: list[int] = []
@@ -128,7 +128,7 @@ class JointStateTopic:
         values = (reading.position, reading.velocity, reading.effort)
         for view, value in zip(self._views, values, strict=True):
             view[:] = value[self._kept] if missing else value
-        self._publisher.publish(self._message)
+        self.publisher.publish(self._message)
 
     def _arrange(self, missing: tuple[int, ...]) -> None:
         """Size the message's arrays, and keep views that write straight into them."""
@@ -250,10 +250,16 @@ class ControllerStateTopic:
 
 
 class SimArmTopics:
-    """All sensor topics of the simulated arm."""
+    """All sensor topics of the simulated arm.
+
+    Attributes:
+        joint_states: The publisher of the joint states.
+
+    """
 
     def __init__(self, node: Node, joints: Sequence[str], truth: HiddenTruth) -> None:
         self._joint_states = JointStateTopic(node, joints)
+        self.joint_states = self._joint_states.publisher
         self._wrenches = [
             WrenchTopic(node, sensor.topic or f'{sensor.frame}/wrench', sensor.frame)
             for sensor in truth.force_torque_sensors

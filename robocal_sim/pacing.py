@@ -41,7 +41,7 @@ class Pacer:
         self,
         factor: float,
         free_factor: float = 10.0,
-        max_lead: float = 0.05,
+        max_lead: float = 0.1,
         patience: float = 2.0,
     ) -> None:
         values = {'real_time_factor': factor, 'free_run_factor': free_factor,

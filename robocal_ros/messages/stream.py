@@ -22,7 +22,7 @@ from robocal_ros.messages.decode import JointRows, WrenchRows
 from robocal_ros.messages.discovery import elsewhere
 from robocal_ros.messages.samples import JointSamples, StreamCounts, WrenchSamples
 from robocal_ros.messages.stamps import StampGuard
-from robocal_ros.messages.subscription import ClockAck, Listening
+from robocal_ros.messages.subscription import Listening
 
 if TYPE_CHECKING:
     from rclpy.callback_groups import CallbackGroup
@@ -108,17 +108,14 @@ class JointStateStream:
         self.source = 'live'
         self._listening = Listening(
             node, group, JointState, 'joint_states', self._receive, linger=_LINGER)
-        self._clock_ack = ClockAck(node)
 
     def listen(self) -> None:
         """Subscribe."""
         self._listening.listen()
-        self._clock_ack.listen()
 
     def rest(self) -> None:
         """Unsubscribe; what was recorded stays, where the arm is gets forgotten."""
         self._listening.rest()
-        self._clock_ack.rest()
         self._recent.clear()
         self._heard = -np.inf
 
@@ -133,7 +130,6 @@ class JointStateStream:
             return
         if self._guard.counts.clock_jumps > jumps:
             self._forget_before_jump(stamp)
-        self._clock_ack.acknowledge(stamp)
         row = self._row(message, stamp)
         if row is None:
             self._bad_in_a_row += 1

@@ -8,35 +8,26 @@ that is done with a message; a node that is active watches such a topic by itsel
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from builtin_interfaces.msg import Time
 from rclpy.impl.implementation_singleton import rclpy_implementation
-from rclpy.publisher import Publisher
 from rclpy.subscription import Subscription
-from std_msgs.msg import Header
 
-from robocal_ros.messages import conversions, qos
+from robocal_ros.messages import qos
 
 if TYPE_CHECKING:
     from rclpy.callback_groups import CallbackGroup
     from rclpy.node import Node
 
 
-LEAVES = 2**31 - 1
-"""Seconds of the stamp by which a consumer says that it takes no more."""
-
 SPARSE = 0.003
 """Topics that let one wait longer than this are not worth watching without the executor [s]."""
 
 # Messages of one topic that are taken at a time, so that no topic holds up the others.
 _AT_A_TIME = 500
-# Steps of simulated time between acknowledgements [s].
-_ACKNOWLEDGE_EVERY = 0.01
 
 
 class Listening:
@@ -135,49 +126,3 @@ class Listening:
         end = time.monotonic() + self._linger
         while (left := end - time.monotonic()) > 0.0 and self.wait(min(left, SPARSE)):
             self.empty()
-
-
-class ClockAck:
-    """Tells a simulator that runs as fast as its consumers keep up how far this one is.
-
-    Says nothing without simulated time, and while nobody listens.
-    """
-
-    def __init__(self, node: Node) -> None:
-        """Say nothing yet.
-
-        Args:
-            node: The node.
-
-        """
-        self._node = node
-        self._wanted = bool(node.get_parameter('use_sim_time').value)
-        self._publisher: Publisher[Header] | None = None
-        self._newest = -math.inf
-
-    def listen(self) -> None:
-        """Begin to tell."""
-        if self._wanted and self._publisher is None:
-            self._publisher = self._node.create_publisher(Header, 'clock_ack', qos.RELIABLE)
-
-    def rest(self) -> None:
-        """Take leave, so that nobody waits for this node."""
-        if self._publisher is not None:
-            self._say(Time(sec=LEAVES))
-            self._node.destroy_publisher(self._publisher)
-            self._publisher = None
-            self._newest = -math.inf
-
-    destroy = rest
-
-    def acknowledge(self, stamp: float) -> None:
-        """Tell that everything up to a stamp was taken [s]; most of them are not told."""
-        # After a jump back of the clock the stamps are smaller.
-        if self._publisher is None or 0.0 <= stamp - self._newest < _ACKNOWLEDGE_EVERY:
-            return
-        self._newest = stamp
-        self._say(conversions.to_stamp(stamp))
-
-    def _say(self, stamp: Time) -> None:
-        if self._publisher is not None and self._publisher.get_subscription_count():
-            self._publisher.publish(Header(stamp=stamp, frame_id=self._node.get_name()))

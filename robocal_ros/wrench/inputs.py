@@ -19,7 +19,7 @@ from sensor_msgs.msg import Imu, JointState
 from robocal_ros.arrays import Array
 from robocal_ros.messages.samples import StreamCounts
 from robocal_ros.messages.stamps import StampGuard
-from robocal_ros.messages.subscription import SPARSE, ClockAck, Listening
+from robocal_ros.messages.subscription import SPARSE, Listening
 from robocal_ros.wrench.messages import ImuReader, JointReader, SensorReader
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import SensorSource
@@ -86,20 +86,17 @@ class WrenchInputs:
         self._late: Stream | None = None
         self._max_delay = max_delay
         self._woken_at = float('-inf')
-        self._clock_ack = ClockAck(node)
 
     def listen(self) -> None:
         """Subscribe; what was observed before is forgotten."""
         self._observer.clear()
         for stream in self._streams:
             stream.listen()
-        self._clock_ack.listen()
 
     def rest(self) -> None:
         """Unsubscribe."""
         for stream in self._streams:
             stream.rest()
-        self._clock_ack.rest()
 
     destroy = rest
 
@@ -163,7 +160,6 @@ class WrenchInputs:
         for stream in self._streams:
             stream.empty()
         self._on_ready()
-        self._clock_ack.acknowledge(self._heard)
 
     def _judge_waker(self) -> None:
         """Have the stream that comes last wake, so that nothing waits for the next round."""

@@ -14,13 +14,12 @@ from geometry_msgs.msg import WrenchStamped
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
-from std_msgs.msg import Header
 from support.ros_rig import Log, Spinner, joint_state, pair, stamp
 
 from robocal_ros.errors import DataError
 from robocal_ros.messages import qos
 from robocal_ros.messages.stream import JointStateStream, StampGuard, WrenchStream
-from robocal_ros.messages.subscription import LEAVES, Listening
+from robocal_ros.messages.subscription import Listening
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -241,23 +240,6 @@ def test_many_samples_fit(rig: Rig) -> None:
         rig.stream._receive(joint_state(1.0 + 0.001 * i, NAMES, (i, -i)))
     samples = rig.stream.samples()
     assert samples.position[:, 0].tolist() == list(range(5000))
-
-
-def test_progress_is_acknowledged_under_simulated_time() -> None:
-    rig = Rig(use_sim_time=True)
-    with rig.spinner:
-        heard: list[Header] = []
-        rig.talker.create_subscription(Header, 'clock_ack', heard.append, 10)
-        rig.spinner.until(lambda: rig.node.count_subscribers('clock_ack') > 0)
-        rig.spinner.until(lambda: rig.stream._clock_ack._publisher.get_subscription_count() > 0)
-        rig.send_good(0, 3)
-        rig.spinner.until(lambda: len(heard) == 3)
-        assert heard[-1].stamp == stamp(1.0 + 2 * PERIOD)
-        assert heard[-1].frame_id == 'subject'
-        # Nobody is to wait for a stream that rests.
-        rig.stream.rest()
-        rig.spinner.until(lambda: len(heard) == 4)
-        assert heard[-1].stamp.sec == LEAVES
 
 
 def reliability(node: Node, spinner: Spinner, topic: str) -> str:

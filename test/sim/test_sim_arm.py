@@ -19,10 +19,12 @@ import rclpy
 from action_msgs.msg import GoalStatus
 from control_msgs.msg import JointTrajectoryControllerState
 from geometry_msgs.msg import PointStamped, WrenchStamped
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from rosgraph_msgs.msg import Clock
-from sensor_msgs.msg import Imu
+from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from support.sim_rig import CONTROLLER, JOINTS, Rig, seconds, tolerances, trajectory
@@ -457,21 +459,49 @@ def test_push_and_load(rig: Rig) -> None:
         rig.until(lambda weight=weight: abs(np.linalg.norm(wrist() - rest) - weight) < 0.1)
 
 
+CLIENT = '/shared/client'
+
+
 def test_simulated_time_waits_for_its_consumers(rig: Rig) -> None:
-    assert rig.arm._pacer.consumers == ('client',)
-    rig.acknowledge = False
-    try:
-        rig.spin(0.5)
-        held = rig.time
-        rig.spin(0.5)
-        assert rig.time == held
-        # A consumer that stays silent is given up after two seconds ...
-        rig.until(lambda: rig.time > held + 0.5, timeout=5.0)
-        assert rig.arm._pacer.consumers == ()
-    finally:
-        rig.acknowledge = True
+    rig.until(lambda: rig.arm._pacer.consumers == (CLIENT,))
+    # The client does nothing meanwhile.
+    time.sleep(1.0)
+    held = rig.arm._simulator.now
+    time.sleep(0.4)
+    assert rig.arm._simulator.now == held
+    # A consumer that stays silent is given up after two seconds ...
+    deadline = time.monotonic() + 10.0
+    while rig.arm._pacer.consumers and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert rig.arm._pacer.consumers == ()
     # ... and counts again as soon as it answers.
-    rig.until(lambda: rig.arm._pacer.consumers == ('client',))
+    rig.until(lambda: rig.arm._pacer.consumers == (CLIENT,))
+
+
+def test_nobody_waits_for_a_node_without_services_or_one_that_left(rig: Rig) -> None:
+    def subscribe(node: Node) -> None:
+        node.create_subscription(JointState, 'joint_states', lambda _: None, 10)
+
+    rig.until(lambda: rig.arm._pacer.consumers == (CLIENT,))
+    mute = rclpy.create_node('mute', namespace='shared', start_parameter_services=False)
+    other = rclpy.create_node('other', namespace='shared')
+    executor = SingleThreadedExecutor()
+    executor.add_node(other)
+    try:
+        subscribe(mute)
+        subscribe(other)
+
+        def both() -> bool:
+            executor.spin_once(timeout_sec=0.0)
+            return set(rig.arm._pacer.consumers) == {CLIENT, '/shared/other'}
+
+        rig.until(both)
+    finally:
+        executor.shutdown()
+        other.destroy_node()
+    rig.until(lambda: rig.arm._pacer.consumers == (CLIENT,))
+    rig.advance(1.0)
+    mute.destroy_node()
 
 
 def test_real_time_factor_is_kept() -> None:

@@ -15,13 +15,13 @@ from types import TracebackType
 import numpy as np
 from rclpy.qos import QoSProfile
 from rosgraph_msgs.msg import Clock
-from std_msgs.msg import Header
 
 from robocal_ros.cli.record import message_class
 from robocal_ros.messages import qos
 from robocal_ros.messages.bag import Bag
 from robocal_ros.results.result import CalibrationResult
-from support.live_graph import ROOT, Client, seconds
+from robocal_sim.consumers import Consumers
+from support.live_graph import ROOT, Client
 
 _AHEAD = 0.3
 
@@ -66,18 +66,17 @@ def play(
 ) -> None:
     """Publish a bag with a clock, no faster than all readers follow.
 
-    Readers are nodes under simulated time; they tell on ``clock_ack`` how far they are. Topics
-    besides the joint states are latched, ``others`` are streams. Nodes that look for listeners
-    now and then want time to settle [s].
+    Readers are nodes under simulated time. Topics besides the joint states are latched,
+    ``others`` are streams. Nodes that look for listeners now and then want time to settle [s].
     """
     node = client.node
     streams = ('/joint_states', *others)
-    heard = dict.fromkeys(readers, -np.inf)
+    heard = {f'/{name}': -np.inf for name in readers}
 
-    def note(header: Header) -> None:
-        heard[header.frame_id] = seconds(header.stamp)
+    def note(name: str, stamp: float, _wall: float) -> None:
+        if name in heard:
+            heard[name] = stamp
 
-    node.create_subscription(Header, '/clock_ack', note, 50)
     clock = node.create_publisher(Clock, '/clock', 10)
     with Bag(bag) as opened:
         publishers = {
@@ -93,11 +92,21 @@ def play(
         for topic in streams:
             client.until(lambda topic=topic: publishers[topic].get_subscription_count() >= (
                 len(readers) if topic == '/joint_states' else 1), 60.0)
-        # Who acknowledges must have found the listener, or the player would wait for ever.
-        client.until(lambda: node.count_publishers('/clock_ack') >= len(readers), 60.0)
+        consumers = Consumers(
+            node, publishers['/joint_states'], 0.0, note, lambda _: None)
         begin = time.monotonic() + settle
         client.until(lambda: time.monotonic() >= begin)
         newest, count = 0.0, 0
+
+        def follow(stamp: float) -> None:
+            """Wait until all readers have taken everything up to a stamp."""
+            def followed() -> bool:
+                consumers.look(time.monotonic())
+                consumers.ask(newest)
+                return bool(min(heard.values()) >= stamp)
+
+            client.until(followed, 60.0, 'the readers')
+
         for topic, raw in (item for block in opened.blocks(streams) for item in block):
             if topic != '/joint_states':
                 publishers[topic].publish(bytes(raw))
@@ -109,9 +118,9 @@ def play(
             clock.publish(message)
             publishers[topic].publish(bytes(raw))
             newest, count = max(newest, stamp), count + 1
-            if count % 50 == 0 and count > 100:
-                client.until(lambda: min(heard.values()) > newest - _AHEAD, 60.0, 'the readers')  # noqa: B023
-        client.until(lambda: min(heard.values()) > newest - 0.02, 60.0, 'the readers')
+            if count % 50 == 0:
+                follow(newest - _AHEAD)
+        follow(newest)
 
 
 def assert_same_result(one: CalibrationResult, other: CalibrationResult) -> None:

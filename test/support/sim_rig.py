@@ -15,14 +15,14 @@ from control_msgs.msg import JointTolerance
 from geometry_msgs.msg import WrenchStamped
 from rcl_interfaces.srv import SetParameters
 from rclpy.action import ActionClient
+from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSProfile
 from sensor_msgs.msg import JointState
-from std_msgs.msg import Header
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
+from robocal_ros.messages.subscription import Listening
 from robocal_sim.node import SimArm
 
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
@@ -68,18 +68,15 @@ class Rig:
         self._action = ActionClient(
             self.node, FollowJointTrajectory, f'{CONTROLLER}/follow_joint_trajectory'
         )
-        self.node.create_subscription(
-            JointState, 'joint_states', self._on_state, QoSProfile(depth=2000)
-        )
-        self.node.create_subscription(
-            WrenchStamped, 'ft_wrist/wrench', self.wrenches.append, QoSProfile(depth=2000)
-        )
+        # These take all that waits before a request of the arm is answered.
+        group = ReentrantCallbackGroup()
+        Listening(self.node, group, JointState, 'joint_states', self.states.append).listen()
+        Listening(
+            self.node, group, WrenchStamped, 'ft_wrist/wrench', self.wrenches.append).listen()
         self.topic = self.node.create_publisher(
             JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10
         )
         self._parameters = self.node.create_client(SetParameters, 'sim_arm/set_parameters')
-        self._acknowledgements = self.node.create_publisher(Header, 'clock_ack', 100)
-        self.acknowledge = True
         self._stopped = threading.Event()
         self._thread = threading.Thread(
             target=self.arm.run, args=(self._arm_executor, self._stopped.is_set)
@@ -100,12 +97,6 @@ class Rig:
         self._arm_executor.shutdown()
         self.node.destroy_node()
         self.arm.destroy_node()
-
-    def _on_state(self, state: JointState) -> None:
-        self.states.append(state)
-        # Every fifth, 20 ms: 50 ms of lead are allowed.
-        if self.acknowledge and len(self.states) % 5 == 0:
-            self._acknowledgements.publish(Header(stamp=state.header.stamp, frame_id='client'))
 
     def until(self, predicate: Callable[[], bool], timeout: float = 15.0) -> None:
         """Serve the client until something is true, or fail."""

@@ -17,8 +17,7 @@ from robocal_ros.compliance.model import Load, given_load
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import plan_postures
 from robocal_ros.errors import DataError
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.messages.tracker import TrackerSamples
+from robocal_ros.messages.samples import JointSamples, TrackerSamples
 from robocal_ros.resources import share_directory
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot

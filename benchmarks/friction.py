@@ -23,8 +23,7 @@ from robocal_ros.friction.model import Compensator
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import plan_runs
 from robocal_ros.friction.runs import find_runs, read_run
-from robocal_ros.messages.recording import Recording
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction, friction_by_joint

@@ -16,8 +16,7 @@ from robocal_ros.estimation.signals import steady_sweeps
 from robocal_ros.friction.estimate import estimate as estimate_friction
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import plan_runs
-from robocal_ros.messages.recording import Recording
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload import plan, two_plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -206,7 +207,12 @@ class ObservedArm:
         observer = self.observer
         began = time.perf_counter()
         for index, stamp, values in wrenches:
-            observer.add_reading(index, stamp, values)
+            # What the decoder of messages does in the node.
+            if math.isfinite(sum(values)):
+                observer.add_reading(index, stamp, values)
+            else:
+                feed = observer.feeds[index]
+                feed.refuse(f"Sensor '{feed.name}' sends values that are not finite numbers.")
         for index, stamp, values in imus:
             observer.imu_feeds[index].add(stamp, values)
         for joint in readings.joints:

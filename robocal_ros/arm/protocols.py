@@ -203,11 +203,15 @@ class Recorder(Protocol):
     def recorded(self) -> int:
         """Number of samples recorded."""
 
-    def samples(self) -> JointSamples:
-        """Return what is recorded."""
+    @property
+    def newest(self) -> float:
+        """Newest stamp that has come, -inf before the first [s]."""
 
-    def discard_from(self, row: int) -> None:
-        """Forget the samples from a row on: a motion that was cut short is no measurement."""
+    def samples(self, after: float = ...) -> JointSamples:
+        """Return what is recorded after a stamp [s]; all of it by default."""
+
+    def discard_after(self, stamp: float) -> None:
+        """Forget the samples after a stamp [s]: a motion that was cut short is no measurement."""
 
     def mark_discarded(self, span: tuple[float, float]) -> None:
         """Note that samples after one stamp, up to another, do not count [s]."""

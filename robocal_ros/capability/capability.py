@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from robocal_ros.messages.record import BUDGET
-from robocal_ros.messages.recording import Recording
+from robocal_ros.messages.samples import Recording
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.model import Robot

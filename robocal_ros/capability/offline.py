@@ -5,18 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from robocal_ros.arrays import Array
-from robocal_ros.capability.capability import Capability, Needs, TrackerNeed, WrenchNeed
+from robocal_ros.capability.capability import Capability, Needs, WrenchNeed
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import marks
-from robocal_ros.messages.bag import Bag, Sink
-from robocal_ros.messages.bag_samples import JointStream, WrenchStream
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.intake import (
+    Intake,
+    JointIntake,
+    TrackerIntake,
+    WrenchIntake,
+    temperature_intake,
+)
 from robocal_ros.messages.marks import Rest, Span, Spans
-from robocal_ros.messages.recording import Recording, no_readings
+from robocal_ros.messages.samples import Recording
 from robocal_ros.messages.selection import (
     JOINT_STATE,
     MARKS,
@@ -29,9 +32,6 @@ from robocal_ros.messages.selection import (
 )
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.setup import make_robot, make_store, torque_factor
-
-if TYPE_CHECKING:
-    from robocal_ros.messages.bag_samples import TrackerStream
 
 
 @dataclass(frozen=True)
@@ -75,22 +75,23 @@ class OfflineEstimation:
         self.store = make_store(self.robot, values)
         self._needs: Needs = capability.needs(values)
         self._spans, self._remarks = self._marked()
-        self._joint_topic = selection.topic(bag, 'joint_states', JOINT_STATE)
-        self._joints = JointStream(
-            self.robot.joint_names, self._factor(), need_effort=self._needs.effort,
-            source=bag.name, span=self._span(marks.JOINTS), budget=self._needs.budget,
-            rests=self._rests())
-        self._wrenches = {
-            need.topic: (selection.topic(bag, need.topic, WRENCH), self._wrench_stream(need))
-            for need in self._needs.wrenches}
-        self._tracker = self._tracker_stream(self._needs.tracker)
+        needs, name = self._needs, bag.name
+        self._joints = JointIntake(
+            self.robot.joint_names, torque_factor(self.robot, values, self.store),
+            need_effort=needs.effort, source=name, span=self._span(marks.JOINTS),
+            budget=needs.budget, rests=self._rests())
+        self._wrenches = {need.topic: self._wrench_intake(need) for need in needs.wrenches}
+        self._tracker = None if needs.tracker is None else TrackerIntake(
+            needs.tracker.topic, orientation=needs.tracker.orientation, source=name,
+            span=self._span(needs.tracker.topic), rests=self._rests())
+        self._temperature = temperature_intake(
+            needs.temperature_topic, source=name, span=self._span(marks.JOINTS))
+        self._intakes = dict(self._found())
 
     @property
     def messages(self) -> int:
         """How many messages are to be read."""
-        topics = [self._joint_topic, *(topic for topic, _ in self._wrenches.values())]
-        topics += [] if self._tracker is None else [self._tracker[0]]
-        return sum(self._bag.counts[topic] for topic in topics)
+        return sum(self._bag.counts[topic] for topic in self._intakes)
 
     def run(self, progress: Callable[[int], None] | None = None) -> Outcome:
         """Read and estimate.
@@ -102,41 +103,33 @@ class OfflineEstimation:
             RobocalError: If bag or data do not allow it.
 
         """
-        sinks: dict[str, Sink] = {self._joint_topic: self._joints.take}
-        for topic, stream in self._wrenches.values():
-            sinks[topic] = stream.take
-        if self._tracker is not None:
-            sinks[self._tracker[0]] = self._tracker[1].take
-        self._bag.read(sinks, progress)
+        self._bag.read({topic: intake.take for topic, intake in self._intakes.items()}, progress)
         recording = Recording(
-            self._joints.samples(),
-            {name: stream.samples() for name, (_, stream) in self._wrenches.items()},
-            self._temperatures(), self._spans.joints_wanted,
-            None if self._tracker is None else self._tracker[1].samples(), self._rests())
+            self._joints.bag_samples(),
+            {name: intake.bag_samples() for name, intake in self._wrenches.items()},
+            self._temperature.rows(), self._spans.joints_wanted,
+            None if self._tracker is None else self._tracker.bag_samples(), self._rests())
         result = self._capability.estimate(self.robot, recording, self._values, self.store)
         return Outcome(result, (*self._remarks, *self._told()))
 
-    def _factor(self) -> Array:
-        """Return what turns the bag's efforts into torques, known drive gains among it."""
-        return torque_factor(self.robot, self._values, self.store)
+    def _found(self) -> Iterator[tuple[str, Intake]]:
+        """Yield what is read, by its topic in the bag."""
+        bag, needs, topic = self._bag, self._needs, self._selection.topic
+        yield topic(bag, 'joint_states', JOINT_STATE), self._joints
+        for name, intake in self._wrenches.items():
+            yield topic(bag, name, WRENCH), intake
+        if needs.tracker is not None and self._tracker is not None:
+            kind = POSE if needs.tracker.orientation else POINT
+            yield topic(bag, needs.tracker.topic, kind), self._tracker
+        if needs.temperature_topic:
+            yield topic(bag, needs.temperature_topic, TEMPERATURE), self._temperature
 
-    def _wrench_stream(self, need: WrenchNeed) -> WrenchStream:
+    def _wrench_intake(self, need: WrenchNeed) -> WrenchIntake:
         self.robot.frame_id(need.frame)
         if abs(need.sign) != 1.0:
             raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {need.sign}.')
-        return WrenchStream(need.topic, need.frame, need.sign, source=self._bag.name,
+        return WrenchIntake(need.topic, need.frame, need.sign, source=self._bag.name,
                             span=self._span(need.topic), budget=self._needs.budget)
-
-    def _tracker_stream(self, need: TrackerNeed | None) -> tuple[str, TrackerStream] | None:
-        if need is None:
-            return None
-        from robocal_ros.messages.bag_samples import TrackerStream
-
-        topic = self._selection.topic(
-            self._bag, need.topic, POSE if need.orientation else POINT)
-        return topic, TrackerStream(
-            need.topic, orientation=need.orientation, source=self._bag.name,
-            span=self._span(need.topic), rests=self._rests())
 
     # ------------------------------------------------------------------------ marks
 
@@ -162,23 +155,15 @@ class OfflineEstimation:
         return tuple(rest for rest in self._spans.rests
                      if span.begin < rest.begin and rest.end <= span.end)
 
-    def _temperatures(self) -> Array:
-        if not self._needs.temperature_topic:
-            return no_readings()
-        topic = self._selection.topic(self._bag, self._needs.temperature_topic, TEMPERATURE)
-        span = self._span(marks.JOINTS)
-        readings = np.array([
-            (message.header.stamp.sec + 1e-9 * message.header.stamp.nanosec, message.temperature)
-            for message in self._bag.messages(topic)]).reshape(-1, 2)
-        return readings[span.holds(readings[:, 0])]
-
     def _told(self) -> Iterator[str]:
-        streams: list[tuple[str, JointStream | WrenchStream]] = [('joint_states', self._joints)]
-        streams += [(name, stream) for name, (_, stream) in self._wrenches.items()]
-        for name, stream in streams:
-            if stream.averaged > 1:
-                yield (f'{stream.kept} messages of {name} are more than are needed: '
-                       f'{stream.averaged} neighbours each were averaged.')
-            if stream.forgotten:
-                yield (f'The bag is longer than fits: the oldest {stream.forgotten} averages of '
+        intakes: dict[str, Intake] = {marks.JOINTS: self._joints, **self._wrenches}
+        if self._tracker is not None:
+            intakes['the tracker'] = self._tracker
+        for name, intake in intakes.items():
+            if intake.averaged > 1:
+                yield (f'{intake.recorded} messages of {name} are more than are needed: '
+                       f'{intake.averaged} neighbours each were averaged.')
+            if intake.forgotten:
+                what = 'averages' if intake.averaged > 1 else 'readings'
+                yield (f'The bag is longer than fits: the oldest {intake.forgotten} {what} of '
                        f'{name} were left out. Choose a part with --from and --to.')

@@ -22,8 +22,9 @@ from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.files import load, read_text
 from robocal_ros.messages.bag import Bag
-from robocal_ros.messages.layout import joint_states
+from robocal_ros.messages.decode import stamp_of
 from robocal_ros.messages.selection import JOINT_STATE, Selection, description_in
+from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.parameters import ParameterTable, checked, declarations
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import write_result
@@ -112,7 +113,8 @@ def _selection(bag: Bag, options: argparse.Namespace) -> Selection:
     if options.begin is None and options.end is None:
         return whole
     topic = bag.find(remapped.get('joint_states', 'joint_states'), JOINT_STATE, options.namespace)
-    first = next((float(joint_states([raw]).time[0]) for _, raw in bag.raw(topic)), 0.0)
+    first = next((to_seconds(stamp) for _, raw in bag.raw(topic)
+                  if (stamp := stamp_of(raw)) is not None), 0.0)
     begin = float('-inf') if options.begin is None else first + options.begin
     end = float('inf') if options.end is None else first + options.end
     if not begin < end:

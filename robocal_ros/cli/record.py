@@ -31,6 +31,7 @@ from robocal_ros.cli.node_client import RosSession, full_name
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import Section, convert, load, read_text, refuse
 from robocal_ros.messages.bag_writer import BagWriter, TopicQos
+from robocal_ros.messages.decode import stamp_of
 from robocal_ros.messages.samples import StreamCounts
 from robocal_ros.messages.stamps import StampGuard
 from robocal_ros.resources import share_directory
@@ -202,9 +203,9 @@ class RecordedTopic:
         self.count += 1
         now = time.monotonic()
         self._times = [self._times[0] if self._times else now, now]
-        if self.guard is not None and len(raw) >= 12:
-            sec, nanosec = np.frombuffer(raw, '<i4', 1, 4)[0], np.frombuffer(raw, '<u4', 1, 8)[0]
-            self.guard.admit(float(sec) + 1e-9 * float(nanosec))
+        stamp = None if self.guard is None else stamp_of(raw)
+        if self.guard is not None and stamp is not None:
+            self.guard.admit(stamp)
 
 
 class Recorder:

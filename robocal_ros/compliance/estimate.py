@@ -41,9 +41,7 @@ from robocal_ros.compliance.registration import (
     three_point,
 )
 from robocal_ros.errors import DataError
-from robocal_ros.messages.recording import Recording
-from robocal_ros.messages.samples import JointSamples, StreamCounts
-from robocal_ros.messages.tracker import TrackerSamples
+from robocal_ros.messages.samples import JointSamples, Recording, StreamCounts, TrackerSamples
 from robocal_ros.results.result import (
     CalibrationResult,
     Check,

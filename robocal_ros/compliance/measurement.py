@@ -20,8 +20,7 @@ from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
 from robocal_ros.estimation.signals import dwells
 from robocal_ros.messages.marks import Rest
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.messages.tracker import TrackerSamples
+from robocal_ros.messages.samples import JointSamples, TrackerSamples
 
 UNLOADED, LOADED, REGISTRATION = 'unloaded', 'loaded', 'registration'
 PURPOSES = (UNLOADED, LOADED, REGISTRATION)

@@ -31,8 +31,7 @@ from robocal_ros.compliance.plan import given_postures
 from robocal_ros.compliance.procedure import ComplianceProcedure, RestReader
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages import conversions
-from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.tracker_stream import TrackerStream
+from robocal_ros.messages.stream import JointStateStream, TrackerStream
 from robocal_ros.node.calibration_node import Action, Answer, CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import Ending
@@ -123,7 +122,7 @@ class ComplianceCalibration(CalibrationNode):
                   'left_out_postures': len(method.left_out)}
         result = await self.compute(
             lambda: estimate_sets(robot, unloaded, loaded, load, values, registration,
-                                  counts=counts, source=self.joints.source)
+                                  counts=counts, source='live')
             if unloaded else estimate(robot, recording, values, load, registration))
         if result.verdict is not Verdict.PASS:
             self._draw(result)
@@ -218,7 +217,7 @@ class ComplianceCalibration(CalibrationNode):
 
     def _show_registration(self, rotation: Array, translation: Array) -> None:
         """Publish where the tracker stands."""
-        message = TransformStamped(child_frame_id=self._tracker.record.frame)
+        message = TransformStamped(child_frame_id=self._tracker.frame)
         message.header.frame_id = self.robot.root_frame
         message.header.stamp = self.get_clock().now().to_msg()
         place, turn = message.transform.translation, message.transform.rotation

@@ -28,8 +28,7 @@ from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import least_count, plan_postures, plan_registration
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError, MotionError, RobocalError
-from robocal_ros.messages.samples import JointSamples, StreamCounts
-from robocal_ros.messages.tracker import TrackerSamples
+from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples
 
 _LOG = logging.getLogger(__name__)
 
@@ -63,8 +62,8 @@ class Joints(Protocol):
     def samples(self) -> JointSamples:
         """Return what is recorded."""
 
-    def forget_from(self, row: int, /) -> tuple[float, float]:
-        """Forget the samples from a row on."""
+    def forget_after(self, time: float, /) -> tuple[float, float]:
+        """Forget the samples after a stamp [s]."""
 
 
 class Tracker(Protocol):
@@ -88,8 +87,8 @@ class Tracker(Protocol):
     def complaint(self) -> str:
         """Return what is wrong with the messages that come, or an empty string."""
 
-    def samples(self, begin: float, /) -> TrackerSamples:
-        """Return the readings from a stamp on [s]."""
+    def samples(self, after: float, /) -> TrackerSamples:
+        """Return the readings after a stamp [s]."""
 
 
 class LoadService(Protocol):
@@ -592,7 +591,7 @@ class RestReader:
         latest = self._joints.latest
         begin = latest[0] if latest else 0.0
         # Nothing of the way here is needed, and one measurement may last for hours.
-        self._joints.forget_from(0)
+        self._joints.forget_after(-np.inf)
         self._received = self._tracker.counts.received
         # A little more than settle and dwell: the arm may still creep when it has arrived.
         await self._arm.dwell(values.settle + values.dwell + 0.1)

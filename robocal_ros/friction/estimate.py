@@ -18,8 +18,7 @@ from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
 from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, read_runs
-from robocal_ros.messages.recording import Recording
-from robocal_ros.messages.samples import JointSamples, check_effort
+from robocal_ros.messages.samples import JointSamples, Recording, check_effort
 from robocal_ros.results.result import (
     CalibrationResult,
     Check,

@@ -21,9 +21,10 @@ from robocal_ros.friction.fit import JointFriction
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import FrictionRun, check_given, load_trajectory_set
 from robocal_ros.friction.procedure import FrictionProcedure
-from robocal_ros.messages import conversions, marks
-from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import Listening
+from robocal_ros.messages import marks
+from robocal_ros.messages.decode import Message, State
+from robocal_ros.messages.intake import temperature_intake
+from robocal_ros.messages.stream import JointStateStream, Stream
 from robocal_ros.node.calibration_node import Answer, CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import Ending
@@ -56,10 +57,13 @@ class FrictionIdentification(CalibrationNode):
         DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
-        self.recorder = self.stream(Recorder(self, self.joints))
+        temperature = self.stream(Stream(
+            self, self.group, Temperature, values.temperature_topic,
+            temperature_intake(values.temperature_topic), on_message=self._take_temperature)
+        ) if values.temperature_topic else None
+        self.recorder = self.stream(Recorder(self, self.joints, temperature=temperature))
         self._loaded = self.robot
         self._alternatives: list[Robot] = []
-        self._temperatures: list[tuple[float, float]] = []
         self._result_topic = self.publisher(String, '~/result')
         self._points_topic = self.publisher(JointState, '~/points')
         self._curve_topic = self.publisher(JointState, '~/curve')
@@ -68,9 +72,6 @@ class FrictionIdentification(CalibrationNode):
             self.arm, self.recorder, self.status, self._wanted(given), given, self._load,
             self._show)
         self._feed_forward = FrictionFeedForward(self, self.joints)
-        if values.temperature_topic:
-            self.stream(Listening(
-                self, self.group, Temperature, values.temperature_topic, self._take_temperature))
         if values.use_payload:
             self.follow('payload', 'payload_identification/result', self._carry)
         if last_good := self.store.load('friction'):
@@ -105,17 +106,15 @@ class FrictionIdentification(CalibrationNode):
         """Return copies, for another thread, of the arm with what it carries or may carry."""
         return self._loaded.copy(), [robot.copy() for robot in self._alternatives]
 
-    def _take_temperature(self, message: Temperature) -> None:
-        if not np.isfinite(message.temperature):
+    def _take_temperature(self, message: Message) -> None:
+        if message.state is not State.USABLE:
             return
-        if self.joints.recording:
-            self._temperatures.append(
-                (conversions.seconds(message.header.stamp), message.temperature))
+        (temperature,) = message.values
         identified = self._feed_forward.temperature
-        if abs(message.temperature - identified) > self.values.temperature_warning:
+        if abs(temperature - identified) > self.values.temperature_warning:
             self.get_logger().warning(
                 f'Friction was identified at {identified:.1f} °C; it is '
-                f'{message.temperature:.1f} °C now. Identify it anew.',
+                f'{temperature:.1f} °C now. Identify it anew.',
                 throttle_duration_sec=60.0)
 
     # -------------------------------------------------------------------- services
@@ -133,8 +132,7 @@ class FrictionIdentification(CalibrationNode):
         (robot, alternatives), values = self._load(), self.values
         measured = tuple(self._method.finished)
         recording = self.recorder.recording(
-            needs(values), temperatures=np.array(self._temperatures).reshape(-1, 2),
-            words={marks.WANTED: ','.join(measured)})
+            needs(values), words={marks.WANTED: ','.join(measured)})
         # After a run the joints that were measured must be there; in a bag, those that are.
         recording = replace(recording, joints_wanted=measured or recording.joints_wanted)
         result = await self.compute(lambda: estimate(robot, recording, values, alternatives))
@@ -147,7 +145,6 @@ class FrictionIdentification(CalibrationNode):
     def _forget(self) -> int:
         """Forget what is recorded and measured; return how many samples it was."""
         self._method.clear()
-        self._temperatures.clear()
         return self.recorder.clear()
 
     def _filed(self, result: CalibrationResult) -> Answer:

@@ -112,7 +112,7 @@ class FrictionProcedure:
         self, name: str, home: Array, begin: float, width: float, later: int
     ) -> None:
         """Run a joint in rounds until its law holds, or rounds are used up."""
-        values, first_row = self._values, self._recorder.recorded
+        values, began = self._values, self._recorder.newest
         rounds = values.max_rounds
         speeds = sorted(speed for speed in values.speeds if speed > 0.0)
         for number in range(rounds):
@@ -123,7 +123,7 @@ class FrictionProcedure:
                 runs = []
             share = width / rounds
             await self._run_all(name, runs, begin + number * share, share, later)
-            found = await self._arm.compute(self._read_joint, name, first_row)
+            found = await self._arm.compute(self._read_joint, name, began)
             self._show(found)
             self.finished[name] = found
             full_model_wanted = values.model in ('auto', 'stribeck', DYNAMIC)
@@ -153,12 +153,12 @@ class FrictionProcedure:
         if not await self._go_to(home, f'Moving to where {name} reverses', (at, at)):
             return
         await arm.dwell(_REST)
-        row, what = self._recorder.recorded, f'Turning {name} to and fro'
+        begin, what = self._recorder.newest, f'Turning {name} to and fro'
         if await self._done(arm.move(
                 motion, phase='reversing', message=f'{what}.', share=(at, at)), what):
             await arm.dwell(_REST)
         else:
-            self._recorder.discard_from(row)
+            self._recorder.discard_after(begin)
 
     async def _planned(
         self, name: str, home: Array, number: int, speeds: Sequence[float]
@@ -188,38 +188,41 @@ class FrictionProcedure:
             # Later joints are taken to need as long as this one.
             remaining = (total - done + later * total) / self._values.speed_scale
             self._report.note(**{'remaining [s]': f'{remaining:.0f}'})
-            row = await self._one_run(run, what, (at, at + part))
-            in_vain = 0 if row is not None else in_vain + 1
+            started = await self._one_run(run, what, (at, at + part))
+            in_vain = 0 if started is not None else in_vain + 1
             if in_vain == _GIVE_UP or self._blocked:
                 self._lose(f'Joint {name} is left alone: more runs would end as the last one.')
                 return
-            if row is not None and not checked:
-                samples = self._recorder.samples()
-                check_effort(samples.rows(row, len(samples)), [name])
+            if started is not None and not checked:
+                check_effort(self._recorder.samples(started), [name])
                 checked = True
             done += run.segment.duration + _BESIDES
 
     async def _one_run(
         self, run: FrictionRun, what: str, share: tuple[float, float]
-    ) -> int | None:
-        """Carry out a run; return the row where its samples begin, None if it does not count."""
+    ) -> float | None:
+        """Carry out a run; return the stamp after which its samples begin [s].
+
+        Returns:
+            None if it does not count.
+
+        """
         arm, recorder = self._arm, self._recorder
         if not await self._go_to(run.start_posture(), f'Moving to where {what} starts',
                                  (share[0], share[0])):
             return None
         await arm.dwell(_REST)
-        row = recorder.recorded
+        begin = recorder.newest
         if not await self._done(
                 arm.move(run.trajectory(), phase='running', message=f'Running {what}.',
                          share=share), f'Running {what}'):
-            recorder.discard_from(row)
+            recorder.discard_after(begin)
             return None
         await arm.dwell(_REST)
-        samples = recorder.samples()
-        if not find_runs(samples.rows(row, len(samples)), [run.joint]):
+        if not find_runs(recorder.samples(begin), [run.joint]):
             self._lose(f'Running {what} does not count: the speed was not held. Something pushed '
                        'the arm, or the drive could not follow.')
-        return row
+        return begin
 
     async def _go_to(self, posture: Array, what: str, share: tuple[float, float]) -> bool:
         """Move to a posture on a way that touches nothing; return as of ``_done``."""
@@ -244,9 +247,8 @@ class FrictionProcedure:
         self.lost.append(sentence)
         _LOG.warning(sentence)
 
-    def _read_joint(self, name: str, first_row: int) -> JointFriction:
-        samples = self._recorder.samples()
-        samples = samples.rows(first_row, len(samples))
+    def _read_joint(self, name: str, after: float) -> JointFriction:
+        samples = self._recorder.samples(after)
         robot, alternatives = self._load()
         points = read_runs(robot, samples, [robot.index(name)], alternatives)
         return fit_joint(name, points, self._values)

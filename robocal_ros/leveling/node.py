@@ -17,8 +17,9 @@ from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelPlan
 from robocal_ros.leveling.procedure import LevelingProcedure
 from robocal_ros.leveling.rules import AutoLeveling
-from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import Listening
+from robocal_ros.messages import decode
+from robocal_ros.messages.intake import Intake
+from robocal_ros.messages.stream import JointStateStream, Stream
 from robocal_ros.node.calibration_node import Answer, CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import Ending
@@ -100,53 +101,28 @@ class ToolImu:
             ConfigurationError: If ``imu_frame`` does not exist or is not fixed to the tool.
 
         """
-        self._now = node.waiter.now
-        self._topic, self._frame = node.values.imu_topic, node.values.imu_frame
+        topic, frame = node.values.imu_topic, node.values.imu_frame
         robot = node.robot
         frames = robot.model.frames
-        own, tool = (frames[robot.frame_id(name)] for name in (self._frame, robot.tool_frame))
+        own, tool = (frames[robot.frame_id(name)] for name in (frame, robot.tool_frame))
         if own.parentJoint != tool.parentJoint:
             raise ConfigurationError(
-                f"imu_frame '{self._frame}' is not fixed to the tool frame "
+                f"imu_frame '{frame}' is not fixed to the tool frame "
                 f"'{robot.tool_frame}': a joint lies between them. Name the frame of an IMU on "
                 'the tool.')
         self.rotation: Array = np.array((tool.placement.inverse() * own.placement).rotation)
-        self._sum = np.zeros(3)
-        self._count = 0
-        self._heard = -np.inf
-        self._complaint = ''
-        node.stream(Listening(node, node.group, Imu, self._topic, self._receive))
-
-    def _receive(self, message: Imu) -> None:
-        force = message.linear_acceleration
-        values = np.array([force.x, force.y, force.z])
-        if message.header.frame_id != self._frame:
-            self._complaint = (f"IMU topic '{self._topic}' names frame "
-                               f"'{message.header.frame_id}', but imu_frame is '{self._frame}'; "
-                               'correct one of the two.')
-        elif not np.isfinite(values).all():
-            self._complaint = (f"IMU topic '{self._topic}' sends values that are not finite "
-                               'numbers; check the sensor.')
-        else:
-            self._complaint = ''
-            self._heard = self._now()
-            self._sum += values
-            self._count += 1
+        self._stream = node.stream(Stream(
+            node, node.group, Imu, topic, Intake(decode.imus(f"IMU topic '{topic}'", frame)),
+            now=node.waiter.now, remedy='Check imu_topic and the sensor.', tolerated=0))
 
     def complaint(self, patience: float) -> str:
         """Return what is wrong with the readings, or silent for so long [s], or nothing."""
-        if self._complaint:
-            return self._complaint
-        age = self._now() - self._heard
-        if age > patience:
-            since = f'for {age:.1f} s' if np.isfinite(age) else 'at all'
-            return (f"No readings come on IMU topic '{self._topic}' {since}; check imu_topic and "
-                    'the sensor.')
-        return ''
+        return self._stream.complaint(patience)
 
     def begin(self) -> None:
         """Begin a mean."""
-        self._sum, self._count = np.zeros(3), 0
+        self._stream.clear()
+        self._stream.recording = True
 
     def mean(self) -> Array:
         """Return the mean specific force since ``begin``, IMU frame, shape (3,) [m/s²].
@@ -155,10 +131,12 @@ class ToolImu:
             DataError: If no reading came.
 
         """
-        if not self._count:
-            raise DataError(f"No reading came on IMU topic '{self._topic}' while the arm rested; "
-                            'check the sensor.')
-        return self._sum / self._count
+        rows = self._stream.intake.rows()
+        if not len(rows):
+            raise DataError(f'No reading came on {self._stream.intake.decoder.source} while the '
+                            'arm rested; check the sensor.')
+        mean: Array = rows[:, 1:4].mean(axis=0)
+        return mean
 
 
 def main(ending: Ending | None = None) -> int:

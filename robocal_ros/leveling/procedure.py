@@ -29,8 +29,8 @@ class JointRecord(Protocol):
     recording: bool
 
     @property
-    def recorded(self) -> int:
-        """Number of samples recorded."""
+    def newest(self) -> float:
+        """Newest stamp that has come [s]."""
 
     def clear(self) -> None:
         """Forget what was recorded."""
@@ -110,15 +110,16 @@ class LevelingProcedure:
         try:
             await arm.move(plan.trajectory, phase='moving', share=(5.0, 90.0), message=(
                 f'Turning the tool by {_degrees(plan.task.angle)}, its point held.'))
-            moved = self._joints.recorded
+            moved = self._joints.newest
             if self._imu is not None:
                 self._imu.begin()
             self._report.say('verifying', 'Verifying the result at rest.', progress=92.0)
             await arm.dwell(values.verify_time)
-            positions = self._joints.samples().position
+            samples = self._joints.samples()
         finally:
             self._joints.recording = False
-        return self._verified(plan, plan.task, positions[:moved], positions[moved:])
+        way = samples.time <= moved
+        return self._verified(plan, plan.task, samples.position[way], samples.position[~way])
 
     async def measure(self) -> str:
         """Measure the tilt where the arm rests, without moving it; return it in sentences."""

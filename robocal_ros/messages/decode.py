@@ -1,67 +1,427 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contents of joint-state and F/T messages into rows of numbers, with a sentence for misfits.
+"""Serialized messages into arrays: the one way for live messages, replayed ones and bags.
 
-One rule for single messages over the network and for blocks of them out of a bag.
+The messages of a topic hardly ever differ in anything but their numbers. So the layout of one is
+taken apart (OMG's Common Data Representation, XCDR1, as ROS 2 writes it), and all messages with
+the same layout are read as rows of one table, be it one row or thousands of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.arrays import Array
+from robocal_ros.messages.stamps import SECOND, Stamps
 
-_QUANTITIES = ('Position', 'Velocity', 'Effort')
+_ENCAPSULATION = 4
+_STAMP_AT = 4
+_AFTER_STAMP = 12
+_NUMBER = 8
+# Layouts that are remembered; a topic with more of them is read more slowly.
+_REMEMBERED = 16
 
-NO_POSITION = ('joint_states holds no position for every joint, or one that is not a finite '
-               'number; check the hardware interface.')
-"""What is wrong with joint states that do not tell where the arm is."""
-
-
-def missing_joint(wanted: Sequence[str], names: Sequence[str]) -> str:
-    """Return what is wrong with joint states of some names, empty if they hold all wanted."""
-    missing = [name for name in wanted if name not in names]
-    if not missing:
-        return ''
-    return (f"Joint '{missing[0]}' is missing from joint_states, which holds "
-            f'{", ".join(names) or "no names"}. Check joint_state_broadcaster.')
+Rows = npt.NDArray[np.intp]
 
 
-@dataclass(frozen=True)
-class Rows:
-    """What became of k messages.
+class State(IntEnum):
+    """Whether a message is of use, and if not, why."""
+
+    USABLE = 0
+    INCOMPLETE = 1
+    """Something is missing, or not what it should be."""
+    NOT_FINITE = 2
+    """A value is NaN or infinite."""
+    FOREIGN = 3
+    """It is of other joints, or unreadable: its stamp says nothing about the stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Contents of k messages.
 
     Attributes:
-        values: One row per message; only the usable ones mean anything.
-        usable: Which of them are usable, shape (k,).
-        complaint: What is wrong with the last one that is not, empty if nothing is.
-        incomplete: How many lack something.
-        not_finite: How many hold NaN or an infinite value.
+        stamps: Stamps, shape (k,) [ns]; those of foreign messages mean nothing.
+        values: One row of numbers for each message; of use in rows that are usable.
+        states: A ``State`` for each message, shape (k,).
+        reasons: For each message the place in ``sentences`` of what is wrong with it, shape (k,).
+        sentences: What is wrong with messages; the first one is empty.
+        frames: The frame that each message names, shape (k,); empty for joint states.
 
     """
 
+    stamps: Stamps
     values: Array
-    usable: npt.NDArray[np.bool_]
-    complaint: str = ''
-    incomplete: int = 0
-    not_finite: int = 0
+    states: npt.NDArray[np.int8]
+    reasons: Rows
+    sentences: list[str]
+    frames: npt.NDArray[np.object_]
+
+    def reason(self, row: int) -> str:
+        """Return what is wrong with a message, empty if nothing is."""
+        return self.sentences[self.reasons[row]]
+
+    def refuse(self, rows: Rows, state: State, sentence: str) -> None:
+        """Note that messages are of no use, and why."""
+        self.states[rows] = state
+        self.reasons[rows] = len(self.sentences)
+        self.sentences.append(sentence)
 
 
-def _cure(quantity: int) -> str:
-    name = _QUANTITIES[quantity].lower()
-    return (f'If the hardware measures it, add <state_interface name="{name}"/> to each joint of '
-            "the URDF's <ros2_control> block.")
+class Message(NamedTuple):
+    """Contents of one message; attributes as of ``Decoded``."""
+
+    stamp: int
+    values: Any
+    state: State
+    reason: str
+    frame: str
 
 
-def _useless(values: Array, complaint: str) -> Rows:
-    return Rows(values, np.zeros(len(values), dtype=bool), complaint, incomplete=len(values))
+# ------------------------------------------------------------------------------ layouts
 
 
-class JointRows:
-    """Turns joint states into rows of position, velocity and torque in the arm's order.
+class _UnreadableError(Exception):
+    """A message that is not what its topic's type says."""
+
+
+class _Layout:
+    """What messages have in common that differ in their numbers only.
+
+    Attributes:
+        order: Order of bytes, as ``struct`` names it.
+        names: The frame, or the names of the joints.
+        blocks: Where each block of doubles begins, and how many they are.
+        plan: What a decoder has worked out for such messages.
+
+    """
+
+    def __init__(self, raw: bytes, walk: Callable[[_Layout], tuple[str, ...]]) -> None:
+        if len(raw) < _AFTER_STAMP or raw[0] != 0 or raw[1] not in (0, 1):
+            raise _UnreadableError
+        self.order = '<' if raw[1] else '>'
+        self._raw = raw
+        self._fixed: list[tuple[int, int]] = [(0, 2)]
+        self.blocks: list[tuple[int, int]] = []
+        self._at = _AFTER_STAMP
+        self.names = walk(self)
+        self.plan: Any = None
+        self._parts = [(begin, end, raw[begin:end]) for begin, end in self._fixed]
+        self._places = np.concatenate([np.arange(*part) for part in self._fixed])
+        self._expected = np.frombuffer(raw, np.uint8)[self._places]
+        self._stamp = struct.Struct(f'{self.order}iI')
+        self._table = np.dtype({
+            'names': ['sec', 'nanosec', *(f'numbers{i}' for i in range(len(self.blocks)))],
+            'formats': [f'{self.order}i4', f'{self.order}u4',
+                        *((f'{self.order}f8', (count,)) for _, count in self.blocks)],
+            'offsets': [_STAMP_AT, _STAMP_AT + 4, *(at for at, _ in self.blocks)],
+            'itemsize': len(raw)})
+
+    # ---- walking through the message
+
+    def count(self, most: int | None = None) -> int:
+        """Read a length; every message of the layout has the same."""
+        self._align(4)
+        begin = self._at
+        self._fix(4)
+        count = int(struct.unpack_from(f'{self.order}I', self._raw, begin)[0])
+        if most is not None and count > most:
+            raise _UnreadableError
+        return count
+
+    def text(self) -> str:
+        """Read a text; every message of the layout has the same."""
+        size = self.count()
+        begin = self._at
+        self._fix(size)
+        return self._raw[begin:max(begin, begin + size - 1)].decode('utf-8', 'replace')
+
+    def numbers(self, count: int) -> None:
+        """Note a block of doubles."""
+        if count:
+            self._align(_NUMBER)
+        self.blocks.append((self._at, count))
+        self._pass(_NUMBER * count)
+
+    def _align(self, size: int) -> None:
+        self._at += -(self._at - _ENCAPSULATION) % size
+
+    def _pass(self, size: int) -> None:
+        self._at += size
+        if self._at > len(self._raw):
+            raise _UnreadableError
+
+    def _fix(self, size: int) -> None:
+        begin = self._at
+        self._pass(size)
+        if self._fixed[-1][1] == begin:
+            begin = self._fixed.pop()[0]
+        self._fixed.append((begin, self._at))
+
+    # ---- reading others like it
+
+    def fits(self, raw: bytes) -> bool:
+        """Return whether a message of the same length has the layout."""
+        return all(raw[begin:end] == part for begin, end, part in self._parts)
+
+    def fitting(self, table: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+        """Return which messages have the layout, given their bytes, shape (k, length)."""
+        fits: npt.NDArray[np.bool_] = (table[:, self._places] == self._expected).all(axis=1)
+        return fits
+
+    def read(self, raw: bytes) -> tuple[Stamps, list[Array]]:
+        """Return stamps [ns] and blocks of numbers of messages, one after the other in ``raw``."""
+        rows = np.frombuffer(raw, self._table)
+        stamps = rows['sec'].astype(np.int64) * SECOND + rows['nanosec']
+        return stamps, [rows[f'numbers{i}'] for i in range(len(self.blocks))]
+
+    def stamp(self, raw: bytes) -> int:
+        """Return the stamp of one message [ns]."""
+        sec, nanosec = self._stamp.unpack_from(raw, _STAMP_AT)
+        return int(sec) * SECOND + int(nanosec)
+
+
+def _walk_joint_state(layout: _Layout) -> tuple[str, ...]:
+    most = 10_000  # more elements than any arm has joints
+    layout.text()
+    names = tuple(layout.text() for _ in range(layout.count(most)))
+    for _ in range(3):
+        layout.numbers(layout.count(most))
+    return names
+
+
+def _walk_stamped(layout: _Layout, numbers: int) -> tuple[str, ...]:
+    """Walk through a header and a fixed count of doubles."""
+    frame = layout.text()
+    layout.numbers(numbers)
+    return (frame,)
+
+
+# ----------------------------------------------------------------------------- decoders
+
+
+class Decoder(ABC):
+    """Decodes the messages of one topic.
+
+    Attributes:
+        width: Numbers in a row.
+
+    """
+
+    width: int
+
+    def __init__(
+        self, source: str, walk: Callable[[_Layout], tuple[str, ...]], width: int
+    ) -> None:
+        self.source = source
+        self.width = width
+        self._walk = walk
+        self._known: list[tuple[int, _Layout]] = []
+
+    def __call__(self, raw: Sequence[bytes]) -> Decoded:
+        """Decode messages, one or many."""
+        count = len(raw)
+        made = Decoded(
+            np.zeros(count, np.int64), np.full((count, self.width), np.nan),
+            np.zeros(count, np.int8), np.zeros(count, np.intp), [''], np.full(count, '', object))
+        for rows, layout, data in self._alike(raw):
+            if layout is None:
+                made.refuse(rows, State.FOREIGN,
+                        f'{self.source} holds messages that do not have the layout of their type.')
+                continue
+            made.stamps[rows], blocks = layout.read(data)
+            self._fill(made, rows, layout, blocks)
+        return made
+
+    def recordable(self, values: Array) -> Array:
+        """Return rows of usable messages as they are recorded."""
+        return values
+
+    def one(self, raw: bytes) -> Message:
+        """Decode one message, by the same rules.
+
+        One that is in order is read by a fraction of the array operations that many take.
+        """
+        layout = self._layout_of(raw)
+        message = None if layout is None else self._fast(raw, layout)
+        if message is None:
+            made = self([raw])
+            message = Message(int(made.stamps[0]), made.values[0], State(made.states[0]),
+                              made.reason(0), made.frames[0])
+        return message
+
+    @abstractmethod
+    def _fast(self, raw: bytes, layout: _Layout) -> Message | None:
+        """Return a message that is usable; None leaves it to ``_fill``."""
+
+    @abstractmethod
+    def _fill(self, made: Decoded, rows: Rows, layout: _Layout, blocks: list[Array]) -> None:
+        """Fill in the rows of messages with one layout."""
+
+    def _alike(self, raw: Sequence[bytes]) -> Iterator[tuple[Rows, _Layout | None, bytes]]:
+        """Yield rows of messages with the same layout, and the messages; None where unreadable."""
+        lengths = np.array([len(message) for message in raw])
+        for length in np.unique(lengths):
+            left = np.flatnonzero(lengths == length)
+            while len(left):
+                data = b''.join([raw[row] for row in left.tolist()])
+                table = np.frombuffer(data, np.uint8).reshape(len(left), length)
+                layout = self._layout_of(raw[int(left[0])])
+                fits = np.arange(len(left)) == 0 if layout is None else layout.fitting(table)
+                yield left[fits], layout, data if fits.all() else table[fits].tobytes()
+                left = left[~fits]
+
+    def _layout_of(self, message: bytes) -> _Layout | None:
+        """Return a message's layout, None if it does not have that of its type."""
+        size = len(message)
+        for length, layout in self._known:
+            if length == size and layout.fits(message):
+                return layout
+        try:
+            layout = _Layout(message, self._walk)
+        except _UnreadableError:
+            return None
+        self._known = [(size, layout), *self._known[:_REMEMBERED - 1]]
+        return layout
+
+
+class SensorDecoder(Decoder):
+    """Decodes messages with a header and a fixed count of numbers.
+
+    Attributes:
+        source: What sends them, for sentences.
+
+    """
+
+    def __init__(
+        self, source: str, *, numbers: int, columns: Sequence[int] | None = None,
+        frame: str = '', sign: float = 1.0, unit_from: int | None = None,
+    ) -> None:
+        """Set what to decode; see ``wrenches``, ``imus``, ``points``, ``poses``, ``temperatures``.
+
+        Args:
+            source: What sends the messages, such as ``F/T topic '/ft'``.
+            numbers: Doubles after the header.
+            columns: Those that are read; None for all.
+            frame: The frame that messages must name; empty for any.
+            sign: Factor of all numbers.
+            unit_from: Column from which a quaternion must follow; None for no quaternion.
+
+        """
+        super().__init__(source, partial(_walk_stamped, numbers=numbers),
+                         numbers if columns is None else len(columns))
+        self._columns = None if columns is None else list(columns)
+        self._pick = None if columns is None else _picker(columns)
+        self._frame = frame
+        self._sign = sign
+        self._unit_from = unit_from
+
+    def _fast(self, raw: bytes, layout: _Layout) -> Message | None:
+        if self._unit_from is not None or (self._frame and layout.names[0] != self._frame):
+            return None
+        if layout.plan is None:
+            ((at, count),) = layout.blocks
+            layout.plan = struct.Struct(f'{layout.order}{count}d'), at
+        numbers, at = layout.plan
+        values = numbers.unpack_from(raw, at)
+        if self._pick is not None:
+            values = self._pick(values)
+        if self._sign != 1.0:
+            values = tuple(self._sign * value for value in values)
+        total = sum(values)
+        if total - total != 0.0:  # NaN or infinite
+            return None
+        return Message(layout.stamp(raw), values, State.USABLE, '', layout.names[0])
+
+    def _fill(self, made: Decoded, rows: Rows, layout: _Layout, blocks: list[Array]) -> None:
+        (values,) = blocks
+        (frame,) = layout.names
+        if self._columns is not None:
+            values = values[:, self._columns]
+        made.values[rows] = values = self._sign * values
+        made.frames[rows] = frame
+        if self._frame and frame != self._frame:
+            made.refuse(rows, State.INCOMPLETE, (
+                f"{self.source} names frame '{frame}', but '{self._frame}' is expected; correct "
+                'the parameter that names the frame, or the driver.'))
+            return
+        if self._unit_from is not None:
+            length = np.linalg.norm(values[:, self._unit_from:], axis=1)
+            odd = ~(np.abs(length - 1.0) <= _UNIT)
+            if odd.any():
+                made.refuse(rows[odd], State.INCOMPLETE, (
+                    f'{self.source} sends quaternions of length {length[odd][-1]:.3g}, expected '
+                    "1; is the orientation measured? Set tracker_message to 'point' if it is "
+                    'not.'))
+        finite = np.isfinite(values).all(axis=1)
+        if not finite.all():
+            made.refuse(rows[~finite], State.NOT_FINITE,
+                    f'{self.source} sends values that are not finite numbers; check the sensor.')
+
+
+def _picker(columns: Sequence[int]) -> Callable[[tuple[float, ...]], tuple[float, ...]]:
+    if len(columns) == 1:
+        return itemgetter(slice(columns[0], columns[0] + 1))
+    return itemgetter(*columns)
+
+
+# Largest deviation of a quaternion from unit length: what drivers round to.
+_UNIT = 0.01
+
+
+def wrenches(source: str, frame: str, sign: float) -> SensorDecoder:
+    """Return a decoder of geometry_msgs/WrenchStamped: force, then torque [N, N·m].
+
+    Args:
+        source: What sends the messages, for sentences.
+        frame: The frame that messages must name.
+        sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
+
+    """
+    return SensorDecoder(source, numbers=6, frame=frame, sign=sign)
+
+
+def imus(source: str, frame: str) -> SensorDecoder:
+    """Return a decoder of sensor_msgs/Imu: specific force [m/s²], then angular velocity [rad/s].
+
+    A message holds orientation (4), angular velocity (3) and specific force (3), each with its
+    covariance (9) after it.
+    """
+    return SensorDecoder(source, numbers=37, columns=(25, 26, 27, 13, 14, 15), frame=frame)
+
+
+def points(source: str) -> SensorDecoder:
+    """Return a decoder of geometry_msgs/PointStamped: the point [m]."""
+    return SensorDecoder(source, numbers=3)
+
+
+def poses(source: str) -> SensorDecoder:
+    """Return a decoder of geometry_msgs/PoseStamped: point [m] and quaternion x, y, z, w."""
+    return SensorDecoder(source, numbers=7, unit_from=3)
+
+
+def temperatures(source: str) -> SensorDecoder:
+    """Return a decoder of sensor_msgs/Temperature: the temperature [°C]."""
+    return SensorDecoder(source, numbers=2, columns=(0,))
+
+
+_QUANTITIES = ('Position', 'Velocity', 'Effort')
+
+
+class JointDecoder(Decoder):
+    """Decodes sensor_msgs/JointState into position, velocity and torque in the arm's order.
+
+    A row has 3 n numbers. A velocity or an effort that is absent or not finite is NaN, joint by
+    joint; positions are there even where effort is missing.
 
     Attributes:
         names: Names of the n joints wanted.
@@ -71,102 +431,133 @@ class JointRows:
     """
 
     def __init__(self, names: Sequence[str], factor: Array, *, need_effort: bool = False) -> None:
-        """Take the attributes."""
+        """Set the attributes."""
+        super().__init__('joint_states', _walk_joint_state, 3 * len(names))
         self.names = tuple(names)
         self.factor = factor
         self.need_effort = need_effort
-        self._order: tuple[tuple[str, ...], list[int]] | None = None
 
-    def read(self, names: Sequence[str], position: Array, velocity: Array, effort: Array) -> Rows:
-        """Read messages that name the same joints.
+    def recordable(self, values: Array) -> Array:
+        """Return rows as they are recorded: zero for what was not measured.
 
-        A velocity that is absent or not finite is zero: it is differentiated from positions
-        where it matters.
-
-        Args:
-            names: The messages' joint names.
-            position: Shape (k, p), as many columns as the messages have positions [rad].
-            velocity: Shape (k, v) [rad/s].
-            effort: Shape (k, e), in the driver's unit.
-
-        Returns:
-            Rows of shape (k, 3 n). Positions are in place even where effort is missing.
-
+        Velocities are differentiated from positions where they matter; efforts are recorded only
+        where they are needed.
         """
-        count, n = len(position), len(self.names)
-        values = np.zeros((count, 3 * n))
-        columns = self._columns(tuple(names))
-        if isinstance(columns, str):
-            values[:, :n] = np.nan
-            return _useless(values, columns)
+        n = len(self.names)
+        values = values.copy()
+        velocity = values[..., n:2 * n]
+        velocity[np.isnan(velocity)] = 0.0
+        if not self.need_effort:
+            values[..., 2 * n:] = 0.0
+        return values
+
+    def _fill(self, made: Decoded, rows: Rows, layout: _Layout, blocks: list[Array]) -> None:
+        names, n, plan = layout.names, len(self.names), self._plan(layout)
+        if isinstance(plan, str):
+            made.refuse(rows, State.FOREIGN, plan)
+            return
+        position, velocity, effort = blocks
         if position.shape[1] != len(names):
-            values[:, :n] = np.nan
-            return _useless(values, f'joint_states holds {position.shape[1]} positions for '
-                            f'{len(names)} joints.')
-        values[:, :n] = position[:, columns]
+            made.refuse(rows, State.INCOMPLETE,
+                    f'joint_states holds {position.shape[1]} positions for {len(names)} joints.')
+            return
+        values = np.full((len(rows), 3 * n), np.nan)
+        values[:, :n] = position[:, plan.columns]
         if velocity.shape[1] == len(names):
-            given = velocity[:, columns]
-            given[~np.isfinite(given)] = 0.0
-            values[:, n:2 * n] = given
-        if self.need_effort:
-            if effort.shape[1] != len(names):
-                return _useless(values, (
-                    f'joint_states holds {effort.shape[1]} efforts for {len(names)} joints; '
-                    f'the method needs the drive torque of every joint. {_cure(2)}'))
-            values[:, 2 * n:] = effort[:, columns] * self.factor
+            values[:, n:2 * n] = velocity[:, plan.columns]
+        has_effort = effort.shape[1] == len(names)
+        if has_effort:
+            values[:, 2 * n:] = effort[:, plan.columns] * self.factor
         finite = np.isfinite(values)
-        usable: npt.NDArray[np.bool_] = np.all(finite, axis=1)
-        if usable.all():
-            return Rows(values, usable)
-        last = finite[np.flatnonzero(~usable)[-1]]
-        column = int(np.argmin(last))
-        return Rows(values, usable, (
-            f"{_QUANTITIES[column // n]} of joint '{self.names[column % n]}' is not a finite "
-            'number in joint_states; joint_state_broadcaster sends NaN for what the hardware '
-            f'interface does not export. {_cure(column // n)}'),
-            not_finite=int((~usable).sum()))
+        if not finite.all():
+            values[~finite] = np.nan
+        made.values[rows] = values
+        if self.need_effort and not has_effort:
+            made.refuse(rows, State.INCOMPLETE, (
+                f'joint_states holds {effort.shape[1]} efforts for {len(names)} joints; '
+                f'the method needs the drive torque of every joint. {_remedy(2)}'))
+            return
+        finite[:, n:2 * n] = True
+        if not self.need_effort:
+            finite[:, 2 * n:] = True
+        bad = np.flatnonzero(~finite.all(axis=1))
+        if not len(bad):
+            return
+        columns = finite[bad].argmin(axis=1)
+        for column in np.unique(columns).tolist():
+            made.refuse(rows[bad[columns == column]], State.NOT_FINITE, (
+                f"{_QUANTITIES[column // n]} of joint '{self.names[column % n]}' is not a finite "
+                'number in joint_states; joint_state_broadcaster sends NaN for what the hardware '
+                f'interface does not export. {_remedy(column // n)}'))
 
-    def _columns(self, names: tuple[str, ...]) -> list[int] | str:
-        """Return the wanted joints' columns, or what is wrong."""
-        if self._order is None or self._order[0] != names:
-            complaint = missing_joint(self.names, names)
-            if complaint:
-                return complaint
-            self._order = (names, [names.index(name) for name in self.names])
-        return self._order[1]
+    def _plan(self, layout: _Layout) -> _JointPlan | str:
+        """Return where the wanted joints are, or what is wrong."""
+        if layout.plan is None:
+            names = layout.names
+            missing = [name for name in self.names if name not in names]
+            layout.plan = (
+                f"Joint '{missing[0]}' is missing from joint_states, which holds "
+                f'{", ".join(names) or "no names"}. Check joint_state_broadcaster.'
+                if missing else
+                _JointPlan(layout, [names.index(name) for name in self.names]))
+        plan: _JointPlan | str = layout.plan
+        return plan
+
+    def _fast(self, raw: bytes, layout: _Layout) -> Message | None:
+        plan, n = self._plan(layout), len(self.names)
+        if isinstance(plan, str) or plan.places is None:
+            return None
+        values = np.frombuffer(raw, plan.kind, plan.count, plan.begin)[plan.places]
+        for part in plan.absent:
+            values[part] = np.nan
+        values[2 * n:] *= self.factor
+        finite = np.isfinite(values)
+        if not finite.all():
+            if not (finite[:n].all() and (not self.need_effort or finite[2 * n:].all())):
+                return None
+            values[~finite] = np.nan
+        return Message(layout.stamp(raw), values, State.USABLE, '', '')
 
 
-class WrenchRows:
-    """Turns readings of one F/T sensor into rows of force and torque."""
+class _JointPlan:
+    """Where the wanted joints are in messages of one layout.
 
-    def __init__(self, frame: str, sign: float) -> None:
-        """Take what the sensor should say.
+    Attributes:
+        columns: The joints' places among the names.
+        kind: Type of the doubles.
+        begin: Where the doubles begin.
+        count: How many they are, counts between the blocks among them.
+        places: Where position, velocity and effort are among them; None without positions.
+        absent: Which of a row's numbers are not there.
 
-        Args:
-            frame: The frame that its messages must name.
-            sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
+    """
 
-        """
-        self._frame = frame
-        self._sign = sign
+    def __init__(self, layout: _Layout, columns: list[int]) -> None:
+        n, joints = len(columns), len(layout.names)
+        self.columns = columns
+        self.kind = f'{layout.order}f8'
+        self.begin = layout.blocks[0][0]
+        last, count = max(layout.blocks)
+        self.count = (last - self.begin) // _NUMBER + count
+        self.places: Rows | None = None
+        self.absent = [slice(i * n, (i + 1) * n)
+                       for i, (_, count) in enumerate(layout.blocks) if count != joints]
+        if layout.blocks[0][1] == joints:
+            # All blocks are aligned alike, so all doubles are columns of one array.
+            self.places = np.concatenate([
+                (at - self.begin) // _NUMBER * (count == joints) + np.array(columns, np.intp)
+                for at, count in layout.blocks])
 
-    def read(self, frame: str, wrench: Array, told: Callable[[str], str]) -> Rows:
-        """Read messages that name the same frame.
 
-        Args:
-            frame: The frame that they name.
-            wrench: Force, then torque, shape (k, 6) [N, N·m].
-            told: Turns what is wrong into a sentence that names the topic.
+def _remedy(quantity: int) -> str:
+    name = _QUANTITIES[quantity].lower()
+    return (f'If the hardware measures it, add <state_interface name="{name}"/> to each joint of '
+            "the URDF's <ros2_control> block.")
 
-        """
-        values = self._sign * wrench
-        if frame != self._frame:
-            return _useless(values, told(
-                f"names frame '{frame}', but sensor_frame is '{self._frame}'; correct "
-                'sensor_frame or the driver'))
-        usable: npt.NDArray[np.bool_] = np.all(np.isfinite(values), axis=1)
-        if usable.all():
-            return Rows(values, usable)
-        return Rows(values, usable,
-                    told('sends values that are not finite numbers; check the sensor'),
-                    not_finite=int((~usable).sum()))
+
+def stamp_of(raw: bytes) -> int | None:
+    """Return the stamp of any message with a header [ns]; None if it is too short for one."""
+    if len(raw) < _AFTER_STAMP:
+        return None
+    sec, nanosec = struct.unpack_from('<iI' if raw[1] else '>iI', raw, _STAMP_AT)
+    return int(sec) * SECOND + int(nanosec)

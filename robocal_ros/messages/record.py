@@ -41,16 +41,17 @@ class Record:
         Args:
             columns: Number of columns, the stamp among them.
             budget: Most rows that are kept, except for what fits into one piece.
-            longest: Longest time over which rows are averaged [s].
+            longest: Longest time over which rows are averaged [s]; 0 to forget the oldest rows
+                without averaging.
 
         """
         self._budget = budget
         self._longest = longest
-        self._open = np.empty((0, columns))
+        self._open = np.empty((_PIECE, columns))
+        self._filled = 0
         self._pieces: list[Array] = []
         self._level = 0
         self._kept = 0
-        self._period = 0.0
         self._start: list[float] = []
         self.forgotten = 0
 
@@ -59,28 +60,63 @@ class Record:
         if len(self._start) < _FIRST:
             self._start += rows[:_FIRST - len(self._start), 0].tolist()
         begin = 0
-        for cut in _cuts(self._open, rows):
+        for cut in self._cuts(rows):
             self._extend(rows[begin:cut])
             self._close()
             begin = cut
         self._extend(rows[begin:])
 
+    def add_one(self, time: float, values: Sequence[float] | Array) -> None:
+        """Take in one row, as ``add`` would: a stamp newer than the newest, and values."""
+        if len(self._start) < _FIRST:
+            self._start.append(time)
+        if self._filled and time - self._open[self._filled - 1, 0] > _GAP:
+            self._close()
+        row = self._open[self._filled]
+        row[0], row[1:] = time, values
+        self._filled += 1
+        if self._filled == _PIECE:
+            self._close()
+
+    def __len__(self) -> int:
+        """Return the number of rows kept."""
+        return self._kept - (-self._filled >> self._level)
+
     def clear(self) -> None:
         """Forget everything."""
-        self._open = self._open[:0]
         self._pieces.clear()
-        self._level = self._kept = self.forgotten = 0
+        self._filled = self._level = self._kept = self.forgotten = 0
         self._start.clear()
 
-    def rows(self) -> Array:
-        """Return the rows."""
-        return np.concatenate((*self._pieces, _halved(self._open, self._level)))
+    def forget_after(self, time: float) -> None:
+        """Forget rows with stamps after a time [s].
+
+        What was averaged with others to make room for them stays averaged.
+        """
+        pieces = [*self._pieces, self._open[:self._filled]]
+        self._filled = int(np.searchsorted(pieces.pop()[:, 0], time, 'right'))
+        if not self._filled:
+            while pieces and pieces[-1][0, 0] > time:
+                pieces.pop()
+            if pieces:
+                last = pieces.pop()
+                pieces.append(last[:np.searchsorted(last[:, 0], time, 'right')])
+            if not pieces:
+                self.clear()
+            self._pieces = pieces
+            self._kept = sum(map(len, pieces))
+
+    def rows(self, after: float = -np.inf) -> Array:
+        """Return the rows with stamps after a time [s]."""
+        pieces = [piece for piece in self._pieces if piece[-1, 0] > after]
+        rows = np.concatenate((*pieces, _halved(self._open[:self._filled], self._level)))
+        return rows[np.searchsorted(rows[:, 0], after, 'right'):]
 
     def release(self) -> Array:
         """Return the rows, and keep nothing of them; what was averaged and forgotten stays."""
         rows = self.rows()
         self._pieces.clear()
-        self._open = self._open[:0].copy()
+        self._filled = 0
         return rows
 
     @property
@@ -88,18 +124,27 @@ class Record:
         """How many rows that came in make one that is kept."""
         return 2**self._level
 
+    def _cuts(self, rows: Array) -> list[int]:
+        """Return the rows that begin a new stretch."""
+        if not len(rows):
+            return []
+        before = self._open[self._filled - 1, 0] if self._filled else rows[0, 0]
+        return np.flatnonzero(np.diff(rows[:, 0], prepend=before) > _GAP).tolist()
+
     def _extend(self, rows: Array) -> None:
-        self._open = np.concatenate((self._open, rows)) if len(self._open) else rows.copy()
-        whole = len(self._open) // _PIECE * _PIECE
-        for at in range(0, whole, _PIECE):
-            self._keep(self._open[at:at + _PIECE])
-        self._open = self._open[whole:].copy()
+        while len(rows):
+            taken = rows[:_PIECE - self._filled]
+            self._open[self._filled:self._filled + len(taken)] = taken
+            self._filled += len(taken)
+            rows = rows[len(taken):]
+            if self._filled == _PIECE:
+                self._close()
 
     def _close(self) -> None:
-        """End a stretch: what comes next does not follow."""
-        if len(self._open):
-            self._keep(self._open)
-            self._open = self._open[:0]
+        """End a piece: it is full, or what comes next does not follow."""
+        if self._filled:
+            self._keep(self._open[:self._filled].copy())
+            self._filled = 0
 
     def _keep(self, piece: Array) -> None:
         self._pieces.append(_halved(piece, self._level))
@@ -119,20 +164,12 @@ class Record:
         return 2**(self._level + 1) < _PIECE and usual * 2**(self._level + 1) <= self._longest
 
 
-class Averages:
+class Averages(Record):
     """Rows of one stream, stamp first, averaged over given stretches; the others are left out.
 
     The rows of a stretch are held until it is over, so that the average is that of all of them
-    at once, to the last bit.
-
-    Attributes:
-        averaged: As of ``Record``: rows are never averaged because they are too many.
-        forgotten: As of ``Record``: none is.
-
+    at once, to the last bit. Rows are never averaged, or forgotten, because they are too many.
     """
-
-    averaged = 1
-    forgotten = 0
 
     def __init__(self, columns: int, stretches: Sequence[tuple[float, float]]) -> None:
         """Start empty.
@@ -142,9 +179,11 @@ class Averages:
             stretches: From the first to before the second stamp of each [s].
 
         """
+        super().__init__(columns)
         self._columns = columns
         self._stretches = sorted(stretches)
-        self.clear()
+        self._held: dict[int, list[Array]] = {}
+        self._means: dict[int, Array] = {}
 
     def add(self, rows: Array) -> None:
         """Take in rows whose stamps increase; rows of shape (k, columns)."""
@@ -153,30 +192,22 @@ class Averages:
         for number, (begin, end) in enumerate(self._stretches):
             first, last = np.searchsorted(rows[:, 0], (begin, end)).tolist()
             if first < last:
-                self._open.setdefault(number, []).append(rows[first:last].copy())
-        for number in [item for item in self._open if rows[-1, 0] >= self._stretches[item][1]]:
-            self._means[number] = np.concatenate(self._open.pop(number)).mean(axis=0)
+                self._held.setdefault(number, []).append(rows[first:last].copy())
+        for number in [item for item in self._held if rows[-1, 0] >= self._stretches[item][1]]:
+            self._means[number] = np.concatenate(self._held.pop(number)).mean(axis=0)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._open: dict[int, list[Array]] = {}
-        self._means: dict[int, Array] = {}
+        self._held.clear()
+        self._means.clear()
 
     def release(self) -> Array:
         """Return one row for each stretch that had any, by time, and keep nothing of them."""
         means = {**self._means, **{number: np.concatenate(held).mean(axis=0)
-                                   for number, held in self._open.items()}}
+                                   for number, held in self._held.items()}}
         self.clear()
         rows = np.array([means[number] for number in sorted(means)])
         return rows.reshape(-1, self._columns)
-
-
-def _cuts(before: Array, rows: Array) -> list[int]:
-    """Return the rows that begin a new stretch."""
-    if not len(rows):
-        return []
-    steps = np.diff(rows[:, 0], prepend=before[-1, 0] if len(before) else rows[0, 0])
-    return np.flatnonzero(steps > _GAP).tolist()
 
 
 def _halved(rows: Array, times: int) -> Array:

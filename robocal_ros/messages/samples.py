@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured, as frozen arrays: the first of a capability's four parts."""
+"""What was measured, as frozen arrays: what estimations read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import DataError
+from robocal_ros.messages.marks import Rest
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,95 @@ class WrenchSamples:
         """Return the readings for which a mask, shape (k,), is true."""
         return self if mask.all() else WrenchSamples(
             self.frame, self.time[mask], self.wrench[mask], self.counts)
+
+
+@dataclass(frozen=True)
+class TrackerSamples:
+    """Readings of one target.
+
+    Attributes:
+        frame: The tracker's frame, as its messages name it.
+        time: Message stamps, strictly increasing, shape (k,) [s].
+        point: The target in the tracker's frame, shape (k, 3) [m].
+        orientation: Unit quaternions x, y, z, w that turn the target's axes into the tracker's,
+            shape (k, 4); None where positions alone are measured.
+        counts: What the stream went through.
+
+    """
+
+    frame: str
+    time: Array
+    point: Array
+    orientation: Array | None = None
+    counts: StreamCounts = field(default_factory=StreamCounts)
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays and check them; raises DataError."""
+        object.__setattr__(self, 'time', frozen(self.time))
+        object.__setattr__(self, 'point', frozen(self.point).reshape(-1, 3))
+        if self.orientation is not None:
+            object.__setattr__(self, 'orientation', frozen(self.orientation).reshape(-1, 4))
+        arrays = [self.point] if self.orientation is None else [self.point, self.orientation]
+        if any(len(array) != len(self.time) for array in arrays):
+            raise DataError('Tracker readings: every stamp needs one point (and one orientation).')
+        if not all(np.isfinite(array).all() for array in (self.time, *arrays)):
+            raise DataError('Tracker readings hold NaN or infinite values; leave them out.')
+        if (np.diff(self.time) <= 0.0).any():
+            raise DataError('Stamps of the tracker readings must increase; sort them.')
+
+    def __len__(self) -> int:
+        """Return the number of readings."""
+        return len(self.time)
+
+    @property
+    def rows(self) -> int:
+        """Coordinates of a reading: 3 for points, 6 for poses."""
+        return 3 if self.orientation is None else 6
+
+    def between(self, begin: float, end: float) -> TrackerSamples:
+        """Return the readings with stamps from ``begin`` to before ``end`` [s]."""
+        return self._part(slice(*np.searchsorted(self.time, (begin, end)).tolist()))
+
+    def chosen(self, mask: npt.NDArray[np.bool_]) -> TrackerSamples:
+        """Return the readings for which a mask, shape (k,), is true."""
+        return self if mask.all() else self._part(mask)
+
+    def _part(self, rows: slice | npt.NDArray[np.bool_]) -> TrackerSamples:
+        turned = None if self.orientation is None else self.orientation[rows]
+        return TrackerSamples(self.frame, self.time[rows], self.point[rows], turned, self.counts)
+
+
+def no_readings() -> Array:
+    """Return an empty series of stamped readings, shape (0, 2)."""
+    return np.empty((0, 2))
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Samples of all streams that a capability reads.
+
+    Attributes:
+        joints: Joint states.
+        wrenches: Readings of F/T sensors by topic, as parameters name it.
+        temperatures: Stamps and temperatures, shape (k, 2) [s, °C].
+        joints_wanted: Names of the joints that were to be measured, empty if nobody said.
+        tracker: Readings of the tracker, None where none is read.
+        rests: Rests that were measured in, empty if nobody said.
+
+    """
+
+    joints: JointSamples
+    wrenches: Mapping[str, WrenchSamples] = field(default_factory=dict)
+    temperatures: Array = field(default_factory=no_readings)
+    joints_wanted: tuple[str, ...] = ()
+    tracker: TrackerSamples | None = None
+    rests: tuple[Rest, ...] = ()
+
+    def wrench(self, topic: str) -> WrenchSamples:
+        """Return a sensor's readings; raises DataError where there are none."""
+        if topic not in self.wrenches:
+            raise DataError(f"F/T topic '{topic}' was not recorded; record it too.")
+        return self.wrenches[topic]
 
 
 def check_joints(samples: JointSamples, joints: Sequence[str]) -> None:

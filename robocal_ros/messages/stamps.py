@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stamps of a stream of messages: which of them count, and what is missing between them.
 
-One rule for messages that arrive one by one and for blocks of them out of a bag, so that both
-ways give the same samples and the same counts.
+Inside, a stamp is an integer number of nanoseconds, so that comparing two of them is exact;
+samples hold seconds. One rule serves messages that arrive one by one and blocks of them out of a
+bag, so that both ways give the same samples and the same counts.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from dataclasses import replace
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,77 +18,121 @@ import numpy.typing as npt
 from robocal_ros.arrays import Array
 from robocal_ros.messages.samples import StreamCounts
 
+SECOND = 10**9
+"""Nanoseconds in a second."""
+
+Stamps = npt.NDArray[np.int64]
+
 # A stamp this much older than the newest one is a jump of the clock, not a late message; so are
 # this many older stamps in a row that increase among themselves.
-_CLOCK_JUMP = 1.0
+_CLOCK_JUMP = SECOND
 _LATE_IN_A_ROW = 10
 # A gap longer than this is a pause of the recording or a clock that was set: nothing was lost.
-_PAUSE = 60.0
+_PAUSE = 60 * SECOND
 # The usual interval is learnt anew each time so many stamps have come, at this place among them.
 _LEARN_EVERY, _LEARN_AT = 50, 20
 _REMEMBERED = 101
 _GAP = 1.5
 
 
+@overload
+def to_seconds(stamp: int) -> float: ...
+
+
+@overload
+def to_seconds(stamp: Stamps) -> Array: ...
+
+
+def to_seconds(stamp: Any) -> Any:
+    """Return one or many stamps in seconds [s], given nanoseconds."""
+    seconds, nanoseconds = divmod(stamp, SECOND)
+    return seconds + 1e-9 * nanoseconds
+
+
+def from_seconds(time: float) -> int:
+    """Return a time in nanoseconds, given seconds [s]."""
+    return round(time * 1e9)
+
+
 class StampGuard:
     """Tells new stamps from repeated, late and jumping ones, and counts the gaps.
 
     Attributes:
-        counts: What the stream went through since the last reset.
-        newest: Newest stamp that counts, -inf before the first [s].
+        newest: Newest stamp that counts, None before the first [ns].
 
     """
 
     def __init__(self) -> None:
-        """Start with nothing heard."""
-        self.counts = StreamCounts()
-        self.newest = -np.inf
-        self._intervals: deque[float] = deque(maxlen=_REMEMBERED)
+        """Start with nothing received."""
+        self.newest: int | None = None
+        self._tally = vars(StreamCounts()).copy()
+        self._intervals: deque[int] = deque(maxlen=_REMEMBERED)
         self._period = 0.0
         self._admitted = 0
         self._late = 0
-        self._late_stamp = np.inf
+        self._late_stamp: int | None = None
+
+    @property
+    def counts(self) -> StreamCounts:
+        """What the stream went through since the last reset."""
+        return StreamCounts(**self._tally)
+
+    @property
+    def jumps(self) -> int:
+        """Backward jumps of the clock since the last reset."""
+        return self._tally['clock_jumps']
+
+    @property
+    def newest_time(self) -> float:
+        """Newest stamp that counts in seconds, -inf before the first [s]."""
+        return -np.inf if self.newest is None else to_seconds(self.newest)
 
     def count(self, **more: int) -> None:
         """Add to the counts by name."""
-        self.counts = replace(
-            self.counts, **{name: getattr(self.counts, name) + n for name, n in more.items()}
-        )
+        for name, number in more.items():
+            self._tally[name] += number
 
     def reset_counts(self) -> None:
         """Start counting anew."""
-        self.counts = StreamCounts()
+        self._tally = dict.fromkeys(self._tally, 0)
 
-    def admit(self, stamp: float) -> bool:
-        """Take note of a stamp; return whether its message counts.
+    def admit(self, stamp: int) -> bool:
+        """Take note of a stamp [ns]; return whether its message counts.
 
-        A jump back of the clock counts too; tell it by ``counts.clock_jumps``.
+        A jump back of the clock counts too; tell it by ``jumps``.
         """
-        self.count(received=1)
-        step = stamp - self.newest
-        if step <= 0.0:
-            self._late = self._late + 1 if stamp > self._late_stamp else 1
-            self._late_stamp = stamp
-            if step > -_CLOCK_JUMP and self._late < _LATE_IN_A_ROW:
-                # A late message had been taken for a lost one when its successor came.
-                found = step < 0.0 and self.counts.dropped > 0
-                self.count(out_of_order=1, dropped=-1 if found else 0)
-                return False
-            self.count(clock_jumps=1)
-            self._intervals.clear()
-        elif np.isfinite(step):
-            if self._period > 0.0 and _GAP * self._period < step < _PAUSE:
-                self.count(dropped=round(step / self._period) - 1)
-            self._learn_period(step)
+        tally = self._tally
+        tally['received'] += 1
+        if self.newest is not None:
+            step = stamp - self.newest
+            if step <= 0:
+                later = self._late_stamp is None or stamp <= self._late_stamp
+                self._late = 1 if later else self._late + 1
+                self._late_stamp = stamp
+                if step > -_CLOCK_JUMP and self._late < _LATE_IN_A_ROW:
+                    tally['out_of_order'] += 1
+                    if step < 0 and tally['dropped']:
+                        # A late message had been taken for a lost one when its successor came.
+                        tally['dropped'] -= 1
+                    return False
+                tally['clock_jumps'] += 1
+                self._intervals.clear()
+            else:
+                if self._period and _GAP * self._period < step < _PAUSE:
+                    tally['dropped'] += round(step / self._period) - 1
+                self._intervals.append(step)
+                self._admitted += 1
+                if self._admitted % _LEARN_EVERY == _LEARN_AT:
+                    self._period = _median(self._intervals)
         self.newest = stamp
-        self._late, self._late_stamp = 0, np.inf
+        self._late, self._late_stamp = 0, None
         return True
 
-    def admit_block(self, stamps: Array) -> tuple[npt.NDArray[np.bool_], int]:
+    def admit_block(self, stamps: Stamps) -> tuple[npt.NDArray[np.bool_], int]:
         """Take note of many stamps, exactly as ``admit`` would one after the other.
 
         Args:
-            stamps: Stamps in the order of arrival, shape (k,) [s].
+            stamps: Stamps in the order of arrival, shape (k,) [ns].
 
         Returns:
             Which of the messages count, shape (k,), and the row of the last jump back of the
@@ -96,30 +141,31 @@ class StampGuard:
         """
         counts = np.zeros(len(stamps), dtype=bool)
         # Rows that do not follow their predecessor; between them all is in order.
-        breaks = np.append(1 + np.flatnonzero(np.diff(stamps) <= 0.0), len(stamps))
+        breaks = np.append(1 + np.flatnonzero(np.diff(stamps) <= 0), len(stamps))
         row, jump = 0, -1
         while row < len(stamps):
-            before = self.counts.clock_jumps
-            counts[row] = self.admit(float(stamps[row]))
-            if self.counts.clock_jumps > before:
+            before = self.jumps
+            counts[row] = self.admit(int(stamps[row]))
+            if self.jumps > before:
                 jump = row
             row += 1
             if not counts[row - 1]:
                 continue
             stop = int(breaks[np.searchsorted(breaks, row)]) if row < len(stamps) else row
             if stop > row:
-                self._admit_increasing(stamps[row:stop])
+                self._admit_increasing(stamps[row - 1:stop])
                 counts[row:stop] = True
                 row = stop
         return counts, jump
 
-    def _admit_increasing(self, stamps: Array) -> None:
-        steps = np.diff(stamps, prepend=self.newest)
+    def _admit_increasing(self, stamps: Stamps) -> None:
+        """Admit stamps that increase; the first of them has been admitted already."""
+        steps = np.diff(stamps)
         dropped, begin = 0, 0
         while begin < len(steps):
             until = (_LEARN_AT - self._admitted - 1) % _LEARN_EVERY + 1
             part = steps[begin:begin + until]
-            if self._period > 0.0:
+            if self._period:
                 wide = part[(part > _GAP * self._period) & (part < _PAUSE)]
                 dropped += int((np.round(wide / self._period) - 1.0).sum())
             self._intervals.extend(part.tolist())
@@ -127,21 +173,14 @@ class StampGuard:
             if self._admitted % _LEARN_EVERY == _LEARN_AT:
                 self._period = _median(self._intervals)
             begin += until
-        self.count(received=len(stamps), dropped=dropped)
-        self.newest = float(stamps[-1])
-
-    def _learn_period(self, step: float) -> None:
-        """Keep the median interval; a new one now and then is enough, and cheap."""
-        self._intervals.append(step)
-        self._admitted += 1
-        if self._admitted % _LEARN_EVERY == _LEARN_AT:
-            self._period = _median(self._intervals)
+        self.count(received=len(steps), dropped=dropped)
+        self.newest = int(stamps[-1])
 
 
-def _median(values: Collection[float]) -> float:
+def _median(values: Collection[int]) -> float:
     """Return the median; for a hundred numbers far faster than NumPy's."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     if len(ordered) % 2:
-        return ordered[middle]
+        return float(ordered[middle])
     return 0.5 * (ordered[middle - 1] + ordered[middle])

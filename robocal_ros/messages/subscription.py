@@ -4,6 +4,13 @@
 What comes a thousand times a second costs a quarter of a core only to be thrown away; a node
 that is not active does not subscribe to it. And the executor's own round costs more than all
 that is done with a message; a node that is active watches such a topic by itself for a while.
+
+For that it takes messages with ``handle.take_message`` and waits with a ``WaitSet`` of
+``rclpy.impl``, which are not part of rclpy's public interface; they are used here and nowhere
+else. Measured with joint states and four F/T topics at 1 kHz each, best effort, as bytes, one
+process on two busy cores (rclpy 9.1): a plain subscription callback takes 116 to 133 µs of
+processor time for each message, two thirds of a core, and loses up to half of the messages when
+the machine is busy; this takes 34 to 46 µs and loses none.
 """
 
 from __future__ import annotations
@@ -42,6 +49,7 @@ class Listening:
     def __init__(
         self, node: Node, group: CallbackGroup, kind: Any, topic: str,
         receive: Callable[[Any], None], *, raw: bool = False, linger: float = 0.0,
+        wake: Callable[[], None] | None = None,
     ) -> None:
         """Remember what to subscribe to.
 
@@ -54,6 +62,7 @@ class Listening:
             raw: Whether messages are taken as bytes.
             linger: How long to go on watching this topic alone after a message, as long as
                 more come [s]; all else waits meanwhile.
+            wake: Called after a message that woke the executor, instead of all this.
 
         """
         self._node = node
@@ -63,6 +72,7 @@ class Listening:
         self._receive = receive
         self._raw = raw
         self._linger = linger
+        self._wake = wake
         context: Any = node.context
         self._wait_set = rclpy_implementation.WaitSet(1, 0, 0, 0, 0, 0, context.handle)
         self.topic: str = node.resolve_topic_name(topic)
@@ -122,6 +132,9 @@ class Listening:
 
     def _woken(self, message: Any) -> None:
         self._receive(message)
+        if self._wake is not None:
+            self._wake()
+            return
         self.empty()
         end = time.monotonic() + self._linger
         while (left := end - time.monotonic()) > 0.0 and self.wait(min(left, SPARSE)):

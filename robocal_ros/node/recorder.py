@@ -10,13 +10,12 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Needs
 from robocal_ros.messages import marks
+from robocal_ros.messages.intake import Intake
 from robocal_ros.messages.mark_topic import Marks
 from robocal_ros.messages.marks import Rest
 from robocal_ros.messages.record import within_budget, wrench_within_budget
-from robocal_ros.messages.recording import Recording, no_readings
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.messages.stream import JointStateStream, WrenchStream
-from robocal_ros.messages.tracker_stream import TrackerStream
+from robocal_ros.messages.samples import JointSamples, Recording, no_readings
+from robocal_ros.messages.stream import JointStateStream, Stream, TrackerStream, WrenchStream
 from robocal_ros.node.calibration_node import CalibrationNode
 
 
@@ -36,6 +35,7 @@ class Recorder:
         self, node: CalibrationNode, joints: JointStateStream, *,
         wrenches: Mapping[str, WrenchStream] | None = None,
         tracker: tuple[str, TrackerStream] | None = None,
+        temperature: Stream[Intake] | None = None,
         verbs: tuple[str, ...] = ('run', 'estimate'),
     ) -> None:
         """Create the topic of marks.
@@ -45,6 +45,7 @@ class Recorder:
             joints: The joint states.
             wrenches: F/T sensors by topic, as parameters name it.
             tracker: The tracker and its topic; None for none.
+            temperature: Temperatures [°C]; None for none.
             verbs: Services whose marks, in a replayed bag, tell what belongs to a run.
 
         """
@@ -52,6 +53,7 @@ class Recorder:
         self._joints = joints
         self._wrenches = dict(wrenches or {})
         self._tracker = tracker
+        self._temperature = temperature
         self._verbs = verbs
         self._marks = node.part(Marks(node, node.group))
         self.on_sample: Callable[[float, Array, Array], None] | None = None
@@ -76,16 +78,23 @@ class Recorder:
         for stream in self._wrenches.values():
             stream.recording = on
         if self._tracker is not None:
-            self._tracker[1].record.recording = on
+            self._tracker[1].recording = on
+        if self._temperature is not None:
+            self._temperature.recording = on
 
     @property
     def recorded(self) -> int:
         """Number of joint samples recorded."""
         return self._joints.recorded
 
-    def samples(self) -> JointSamples:
-        """Return the joint samples recorded."""
-        return self._joints.samples()
+    @property
+    def newest(self) -> float:
+        """Newest stamp of the joint states, -inf before the first [s]."""
+        return self._joints.newest
+
+    def samples(self, after: float = -np.inf) -> JointSamples:
+        """Return the joint samples recorded after a stamp [s]."""
+        return self._joints.samples(after)
 
     def clear(self) -> int:
         """Forget what was recorded, and mark that; return how many joint samples it was."""
@@ -95,19 +104,19 @@ class Recorder:
             stream.clear()
         if self._tracker is not None:
             self._tracker[1].clear()
+        if self._temperature is not None:
+            self._temperature.clear()
         self._marks.forget()
         self._mark(marks.BEGIN, {})
         return count
 
     def recording(
-        self, needs: Needs, *, temperatures: Array | None = None,
-        words: Mapping[str, str] | None = None,
+        self, needs: Needs, *, words: Mapping[str, str] | None = None
     ) -> Recording:
         """Return what counts of what is recorded, and mark that an estimation begins.
 
         Args:
             needs: What the estimation reads, and how many samples it works on at most.
-            temperatures: Stamps and temperatures, shape (k, 2) [s, °C]; None for none.
             words: What else an estimation from a bag should know, by name.
 
         """
@@ -123,7 +132,7 @@ class Recorder:
         if self._tracker is not None:
             tracked = self._tracker[1].samples()
             tracked = tracked.chosen(spans.of(self._tracker[0]).holds(tracked.time))
-        found = no_readings() if temperatures is None else temperatures
+        found = no_readings() if self._temperature is None else self._temperature.intake.rows()
         self._mark(marks.END, words or {})
         return Recording(
             # Averages over rests are to be exact; elsewhere neighbours may be averaged.
@@ -136,13 +145,13 @@ class Recorder:
         newest = {marks.JOINTS: self._joints.newest,
                   **{topic: stream.newest for topic, stream in self._wrenches.items()}}
         if self._tracker is not None:
-            newest[self._tracker[0]] = self._tracker[1].record.newest
+            newest[self._tracker[0]] = self._tracker[1].newest
         stamps = {stream: repr(stamp) for stream, stamp in newest.items() if np.isfinite(stamp)}
         self._marks.say(name, self._node.running, {**stamps, **words})
 
-    def discard_from(self, row: int) -> None:
-        """Forget the joint samples from a row on: a motion cut short is no measurement."""
-        self.mark_discarded(self._joints.forget_from(row))
+    def discard_after(self, stamp: float) -> None:
+        """Forget the joint samples after a stamp [s]: a motion cut short is no measurement."""
+        self.mark_discarded(self._joints.forget_after(stamp))
 
     def mark_discarded(self, span: tuple[float, float]) -> None:
         """Note that joint states after one stamp, up to another, do not count [s]."""

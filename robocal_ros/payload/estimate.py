@@ -11,7 +11,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Capability, Needs, WrenchNeed
-from robocal_ros.messages.recording import Recording
+from robocal_ros.messages.samples import Recording
 from robocal_ros.payload import drive_gains, excitation, static_poses, two_plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM

@@ -72,24 +72,14 @@ class Feed:
         self.complaint = complaint
         self.rejected += 1
 
-    def refuse_frame(self, frame: str) -> None:
-        """Note a reading that names another frame than the sensor's own, which is its name."""
-        self.refuse(f"Sensor '{self.name}' names frame '{frame}' in its messages, expected "
-                    f"'{self.name}'; correct its frame parameter or its driver.")
-
     def add(self, stamp: float, values: tuple[float, ...]) -> None:
         """Check and keep a reading.
 
         Args:
             stamp: Its stamp, newer than the newest [s].
-            values: Its values.
+            values: Its values, finite numbers.
 
         """
-        total = sum(values)
-        if total - total != 0.0:
-            self.refuse(f"Sensor '{self.name}' sends values that are not finite numbers; check "
-                        'its driver.')
-            return
         for index, limit in self._limits:
             if not -limit < values[index] < limit:
                 self.refuse(f"Sensor '{self.name}' is saturated: value {index + 1} of "

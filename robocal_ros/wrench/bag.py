@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -14,14 +14,8 @@ from robocal_ros.capability.capability import Follower
 from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.messages import marks
 from robocal_ros.messages.bag import Bag
-from robocal_ros.messages.bag_order import (
-    Channel,
-    Take,
-    imu_readings,
-    in_stamp_order,
-    motions,
-    readings,
-)
+from robocal_ros.messages.decode import Decoder, JointDecoder
+from robocal_ros.messages.intake import Channel, Intake, Take, in_stamp_order
 from robocal_ros.messages.marks import Span
 from robocal_ros.messages.selection import JOINT_STATE, MARKS, STRING, WRENCH, Selection, marks_in
 from robocal_ros.results.result import CalibrationResult
@@ -29,7 +23,6 @@ from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.setup import make_robot, make_store, torque_factor
 from robocal_ros.wrench import estimate
-from robocal_ros.wrench.alignment import Feed
 from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
@@ -257,31 +250,25 @@ class WrenchFollowing:
         return Span(self._selection.begin, self._selection.end)
 
     def _channels(self, span: Span) -> dict[str, Channel]:
-        observer = self._observer
+        observer, n = self._observer, self.robot.n
         channels = {}
-        for index, sensor in enumerate(self._observer.sensors):
-            channels[self._topics[sensor.topic]] = Channel(
-                readings(sensor.sign), self._reading_taker(index), span)
+        for index, sensor in enumerate(observer.sensors):
+            channels[self._topics[sensor.topic]] = _channel(
+                sensor.decoder(), span, partial(observer.add_reading, index),
+                observer.feeds[index].refuse)
             if sensor.imu is not None:
                 feed = observer.imu_feeds[index]
-                channels[self._topics[sensor.imu.topic]] = Channel(
-                    imu_readings(), _framed(feed, feed.add), span)
+                channels[self._topics[sensor.imu.topic]] = _channel(
+                    sensor.imu.decoder(), span, feed.add, feed.refuse)
 
-        def move(stamp: float, content: Any) -> None:
-            if isinstance(content, str):
-                observer.refuse_joint_state(content)
-            else:
-                observer.add_joint_state(stamp, *content)
+        def move(stamp: float, values: Array) -> None:
+            observer.add_joint_state(stamp, values[:n], values[n:2 * n], values[2 * n:])
 
         if marks.JOINTS in self._topics:
             channels[self._topics[marks.JOINTS]] = Channel(
-                motions(self.robot.joint_names, self._factor), move, span)
+                Intake(JointDecoder(self.robot.joint_names, self._factor)),
+                _taker(move, observer.refuse_joint_state), span)
         return channels
-
-    def _reading_taker(self, index: int) -> Take:
-        observer = self._observer
-        return _framed(observer.feeds[index],
-                       lambda stamp, values: observer.add_reading(index, stamp, values))
 
     def _observations(
         self, span: Span, progress: Callable[[int], None] | None = None
@@ -309,10 +296,12 @@ class WrenchFollowing:
 
     def _tell_counts(self, channels: dict[str, Channel]) -> None:
         for topic, channel in channels.items():
-            counts = channel.guard.counts
+            counts = channel.intake.counts
             words = [f'{count} {what}' for count, what in (
                 (counts.dropped, 'missing by the gaps between stamps'),
-                (counts.out_of_order, 'out of order'), (counts.incomplete, 'unreadable'),
+                (counts.out_of_order, 'out of order'),
+                (counts.incomplete, 'incomplete or unreadable'),
+                (counts.not_finite, 'not finite'),
                 (counts.clock_jumps, 'with which the clock jumped back')) if count]
             if words:
                 self._remarks.append(f'Messages of {topic}: {", ".join(words)}.')
@@ -436,18 +425,24 @@ class WrenchFollowing:
             'use a stored tare with -p keep_tare:=true.')
 
 
-def _framed(feed: Feed, take: Take) -> Take:
-    """Return what takes a frame with its values, and refuses another frame than the feed's."""
-    expected = feed.name
+def _channel(
+    decoder: Decoder, span: Span, add: Callable[[float, tuple[float, ...]], None],
+    refuse: Callable[[str], None],
+) -> Channel:
+    """Return a sensor's topic on its way to a feed."""
+    return Channel(Intake(decoder), _taker(
+        lambda stamp, values: add(stamp, tuple(values.tolist())), refuse), span)
 
-    def receive(stamp: float, content: Any) -> None:
-        frame, values = content
-        if frame == expected:
-            take(stamp, values)
+
+def _taker(add: Callable[[float, Array], None], refuse: Callable[[str], None]) -> Take:
+    """Return what takes a sample: the row of values, or what is wrong, as a text."""
+    def take(stamp: float, content: Array | str) -> None:
+        if isinstance(content, str):
+            refuse(content)
         else:
-            feed.refuse_frame(frame)
+            add(stamp, content)
 
-    return receive
+    return take
 
 
 FOLLOWER = Follower('wrench', NODE, WrenchParameters, (TARE,), WrenchFollowing)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from geometry_msgs.msg import WrenchStamped
@@ -17,12 +18,14 @@ from rclpy.node import Node
 from sensor_msgs.msg import Imu, JointState
 
 from robocal_ros.arrays import Array
+from robocal_ros.messages.decode import Decoder, JointDecoder, Message, State
+from robocal_ros.messages.intake import Intake
 from robocal_ros.messages.samples import StreamCounts
-from robocal_ros.messages.stamps import StampGuard
-from robocal_ros.messages.subscription import SPARSE, Listening
-from robocal_ros.wrench.messages import ImuReader, JointReader, SensorReader
+from robocal_ros.messages.stamps import to_seconds
+from robocal_ros.messages.stream import Stream
+from robocal_ros.messages.subscription import SPARSE
+from robocal_ros.wrench.alignment import Feed
 from robocal_ros.wrench.observer import WrenchObserver
-from robocal_ros.wrench.parameters import SensorSource
 
 # Wakes after which the waking stream is judged, and the share of wakes in vain that is too many.
 _TRIAL = 200
@@ -31,10 +34,6 @@ _IN_VAIN = 0.5
 _SILENT = 0.05
 # How long to watch the waking stream without the executor [s].
 _LINGER = 0.016
-
-
-def _newest(stream: Stream) -> float:
-    return stream.guard.newest
 
 
 class WrenchInputs:
@@ -61,20 +60,22 @@ class WrenchInputs:
         """
         self._node = node
         self._observer = observer
-        self._factor = factor
         self._on_ready = on_ready
         sensors = observer.sensors
-        self._joint_reader = JointReader(observer.arm.robot.joint_names)
+        joint_names = observer.arm.robot.joint_names
+        self._n = len(joint_names)
+        self._decoder = JointDecoder(joint_names, factor)
         self._heard = -1.0
         self._wakes = self._in_vain = 0
-        self._joints = Stream(node, JointState, 'joint_states', self._on_joints, self._woken)
+        self._joints = self._stream(JointState, 'joint_states', self._decoder, self._on_joints)
         self._sensors = [
-            Stream(node, WrenchStamped, sensor.topic, self._sensor_receiver(index, sensor),
-                   self._woken)
+            self._stream(WrenchStamped, sensor.topic, sensor.decoder(), _receiver(
+                observer.feeds[index], partial(observer.add_reading, index)))
             for index, sensor in enumerate(sensors)
         ]
         self._imus = {
-            index: Stream(node, Imu, sensor.imu.topic, self._imu_receiver(index), self._woken)
+            index: self._stream(Imu, sensor.imu.topic, sensor.imu.decoder(), _receiver(
+                observer.imu_feeds[index], observer.imu_feeds[index].add))
             for index, sensor in enumerate(sensors) if sensor.imu is not None
         }
         self._streams = [self._joints, *self._sensors, *self._imus.values()]
@@ -83,9 +84,16 @@ class WrenchInputs:
         self._waker.gate.is_open = True
         # Only what others wait for can come too late.
         self._leading = [self._joints, *self._sensors]
-        self._late: Stream | None = None
+        self._late: WakingStream | None = None
         self._max_delay = max_delay
         self._woken_at = float('-inf')
+
+    def _stream(
+        self, kind: Any, topic: str, decoder: Decoder, receive: Callable[[Message], None]
+    ) -> WakingStream:
+        stream = WakingStream(self._node, kind, topic, Intake(decoder), receive, self._woken)
+        stream.intake.on_jump = self._note_jump
+        return stream
 
     def listen(self) -> None:
         """Subscribe; what was observed before is forgotten."""
@@ -102,17 +110,17 @@ class WrenchInputs:
 
     def set_factor(self, factor: Array) -> None:
         """Change what turns the driver's efforts into torques, shape (n,)."""
-        self._factor = factor
+        self._decoder.factor = factor
 
     @property
     def counts(self) -> StreamCounts:
         """What the joint states went through."""
-        return self._joints.guard.counts
+        return self._joints.counts
 
     @property
     def dropped(self) -> int:
         """How many messages of all streams are missing, by the gaps between stamps."""
-        return sum(stream.guard.counts.dropped for stream in self._streams)
+        return sum(stream.counts.dropped for stream in self._streams)
 
     @property
     def heard(self) -> float:
@@ -122,7 +130,7 @@ class WrenchInputs:
     @property
     def joint_complaint(self) -> str:
         """Why the last joint states were of no use, empty if they were."""
-        return self._joint_reader.complaint
+        return self._observer.joint_complaint
 
     # -------------------------------------------------------------------- receiving
 
@@ -167,9 +175,9 @@ class WrenchInputs:
             return
         self._woken_at = time.monotonic()
         self._wakes += 1
-        now = self._waker.guard.newest
-        latest = min(self._leading, key=_newest)
-        if 0.0 < now - latest.guard.newest <= self._max_delay:
+        now = self._waker.newest
+        latest = min(self._leading, key=lambda stream: stream.newest)
+        if 0.0 < now - latest.newest <= self._max_delay:
             self._in_vain += 1
             self._late = latest
         if self._wakes < _TRIAL:
@@ -178,19 +186,11 @@ class WrenchInputs:
             self._wake_by(self._late)
         self._wakes = self._in_vain = 0
 
-    def _wake_by(self, stream: Stream) -> None:
+    def _wake_by(self, stream: WakingStream) -> None:
         self._waker.gate.is_open = False
         stream.gate.is_open = True
         self._waker = stream
         self._late = None
-
-    def _admitted(self, guard: LeanGuard, stamp: float) -> bool:
-        jumps = guard.jumps
-        if not guard.admit(stamp):
-            return False
-        if guard.jumps > jumps:
-            self._note_jump(stamp)
-        return True
 
     def _note_jump(self, stamp: float) -> None:
         # At once, so that what comes after the jump is not forgotten with what came before.
@@ -199,48 +199,27 @@ class WrenchInputs:
             f'The clock jumped back to {stamp:.3f} s; samples from before are forgotten.',
             throttle_duration_sec=1.0)
 
-    def _on_joints(self, raw: bytes) -> None:
-        stamp, position, velocity, effort = self._joint_reader.read(raw)
-        if not self._admitted(self._joints.guard, stamp):
+    def _on_joints(self, message: Message) -> None:
+        stamp, n = to_seconds(message.stamp), self._n
+        if message.state is not State.FOREIGN:
+            self._heard = stamp
+        if message.state is not State.USABLE:
+            self._observer.refuse_joint_state(message.reason)
             return
-        self._heard = stamp
-        if position is None:
-            self._observer.refuse_joint_state(self._joint_reader.complaint)
-            return
-        self._observer.add_joint_state(
-            stamp, position, velocity, None if effort is None else effort * self._factor)
+        values = message.values
+        self._observer.add_joint_state(stamp, values[:n], values[n:2 * n], values[2 * n:])
 
-    def _sensor_receiver(self, index: int, sensor: SensorSource) -> Callable[[bytes], None]:
-        reader, expected, sign = SensorReader(), sensor.frame, sensor.sign
 
-        def receive(raw: bytes) -> None:
-            frame, stamp, values = reader.read(raw)
-            if not self._admitted(self._sensors[index].guard, stamp):
-                return
-            if frame != expected:
-                self._observer.feeds[index].refuse_frame(frame)
-                return
-            if sign != 1.0:
-                values = tuple(-value for value in values)
-            self._observer.add_reading(index, stamp, values)
+def _receiver(
+    feed: Feed, add: Callable[[float, tuple[float, ...]], None]
+) -> Callable[[Message], None]:
+    def receive(message: Message) -> None:
+        if message.state is State.USABLE:
+            add(to_seconds(message.stamp), tuple(message.values))
+        else:
+            feed.refuse(message.reason)
 
-        return receive
-
-    def _imu_receiver(self, index: int) -> Callable[[bytes], None]:
-        reader = ImuReader()
-        feed = self._observer.imu_feeds[index]
-        expected = feed.name
-
-        def receive(raw: bytes) -> None:
-            frame, stamp, values = reader.read(raw)
-            if not self._admitted(self._imus[index].guard, stamp):
-                return
-            if frame != expected:
-                feed.refuse_frame(frame)
-                return
-            feed.add(stamp, values)
-
-        return receive
+    return receive
 
 
 class Gate(CallbackGroup):
@@ -268,46 +247,17 @@ class Gate(CallbackGroup):
         """Do nothing."""
 
 
-class LeanGuard(StampGuard):
-    """The rule for stamps, with counts that cost nothing until they are read."""
-
-    def __init__(self) -> None:
-        """Start with nothing heard."""
-        self._tally = dict.fromkeys(vars(StreamCounts()), 0)
-        super().__init__()
-
-    @property
-    def counts(self) -> StreamCounts:
-        """What the stream went through."""
-        return StreamCounts(**self._tally)
-
-    @counts.setter
-    def counts(self, counts: StreamCounts) -> None:
-        self._tally.update(vars(counts))
-
-    def count(self, **more: int) -> None:
-        """Add to the counts by name."""
-        for name, number in more.items():
-            self._tally[name] += number
-
-    @property
-    def jumps(self) -> int:
-        """How often the clock jumped back."""
-        return self._tally['clock_jumps']
-
-
-class Stream(Listening):
-    """One topic, read as bytes, that wakes the executor or is emptied by others.
+class WakingStream(Stream[Intake]):
+    """One topic that wakes the executor or is emptied by others; nothing of it is recorded.
 
     Attributes:
         gate: Whether it wakes the executor.
-        guard: Tells new stamps from others, and counts.
 
     """
 
     def __init__(
-        self, node: Node, kind: Any, topic: str, receive: Callable[[bytes], None],
-        wake: Callable[[], None],
+        self, node: Node, kind: Any, topic: str, intake: Intake,
+        receive: Callable[[Message], None], wake: Callable[[], None],
     ) -> None:
         """Prepare to listen, without waking the executor.
 
@@ -315,15 +265,10 @@ class Stream(Listening):
             node: The node.
             kind: Type of the messages.
             topic: The topic.
-            receive: Takes every message, serialized.
+            intake: Decodes and judges its messages.
+            receive: Called with every message that counts.
             wake: Called after a message that woke the executor.
 
         """
         self.gate = Gate(False)
-        self.guard = LeanGuard()
-        self._wake = wake
-        super().__init__(node, self.gate, kind, topic, receive, raw=True)
-
-    def _woken(self, message: bytes) -> None:
-        self._receive(message)
-        self._wake()
+        super().__init__(node, self.gate, kind, topic, intake, on_message=receive, wake=wake)

@@ -143,8 +143,10 @@ class WrenchObserver:
         Args:
             stamp: Its stamp, newer than the newest [s].
             q: Joint angles, shape (n,) [rad].
-            v: Joint velocities, None where there are none, shape (n,) [rad/s].
-            effort: Drive torques, None where there are none, shape (n,) [N·m].
+            v: Joint velocities, NaN for joints whose velocity is not known and None where none
+                is, shape (n,) [rad/s].
+            effort: Drive torques, shape (n,) [N·m]; None where there are none, and of no use if
+                one is NaN.
 
         """
         self._joint_chains.add(stamp, q, v, effort)
@@ -276,6 +278,8 @@ class _JointChains:
         # Position, velocity, torque; then the sensors.
         self._samples = AlignedWindow(feeds, 3 * self._n, values)
         self._without_effort = float('-inf')
+        # Joints whose velocity the newest joint state does not tell.
+        self._unknown = np.zeros(self._n, dtype=bool)
         # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
         self._settled: tuple[Array, Array | None] | None = None
 
@@ -291,7 +295,7 @@ class _JointChains:
         row = np.empty(3 * n)
         row[:n] = q
         row[n:2 * n] = np.nan if v is None or not self._values.use_velocity else v
-        if effort is None:
+        if effort is None or not np.isfinite(effort).all():
             row[2 * n:] = 0.0
             self._without_effort = stamp
         else:
@@ -312,8 +316,7 @@ class _JointChains:
             return None
         n, count, arm, window = self._n, self._count, self._arm, self._samples.window
         rows = window.rows
-        if rows[-1, n] != rows[-1, n]:
-            self._differentiate(rows)
+        self._differentiate(rows)
         observation = Observation(
             stamp, 0.5 * window.length, self._links, np.empty((count, 6)), [''] * count)
         weights = window.weights()
@@ -347,14 +350,19 @@ class _JointChains:
         return observation
 
     def _differentiate(self, rows: Array) -> None:
-        """Fill in velocities from positions: central once the next one is there."""
+        """Fill in unknown velocities from positions: central once the next one is there."""
         time, n = self._samples.window.time, self._n
-        if len(rows) < 2:
-            rows[-1, n:2 * n] = 0.0
+        before, self._unknown = self._unknown, np.isnan(rows[-1, n:2 * n])
+        if not self._unknown.any():
             return
-        rows[-1, n:2 * n] = (rows[-1, :n] - rows[-2, :n]) / (time[-1] - time[-2])
+        q = np.flatnonzero(self._unknown)
+        if len(rows) < 2:
+            rows[-1, n + q] = 0.0
+            return
+        rows[-1, n + q] = (rows[-1, q] - rows[-2, q]) / (time[-1] - time[-2])
         if len(rows) > 2:
-            rows[-2, n:2 * n] = (rows[-1, :n] - rows[-3, :n]) / (time[-1] - time[-3])
+            q = np.flatnonzero(self._unknown & before)
+            rows[-2, n + q] = (rows[-1, q] - rows[-3, q]) / (time[-1] - time[-3])
 
     def _why_not_full(self) -> str:
         if self.complaint:

@@ -20,7 +20,6 @@ from robocal_ros.arrays import Array
 from robocal_ros.messages import conversions, qos
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.wrench.contact import Contact
-from robocal_ros.wrench.messages import WrenchWriter
 from robocal_ros.wrench.model import SensedArm
 from robocal_ros.wrench.observer import Observation
 from robocal_ros.wrench.parameters import WrenchParameters
@@ -47,9 +46,16 @@ class _Topic:
         """Find out whether anybody listens: too dear to ask at every sample."""
         self.heard = self._publisher.get_subscription_count() > 0
 
-    def send(self, raw: bytes | None = None) -> None:
-        """Publish the message, or one that is serialized already."""
-        self._publisher.publish(self.message if raw is None else raw)
+    def send(self) -> None:
+        """Publish the message."""
+        self._publisher.publish(self.message)
+
+    def send_wrench(self, stamp: Time, wrench: Array) -> None:
+        """Publish a wrench, shape (6,) [N, N·m]."""
+        self.message.header.stamp = stamp
+        force, torque = self.message.wrench.force, self.message.wrench.torque
+        force.x, force.y, force.z, torque.x, torque.y, torque.z = wrench.tolist()
+        self.send()
 
     def destroy(self) -> None:
         self._node.destroy_publisher(self._publisher)
@@ -83,7 +89,7 @@ class _LinkTopics:
         self.pitch = _Topic(node, Float64, f'{base}/pitch')
         self.in_contact = _Topic(node, Bool, f'{base}/in_contact')
         self.flag = _Flag(self.in_contact)
-        self.writer = WrenchWriter(link)
+        self.wrench.message.header.frame_id = link
         self.contact.message.header.frame_id = link
 
     @property
@@ -121,7 +127,7 @@ class WrenchOutputs:
         joint_names = arm.robot.joint_names
         self._links = [_LinkTopics(node, link) for link in self._names]
         self._tool = _Topic(node, WrenchStamped, '~/tool_wrench')
-        self._tool_writer = WrenchWriter(arm.robot.tool_frame)
+        self._tool.message.header.frame_id = arm.robot.tool_frame
         self._singular = _Topic(node, Float64, '~/smallest_singular_value')
         self._external = _Topic(
             node, JointState, '~/external_torque', JointState(name=list(joint_names)))
@@ -167,8 +173,7 @@ class WrenchOutputs:
     def _publish_link(self, index: int, stamp: float, observation: Observation) -> None:
         topics = self._links[index]
         if topics.wrench.heard:
-            topics.wrench.send(topics.writer.write(
-                self._stamp, observation.wrench[index].tolist()))
+            topics.wrench.send_wrench(self._stamp, observation.wrench[index])
         contact = observation.contacts.get(index)
         topics.flag.tell(stamp, contact is not None)
         if contact is None:
@@ -206,7 +211,7 @@ class WrenchOutputs:
             self._singular.send()
         else:
             return
-        self._tool.send(self._tool_writer.write(self._stamp, wrench.tolist()))
+        self._tool.send_wrench(self._stamp, wrench)
 
     def _publish_markers(self, observation: Observation) -> None:
         markers: list[Marker] = []

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages import decode
+from robocal_ros.messages.decode import SensorDecoder
 from robocal_ros.parameters import RobotParameters, named, parameter
 
 NODE = 'wrench_observer'
@@ -158,6 +160,10 @@ class ImuSource:
     topic: str
     frame: str
 
+    def decoder(self) -> SensorDecoder:
+        """Return what decodes its messages."""
+        return decode.imus(f"Sensor '{self.frame}'", self.frame)
+
 
 @dataclass(frozen=True)
 class SensorSource:
@@ -179,6 +185,10 @@ class SensorSource:
     sign: float
     ranges: tuple[float, ...]
     imu: ImuSource | None
+
+    def decoder(self) -> SensorDecoder:
+        """Return what decodes its messages."""
+        return decode.wrenches(f"Sensor '{self.frame}'", self.frame, self.sign)
 
 
 def sensors_of(values: WrenchParameters, urdf: str) -> tuple[SensorSource, ...]:

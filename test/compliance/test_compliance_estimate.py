@@ -23,9 +23,7 @@ from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages.marks import Rest
 from robocal_ros.messages.record import Averages
-from robocal_ros.messages.recording import Recording
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.messages.tracker import TrackerSamples
+from robocal_ros.messages.samples import JointSamples, Recording, TrackerSamples
 from robocal_ros.parameters import checked
 from robocal_ros.results.report import report_html
 from robocal_ros.results.result import CalibrationResult, State, Verdict

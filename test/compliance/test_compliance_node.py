@@ -143,6 +143,7 @@ class TestRefusedWhenCalled:
         points = made.publisher(PointStamped, 'tracker/point', 10)
 
         def bad() -> None:
+            made.time += 0.01
             message = PointStamped()
             message.header.stamp, message.point.x = stamp(made.time), float('nan')
             points.publish(message)
@@ -170,7 +171,7 @@ class TestTracker:
             made.time += 0.1
             message.header.stamp = stamp(made.time)
             poses.publish(message)
-            return len(made.node._tracker.record) >= 3
+            return made.node._tracker.recorded >= 3
 
         made.spinner.until(heard)
         found = made.node._tracker.samples()

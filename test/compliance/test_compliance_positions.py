@@ -22,8 +22,7 @@ from robocal_ros.compliance.measurement import (
 )
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.messages.tracker import TrackerRecord, TrackerSamples
+from robocal_ros.messages.samples import JointSamples, TrackerSamples
 
 NAMES = tuple('abc')
 VALUES = ComplianceParameters(settle=0.5, dwell=2.0)
@@ -160,33 +159,8 @@ class TestRests:
         np.testing.assert_array_equal(one.posture, other.posture)
 
 
-class TestTrackerRecord:
-    """Messages that are no readings."""
-
-    def test_what_is_no_reading_is_counted_and_told(self):
-        record = TrackerRecord(orientation=False)
-        record.recording = True
-        assert record.add(1.0, 'tracker', (1.0, 2.0, 3.0))
-        assert not record.add(1.1, 'tracker', (np.nan, 2.0, 3.0))
-        assert 'not finite' in record.complaint
-        assert not record.add(1.2, 'other', (1.0, 2.0, 3.0))
-        assert "'other' now and 'tracker' before" in record.complaint
-        assert not record.add(1.15, 'tracker', (1.0, 2.0, 3.0))
-        assert (len(record), record.counts.not_finite, record.counts.out_of_order) == (1, 1, 1)
-
-    def test_a_jump_back_of_the_clock_forgets(self):
-        record = TrackerRecord(orientation=False)
-        record.recording = True
-        for stamp in (10.0, 10.1, 2.0):
-            record.add(stamp, 'tracker', (1.0, 2.0, 3.0))
-        assert len(record) == 1
-        assert record.counts.clock_jumps == 1
-
-    def test_a_pose_needs_a_unit_quaternion(self):
-        record = TrackerRecord(orientation=True)
-        assert not record.add(1.0, 'tracker', (0.0,) * 7)
-        assert 'quaternions of length 0' in record.complaint
-        assert record.add(1.1, 'tracker', (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0))
+class TestTrackerSamples:
+    """Readings are checked."""
 
     def test_samples_are_checked(self):
         with pytest.raises(DataError, match='NaN'):

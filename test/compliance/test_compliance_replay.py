@@ -16,7 +16,6 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from geometry_msgs.msg import PointStamped
 from rclpy.serialization import deserialize_message, serialize_message
 from scipy.spatial.transform import Rotation
-from sensor_msgs.msg import JointState
 from support.ros_rig import arm_urdf, joint_state, overrides, stamp
 
 from robocal_ros.capability.offline import OfflineEstimation
@@ -154,9 +153,9 @@ def node(tmp_path: Path) -> Iterator[ComplianceCalibration]:
 def hear(node: ComplianceCalibration, path: Path) -> None:
     with Bag(path) as bag:
         for _, raw in bag.raw(JOINTS):
-            node.joints._receive(deserialize_message(raw, JointState))
+            node.joints._take(raw)
         for _, raw in bag.raw(TRACKER):
-            node._tracker._take_point(deserialize_message(raw, PointStamped))
+            node._tracker._take(raw)
         for _, raw in bag.raw(MARKS) if MARKS in bag.topics else ():
             node.recorder._marks._take(deserialize_message(raw, DiagnosticArray))
 
@@ -297,7 +296,8 @@ class TestMarking:
             return next(visits)
 
         monkeypatch.setattr(method, '_visit', visit)
-        node.joints._receive(joint_state(13.0, NAMES, np.zeros(6), [0.0] * 6, [0.0] * 6))
+        node.joints._take(serialize_message(
+            joint_state(13.0, NAMES, np.zeros(6), [0.0] * 6, [0.0] * 6)))
         with pytest.raises(DataError, match='2 postures since .* are forgotten'):
             method._check_reference(done, (0.0, 0.0)).send(None)
         assert [item.begin for _, item in done.visits] == [1.0, 3.0, 5.0]

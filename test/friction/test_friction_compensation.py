@@ -13,7 +13,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.friction.estimate import estimate
 from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.messages.recording import Recording
+from robocal_ros.messages.samples import Recording
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 from robocal_ros.robot.motion import Lspb, Trajectory, quintic_move
 

@@ -35,7 +35,7 @@ from robocal_ros.friction.estimate import (
 from robocal_ros.friction.fit import JointFriction, fit_joint
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.runs import find_runs, read_run
-from robocal_ros.messages.recording import Recording
+from robocal_ros.messages.samples import Recording
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import Robot

@@ -19,8 +19,7 @@ from robocal_ros.friction.model import simulate
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import plan_reversals
 from robocal_ros.friction.reversals import estimate_presliding, find_reversals
-from robocal_ros.messages.recording import Recording
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.parameters import checked
 from robocal_ros.results.result import State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml

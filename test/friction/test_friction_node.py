@@ -241,9 +241,10 @@ class TestTemperature:
         store(tmp_path, friction_result(temperatures={'joint_6': 22.0}))
         made = rig(temperature_topic='drive_temperature').start()
         topic = made.publisher(Temperature, 'drive_temperature', 10)
-        topic.publish(Temperature(temperature=27.0))
-        topic.publish(Temperature(temperature=float('nan')))
-        topic.publish(Temperature(temperature=45.5))
+        for second, temperature in enumerate((27.0, float('nan'), 45.5)):
+            message = Temperature(temperature=temperature)
+            message.header.stamp.sec = second
+            topic.publish(message)
         made.spinner.until(lambda: made.log['warning'])
         assert len(made.log['warning']) == 1
         assert '22.0 °C; it is 45.5 °C' in made.log['warning'][0]

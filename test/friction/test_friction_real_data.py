@@ -28,8 +28,7 @@ from robocal_ros.friction.fit import (
 )
 from robocal_ros.friction.model import MODELS
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.messages.recording import Recording
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages.samples import JointSamples, Recording
 
 DATA = Path(__file__).resolve().parents[3] / 'shared' / 'data'
 TX40 = DATA / 'staubli_tx40'

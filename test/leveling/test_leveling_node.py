@@ -211,7 +211,7 @@ class TestImu:
         """Stand in for a controller."""
 
     @pytest.mark.parametrize(('frame', 'value', 'words'), [
-        ('imu_nose', 1.0, "names frame 'imu_nose', but imu_frame is 'imu_flange'"),
+        ('imu_nose', 1.0, "names frame 'imu_nose', but 'imu_flange' is expected"),
         ('imu_flange', float('nan'), 'not finite numbers'),
     ])
     def test_bad_readings(
@@ -231,12 +231,14 @@ class TestImu:
         with pytest.raises(DataError, match='No reading came'):
             imu.mean()
         publisher = made.publisher(Imu, 'tool_imu')
+        imu.begin()
         for value in (1.0, 3.0):
             message = Imu()
             message.header.frame_id = 'imu_flange'
+            message.header.stamp.sec = round(value)
             message.linear_acceleration.z = value
             publisher.publish(message)
-        made.spinner.until(lambda: imu._count == 2)
+        made.spinner.until(lambda: imu._stream.recorded == 2)
         np.testing.assert_allclose(imu.mean(), [0.0, 0.0, 2.0])
         imu.begin()
         with pytest.raises(DataError, match='No reading came'):

@@ -28,7 +28,7 @@ class Record:
     arm: FakeArm
     bent: float = 0.0
     recording: bool = False
-    recorded: int = 20
+    newest: float = 0.01 * 19
     was_on: list[bool] = field(default_factory=list)
 
     def clear(self) -> None:

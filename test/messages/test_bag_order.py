@@ -13,8 +13,9 @@ from support.bag_examples import IMU, JOINT_STATE, NAMES, WRENCH, imu, joint_sta
 
 from robocal_ros.messages import bag
 from robocal_ros.messages.bag import Bag
-from robocal_ros.messages.bag_order import Channel, imu_readings, in_stamp_order, motions, readings
 from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.decode import JointDecoder, imus, wrenches
+from robocal_ros.messages.intake import Channel, Intake, in_stamp_order
 from robocal_ros.messages.marks import Span
 
 KINDS = {'/joint_states': JOINT_STATE, '/f/wrench': WRENCH, '/imu': IMU}
@@ -46,9 +47,9 @@ def read(path: Path, span: Span | None = None) -> list[Any]:
 
     with Bag(path) as bag:
         for samples in in_stamp_order(bag, {
-            topic: Channel(decode, take, span or Span()) for topic, decode in (
-                ('/joint_states', motions(NAMES, np.array([2.0, 3.0]))),
-                ('/f/wrench', readings(-1.0)), ('/imu', imu_readings()))
+            topic: Channel(Intake(decoder), take, span or Span()) for topic, decoder in (
+                ('/joint_states', JointDecoder(NAMES, np.array([2.0, 3.0]))),
+                ('/f/wrench', wrenches('The sensor', 'f', -1.0)), ('/imu', imus('The IMU', 'i')))
         }):
             if samples is None:
                 taken.append(None)
@@ -106,22 +107,35 @@ class TestContents:
             joint(3.0, names=('a', 'c')), joint(4.0, position=(np.nan, 0.0)),
             joint(5.0, velocity=(np.inf, 0.0), effort=(0.0, np.nan)),
             joint(6.0, position=(1.0,))]))]
-        np.testing.assert_equal(taken[0], ([0.1, 0.2], [0.3, 0.4], [2.0, 6.0]))
-        np.testing.assert_equal(taken[1], ([3.0, 2.0], None, [12.0, 15.0]))
+        nan = np.nan
+        np.testing.assert_equal(taken[0], np.array([0.1, 0.2, 0.3, 0.4, 2.0, 6.0]))
+        np.testing.assert_equal(taken[1], np.array([3.0, 2.0, nan, nan, 12.0, 15.0]))
         assert "Joint 'b' is missing" in taken[2]
-        assert 'no position for every joint' in taken[3]
-        np.testing.assert_equal(taken[4], ([0.1, 0.2], None, None))
-        assert 'no position for every joint' in taken[5]
+        assert "Position of joint 'a'" in taken[3]
+        np.testing.assert_equal(taken[4], np.array([0.1, 0.2, nan, 0.0, 0.0, nan]))
+        assert '1 positions for 2 joints' in taken[5]
+
+    def test_joint_states_of_others_have_no_say_in_the_order(self, tmp_path: Path) -> None:
+        taken = read(written(tmp_path / 'bag', [
+            joint(1.0), joint(900.0, names=('finger',), position=(0.0,)), joint(2.0)]))
+        assert [stamp for stamp, _ in taken] == [1.0, 1.0, 2.0]
+        assert "Joint 'a' is missing" in taken[1][1]
 
     def test_sensors(self, tmp_path: Path) -> None:
         taken = read(written(tmp_path / 'bag', [
-            force(1.0, 7.0, 'other'), ('/imu', imu(2.0, 'i', (1, 2, 3), (4, 5, 6)))]))
-        assert taken[0] == (1.0, ('other', (-7.0, 0.0, 0.0, 0.0, 0.0, 0.0)))
-        assert taken[1] == (2.0, ('i', (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)))
+            force(1.0, 7.0), force(1.5, 7.0, 'other'),
+            ('/imu', imu(2.0, 'i', (1, 2, 3), (4, 5, 6)))]))
+        assert taken[0][1].tolist() == [-7.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+        assert "names frame 'other'" in taken[1][1]
+        assert taken[2][0] == 2.0
+        assert taken[2][1].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 
     def test_what_is_unreadable_is_counted(self) -> None:
-        channel = Channel(readings(1.0), lambda stamp, content: None, Span())
+        channel = Channel(Intake(wrenches('The sensor', 'f', 1.0)), lambda stamp, content: None,
+                          Span())
         samples, jumps = channel.read([force(1.0)[1], b'\0\1\0\0nothing', force(2.0)[1]])
-        assert [sample and sample[0] for sample in samples] == [1.0, None, 2.0]
+        assert [sample and sample[0] for sample in samples] == [1.0, 1.0, 2.0]
+        assert samples[1]
+        assert 'layout of their type' in samples[1][2]
         assert not jumps
-        assert channel.guard.counts.incomplete == 1
+        assert channel.intake.counts.incomplete == 1

@@ -11,9 +11,9 @@ import pytest
 from support.bag_examples import STORE, joint_state
 
 from robocal_ros.errors import DataError
-from robocal_ros.messages.bag_samples import JointStream, TrackerStream
+from robocal_ros.messages.intake import JointIntake, TrackerIntake
 from robocal_ros.messages.marks import Rest, Span
-from robocal_ros.messages.tracker import TrackerRecord
+from robocal_ros.messages.record import Record
 
 RNG = np.random.default_rng(8)
 QUARTER = (0.0, 0.0, math.sqrt(0.5), math.sqrt(0.5))
@@ -32,15 +32,15 @@ def message(stamp: float, values: Sequence[float], frame: str = 'tracker') -> by
     return bytes(STORE.serialize_cdr(STORE.types[kind](header, content), kind))
 
 
-def stream(**values: object) -> TrackerStream:
-    return TrackerStream('tracker/point', **{'orientation': False, 'source': 'bag', **values})
+def stream(**values: object) -> TrackerIntake:
+    return TrackerIntake('tracker/point', **{'orientation': False, 'source': 'bag', **values})
 
 
 def test_points() -> None:
     points = RNG.normal(size=(20, 3))
     taken = stream()
     taken.take([message(1.0 + 0.1 * i, point) for i, point in enumerate(points)])
-    samples = taken.samples()
+    samples = taken.bag_samples()
     assert samples.frame == 'tracker'
     assert samples.orientation is None
     assert np.array_equal(samples.point, points)
@@ -50,7 +50,7 @@ def test_points() -> None:
 def test_poses() -> None:
     taken = stream(orientation=True)
     taken.take([message(1.0 + i, (1.0, 2.0, 3.0, *QUARTER)) for i in range(3)])
-    samples = taken.samples()
+    samples = taken.bag_samples()
     assert samples.point.tolist() == [[1.0, 2.0, 3.0]] * 3
     assert samples.orientation.tolist() == [list(QUARTER)] * 3
 
@@ -63,15 +63,14 @@ def test_readings_are_those_of_single_messages(size: int) -> None:
     told[20], told[21] = told[21], told[20]
     told[30] = (0.5, 'tracker', told[30][2])
     told[40:] = [(stamp - 4.5, frame, values) for stamp, frame, values in told[40:]]
-    record = TrackerRecord(orientation=False)
-    record.recording = True
-    for item in told:
-        record.add(*item)
+    record = stream()
+    for time, frame, values in told:
+        record.take_one(message(time, values, frame))
     taken = stream()
     raw = [message(stamp, values, frame) for stamp, frame, values in told]
     for begin in range(0, len(raw), size):
         taken.take(raw[begin:begin + size])
-    one, other = record.samples(), taken.samples()
+    one, other = record.samples(), taken.bag_samples()
     np.testing.assert_allclose(one.time, other.time, rtol=1e-15)
     assert np.array_equal(one.point, other.point)
     assert one.counts == other.counts
@@ -85,7 +84,7 @@ def test_a_span_begins_and_ends_and_leaves_out() -> None:
            for i in range(60)]
     for item in raw:
         taken.take([item])
-    samples = taken.samples()
+    samples = taken.bag_samples()
     assert samples.frame == 'new'
     assert samples.point[:, 0].tolist() == [*range(10, 20), *range(30, 41)]
     assert samples.counts.received == 31
@@ -95,7 +94,7 @@ def test_of_marked_rests_alone_is_kept_what_was_read() -> None:
     rests = (Rest(1.45, 1.75, 'unloaded', 0), Rest(3.0, 3.2, 'loaded', 0))
     taken = stream(rests=rests)
     taken.take([message(1.0 + 0.1 * i, (1.0 * i, 0.0, 0.0)) for i in range(60)])
-    samples = taken.samples()
+    samples = taken.bag_samples()
     assert samples.point[:, 0].tolist() == [5, 6, 7, 20, 21]
     assert samples.counts.received == 60
 
@@ -103,12 +102,12 @@ def test_of_marked_rests_alone_is_kept_what_was_read() -> None:
 def test_joint_states_become_one_average_for_each_marked_rest() -> None:
     rests = (Rest(1.1, 1.3, 'unloaded', 0), Rest(5.0, 6.0, 'loaded', 0),
              Rest(90.0, 91.0, 'loaded', 1))
-    taken = JointStream(('a', 'b'), np.ones(2), need_effort=False, source='bag', rests=rests)
+    taken = JointIntake(('a', 'b'), np.ones(2), source='bag', rests=rests)
     position = RNG.normal(size=(9000, 2))
     raw = [joint_state(1.0 + 0.001 * i, position=row) for i, row in enumerate(position)]
     for begin in range(0, len(raw), 4096):
         taken.take(raw[begin:begin + 4096])
-    samples = taken.samples()
+    samples = taken.bag_samples()
     assert samples.position.tolist() == [position[100:300].mean(axis=0).tolist(),
                                          position[4000:5000].mean(axis=0).tolist()]
     assert samples.counts.received == 9000
@@ -124,4 +123,33 @@ def test_a_topic_of_no_use_says_why(raw: list[bytes], words: str) -> None:
     if raw:
         taken.take(raw)
     with pytest.raises(DataError, match=f"Bag 'bag' holds no tracker reading.*{words}"):
-        taken.samples()
+        taken.bag_samples()
+
+
+def test_what_is_no_reading_is_counted_and_told() -> None:
+    taken = stream()
+    for stamp, x, frame in ((1.0, 1.0, 'tracker'), (1.1, math.nan, 'tracker'),
+                            (1.2, 1.0, 'other'), (1.15, 1.0, 'tracker')):
+        taken.take_one(message(stamp, (x, 2.0, 3.0), frame))
+    assert "'other' now and 'tracker' before" in taken.complaint
+    assert len(taken.samples()) == 1
+    counts = taken.counts
+    assert (counts.not_finite, counts.incomplete, counts.out_of_order) == (1, 1, 1)
+
+
+def test_a_pose_needs_a_unit_quaternion() -> None:
+    taken = stream(orientation=True)
+    taken.take_one(message(1.0, (0.0,) * 7))
+    assert 'quaternions of length 0' in taken.complaint
+    taken.take_one(message(1.1, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)))
+    assert len(taken.samples()) == 1
+
+
+def test_readings_are_never_averaged_but_the_oldest_forgotten() -> None:
+    record = Record(4, 4096, longest=0.0)
+    for begin in range(0, 8192, 1024):
+        stamps = begin + np.arange(1024.0)
+        record.add(np.column_stack((1e-3 * stamps, stamps, stamps, stamps)))
+    assert record.averaged == 1
+    assert record.forgotten == 4096
+    assert record.rows()[:, 1].tolist() == list(range(4096, 8192))

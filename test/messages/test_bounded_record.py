@@ -101,6 +101,41 @@ def test_clear_forgets_all() -> None:
     assert np.array_equal(record.rows(), rows)
 
 
+def test_rows_come_out_the_same_one_by_one() -> None:
+    rows = rows_of(5000)
+    rows[2500:, 0] += 1.0
+    blocks, singles = Record(3, 1500), Record(3, 1500)
+    blocks.add(rows)
+    for row in rows:
+        singles.add_one(row[0], row[1:])
+    assert np.array_equal(singles.rows(), blocks.rows())
+    assert len(singles) == len(singles.rows())
+
+
+@pytest.mark.parametrize('last', [-1, 0, 700, 1023, 1024, 2500, 3999])
+def test_what_is_forgotten_from_the_end_was_never_there(last: int) -> None:
+    """Also for what is recorded afterwards: the stretches are those of the rows that are left."""
+    rows = rows_of(4000)
+    after = rows_of(9000)[8000:]
+    record, other = Record(3, 10_000), Record(3, 10_000)
+    record.add(rows)
+    record.forget_after(rows[last, 0] if last >= 0 else -np.inf)
+    other.add(rows[:last + 1])
+    for made in (record, other):
+        made.add(after)
+    assert np.array_equal(record.rows(), other.rows())
+    assert len(record) == last + 1 + len(after)
+    assert [len(piece) for piece in record._pieces] == [len(piece) for piece in other._pieces]
+
+
+def test_rows_after_a_stamp() -> None:
+    rows = rows_of(4000)
+    record = Record(3)
+    record.add(rows)
+    for row in (0, 500, 1023, 1024, 3998, 3999):
+        assert np.array_equal(record.rows(rows[row, 0]), rows[row + 1:])
+
+
 def test_samples_within_the_budget_are_themselves() -> None:
     rows = rows_of(3000)
     joints = JointSamples(('a',), rows[:, 0], rows[:, 1:2], rows[:, 1:2], rows[:, 2:])
@@ -137,6 +172,6 @@ def test_averages_hold_no_more_than_what_is_open() -> None:
     averages = Averages(3, [(0.0, 1.0), (2.0, 4.0)])
     averages.add(rows_of(3000))
     assert len(averages._means) == 1
-    assert {number: sum(map(len, held)) for number, held in averages._open.items()} == {1: 1000}
+    assert {number: sum(map(len, held)) for number, held in averages._held.items()} == {1: 1000}
     averages.clear()
     assert averages.release().shape == (0, 3)

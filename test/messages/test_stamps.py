@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robocal_ros.messages.stamps import StampGuard
+from robocal_ros.messages.stamps import SECOND, StampGuard, from_seconds, to_seconds
 
-PERIOD = 0.01
+PERIOD = SECOND // 100
 
 # Steps between stamps, in periods: mostly regular, with repeats, gaps, lateness and jumps.
 steps = st.lists(
     st.sampled_from((1.0,) * 12 + (0.0, 3.0, -1.0, -0.4, -20.0, -500.0, 250.0, 1e5)), max_size=150)
 
 
-def one_by_one(stamps: Sequence[float]) -> tuple[StampGuard, list[bool], int]:
+def one_by_one(stamps: Sequence[int]) -> tuple[StampGuard, list[bool], int]:
     guard, counts, jump = StampGuard(), [], -1
     for row, stamp in enumerate(stamps):
         before = guard.counts.clock_jumps
@@ -31,7 +31,7 @@ def one_by_one(stamps: Sequence[float]) -> tuple[StampGuard, list[bool], int]:
 
 @given(steps, st.integers(1, 40))
 def test_blocks_are_judged_like_single_stamps(steps: list[float], size: int) -> None:
-    stamps = 100.0 + PERIOD * np.cumsum([0.0, *steps])
+    stamps = 100 * SECOND + (PERIOD * np.cumsum([0.0, *steps])).astype(np.int64)
     expected, counts, jump = one_by_one(stamps.tolist())
     guard, found, last_jump = StampGuard(), [], -1
     for begin in range(0, len(stamps), size):
@@ -57,23 +57,40 @@ def test_a_pause_of_the_recording_is_no_loss() -> None:
     guard = StampGuard()
     for i in range(30):
         guard.admit(PERIOD * i)
-    guard.admit(5000.0)
+    guard.admit(5000 * SECOND)
     assert guard.counts.dropped == 0
 
 
 def test_a_stamp_from_the_far_future_costs_what_came_before_it() -> None:
     """The stamps after it are older, increase among themselves, and win."""
     guard = StampGuard()
-    stamps = np.array([*(PERIOD * np.arange(50)), 2.0**31, *(0.5 + PERIOD * np.arange(50))])
+    stamps = np.array(
+        [*(PERIOD * np.arange(50)), 2**31 * SECOND, *(SECOND // 2 + PERIOD * np.arange(50))])
     counts, jump = guard.admit_block(stamps)
     assert guard.counts.clock_jumps == 1
     assert jump == 51
     assert counts[51:].all()
 
 
-@pytest.mark.parametrize('stamps', [[], [3.0], [-5.0, -4.0]])
-def test_few_stamps(stamps: list[float]) -> None:
+@pytest.mark.parametrize('stamps', [[], [3], [-5, -4]])
+def test_few_stamps(stamps: list[int]) -> None:
     guard = StampGuard()
-    counts, jump = guard.admit_block(np.array(stamps))
+    counts, jump = guard.admit_block(np.array(stamps, np.int64))
     assert counts.tolist() == [True] * len(stamps)
     assert jump == -1
+
+
+def test_a_nanosecond_is_told_apart_in_this_century() -> None:
+    guard = StampGuard()
+    now = 1_800_000_000 * SECOND
+    assert guard.admit(now)
+    assert guard.admit(now + 1)
+    assert guard.newest == now + 1
+
+
+@given(st.integers(-2**31, 2**31 - 1), st.integers(0, SECOND - 1))
+def test_seconds_are_those_of_the_parts_of_a_stamp(sec: int, nanosec: int) -> None:
+    stamp = sec * SECOND + nanosec
+    assert to_seconds(stamp) == float(sec) + 1e-9 * float(nanosec)
+    assert to_seconds(np.array([stamp]))[0] == to_seconds(stamp)
+    assert abs(from_seconds(to_seconds(stamp)) - stamp) <= 500

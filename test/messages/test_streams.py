@@ -13,12 +13,14 @@ import pytest
 from geometry_msgs.msg import WrenchStamped
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.node import Node
+from rclpy.serialization import serialize_message
 from sensor_msgs.msg import JointState
 from support.ros_rig import Log, Spinner, joint_state, pair, stamp
 
 from robocal_ros.errors import DataError
 from robocal_ros.messages import qos
-from robocal_ros.messages.stream import JointStateStream, StampGuard, WrenchStream
+from robocal_ros.messages.stamps import SECOND, StampGuard, from_seconds
+from robocal_ros.messages.stream import JointStateStream, WrenchStream
 from robocal_ros.messages.subscription import Listening
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -146,8 +148,8 @@ def test_two_publishers_with_clocks_of_their_own_are_told(rig: Rig) -> None:
 
 def test_a_stamp_that_stands_still_is_no_clock_jump() -> None:
     guard = StampGuard()
-    assert guard.admit(1.0)
-    assert not any(guard.admit(1.0) for _ in range(50))
+    assert guard.admit(SECOND)
+    assert not any(guard.admit(SECOND) for _ in range(50))
     assert guard.counts.clock_jumps == 0
     assert guard.counts.out_of_order == 50
 
@@ -155,8 +157,8 @@ def test_a_stamp_that_stands_still_is_no_clock_jump() -> None:
 def test_two_interleaved_clocks_are_no_clock_jump() -> None:
     guard = StampGuard()
     for i in range(50):
-        assert guard.admit(5.0 + PERIOD * i)
-        assert not guard.admit(4.5 + PERIOD * i)
+        assert guard.admit(from_seconds(5.0 + PERIOD * i))
+        assert not guard.admit(from_seconds(4.5 + PERIOD * i))
     assert guard.counts.clock_jumps == 0
     assert guard.counts.out_of_order == 50
 
@@ -237,7 +239,7 @@ def test_posture_before_any_message_is_refused(rig: Rig) -> None:
 
 def test_many_samples_fit(rig: Rig) -> None:
     for i in range(5000):
-        rig.stream._receive(joint_state(1.0 + 0.001 * i, NAMES, (i, -i)))
+        rig.stream._take(serialize_message(joint_state(1.0 + 0.001 * i, NAMES, (i, -i))))
     samples = rig.stream.samples()
     assert samples.position[:, 0].tolist() == list(range(5000))
 
@@ -302,9 +304,9 @@ class WrenchRig:
         message.header.frame_id = frame
         force, torque = message.wrench.force, message.wrench.torque
         force.x, force.y, force.z, torque.x, torque.y, torque.z = map(float, values)
-        received = self.stream._guard.counts.received
+        received = self.stream.counts.received
         self.publisher.publish(message)
-        self.spinner.until(lambda: self.stream._guard.counts.received > received)
+        self.spinner.until(lambda: self.stream.counts.received > received)
 
 
 @pytest.mark.parametrize('sign', [1.0, -1.0])
@@ -320,7 +322,7 @@ def test_wrench_rows_are_force_then_torque_with_the_sign(sign: float) -> None:
 
 
 @pytest.mark.parametrize(('bad', 'words'), [
-    ({'frame': 'tool'}, "names frame 'tool', but sensor_frame is 'ft'"),
+    ({'frame': 'tool'}, "names frame 'tool', but 'ft' is expected"),
     ({'values': (0, 0, math.nan, 0, 0, 0)}, 'not finite numbers'),
 ])
 def test_wrench_of_no_use(bad: dict[str, Any], words: str) -> None:

@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from geometry_msgs.msg import WrenchStamped
-from rclpy.serialization import deserialize_message
-from sensor_msgs.msg import JointState
 from support.ros_rig import overrides
 
 from benchmarks.offline_bag import (
@@ -77,11 +74,11 @@ class Replayed:
         assert self.node.trigger_activate() == SUCCESS
         with Bag(bag) as opened:
             for _, raw in opened.raw(JOINT_STATES):
-                self.node.joints._receive(deserialize_message(raw, JointState))
+                self.node.joints._take(raw)
             sensor = getattr(self.node, '_sensor', None)
             if sensor is not None:
                 for _, raw in opened.raw(WRENCH):
-                    sensor._receive(deserialize_message(raw, WrenchStamped))
+                    sensor._take(raw)
 
 
 class Computed(Exception):

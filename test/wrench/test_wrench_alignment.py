@@ -43,18 +43,6 @@ def test_old_readings_are_dropped_and_new_ones_found() -> None:
     assert sensor.at(1.0) is None
 
 
-def test_not_finite() -> None:
-    sensor = feed()
-    sensor.add(1.0, (1.0, 2.0))
-    for bad in (np.nan, np.inf, -np.inf):
-        sensor.add(1.001, (1.0, bad))
-        assert 'not finite' in sensor.complaint
-    assert sensor.newest == 1.0
-    assert sensor.rejected == 3
-    sensor.add(1.002, (1.0, 2.5))
-    assert not sensor.complaint
-
-
 def test_saturated_says_where_the_range_ends() -> None:
     sensor = feed(ranges=(100.0, 0.0))
     sensor.add(1.0, (99.0, 5000.0))

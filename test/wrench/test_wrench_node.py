@@ -315,8 +315,8 @@ class TestInput:
         statuses = made.status()
         made.until(lambda: len(heard) > 20)
         assert abs(heard[-1].wrench.force.z) < 0.01
-        made.until(lambda: "names frame 'tool0' in its messages" in statuses[-1].message,
-                   frame='tool0')
+        wrong = "names frame 'tool0', but 'ft_wrist' is expected"
+        made.until(lambda: wrong in statuses[-1].message, frame='tool0')
         heard.clear()
         made.until(lambda: heard)
         made.until(lambda: 'Wrench not known' in statuses[-1].message, wrench=False)

@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.bag_examples import JOINT_STATE, NAMES, STORE, WRENCH, joint_state, wrench, write
+from support.bag_examples import NAMES, WRENCH, joint_state, wrench, write
 
 from robocal_ros.errors import DataError
 from robocal_ros.messages.bag import Bag
-from robocal_ros.messages.bag_samples import JointStream, WrenchStream
-from robocal_ros.messages.layout import joint_states, wrenches
+from robocal_ros.messages.intake import JointIntake, WrenchIntake
 from robocal_ros.messages.marks import Span
 
 RNG = np.random.default_rng(3)
 
 
-def stream(**values: Any) -> JointStream:
-    return JointStream(values.pop('names', NAMES), values.pop('factor', np.ones(2)),
+def stream(**values: Any) -> JointIntake:
+    return JointIntake(values.pop('names', NAMES), values.pop('factor', np.ones(2)),
                        **{'need_effort': True, 'source': 'bag', **values})
 
 
@@ -30,76 +29,13 @@ def good(first: int, last: int, **values: Any) -> list[bytes]:
                         **values) for i in range(first, last)]
 
 
-class TestDecoding:
-    """Bytes into arrays, against rosbags' own decoder."""
-
-    def test_numbers_are_those_that_rosbags_reads(self) -> None:
-        raw = [joint_state((5, i), ('first', 'second', 'x'), RNG.normal(size=3),
-                           RNG.normal(size=3), RNG.normal(size=3), big_endian=big)
-               for i in range(20) for big in (False, True)]
-        batch = joint_states(raw)
-        seen = np.zeros(len(raw), dtype=int)
-        for group in batch.groups:
-            for at, row in enumerate(group.rows):
-                message = STORE.deserialize_cdr(raw[row], JOINT_STATE)
-                assert group.layout == tuple(message.name)
-                for block, field in zip(group.blocks, ('position', 'velocity', 'effort'),
-                                        strict=True):
-                    assert block[at].tolist() == getattr(message, field).tolist()
-                seen[row] += 1
-        assert (seen == 1).all()
-        assert batch.time.tolist() == [5 + 1e-9 * i for i in range(20) for _ in range(2)]
-        assert batch.unreadable == 0
-
-    def test_every_length_and_order_of_names_is_a_layout_of_its_own(self) -> None:
-        raw = [joint_state(1.0, ('a', 'b')), joint_state(1.1, ('b', 'a')),
-               joint_state(1.2, ('a',), (1.0,), (), ()), joint_state(1.3, (), (), (), ()),
-               joint_state(1.4, ('a', 'b'), velocity=())]
-        batch = joint_states(raw)
-        layouts = {group.rows[0]: group.layout for group in batch.groups}
-        assert layouts == {0: ('a', 'b'), 1: ('b', 'a'), 2: ('a',), 3: (), 4: ('a', 'b')}
-        shapes = {group.rows[0]: [block.shape[1] for block in group.blocks]
-                  for group in batch.groups}
-        assert shapes == {0: [2, 2, 2], 1: [2, 2, 2], 2: [1, 0, 0], 3: [0, 0, 0], 4: [2, 0, 2]}
-
-    def test_padding_may_hold_anything(self) -> None:
-        raw = [bytearray(joint_state(1.0 + i, ('a', 'bcd'))) for i in range(2)]
-        where = raw[0].index(b'a\0') + 2
-        assert raw[0][where:where + 2] == b'\0\0'
-        raw[1][where:where + 2] = b'\xab\xcd'
-        batch = joint_states([bytes(item) for item in raw])
-        assert [group.rows.tolist() for group in batch.groups] == [[0, 1]]
-
-    @pytest.mark.parametrize('spoil', [
-        lambda raw: raw[:30], lambda raw: raw[:-1], lambda raw: b'', lambda raw: b'\0\7' + raw[2:],
-        lambda raw: raw[:20] + b'\xff\xff\xff\xff' + raw[24:],
-        lambda raw: raw[:12] + b'\xff\xff\xff\x7f' + raw[16:],
-    ])
-    def test_what_is_no_joint_state_is_counted(self, spoil) -> None:
-        fine = joint_state(1.0)
-        batch = joint_states([fine, spoil(fine), fine])
-        assert batch.unreadable == 1
-        assert np.isnan(batch.time).tolist() == [False, True, False]
-        taken = stream()
-        taken.take([fine, spoil(fine), joint_state(1.1)])
-        assert len(taken.samples()) == 2
-        assert taken.counts.incomplete == 1
-
-    def test_wrenches(self) -> None:
-        values = RNG.normal(size=(5, 6))
-        batch = wrenches([wrench(1.0 + i, 'ft', row) for i, row in enumerate(values)])
-        (group,) = batch.groups
-        assert group.layout == 'ft'
-        assert np.array_equal(group.blocks[0], values)
-
-
-class TestJointStream:
+class TestJointIntake:
     """Which messages become samples."""
 
     def test_samples_are_the_messages_in_the_arms_order(self) -> None:
         taken = stream(factor=np.array([2.0, -1.0]))
         taken.take([joint_state(1.5, ('x', 'b', 'a'), (9, 1, 2), (9, 3, 4), (9, 5, 6))])
-        samples = taken.samples()
+        samples = taken.bag_samples()
         assert samples.joint_names == NAMES
         assert samples.time.tolist() == [1.5]
         assert samples.position.tolist() == [[2, 1]]
@@ -118,16 +54,16 @@ class TestJointStream:
         taken = stream()
         taken.take([joint_state(1.0 + i, **message) for i in range(5)])
         with pytest.raises(DataError, match=f"Bag 'bag' holds no joint state.*5 mess.*{words}"):
-            taken.samples()
+            taken.bag_samples()
 
     def test_an_empty_topic_says_so(self) -> None:
         with pytest.raises(DataError, match='0 messages came.*empty'):
-            stream().samples()
+            stream().bag_samples()
 
     def test_effort_may_be_absent_where_nobody_needs_it(self) -> None:
         taken = stream(need_effort=False)
         taken.take([joint_state(1.0, effort=()), joint_state(2.0, effort=(math.nan,) * 2)])
-        assert not taken.samples().effort.any()
+        assert not taken.bag_samples().effort.any()
 
     @pytest.mark.parametrize(('stamps', 'left'), [
         ([(1, 0), (1, 0), (1, 0), (2, 0)], [1.0, 2.0]),
@@ -140,7 +76,7 @@ class TestJointStream:
     def test_strange_stamps(self, stamps, left) -> None:
         taken = stream()
         taken.take([joint_state(stamp) for stamp in stamps])
-        assert taken.samples().time.tolist() == pytest.approx(left)
+        assert taken.bag_samples().time.tolist() == pytest.approx(left)
 
     @pytest.mark.parametrize('size', [1, 7, 1000])
     def test_a_clock_that_jumps_back_costs_what_came_before(self, size: int) -> None:
@@ -148,7 +84,7 @@ class TestJointStream:
         taken = stream()
         for begin in range(0, len(raw), size):
             taken.take(raw[begin:begin + size])
-        samples = taken.samples()
+        samples = taken.bag_samples()
         assert samples.counts.clock_jumps == 1
         assert len(samples) == 50
         assert samples.time[0] == 1.0
@@ -158,14 +94,14 @@ class TestJointStream:
         raw = [item for pair in zip(good(0, 40), fingers, strict=True) for item in pair]
         taken = stream()
         taken.take(raw)
-        assert len(taken.samples()) == 40
+        assert len(taken.bag_samples()) == 40
         assert taken.counts.incomplete == 40
 
     def test_a_span_begins_and_ends_and_leaves_out(self) -> None:
         taken = stream(span=Span(1.195, 1.795, ((1.395, 1.495),)))
         for message in good(0, 100):
             taken.take([message])
-        samples = taken.samples()
+        samples = taken.bag_samples()
         expected = [*range(20, 40), *range(50, 80)]
         assert samples.effort[:, 0].tolist() == expected
         assert samples.counts.received == 60
@@ -175,32 +111,32 @@ class TestJointStream:
         raw = [joint_state(1.0 + 0.001 * i, effort=(float(i), 0.0)) for i in range(4096)]
         taken.take(raw)
         assert taken.averaged == 4
-        assert taken.kept == 4096
-        samples = taken.samples()
+        assert taken.recorded == 4096
+        samples = taken.bag_samples()
         assert len(samples) == 1024
         assert samples.effort[:, 0].tolist() == [1.5 + 4.0 * i for i in range(1024)]
 
 
-class TestWrenchStream:
+class TestWrenchIntake:
     """Which readings become samples."""
 
     @pytest.mark.parametrize('sign', [1.0, -1.0])
     def test_readings_have_the_sign(self, tmp_path: Path, sign: float) -> None:
         raw = [wrench(1.0 + i, 'ft', range(6)) for i in range(3)]
         path = write(tmp_path / 'bag', raw, topic='/ft', kind=WRENCH)
-        taken = WrenchStream('ft', 'ft', sign, source='bag')
+        taken = WrenchIntake('ft', 'ft', sign, source='bag')
         with Bag(path) as bag:
             bag.read({'/ft': taken.take})
-        samples = taken.samples()
+        samples = taken.bag_samples()
         assert samples.frame == 'ft'
         assert samples.wrench.tolist() == [[sign * i for i in range(6)]] * 3
 
     @pytest.mark.parametrize(('frame', 'value', 'words'), [
-        ('tool', 0.0, "names frame 'tool', but sensor_frame is 'ft'"),
+        ('tool', 0.0, "names frame 'tool', but 'ft' is expected"),
         ('ft', math.nan, 'not finite numbers'),
     ])
     def test_readings_of_no_use_say_why(self, frame: str, value: float, words: str) -> None:
-        taken = WrenchStream('ft_topic', 'ft', 1.0, source='bag')
+        taken = WrenchIntake('ft_topic', 'ft', 1.0, source='bag')
         taken.take([wrench(1.0, frame, [value] * 6)])
         with pytest.raises(DataError, match=f"'ft_topic'.*1 messages.*{words}"):
-            taken.samples()
+            taken.bag_samples()

@@ -1,0 +1,513 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One topic's messages into samples: decoded, judged by their stamps, counted and recorded.
+
+Live messages, replayed ones and those of a bag all pass through here, one by one or thousands at
+a time, and come out the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError
+from robocal_ros.messages import decode
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.decode import Decoded, Decoder, JointDecoder, Message, Rows, State
+from robocal_ros.messages.marks import Rest, Span
+from robocal_ros.messages.record import BUDGET, LONGEST, Averages, Record
+from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
+from robocal_ros.messages.stamps import StampGuard, to_seconds
+
+TRACKER_BUDGET = 2**21
+"""Most readings of a tracker that are kept: averages of rests need each of them."""
+
+_EVERYTHING = Span()
+_NOTHING = 'The topic is empty, or the run that its marks tell of is not in the bag.'
+
+
+class Intake:
+    """One topic's messages on their way into a record.
+
+    Attributes:
+        decoder: Decodes the messages.
+        guard: Tells new stamps from others, and counts.
+        recording: Whether usable messages are recorded.
+        complaint: What is wrong with the newest message that is of no use, empty if none was.
+        on_jump: Called before the record is emptied because the clock jumped back, with the new
+            stamp [s].
+
+    """
+
+    def __init__(
+        self, decoder: Decoder, *, span: Span = _EVERYTHING, budget: int = BUDGET,
+        longest: float = LONGEST, rests: Sequence[Rest] = (), source: str = 'live',
+    ) -> None:
+        """Start empty.
+
+        Args:
+            decoder: Decodes the messages.
+            span: Which stamps count.
+            budget: Most samples that are kept.
+            longest: Longest time over which samples are averaged when they are too many [s].
+            rests: If there are any, only what was measured in them is kept.
+            source: ``live``, or the name of a bag.
+
+        """
+        self.decoder = decoder
+        self.guard = StampGuard()
+        self.recording = True
+        self.complaint = ''
+        self.on_jump: Callable[[float], None] | None = None
+        self._source = source
+        self._span = span
+        self._rests = tuple(rests)
+        self._record = Record(1 + decoder.width, budget, longest)
+        self._begun = span.begin == -np.inf
+        self._ended = False
+        self._kept = 0
+
+    # -------------------------------------------------------------------- taking in
+
+    def take(self, raw: Sequence[bytes]) -> None:
+        """Take in messages of a bag, in the order in which they were recorded."""
+        decoded = self.decoder(raw)
+        time = to_seconds(decoded.stamps)
+        own = decoded.states != State.FOREIGN
+        begin, end = 0, len(raw)
+        if not self._begun:
+            begin = _first(own & (time > self._span.begin))
+            self._admit(decoded, time, np.arange(begin))
+            if begin == end:
+                return
+            # Where a run begins, a node starts counting anew.
+            self.clear()
+            self._begun = True
+        if self._ended:
+            return
+        end = begin + _first(own[begin:] & (time[begin:] > self._span.end))
+        self._ended = end < len(raw)
+        self._admit(decoded, time, np.arange(begin, end))
+
+    def take_one(self, raw: bytes) -> Message | None:
+        """Take in one message; return it unless its stamp does not count."""
+        guard, message = self.guard, self.decoder.one(raw)
+        stamp, state = message.stamp, message.state
+        if state is State.FOREIGN:
+            guard.count(received=1, incomplete=1)
+            self.complaint = message.reason
+            return message
+        jumps = guard.jumps
+        if not guard.admit(stamp):
+            return None
+        if guard.jumps > jumps:
+            if self.on_jump is not None:
+                self.on_jump(to_seconds(stamp))
+            self._forget()
+        message = self._checked(message)
+        if message.state is State.USABLE:
+            if self.recording:
+                self._kept += 1
+                self._record.add_one(to_seconds(stamp), self.decoder.recordable(
+                    np.asarray(message.values)))
+        else:
+            self.complaint = message.reason
+            guard.count(**{_COUNTED[message.state]: 1})
+        return message
+
+    def judge(self, decoded: Decoded, rows: Rows) -> tuple[Rows, list[int]]:
+        """Judge messages by their stamps, and count them.
+
+        Args:
+            decoded: Contents of messages.
+            rows: Which of them have come, in their order.
+
+        Returns:
+            Those that count, and those of them with which the clock jumped back.
+
+        """
+        own = rows[decoded.states[rows] != State.FOREIGN]
+        if lost := len(rows) - len(own):
+            self.guard.count(received=lost, incomplete=lost)
+        before = self.guard.newest
+        counts, _ = self.guard.admit_block(decoded.stamps[own])
+        counted = own[counts]
+        stamps = decoded.stamps[counted]
+        jumps = 1 + np.flatnonzero(np.diff(stamps) < 0)
+        if len(stamps) and before is not None and int(stamps[0]) < before:
+            jumps = np.insert(jumps, 0, 0)
+        self._check(decoded, counted)
+        states = decoded.states[counted]
+        self.guard.count(incomplete=int((states == State.INCOMPLETE).sum()),
+                         not_finite=int((states == State.NOT_FINITE).sum()))
+        relevant = np.union1d(rows[decoded.states[rows] == State.FOREIGN], counted)
+        bad = relevant[decoded.states[relevant] != State.USABLE]
+        if len(bad):
+            self.complaint = decoded.reason(int(bad[-1]))
+        return counted, counted[jumps].tolist()
+
+    def _admit(self, decoded: Decoded, time: Array, rows: Rows) -> None:
+        counted, jumps = self.judge(decoded, rows)
+        if jumps:
+            self._forget()
+            counted = counted[counted >= jumps[-1]]
+        usable = counted[decoded.states[counted] == State.USABLE]
+        chosen = usable[self._holds(time[usable])]
+        self._kept += len(chosen)
+        self._record.add(np.column_stack((
+            time[chosen], self.decoder.recordable(decoded.values[chosen]))))
+
+    def _holds(self, time: Array) -> Any:
+        return self._span.holds(time)
+
+    def _checked(self, message: Message) -> Message:
+        """Return a message that counts, refused if it does not fit those before it."""
+        return message
+
+    def _check(self, decoded: Decoded, rows: Rows) -> None:
+        """Refuse messages that count but do not fit those before them."""
+
+    # --------------------------------------------------------------------- the record
+
+    def clear(self) -> None:
+        """Forget what was recorded and start counting anew."""
+        self._forget()
+        self.guard.reset_counts()
+
+    def _forget(self) -> None:
+        self._record.clear()
+        self._kept = 0
+
+    def forget_after(self, time: float) -> tuple[float, float]:
+        """Forget the samples after a stamp [s]: a motion that was cut short is no measurement.
+
+        Returns:
+            That stamp, and the one up to which samples are forgotten [s].
+
+        """
+        before = len(self._record)
+        self._record.forget_after(time)
+        self._kept -= (before - len(self._record)) * self._record.averaged
+        return time, self.newest
+
+    @property
+    def newest(self) -> float:
+        """Newest stamp that has come, -inf before the first [s]."""
+        return self.guard.newest_time
+
+    @property
+    def counts(self) -> StreamCounts:
+        """What the stream went through since the last clear."""
+        return self.guard.counts
+
+    @property
+    def recorded(self) -> int:
+        """How many messages were recorded."""
+        return self._kept
+
+    @property
+    def averaged(self) -> int:
+        """How many messages make one sample."""
+        return self._record.averaged
+
+    @property
+    def forgotten(self) -> int:
+        """How many samples were too many, the oldest ones."""
+        return self._record.forgotten
+
+    def rows(self, after: float = -np.inf) -> Array:
+        """Return what was recorded after a stamp [s]: rows of stamp [s] and values."""
+        return self._record.rows(after)
+
+    def _released(self, what: str) -> Array:
+        """Return what was recorded, and keep nothing of it; raises DataError for nothing."""
+        rows = self._record.release()
+        if not len(rows):
+            raise DataError(
+                f"Bag '{self._source}' holds no {what} ({self.counts.received} messages came). "
+                f'{self.complaint or _NOTHING}')
+        return rows
+
+
+_COUNTED = {State.INCOMPLETE: 'incomplete', State.NOT_FINITE: 'not_finite'}
+
+
+def _first(mask: Any) -> int:
+    """Return the first row where a mask is true, the number of rows if nowhere."""
+    return int(np.argmax(mask)) if mask.any() else len(mask)
+
+
+class JointIntake(Intake):
+    """Joint states of one arm."""
+
+    decoder: JointDecoder
+
+    def __init__(
+        self, names: Sequence[str], factor: Array, *, need_effort: bool = False,
+        rests: Sequence[Rest] = (), **others: Any,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            names: Names of the n joints wanted.
+            factor: From the driver's effort to torque, joint by joint, shape (n,).
+            need_effort: Whether a message without effort is of no use.
+            rests: If there are any, each of them becomes one sample, the average over it.
+            others: As of ``Intake``.
+
+        """
+        super().__init__(JointDecoder(names, factor, need_effort=need_effort), **others)
+        if rests:
+            self._record = Averages(1 + 3 * len(names), [(r.begin, r.end) for r in rests])
+
+    def set_factor(self, factor: Array) -> None:
+        """Change what turns the driver's effort into torque; what was recorded is forgotten."""
+        self.decoder.factor = factor
+        self._forget()
+
+    def samples(self, after: float = -np.inf) -> JointSamples:
+        """Return what was recorded after a stamp [s]."""
+        return self._samples(self.rows(after))
+
+    def bag_samples(self) -> JointSamples:
+        """Return the samples; once, for they may fill the memory.
+
+        Raises:
+            DataError: If no message was of use; the sentence says why.
+
+        """
+        return self._samples(self._released('joint state of use'))
+
+    def _samples(self, rows: Array) -> JointSamples:
+        n = len(self.decoder.names)
+        return JointSamples(
+            self.decoder.names, rows[:, 0], rows[:, 1:1 + n], rows[:, 1 + n:1 + 2 * n],
+            rows[:, 1 + 2 * n:], self.counts, self._source)
+
+
+class WrenchIntake(Intake):
+    """Readings of one F/T sensor."""
+
+    def __init__(self, topic: str, frame: str, sign: float, **others: Any) -> None:
+        """Start empty.
+
+        Args:
+            topic: The topic, for sentences.
+            frame: The frame that messages must name.
+            sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
+            others: As of ``Intake``.
+
+        """
+        super().__init__(decode.wrenches(f"F/T topic '{topic}'", frame, sign), **others)
+        self._topic = topic
+        self._frame = frame
+
+    def samples(self) -> WrenchSamples:
+        """Return what was recorded."""
+        return self._samples(self.rows())
+
+    def bag_samples(self) -> WrenchSamples:
+        """Return the samples; as of ``JointIntake.bag_samples``."""
+        return self._samples(self._released(f"reading of use on '{self._topic}'"))
+
+    def _samples(self, rows: Array) -> WrenchSamples:
+        return WrenchSamples(self._frame, rows[:, 0], rows[:, 1:], self.counts)
+
+
+class TrackerIntake(Intake):
+    """Readings of one tracker: points, or poses where orientation is measured too.
+
+    Attributes:
+        frame: The frame that the readings name, empty before the first.
+
+    """
+
+    def __init__(self, topic: str, *, orientation: bool, **others: Any) -> None:
+        """Start empty.
+
+        Args:
+            topic: The topic, for sentences.
+            orientation: Whether the messages are poses.
+            others: As of ``Intake``.
+
+        """
+        super().__init__(
+            (decode.poses if orientation else decode.points)(f"Tracker topic '{topic}'"),
+            budget=TRACKER_BUDGET, longest=0.0, **others)
+        self._topic = topic
+        self._orientation = orientation
+        self.frame = ''
+
+    def clear(self) -> None:
+        """Forget the readings and start counting anew; any frame is taken again."""
+        super().clear()
+        self.frame = ''
+
+    def _holds(self, time: Array) -> Any:
+        held = self._span.holds(time)
+        return held & np.any([rest.holds(time) for rest in self._rests], axis=0) \
+            if self._rests else held
+
+    def _checked(self, message: Message) -> Message:
+        if message.state is not State.USABLE:
+            return message
+        self.frame = self.frame or message.frame
+        if message.frame == self.frame:
+            return message
+        return message._replace(state=State.INCOMPLETE, reason=self._other_frame(message.frame))
+
+    def _check(self, decoded: Decoded, rows: Rows) -> None:
+        usable = rows[decoded.states[rows] == State.USABLE]
+        if len(usable):
+            self.frame = self.frame or decoded.frames[usable[0]]
+        others = usable[decoded.frames[usable] != self.frame]
+        for frame in dict.fromkeys(decoded.frames[others].tolist()):
+            decoded.refuse(others[decoded.frames[others] == frame], State.INCOMPLETE,
+                           self._other_frame(frame))
+
+    def _other_frame(self, frame: str) -> str:
+        return (f"{self.decoder.source} names frame '{frame}' now and '{self.frame}' before; "
+                'let one tracker send, in one frame.')
+
+    def samples(self, after: float = -np.inf) -> TrackerSamples:
+        """Return what was recorded after a stamp [s]."""
+        return self._samples(self.rows(after))
+
+    def bag_samples(self) -> TrackerSamples:
+        """Return the samples; as of ``JointIntake.bag_samples``."""
+        return self._samples(self._released(f"tracker reading of use on '{self._topic}'"))
+
+    def _samples(self, rows: Array) -> TrackerSamples:
+        return TrackerSamples(self.frame, rows[:, 0], rows[:, 1:4],
+                              rows[:, 4:] if self._orientation else None, self.counts)
+
+
+def temperature_intake(topic: str, **others: Any) -> Intake:
+    """Return the intake of temperatures [°C]; arguments as of ``TrackerIntake``."""
+    return Intake(decode.temperatures(f"Temperature topic '{topic}'"), longest=0.0, **others)
+
+
+# ------------------------------------------------------------------ in the order of stamps
+
+LATEST = 1.0
+"""Samples that were recorded so much later than others of their stamp are put in order [s]."""
+
+Take = Callable[[float, Any], None]
+Sample = tuple[float, Take, Any]
+"""A stamp [s], what takes the sample, and what it takes."""
+
+_stamp_of = itemgetter(0)
+
+
+class Channel:
+    """One topic of a bag on its way to what follows its messages one by one.
+
+    Attributes:
+        intake: Decodes and judges the messages; records none of them.
+
+    """
+
+    def __init__(self, intake: Intake, take: Take, span: Span) -> None:
+        """Prepare.
+
+        Args:
+            intake: Decodes and judges the messages.
+            take: Takes a stamp [s] and the row of values, or what is wrong, as a text.
+            span: Which stamps count.
+
+        """
+        self.intake = intake
+        self._take = take
+        self._span = span
+
+    def read(self, raw: Sequence[bytes]) -> tuple[list[Sample | None], list[int]]:
+        """Read messages.
+
+        Returns:
+            A sample for each, None for one that does not count; and the messages with which
+            the clock jumped back.
+
+        """
+        intake = self.intake
+        newest = intake.newest
+        decoded = intake.decoder(raw)
+        counted, jumps = intake.judge(decoded, np.arange(len(raw)))
+        times = np.full(len(raw), np.nan)
+        times[counted] = to_seconds(decoded.stamps[counted])
+        # What is of other joints has no stamp of its own; it comes where it came.
+        foreign = np.flatnonzero(decoded.states == State.FOREIGN)
+        for row in foreign.tolist():
+            times[row] = newest if not row else np.nan_to_num(times[row - 1], nan=newest)
+        samples: list[Sample | None] = [None] * len(raw)
+        rows = np.flatnonzero(self._span.holds(times) | (times == -np.inf))
+        for row, time, values, state in zip(
+                rows.tolist(), times[rows].tolist(), decoded.values[rows],
+                decoded.states[rows].tolist(), strict=True):
+            samples[row] = (time, self._take,
+                            values if state == State.USABLE else decoded.reason(row))
+        return samples, jumps
+
+
+def in_stamp_order(
+    bag: Bag, channels: Mapping[str, Channel], progress: Callable[[int], None] | None = None
+) -> Iterator[list[Sample] | None]:
+    """Yield the samples of a bag in the order of their stamps, in blocks and bounded memory.
+
+    A bag holds messages as they came in; what was measured first may have come later.
+
+    Args:
+        bag: The bag.
+        channels: Topics to read, by name.
+        progress: Called with the number of messages read so far, now and then.
+
+    Yields:
+        Samples; None where the clock jumps back: what came before is to be forgotten.
+
+    Raises:
+        FileFormatError: If the bag turns out to be broken.
+
+    """
+    held: list[Sample] = []
+    count = 0
+    for block in bag.blocks(channels):
+        samples, jumps = _read(block, channels)
+        begin = 0
+        for jump in jumps:
+            held += filter(None, samples[begin:jump])
+            held.sort(key=_stamp_of)
+            yield held
+            yield None
+            held, begin = [], jump
+        held += filter(None, samples[begin:])
+        held.sort(key=_stamp_of)
+        ready = bisect_left(held, held[-1][0] - LATEST, key=_stamp_of) if held else 0
+        yield held[:ready]
+        held = held[ready:]
+        count += len(block)
+        if progress is not None:
+            progress(count)
+    yield held
+
+
+def _read(
+    block: Sequence[tuple[str, bytes]], channels: Mapping[str, Channel]
+) -> tuple[list[Sample | None], list[int]]:
+    """Return the samples of a block in its order, and where in it the clock jumps back."""
+    places: dict[str, list[int]] = {topic: [] for topic in channels}
+    for place, (topic, _) in enumerate(block):
+        places[topic].append(place)
+    samples: list[Sample | None] = [None] * len(block)
+    jumps = []
+    for topic, mine in places.items():
+        if not mine:
+            continue
+        found, backwards = channels[topic].read([block[place][1] for place in mine])
+        for place, sample in zip(mine, found, strict=True):
+            samples[place] = sample
+        jumps += [mine[row] for row in backwards]
+    return samples, sorted(jumps)

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same awkward messages live, replayed from a bag, and read from the bag: the same samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from geometry_msgs.msg import PointStamped, PoseStamped, WrenchStamped
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.serialization import serialize_message
+from sensor_msgs.msg import Imu, JointState, Temperature
+from support.ros_rig import Spinner, pair
+
+from robocal_ros.messages import decode, qos
+from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.intake import (
+    Intake,
+    JointIntake,
+    TrackerIntake,
+    WrenchIntake,
+    temperature_intake,
+)
+from robocal_ros.messages.samples import StreamCounts
+from robocal_ros.messages.stream import Stream
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+NAMES = ('a', 'b')
+NAN, INF = math.nan, math.inf
+HUGE = (2**31 - 1, 999_999_999)
+Stamp = tuple[int, int]
+
+
+def at(step: float) -> Stamp:
+    """Return the stamp of a step of 10 ms, in a time as of now."""
+    return divmod(round((1_700_000_000 + 0.01 * step) * 1e9), 10**9)  # type: ignore[return-value]
+
+
+def stamped(message: Any, when: Stamp, frame: str = '') -> bytes:
+    message.header.stamp.sec, message.header.stamp.nanosec = when
+    message.header.frame_id = frame
+    return bytes(serialize_message(message))
+
+
+def state(
+    when: Stamp, names: Sequence[str] = NAMES, q: Sequence[float] = (0.1, 0.2),
+    v: Sequence[float] = (0.3, 0.4), tau: Sequence[float] = (1.0, 2.0),
+) -> bytes:
+    return stamped(JointState(name=list(names), position=list(q), velocity=list(v),
+                              effort=list(tau)), when)
+
+
+def wrench(when: Stamp, frame: str = 'ft', first: float = 1.0) -> bytes:
+    message = WrenchStamped()
+    force, torque = message.wrench.force, message.wrench.torque
+    force.x, force.y, force.z, torque.x, torque.y, torque.z = first, 2.0, 3.0, 4.0, 5.0, 6.0
+    return stamped(message, when, frame)
+
+
+def imu(when: Stamp, frame: str = 'imu', first: float = 1.0) -> bytes:
+    message = Imu()
+    message.linear_acceleration.x, message.angular_velocity.z = first, 0.5
+    return stamped(message, when, frame)
+
+
+def point(when: Stamp, frame: str = 'tracker', first: float = 1.0) -> bytes:
+    message = PointStamped()
+    message.point.x = first
+    return stamped(message, when, frame)
+
+
+def pose(when: Stamp, frame: str = 'tracker', first: float = 1.0) -> bytes:
+    message = PoseStamped()
+    message.pose.position.x = first
+    message.pose.orientation.w = 1.0 if frame else 0.0
+    return stamped(message, when, frame)
+
+
+def temperature(when: Stamp, frame: str = '', first: float = 20.0) -> bytes:
+    return stamped(Temperature(temperature=first), when, frame)
+
+
+def awkward_states() -> list[bytes]:
+    """Return joint states with everything that drivers and second publishers do."""
+    finger = [state(when, ('finger',), (0.0,), (), ())
+              for when in (at(5), (0, 0), HUGE, at(-5000))]
+    return [
+        *(state(at(step), q=(0.01 * step, 0.0)) for step in range(30)),
+        # Another publisher, with clocks of its own, between the messages.
+        *(message for step, other in zip(range(30, 34), finger, strict=True)
+          for message in (state(at(step)), other)),
+        state(at(34), ('x', 'b', 'a'), (9.0, 1.0, 2.0), (9.0, 3.0, 4.0), (9.0, 5.0, 6.0)),
+        state(at(35), v=()), state(at(36), v=(NAN, 0.5)), state(at(37), v=(0.5,)),
+        state(at(38), tau=(NAN, 1.0)), state(at(39), tau=()), state(at(40), tau=(INF, 1.0)),
+        state(at(41), q=(NAN, 0.0)), state(at(42), q=(0.0,)), state(at(43), ('a',), (0.0,)),
+        state(at(44)), state(at(44)), state(at(42)), state(at(43)),  # repeated and late
+        state(at(49)),  # four lost
+        state((0, 0), q=(5.0, 5.0)), state((0, 0), q=(6.0, 6.0)),  # never filled in
+        *(state(at(step), q=(0.01 * step, 7.0)) for step in range(60, 75)),
+        state(HUGE, q=(8.0, 8.0)),
+        *(state(at(step), q=(0.01 * step, 9.0)) for step in range(80, 95)),
+        # The clock is set back by half a second, then by hours.
+        *(state(at(step), q=(0.01 * step, 10.0)) for step in range(45, 70)),
+        *(state(at(step), q=(0.01 * step, 11.0)) for step in range(-90_000, -89_970)),
+        b'\0\1\0\0nothing', state(at(-89_960), ('b', 'a')),
+        state(at(-89_959), tau=(NAN, NAN), v=(INF, -INF)),
+    ]
+
+
+def awkward_readings(made: Any, other_frame: str) -> list[bytes]:
+    """Return readings of a sensor with the same troubles."""
+    return [
+        *(made(at(step), first=0.1 * step) for step in range(30)),
+        made(at(30), other_frame), made(at(31), first=NAN), made(at(32), first=INF),
+        made(at(33)), made(at(33)), made(at(31)), made(at(38)), made((0, 0)),
+        *(made(at(step), first=0.1 * step) for step in range(39, 55)),
+        made(HUGE), *(made(at(step), first=0.2 * step) for step in range(60, 75)),
+        *(made(at(step), first=0.3 * step) for step in range(-900, -880)),
+        b'\0\1', made(at(-870)), made(at(-869), other_frame, first=NAN),
+    ]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topic of a type, its messages and what takes them in."""
+
+    kind: Any
+    messages: list[bytes]
+    intake: Any
+
+    @property
+    def type_name(self) -> str:
+        package, folder, *_ = self.kind.__module__.split('.')
+        return f'{package}/{folder}/{self.kind.__name__}'
+
+
+FACTOR = np.array([2.0, -1.0])
+CASES = {
+    'joint states with effort': Case(
+        JointState, awkward_states(), lambda: JointIntake(NAMES, FACTOR, need_effort=True)),
+    'joint states without effort': Case(
+        JointState, awkward_states(), lambda: JointIntake(NAMES, FACTOR)),
+    'wrenches': Case(
+        WrenchStamped, awkward_readings(wrench, 'tool'), lambda: WrenchIntake('t', 'ft', -1.0)),
+    'IMU': Case(Imu, awkward_readings(imu, 'base'), lambda: Intake(decode.imus('IMU', 'imu'))),
+    'points': Case(PointStamped, awkward_readings(point, 'another'),
+                   lambda: TrackerIntake('t', orientation=False)),
+    'poses': Case(PoseStamped, awkward_readings(pose, ''),
+                  lambda: TrackerIntake('t', orientation=True)),
+    'temperatures': Case(Temperature, awkward_readings(temperature, 'x'),
+                         lambda: temperature_intake('t')),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+@pytest.fixture
+def bag(case: Case, tmp_path: Path) -> Iterator[Bag]:
+    path = tmp_path / 'bag'
+    with BagWriter(path) as writer:
+        writer.add('/t', case.type_name)
+        for number, raw in enumerate(case.messages):
+            writer.write('/t', 10**6 * number, raw)
+    with Bag(path) as opened:
+        yield opened
+
+
+def received(case: Case, messages: Sequence[bytes]) -> Intake:
+    """Publish messages, and return what a stream has made of them."""
+    node, talker = pair()
+    with Spinner(node, talker) as spinner:
+        intake: Intake = case.intake()
+        stream = Stream(node, ReentrantCallbackGroup(), case.kind, 't', intake)
+        stream.recording = True
+        stream.listen()
+        publisher = talker.create_publisher(case.kind, 't', qos.RELIABLE)
+        spinner.until(lambda: publisher.get_subscription_count() > 0)
+        for number, raw in enumerate(messages):
+            publisher.publish(raw)
+            spinner.until(lambda number=number: stream.counts.received > number)
+        stream.destroy()
+    return intake
+
+
+def contents(intake: Intake) -> tuple[np.ndarray, StreamCounts, str, int]:
+    return intake.rows(), intake.counts, intake.complaint, intake.recorded
+
+
+def test_live_replayed_and_offline_are_the_same(case: Case, bag: Bag) -> None:
+    live = received(case, case.messages)
+    replayed = received(case, [raw for _, raw in bag.raw('/t')])
+    offline: Intake = case.intake()
+    bag.read({'/t': offline.take})
+    rows, counts, complaint, recorded = contents(offline)
+    for other in (live, replayed):
+        found = contents(other)
+        assert np.array_equal(found[0], rows)
+        assert asdict(found[1]) == asdict(counts)
+        assert found[2:] == (complaint, recorded)
+    # That there is something to be the same.
+    assert counts.received == len(case.messages)
+    assert min(asdict(counts).values()) > 0
+    assert len(rows) > 15
+
+
+@pytest.mark.parametrize('size', [1, 2, 7, 64])
+def test_blocks_of_any_size_are_the_same(case: Case, size: int) -> None:
+    whole, parts = case.intake(), case.intake()
+    whole.take(case.messages)
+    for begin in range(0, len(case.messages), size):
+        parts.take(case.messages[begin:begin + size])
+    assert np.array_equal(parts.rows(), whole.rows())
+    assert contents(parts)[1:] == contents(whole)[1:]
+
+
+def test_what_becomes_of_the_joint_states() -> None:
+    """The rules themselves, in numbers."""
+    intake = JointIntake(NAMES, FACTOR, need_effort=True)
+    messages = awkward_states()
+    intake.take(messages[:49])
+    rows = intake.rows()
+    counts = intake.counts
+    # Four of the finger, one without joint b; one without efforts, one with too few positions.
+    assert counts.incomplete == 4 + 1 + 2
+    assert counts.not_finite == 3
+    assert counts.clock_jumps == 0
+    assert len(rows) == counts.received - counts.incomplete - counts.not_finite
+    by_stamp = {round((row[0] - 1_700_000_000) / 0.01): row[1:].tolist() for row in rows}
+    assert by_stamp[34] == [2.0, 1.0, 4.0, 3.0, 12.0, -5.0]
+    assert by_stamp[35][2:4] == [0.0, 0.0]
+    assert by_stamp[36][2:4] == [0.0, 0.5]
+    assert by_stamp[37][2:4] == [0.0, 0.0]

@@ -21,6 +21,24 @@ _LIBRARIES = ('numpy', 'scipy', 'pin', 'mujoco', 'ompl')
 
 
 @dataclass(frozen=True)
+class Timing:
+    """How long an estimate took.
+
+    Attributes:
+        method: Method.
+        recorded: Length of the record [s].
+        samples: Joint states in it.
+        taken: Time of the estimate [s].
+
+    """
+
+    method: str
+    recorded: float
+    samples: int
+    taken: float
+
+
+@dataclass(frozen=True)
 class Figure:
     """One figure over all cases.
 

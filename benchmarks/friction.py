@@ -11,8 +11,7 @@ import numpy as np
 
 from benchmarks.arm import InProcessArm
 from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Deviation, Figure, deviations, shares
-from benchmarks.payload import Timing
+from benchmarks.figures import Deviation, Figure, Timing, deviations, shares
 from benchmarks.random_cell import random_truth
 from demo import default_cell
 from demo.friction import friction_truth

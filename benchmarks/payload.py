@@ -6,17 +6,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+import yaml
 
 from benchmarks import excitation, handover
 from benchmarks.arm import InProcessArm
 from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
-from benchmarks.figures import Deviation, Figure, deviations, error_figures, shares
-from benchmarks.random_cell import random_truth
+from benchmarks.figures import Deviation, Figure, Timing, deviations, error_figures, shares
+from benchmarks.random_cell import random_truth, truth_document
 from demo import default_cell
+from demo.payload import PayloadTour
+from demo.stage import open_stage
 from robocal_ros.arrays import Array
+from robocal_ros.cli.console import OUT
+from robocal_ros.errors import RobocalError
 from robocal_ros.payload import plan, static_poses, two_plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
@@ -37,27 +43,15 @@ BARS = {
 }
 """Mass in percent, centres in millimetres."""
 
+# Series and parameters of a node's method.
+_SERIES = {
+    'static_poses': (STATIC, ('mass', 'com_x', 'com_y', 'com_z')),
+    'two_plane': (TWO_PLANE, ('com_x', 'com_y', 'com_z')),
+}
+
 # As the node's defaults.
 _POSES, _DWELL = 14, 1.0
 _SWEEP_SPEED, _VELOCITY, _ACCELERATION = 0.25, 1.0, 2.0
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How long an estimate took.
-
-    Attributes:
-        method: Method.
-        recorded: Length of the record [s].
-        samples: Joint states in it.
-        taken: Time of the estimate [s].
-
-    """
-
-    method: str
-    recorded: float
-    samples: int
-    taken: float
 
 
 @dataclass(frozen=True)
@@ -160,6 +154,29 @@ def run_case(seed: int) -> Case:
                 handover.run_case(seed))
 
 
+def _run_live(seeds: Sequence[int], output: Path) -> list[Case]:
+    """Run the procedures of the real nodes, over DDS, on drawn cells, one after the other."""
+    return [_live_case(seed, output / f'seed_{seed}') for seed in seeds]
+
+
+def _live_case(seed: int, output: Path) -> Case:
+    truth = random_truth(
+        default_cell.hidden_truth(), seed, sensor=default_cell.WRIST_SENSOR)
+    output.mkdir(parents=True, exist_ok=True)
+    truth_file = output / 'truth.yaml'
+    truth_file.write_text(yaml.safe_dump(truth_document(truth)), encoding='utf-8')
+    OUT.print(f'Seed {seed}:')
+    with open_stage(output, seed, full=True, truth_file=truth_file) as stage:
+        outcomes = PayloadTour().run(stage)
+    found = []
+    for outcome in outcomes:
+        if outcome.result is None:
+            raise RobocalError(f'Seed {seed}, {outcome.title}: {outcome.message}')
+        series, names = _SERIES[outcome.result.method]
+        found += deviations(series, seed, outcome.result, outcome.truth, names)
+    return Case(seed, tuple(found), ())
+
+
 def figures(cases: Sequence[Case]) -> list[Figure]:
     """Return errors and times over all cases."""
     found = [item for case in cases for item in case.deviations]
@@ -187,9 +204,7 @@ class PayloadBenchmark(Benchmark):
     def run(self, request: Request) -> Outcome:
         """Measure; see the base class."""
         if request.live:
-            from benchmarks.live import run_live
-
-            cases = run_live(request.seeds, request.output)
+            cases = _run_live(request.seeds, request.output)
         else:
             cases = in_parallel(run_case, request.seeds, request.jobs, 'payload')
         found = [item for case in cases for item in case.deviations]

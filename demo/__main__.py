@@ -1,23 +1,177 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entry of `scripts/demo`."""
+"""`scripts/demo`: a simulated arm measures itself, and is compared with what it hides."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from demo import demo
+from rich.markup import escape
+from rich.table import Table
+
+from robocal_ros.cli.console import OUT
 from robocal_ros.cli.main import run
+
+if TYPE_CHECKING:
+    from demo.comparison import Comparison
+    from demo.tour import Tour, TourOutcome
+    from robocal_ros.results.report import Panel
+
+
+_SUMMARY = 'Let a simulated arm measure itself, with nothing to prepare.'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; arguments and exit codes as of the command line `robocal`."""
-    parser = argparse.ArgumentParser(
-        prog='scripts/demo', description=f'{demo.SUMMARY[:1].upper()}{demo.SUMMARY[1:]}.')
-    demo.add_arguments(parser)
-    parser.set_defaults(run=demo.run)
+    parser = argparse.ArgumentParser(prog='scripts/demo', description=_SUMMARY)
+    parser.add_argument('--all', action='store_true',
+                        help='every capability at full length; otherwise a short tour')
+    parser.add_argument('--seed', type=int, default=1,
+                        help='seed of noise and sensor biases (default: %(default)s)')
+    parser.add_argument('-o', '--output', type=Path, default=Path('demo_output'),
+                        help='folder for results, report and logs (default: %(default)s)')
+    parser.set_defaults(run=_run)
     return run(parser, arguments)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run the demo.
+
+    Returns:
+        0 if every verdict is pass and no truth lies outside its 99.9 % interval, else 1.
+
+    Raises:
+        RobocalError: If a node cannot be started or ends by itself.
+
+    """
+    from demo.comparison import compare
+
+    began = time.monotonic()
+    outcomes = _tour(options.output, options.seed, options.all)
+    comparisons = [
+        item for outcome in outcomes if outcome.result is not None
+        for item in compare(outcome.result, outcome.truth)
+    ]
+    OUT.print(_table(comparisons))
+    for outcome in outcomes:
+        if outcome.panel is not None and outcome.panel.rows:
+            OUT.print(_panel_table(outcome.panel))
+    _write(options.output, outcomes, comparisons)
+    problems = _problems(outcomes, comparisons)
+    for problem in problems:
+        OUT.print(f'[bold red]✗[/] {escape(problem)}', soft_wrap=True)
+    if not problems:
+        OUT.print('[bold green]✓[/] Every verdict is pass, and every truth lies in its 99.9 % '
+                  'interval.', soft_wrap=True)
+    OUT.print(f'{time.monotonic() - began:.0f} s. Report: {options.output / "report.html"}; '
+              f'results: {options.output}/*.yaml; summary: {options.output / "summary.json"}; '
+              f'logs: {options.output / "logs"}', soft_wrap=True, markup=False)
+    return 1 if problems else 0
+
+
+def _tours() -> list[Tour]:
+    """Return the tours in their order: what one identifies, later ones use."""
+    from demo.compliance import ComplianceTour
+    from demo.friction import FrictionTour
+    from demo.leveling import LevelingTour
+    from demo.payload import PayloadTour
+    from demo.wrench import WrenchTour
+
+    return [PayloadTour(), FrictionTour(), ComplianceTour(), WrenchTour(), LevelingTour()]
+
+
+def _tour(output: Path, seed: int, full: bool) -> list[TourOutcome]:
+    """Start the simulated arm and carry out all tours on it."""
+    from demo.stage import open_stage
+
+    with open_stage(output, seed, full=full) as stage:
+        OUT.print(f'A simulated arm with a hidden tool, friction and noise (seed {seed}), in ROS '
+                  f'domain {stage.domain}, on this machine only.', soft_wrap=True)
+        return [outcome for tour in _tours() for outcome in tour.run(stage)]
+
+
+def _table(comparisons: Sequence[Comparison]) -> Table:
+    from robocal_ros.cli.console import table_of
+    from robocal_ros.cli.show import verdict_text
+
+    table = table_of((('', False), ('truth', True), ('identified', True), ('error', True),
+                      ('± (95 %)', True), ('unit', False)),
+                     'Identified, against what the simulated arm hides')
+    methods = itertools.groupby(comparisons, key=lambda item: (item.capability, item.method))
+    for (capability, method), grouped in methods:
+        items = list(grouped)
+        table.add_row(f'[bold]{capability}, {method.replace("_", " ")}[/]: '
+                      f'{verdict_text(items[0].verdict)}')
+        for item in items:
+            table.add_row(*_row(item))
+        table.add_section()
+    return table
+
+
+def _panel_table(panel: Panel) -> Table:
+    from robocal_ros.cli.console import table_of
+
+    table = table_of(panel.columns, panel.title)
+    for row in panel.rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _row(item: Comparison) -> tuple[str, ...]:
+    """Return a comparison with the decimals that its interval deserves."""
+    from robocal_ros.results import wording
+    from robocal_ros.results.result import Parameter
+
+    shown = wording.reading(Parameter(item.parameter, item.unit, item.estimate, item.std))
+    unit, factor = wording.handy(item.unit)
+    resolution = None if item.std is None else 2.0 * factor * item.std
+    error = wording.rounded(factor * (item.estimate - item.truth), resolution)
+    return (
+        f'  {item.parameter}', wording.rounded(factor * item.truth, resolution), shown.value,
+        error if item.covered else f'[bold red]{error}[/]', shown.half, unit,
+    )
+
+
+def _write(
+    output: Path, outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
+) -> None:
+    """Write summary, results and report."""
+    from robocal_ros.results.report import write_report
+    from robocal_ros.results.store import to_yaml
+
+    summary = [item.summary() for item in comparisons]
+    (output / 'summary.json').write_text(json.dumps(summary, indent=2) + '\n', encoding='utf-8')
+    results = [outcome.result for outcome in outcomes if outcome.result is not None]
+    for result in results:
+        path = output / f'{result.kind}_{result.method}.yaml'
+        path.write_text(to_yaml(result), encoding='utf-8')
+    truth = {outcome.result.kind: outcome.truth
+             for outcome in outcomes if outcome.result is not None}
+    panels = [outcome.panel for outcome in outcomes if outcome.panel is not None]
+    write_report(results, output / 'report.html', truth, 'A simulated arm measures itself',
+                 panels)
+
+
+def _problems(
+    outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
+) -> list[str]:
+    """Return in sentences what keeps the demo from being a success."""
+    problems = [
+        f'{outcome.title}: {outcome.message}' for outcome in outcomes if not outcome.passed
+    ]
+    problems += [
+        f'{item.capability}, {item.method}: the hidden {item.parameter} of {item.truth:.6g} '
+        f'{item.unit} lies outside the 99.9 % interval of the identified {item.estimate:.6g} '
+        f'{item.unit}.'
+        for item in comparisons if not item.covered
+    ]
+    return problems
 
 
 if __name__ == '__main__':

@@ -12,8 +12,8 @@ import yaml
 from benchmarks import payload
 from benchmarks.__main__ import main
 from benchmarks.arm import InProcessArm
-from benchmarks.figures import Deviation, conditions, coverage, error_figures
-from benchmarks.payload import BARS, STATIC, Case, Timing
+from benchmarks.figures import Deviation, Timing, conditions, coverage, error_figures
+from benchmarks.payload import BARS, STATIC, Case
 from benchmarks.random_cell import random_truth, truth_document
 from demo import default_cell
 from robocal_ros.errors import MotionError

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from demo import default_cell, demo
-from demo.__main__ import main
+from demo import __main__ as demo
+from demo import default_cell
 from demo.comparison import compare
 from demo.tour import TourOutcome
 from robocal_ros.results.result import CalibrationResult, Check
@@ -31,7 +31,7 @@ def run_with(
     folder.mkdir(exist_ok=True)
     monkeypatch.setattr(demo, '_tour', lambda *_: outcomes)
     monkeypatch.setattr(demo.OUT, '_width', 200)
-    return main(['-o', str(folder)])
+    return demo.main(['-o', str(folder)])
 
 
 def test_good_demo_leaves_summary_results_and_report(

@@ -57,7 +57,7 @@ PACKAGES = {
 """Which package knows which: the product knows none of those that work on it."""
 # The simulation must be able to prove the estimators wrong, and shares no mathematics with them.
 SHARED_WITH_SIMULATION = ('errors', 'resources', 'messages.qos', 'messages.conversions',
-                          'messages.subscription', 'node.executables')
+                          'node.executables')
 
 
 def room_of(module: str) -> str:

@@ -24,9 +24,8 @@ from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import conversions
-from robocal_ros.messages.discovery import elsewhere
 from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import Listening
+from robocal_ros.messages.subscription import Listening, elsewhere
 from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.motion import Trajectory
 

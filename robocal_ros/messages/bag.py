@@ -4,9 +4,6 @@
 Reading is PyPI's ``rosbags``; here is what a user's bag needs beyond it: folders without or with
 wrong metadata, names without their namespace, and a sentence for everything that is broken.
 
-
-Messages of MCAP files, a chunk at a time instead of one by one.
-
 An MCAP file has an index of each chunk's messages (https://mcap.dev/spec). ``rosbags`` opens the
 file, decompresses and checks the chunks; with the index, all messages of a chunk are then cut out
 at once, which takes a tenth of the time. Files without an index are left to ``rosbags``.

@@ -1,33 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotations between the core's matrices and the quaternions of ROS messages.
+"""Conversions between arrays and the messages of ROS that nodes send.
 
-ROS has (x, y, z, w). ``tf_transformations`` comes with ROS distributions and is a layer over
-``transforms3d``; where it is not installed, ``transforms3d`` serves in the same order.
-
-
-Between ROS messages and the arrays of the core: the only place that knows both.
+Quaternions of ROS are (x, y, z, w). ``tf_transformations`` comes with ROS distributions and is a
+layer over ``transforms3d``; where it is not installed, ``transforms3d`` serves in the same order.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-from robocal_ros.arrays import Array
-from robocal_ros.errors import DataError
-
-if TYPE_CHECKING:
-    from geometry_msgs.msg import Quaternion
 from collections.abc import Sequence
 
+import numpy as np
 import scipy
 from builtin_interfaces.msg import Duration, Time
 from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTolerance
-from geometry_msgs.msg import InertiaStamped, WrenchStamped
+from geometry_msgs.msg import InertiaStamped, Quaternion, WrenchStamped
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
+from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError
+from robocal_ros.messages.stamps import SECOND, from_seconds, to_seconds
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.motion import Trajectory
 
@@ -75,16 +67,6 @@ def rotation_matrix(quaternion: Array) -> Array:
     return np.asarray(quaternion_matrix(given / length), dtype=float)[:3, :3]
 
 
-def from_message(message: Quaternion) -> Array:
-    """Return the rotation matrix, shape (3, 3), of a message.
-
-    Raises:
-        DataError: If its quaternion is not of unit length.
-
-    """
-    return rotation_matrix(np.array([message.x, message.y, message.z, message.w]))
-
-
 def fill_message(message: Quaternion, rotation: Array) -> None:
     """Write a rotation matrix into a message."""
     message.x, message.y, message.z, message.w = (float(value) for value in quaternion(rotation))
@@ -96,7 +78,7 @@ _LONGEST = 2.0**31 - 1.0
 
 def seconds(stamp: Time) -> float:
     """Return a stamp in seconds [s]."""
-    return float(stamp.sec) + 1e-9 * float(stamp.nanosec)
+    return to_seconds(SECOND * stamp.sec + stamp.nanosec)
 
 
 def to_stamp(time: float) -> Time:
@@ -116,8 +98,7 @@ def _parts(time: float) -> tuple[int, int]:
         raise DataError(
             f'{time:g} s is no time that a ROS message can hold; expected less than '
             f'{_LONGEST:.0f} s. Correct the file or the message that it comes from.')
-    sec, nanosec = divmod(round(time * 1e9), 10**9)
-    return sec, nanosec
+    return divmod(from_seconds(time), SECOND)
 
 
 def to_joint_trajectory(trajectory: Trajectory, joint_names: Sequence[str]) -> JointTrajectory:

@@ -19,11 +19,10 @@ from sensor_msgs.msg import JointState
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.messages.decode import Message, State
-from robocal_ros.messages.discovery import elsewhere
 from robocal_ros.messages.intake import Intake, JointIntake, TrackerIntake, WrenchIntake
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
 from robocal_ros.messages.stamps import to_seconds
-from robocal_ros.messages.subscription import Listening
+from robocal_ros.messages.subscription import Listening, elsewhere
 
 if TYPE_CHECKING:
     from rclpy.callback_groups import CallbackGroup

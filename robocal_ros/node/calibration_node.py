@@ -45,7 +45,7 @@ from visualization_msgs.msg import MarkerArray
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import CancelledError, ConfigurationError, RobocalError
 from robocal_ros.messages import qos
-from robocal_ros.messages.discovery import elsewhere
+from robocal_ros.messages.subscription import elsewhere
 from robocal_ros.node import parameters, status
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters

@@ -18,6 +18,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arrays import Array
 from robocal_ros.messages import conversions, qos
+from robocal_ros.messages.stamps import SECOND, from_seconds
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.model import SensedArm
@@ -157,8 +158,7 @@ class WrenchOutputs:
     def publish(self, observation: Observation) -> None:
         """Publish what is known; nothing of links whose wrench is not."""
         stamp = observation.stamp - (observation.delay if self._shift else 0.0)
-        nanoseconds = round(stamp * 1e9)
-        self._stamp.sec, self._stamp.nanosec = divmod(nanoseconds, 1_000_000_000)
+        self._stamp.sec, self._stamp.nanosec = divmod(from_seconds(stamp), SECOND)
         for index in observation.links:
             if not observation.reasons[index]:
                 self._publish_link(index, stamp, observation)

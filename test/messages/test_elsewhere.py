@@ -9,7 +9,7 @@ from geometry_msgs.msg import WrenchStamped
 from sensor_msgs.msg import JointState
 from support.ros_rig import Spinner
 
-from robocal_ros.messages.discovery import elsewhere, type_name
+from robocal_ros.messages.subscription import elsewhere, type_name
 
 pytestmark = pytest.mark.usefixtures('ros')
 

@@ -46,6 +46,7 @@ setup(
     version=version(),
     description='Lifecycle nodes with which a robot arm measures itself',
     license='Apache-2.0',
+    url='https://github.com/robocal-ros/robocal_ros',
     maintainer='robocal_ros maintainers',
     maintainer_email='maintainers@robocal-ros.example',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*', 'robocal_sim']),

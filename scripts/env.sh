@@ -11,11 +11,7 @@
 
 robocal_isolate_ros() {
     # Nobody else's nodes: this machine only, and a domain by chance unless the user chose one.
-    # ROS 2 Humble knows only the older of the two variables.
     export ROS_AUTOMATIC_DISCOVERY_RANGE="${ROS_AUTOMATIC_DISCOVERY_RANGE:-LOCALHOST}"
-    if [[ ${ROS_DISTRO:-} == humble ]]; then
-        export ROS_LOCALHOST_ONLY="${ROS_LOCALHOST_ONLY:-1}"
-    fi
     # Domains above 101 run into the ports that Linux hands out to clients.
     export ROS_DOMAIN_ID="${ROS_DOMAIN_ID:-$((RANDOM % 101 + 1))}"
 }

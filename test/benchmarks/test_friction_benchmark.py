@@ -46,7 +46,7 @@ def test_figures_have_the_bars() -> None:
 def test_a_short_case_meets_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     """One drawn arm, its last joint, few and short runs."""
     monkeypatch.setattr(friction, '_VALUES', FrictionParameters(
-        min_speed=0.01, speed_count=7, max_cruise=3.0))
+        min_speed=0.01, speed_count=5, max_cruise=2.0))
     case = friction.run_case(7, ['joint_6'])
     assert [curve.joint for curve in case.curves] == ['joint_6']
     for figure in friction.figures([case]):

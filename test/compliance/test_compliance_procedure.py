@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compliance procedure on an arm that sags: both sets, lost sight, and going on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.compliance_cell import COMPLIANCE, TARGET, Cell, postures
+from support.fake_arm import HOME, FakeArm, FakeReport, fake_arm
+
+from robocal_ros.compliance.estimate import estimate_sets
+from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
+from robocal_ros.compliance.parameters import ComplianceParameters
+from robocal_ros.compliance.procedure import ComplianceProcedure, RestReader
+from robocal_ros.errors import DataError, MotionError
+from robocal_ros.messages.marks import Rest
+from robocal_ros.messages.samples import JointSamples, StreamCounts
+from robocal_ros.messages.tracker import TrackerSamples
+
+GIVEN = postures(10, seed=6)
+VALUES = ComplianceParameters(
+    target_frame='tool0', target_xyz=TARGET.tolist(), reference_every=4, settle=0.5, dwell=1.0)
+
+
+@dataclass
+class SeenRest:
+    """What is seen wherever the arm is; nothing on the visits that are hidden."""
+
+    arm: FakeArm
+    cell: Cell = field(default_factory=Cell)
+    loaded: bool = False
+    hidden: Callable[[np.ndarray], bool] = lambda posture: False
+    trouble: str = ''
+    clock: float = 0.0
+    newest: float = 0.0
+
+    async def wait(self) -> None:
+        """The tracker is there."""
+
+    def fault(self) -> str:
+        return self.trouble
+
+    def silence(self) -> str:
+        return ''
+
+    async def read(self) -> EndPosition | None:
+        self.clock += 5.0
+        if self.hidden(self.arm.at):
+            return None
+        generator = np.random.default_rng(int(self.clock))
+        return self.cell.see(self.arm.at, self.loaded, generator, self.clock)
+
+
+@dataclass
+class Notes:
+    """What the record is told to count."""
+
+    rests: list[Rest] = field(default_factory=list)
+    discarded: list[tuple[float, float]] = field(default_factory=list)
+
+    def mark_rest(self, rest: Rest) -> None:
+        self.rests.append(rest)
+
+    def mark_discarded(self, span: tuple[float, float]) -> None:
+        self.discarded.append(span)
+
+
+@dataclass
+class Service:
+    """Mounts the load or takes it off."""
+
+    log: list[str]
+    name: str
+    rest: SeenRest
+    refusal: str = ''
+
+    async def call(self) -> str:
+        self.log.append(self.name)
+        if self.refusal:
+            raise DataError(self.refusal)
+        self.rest.loaded = self.name == 'attach'
+        return 'Done.'
+
+
+class Rig:
+    """A procedure, and all that it works on."""
+
+    def __init__(self, given: np.ndarray | None = GIVEN, **values: Any) -> None:
+        self.values = ComplianceParameters(**{**vars(VALUES), **values})
+        self.arm = fake_arm()
+        self.rest, self.notes, self.report = SeenRest(self.arm), Notes(), FakeReport()
+        self.placed: list[np.ndarray] = []
+        self.log: list[str] = []
+        self.attach, self.detach = (Service(self.log, name, self.rest)
+                                    for name in ('attach', 'detach'))
+        self.procedure = ComplianceProcedure(
+            self.arm, self.notes, self.report, self.rest, lambda: self.values,
+            self.rest.cell.known_load, lambda turn, origin: self.placed.append(origin), given)
+
+    def run(self) -> None:
+        asyncio.run(self.procedure.run(self.attach, self.detach))
+
+    def measure(self, which: str) -> None:
+        self.rest.loaded = which == LOADED
+        asyncio.run(self.procedure.measure(which, (0.0, 100.0)))
+
+
+def is_at(*numbers: int) -> Callable[[np.ndarray], bool]:
+    return lambda posture: any(np.array_equal(posture, GIVEN[number]) for number in numbers)
+
+
+def test_both_sets_are_measured_with_the_reference_now_and_then() -> None:
+    rig = Rig()
+    rig.run()
+    assert rig.log == ['detach', 'attach', 'detach']
+    procedure = rig.procedure
+    assert procedure.complete(UNLOADED)
+    assert procedure.complete(LOADED)
+    for name in (UNLOADED, LOADED):
+        assert [number for number, _ in procedure.sets[name].visits] == [
+            0, 1, 2, 3, 4, 0, 5, 6, 7, 8, 0, 9, 0]
+    assert [rest.purpose for rest in rig.notes.rests] == [UNLOADED] * 13 + [LOADED] * 13
+    np.testing.assert_array_equal(rig.arm.at, HOME)
+    assert rig.placed == []
+    result = estimate_sets(
+        rig.arm.robot, *(procedure.sets[name].positions for name in (UNLOADED, LOADED)),
+        rig.rest.cell.known_load(), rig.values)
+    low, high = result.parameter('joint_3.compliance').interval(0.9999)
+    assert low < COMPLIANCE[2] < high
+    # What the postures say so far is shown once there are enough of them.
+    assert any('joint_3.compliance' in name for name in rig.report.notes)
+    assert rig.report.notes['loaded'] == '10 of 10'
+
+
+def test_a_load_that_cannot_be_taken_off_at_first_is_taken_for_none() -> None:
+    rig = Rig()
+    rig.detach.refusal = 'There is no load.'
+    with pytest.raises(DataError, match='There is no load'):
+        rig.run()
+    # In the end it must come off.
+    assert rig.log == ['detach', 'attach', 'detach']
+    assert rig.procedure.complete(LOADED)
+
+
+def test_an_arm_that_swings_on_under_its_new_load_ends_it() -> None:
+    rig = Rig()
+
+    async def swinging() -> None:
+        raise DataError('The arm is moving.')
+
+    rig.arm.await_rest = swinging
+    with pytest.raises(MotionError, match='does not come to rest after its load has changed'):
+        rig.run()
+    assert rig.procedure.sets[UNLOADED].visits == []
+
+
+@pytest.mark.parametrize('values', [
+    {'registration': 'three_point'}, {'find_target': True, 'target_xyz': [0.0, 0.0, 0.0]}])
+def test_the_tracker_is_placed_first_where_the_set_does_not_serve(values: dict[str, Any]) -> None:
+    rig = Rig(**values)
+    rig.run()
+    (origin,) = rig.placed
+    np.testing.assert_allclose(origin, rig.rest.cell.tracker[1], atol=5e-3)
+    count = 3 if 'registration' in values else 8
+    assert [rest.purpose for rest in rig.notes.rests[:count + 1]] == [
+        *[REGISTRATION] * count, UNLOADED]
+
+
+def test_a_target_that_the_tracker_cannot_see_does_not_place_it() -> None:
+    rig = Rig(registration='three_point')
+    rig.rest.hidden = lambda posture: True
+    with pytest.raises(DataError, match='saw the target in 0 of 5 postures; 3 are needed'):
+        asyncio.run(rig.procedure.register_tracker((0.0, 100.0)))
+    np.testing.assert_array_equal(rig.arm.at, HOME)
+
+
+def test_lost_sight_ends_it_after_three_postures_and_it_goes_on() -> None:
+    rig = Rig()
+    rig.rest.hidden = is_at(2, 3, 4)
+    with pytest.raises(DataError, match=r'in 3 postures in a row.* lost in posture 5 of 10 of the '
+                                        r'unloaded set; 2 postures are measured and kept, 6 are'):
+        rig.measure(UNLOADED)
+    rig.rest.hidden = is_at()
+    rig.measure(UNLOADED)
+    # After the break the reference is looked at first.
+    assert [number for number, _ in rig.procedure.sets[UNLOADED].visits][:4] == [0, 1, 0, 2]
+    assert rig.procedure.complete(UNLOADED)
+
+
+def test_a_faulty_tracker_ends_it_at_once() -> None:
+    rig = Rig()
+    rig.rest.hidden, rig.rest.trouble = is_at(1), 'The tracker is on fire.'
+    with pytest.raises(DataError, match=r'The tracker is on fire\. It was lost in posture 2'):
+        rig.measure(UNLOADED)
+
+
+def test_a_posture_out_of_sight_is_tried_twice_and_left_out() -> None:
+    rig = Rig()
+    rig.rest.hidden = is_at(3)
+    rig.measure(UNLOADED)
+    assert rig.procedure.left_out == {3}
+    assert rig.procedure.lost == [
+        'Postures 4 are left out: the tracker did not see the target there.']
+    rig.rest.hidden = is_at(5)
+    with pytest.raises(DataError, match='with the load in postures 6 of 10'):
+        rig.measure(LOADED)
+
+
+def test_too_many_out_of_sight_are_refused() -> None:
+    rig = Rig(GIVEN[:5])
+    rig.rest.hidden = is_at(1, 3)
+    with pytest.raises(DataError, match='in postures 2, 4 of 5; more than 20 %'):
+        rig.measure(UNLOADED)
+
+
+def test_a_posture_without_a_way_is_one_out_of_sight() -> None:
+    rig = Rig()
+    go_to = rig.arm.go_to
+
+    async def blocked(posture: np.ndarray, **shown: Any) -> None:
+        if is_at(3)(posture):
+            raise MotionError('There is no way.')
+        await go_to(posture, **shown)
+
+    rig.arm.go_to = blocked
+    rig.measure(UNLOADED)
+    assert rig.procedure.left_out == {3}
+    assert 'Moving to posture 4 of 10 (unloaded) was not possible: There is no way.' in (
+        rig.procedure.lost)
+
+
+def test_an_arm_that_is_elsewhere_than_the_tracker_says_is_noticed_at_once() -> None:
+    rig = Rig()
+    asyncio.run(rig.procedure.register_tracker((0.0, 100.0)))
+    rig.rest.cell = Cell(target=TARGET + [0.02, 0.0, 0.0])
+    with pytest.raises(DataError, match='Was the tracker or the target moved'):
+        rig.measure(UNLOADED)
+
+
+class TestRestReader:
+    """Rests are prolonged where the target is seen now and then, and no longer than that."""
+
+    @dataclass
+    class Rest:
+        """Joint states of an arm at rest, and the tracker's readings of them."""
+
+        seen: Callable[[np.ndarray], np.ndarray]
+        duration: float = 0.0
+        forgotten: int = 0
+        sends: bool = True
+        shift: float = 0.0
+
+        @property
+        def time(self) -> np.ndarray:
+            return 100.0 + np.arange(0.0, self.duration, 0.01)
+
+        def joints(self) -> Any:
+            def samples() -> JointSamples:
+                still = np.zeros((len(self.time), 2))
+                return JointSamples(('a', 'b'), self.time, still, still, still)
+
+            def forget_from(row: int) -> None:
+                self.forgotten += 1
+
+            return SimpleNamespace(latest=(100.0 + self.duration, np.zeros(2)),
+                                   samples=samples, forget_from=forget_from)
+
+        def tracker(self) -> Any:
+            def samples(begin: float) -> TrackerSamples:
+                time = self.time[::10]
+                time = time[(time >= begin) & self.seen(time - 100.0)]
+                return TrackerSamples('tracker', time, np.ones((len(time), 3)))
+
+            return SimpleNamespace(
+                topic='/tracker/point', newest=100.0 + self.duration + self.shift,
+                counts=StreamCounts(received=len(self.time)), samples=samples,
+                age=lambda: 0.0 if self.sends else np.inf, complaint=lambda: '')
+
+    def reader(self, rest: Rest) -> RestReader:
+        async def dwell(duration: float) -> None:
+            """Let time pass."""
+            rest.duration += duration
+            made._joints, made._tracker = rest.joints(), rest.tracker()
+
+        async def until(condition: Callable[[], bool], timeout: float) -> bool:
+            return condition()
+
+        made = RestReader(SimpleNamespace(dwell=dwell), rest.joints(), rest.tracker(),
+                          lambda: VALUES, until, lambda: rest.sends)
+        return made
+
+    @pytest.mark.parametrize(('seen', 'duration', 'found'), [
+        (lambda t: t >= 0.0, 1.6, True),
+        (lambda t: t < 0.0, 1.6, False),
+        (lambda t: t > 1.3, 2.6, True),
+        (lambda t: (t % 1.0) > 0.85, 4.6, False),
+    ])
+    def test_it_waits_as_long_as_it_helps(self, seen, duration, found) -> None:
+        rest = self.Rest(seen)
+        position = asyncio.run(self.reader(rest).read())
+        assert rest.duration == pytest.approx(duration)
+        assert (position is not None) == found
+        assert rest.forgotten == 1
+
+    def test_nobody_who_sends_is_named(self) -> None:
+        with pytest.raises(DataError, match="Nobody sends tracker readings on '/tracker/point'"):
+            asyncio.run(self.reader(self.Rest(lambda t: t >= 0.0, sends=False)).wait())
+
+    def test_another_clock_is_a_fault(self) -> None:
+        assert self.reader(self.Rest(lambda t: t >= 0.0, 1.0)).fault() == ''
+        told = self.reader(self.Rest(lambda t: t >= 0.0, 1.0, shift=7.0)).fault()
+        assert 'the newest stamp is 7.0 s off the joint states' in told

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The friction procedure on an arm with known friction: rounds, failed runs, and going on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fake_arm import HOME, FakeArm, FakeReport, fake_arm
+from support.friction_cell import WRIST, Truth
+
+from robocal_ros.arm.protocols import MotionFailedError, MotionOutcome, MotionStatus
+from robocal_ros.errors import DataError
+from robocal_ros.friction.fit import JointFriction
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.plan import FrictionRun
+from robocal_ros.friction.procedure import FrictionProcedure
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.robot.motion import Lspb, Trajectory
+
+STEP = 0.005
+FIRST, SECOND = 'joint_6', 'joint_5'
+SIMPLE = Truth(static=(0.70, 0.64))
+"""Without a rise towards low speeds, so that few speeds tell it."""
+VALUES = FrictionParameters(
+    speeds=[0.05, 0.1, 0.2, 0.4], model='coulomb_viscous', max_cruise=2.0, max_rounds=1)
+
+
+@dataclass
+class Record:
+    """Joint states at even stamps."""
+
+    names: tuple[str, ...]
+    rows: list[np.ndarray] = field(default_factory=list)
+    discarded: list[int] = field(default_factory=list)
+
+    @property
+    def recorded(self) -> int:
+        return len(self.rows)
+
+    def samples(self) -> JointSamples:
+        columns = np.array(self.rows).reshape(len(self.rows), 3, len(self.names))
+        return JointSamples(self.names, STEP * np.arange(len(self.rows)), *(
+            columns[:, number] for number in range(3)))
+
+    def discard_from(self, row: int) -> None:
+        self.discarded.append(len(self.rows) - row)
+        del self.rows[row:]
+
+
+@dataclass
+class DrivenArm(FakeArm):
+    """Records the torque that friction and rigid bodies take, and fails where it is told to."""
+
+    truth: Truth = SIMPLE
+    record: Record = field(default_factory=lambda: Record(()))
+    outcomes: dict[int, MotionOutcome] = field(default_factory=dict)
+    runs: int = 0
+
+    def _take(self, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> None:
+        noise = 0.02 * np.random.default_rng(len(self.record.rows)).standard_normal(len(q))
+        torque = self.robot.inverse_dynamics(q, v, a) + self.truth.torque(v) + noise
+        self.record.rows.append(np.array((q, v, torque)))
+
+    async def dwell(self, duration: float, watch: Any = None) -> None:
+        still = np.zeros(self.robot.n)
+        for _ in range(int(duration / STEP)):
+            self._take(self.at, still, still)
+
+    async def move(self, trajectory: Trajectory, **shown: Any) -> None:
+        await super().move(trajectory, **shown)
+        for time in np.arange(0.0, trajectory.duration, STEP):
+            self._take(*trajectory.sample(float(time)))
+        if shown['phase'] == 'running':
+            self.runs += 1
+            if self.runs in self.outcomes:
+                self.outcomes[self.runs].raise_unless_done()
+
+
+def failing(status: MotionStatus, *runs: int, held: bool = True) -> dict[int, MotionOutcome]:
+    return dict.fromkeys(runs, MotionOutcome(status, 'It ended.', held))
+
+
+@dataclass
+class Cell:
+    """A procedure on a driven arm."""
+
+    arm: DrivenArm
+    procedure: FrictionProcedure
+    shown: list[JointFriction]
+
+    def measure(self, values: FrictionParameters = VALUES) -> None:
+        asyncio.run(self.procedure.measure(values))
+
+
+def cell(
+    wanted: Sequence[str] = (FIRST, SECOND), given: Sequence[FrictionRun] = (), **arm: Any
+) -> Cell:
+    plain = fake_arm()
+    driven = DrivenArm(plain.robot, plain.checker, record=Record(plain.robot.joint_names), **arm)
+    shown: list[JointFriction] = []
+    return Cell(driven, FrictionProcedure(
+        driven, driven.record, FakeReport(), wanted, given,
+        lambda: (driven.robot.copy(), []), shown.append), shown)
+
+
+def phases(made: Cell) -> list[str]:
+    return [phase for phase, _ in made.arm.log]
+
+
+def test_joint_by_joint_is_run_both_ways_and_the_arm_comes_home() -> None:
+    made = cell()
+    made.measure()
+    assert list(made.procedure.finished) == [FIRST, SECOND]
+    for found in made.procedure.finished.values():
+        assert found.passed
+        np.testing.assert_allclose(found.law().coulomb, SIMPLE.coulomb, rtol=0.05)
+    assert made.shown == list(made.procedure.finished.values())
+    assert phases(made) == ['moving', 'running'] * 16 + ['moving']
+    np.testing.assert_array_equal(made.arm.at, HOME)
+    shares = [share for _, share in made.arm.log]
+    assert shares == sorted(shares)
+    assert shares[-1] == (92.0, 98.0)
+    assert made.procedure.lost == []
+
+
+def test_a_run_that_the_controller_ended_is_discarded_and_the_others_go_on() -> None:
+    made = cell([FIRST], outcomes=failing(MotionStatus.ABORTED, 3))
+    made.measure()
+    found = made.procedure.finished[FIRST]
+    assert found.passed
+    assert len(found.points) == 7
+    assert len(made.arm.record.discarded) == 1
+    assert made.procedure.lost == ['Running joint_6 at +0.1 rad/s failed: It ended.']
+
+
+@pytest.mark.parametrize(('status', 'runs'), [
+    (MotionStatus.ABORTED, (1, 2, 3, 4)), (MotionStatus.FOREIGN_MOTION, (1,))])
+def test_a_joint_whose_runs_fail_is_left_alone_and_the_next_one_is_run(
+    status: MotionStatus, runs: tuple[int, ...]
+) -> None:
+    made = cell(outcomes=failing(status, *runs))
+    made.measure()
+    assert [item.passed for item in made.procedure.finished.values()] == [False, True]
+    assert made.arm.runs == len(runs) + 8
+    assert 'Joint joint_6 is left alone' in made.procedure.lost[-1]
+
+
+def test_an_arm_that_is_not_held_ends_it_and_the_next_call_goes_on() -> None:
+    made = cell(outcomes=failing(MotionStatus.ABORTED, 10, held=False))
+    with pytest.raises(MotionFailedError, match='not seen to come to rest'):
+        made.measure()
+    assert list(made.procedure.finished) == [FIRST]
+    assert made.procedure.under_way
+    made.measure()
+    assert list(made.procedure.finished) == [FIRST, SECOND]
+    assert made.arm.runs == 10 + 8
+    assert not made.procedure.under_way
+
+
+def test_a_law_that_is_not_known_yet_is_looked_for_at_lower_speeds() -> None:
+    made = cell([FIRST], truth=WRIST)
+    made.measure(FrictionParameters(speeds=[0.08, 0.2, 0.5], max_cruise=4.0, max_rounds=2))
+    assert len(made.shown) == 2
+    assert made.shown[0].doubt
+    speeds = np.abs([p.speed for p in made.procedure.finished[FIRST].points])
+    assert speeds.min() == pytest.approx(0.01, rel=0.05)
+    assert not made.shown[1].doubt
+
+
+def test_given_runs_come_first_from_where_the_other_joints_are() -> None:
+    segments = [Lspb.with_acceleration(*ends, speed, 2.0)
+                for speed in (0.1, 0.2, 0.4) for ends in ((-0.4, 0.4), (0.4, -0.4))]
+    made = cell([FIRST], [FrictionRun(5, np.zeros(6), segment) for segment in segments])
+    made.measure()
+    assert made.arm.runs == 6
+    found = made.procedure.finished[FIRST]
+    assert sorted(np.abs([p.speed for p in found.points]).round(2)) == [
+        0.1, 0.1, 0.2, 0.2, 0.4, 0.4]
+
+
+def test_an_effort_that_says_nothing_ends_it_after_one_run() -> None:
+    made = cell([FIRST])
+    made.arm._take = lambda q, v, a: made.arm.record.rows.append(np.array((q, v, 0.0 * q)))
+    with pytest.raises(DataError, match="'joint_6' is zero"):
+        made.measure()
+    assert made.arm.runs == 1

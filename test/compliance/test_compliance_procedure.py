@@ -20,8 +20,7 @@ from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.procedure import ComplianceProcedure, RestReader
 from robocal_ros.errors import DataError, MotionError
 from robocal_ros.messages.marks import Rest
-from robocal_ros.messages.samples import JointSamples, StreamCounts
-from robocal_ros.messages.tracker import TrackerSamples
+from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples
 
 GIVEN = postures(10, seed=6)
 VALUES = ComplianceParameters(
@@ -265,11 +264,11 @@ class TestRestReader:
                 still = np.zeros((len(self.time), 2))
                 return JointSamples(('a', 'b'), self.time, still, still, still)
 
-            def forget_from(row: int) -> None:
+            def forget_after(time: float) -> None:
                 self.forgotten += 1
 
             return SimpleNamespace(latest=(100.0 + self.duration, np.zeros(2)),
-                                   samples=samples, forget_from=forget_from)
+                                   samples=samples, forget_after=forget_after)
 
         def tracker(self) -> Any:
             def samples(begin: float) -> TrackerSamples:

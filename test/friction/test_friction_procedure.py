@@ -42,14 +42,20 @@ class Record:
     def recorded(self) -> int:
         return len(self.rows)
 
-    def samples(self) -> JointSamples:
-        columns = np.array(self.rows).reshape(len(self.rows), 3, len(self.names))
-        return JointSamples(self.names, STEP * np.arange(len(self.rows)), *(
-            columns[:, number] for number in range(3)))
+    @property
+    def newest(self) -> float:
+        return STEP * (len(self.rows) - 1)
 
-    def discard_from(self, row: int) -> None:
-        self.discarded.append(len(self.rows) - row)
-        del self.rows[row:]
+    def samples(self, after: float = -np.inf) -> JointSamples:
+        columns = np.array(self.rows).reshape(len(self.rows), 3, len(self.names))
+        time = STEP * np.arange(len(self.rows))
+        return JointSamples(self.names, time[time > after], *(
+            columns[time > after, number] for number in range(3)))
+
+    def discard_after(self, stamp: float) -> None:
+        keep = int(np.sum(STEP * np.arange(len(self.rows)) <= stamp))
+        self.discarded.append(len(self.rows) - keep)
+        del self.rows[keep:]
 
 
 @dataclass

@@ -97,8 +97,7 @@ class WrenchHealth:
                 self._reasons[index] = feed.why_missing(silence)
             else:
                 self._reasons[index] = observer.joint_complaint or (
-                    self._inputs.joint_complaint
-                    or f'No joint states have come for {silence:.1f} s; check '
+                    f'No joint states have come for {silence:.1f} s; check '
                     'joint_state_broadcaster.')
 
     def report(self) -> None:

@@ -20,7 +20,6 @@ from sensor_msgs.msg import Imu, JointState
 from robocal_ros.arrays import Array
 from robocal_ros.messages.decode import Decoder, JointDecoder, Message, State
 from robocal_ros.messages.intake import Intake
-from robocal_ros.messages.samples import StreamCounts
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.messages.stream import Stream
 from robocal_ros.messages.subscription import SPARSE
@@ -37,12 +36,7 @@ _LINGER = 0.016
 
 
 class WrenchInputs:
-    """All that the observer hears.
-
-    Attributes:
-        counts: What the joint states went through.
-
-    """
+    """All that the observer subscribes to."""
 
     def __init__(
         self, node: Node, observer: WrenchObserver, factor: Array, *, max_delay: float,
@@ -65,7 +59,6 @@ class WrenchInputs:
         joint_names = observer.arm.robot.joint_names
         self._n = len(joint_names)
         self._decoder = JointDecoder(joint_names, factor)
-        self._heard = -1.0
         self._wakes = self._in_vain = 0
         self._joints = self._stream(JointState, 'joint_states', self._decoder, self._on_joints)
         self._sensors = [
@@ -113,24 +106,9 @@ class WrenchInputs:
         self._decoder.factor = factor
 
     @property
-    def counts(self) -> StreamCounts:
-        """What the joint states went through."""
-        return self._joints.counts
-
-    @property
     def dropped(self) -> int:
         """How many messages of all streams are missing, by the gaps between stamps."""
         return sum(stream.counts.dropped for stream in self._streams)
-
-    @property
-    def heard(self) -> float:
-        """Newest stamp of the joint states, negative before the first [s]."""
-        return self._heard
-
-    @property
-    def joint_complaint(self) -> str:
-        """Why the last joint states were of no use, empty if they were."""
-        return self._observer.joint_complaint
 
     # -------------------------------------------------------------------- receiving
 
@@ -200,14 +178,12 @@ class WrenchInputs:
             throttle_duration_sec=1.0)
 
     def _on_joints(self, message: Message) -> None:
-        stamp, n = to_seconds(message.stamp), self._n
-        if message.state is not State.FOREIGN:
-            self._heard = stamp
         if message.state is not State.USABLE:
             self._observer.refuse_joint_state(message.reason)
             return
-        values = message.values
-        self._observer.add_joint_state(stamp, values[:n], values[n:2 * n], values[2 * n:])
+        values, n = message.values, self._n
+        self._observer.add_joint_state(
+            to_seconds(message.stamp), values[:n], values[n:2 * n], values[2 * n:])
 
 
 def _receiver(

@@ -34,6 +34,7 @@ from robocal_ros.wrench.torque import JointFriction, MomentumObserver
 FILLING = 'Filling the window'
 """How the reason begins that passes by itself."""
 
+_NONE: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
 # Share of the usual threshold that a force must reach when leaps have been taken out: what is
 # left is less certain.
 _WITHOUT_LEAPS = 1.5
@@ -279,7 +280,7 @@ class _JointChains:
         self._samples = AlignedWindow(feeds, 3 * self._n, values)
         self._without_effort = float('-inf')
         # Joints whose velocity the newest joint state does not tell.
-        self._unknown = np.zeros(self._n, dtype=bool)
+        self._unknown = _NONE
         # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
         self._settled: tuple[Array, Array | None] | None = None
 
@@ -295,7 +296,7 @@ class _JointChains:
         row = np.empty(3 * n)
         row[:n] = q
         row[n:2 * n] = np.nan if v is None or not self._values.use_velocity else v
-        if effort is None or not np.isfinite(effort).all():
+        if effort is None or not _finite(effort):
             row[2 * n:] = 0.0
             self._without_effort = stamp
         else:
@@ -351,17 +352,19 @@ class _JointChains:
 
     def _differentiate(self, rows: Array) -> None:
         """Fill in unknown velocities from positions: central once the next one is there."""
-        time, n = self._samples.window.time, self._n
-        before, self._unknown = self._unknown, np.isnan(rows[-1, n:2 * n])
-        if not self._unknown.any():
+        n = self._n
+        if _finite(rows[-1, n:2 * n]):
+            self._unknown = _NONE
             return
-        q = np.flatnonzero(self._unknown)
+        time = self._samples.window.time
+        unknown = np.flatnonzero(np.isnan(rows[-1, n:2 * n]))
+        before, self._unknown = self._unknown, unknown
         if len(rows) < 2:
-            rows[-1, n + q] = 0.0
+            rows[-1, n + unknown] = 0.0
             return
-        rows[-1, n + q] = (rows[-1, q] - rows[-2, q]) / (time[-1] - time[-2])
+        rows[-1, n + unknown] = (rows[-1, unknown] - rows[-2, unknown]) / (time[-1] - time[-2])
         if len(rows) > 2:
-            q = np.flatnonzero(self._unknown & before)
+            q = np.intersect1d(unknown, before)
             rows[-2, n + q] = (rows[-1, q] - rows[-3, q]) / (time[-1] - time[-3])
 
     def _why_not_full(self) -> str:
@@ -484,6 +487,12 @@ class _ImuChain:
 
     def _scatter(self, mean: Array, rows: Array, index: int) -> float:
         return _spread(mean, self._arm.force_series(index, self._all_sensors(rows)))
+
+
+def _finite(values: Array) -> bool:
+    """Return whether all of a few values are finite; faster for these than NumPy's own test."""
+    square = float(values @ values)
+    return square - square == 0.0
 
 
 def _spread(mean: Array, series: Array) -> float:

@@ -253,7 +253,7 @@ def test_a_bad_sensor_costs_its_links_and_is_named(recorded: Recorded, run: Run)
            else (stamp, topic, raw) for stamp, topic, raw in recorded.messages]
     _, told, rows = run(bad)
     assert 'ft_wrist: not known at' in told
-    assert "names frame 'elsewhere' in its messages" in told
+    assert "names frame 'elsewhere', but 'ft_wrist' is expected" in told
     assert [row['force_x'] for row in rows['ft_wrist'] if row['valid'] == '0'][-1] == ''
     assert rows['ft_wrist'][-1]['valid'] == '0'
     assert rows[LINK][-1]['valid'] == '1'

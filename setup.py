@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build of the package, by colcon or by pip."""
+"""Package build for colcon and pip."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SHARE = f'share/{PACKAGE}'
 
 
 def version() -> str:
-    """Return the version, which `__init__.py` alone states.
+    """Return the version stated in `robocal_ros/__init__.py`.
 
     Raises:
-        RuntimeError: The file holds no version.
+        RuntimeError: The file states no version.
 
     """
     path = ROOT / PACKAGE / '__init__.py'
@@ -28,7 +28,7 @@ def version() -> str:
 
 
 def shared_files() -> list[tuple[str, list[str]]]:
-    """Return the files that go to the share folder, each in the subfolder it has here."""
+    """Return the files to install below share, by destination folder."""
     targets: dict[str, list[str]] = {
         'share/ament_index/resource_index/packages': [f'resource/{PACKAGE}'],
         SHARE: ['package.xml'],
@@ -44,7 +44,7 @@ def shared_files() -> list[tuple[str, list[str]]]:
 setup(
     name=PACKAGE,
     version=version(),
-    description='Lifecycle nodes with which a robot arm measures itself',
+    description='Lifecycle nodes that calibrate a robot arm',
     license='Apache-2.0',
     url='https://github.com/robocal-ros/robocal_ros',
     maintainer='robocal_ros maintainers',

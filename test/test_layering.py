@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,27 @@ def violations(module: str, imports: Iterable[Import]) -> list[str]:
 def test_a_module_imports_only_what_its_place_allows(path: Path) -> None:
     found = violations(name_of(path), imports_in(path))
     assert not found, f'{path.relative_to(ROOT)}: ' + '; '.join(found)
+
+
+def sorted_modules(imported: dict[str, set[str]]) -> list[str]:
+    """Return modules so that each follows those that it imports; CycleError for a circle."""
+    return list(TopologicalSorter(imported).static_order())
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Imports for type checking and those inside functions count too."""
+    names = {name_of(path) for path in MODULES if path.name != '__init__.py'}
+    imported = {
+        name_of(path): {target for item in imports_in(path)
+                        for target in (item.module, item.module.rpartition('.')[0])
+                        if target in names and target != name_of(path)}
+        for path in MODULES}
+    assert set(sorted_modules(imported)) >= names
+
+
+def test_a_circle_of_imports_is_found() -> None:
+    with pytest.raises(CycleError):
+        sorted_modules({'a': {'b'}, 'b': {'c'}, 'c': {'a'}})
 
 
 def test_every_folder_of_the_package_is_a_room() -> None:

@@ -146,7 +146,9 @@ class PayloadIdentification(CalibrationNode):
     # --------------------------------------------------------------------- results
 
     def _publish(self, result: CalibrationResult) -> None:
-        """Publish a good result."""
+        """Publish a payload; a reference run is only read from its file."""
+        if result.kind == REFERENCE:
+            return
         self._result_topic.publish(String(data=to_yaml(result)))
         self._inertia_topic.publish(conversions.to_inertia(result))
         self.publish_markers(payload_markers(result))

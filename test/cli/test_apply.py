@@ -7,15 +7,18 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.friction_results import arm_urdf, friction_result, payload_result
 
 from robocal_ros.cli import console
 from robocal_ros.cli import main as entry
+from robocal_ros.cli.apply import franka_call, in_frame, ur_call
 from robocal_ros.cli.main import main
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.results.result import CalibrationResult, Check, Parameter
 from robocal_ros.results.store import write_result
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 
 @pytest.fixture(autouse=True)
@@ -109,3 +112,39 @@ def test_an_output_that_cannot_be_written(urdf: Path, capsys, tmp_path: Path) ->
     out = tmp_path / 'no' / 'x'
     assert main(['apply', str(file), '--urdf', str(urdf), '--out', str(out)]) == 2
     assert 'cannot be written' in capsys.readouterr().err
+
+
+TOOL = RigidBodyInertia(1.25, np.array([0.01, -0.02, 0.1]), np.diag([2e-3, 3e-3, 4e-3]))
+
+
+def two_joint_arm() -> Robot:
+    urdf = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'
+    return Robot(urdf.read_text(), tool_frame='lower')
+
+
+class TestDriverValues:
+    """Payload values for drivers, in the frame of their flange."""
+
+    def test_a_body_is_the_same_in_every_frame_of_its_link(self) -> None:
+        arm = two_joint_arm()
+        there = in_frame(arm, TOOL, 'sensor', 'upper')
+        for name in ('mass', 'com', 'inertia'):
+            back = in_frame(arm, there, 'upper', 'sensor')
+            assert getattr(back, name) == pytest.approx(getattr(TOOL, name), rel=1e-12)
+        # The sensor sits 0.3 m along x, turned by 0.5 rad about y.
+        c, s = np.cos(0.5), np.sin(0.5)
+        x, y, z = TOOL.com
+        assert there.com == pytest.approx([0.3 + c * x + s * z, y, -s * x + c * z])
+        assert np.trace(there.inertia) == pytest.approx(np.trace(TOOL.inertia))
+
+    def test_frames_with_a_joint_between_are_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match='not fixed to each other'):
+            in_frame(two_joint_arm(), TOOL, 'upper', 'lower')
+
+    def test_calls_hold_the_values(self) -> None:
+        centre = 'mass: 1.2500, center_of_gravity: {x: 0.01000, y: -0.02000, z: 0.10000}'
+        assert f'{{{centre}, ixx: 0.002000, iyy: 0.003000, izz: 0.004000, ixy' in ur_call(TOOL)
+        point = RigidBodyInertia(TOOL.mass, TOOL.com, np.zeros((3, 3)))
+        assert ur_call(point).endswith(f'"{{{centre}}}"')
+        assert ('center_of_mass: [0.01000, -0.02000, 0.10000], load_inertia: [0.002000, 0.000000'
+                in franka_call(TOOL))

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ros_rig import Log, arm_urdf, overrides
+from support.excitation_cell import Record, exciting
+from support.ros_rig import Log, Spinner, arm_urdf, overrides
 
+from robocal_ros.messages.samples import Recording
 from robocal_ros.node.calibration_node import FAILURE, SUCCESS
+from robocal_ros.payload import excitation
+from robocal_ros.payload.model import BODY
 from robocal_ros.payload.node import PayloadIdentification
+from robocal_ros.results.store import read_result
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -64,3 +69,23 @@ def test_settings_of_excitation_are_the_parameters(make: Make) -> None:
     node = make(method='excitation', sag_std=2e-3, delay_std=1e-3, posture_std=3e-4)
     assert node.trigger_configure() == SUCCESS
     assert (node.values.sag_std, node.values.delay_std) == (2e-3, 1e-3)
+
+
+def test_a_reference_run_is_saved_and_answered_without_a_payload_being_published(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make(method='excitation', excitation_source='torque', reference_run='record')
+    assert node.trigger_configure() == SUCCESS
+    assert node.trigger_activate() == SUCCESS
+    record = Record('robocal', None, exciting(), duration=10.0)
+    reference = excitation.estimate(node.robot, record.joints(1), node.values)
+    monkeypatch.setattr(node.recorder, 'recording', lambda _: Recording(record.joints(1)))
+    inertia: list[Any] = []
+    monkeypatch.setattr(node._inertia_topic, 'publish', inertia.append)
+    with Spinner(node) as spinner:
+        answer = spinner.run(lambda: node.answer('estimate', node.estimate))
+    assert answer.success, answer.message
+    assert answer.message.startswith('Reference recorded')
+    assert not inertia
+    stored = read_result(tmp_path / f'{excitation.REFERENCE}.yaml')
+    assert stored.values(BODY) == pytest.approx(reference.values(BODY))

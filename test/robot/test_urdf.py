@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from robocal_ros.errors import ConfigurationError, FileFormatError, ModelError
-from robocal_ros.payload.model import franka_call, in_frame, ur_call
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.urdf import (
@@ -102,31 +101,3 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_urdf(tmp_path / 'missing.urdf')
     with pytest.raises(FileFormatError, match=r'xacro .*arm\.urdf\.xacro -o arm\.urdf'):
         read_urdf(Path('arm.urdf.xacro'))
-
-
-class TestDriverValues:
-    """What drivers are told, in their flange's frame."""
-
-    def test_frames_of_one_link_see_the_same_body(self) -> None:
-        arm = robot(URDF)
-        there = in_frame(arm, TOOL, 'sensor', 'upper')
-        for name in ('mass', 'com', 'inertia'):
-            back = in_frame(arm, there, 'upper', 'sensor')
-            assert getattr(back, name) == pytest.approx(getattr(TOOL, name), rel=1e-12)
-        # The sensor sits 0.3 m along x, turned by 0.5 rad about y.
-        c, s = np.cos(0.5), np.sin(0.5)
-        x, y, z = TOOL.com
-        assert there.com == pytest.approx([0.3 + c * x + s * z, y, -s * x + c * z])
-        assert np.trace(there.inertia) == pytest.approx(np.trace(TOOL.inertia))
-
-    def test_frames_with_a_joint_between_are_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match='not fixed to each other'):
-            in_frame(robot(URDF), TOOL, 'upper', 'lower')
-
-    def test_calls(self) -> None:
-        centre = 'mass: 1.2500, center_of_gravity: {x: 0.01000, y: -0.02000, z: 0.10000}'
-        assert f'{{{centre}, ixx: 0.002000, iyy: 0.003000, izz: 0.004000, ixy' in ur_call(TOOL)
-        point = RigidBodyInertia(TOOL.mass, TOOL.com, np.zeros((3, 3)))
-        assert ur_call(point).endswith(f'"{{{centre}}}"')
-        assert ('center_of_mass: [0.01000, -0.02000, 0.10000], load_inertia: [0.002000, 0.000000'
-                in franka_call(TOOL))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo: the simulated arm measured by the nodes, compared with its hidden truth."""
+"""The demo: the nodes calibrate the simulated arm; results against its hidden truth."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`scripts/demo`: a simulated arm measures itself, and is compared with what it hides."""
+"""`scripts/demo`: calibrate a simulated arm and compare the results with its hidden truth."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
     from robocal_ros.results.report import Panel
 
 
-_SUMMARY = 'Let a simulated arm measure itself, with nothing to prepare.'
+_SUMMARY = ('Calibrate a simulated arm with every node and compare the results with its hidden '
+            'truth.')
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; arguments and exit codes as of the command line `robocal`."""
+    """Run the demo; exit codes as in `robocal_ros.cli.main`."""
     parser = argparse.ArgumentParser(prog='scripts/demo', description=_SUMMARY)
     parser.add_argument('--all', action='store_true',
-                        help='every capability at full length; otherwise a short tour')
+                        help='run every procedure at full length instead of the short tour')
     parser.add_argument('--seed', type=int, default=1,
-                        help='seed of noise and sensor biases (default: %(default)s)')
+                        help='seed of sensor noise and biases (default: %(default)s)')
     parser.add_argument('-o', '--output', type=Path, default=Path('demo_output'),
-                        help='folder for results, report and logs (default: %(default)s)')
+                        help='output folder for results, report and logs (default: %(default)s)')
     parser.set_defaults(run=_run)
     return run(parser, arguments)
 
@@ -47,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
         0 if every verdict is pass and no truth lies outside its 99.9 % interval, else 1.
 
     Raises:
-        RobocalError: If a node cannot be started or ends by itself.
+        RobocalError: A node cannot be started or exits.
 
     """
     from demo.comparison import compare
@@ -76,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _tours() -> list[Tour]:
-    """Return the tours in their order: what one identifies, later ones use."""
+    """Return the tours in execution order: later ones use the results of earlier ones."""
     from demo.compliance import ComplianceTour
     from demo.friction import FrictionTour
     from demo.leveling import LevelingTour
@@ -87,11 +88,11 @@ def _tours() -> list[Tour]:
 
 
 def _tour(output: Path, seed: int, full: bool) -> list[TourOutcome]:
-    """Start the simulated arm and carry out all tours on it."""
+    """Start the simulated arm and run all tours on it."""
     from demo.stage import open_stage
 
     with open_stage(output, seed, full=full) as stage:
-        OUT.print(f'A simulated arm with a hidden tool, friction and noise (seed {seed}), in ROS '
+        OUT.print(f'Simulated arm with hidden tool, friction and noise (seed {seed}), in ROS '
                   f'domain {stage.domain}, on this machine only.', soft_wrap=True)
         return [outcome for tour in _tours() for outcome in tour.run(stage)]
 
@@ -102,7 +103,7 @@ def _table(comparisons: Sequence[Comparison]) -> Table:
 
     table = table_of((('', False), ('truth', True), ('identified', True), ('error', True),
                       ('± (95 %)', True), ('unit', False)),
-                     'Identified, against what the simulated arm hides')
+                     'Identified values against the hidden truth')
     methods = itertools.groupby(comparisons, key=lambda item: (item.capability, item.method))
     for (capability, method), grouped in methods:
         items = list(grouped)
@@ -124,7 +125,7 @@ def _panel_table(panel: Panel) -> Table:
 
 
 def _row(item: Comparison) -> tuple[str, ...]:
-    """Return a comparison with the decimals that its interval deserves."""
+    """Return the cells of a comparison, rounded to the resolution of its interval."""
     from robocal_ros.results import wording
     from robocal_ros.results.result import Parameter
 
@@ -141,7 +142,7 @@ def _row(item: Comparison) -> tuple[str, ...]:
 def _write(
     output: Path, outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
 ) -> None:
-    """Write summary, results and report."""
+    """Write summary, result files and report."""
     from robocal_ros.results.report import write_report
     from robocal_ros.results.store import to_yaml
 
@@ -154,20 +155,20 @@ def _write(
     truth = {outcome.result.kind: outcome.truth
              for outcome in outcomes if outcome.result is not None}
     panels = [outcome.panel for outcome in outcomes if outcome.panel is not None]
-    write_report(results, output / 'report.html', truth, 'A simulated arm measures itself',
+    write_report(results, output / 'report.html', truth, 'Calibration of a simulated arm',
                  panels)
 
 
 def _problems(
     outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
 ) -> list[str]:
-    """Return in sentences what keeps the demo from being a success."""
+    """Return a sentence for each failed tour and each truth outside its interval."""
     problems = [
         f'{outcome.title}: {outcome.message}' for outcome in outcomes if not outcome.passed
     ]
     problems += [
         f'{item.capability}, {item.method}: the hidden {item.parameter} of {item.truth:.6g} '
-        f'{item.unit} lies outside the 99.9 % interval of the identified {item.estimate:.6g} '
+        f'{item.unit} lies outside the 99.9 % interval of the estimate {item.estimate:.6g} '
         f'{item.unit}.'
         for item in comparisons if not item.covered
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identified against hidden: what the demo puts side by side."""
+"""Comparison of identified values with the hidden truth."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 from robocal_ros.results.result import CalibrationResult, Verdict
 
 LEVEL = 0.999
-"""Level of the interval in which the truth must lie."""
+"""Confidence level of the interval that must contain the truth."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One number, as it is and as it was found.
+    """True and identified value of one parameter.
 
     Attributes:
         capability: Capability, e.g. ``payload``.
         method: Method.
         parameter: Name of the parameter.
         unit: SI unit of the numbers.
-        truth: What the simulated arm hides.
-        estimate: What was identified.
-        std: Standard deviation of the estimate; None if none is known.
+        truth: Hidden value.
+        estimate: Identified value.
+        std: Standard deviation of the estimate; None if unknown.
         verdict: Verdict of the result.
-        covered: Whether the truth lies in the estimate's 99.9 % interval.
+        covered: True if the 99.9 % interval of the estimate contains the truth.
 
     """
 
@@ -41,18 +41,18 @@ class Comparison:
     covered: bool
 
     def summary(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the fields of `summary.json`."""
         plain = asdict(self)
         del plain['covered']
         return {**plain, 'verdict': self.verdict.value}
 
 
 def compare(result: CalibrationResult, truth: Mapping[str, float]) -> list[Comparison]:
-    """Put the parameters of a result beside the truth, where there is one.
+    """Compare the parameters of a result with their hidden values.
 
     Args:
-        result: What was identified.
-        truth: What is hidden, by parameter, in the result's frame.
+        result: The result; parameters without a value are skipped.
+        truth: Hidden values by parameter name, in the result's frame.
 
     """
     found = []

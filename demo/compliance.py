@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compliance calibration in the demo: joints give way under a load, and the sag is removed."""
+"""Compliance tour: calibrate joint compliance with a load and correct the sag."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SHORT: dict[str, Any] = {
 
 
 def compliance_truth(truth: HiddenTruth, result: CalibrationResult) -> dict[str, float]:
-    """Return the hidden compliances of the joints that a result has numbers of.
+    """Return the hidden compliances of the identified joints [rad/(N·m)], by parameter name.
 
     Args:
-        truth: What is hidden.
-        result: What was identified.
+        truth: Hidden truth of the simulated arm.
+        result: Compliance result; joints without a value are skipped.
 
     """
     return {p.name: truth.joints[p.name.rpartition('.')[0]].compliance
@@ -32,19 +32,20 @@ def compliance_truth(truth: HiddenTruth, result: CalibrationResult) -> dict[str,
 
 
 def known_load(truth: HiddenTruth) -> dict[str, Any]:
-    """Return what the user knows of load and tracker, as parameters of the node.
+    """Return the node parameters that a user would know: load, target, tracker position.
 
     Args:
-        truth: Of which load, target and roughly the tracker's place are known, not its noise,
-            its orientation, or anything of the arm.
+        truth: Hidden truth. The tracker position is rounded to 0.1 m; its noise and orientation
+            and all properties of the arm stay hidden.
 
     Raises:
-        ConfigurationError: If there is no load or no tracker.
+        ConfigurationError: The truth has no load or no tracker.
 
     """
     load, tracker = truth.load, truth.tracker
     if load is None or tracker is None:
-        raise ConfigurationError('The hidden truth has no load or no tracker; add both.')
+        raise ConfigurationError(
+            'The hidden truth has no load or no tracker. Add both to the truth file.')
     return {
         'load_mass': load.mass, 'load_com': list(load.centre_of_mass), 'load_frame': load.parent,
         'target_frame': tracker.target_link, 'target_xyz': list(tracker.target_xyz),
@@ -54,7 +55,7 @@ def known_load(truth: HiddenTruth) -> dict[str, Any]:
 
 
 def sag_panel(result: CalibrationResult) -> Panel:
-    """Return the sag of the held-out postures before and after correction as a table."""
+    """Return a table of the held-out postures' sag before and after correction."""
     series = next(s for s in result.series if 'held-out' in s.title)
     before, after = series.curves.values()
     rows = tuple(
@@ -70,12 +71,12 @@ def sag_panel(result: CalibrationResult) -> Panel:
 
 
 class ComplianceTour(Tour):
-    """The same postures without and with a load, which is mounted by a service."""
+    """Measure the same postures without and with a load, which a service attaches."""
 
     capability = 'compliance'
 
     def run(self, stage: Stage) -> list[TourOutcome]:
-        """Carry it out; see the base class."""
+        """Run the tour; see `Tour.run`."""
         child, client = stage.start_node(
             'robocal_ros.compliance.node', 'compliance_calibration',
             {**known_load(stage.truth), 'attach_service': 'sim_arm/attach_load',

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The project's own arm and cell: URDF, hidden truth, noise."""
+"""The default arm and cell: URDF, hidden truth, noise."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def urdf() -> str:
 
 
 def hidden_truth() -> HiddenTruth:
-    """Return what the simulated arm hides."""
+    """Return the hidden truth of the default arm."""
     return load_truth(TRUTH_FILE)
 
 
 def reference_cell() -> Cell:
-    """Return the noise of the reference cell."""
+    """Return the noise model of the reference cell."""
     return load_cell(CELL_FILE)
 
 
 def payload_truth(tool: ToolTruth, robot: Robot, frame: str) -> dict[str, float]:
-    """Return mass [kg] and centre of mass [m] of a tool in a frame, by parameter name.
+    """Return mass [kg] and centre of mass [m] of a tool, by parameter name.
 
     Args:
-        tool: The tool; its numbers are in its parent's frame.
+        tool: The tool, expressed in its parent frame.
         robot: The arm that carries it.
-        frame: Frame of the result; it must be fixed to the tool's parent.
+        frame: Frame to express the centre in; it must be fixed to the tool's parent.
 
     """
     posture = np.zeros(robot.n)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeping a run to itself: a ROS domain on which nobody else is, on this machine only."""
+"""Choice of a ROS domain without other nodes, restricted to this machine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ _TRIES = 5
 
 
 def own_domain() -> int:
-    """Return a domain without nodes: the chosen one, else any; this process stays local.
+    """Return a domain without nodes and restrict this process to this machine.
+
+    The domain is ROS_DOMAIN_ID if that is set, else a random one, to which it is then set.
 
     Raises:
-        ConfigurationError: If nodes are on the chosen one.
+        ConfigurationError: The chosen domain has nodes, or no free one was found.
 
     """
     os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
@@ -28,9 +30,9 @@ def own_domain() -> int:
         there = _nodes_on(chosen)
         if there:
             raise ConfigurationError(
-                f'ROS domain {chosen} was chosen by ROS_DOMAIN_ID, but these nodes are on it: '
-                f'{", ".join(there)}. A simulated arm among them would mix with theirs: end '
-                'them, choose another domain, or unset ROS_DOMAIN_ID.'
+                f'ROS domain {chosen}, chosen by ROS_DOMAIN_ID, already has these nodes: '
+                f'{", ".join(there)}. They would interfere with the simulated arm. Stop them, '
+                'choose another domain, or unset ROS_DOMAIN_ID.'
             )
         return chosen
     for domain in random.SystemRandom().sample(_DOMAINS, _TRIES):
@@ -38,11 +40,10 @@ def own_domain() -> int:
             os.environ['ROS_DOMAIN_ID'] = str(domain)
             return domain
     raise ConfigurationError(
-        f'{_TRIES} ROS domains tried at random all have nodes on them. Set ROS_DOMAIN_ID to a '
-        'free one.'
+        f'{_TRIES} random ROS domains all have nodes. Set ROS_DOMAIN_ID to a free one.'
     )
 
 
 def _nodes_on(domain: int) -> list[str]:
-    with RosSession('robocal_looking', domain) as session:
+    with RosSession('robocal_domain_check', domain) as session:
         return session.other_nodes()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Friction identification in the demo: laws of the wrist's joints, or of all of them."""
+"""Friction tour: friction laws of the wrist joints, or of all joints."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _METHOD = 'auto'
 
 
 def friction_truth(truth: HiddenTruth, joints: Sequence[str]) -> dict[str, float]:
-    """Return the hidden friction by the parameter names of results.
+    """Return the hidden friction parameters, by the parameter names of results.
 
     Args:
-        truth: What is hidden.
+        truth: Hidden truth of the simulated arm.
         joints: Names of the joints.
 
     """
@@ -42,12 +42,12 @@ def _by_name(friction: FrictionTruth) -> dict[str, tuple[float, float]]:
 
 
 class FrictionTour(Tour):
-    """Joints turn at constant speeds; the payload that was identified before is taken off."""
+    """Run joints at constant speeds; the identified payload's gravity is compensated."""
 
     capability = 'friction'
 
     def run(self, stage: Stage) -> list[TourOutcome]:
-        """Carry it out; see the base class."""
+        """Run the tour; see `Tour.run`."""
         child, client = stage.start_node(
             'robocal_ros.friction.node', 'friction_identification',
             {} if stage.full else _SHORT)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leveling in the demo: a tilted tool becomes level, its point held, with pictures of the way.
+"""Leveling tour: level a tilted tool with its point held fixed.
 
-Pictures of leveling: the arm from the side with its tool's axes, and the course over time.
+The report shows the arm from the side before, during and after the motion, and tilt and drift over
+time.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from robocal_ros.robot.planning import connect
 _TITLE = 'leveling'
 _CONTROLLER = 'joint_trajectory_controller'
 _PARAMETERS: dict[str, Any] = {'imu_topic': 'imu_flange/imu', 'imu_frame': 'imu_flange'}
-# Postures whose tools are tilted by 52°, 26° and 78°; the first is the short tour's.
+# Postures with a tool tilt of 52°, 26° and 78°; the short tour uses the first.
 _POSTURES = (
     (0.5, 0.5, -0.2, -0.8, 0.6, -0.3),
     (0.3, 0.4, 0.3, 0.6, 0.9, 0.2),
@@ -40,14 +41,14 @@ _POSTURES = (
 )
 _VELOCITY, _ACCELERATION = 1.5, 3.0
 _ANSWER, _MOTION = 20.0, 120.0
-# Travel within a stretch of stamps that counts as rest [s, rad].
+# The arm is at rest if it travels less than this [rad] within this time [s].
 _REST, _STILL = 0.2, 1e-4
 _TILT_BAR, _DRIFT_BAR = 0.05, 0.5
 _UP = np.array([0.0, 0.0, 1.0])
 
 
-class _Hand:
-    """Somebody else who moves the arm, and watches it."""
+class _ArmMover:
+    """Another client of the controller: moves the arm and records its joint states."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -56,14 +57,14 @@ class _Hand:
         self._times: list[float] = []
         self._positions: list[Array] = []
         node = stage.session.node
-        # The newest few: what waited in a long queue would tell of earlier.
+        # A short queue: states that waited in a long one would be outdated.
         self._subscription = node.create_subscription(
             JointState, 'joint_states', self._take, qos_profile_sensor_data)
         self._client: Any = ActionClient(
             node, FollowJointTrajectory, f'{_CONTROLLER}/follow_joint_trajectory')
 
     def close(self) -> None:
-        """Let go of the arm."""
+        """Destroy the action client and the subscription."""
         self._client.destroy()
         self._stage.session.node.destroy_subscription(self._subscription)
 
@@ -73,45 +74,51 @@ class _Hand:
             self._times.append(conversions.seconds(message.header.stamp))
             self._positions.append(np.array([angles[name] for name in self._names]))
 
-    def forget(self) -> None:
-        """Begin a new record."""
+    def clear(self) -> None:
+        """Start a new record."""
         self._times, self._positions = [], []
 
-    def begin_at_rest(self) -> None:
-        """Begin a new record once the arm has come to rest; raises MotionError if it doesn't."""
-        self.forget()
+    def start_record_at_rest(self) -> None:
+        """Start a new record once the arm is at rest.
+
+        Raises:
+            MotionError: The arm does not come to rest.
+
+        """
+        self.clear()
 
         def resting() -> bool:
             if not self._times or self._times[-1] - self._times[0] < _REST:
                 return False
             if np.ptp(self._positions, axis=0).max() < _STILL:
                 return True
-            self.forget()
+            self.clear()
             return False
 
         if not self._stage.session.spin_until(resting, _ANSWER):
-            raise MotionError('The simulated arm does not come to rest in a tilted posture.')
+            raise MotionError('The simulated arm did not come to rest in a tilted posture within '
+                              f'{_ANSWER:.0f} s; see its log.')
         self._times, self._positions = self._times[-1:], self._positions[-1:]
 
     def record(self) -> tuple[Array, Array]:
-        """Return times from the start of the record [s], and postures, shape (k, n) [rad]."""
+        """Return times from the start, shape (k,) [s], and postures, shape (k, n) [rad]."""
         time = np.array(self._times)
         return time - time[0], np.array(self._positions)
 
-    def take_to(self, goal: Array) -> None:
-        """Move the arm on a way that touches nothing.
+    def move_to(self, goal: Array) -> None:
+        """Move the arm along a collision-free path.
 
         Raises:
-            MotionError: If the controller does not take or finish the motion.
+            MotionError: The controller does not accept or finish the motion.
 
         """
         session = self._stage.session
-        self.forget()
+        self.clear()
         there = session.spin_until(
             lambda: bool(self._positions) and self._client.server_is_ready(), _ANSWER)
         if not there:
-            raise MotionError('Neither joint states nor the controller of the simulated arm are '
-                              'there; see its log.')
+            raise MotionError('No joint states or no controller of the simulated arm within '
+                              f'{_ANSWER:.0f} s; see its log.')
         robot = self._stage.robot
         path = connect(robot, self._checker, self._positions[-1], goal)
         motion = quintic_path(path, np.full(robot.n, _VELOCITY), np.full(robot.n, _ACCELERATION))
@@ -120,19 +127,21 @@ class _Hand:
         session.spin_until(sending.done, _ANSWER)
         handle = sending.result() if sending.done() else None
         if handle is None or not handle.accepted:
-            raise MotionError('The simulated arm rejects a motion to a tilted posture.')
+            raise MotionError(
+                'The simulated arm rejected a motion to a tilted posture; see its log.')
         ending = handle.get_result_async()
         if not session.spin_until(ending.done, _MOTION):
-            raise MotionError('The simulated arm does not end a motion to a tilted posture.')
+            raise MotionError('The simulated arm did not finish a motion to a tilted posture '
+                              f'within {_MOTION:.0f} s; see its log.')
 
 
 class LevelingTour(Tour):
-    """Another client tilts the tool; one call makes it level, and an IMU confirms it."""
+    """Tilt the tool with another client, level it by one call, and verify with an IMU."""
 
     capability = 'leveling'
 
     def run(self, stage: Stage) -> list[TourOutcome]:
-        """Carry it out; see the base class."""
+        """Run the tour; see `Tour.run`."""
         child, client = stage.start_node(
             'robocal_ros.leveling.node', 'leveling', _PARAMETERS)
         try:
@@ -140,28 +149,28 @@ class LevelingTour(Tour):
             client.change_state('activate')
         except RobocalError as error:
             raise RobocalError(f'{error} The end of {child.log}:\n{child.tail(5)}') from error
-        hand = _Hand(stage)
+        mover = _ArmMover(stage)
         try:
             postures = _POSTURES if stage.full else _POSTURES[:1]
-            outcomes = [self._leveled(stage, hand, client, np.array(posture), number)
+            outcomes = [self._leveled(stage, mover, client, np.array(posture), number)
                         for number, posture in enumerate(postures, start=1)]
         finally:
-            hand.close()
+            mover.close()
         client.change_state('deactivate')
         client.change_state('cleanup')
         return outcomes
 
     def _leveled(
-        self, stage: Stage, hand: _Hand, client: NodeClient, posture: Array, number: int
+        self, stage: Stage, mover: _ArmMover, client: NodeClient, posture: Array, number: int
     ) -> TourOutcome:
-        hand.take_to(posture)
-        hand.begin_at_rest()
+        mover.move_to(posture)
+        mover.start_record_at_rest()
         with ProgressView(_TITLE) as view:
             answer = client.call('level', view.update)
             elapsed = view.elapsed
         OUT.print(f'{_TITLE}: {answer.message} ({elapsed:.0f} s)', soft_wrap=True,
                   style=None if answer.success else 'red', markup=False)
-        time, positions = hand.record()
+        time, positions = mover.record()
         panel = leveling_panel(Tool(stage.robot), time, positions, answer.message,
                                success=answer.success, number=number)
         return TourOutcome(f'{_TITLE} {number}', answer.message, None, panel=panel)
@@ -170,15 +179,15 @@ class LevelingTour(Tour):
 def leveling_panel(
     tool: Tool, time: Array, positions: Array, message: str, *, success: bool, number: int
 ) -> Panel:
-    """Return what a leveling motion did, as a table and pictures.
+    """Return table and figures of a leveling motion.
 
     Args:
         tool: Forward kinematics.
         time: Times of the joint states, shape (k,) [s].
-        positions: Joint states from before to after, shape (k, n) [rad].
-        message: What the node answered.
-        success: Whether it answered success.
-        number: Of the motion.
+        positions: Joint positions before, during and after it, shape (k, n) [rad].
+        message: Answer of the node.
+        success: True if it answered success.
+        number: Number of the motion, for titles.
 
     """
     rotations, points = tool.poses(positions)
@@ -190,16 +199,16 @@ def leveling_panel(
         ('residual tilt', f'{np.degrees(tilts[0]):.2f}', f'{np.degrees(tilts[-1]):.4f}', '°',
          f'≤ {_TILT_BAR:g}'),
         ('drift of the tool point', '0', f'{1e3 * drifts[-1]:.3f}', 'mm', f'≤ {_DRIFT_BAR:g}'),
-        ('tilt that the IMU sees', '', seen[1] if seen else '–', '°', ''),
+        ('tilt measured by the IMU', '', seen[1] if seen else '–', '°', ''),
     )
     good = (success and np.degrees(tilts[-1]) <= _TILT_BAR and 1e3 * drifts[-1] <= _DRIFT_BAR)
     return Panel(
         f'Leveling {number}', bool(good), message,
         (('', False), ('before', True), ('after', True), ('unit', False), ('bar', True)),
         rows,
-        tuple((title, picture(tool, positions[row])) for title, row in (
+        tuple((title, arm_figure(tool, positions[row])) for title, row in (
             ('before', 0), ('on the way', middle), ('after', len(positions) - 1)))
-        + (('tilt and drift over time', course(time, tilts, drifts)),))
+        + (('tilt and drift over time', tilt_figure(time, tilts, drifts)),))
 
 
 _AXES = (('x', '#d55e00'), ('y', '#009e73'), ('z', '#0072b2'))
@@ -207,8 +216,8 @@ _ARM, _VERTICAL = '#7f7f7f', '#cc79a7'
 _LENGTH, _PLUMB = 0.2, 0.45
 
 
-def picture(tool: Tool, q: Array) -> go.Figure:
-    """Draw the arm from the side: seen across the vertical plane through base and tool point.
+def arm_figure(tool: Tool, q: Array) -> go.Figure:
+    """Draw the arm from the side, in the vertical plane through base and tool point.
 
     Args:
         tool: Forward kinematics.
@@ -243,16 +252,15 @@ def picture(tool: Tool, q: Array) -> go.Figure:
     return drawing
 
 
-def course(time: Array, tilts: Array, drifts: Array) -> go.Figure:
+def tilt_figure(time: Array, tilts: Array, drifts: Array) -> go.Figure:
     """Draw tilt and drift over time.
 
     Args:
-        time: Shape (k,) [s].
+        time: Times, shape (k,) [s].
         tilts: Tilt of the tool, shape (k,) [rad].
         drifts: Drift of the tool point, shape (k,) [m].
 
     """
-    # A picture of some hundred points shows what thousands would.
     rows = np.unique(np.linspace(0, len(time) - 1, 600).round().astype(int))
     tilt_name, drift_name = 'tilt [°]', 'drift [mm]'
     drawing = go.Figure([

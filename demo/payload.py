@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payload identification in the demo: the tool's mass and centre of mass, by two methods."""
+"""Payload tour: the tool's mass and centre of mass, by two methods."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from demo.default_cell import payload_truth
 from demo.stage import Stage
 from demo.tour import Tour, TourOutcome, run_method
 
-# In this order: the second method takes the mass from the first one's result.
+# In this order: the second method uses the mass that the first one identifies.
 _METHODS = ('static_poses', 'two_plane')
 _SHORT: dict[str, Any] = {'poses': 8, 'dwell': 0.8, 'sweep_speed': 0.4}
 
 
 class PayloadTour(Tour):
-    """Static poses give the mass; two planes then find its centre from joint torques alone."""
+    """Identify mass by static poses, then the centre of mass from joint torques alone."""
 
     capability = 'payload'
 
     def run(self, stage: Stage) -> list[TourOutcome]:
-        """Carry out both methods; see the base class."""
+        """Run both methods; see `Tour.run`."""
         child, client = stage.start_node(
             'robocal_ros.payload.node', 'payload_identification',
             {} if stage.full else _SHORT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes that never outlive their parent, each with a log of its own."""
+"""Child processes that never outlive their parent, each with its own log file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _TAIL_LINES = 15
 
 @dataclass(frozen=True)
 class Child:
-    """A process that was started.
+    """A started process.
 
     Attributes:
-        name: Its name, for people.
+        name: Display name.
         process: The process.
-        log: Its output.
+        log: File with its standard output and error.
 
     """
 
@@ -38,30 +38,30 @@ class Child:
     log: Path
 
     def tail(self, lines: int = _TAIL_LINES) -> str:
-        """Return the end of its log."""
+        """Return the last lines of the log."""
         text = self.log.read_text(encoding='utf-8', errors='replace')
         return '\n'.join(text.splitlines()[-lines:])
 
 
 def processor_time(child: Child) -> float:
-    """Return the processor time that a process has taken [s]."""
+    """Return the CPU time that a process has used [s]."""
     stat = Path(f'/proc/{child.process.pid}/stat').read_text(encoding='ascii')
     fields = stat.rpartition(')')[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
 
 class Children:
-    """Processes that end with a ``with`` block, whatever ends it."""
+    """Context manager that ends its processes on exit, also after an exception."""
 
     def __init__(self, log_folder: Path, environment: Mapping[str, str] | None = None) -> None:
-        """Make the folder.
+        """Create the log folder.
 
         Args:
-            log_folder: Folder of the logs.
-            environment: Variables on top of this process's own.
+            log_folder: Folder for the log files.
+            environment: Environment variables to add to this process's own.
 
         Raises:
-            ConfigurationError: If the folder cannot be made.
+            ConfigurationError: The folder cannot be created.
 
         """
         self._folder = log_folder
@@ -71,12 +71,12 @@ class Children:
             log_folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(
-                f'The folder {log_folder} for logs cannot be made ({error.strerror}). '
-                'Name another one.'
+                f'The log folder {log_folder} cannot be created ({error.strerror}). '
+                'Choose another one.'
             ) from error
 
     def __enter__(self) -> Children:
-        """Do nothing; `start` starts."""
+        """Return self; `start` starts processes."""
         return self
 
     def __exit__(
@@ -85,20 +85,20 @@ class Children:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End every process."""
+        """End all processes."""
         self.stop()
 
     def start(self, name: str, command: list[str]) -> Child:
         """Start a process.
 
         Args:
-            name: Its name, and that of its log.
+            name: Display name, also of the log file.
             command: Program and arguments.
 
         """
         log = self._folder / f'{name}.log'
         with log.open('wb') as output:
-            # A session of its own: Ctrl-C reaches this process alone, which then ends its
+            # A separate session: Ctrl-C reaches this process alone, which then ends its
             # children in order.
             process = subprocess.Popen(
                 _ending_with_parent(command), stdin=subprocess.DEVNULL, stdout=output,
@@ -109,12 +109,12 @@ class Children:
         return child
 
     def start_node(self, module: str, name: str, parameters: Mapping[str, Any]) -> Child:
-        """Start a node of this package.
+        """Start a node of this repository.
 
         Args:
-            module: Its module, e.g. ``robocal_sim.node``.
-            name: Its node name.
-            parameters: Its parameters.
+            module: Module to run, e.g. ``robocal_sim.node``.
+            name: Node name.
+            parameters: Parameter values; written to a file beside the log.
 
         """
         file = self._folder / f'{name}.params.yaml'
@@ -124,22 +124,22 @@ class Children:
             sys.executable, '-m', module, '--ros-args', '--params-file', str(file.resolve())])
 
     def check(self) -> None:
-        """Refuse to go on when a process has ended by itself.
+        """Check that all processes are still running.
 
         Raises:
-            RobocalError: With the end of its log.
+            RobocalError: A process has exited; the message has the end of its log.
 
         """
         for child in self._children:
             code = child.process.poll()
             if code is not None:
                 raise RobocalError(
-                    f"'{child.name}' ended by itself with exit code {code}; it was expected to "
-                    f'run on. The end of its log, {child.log}:\n{child.tail()}'
+                    f"'{child.name}' exited unexpectedly with code {code}. The end of its log, "
+                    f'{child.log}:\n{child.tail()}'
                 )
 
     def stop(self) -> None:
-        """Ask every process to end, newest first, and kill what does not within seconds."""
+        """Send SIGINT to every process, newest first; kill those that ignore it for 8 s."""
         while self._children:
             process = self._children.pop().process
             if process.poll() is not None:
@@ -153,6 +153,6 @@ class Children:
 
 
 def _ending_with_parent(command: list[str]) -> list[str]:
-    """Have the kernel end the process should this one be killed, where a tool for that exists."""
+    """Wrap a command so that the kernel ends it with this process, if setpriv is installed."""
     setpriv = shutil.which('setpriv')
     return [setpriv, '--pdeathsig', 'TERM', '--', *command] if setpriv else command

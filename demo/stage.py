@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tours take place: a simulated arm in a ROS domain of its own."""
+"""The running simulated arm that the tours share, in its own ROS domain."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from robocal_ros.robot.model import Robot
 from robocal_sim.truth import HiddenTruth, load_truth
 
 _START_TIMEOUT = 60.0
-# A simulated arm is silent whenever the machine is busy with other things, and does no harm.
+# The simulated arm pauses whenever the machine is busy, which is harmless here.
 _STATE_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The simulated arm that runs, and who talks to it.
+    """A running simulated arm, its client and the folder of its results.
 
     Attributes:
-        domain: ROS domain of all of it.
+        domain: ROS domain.
         children: The processes.
-        session: This program's node.
-        robot: Model of the arm, for converting truths.
-        truth: What the simulated arm hides; for comparison only.
-        store: Folder where the nodes keep their results.
-        full: Whether to run at full length.
+        session: This program's ROS node.
+        robot: Model of the arm, to convert hidden values between frames.
+        truth: Hidden truth of the simulated arm; for comparison only.
+        store: Folder of the nodes' result files.
+        full: True to run procedures at full length.
 
     """
 
@@ -49,11 +49,11 @@ class Stage:
     def start_node(
         self, module: str, name: str, parameters: Mapping[str, Any]
     ) -> tuple[Child, NodeClient]:
-        """Start a procedure node and wait until it is there.
+        """Start a calibration node and wait until its services are available.
 
         Raises:
-            ConfigurationError: If it does not come up.
-            RobocalError: If it ends by itself.
+            ConfigurationError: The node does not come up within 60 s.
+            RobocalError: A process exits.
 
         """
         child = self.children.start_node(
@@ -69,22 +69,22 @@ class Stage:
 def open_stage(
     output: Path, seed: int, *, full: bool, truth_file: Path = default_cell.TRUTH_FILE
 ) -> Iterator[Stage]:
-    """Start a simulated arm, and end it and all nodes in the end.
+    """Start a simulated arm; on exit, end it and all nodes.
 
     Args:
         output: Folder for logs and for the nodes' results.
         seed: Seed of noise and sensor biases.
-        full: Whether to run at full length.
-        truth_file: What the arm hides.
+        full: True to run procedures at full length.
+        truth_file: Hidden truth of the arm.
 
     Raises:
-        ConfigurationError: If the folder cannot be used, or nodes are on the chosen domain.
+        ConfigurationError: The folder cannot be used, or the chosen domain has nodes.
 
     """
     truth = load_truth(truth_file)
     domain = own_domain()
     logs, store = output / 'logs', output / 'store'
-    _forget(store)
+    _remove(store)
     environment = {'ROS_DOMAIN_ID': str(domain), 'ROS_LOG_DIR': str((logs / 'ros').resolve())}
     with Children(logs, environment) as children:
         children.start_node('robocal_sim.node', 'sim_arm', {
@@ -97,8 +97,8 @@ def open_stage(
             yield Stage(domain, children, session, Robot(default_cell.urdf()), truth, store, full)
 
 
-def _forget(store: Path) -> None:
-    """Remove results of an earlier run: they must not pass for this one's."""
+def _remove(store: Path) -> None:
+    """Remove the results of an earlier demo, so that they cannot be taken for new ones."""
     try:
         shutil.rmtree(store)
     except FileNotFoundError:
@@ -106,5 +106,5 @@ def _forget(store: Path) -> None:
     except OSError as error:
         raise ConfigurationError(
             f'Results of an earlier run in {store} cannot be removed ({error.strerror}). '
-            'Remove them, or name another folder with --output.'
+            'Remove them, or choose another folder with --output.'
         ) from error

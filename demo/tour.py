@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tour of a capability does, and what it brings back."""
+"""Base class of the tours, and their outcome."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from robocal_ros.results.store import from_yaml, read_result
 
 @dataclass(frozen=True)
 class TourOutcome:
-    """What a method brought.
+    """Outcome of one method.
 
     Attributes:
-        title: Capability and method, in words.
+        title: Capability and method.
         message: The node's answer.
-        result: The result; None if the node refused, or has none to give.
-        truth: What is hidden, by parameter, in the result's frame.
-        panel: What a capability without result files shows.
+        result: The result; None if the node refused or the capability has no result file.
+        truth: Hidden values by parameter name, in the result's frame.
+        panel: Additional table and figures for the report.
 
     """
 
@@ -39,7 +39,7 @@ class TourOutcome:
 
     @property
     def passed(self) -> bool:
-        """Whether there is something to show, and all of it is good."""
+        """True if there is a result or panel, and each of them passed."""
         if self.result is None and self.panel is None:
             return False
         return ((self.panel is None or self.panel.passed)
@@ -47,20 +47,20 @@ class TourOutcome:
 
 
 class Tour(ABC):
-    """One capability of the demo."""
+    """Demonstration of one capability."""
 
     capability: str
-    """Name of the capability, and of its result file."""
+    """Name of the capability and of its result file."""
 
     @abstractmethod
     def run(self, stage: Stage) -> list[TourOutcome]:
-        """Carry it out.
+        """Run the tour.
 
         Args:
-            stage: Where.
+            stage: The simulated arm to run on.
 
         Raises:
-            RobocalError: If a node cannot be started or configured.
+            RobocalError: A node cannot be started or configured.
 
         """
 
@@ -69,21 +69,21 @@ def run_method(
     stage: Stage, child: Child, client: NodeClient, kind: str, method: str,
     parameters: Mapping[str, Any],
 ) -> tuple[str, CalibrationResult | None]:
-    """Run one method of a procedure node through its lifecycle.
+    """Run one method of a calibration node through its lifecycle.
 
     Args:
-        stage: Where.
-        child: The node's process.
-        client: The node.
-        kind: Kind of its result.
-        method: Method that its result names.
-        parameters: Parameters to set before it is configured.
+        stage: The simulated arm to run on.
+        child: Process of the node.
+        client: Client of the node.
+        kind: Kind of the result.
+        method: Method that the result names.
+        parameters: Parameters to set before the node is configured.
 
     Returns:
-        The node's answer, and the result, whatever its verdict; None if there is none.
+        The node's answer, and the result of any verdict; None if there is none.
 
     Raises:
-        RobocalError: If the node refuses a transition; with the end of its log.
+        RobocalError: The node refuses a transition; the message has the end of its log.
 
     """
     title = f'{kind}, {method}'.replace('_', ' ')

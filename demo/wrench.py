@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""External wrenches in the demo: tare, free motion, three pushes on two links.
+"""External-wrench tour: tare, free motion, three pushes on two links.
 
-The arm from the side and from above, with pushes as they were given and as they were seen.
+The report shows the arm from the side and from above with applied and observed pushes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NODE = 'wrench_observer'
 _QUEUE = QoSProfile(depth=5000)
 _TIMEOUT = 60.0
 _SPEED, _ACCELERATION = 1.0, 2.0
-# Through these the arm moves freely; it is pushed in the last one.
+# Postures of the free motion; the arm is pushed in the last one.
 _POSTURES = ((0.6, -0.3, 0.5, 0.4, 0.6, 0.3), (0.3, 0.35, -0.25, 0.2, 0.5, 0.1))
 _DRAWN = ('base_link', 'link_1', 'link_2', 'ft_link_2_proximal', 'ft_link_2_distal', 'link_3',
           'ft_link_3_proximal', 'ft_link_3_distal', 'link_4', 'link_5', 'link_6', 'flange')
@@ -47,30 +47,30 @@ _PUSHES = (
     ('ft_link_3_proximal', (0.09, 0.0, 0.046), (-5.0, 4.0, -20.0)),
 )
 _POSITION_BAR, _FORCE_BAR, _NOISE_BAR = 5e-3, 1.0, 1.5
-# Parts at the begin and end of a push that show its rise and fall [s].
+# Time to leave out at the begin and end of a push, where the window filter rises and falls [s].
 _EDGE = 0.06
-# After so long without a contact a push is over [s].
+# A push is over after this time without a contact [s].
 _QUIET = 0.2
 
 
 @dataclass
-class _Heard:
-    """What came of one link while it was listened to: rows of a stamp and three values."""
+class _LinkRecord:
+    """Forces and contact points of one link: rows of stamp [s] and three values [N] or [m]."""
 
     forces: list[tuple[float, ...]] = field(default_factory=list)
     points: list[tuple[float, ...]] = field(default_factory=list)
 
-    def take_wrench(self, message: WrenchStamped) -> None:
+    def add_wrench(self, message: WrenchStamped) -> None:
         force = message.wrench.force
         self.forces.append((_stamp(message), force.x, force.y, force.z))
 
-    def take_contact(self, message: PointStamped) -> None:
+    def add_contact(self, message: PointStamped) -> None:
         point = message.point
         self.points.append((_stamp(message), point.x, point.y, point.z))
 
     @property
     def quiet(self) -> float:
-        """How long nothing has touched the link, by the stamps [s]."""
+        """Time since the last contact of the link, by the stamps [s]."""
         if not self.forces or not self.points:
             return 0.0
         return self.forces[-1][0] - self.points[-1][0]
@@ -84,8 +84,8 @@ class _Heard:
         return chosen(self.forces), chosen(self.points)
 
 
-class _Listener:
-    """Listens to links for a while, and moves and pushes the arm meanwhile."""
+class _PushClient:
+    """Moves and pushes the arm, and records what the observer publishes of its links."""
 
     def __init__(self, stage: Stage) -> None:
         self._session = stage.session
@@ -97,7 +97,7 @@ class _Listener:
         self._state: JointState | None = None
 
     def posture(self) -> Array:
-        """Return where the arm is, shape (n,) [rad]."""
+        """Return the joint positions, shape (n,) [rad]."""
         self._state = None
         node = self._session.node
         subscription = node.create_subscription(
@@ -106,7 +106,7 @@ class _Listener:
         node.destroy_subscription(subscription)
         state = self._state
         if state is None:
-            raise RobocalError('No joint states come from the simulated arm; see its log.')
+            raise RobocalError('No joint states from the simulated arm; see its log.')
         return np.array([state.position[list(state.name).index(name)]
                          for name in self._stage.robot.joint_names])
 
@@ -115,29 +115,29 @@ class _Listener:
 
     def _wait(self, condition: Any, what: str) -> None:
         if not self._session.spin_until(condition, _TIMEOUT):
-            raise RobocalError(f'The demo waited {_TIMEOUT:.0f} s for {what} in vain; see logs.')
+            raise RobocalError(f'No {what} within {_TIMEOUT:.0f} s; see the logs.')
 
-    def listen(self, links: set[str]) -> tuple[dict[str, _Heard], list[Any]]:
-        """Begin to listen to links; returns what is heard, and what to destroy in the end."""
-        heard = {link: _Heard() for link in sorted(links)}
+    def subscribe(self, links: set[str]) -> tuple[dict[str, _LinkRecord], list[Any]]:
+        """Subscribe to links; return their records and the subscriptions to destroy."""
+        records = {link: _LinkRecord() for link in sorted(links)}
         node = self._session.node
         made = [
             node.create_subscription(kind, f'{_NODE}/links/{link}/{topic}', take, _QUEUE)
-            for link, item in heard.items()
-            for kind, topic, take in ((WrenchStamped, 'wrench', item.take_wrench),
-                                      (PointStamped, 'contact', item.take_contact))
+            for link, item in records.items()
+            for kind, topic, take in ((WrenchStamped, 'wrench', item.add_wrench),
+                                      (PointStamped, 'contact', item.add_contact))
         ]
-        # The node looks for listeners now and then.
-        self._wait(lambda: all(item.forces for item in heard.values()), 'wrenches')
-        return heard, made
+        # The node checks for subscribers periodically.
+        self._wait(lambda: all(item.forces for item in records.values()), 'wrenches')
+        return records, made
 
-    def end(self, made: list[Any]) -> None:
-        """End listening."""
+    def unsubscribe(self, made: list[Any]) -> None:
+        """Destroy the subscriptions."""
         for subscription in made:
             self._session.node.destroy_subscription(subscription)
 
     def move(self) -> None:
-        """Move through the postures and wait for rest."""
+        """Move through the postures and wait until the last one is reached."""
         robot = self._stage.robot
         checker = CollisionChecker(robot.copy())
         path = [self.posture()]
@@ -146,37 +146,38 @@ class _Listener:
         n = robot.n
         motion = quintic_path(
             np.array(path), np.full(n, _SPEED), np.full(n, _ACCELERATION))
-        self._wait(self._move.get_subscription_count, 'the controller')
+        self._wait(self._move.get_subscription_count, 'subscription of the controller')
         self._move.publish(conversions.to_joint_trajectory(motion, robot.joint_names))
         end = monotonic() + _TIMEOUT
         while np.abs(self.posture() - path[-1]).max() > 1e-3:
             if monotonic() > end:
-                raise RobocalError('The simulated arm did not reach the posture of the pushes.')
+                raise RobocalError('The simulated arm did not reach the posture of the pushes '
+                                   f'within {_TIMEOUT:.0f} s; see its log.')
             self._session.spin_until(lambda: False, 0.2)
 
-    def push(self, link: str, point: Array, force: Array, heard: dict[str, _Heard]) -> None:
-        """Push a link and wait until all is over."""
+    def push(self, link: str, point: Array, force: Array, records: dict[str, _LinkRecord]) -> None:
+        """Push a link and wait until the contact is over."""
         message = WrenchStamped()
         message.header.frame_id = link
         f, m = message.wrench.force, message.wrench.torque
         f.x, f.y, f.z = force.tolist()
         m.x, m.y, m.z = np.cross(point, force).tolist()
-        self._wait(self._push.get_subscription_count, 'the simulated arm')
-        for item in heard.values():
+        self._wait(self._push.get_subscription_count, 'subscription of the simulated arm')
+        for item in records.values():
             item.points.clear()
             item.forces.clear()
         self._push.publish(message)
-        self._wait(lambda: any(item.quiet > _QUIET for item in heard.values()),
-                   'begin and end of the contact')
+        self._wait(lambda: any(item.quiet > _QUIET for item in records.values()),
+                   'end of a contact')
 
 
 class WrenchTour(Tour):
-    """The payload that was identified before is counted; nothing else is told to the node."""
+    """Observe pushes; the only prior knowledge of the node is the identified payload."""
 
     capability = 'wrench'
 
     def run(self, stage: Stage) -> list[TourOutcome]:
-        """Carry it out; see the base class."""
+        """Run the tour; see `Tour.run`."""
         _, client = stage.start_node('robocal_ros.wrench.node', _NODE, {})
         client.change_state('configure')
         client.change_state('activate')
@@ -192,18 +193,18 @@ class WrenchTour(Tour):
                   style=None if answer.success else 'red')
         if not answer.success:
             return TourOutcome(_TITLE, answer.message, None)
-        listener = _Listener(stage)
-        heard, made = listener.listen({link for link, _, _ in _PUSHES})
-        listener.move()
+        pusher = _PushClient(stage)
+        records, made = pusher.subscribe({link for link, _, _ in _PUSHES})
+        pusher.move()
         noise = {link: float(np.sqrt(np.mean(np.square(item.forces)[:, 1:])))
-                 for link, item in heard.items()}
-        alarms = sum(len(item.points) for item in heard.values())
+                 for link, item in records.items()}
+        alarms = sum(len(item.points) for item in records.values())
         pushes = []
         for link, point, force in _PUSHES:
-            listener.push(link, np.array(point), np.array(force), heard)
-            pushes.append(_seen(link, np.array(point), np.array(force), heard))
-        listener.end(made)
-        panel = _panel(stage, listener.posture(), pushes, noise, alarms)
+            pusher.push(link, np.array(point), np.array(force), records)
+            pushes.append(_observed_push(link, np.array(point), np.array(force), records))
+        pusher.unsubscribe(made)
+        panel = _panel(stage, pusher.posture(), pushes, noise, alarms)
         OUT.print(f'{_TITLE}: {panel.message}', soft_wrap=True, markup=False,
                   style=None if panel.passed else 'red')
         return TourOutcome(_TITLE, panel.message, None, panel=panel)
@@ -213,95 +214,100 @@ def _stamp(message: PointStamped | WrenchStamped) -> float:
     return conversions.seconds(message.header.stamp)
 
 
-def _seen(link: str, point: Array, force: Array, heard: dict[str, _Heard]) -> SeenPush:
-    """Return what was told of a push on the link on which most was."""
-    link_seen = max(heard, key=lambda name: len(heard[name].points))
-    stamps = [row[0] for row in heard[link_seen].points]
-    forces, points = heard[link_seen].during(stamps[0] + _EDGE, stamps[-1] - _EDGE)
+def _observed_push(
+    link: str, point: Array, force: Array, records: dict[str, _LinkRecord]
+) -> ObservedPush:
+    """Return applied and observed push, of the link with the most contact points."""
+    observed_link = max(records, key=lambda name: len(records[name].points))
+    stamps = [row[0] for row in records[observed_link].points]
+    forces, points = records[observed_link].during(stamps[0] + _EDGE, stamps[-1] - _EDGE)
     if not len(forces) or not len(points):
         raise RobocalError(
-            f"Link '{link_seen}' told of a contact for {stamps[-1] - stamps[0]:.2f} s only; "
+            f"The contact on link '{observed_link}' lasted {stamps[-1] - stamps[0]:.2f} s; "
             f'expected more than {2.0 * _EDGE:.2f} s.')
-    return SeenPush(link, point, force, link_seen, points.mean(axis=0), forces.mean(axis=0))
+    return ObservedPush(
+        link, point, force, observed_link, points.mean(axis=0), forces.mean(axis=0))
 
 
 def _panel(
-    stage: Stage, posture: Array, pushes: list[SeenPush], noise: dict[str, float], alarms: int
+    stage: Stage, posture: Array, pushes: list[ObservedPush], noise: dict[str, float], alarms: int
 ) -> Panel:
-    def told(vector: Array, factor: float = 1.0, digits: int = 1) -> str:
+    def formatted(vector: Array, factor: float = 1.0, digits: int = 1) -> str:
         # Adding zero turns a rounded -0.0 into 0.0.
         return ' '.join(f'{round(factor * value, digits) + 0.0:.{digits}f}' for value in vector)
 
     rows = tuple(
-        (push.link if push.link == push.seen_link else f'{push.link}, seen on {push.seen_link}',
-         told(push.force, digits=0), told(push.seen_force), f'{push.force_error:.2f}',
-         told(push.point, 1e3, 0), told(push.seen_point, 1e3), f'{1e3 * push.point_error:.1f}')
+        (push.link if push.link == push.observed_link
+         else f'{push.link}, observed on {push.observed_link}',
+         formatted(push.force, digits=0), formatted(push.observed_force),
+         f'{push.force_error:.2f}', formatted(push.point, 1e3, 0),
+         formatted(push.observed_point, 1e3), f'{1e3 * push.point_error:.1f}')
         for push in pushes)
     sigma = default_cell.reference_cell().force_torque.force_sigma
     worst = max(push.point_error for push in pushes)
     rms = max(noise.values())
     largest = max(push.force_error for push in pushes)
     passed = (alarms == 0 and rms <= _NOISE_BAR * sigma and worst <= _POSITION_BAR
-              and largest <= _FORCE_BAR and all(push.link == push.seen_link for push in pushes))
+              and largest <= _FORCE_BAR
+              and all(push.link == push.observed_link for push in pushes))
     return Panel(
-        'External wrench: pushed and observed', passed,
-        f'In free motion up to {_SPEED:g} rad/s the force on the links reads '
-        f'{rms:.2f} N (RMS per axis; the sensors themselves scatter by {sigma:g} N), with '
-        f'{alarms or "no"} false contacts; three pushes are found within '
-        f'{1e3 * worst:.1f} mm and {largest:.2f} N.',
+        'External wrench: applied and observed pushes', passed,
+        f'In free motion up to {_SPEED:g} rad/s the observed force is {rms:.2f} N (RMS per axis; '
+        f'sensor noise {sigma:g} N) with {alarms or "no"} false contacts; three pushes are '
+        f'located within {1e3 * worst:.1f} mm and measured within {largest:.2f} N.',
         (('link', False), ('pushed [N]', True), ('observed [N]', True), ('error [N]', True),
          ('at [mm]', True), ('observed at [mm]', True), ('error [mm]', True)),
-        rows, pictures(stage.robot, posture, _DRAWN, pushes))
+        rows, push_figures(stage.robot, posture, _DRAWN, pushes))
 
 
 # Length of an arrow per force [m/N].
 _SCALE = 0.006
-_TRUE, _SEEN, _ARM = '#009e73', '#d55e00', '#9a9a9a'
+_TRUE, _OBSERVED, _ARM = '#009e73', '#d55e00', '#9a9a9a'
 _VIEWS = (('side view', 0, 2, 'x [m]', 'z [m]'), ('top view', 0, 1, 'x [m]', 'y [m]'))
 
 
 @dataclass(frozen=True)
-class SeenPush:
-    """One push, as it was given and as it was observed, in the frame of its link.
+class ObservedPush:
+    """Applied and observed push, in the frames of their links.
 
     Attributes:
-        link: The pushed link.
-        point: Where it was pushed, shape (3,) [m].
-        force: With what, shape (3,) [N].
-        seen_link: On which link a contact was told, empty for none.
-        seen_point: Where, shape (3,) [m].
-        seen_force: With what, shape (3,) [N].
+        link: Pushed link.
+        point: Point of application, shape (3,) [m].
+        force: Applied force, shape (3,) [N].
+        observed_link: Link with the observed contact.
+        observed_point: Mean contact point, shape (3,) [m].
+        observed_force: Mean force, shape (3,) [N].
 
     """
 
     link: str
     point: Array
     force: Array
-    seen_link: str
-    seen_point: Array
-    seen_force: Array
+    observed_link: str
+    observed_point: Array
+    observed_force: Array
 
     @property
     def point_error(self) -> float:
-        """Distance of the two points [m]."""
-        return float(np.linalg.norm(self.seen_point - self.point))
+        """Distance between applied and observed point [m]."""
+        return float(np.linalg.norm(self.observed_point - self.point))
 
     @property
     def force_error(self) -> float:
-        """Size of the difference of the two forces [N]."""
-        return float(np.linalg.norm(self.seen_force - self.force))
+        """Norm of the force error [N]."""
+        return float(np.linalg.norm(self.observed_force - self.force))
 
 
-def pictures(
-    robot: Robot, posture: Array, links: Sequence[str], pushes: Sequence[SeenPush]
+def push_figures(
+    robot: Robot, posture: Array, links: Sequence[str], pushes: Sequence[ObservedPush]
 ) -> tuple[tuple[str, go.Figure], ...]:
-    """Return side and top view, with titles.
+    """Return title and figure of the side view and the top view.
 
     Args:
         robot: The arm.
-        posture: Joint angles during the pushes, shape (n,) [rad].
-        links: Links whose origins are joined to draw the arm, from the base to the tip.
-        pushes: The pushes.
+        posture: Joint positions during the pushes, shape (n,) [rad].
+        links: Links to connect by lines, from base to tip.
+        pushes: Applied and observed pushes.
 
     """
     origins = np.array([robot.transform_frame_to_root(posture, link).translation
@@ -312,20 +318,20 @@ def pictures(
 
 
 def _view(
-    robot: Robot, posture: Array, origins: Array, pushes: Sequence[SeenPush], first: int,
+    robot: Robot, posture: Array, origins: Array, pushes: Sequence[ObservedPush], first: int,
     second: int, labels: Sequence[str],
 ) -> go.Figure:
     drawing = go.Figure(go.Scatter(
         x=origins[:, first], y=origins[:, second], mode='lines+markers', name='arm',
         line={'width': 14, 'color': _ARM, 'shape': 'linear'},
         marker={'size': 16, 'color': '#5f5f5f'}, hoverinfo='skip'))
-    for name, colour, width in (('pushed', _TRUE, 7), ('observed', _SEEN, 2.5)):
-        # The entry of the legend; arrows are annotations.
+    for name, colour, width in (('pushed', _TRUE, 7), ('observed', _OBSERVED, 2.5)):
+        # The legend entry; the arrows themselves are annotations.
         drawing.add_trace(go.Scatter(x=[None], y=[None], mode='lines', name=name,
                                      line={'color': colour, 'width': width}))
         for push in pushes:
             point, force = ((push.point, push.force) if name == 'pushed'
-                            else (push.seen_point, push.seen_force))
+                            else (push.observed_point, push.observed_force))
             placement = robot.transform_frame_to_root(posture, push.link)
             head = placement.act(np.array(point))
             tail = head - _SCALE * (placement.rotation @ force)

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Exit code, output files and comparison of the demo."""
+
 from __future__ import annotations
 
 import json
@@ -34,7 +36,7 @@ def run_with(
     return demo.main(['-o', str(folder)])
 
 
-def test_good_demo_leaves_summary_results_and_report(
+def test_a_passed_demo_writes_summary_results_and_report(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_with(monkeypatch, tmp_path, [outcome()]) == 0
@@ -53,14 +55,14 @@ def test_good_demo_leaves_summary_results_and_report(
     assert str(tmp_path / 'report.html') in text
 
 
-def test_truth_outside_its_interval_is_told(
+def test_a_truth_outside_its_interval_fails_the_demo(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_with(monkeypatch, tmp_path, [outcome(com_z=0.0130)]) == 1
     assert 'the hidden com_z of 0.013 m lies outside' in capsys.readouterr().out
 
 
-def test_verdict_that_is_not_pass_is_told(
+def test_a_verdict_other_than_pass_fails_the_demo(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = replace(RESULT, checks=(Check('a', False, 1.0, 0.0, '1', 'Too wide.'),))
@@ -68,14 +70,14 @@ def test_verdict_that_is_not_pass_is_told(
     assert '✗ payload, two_plane: The answer.' in capsys.readouterr().out
 
 
-def test_method_without_result_is_told(
+def test_a_method_without_result_fails_the_demo(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_with(monkeypatch, tmp_path, [outcome(), outcome(None)]) == 1
     assert '✗ payload, two_plane: The answer.' in capsys.readouterr().out
 
 
-def test_interval_of_the_comparison_is_that_of_99_9_percent() -> None:
+def test_the_comparison_uses_the_99_9_percent_interval() -> None:
     std = RESULT.parameter('com_z').std or 0.0
     for sigmas, covered in ((3.28, True), (3.30, False), (-3.28, True), (-3.30, False)):
         truth = {'com_z': 0.0123 + sigmas * std}
@@ -86,7 +88,7 @@ def test_parameter_without_value_is_not_compared() -> None:
     assert compare(RESULT, {'inertia_xx': 0.1}) == []
 
 
-def test_payload_truth_is_given_in_the_results_frame() -> None:
+def test_payload_truth_is_expressed_in_the_frame_of_the_result() -> None:
     robot = Robot(default_cell.urdf())
     tool = ToolTruth(2.0, (0.01, -0.02, 0.1), (1e-3,) * 3 + (0.0,) * 3, 'flange')
     here = default_cell.payload_truth(tool, robot, 'flange')

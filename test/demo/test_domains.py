@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ROS domain without other nodes."""
+"""Choice of a ROS domain without other nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robocal_ros.errors import ConfigurationError
 DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
 
 
-def test_chosen_domain_with_nodes_is_refused() -> None:
+def test_a_chosen_domain_with_nodes_is_refused() -> None:
     fake = Running(DOMAIN)
     try:
         assert chosen_domain() == DOMAIN
@@ -26,7 +26,7 @@ def test_chosen_domain_with_nodes_is_refused() -> None:
         fake.close()
 
 
-def test_domain_without_nodes_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_domain_without_nodes_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
 
     def nodes_on(domain: int) -> list[str]:

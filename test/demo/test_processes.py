@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Child processes of the demo: start, log, and end with their parent."""
+
 from __future__ import annotations
 
 import os
@@ -56,7 +58,7 @@ def test_children_end_when_the_block_fails(tmp_path: Path) -> None:
     assert process.poll() is not None
 
 
-def test_child_that_will_not_end_is_killed(
+def test_a_child_that_ignores_sigint_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr('demo.processes._PATIENCE', 0.2)
@@ -66,12 +68,12 @@ def test_child_that_will_not_end_is_killed(
     assert child.process.returncode == -signal.SIGKILL
 
 
-def test_child_that_dies_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+def test_a_child_that_exits_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     command = [sys.executable, '-c', 'print("one\\ntwo"); raise SystemExit(3)']
     with Children(tmp_path) as children:
         child = children.start('worker', command)
         child.process.wait(10.0)
-        with pytest.raises(RobocalError, match=r"'worker' ended.*code 3[^$]*one\ntwo"):
+        with pytest.raises(RobocalError, match=r"'worker' exited.*code 3[^$]*one\ntwo"):
             children.check()
 
 
@@ -83,7 +85,7 @@ def test_children_get_their_environment(tmp_path: Path) -> None:
     assert child.tail() == '42'
 
 
-def test_node_gets_its_parameters_by_file(tmp_path: Path) -> None:
+def test_a_node_gets_its_parameters_from_a_file(tmp_path: Path) -> None:
     with Children(tmp_path) as children:
         child = children.start_node('platform', 'my_node', {'seed': 3, 'method': 'two_plane'})
         arguments = child.process.args
@@ -94,9 +96,9 @@ def test_node_gets_its_parameters_by_file(tmp_path: Path) -> None:
     assert arguments[-6:-1] == [sys.executable, '-m', 'platform', '--ros-args', '--params-file']
 
 
-def test_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / 'file').write_text('')
-    with pytest.raises(ConfigurationError, match=r'cannot be made.*\.$'):
+    with pytest.raises(ConfigurationError, match=r'cannot be created.*\.$'):
         Children(tmp_path / 'file' / 'logs')
 
 

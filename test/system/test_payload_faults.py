@@ -274,7 +274,7 @@ class TestWristSensor:
     def test_wrong_frame(self, cell: Cell) -> None:
         cell.configure(sensor_frame='ft_link_3_distal')
         cell.ends(cell.client.begin('run'), "names frame 'ft_wrist'",
-                  "sensor_frame is 'ft_link_3_distal'", 'The arm was not moved')
+                  "'ft_link_3_distal' is expected", 'The arm was not moved')
         cell.configure(sensor_frame='ft_wrist')
         cell.runs_again()
 

@@ -157,7 +157,7 @@ class TestBadSensors:
         ('ft_stuck', 'has sent the same values'),
         ('ft_late', 'ms late, more than max_delay'),
         ('ft_silent', 'has been silent for'),
-        ('ft_misframed', "names frame 'elsewhere' in its messages"),
+        ('ft_misframed', "names frame 'elsewhere', but"),
     ])
     def test_one_sensor(
         self, tared: Cell, faults: Callable[[str], None], fault: str, words: str

@@ -118,49 +118,49 @@ def _listen(
     source = children.start('wrench_source', [
         sys.executable, '-m', 'benchmarks.wrench_source', str(duration),
         str(file)])
-    heard: dict[str, list[tuple[int, int]]] = {link: [] for link in subscriptions}
+    received: dict[str, list[tuple[int, int]]] = {link: [] for link in subscriptions}
     span: list[tuple[float, float]] = []
     while source.process.poll() is None:
-        _empty(subscriptions, heard)
-        if heard[seven_joints.SENSORS[0]]:
+        _empty(subscriptions, received)
+        if received[seven_joints.SENSORS[0]]:
             span.append((time.monotonic(), processor_time(child)))
             span = [span[0], span[-1]]
         time.sleep(_POLL)
     time.sleep(0.5)
-    _empty(subscriptions, heard)
-    if not all(heard.values()) or not file.exists():
+    _empty(subscriptions, received)
+    if not all(received.values()) or not file.exists():
         raise RobocalError(f'Nothing came back. The end of the log:\n{child.tail()}\n'
                            f'{source.tail()}')
-    return _figures(np.load(file), heard, span)
+    return _figures(np.load(file), received, span)
 
 
 def _ignore(raw: bytes) -> None:
     """Stand in for a callback: what is polled calls none."""
 
 
-def _empty(subscriptions: dict[str, Any], heard: dict[str, list[tuple[int, int]]]) -> None:
+def _empty(subscriptions: dict[str, Any], received: dict[str, list[tuple[int, int]]]) -> None:
     """Note stamp and arrival of all that waits [ns]."""
     for link, subscription in subscriptions.items():
         handle = subscription.handle
         with handle:
             while (taken := handle.take_message(WrenchStamped, True)) is not None:
                 seconds, nanoseconds = _STAMP.unpack_from(taken[0], 4)
-                heard[link].append((seconds * 1_000_000_000 + nanoseconds, time.time_ns()))
+                received[link].append((seconds * 1_000_000_000 + nanoseconds, time.time_ns()))
 
 
-def _matched(due: npt.NDArray[np.int64], heard: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _matched(due: npt.NDArray[np.int64], received: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Tell which stamps were heard, to within a microsecond."""
-    ordered = np.sort(heard)
+    ordered = np.sort(received)
     place = np.searchsorted(ordered, due - 1000)
     return np.asarray((place < len(ordered))
                       & (ordered[np.minimum(place, len(ordered) - 1)] <= due + 1000))
 
 
 def _figures(
-    sent: npt.NDArray[np.int64], heard: dict[str, list[tuple[int, int]]],
+    sent: npt.NDArray[np.int64], received: dict[str, list[tuple[int, int]]],
     span: list[tuple[float, float]],
 ) -> LiveFigures:
-    rows = [np.array(found) for found in heard.values()]
+    rows = [np.array(found) for found in received.values()]
     # Stamps go through floating point in the node, which costs a fraction of a microsecond.
     first = max(int(found[0, 0]) for found in rows) - 1000
     sent = sent[sent >= first]

@@ -27,7 +27,7 @@ class ExcitationError(RobocalError):
         rank: Number of observable directions.
         needed: Number of directions that the method needs.
         condition: Condition number of the scaled information matrix.
-        blind: Names of the parameters, or directions in words, that stay blind.
+        unobservable: Names of the parameters, or directions in words, that stay blind.
 
     """
 
@@ -38,13 +38,13 @@ class ExcitationError(RobocalError):
         rank: int = 0,
         needed: int = 0,
         condition: float = float('inf'),
-        blind: tuple[str, ...] = (),
+        unobservable: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)
         self.rank = rank
         self.needed = needed
         self.condition = condition
-        self.blind = blind
+        self.unobservable = unobservable
 
 
 class ConvergenceError(RobocalError):

@@ -59,7 +59,7 @@ class Declaration:
         high = 'inf' if self.maximum is None else f'{self.maximum:g}'
         return f'{low} … {high}'
 
-    def complaint(self, value: Any) -> str:
+    def problem(self, value: Any) -> str:
         """Return what is wrong with a value, or an empty string."""
         unit = f' {self.unit}' if self.unit else ''
         for element in value if isinstance(value, list | tuple) else (value,):
@@ -137,16 +137,16 @@ def checked(table: type[T], values: Mapping[str, Any]) -> T:
             values do not fit each other.
 
     """
-    complaints = []
+    problems = []
     given = {}
     for item in declarations(table):
         value = values.get(item.name, item.default)
         given[item.name] = list(value) if isinstance(item.default, list) else value
-        complaint = item.complaint(given[item.name])
-        if complaint:
-            complaints.append(complaint)
-    if complaints:
-        raise ConfigurationError(' '.join(complaints))
+        problem = item.problem(given[item.name])
+        if problem:
+            problems.append(problem)
+    if problems:
+        raise ConfigurationError(' '.join(problems))
     made = table(**given)
     made.check()
     return made

@@ -14,12 +14,12 @@ class Consumer:
 
     Attributes:
         time: Newest stamp that it has processed [s].
-        heard: Wall time of its last report [s].
+        last_report: Wall time of its last report [s].
 
     """
 
     time: float
-    heard: float
+    last_report: float
 
 
 class Pacer:
@@ -121,7 +121,7 @@ class Pacer:
         limit = newest - self._max_lead
         silent = [
             name for name, consumer in self._consumers.items()
-            if consumer.time < limit and wall - max(consumer.heard, since) > self._patience
+            if consumer.time < limit and wall - max(consumer.last_report, since) > self._patience
         ]
         for name in silent:
             del self._consumers[name]

@@ -25,7 +25,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import conversions
 from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import Listening, elsewhere
+from robocal_ros.messages.subscription import Subscriber, publisher_hint
 from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.motion import Trajectory
 
@@ -122,21 +122,21 @@ class ArmClient:
         self.controller_joints: tuple[str, ...] = ()
         self._client: Any = ActionClient(
             waiter.node, FollowJointTrajectory, self.name, callback_group=waiter.group)
-        self._controller_state = Listening(
+        self._controller_state = Subscriber(
             waiter.node, waiter.group, JointTrajectoryControllerState,
             f'{controller}/controller_state', self._learn_joints)
         self._handle: Any = None
         self._clock_jumps = 0
         waiter.when_stopped(self._cancel_now)
 
-    def listen(self) -> None:
+    def start(self) -> None:
         """Learn which joints the controller moves."""
         if not self.controller_joints:
-            self._controller_state.listen()
+            self._controller_state.start()
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Learn no more."""
-        self._controller_state.rest()
+        self._controller_state.stop()
 
     def destroy(self) -> None:
         """Remove client and subscription."""
@@ -146,7 +146,7 @@ class ArmClient:
     def _learn_joints(self, message: JointTrajectoryControllerState) -> None:
         self.controller_joints = tuple(message.joint_names)
         # One message names the joints; the rest of a fast topic would only cost time.
-        self._controller_state.rest()
+        self._controller_state.stop()
 
     def _cancel_now(self) -> None:
         """Send the request at once; the waiting motion sees to it that the arm rests."""
@@ -155,9 +155,9 @@ class ArmClient:
 
     def state_problem(self) -> str:
         """Return why the joint states can't be relied on, or an empty string."""
-        complaint = self._joints.complaint()
-        if complaint:
-            return complaint
+        problem = self._joints.problem()
+        if problem:
+            return problem
         age = self._joints.age()
         if age > self._parameters().state_timeout:
             since = f'for {age:.2f} s' if np.isfinite(age) else 'yet'
@@ -179,9 +179,9 @@ class ArmClient:
             lambda: (self._joints.age() < self._parameters().state_timeout
                      and bool(np.isfinite(self._joints.travel(0.1)))), timeout,
         ):
-            there = elsewhere(self._waiter.node, 'joint_states', JointState)
+            there = publisher_hint(self._waiter.node, 'joint_states', JointState)
             raise ConfigurationError(
-                self._joints.complaint() or 'No joint states have come; expected '
+                self._joints.problem() or 'No joint states have come; expected '
                 'sensor_msgs/JointState on joint_states. Is the driver, or sim_arm, running in '
                 f'this namespace and ROS domain? {there}'
             )
@@ -299,9 +299,9 @@ class ArmClient:
         if not self._client.server_is_ready():
             return MotionStatus.CONTROLLER_LOST, (
                 f"Controller '{self.name}' vanished during the motion.")
-        complaint = watch() if watch is not None else ''
-        if complaint:
-            return MotionStatus.DATA_LOST, f'{complaint} The motion was cancelled.'
+        problem = watch() if watch is not None else ''
+        if problem:
+            return MotionStatus.DATA_LOST, f'{problem} The motion was cancelled.'
         return None
 
     async def _cancelled(

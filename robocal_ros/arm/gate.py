@@ -63,19 +63,19 @@ class GuardedArm:
             robot.copy(), package_dirs=mesh_folders(named(values.mesh_folders)),
             tool_box=values.tool_box if any(values.tool_box) else (),
             floor=values.floor if values.floor > -1000.0 else None)
-        if self.checker.blind_links:
+        if self.checker.missing_meshes:
             waiter.node.get_logger().warning(
-                f'No collision geometry for {", ".join(self.checker.blind_links)}: their meshes '
-                'were not found, so nothing keeps them from touching. Set mesh_folders.')
+                f'No collision geometry for {", ".join(self.checker.missing_meshes)}: their '
+                'meshes were not found, so nothing keeps them from touching. Set mesh_folders.')
         self.client = ArmClient(waiter, joints, robot.joint_names, parameters)
 
-    def listen(self) -> None:
+    def start(self) -> None:
         """Learn which joints the controller moves."""
-        self.client.listen()
+        self.client.start()
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Learn no more."""
-        self.client.rest()
+        self.client.stop()
 
     def destroy(self) -> None:
         """Remove the client."""
@@ -190,9 +190,9 @@ class GuardedArm:
     ) -> None:
         """Move and report progress."""
         def progress(done: float) -> None:
-            self._report.say(phase, message, progress=share[0] + done * (share[1] - share[0]),
-                             samples=str(self._joints.recorded),
-                             dropped=str(self._joints.counts.dropped))
+            self._report.update(phase, message, progress=share[0] + done * (share[1] - share[0]),
+                                samples=str(self._joints.recorded),
+                                dropped=str(self._joints.counts.dropped))
 
         self._check_clock()
         progress(0.0)
@@ -218,16 +218,16 @@ class GuardedArm:
             await self._waiter.tick()
             self.check_stopped()
             self._check_clock()
-            complaint = self.client.state_problem() or (watch() if watch is not None else '')
-            if complaint:
+            problem = self.client.state_problem() or (watch() if watch is not None else '')
+            if problem:
                 held = 'is held' if self.resting else 'was not seen at rest: keep clear'
-                raise DataError(f'{complaint} The arm {held}.')
+                raise DataError(f'{problem} The arm {held}.')
 
     async def await_readings(self, watch: Watch) -> None:
         """Wait until a sensor that the motion needs is of use."""
         await self._waiter.until_stopped(lambda: not watch(), self._parameters().connect_timeout)
-        if complaint := watch():
-            raise DataError(f'{complaint} The arm was not moved.')
+        if problem := watch():
+            raise DataError(f'{problem} The arm was not moved.')
 
     async def await_rest(self) -> None:
         """Wait for joint states of an arm at rest."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import CancelledError, MotionError
-from robocal_ros.messages.marks import Rest
+from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
@@ -85,7 +85,7 @@ class MotionFailedError(MotionError):
 class Report(Protocol):
     """The status that a procedure shows."""
 
-    def say(
+    def update(
         self, phase: str, message: str, *, progress: float | None = None, **values: Any
     ) -> None:
         """Show a phase, a sentence, the percentage done, and further values."""
@@ -216,5 +216,5 @@ class Recorder(Protocol):
     def mark_discarded(self, span: tuple[float, float]) -> None:
         """Note that samples after one stamp, up to another, do not count [s]."""
 
-    def mark_rest(self, rest: Rest) -> None:
+    def mark_stationary(self, interval: StationaryInterval) -> None:
         """Note that the arm was measured at rest."""

@@ -79,14 +79,14 @@ class BagReader:
         name: Its name on the command line.
         node: The node whose parameter files hold.
         table: The node's parameters.
-        verbs: The node's services whose marks count.
+        services: The node's services whose marks count.
 
     """
 
     name: str
     node: str
     table: type[Any]
-    verbs: tuple[str, ...]
+    services: tuple[str, ...]
 
 
 @dataclass(frozen=True)

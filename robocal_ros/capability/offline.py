@@ -18,7 +18,7 @@ from robocal_ros.messages.intake import (
     WrenchIntake,
     temperature_intake,
 )
-from robocal_ros.messages.marks import Rest, Span, Spans
+from robocal_ros.messages.marks import Span, Spans, StationaryInterval
 from robocal_ros.messages.samples import Recording
 from robocal_ros.messages.selection import (
     JOINT_STATE,
@@ -79,11 +79,11 @@ class OfflineEstimation:
         self._joints = JointIntake(
             self.robot.joint_names, torque_factor(self.robot, values, self.store),
             need_effort=needs.effort, source=name, span=self._span(marks.JOINTS),
-            budget=needs.budget, rests=self._rests())
+            budget=needs.budget, stationary=self._stationary())
         self._wrenches = {need.topic: self._wrench_intake(need) for need in needs.wrenches}
         self._tracker = None if needs.tracker is None else TrackerIntake(
             needs.tracker.topic, orientation=needs.tracker.orientation, source=name,
-            span=self._span(needs.tracker.topic), rests=self._rests())
+            span=self._span(needs.tracker.topic), stationary=self._stationary())
         self._temperature = temperature_intake(
             needs.temperature_topic, source=name, span=self._span(marks.JOINTS))
         self._intakes = dict(self._found())
@@ -108,7 +108,7 @@ class OfflineEstimation:
             self._joints.bag_samples(),
             {name: intake.bag_samples() for name, intake in self._wrenches.items()},
             self._temperature.rows(), self._spans.joints_wanted,
-            None if self._tracker is None else self._tracker.bag_samples(), self._rests())
+            None if self._tracker is None else self._tracker.bag_samples(), self._stationary())
         result = self._capability.estimate(self.robot, recording, self._values, self.store)
         return Outcome(result, (*self._remarks, *self._told()))
 
@@ -139,7 +139,7 @@ class OfflineEstimation:
         topic = self._selection.known_topic(self._bag, name, MARKS)
         if self._selection.whole or topic is None:
             return Spans(), ()
-        spans = marks.last_run(marks_in(self._bag, topic), self._capability.verbs)
+        spans = marks.last_run(marks_in(self._bag, topic), self._capability.services)
         if spans is None:
             return Spans(), ()
         return spans, ('The last run that the bag tells of is used; --whole takes all of it.',)
@@ -149,10 +149,10 @@ class OfflineEstimation:
         return Span(max(marked.begin, self._selection.begin),
                     min(marked.end, self._selection.end), marked.discarded)
 
-    def _rests(self) -> tuple[Rest, ...]:
+    def _stationary(self) -> tuple[StationaryInterval, ...]:
         """Return the rests that marks tell of and that lie within what was selected."""
         span = self._span(marks.JOINTS)
-        return tuple(rest for rest in self._spans.rests
+        return tuple(rest for rest in self._spans.stationary
                      if span.begin < rest.begin and rest.end <= span.end)
 
     def _told(self) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pinocchio as pin
 
-from robocal_ros.cli.console import ERRORS, say
+from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import read_result
@@ -55,18 +55,18 @@ def _apply_payload(result: CalibrationResult, urdf: str, options: argparse.Names
     frame = options.frame or result.frame
     moved = in_frame(robot, payload, result.frame, frame)
     _write(options.out, merged)
-    say(f"{options.out}: {payload.mass:.4f} kg on link '{result.frame}'.")
+    print_line(f"{options.out}: {payload.mass:.4f} kg on link '{result.frame}'.")
     if not payload.inertia.any():
-        say(f'Its inertia was not identified; a ball of its mass stands in for it '
-            f'({least_inertia(payload.mass):.2g} kg·m²).', 'yellow')
+        print_line(f'Its inertia was not identified; a ball of its mass stands in for it '
+                   f'({least_inertia(payload.mass):.2g} kg·m²).', 'yellow')
     _show_driver_values(moved, frame)
 
 
 def _show_driver_values(payload: RigidBodyInertia, frame: str) -> None:
-    say(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; another one "
-        'by --frame):')
+    print_line(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; another "
+               'one by --frame):')
     for name, call in (('Universal Robots', ur_call(payload)), ('Franka', franka_call(payload))):
-        say(f'{name}:\n  {call}')
+        print_line(f'{name}:\n  {call}')
 
 
 def in_frame(
@@ -132,9 +132,9 @@ def _apply_friction(result: CalibrationResult, urdf: str, out: Path) -> None:
     if not laws:
         raise DataError('The friction result has no joint with identified friction.')
     _write(out, with_friction(urdf, laws))
-    say(f'{out}: damping and friction of {", ".join(laws)}, the mean of both directions. '
-        'URDF has no place for what is between standstill and sliding (Stribeck); the '
-        "node's feed-forward compensates that too.")
+    print_line(f'{out}: damping and friction of {", ".join(laws)}, the mean of both directions. '
+               'URDF has no place for what is between standstill and sliding (Stribeck); the '
+               "node's feed-forward compensates that too.")
 
 
 def _write(path: Path, text: str) -> None:

@@ -31,7 +31,7 @@ ERRORS = _console(errors=True)
 _LINE_EVERY = 20.0
 
 
-def say(text: str, style: str = '', console: Console = OUT) -> None:
+def print_line(text: str, style: str = '', console: Console = OUT) -> None:
     """Print a line as it is: neither wrapped nor read as markup."""
     console.print(text, style=style or None, soft_wrap=True, markup=False)
 

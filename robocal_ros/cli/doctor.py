@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from robocal_ros.cli.console import OUT, say
+from robocal_ros.cli.console import OUT, print_line
 from robocal_ros.cli.findings import Finding, Grade, good
 from robocal_ros.errors import ConfigurationError
 
@@ -44,9 +44,9 @@ def _show(findings: list[Finding]) -> None:
     marks = {Grade.GOOD: '[green]✓[/]', Grade.WARNING: '[yellow]![/]', Grade.BAD: '[red]✗[/]'}
     for item in findings:
         OUT.print(marks[item.grade], end=' ')
-        say(f'{item.what}: {item.told}')
-        if item.cure:
-            say(f'    → {item.cure}', 'bold')
+        print_line(f'{item.what}: {item.message}')
+        if item.remedy:
+            print_line(f'    → {item.remedy}', 'bold')
     bad = sum(item.grade is Grade.BAD for item in findings)
     doubtful = sum(item.grade is Grade.WARNING for item in findings)
     OUT.print(f'{bad} bad, {doubtful} doubtful, {len(findings) - bad - doubtful} good.')

@@ -55,20 +55,20 @@ def robot_findings(options: argparse.Namespace) -> Iterator[Finding]:
             return
         listener = Listener(session, options.namespace)
         with OUT.status(f'Listening for {options.duration:g} s'):
-            heard = listener.listen(options.duration)
-        yield from _robot_findings(listener, heard, options)
+            received = listener.collect(options.duration)
+        yield from _robot_findings(listener, received, options)
 
 
 def _robot_findings(
-    listener: Listener, heard: Heard, options: argparse.Namespace
+    listener: Listener, received: Received, options: argparse.Namespace
 ) -> Iterator[Finding]:
-    robot = yield from _description(listener, heard, options.tool_frame)
+    robot = yield from _description(listener, received, options.tool_frame)
     topic = listener.name('joint_states')
-    if heard.joints.stamps:
-        yield rate_finding(topic, heard.joints.stamps, options.duration)
-        yield clock_finding(heard.joints, simulated='/clock' in listener.published())
+    if received.joints.stamps:
+        yield rate_finding(topic, received.joints.stamps, options.duration)
+        yield clock_finding(received.joints, simulated='/clock' in listener.published())
         if robot is not None:
-            yield from joint_findings(robot, heard.joints)
+            yield from joint_findings(robot, received.joints)
         if listener.best_effort(topic):
             yield good('QoS', f'{topic} is best effort: what is lost is not sent again; the nodes '
                        'count it.')
@@ -76,11 +76,11 @@ def _robot_findings(
         yield _silent(listener, topic, 'joint_states')
     links: list[str] = (
         [] if robot is None else [str(frame.name) for frame in robot.model.frames])
-    for name, sensor in heard.wrenches.items():
+    for name, sensor in received.wrenches.items():
         yield rate_finding(name, sensor.stamps, options.duration)
         if sensor.stamps:
             yield wrench_finding(name, sensor.frames, sensor.finite, links)
-    if not heard.wrenches:
+    if not received.wrenches:
         yield good('F/T sensors', 'None; methods that need one are not available.')
     yield _controller(listener, options.controller)
     for name, state in listener.own_nodes((*NODES, 'sim_arm')):
@@ -88,28 +88,28 @@ def _robot_findings(
 
 
 def _description(
-    listener: Listener, heard: Heard, tool_frame: str
+    listener: Listener, received: Received, tool_frame: str
 ) -> Generator[Finding, None, Robot | None]:
     """Yield what there is to say of the description; return the arm, None without one."""
-    if not heard.description.strip():
+    if not received.description.strip():
         yield _silent(listener, listener.name('robot_description'), 'robot_description')
         return None
     try:
-        robot = Robot(heard.description, tool_frame=tool_frame)
+        robot = Robot(received.description, tool_frame=tool_frame)
     except RobocalError as error:
         yield Finding(Grade.BAD, 'robot_description', str(error),
                       'Name the frame at the end of the arm with --tool-frame, or correct the '
                       'URDF.')
         return None
     mass = sum(float(inertia.mass) for inertia in robot.model.inertias)
-    told = (f"'{robot.name}', {robot.n} joints from '{robot.root_frame}' to '{tool_frame}', "
-            f'{mass:.1f} kg.')
+    message = (f"'{robot.name}', {robot.n} joints from '{robot.root_frame}' to '{tool_frame}', "
+               f'{mass:.1f} kg.')
     if mass < 0.1:
-        yield Finding(Grade.BAD, 'robot_description', told,
+        yield Finding(Grade.BAD, 'robot_description', message,
                       'The links have no mass: without inertials in the URDF no torque can be '
                       'told from weight. Add them.')
     else:
-        yield good('robot_description', told)
+        yield good('robot_description', message)
     return robot
 
 
@@ -119,11 +119,11 @@ def _silent(listener: Listener, topic: str, name: str) -> Finding:
     if topic in there:
         return Finding(Grade.BAD, topic, 'It has a publisher, but nothing comes.',
                        'Is the controller active? Look at it: ros2 control list_controllers.')
-    cure = 'Start robot_state_publisher and joint_state_broadcaster, or sim_arm.'
+    remedy = 'Start robot_state_publisher and joint_state_broadcaster, or sim_arm.'
     if alike:
-        cure = (f'There is {", ".join(alike)}: name its namespace with --namespace, / for that of '
-                'all.')
-    return Finding(Grade.BAD, topic, 'Nobody publishes it.', cure)
+        remedy = (f'There is {", ".join(alike)}: name its namespace with --namespace, / for that '
+                  'of all.')
+    return Finding(Grade.BAD, topic, 'Nobody publishes it.', remedy)
 
 
 def _controller(listener: Listener, controller: str) -> Finding:
@@ -142,7 +142,7 @@ def _controller(listener: Listener, controller: str) -> Finding:
 
 
 @dataclass
-class HeardJoints:
+class ReceivedJoints:
     """Joint states that came while listening.
 
     Attributes:
@@ -164,7 +164,7 @@ class HeardJoints:
 
 
 @dataclass
-class HeardWrench:
+class ReceivedWrench:
     """What came of one F/T sensor.
 
     Attributes:
@@ -180,7 +180,7 @@ class HeardWrench:
 
 
 @dataclass
-class Heard:
+class Received:
     """What came while listening.
 
     Attributes:
@@ -191,8 +191,8 @@ class Heard:
     """
 
     description: str = ''
-    joints: HeardJoints = field(default_factory=HeardJoints)
-    wrenches: dict[str, HeardWrench] = field(default_factory=dict)
+    joints: ReceivedJoints = field(default_factory=ReceivedJoints)
+    wrenches: dict[str, ReceivedWrench] = field(default_factory=dict)
 
 
 class Listener:
@@ -229,42 +229,42 @@ class Listener:
             if full.rpartition('/')[2] in names:
                 yield full, self._state(full)
 
-    def listen(self, duration: float) -> Heard:
+    def collect(self, duration: float) -> Received:
         """Listen for a while [s]."""
-        heard = Heard()
+        received = Received()
         node = self._session.node
         made = [
             node.create_subscription(String, self.name('robot_description'),
-                                     lambda message: setattr(heard, 'description', message.data),
+                                     lambda text: setattr(received, 'description', text.data),
                                      qos.LATCHED),
             node.create_subscription(
                 JointState, self.name('joint_states'),
-                lambda message: self._take_joints(heard.joints, message), qos.SENSOR)]
+                lambda message: self._take_joints(received.joints, message), qos.SENSOR)]
         for topic, kinds in self.published().items():
             if _WRENCH in kinds and topic.startswith(self.name('')):
-                sensor = heard.wrenches[topic] = HeardWrench()
+                sensor = received.wrenches[topic] = ReceivedWrench()
                 made.append(node.create_subscription(
                     WrenchStamped, topic,
                     lambda message, sensor=sensor: _take_wrench(sensor, message), qos.SENSOR))
         self._session.spin_until(lambda: False, duration)
         for subscription in made:
             node.destroy_subscription(subscription)
-        return heard
+        return received
 
-    def _take_joints(self, heard: HeardJoints, message: JointState) -> None:
+    def _take_joints(self, received: ReceivedJoints, message: JointState) -> None:
         now = self._session.node.get_clock().now().nanoseconds
-        if tuple(message.name) != heard.names:
+        if tuple(message.name) != received.names:
             # Another publisher on the topic: only the fuller one is the arm's.
-            if len(message.name) < len(heard.names):
+            if len(message.name) < len(received.names):
                 return
-            heard.positions.clear()
-            heard.efforts.clear()
-        heard.names = tuple(message.name)
-        heard.velocities = len(message.velocity)
-        heard.stamps.append(conversions.seconds(message.header.stamp))
-        heard.arrivals.append(1e-9 * now)
-        heard.positions.append(list(message.position))
-        heard.efforts.append(list(message.effort))
+            received.positions.clear()
+            received.efforts.clear()
+        received.names = tuple(message.name)
+        received.velocities = len(message.velocity)
+        received.stamps.append(conversions.seconds(message.header.stamp))
+        received.arrivals.append(1e-9 * now)
+        received.positions.append(list(message.position))
+        received.efforts.append(list(message.effort))
 
     def _state(self, node: str) -> str:
         client: Any = self._session.node.create_client(GetState, f'{node}/get_state')
@@ -280,10 +280,10 @@ class Listener:
             self._session.node.destroy_client(client)
 
 
-def _take_wrench(heard: HeardWrench, message: WrenchStamped) -> None:
-    heard.stamps.append(conversions.seconds(message.header.stamp))
-    heard.frames[message.header.frame_id] += 1
-    heard.finite &= bool(np.isfinite(conversions.wrench_row(message)).all())
+def _take_wrench(received: ReceivedWrench, message: WrenchStamped) -> None:
+    received.stamps.append(conversions.seconds(message.header.stamp))
+    received.frames[message.header.frame_id] += 1
+    received.finite &= bool(np.isfinite(conversions.wrench_row(message)).all())
 
 
 # -------------------------------------------------------------------------- judging
@@ -307,66 +307,66 @@ def rate_finding(what: str, stamps: Sequence[float], duration: float) -> Finding
                        'again).', 'Have the driver stamp each message.')
     rate = 1.0 / float(np.median(steps[steps > 0.0]))
     late, lost = int((steps <= 0.0).sum()), int((steps > 1.5 / rate).sum())
-    told = f'{rate:.0f} Hz' + (f', {lost} gaps' if lost else '') + (
+    message = f'{rate:.0f} Hz' + (f', {lost} gaps' if lost else '') + (
         f', {late} late or repeated' if late else '') + '.'
     if rate < _USELESS_RATE:
-        return Finding(Grade.BAD, what, told, f'At least {_USELESS_RATE:.0f} Hz are needed: raise '
-                       'update_rate or the publish rate.')
+        return Finding(Grade.BAD, what, message, f'At least {_USELESS_RATE:.0f} Hz are needed: '
+                       'raise update_rate or the publish rate.')
     if rate < _LOW_RATE:
-        return Finding(Grade.WARNING, what, told, f'{_LOW_RATE:.0f} Hz and more tell more: raise '
-                       'the publish rate.')
+        return Finding(Grade.WARNING, what, message, f'{_LOW_RATE:.0f} Hz and more tell more: '
+                       'raise the publish rate.')
     if lost > 0.01 * len(steps):
-        return Finding(Grade.WARNING, what, told, 'Messages are lost: lower the load of the '
+        return Finding(Grade.WARNING, what, message, 'Messages are lost: lower the load of the '
                        'machine, or use a wired network.')
-    return good(what, told)
+    return good(what, message)
 
 
-def clock_finding(heard: HeardJoints, *, simulated: bool) -> Finding:
+def clock_finding(received: ReceivedJoints, *, simulated: bool) -> Finding:
     """Judge stamps by the clock.
 
     Args:
-        heard: Joint states.
+        received: Joint states.
         simulated: Whether somebody publishes ``/clock``.
 
     """
     if simulated:
         return good('clock', 'Somebody publishes /clock: every node needs use_sim_time.')
-    ages = np.array(heard.arrivals) - np.array(heard.stamps)
+    ages = np.array(received.arrivals) - np.array(received.stamps)
     age = float(np.median(ages))
-    told = f'Joint states are {age:.3f} s old when they come.'
+    message = f'Joint states are {age:.3f} s old when they come.'
     if abs(age) > 1e6:
-        return Finding(Grade.WARNING, 'clock', told, "Their clock is not this machine's: a "
+        return Finding(Grade.WARNING, 'clock', message, "Their clock is not this machine's: a "
                        'simulation or a bag? Then set use_sim_time on every node.')
     if not -0.1 < age < _OLD:
-        return Finding(Grade.WARNING, 'clock', told, 'Synchronize the clocks (chrony), or set '
+        return Finding(Grade.WARNING, 'clock', message, 'Synchronize the clocks (chrony), or set '
                        'use_sim_time on every node if the robot is simulated.')
-    return good('clock', told)
+    return good('clock', message)
 
 
-def joint_findings(robot: Robot, heard: HeardJoints) -> list[Finding]:
+def joint_findings(robot: Robot, received: ReceivedJoints) -> list[Finding]:
     """Judge names, velocities and efforts by the arm's description."""
-    missing = [name for name in robot.joint_names if name not in heard.names]
+    missing = [name for name in robot.joint_names if name not in received.names]
     if missing:
         return [Finding(
             Grade.BAD, 'joint names', f'{", ".join(missing)} not in joint_states, which holds '
-            f'{", ".join(heard.names) or "no names"}.',
+            f'{", ".join(received.names) or "no names"}.',
             'Have joint_state_broadcaster publish them, or correct the namespace or the URDF.')]
     found = [good('joint names', f'All {robot.n} joints are there.')]
-    if heard.velocities != len(heard.names):
+    if received.velocities != len(received.names):
         found.append(Finding(Grade.WARNING, 'velocities', 'Joint states hold no velocities.',
                              'Nothing has to be done; they are differentiated from positions.'))
-    return [*found, _effort_finding(robot, heard)]
+    return [*found, _effort_finding(robot, received)]
 
 
-def _effort_finding(robot: Robot, heard: HeardJoints) -> Finding:
-    rows = [(p, e) for p, e in zip(heard.positions, heard.efforts, strict=True)
-            if len(p) == len(e) == len(heard.names)]
+def _effort_finding(robot: Robot, received: ReceivedJoints) -> Finding:
+    rows = [(p, e) for p, e in zip(received.positions, received.efforts, strict=True)
+            if len(p) == len(e) == len(received.names)]
     if not rows:
         return Finding(
             Grade.BAD, 'efforts', 'Joint states hold no efforts.',
             'Give every joint an effort state interface in the ros2_control description. Without '
             'it, only methods that read an F/T sensor work.')
-    order = [heard.names.index(name) for name in robot.joint_names]
+    order = [received.names.index(name) for name in robot.joint_names]
     position = np.array([row[0] for row in rows])[:, order]
     effort = np.array([row[1] for row in rows])[:, order]
     for i, name in enumerate(robot.joint_names):
@@ -392,19 +392,19 @@ def _scale_finding(robot: Robot, position: Array, effort: Array) -> Finding:
     if not telling.any():
         return good('efforts', 'They come; in this posture gravity is too small to judge them.')
     ratio = mean[telling] / held[telling]
-    told = ', '.join(
+    message = ', '.join(
         f'{name} {value:+.2f}' for name, value in zip(
             np.array(robot.joint_names)[telling], ratio, strict=True))
-    told = f'Effort over the torque that holds the bare arm: {told}.'
+    message = f'Effort over the torque that holds the bare arm: {message}.'
     if (ratio < -1.0 / _FAR).any():
-        return Finding(Grade.WARNING, 'efforts', told, 'The sign of some is turned: correct the '
-                       'driver, or the sign of torque_constants.')
+        return Finding(Grade.WARNING, 'efforts', message, 'The sign of some is turned: correct '
+                       'the driver, or the sign of torque_constants.')
     if (np.abs(ratio) < 1.0 / _FAR).any() or (ratio > _FAR).any():
         return Finding(
-            Grade.WARNING, 'efforts', told, "They look like motor currents, or a heavy tool is "
+            Grade.WARNING, 'efforts', message, "They look like motor currents, or a heavy tool is "
             "mounted. For currents set effort_source to 'current', with torque_constants and "
             'gear_ratios.')
-    return good('efforts', told)
+    return good('efforts', message)
 
 
 def wrench_finding(

@@ -17,7 +17,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Capability, Follower
 from robocal_ros.capability.offline import OfflineEstimation
 from robocal_ros.cli.arguments import CAPABILITIES
-from robocal_ros.cli.console import OUT, ProgressView, say, table_of
+from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
 from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.files import load, read_text
@@ -101,9 +101,9 @@ def _follow(following: WrenchFollowing, name: str, options: argparse.Namespace) 
     if outcome.tare is not None:
         code = _tell(outcome.tare, (), output)
     for remark in outcome.remarks:
-        say(remark, 'yellow')
+        print_line(remark, 'yellow')
     show_wrenches(outcome.digest, following.robot.joint_names)
-    say(f'Series: {series}')
+    print_line(f'Series: {series}')
     return code
 
 
@@ -142,10 +142,10 @@ def _tell(
     write_result(result, output)
     show_result(result)
     for remark in remarks:
-        say(remark, 'yellow')
+        print_line(remark, 'yellow')
     if passed and summary is not None:
-        say(summary(result))
-    say(f'Result: {output}')
+        print_line(summary(result))
+    print_line(f'Result: {output}')
     return 0 if passed else 1
 
 
@@ -184,11 +184,11 @@ def read_parameters(
         values[name] = text if is_text else load(text, f'Parameter {name}')
     values = {name: _number(value) if name in known and known[name].element_type is float
               else value for name, value in values.items()}
-    complaints = [
+    problems = [
         f"Parameter '{name}' is {value!r}; it must be {known[name].type_text()}."
         for name, value in values.items() if name in known and not known[name].fits(value)]
-    if complaints:
-        raise ConfigurationError(' '.join(complaints))
+    if problems:
+        raise ConfigurationError(' '.join(problems))
     return checked(table, values)
 
 
@@ -258,7 +258,7 @@ def show_wrenches(digest: Digest, joint_names: Sequence[str]) -> None:
     OUT.print(_link_table(digest))
     for item in digest.links:
         for reason, count in item.reasons.most_common(3):
-            say(f'{item.link}: not known at {count} instants. {reason}', 'yellow')
+            print_line(f'{item.link}: not known at {count} instants. {reason}', 'yellow')
     if digest.torque.count:
         OUT.print(_torque_table(digest.torque, joint_names))
     episodes = sorted(sorted(digest.episodes, key=lambda item: -item.peak)[:_MOST],

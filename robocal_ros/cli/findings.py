@@ -22,17 +22,17 @@ class Finding:
     Attributes:
         grade: How serious it is.
         what: What was looked at.
-        told: What was found, as a sentence.
-        cure: What to do about it, empty where nothing is to be done.
+        message: What was found, as a sentence.
+        remedy: What to do about it, empty where nothing is to be done.
 
     """
 
     grade: Grade
     what: str
-    told: str
-    cure: str = ''
+    message: str
+    remedy: str = ''
 
 
-def good(what: str, told: str) -> Finding:
+def good(what: str, message: str) -> Finding:
     """Return a finding that needs no cure."""
-    return Finding(Grade.GOOD, what, told)
+    return Finding(Grade.GOOD, what, message)

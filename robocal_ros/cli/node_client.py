@@ -248,14 +248,14 @@ class NodeClient:
                 )
 
     def call(
-        self, verb: str, on_status: Callable[[float, str], None] | None = None
+        self, service: str, on_status: Callable[[float, str], None] | None = None
     ) -> Answer:
         """Call a service and wait for its answer, however long the procedure takes.
 
         An interrupt cancels the procedure, so that the arm is held, before it goes on.
 
         Args:
-            verb: ``run``, ``estimate``, ``clear`` or ``cancel``.
+            service: ``run``, ``estimate``, ``clear`` or ``cancel``.
             on_status: Called with progress [%] and a sentence.
 
         Raises:
@@ -263,7 +263,7 @@ class NodeClient:
 
         """
         self.result = ''
-        future = self._ready(Trigger, verb).call_async(Trigger.Request())
+        future = self._ready(Trigger, service).call_async(Trigger.Request())
 
         def answered() -> bool:
             # What was said before the procedure began is no news.
@@ -302,17 +302,18 @@ class NodeClient:
             )
         return self.result
 
-    def _client(self, kind: Any, verb: str) -> Any:
-        if verb not in self._clients:
-            self._clients[verb] = self._session.node.create_client(kind, f'{self.name}/{verb}')
-        return self._clients[verb]
+    def _client(self, kind: Any, service: str) -> Any:
+        if service not in self._clients:
+            self._clients[service] = self._session.node.create_client(
+                kind, f'{self.name}/{service}')
+        return self._clients[service]
 
-    def _ready(self, kind: Any, verb: str) -> Any:
-        new = verb not in self._clients
-        client = self._client(kind, verb)
+    def _ready(self, kind: Any, service: str) -> Any:
+        new = service not in self._clients
+        client = self._client(kind, service)
         if not self._session.spin_until(client.service_is_ready, 10.0):
             raise ConfigurationError(
-                f"Node '{self.name}' offers no service '~/{verb}'. Configure and activate it "
+                f"Node '{self.name}' offers no service '~/{service}'. Configure and activate it "
                 'first, or check its name.'
             )
         if new:
@@ -320,17 +321,17 @@ class NodeClient:
             self._session.spin_until(lambda: False, _SETTLING)
         return client
 
-    def _answer(self, kind: Any, verb: str, request: Any, *, again: bool = False) -> Any:
+    def _answer(self, kind: Any, service: str, request: Any, *, again: bool = False) -> Any:
         """Call a service and return its answer.
 
         Args:
             kind: Type of the service.
-            verb: Its name.
+            service: Its name.
             request: The request.
             again: Whether it may be asked again while no answer comes.
 
         """
-        client = self._ready(kind, verb)
+        client = self._ready(kind, service)
         patience = _ASK_AGAIN if again else _ANSWER_TIMEOUT
         for _ in range(round(_ANSWER_TIMEOUT / patience)):
             future = client.call_async(request)
@@ -338,6 +339,6 @@ class NodeClient:
                 return future.result()
             client.remove_pending_request(future)
         raise RobocalError(
-            f"Node '{self.name}' has not answered '~/{verb}' within {_ANSWER_TIMEOUT:.0f} s. "
+            f"Node '{self.name}' has not answered '~/{service}' within {_ANSWER_TIMEOUT:.0f} s. "
             'It hangs; see its log.'
         )

@@ -26,7 +26,7 @@ from rclpy.qos import (
     QoSReliabilityPolicy,
 )
 
-from robocal_ros.cli.console import ERRORS, OUT, say, table_of
+from robocal_ros.cli.console import ERRORS, OUT, print_line, table_of
 from robocal_ros.cli.node_client import RosSession, full_name
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import Section, convert, load, read_text, refuse
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         _wait_for_needed(session, profile, options)
         with BagWriter(folder, options.storage, definition_of) as bag:
             recorder = Recorder(session, profile, options.namespace, bag)
-            say(f'Recording into {folder}; Ctrl-C ends it.')
+            print_line(f'Recording into {folder}; Ctrl-C ends it.')
             end = time.monotonic() + (
                 float('inf') if options.duration is None else options.duration)
             # Ctrl-C is the way to end a recording; what was recorded is whole.
@@ -90,7 +90,7 @@ def _wait_for_needed(
 
 def _tell(recorder: Recorder, folder: Path) -> None:
     for name, reason in recorder.left_out.items():
-        say(f'{name} was left out: {reason}', 'yellow', console=ERRORS)
+        print_line(f'{name} was left out: {reason}', 'yellow', console=ERRORS)
     topics = sorted(recorder.topics.values(), key=lambda topic: topic.name)
     if not any(topic.count for topic in topics):
         raise DataError(
@@ -108,8 +108,8 @@ def _tell(recorder: Recorder, folder: Path) -> None:
     OUT.print(table)
     silent = [topic.name for topic in topics if not topic.count]
     if silent:
-        say(f'Nothing came on {", ".join(silent)}.', 'yellow')
-    say(f'Bag: {folder}')
+        print_line(f'Nothing came on {", ".join(silent)}.', 'yellow')
+    print_line(f'Bag: {folder}')
 
 
 class RecorderProfile(Section):

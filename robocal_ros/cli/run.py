@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from robocal_ros.cli.arguments import PROCEDURES
-from robocal_ros.cli.console import ERRORS, ProgressView, say
+from robocal_ros.cli.console import ERRORS, ProgressView, print_line
 from robocal_ros.cli.node_client import Answer, NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         client.wait_until_there(options.timeout)
         _make_active(client, parameters, configure=options.configure)
         answer = _called(client, options.verb or verb, options.capability)
-    say(answer.message, 'green' if answer.success else 'red')
+    print_line(answer.message, 'green' if answer.success else 'red')
     return 0 if answer.success else 1
 
 
@@ -47,7 +47,8 @@ def _called(client: NodeClient, verb: str, title: str) -> Answer:
             return client.call(verb, view.update)
         except KeyboardInterrupt:
             # The call has asked the node to cancel, and waited for its answer.
-            say(f"Cancelled. The node says: {client.status.message or 'nothing'}", console=ERRORS)
+            print_line(f"Cancelled. The node reports: {client.status.message or 'nothing'}",
+                       console=ERRORS)
             raise
 
 

@@ -8,7 +8,7 @@ import argparse
 from rich.markup import escape
 from rich.table import Table
 
-from robocal_ros.cli.console import OUT, say, table_of
+from robocal_ros.cli.console import OUT, print_line, table_of
 from robocal_ros.results import wording
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import read_result
@@ -48,7 +48,7 @@ def show_result(result: CalibrationResult) -> None:
         OUT.print(escape(' '.join(result.reasons)), soft_wrap=True)
     OUT.print(_parameter_table(result))
     for line in wording.without_value(result.parameters):
-        say(line, 'dim')
+        print_line(line, 'dim')
     if result.fit or result.validation:
         OUT.print(_residual_table(result))
 

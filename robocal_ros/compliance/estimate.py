@@ -100,8 +100,8 @@ def estimate(
     if readings is None:
         raise DataError('No tracker readings were recorded; record the tracker too.')
     check_arm(robot, values)
-    if recording.rests:
-        sets = measured(joints, readings, recording.rests)
+    if recording.stationary:
+        sets = measured(joints, readings, recording.stationary)
         unloaded, loaded = sets[UNLOADED], sets[LOADED]
         registration = (place_tracker(robot, sets[REGISTRATION], values)
                         if sets[REGISTRATION] else None)
@@ -353,7 +353,7 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
         full = f'{name}.compliance'
         if joint not in fit.seen:
             parameters.append(Parameter(full, UNIT, state=State.NOT_IDENTIFIED,
-                                        note=f'unobservable: {fit.blind[joint]}'))
+                                        note=f'unobservable: {fit.unobservable[joint]}'))
             continue
         notes = []
         if joint in fit.clipped:
@@ -434,11 +434,11 @@ def _series(data: Displacements, fitted: Sag, held_out: Sag) -> tuple[Series, ..
 
 def summary(result: CalibrationResult) -> str:
     """Return compliances with 95 % intervals, the share of sag removed, and what stays blind."""
-    told, blind = [], []
+    told, unobservable = [], []
     for parameter in result.parameters:
         joint = parameter.name.rpartition('.')[0]
         if parameter.value is None:
-            blind.append(joint)
+            unobservable.append(joint)
         else:
             told.append(f'{joint} {1e6 * parameter.value:.2f} ± '
                         f'{1.96e6 * (parameter.std or 0.0):.2f}')
@@ -446,7 +446,7 @@ def summary(result: CalibrationResult) -> str:
     removed = '' if sag is None or sag.before <= 0.0 else (
         f' Sag on held-out postures {1e6 * sag.before:.0f} µm, after correction '
         f'{1e6 * sag.after:.0f} µm ({100.0 * (1.0 - sag.after / sag.before):.1f} % removed).')
-    unseen = f' Unobservable: {", ".join(blind)}.' if blind else ''
+    unseen = f' Unobservable: {", ".join(unobservable)}.' if unobservable else ''
     return f'Compliance in µrad/(N·m) (95 %): {"; ".join(told)}.{removed}{unseen}'
 
 
@@ -467,9 +467,9 @@ def _estimate(
     return estimate(robot, recording, values, load_of(robot, values, store.load('payload')))
 
 
-VERBS = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loaded')
+SERVICES = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loaded')
 """Services whose recordings can be estimated from."""
 
 COMPLIANCE = Capability(
-    'compliance', 'compliance_calibration', ComplianceParameters, VERBS, needs, _estimate,
+    'compliance', 'compliance_calibration', ComplianceParameters, SERVICES, needs, _estimate,
     summary)

@@ -128,19 +128,19 @@ def _without_torque(problem: _Problem) -> dict[int, str]:
                        for q in data.loaded])
     weight = _weight(problem.robot, problem.loaded)
     lever = np.linalg.norm(problem.jacobians[:, :3], axis=1)
-    blind = {}
+    unobservable = {}
     for joint in range(robot.n):
         largest = float(np.abs(torque[:, joint]).max())
         if largest < _NO_TORQUE * weight:
-            blind[joint] = (
+            unobservable[joint] = (
                 f'the weight of the load exerts no torque about it (at most {largest:.2g} N·m): '
                 'its axis is parallel to gravity, or the load is centred on it')
         elif float(lever[:, joint].max()) < _NO_LEVER and problem.rows == 3:
-            blind[joint] = (
+            unobservable[joint] = (
                 'the target lies on its axis (at most '
                 f'{1e3 * float(lever[:, joint].max()):.2g} mm off), so that it does not move; '
                 'mount the target off the axis')
-    return blind
+    return unobservable
 
 
 def _weight(robot: Robot, loaded: Robot) -> float:
@@ -149,7 +149,7 @@ def _weight(robot: Robot, loaded: Robot) -> float:
     return float((masses[1] - masses[0]) * np.linalg.norm(robot.gravity))
 
 
-def _drop_blind(problem: _Problem, white: Array, blind: dict[int, str]) -> float:
+def _drop_unobservable(problem: _Problem, white: Array, unobservable: dict[int, str]) -> float:
     """Take joints out that cannot be told from others; return the condition of the rest."""
     names = problem.robot.joint_names
     _, slope = problem.linearised(np.zeros(problem.robot.n))
@@ -160,16 +160,17 @@ def _drop_blind(problem: _Problem, white: Array, blind: dict[int, str]) -> float
             return solve(columns, np.zeros(len(columns)), 1.0, labels,
                          max_condition=_MAX_CONDITION).condition
         except ExcitationError as error:
-            together = [i for i in problem.seen if names[i] in error.blind] or problem.seen[-1:]
+            together = ([i for i in problem.seen if names[i] in error.unobservable]
+                        or problem.seen[-1:])
             told = ', '.join(names[i] for i in together)
             for joint in together:
                 problem.seen.remove(joint)
-                blind[joint] = (f'in these postures the effects of {told} cannot be told apart '
-                                f'(condition number {error.condition:.2g})')
+                unobservable[joint] = (f'in these postures the effects of {told} cannot be '
+                                       f'separated (condition number {error.condition:.2g})')
     raise ExcitationError(
         "No joint's compliance can be told from these postures and this load: "
-        + '; '.join(f"'{names[i]}': {reason}" for i, reason in sorted(blind.items())) + '.',
-        needed=problem.robot.n, blind=tuple(names[i] for i in blind))
+        + '; '.join(f"'{names[i]}': {reason}" for i, reason in sorted(unobservable.items())) + '.',
+        needed=problem.robot.n, unobservable=tuple(names[i] for i in unobservable))
 
 
 def _solve_bounded(columns: Array, measured: Array, bounds: tuple[Array, Array]) -> Array:
@@ -246,7 +247,7 @@ class ComplianceFit:
     Attributes:
         value: Compliances; 0 where blind, shape (n,) [rad/(N·m)].
         covariance: Covariance of all joints; 0 where blind, shape (n, n).
-        blind: Why a joint's compliance cannot be told, by its column.
+        unobservable: Why a joint's compliance cannot be told, by its column.
         clipped: What joints would have without the bound at zero, by column [rad/(N·m)].
         residual: Measured minus predicted displacement, shape (k, d).
         kept: Whether a displacement took part, shape (k,).
@@ -265,7 +266,7 @@ class ComplianceFit:
 
     value: Array
     covariance: Array
-    blind: dict[int, str]
+    unobservable: dict[int, str]
     clipped: dict[int, float]
     residual: Array
     kept: np.ndarray
@@ -349,11 +350,11 @@ def fit_compliance(
 
     """
     problem = _Problem(robot, loaded, target, data)
-    blind = _without_torque(problem)
-    problem.seen = [joint for joint in problem.seen if joint not in blind]
+    unobservable = _without_torque(problem)
+    problem.seen = [joint for joint in problem.seen if joint not in unobservable]
     problem.freedom()
     white = problem.whitening(0.0)
-    condition = _drop_blind(problem, white, blind)
+    condition = _drop_unobservable(problem, white, unobservable)
     compliance = np.zeros(robot.n)
     for step in range(_LINEARISATIONS):
         prediction, slope = problem.linearised(compliance)
@@ -367,7 +368,7 @@ def fit_compliance(
                 continue
         compliance = np.zeros(robot.n)
         compliance[problem.seen] = solution[:len(problem.seen)]
-    return _finished(problem, compliance, blind, condition)
+    return _finished(problem, compliance, unobservable, condition)
 
 
 @dataclass(frozen=True)
@@ -393,7 +394,7 @@ class _Weighed:
 
 
 def _finished(
-    problem: _Problem, compliance: Array, blind: dict[int, str], condition: float
+    problem: _Problem, compliance: Array, unobservable: dict[int, str], condition: float
 ) -> ComplianceFit:
     """Weigh what is kept by all its scatter, and state the covariance."""
     weighed = _weighed(problem, compliance)
@@ -408,7 +409,7 @@ def _finished(
     clipped = {joint: float(weighed.free[i]) for i, joint in enumerate(seen)
                if weighed.free[i] < 0.0}
     return ComplianceFit(
-        weighed.compliance, full, blind, clipped, weighed.residual, problem.kept,
+        weighed.compliance, full, unobservable, clipped, weighed.residual, problem.kept,
         problem.angle_std, weighed.offset, weighed.chi_square, condition, tuple(seen),
         problem.encoder_share)
 

@@ -19,7 +19,7 @@ from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
 from robocal_ros.estimation.signals import dwells
-from robocal_ros.messages.marks import Rest
+from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.samples import JointSamples, TrackerSamples
 
 UNLOADED, LOADED, REGISTRATION = 'unloaded', 'loaded', 'registration'
@@ -156,13 +156,13 @@ def find_end_positions(
 
     """
     found = []
-    heard = float(np.nextafter(readings.time[-1], np.inf)) if len(readings) else -np.inf
+    newest = float(np.nextafter(readings.time[-1], np.inf)) if len(readings) else -np.inf
     rests = dwells(joints, settle=0.0, min_duration=values.settle + values.dwell)
     for rest in rests:
         begin = joints.time[rest.start] + values.settle
         last = joints.time[rest.stop - 1]
         while begin + values.dwell <= last + 1e-9:
-            end = min(begin + values.dwell, heard)
+            end = min(begin + values.dwell, newest)
             if len(readings.between(begin, end)) >= max(2, values.min_readings):
                 found.append(end_position(joints, readings, float(begin), float(end)))
                 break
@@ -500,13 +500,13 @@ def split_by_load(
             [item for item in positions if item.time >= moment])
 
 
-def rest_of(position: EndPosition, purpose: str, posture: int) -> Rest:
+def rest_of(position: EndPosition, purpose: str, posture: int) -> StationaryInterval:
     """Return when an end position was measured, and what for."""
-    return Rest(position.begin, position.end, purpose, posture)
+    return StationaryInterval(position.begin, position.end, purpose, posture)
 
 
 def measured(
-    joints: JointSamples, readings: TrackerSamples, rests: Sequence[Rest]
+    joints: JointSamples, readings: TrackerSamples, rests: Sequence[StationaryInterval]
 ) -> dict[str, list[EndPosition]]:
     """Return the end positions of marked rests.
 

@@ -14,7 +14,7 @@ from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.waiting import ServiceCall
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimate import (
-    VERBS,
+    SERVICES,
     check_arm,
     estimate,
     estimate_sets,
@@ -28,7 +28,7 @@ from robocal_ros.compliance.measurement import LOADED, UNLOADED
 from robocal_ros.compliance.model import Load, carried_on, load_of
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import given_postures
-from robocal_ros.compliance.procedure import ComplianceProcedure, RestReader
+from robocal_ros.compliance.procedure import ComplianceProcedure, StationaryReader
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages import conversions
 from robocal_ros.messages.stream import JointStateStream, TrackerStream
@@ -65,14 +65,15 @@ class ComplianceCalibration(CalibrationNode):
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
         self.recorder = self.stream(Recorder(
-            self, self.joints, tracker=(tracker_of(values).topic, self._tracker), verbs=VERBS))
+            self, self.joints, tracker=(tracker_of(values).topic, self._tracker),
+            services=SERVICES))
         self._result_topic = self.publisher(String, '~/result')
         self._placing_topic = self.publisher(TransformStamped, '~/tracker_transform')
         self._method = ComplianceProcedure(
             self.arm, self.recorder, self.status,
-            RestReader(self.arm, self.joints, self._tracker, lambda: self.values,
-                       self.waiter.until_stopped,
-                       lambda: self.count_publishers(self._tracker.topic) > 0),
+            StationaryReader(self.arm, self.joints, self._tracker, lambda: self.values,
+                             self.waiter.until_stopped,
+                             lambda: self.count_publishers(self._tracker.topic) > 0),
             lambda: self.values, self._load,
             self._show_registration, given_postures(values, self.robot, self.arm.checker))
         self._feed_forward = SagFeedForward(self, self.joints)
@@ -181,11 +182,11 @@ class ComplianceCalibration(CalibrationNode):
                 f'{1e3 * float(found.residual.max()):.2f} mm, RMS {1e3 * found.rms:.2f} mm.'
                 f'{target}')
 
-    async def answer(self, verb: str, action: Action) -> Answer:
+    async def answer(self, name: str, action: Action) -> Answer:
         """Answer a service, and say what is waited for between the two sets."""
-        answer = await super().answer(verb, action)
-        if answer.success and verb == 'measure_unloaded':
-            self.status.say('waiting for the load', answer.message, progress=50.0)
+        answer = await super().answer(name, action)
+        if answer.success and name == 'measure_unloaded':
+            self.status.update('waiting for the load', answer.message, progress=50.0)
             self.status.note(**self._method.counts())
         return answer
 

@@ -84,7 +84,7 @@ class Tracker(Protocol):
     def age(self) -> float:
         """Return how long no reading has come [s]."""
 
-    def complaint(self) -> str:
+    def problem(self) -> str:
         """Return what is wrong with the messages that come, or an empty string."""
 
     def samples(self, after: float, /) -> TrackerSamples:
@@ -156,7 +156,7 @@ class ComplianceProcedure:
         arm: Arm,
         recorder: Recorder,
         report: Report,
-        rest: RestReader,
+        rest: StationaryReader,
         parameters: Callable[[], ComplianceParameters],
         load: Callable[[], Load],
         placed: Callable[[Array, Array], None],
@@ -237,11 +237,11 @@ class ComplianceProcedure:
                     values.registration == 'three_point' or values.find_target):
                 await self.register_tracker((1.0, 8.0))
             await self.measure(UNLOADED, (8.0, 50.0))
-        self._report.say('mounting', 'Mounting the load.', progress=50.0)
+        self._report.update('mounting', 'Mounting the load.', progress=50.0)
         await attach.call()
         await self._calm_down()
         await self.measure(LOADED, (50.0, 95.0))
-        self._report.say('unmounting', 'Taking the load off.', progress=95.0)
+        self._report.update('unmounting', 'Taking the load off.', progress=95.0)
         await detach.call()
 
     async def _calm_down(self) -> None:
@@ -269,8 +269,8 @@ class ComplianceProcedure:
         home = arm.posture()
         await self._rest.wait()
         count = 3 if values.registration == 'three_point' else values.registration_postures
-        self._report.say('planning', 'Choosing postures to place the tracker by.',
-                         progress=share[0])
+        self._report.update('planning', 'Choosing postures to place the tracker by.',
+                            progress=share[0])
         # Some spare ones: the tracker may not see the target everywhere.
         postures = await arm.compute(
             plan_registration, arm.robot.copy(), arm.checker, home, values,
@@ -302,7 +302,7 @@ class ComplianceProcedure:
             self._recorder.mark_discarded((self._placed_by[0].begin, self._placed_by[-1].end))
         self.registration, self._placed_by = registration, list(seen)
         for number, position in enumerate(seen):
-            self._recorder.mark_rest(rest_of(position, REGISTRATION, number))
+            self._recorder.mark_stationary(rest_of(position, REGISTRATION, number))
 
     # --------------------------------------------------------------- measuring a set
 
@@ -321,7 +321,7 @@ class ComplianceProcedure:
         done, home = self.sets[which], self._arm.posture()
         await self._rest.wait()
         if self.postures is None:
-            self._report.say('planning', 'Choosing postures.', progress=share[0])
+            self._report.update('planning', 'Choosing postures.', progress=share[0])
             self.postures = await self._arm.compute(self._planned, home)
         if done.visits and self.missing(which):
             # After a break the tracker may have moved: look before going on.
@@ -384,7 +384,7 @@ class ComplianceProcedure:
 
     def _keep(self, done: MeasuredSet, number: int, position: EndPosition) -> None:
         done.visits.append((number, position))
-        self._recorder.mark_rest(rest_of(position, done.name, number))
+        self._recorder.mark_stationary(rest_of(position, done.name, number))
 
     async def _preview(self, done: MeasuredSet) -> None:
         """Show in the status what the postures that are measured in both sets say."""
@@ -492,7 +492,7 @@ class ComplianceProcedure:
             except MotionError as error:
                 self._lose(f'Moving to {what} was not possible: {error}')
                 return None
-        self._report.say('measuring', f'Averaging the tracker in {what}.', progress=middle)
+        self._report.update('measuring', f'Averaging the tracker in {what}.', progress=middle)
         return await self._rest.read()
 
     async def _go_home(self, home: Array, progress: float) -> None:
@@ -504,7 +504,7 @@ class ComplianceProcedure:
         _LOG.warning(sentence)
 
 
-class RestReader:
+class StationaryReader:
     """Collects joint angles and tracker readings of one rest, and averages them."""
 
     def __init__(
@@ -552,8 +552,8 @@ class RestReader:
         tracker = self._tracker
         await self._until(lambda: tracker.age() < np.inf or self._has_sender(),
                           self._parameters().tracker_timeout)
-        if tracker.complaint():
-            raise DataError(f'{tracker.complaint()} The arm was not moved.')
+        if tracker.problem():
+            raise DataError(f'{tracker.problem()} The arm was not moved.')
         if tracker.age() == np.inf and not self._has_sender():
             raise DataError(
                 f"Nobody sends tracker readings on '{tracker.topic}'. Start the tracker's driver, "
@@ -570,8 +570,8 @@ class RestReader:
     def fault(self) -> str:
         """Return what is wrong with the tracker's messages, or an empty string."""
         tracker = self._tracker
-        if tracker.complaint():
-            return tracker.complaint()
+        if tracker.problem():
+            return tracker.problem()
         latest = self._joints.latest
         apart = abs(tracker.newest - latest[0]) if latest else 0.0
         if tracker.counts.received > self._received + 1 and apart > _OTHER_CLOCK:

@@ -207,7 +207,7 @@ def register_with_target(
         raise ExcitationError(
             'The postures of the registration turn the target too little to tell where it is on '
             f'its link (condition number {condition:.3g}). Give target_xyz, or turn the wrist '
-            'further.', rank=8, needed=9, condition=condition, blind=('target',))
+            'further.', rank=8, needed=9, condition=condition, unobservable=('target',))
     turn = scipy.spatial.transform.Rotation.from_rotvec(solution.x[:3]).as_matrix() @ rotation
     distances = np.linalg.norm(solution.fun.reshape(-1, 3), axis=1)
     return _judged(Registration(turn, translation + solution.x[3:6], distances, 'least_squares',

@@ -50,7 +50,7 @@ class LinearFit:
         return np.sqrt(np.diag(self.covariance))
 
 
-def _blind_parameters(
+def _unobservable_parameters(
     vectors: Array, singular: Array, rank: int, names: Sequence[str]
 ) -> tuple[str, ...]:
     """Name the parameters that take part in directions with (nearly) no information."""
@@ -111,12 +111,13 @@ def solve(
     rank = int((singular > floor).sum())
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0.0 else float('inf')
     if rank < columns:
-        blind = _blind_parameters(vectors, singular, rank, names)
+        unobservable = _unobservable_parameters(vectors, singular, rank, names)
         raise ExcitationError(
-            f'The measurements tell {rank} of {columns} parameters apart; blind: '
-            f'{", ".join(blind)} (condition number {condition:.3g}, limit {max_condition:.3g}). '
+            f'The measurements tell {rank} of {columns} parameters apart; unobservable: '
+            f'{", ".join(unobservable)} (condition number {condition:.3g}, '
+            f'limit {max_condition:.3g}). '
             f'{hint}'.strip(),
-            rank=rank, needed=columns, condition=condition, blind=blind,
+            rank=rank, needed=columns, condition=condition, unobservable=unobservable,
         )
     inverse_triangle = vectors.T / singular / safe[:, None]
     covariance = inverse_triangle @ inverse_triangle.T

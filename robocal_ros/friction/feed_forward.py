@@ -16,7 +16,7 @@ from robocal_ros.friction.estimate import friction_temperature
 from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.messages import conversions, qos
 from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import Listening
+from robocal_ros.messages.subscription import Subscriber
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
@@ -53,7 +53,7 @@ class FrictionFeedForward:
         self._compensation = node.publisher(JointState, '~/compensation', qos.RELIABLE)
         self._out = node.publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
         node.subscription(JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE)
-        node.stream(Listening(
+        node.stream(Subscriber(
             node, node.group, JointTrajectoryControllerState,
             f'{node.values.controller}/controller_state', self._take_reference))
         joints.listeners.append(self._on_state)
@@ -82,7 +82,7 @@ class FrictionFeedForward:
     def _on_state(self, stamp: float, velocity: Array) -> None:
         """Publish the torque for this instant."""
         if (self._compensator is None or not self._node.is_active
-                or not self._compensation.get_subscription_count()):
+            or not self._compensation.get_subscription_count()):
             return
         reference = self._reference
         commanded = reference is not None and abs(stamp - reference[0]) < _REFERENCE_AGE

@@ -33,7 +33,7 @@ class Leveling(CalibrationNode):
 
     parameter_table = LevelingParameters
     values: LevelingParameters
-    invitation = 'Active; call run or preview.'
+    idle_message = 'Active; call run or preview.'
 
     def build(self) -> None:
         """Create streams, arm, IMU and rules."""
@@ -115,9 +115,9 @@ class ToolImu:
             node, node.group, Imu, topic, Intake(decode.imus(f"IMU topic '{topic}'", frame)),
             now=node.waiter.now, remedy='Check imu_topic and the sensor.', tolerated=0))
 
-    def complaint(self, patience: float) -> str:
+    def problem(self, patience: float) -> str:
         """Return what is wrong with the readings, or silent for so long [s], or nothing."""
-        return self._stream.complaint(patience)
+        return self._stream.problem(patience)
 
     def begin(self) -> None:
         """Begin a mean."""

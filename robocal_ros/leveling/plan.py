@@ -203,15 +203,15 @@ class LevelingPlanner:
         task = LevelingTask(self.tool, start, target, self.axis,
                             free_heading=self.values.heading == 'free')
         rules = self._rules(start, redundant=task.redundancy > 0)
-        complaint, share = '', 0.0
+        problem, share = '', 0.0
         for way in self._ways(task, rules):
             if way.obstacle is not None:
                 return explain(task, rules, way)
             trajectory = timed(way.positions, self.limits.velocity, self.limits.acceleration)
-            complaint, share = self._complaint(task, trajectory), way.share
-            if not complaint:
+            problem, share = self._problem(task, trajectory), way.share
+            if not problem:
                 return LevelPlan(before, task, way, trajectory, target.note)
-        return Refusal(Obstacle.LIMIT, share, complaint)
+        return Refusal(Obstacle.LIMIT, share, problem)
 
     def _ways(self, task: LevelingTask, rules: WayRules) -> Iterator[Way]:
         """Yield complete ways, the best first; or, last, how far the furthest one leads."""
@@ -233,7 +233,7 @@ class LevelingPlanner:
             if even is not None:
                 yield even
 
-    def _complaint(self, task: LevelingTask, trajectory: Trajectory) -> str:
+    def _problem(self, task: LevelingTask, trajectory: Trajectory) -> str:
         """Return what is wrong with a motion between its points too, or an empty string."""
         try:
             self.limits.check(trajectory)

@@ -49,7 +49,7 @@ class Imu(Protocol):
 
     rotation: Array
 
-    def complaint(self, patience: float) -> str:
+    def problem(self, patience: float) -> str:
         """Return what is wrong with the readings, or silent for so long [s], or nothing."""
 
     def begin(self) -> None:
@@ -113,7 +113,7 @@ class LevelingProcedure:
             moved = self._joints.newest
             if self._imu is not None:
                 self._imu.begin()
-            self._report.say('verifying', 'Verifying the result at rest.', progress=92.0)
+            self._report.update('verifying', 'Verifying the result at rest.', progress=92.0)
             await arm.dwell(values.verify_time)
             samples = self._joints.samples()
         finally:
@@ -130,7 +130,7 @@ class LevelingProcedure:
         if self._imu is not None:
             self._imu.begin()
         try:
-            self._report.say('measuring', 'Measuring the tilt at rest.', progress=0.0)
+            self._report.update('measuring', 'Measuring the tilt at rest.', progress=0.0)
             await arm.dwell(values.verify_time)
             posture = self._joints.samples().position.mean(axis=0)
         finally:
@@ -149,12 +149,12 @@ class LevelingProcedure:
     async def _await_readings(self) -> None:
         """Wait for readings of the IMU, if there is one, and for an arm at rest."""
         if (imu := self._imu) is not None:
-            await self._arm.await_readings(lambda: imu.complaint(self._values.state_timeout))
+            await self._arm.await_readings(lambda: imu.problem(self._values.state_timeout))
         await self._arm.await_rest()
 
     async def _plan(self) -> LevelPlan:
         arm = self._arm
-        self._report.say('planning', 'Planning the turn.', progress=0.0)
+        self._report.update('planning', 'Planning the turn.', progress=0.0)
         velocity, acceleration = arm.speed_limits()
         planner = LevelingPlanner(
             Tool(arm.robot, self._values.tool_point), self._axis,

@@ -19,7 +19,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.messages import decode
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.decode import Decoded, Decoder, JointDecoder, Message, Rows, State
-from robocal_ros.messages.marks import Rest, Span
+from robocal_ros.messages.marks import Span, StationaryInterval
 from robocal_ros.messages.record import BUDGET, LONGEST, Averages, Record
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
 from robocal_ros.messages.stamps import StampGuard, to_seconds
@@ -38,7 +38,7 @@ class Intake:
         decoder: Decodes the messages.
         guard: Tells new stamps from others, and counts.
         recording: Whether usable messages are recorded.
-        complaint: What is wrong with the newest message that is of no use, empty if none was.
+        problem: What is wrong with the newest message that is of no use, empty if none was.
         on_jump: Called before the record is emptied because the clock jumped back, with the new
             stamp [s].
 
@@ -46,7 +46,8 @@ class Intake:
 
     def __init__(
         self, decoder: Decoder, *, span: Span = _EVERYTHING, budget: int = BUDGET,
-        longest: float = LONGEST, rests: Sequence[Rest] = (), source: str = 'live',
+        longest: float = LONGEST, stationary: Sequence[StationaryInterval] = (),
+        source: str = 'live',
     ) -> None:
         """Start empty.
 
@@ -55,18 +56,18 @@ class Intake:
             span: Which stamps count.
             budget: Most samples that are kept.
             longest: Longest time over which samples are averaged when they are too many [s].
-            rests: If there are any, only what was measured in them is kept.
+            stationary: If there are any, only what was measured in them is kept.
             source: ``live``, or the name of a bag.
 
         """
         self.decoder = decoder
         self.guard = StampGuard()
         self.recording = True
-        self.complaint = ''
+        self.problem = ''
         self.on_jump: Callable[[float], None] | None = None
         self._source = source
         self._span = span
-        self._rests = tuple(rests)
+        self._stationary = tuple(stationary)
         self._record = Record(1 + decoder.width, budget, longest)
         self._begun = span.begin == -np.inf
         self._ended = False
@@ -100,7 +101,7 @@ class Intake:
         stamp, state = message.stamp, message.state
         if state is State.FOREIGN:
             guard.count(received=1, incomplete=1)
-            self.complaint = message.reason
+            self.problem = message.reason
             return message
         jumps = guard.jumps
         if not guard.admit(stamp):
@@ -116,7 +117,7 @@ class Intake:
                 self._record.add_one(to_seconds(stamp), self.decoder.recordable(
                     np.asarray(message.values)))
         else:
-            self.complaint = message.reason
+            self.problem = message.reason
             guard.count(**{_COUNTED[message.state]: 1})
         return message
 
@@ -148,7 +149,7 @@ class Intake:
         relevant = np.union1d(rows[decoded.states[rows] == State.FOREIGN], counted)
         bad = relevant[decoded.states[relevant] != State.USABLE]
         if len(bad):
-            self.complaint = decoded.reason(int(bad[-1]))
+            self.problem = decoded.reason(int(bad[-1]))
         return counted, counted[jumps].tolist()
 
     def _admit(self, decoded: Decoded, time: Array, rows: Rows) -> None:
@@ -230,7 +231,7 @@ class Intake:
         if not len(rows):
             raise DataError(
                 f"Bag '{self._source}' holds no {what} ({self.counts.received} messages came). "
-                f'{self.complaint or _NOTHING}')
+                f'{self.problem or _NOTHING}')
         return rows
 
 
@@ -249,7 +250,7 @@ class JointIntake(Intake):
 
     def __init__(
         self, names: Sequence[str], factor: Array, *, need_effort: bool = False,
-        rests: Sequence[Rest] = (), **others: Any,
+        stationary: Sequence[StationaryInterval] = (), **others: Any,
     ) -> None:
         """Start empty.
 
@@ -257,13 +258,13 @@ class JointIntake(Intake):
             names: Names of the n joints wanted.
             factor: From the driver's effort to torque, joint by joint, shape (n,).
             need_effort: Whether a message without effort is of no use.
-            rests: If there are any, each of them becomes one sample, the average over it.
+            stationary: If there are any, each of them becomes one sample, the average over it.
             others: As of ``Intake``.
 
         """
         super().__init__(JointDecoder(names, factor, need_effort=need_effort), **others)
-        if rests:
-            self._record = Averages(1 + 3 * len(names), [(r.begin, r.end) for r in rests])
+        if stationary:
+            self._record = Averages(1 + 3 * len(names), [(r.begin, r.end) for r in stationary])
 
     def set_factor(self, factor: Array) -> None:
         """Change what turns the driver's effort into torque; what was recorded is forgotten."""
@@ -350,8 +351,8 @@ class TrackerIntake(Intake):
 
     def _holds(self, time: Array) -> Any:
         held = self._span.holds(time)
-        return held & np.any([rest.holds(time) for rest in self._rests], axis=0) \
-            if self._rests else held
+        return held & np.any([rest.holds(time) for rest in self._stationary], axis=0) \
+            if self._stationary else held
 
     def _checked(self, message: Message) -> Message:
         if message.state is not State.USABLE:

@@ -31,7 +31,7 @@ class Marks:
         self._node = node
         # Tells this start of the node from the one that a bag was recorded of.
         self._own = uuid.uuid4().hex
-        self._heard: list[Mark] = []
+        self._received: list[Mark] = []
         self._publisher = node.create_publisher(DiagnosticArray, f'~/{TOPIC}', qos.MARKS)
         self._subscription = node.create_subscription(
             DiagnosticArray, f'~/{TOPIC}', self._take, qos.MARKS, callback_group=group)
@@ -41,24 +41,24 @@ class Marks:
         self._node.destroy_publisher(self._publisher)
         self._node.destroy_subscription(self._subscription)
 
-    def say(self, name: str, verb: str, values: Mapping[str, str]) -> None:
+    def publish(self, name: str, service: str, values: Mapping[str, str]) -> None:
         """Publish a mark; arguments as of ``Mark``."""
         status = DiagnosticStatus(
-            level=DiagnosticStatus.OK, name=name, message=verb, hardware_id=self._own,
+            level=DiagnosticStatus.OK, name=name, message=service, hardware_id=self._own,
             values=[KeyValue(key=key, value=value) for key, value in values.items()])
         array = DiagnosticArray(status=[status])
         array.header.stamp = self._node.get_clock().now().to_msg()
         self._publisher.publish(array)
 
-    def replayed(self, verbs: Sequence[str]) -> Spans:
+    def replayed(self, services: Sequence[str]) -> Spans:
         """Return what replayed marks say of the last run; everything counts if nothing."""
-        return last_run(self._heard, verbs) or Spans()
+        return last_run(self._received, services) or Spans()
 
     def forget(self) -> None:
         """Forget replayed marks."""
-        self._heard.clear()
+        self._received.clear()
 
     def _take(self, message: DiagnosticArray) -> None:
-        self._heard += [
+        self._received += [
             Mark(status.name, status.message, {item.key: item.value for item in status.values})
             for status in message.status if status.hardware_id != self._own]

@@ -52,13 +52,13 @@ class Mark:
 
     Attributes:
         name: ``begin``, ``discard``, ``rest``, ``end`` or ``tared``.
-        verb: The service that was under way.
+        service: The service that was under way.
         values: What it tells, by name.
 
     """
 
     name: str
-    verb: str
+    service: str
     values: Mapping[str, str]
 
 
@@ -86,7 +86,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Rest:
+class StationaryInterval:
     """A rest of the arm in which something was measured.
 
     Attributes:
@@ -115,25 +115,25 @@ class Spans:
     Attributes:
         by_stream: Spans by the stream's name.
         joints_wanted: Joints that were to be measured, empty if nobody said.
-        rests: Rests that count, in the order in which they were marked.
+        stationary: Rests that count, in the order in which they were marked.
 
     """
 
     by_stream: Mapping[str, Span] = field(default_factory=dict)
     joints_wanted: tuple[str, ...] = ()
-    rests: tuple[Rest, ...] = ()
+    stationary: tuple[StationaryInterval, ...] = ()
 
     def of(self, stream: str) -> Span:
         """Return a stream's span; everything counts where nothing is said."""
         return self.by_stream.get(stream, Span())
 
 
-def last_run(marks: Iterable[Mark], verbs: Sequence[str]) -> Spans | None:
+def last_run(marks: Iterable[Mark], services: Sequence[str]) -> Spans | None:
     """Return the spans of the last run that was estimated from, else of the last one begun.
 
     Args:
         marks: Marks in the order of time.
-        verbs: Services whose runs count.
+        services: Services whose runs count.
 
     Returns:
         None if there is no such run.
@@ -150,7 +150,7 @@ def last_run(marks: Iterable[Mark], verbs: Sequence[str]) -> Spans | None:
             begun, between = mark, []
         elif mark.name in (DISCARD, REST):
             between.append(mark)
-        if mark.verb not in verbs:
+        if mark.service not in services:
             continue
         if mark.name == END:
             found = _spans(begun, between, mark)
@@ -185,25 +185,25 @@ def _spans(begin: Mark | None, between: Sequence[Mark], end: Mark | None) -> Spa
             _stamps(end, name, 1)[0] if end and name in end.values else np.inf,
             tuple((first, last) for first, last in cut))
     wanted = end.values.get(WANTED, '') if end is not None else ''
-    return Spans(by_stream, tuple(filter(None, wanted.split(','))), _rests(between))
+    return Spans(by_stream, tuple(filter(None, wanted.split(','))), _intervals(between))
 
 
-def _rests(between: Sequence[Mark]) -> tuple[Rest, ...]:
+def _intervals(between: Sequence[Mark]) -> tuple[StationaryInterval, ...]:
     """Return the rests that no stretch of discarded samples reaches the end of."""
     cut = [_stamps(mark, JOINTS, 2) for mark in between
            if mark.name == DISCARD and JOINTS in mark.values]
-    rests = [_rest(mark) for mark in between if mark.name == REST]
-    return tuple(rest for rest in rests
-                 if not any(first < rest.end <= last for first, last in cut))
+    intervals = [_interval(mark) for mark in between if mark.name == REST]
+    return tuple(interval for interval in intervals
+                 if not any(first < interval.end <= last for first, last in cut))
 
 
-def _rest(mark: Mark) -> Rest:
+def _interval(mark: Mark) -> StationaryInterval:
     begin, end = _stamps(mark, JOINTS, 2)
     told = mark.values.get(POSTURE, '')
     if not told.isdecimal():
         raise DataError(f"A mark '{mark.name}' tells '{told}' for {POSTURE}; expected a number. "
                         f'{_CURE}')
-    return Rest(begin, end, mark.values.get(PURPOSE, ''), int(told))
+    return StationaryInterval(begin, end, mark.values.get(PURPOSE, ''), int(told))
 
 
 def _stamps(mark: Mark, name: str, count: int) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import DataError
-from robocal_ros.messages.marks import Rest
+from robocal_ros.messages.marks import StationaryInterval
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class Recording:
         temperatures: Stamps and temperatures, shape (k, 2) [s, °C].
         joints_wanted: Names of the joints that were to be measured, empty if nobody said.
         tracker: Readings of the tracker, None where none is read.
-        rests: Rests that were measured in, empty if nobody said.
+        stationary: Rests that were measured in, empty if nobody said.
 
     """
 
@@ -237,7 +237,7 @@ class Recording:
     temperatures: Array = field(default_factory=no_readings)
     joints_wanted: tuple[str, ...] = ()
     tracker: TrackerSamples | None = None
-    rests: tuple[Rest, ...] = ()
+    stationary: tuple[StationaryInterval, ...] = ()
 
     def wrench(self, topic: str) -> WrenchSamples:
         """Return a sensor's readings; raises DataError where there are none."""

@@ -22,7 +22,7 @@ from robocal_ros.messages.decode import Message, State
 from robocal_ros.messages.intake import Intake, JointIntake, TrackerIntake, WrenchIntake
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
 from robocal_ros.messages.stamps import to_seconds
-from robocal_ros.messages.subscription import Listening, elsewhere
+from robocal_ros.messages.subscription import Subscriber, publisher_hint
 
 if TYPE_CHECKING:
     from rclpy.callback_groups import CallbackGroup
@@ -37,7 +37,7 @@ _LOOK_EVERY = 1.0
 _LINGER = 0.01
 
 
-class Stream(Listening, Generic[I]):
+class Stream(Subscriber, Generic[I]):
     """One topic, received while asked to.
 
     Attributes:
@@ -62,7 +62,7 @@ class Stream(Listening, Generic[I]):
             remedy: What to do about silence, as a sentence.
             tolerated: How many messages in a row may be of no use without a complaint.
             on_message: Called with every message whose stamp counts, and those of other joints.
-            others: As of ``Listening``.
+            others: As of ``Subscriber``.
 
         """
         super().__init__(node, group, kind, topic, self._take, raw=True, **others)
@@ -72,17 +72,17 @@ class Stream(Listening, Generic[I]):
         self._remedy = remedy
         self._tolerated = tolerated
         self._on_message = on_message
-        self._heard = -np.inf
+        self._last_received = -np.inf
         self._bad_in_a_row = 0
         self._looked = -np.inf
-        self._elsewhere = ''
+        self._hint = ''
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Unsubscribe; what was recorded stays."""
-        super().rest()
-        self._heard = -np.inf
+        super().stop()
+        self._last_received = -np.inf
 
-    destroy = rest
+    destroy = stop
 
     def _take(self, raw: bytes) -> None:
         message = self.intake.take_one(raw)
@@ -90,7 +90,7 @@ class Stream(Listening, Generic[I]):
             return
         if message.state is State.USABLE:
             self._bad_in_a_row = 0
-            self._heard = self._now()
+            self._last_received = self._now()
         else:
             self._bad_in_a_row += 1
         if self._on_message is not None:
@@ -98,9 +98,9 @@ class Stream(Listening, Generic[I]):
 
     def age(self) -> float:
         """Return how long nothing of use has come, by the steady clock [s]."""
-        return float(self._now() - self._heard)
+        return float(self._now() - self._last_received)
 
-    def complaint(self, patience: float = np.inf) -> str:
+    def problem(self, patience: float = np.inf) -> str:
         """Return what is wrong with the messages, or an empty string.
 
         Args:
@@ -108,15 +108,15 @@ class Stream(Listening, Generic[I]):
 
         """
         if self._bad_in_a_row > self._tolerated:
-            return self.intake.complaint
+            return self.intake.problem
         if self.age() > patience:
-            since = f'for {self.age():.1f} s' if np.isfinite(self._heard) else 'at all'
+            since = f'for {self.age():.1f} s' if np.isfinite(self._last_received) else 'at all'
             now = self._now()
             if now - self._looked > _LOOK_EVERY:
                 self._looked = now
-                self._elsewhere = elsewhere(self._node, self.topic, self._kind)
+                self._hint = publisher_hint(self._node, self.topic, self._kind)
             return (f'No readings come on {self.intake.decoder.source} {since}. '
-                    f'{self._elsewhere} {self._remedy}')
+                    f'{self._hint} {self._remedy}')
         return ''
 
     # ------------------------------------------------------------------- recording
@@ -193,12 +193,12 @@ class JointStateStream(Stream[JointIntake]):
         self._recent: deque[tuple[float, Array]] = deque()
         self.listeners: list[Callable[[float, Array], None]] = []
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Unsubscribe; what was recorded stays, where the arm is gets forgotten."""
-        super().rest()
+        super().stop()
         self._recent.clear()
 
-    destroy = rest
+    destroy = stop
 
     def _note(self, message: Message) -> None:
         if message.state is State.FOREIGN:
@@ -219,7 +219,7 @@ class JointStateStream(Stream[JointIntake]):
                 self.on_sample(stamp, row[:n], row[2 * n:])
 
     def _note_posture(self, stamp: float, posture: Array) -> None:
-        self._heard = self._now()
+        self._last_received = self._now()
         self._recent.append((stamp, posture))
         while stamp - self._recent[0][0] > _RECENT:
             self._recent.popleft()
@@ -259,7 +259,7 @@ class JointStateStream(Stream[JointIntake]):
         """
         if not self._recent:
             raise DataError(
-                f'{self.intake.complaint or "No joint states have come."} Expected '
+                f'{self.intake.problem or "No joint states have come."} Expected '
                 f"sensor_msgs/JointState on '{self.topic}'."
             )
         return self._recent[-1][1]

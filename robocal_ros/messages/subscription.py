@@ -39,7 +39,7 @@ _AT_A_TIME = 500
 _SHOWN = 6
 
 
-class Listening:
+class Subscriber:
     """A fast topic, subscribed to while asked to listen.
 
     Attributes:
@@ -80,7 +80,7 @@ class Listening:
         self.topic: str = node.resolve_topic_name(topic)
         self.subscription: Subscription[Any] | None = None
 
-    def listen(self) -> None:
+    def start(self) -> None:
         """Subscribe, unless that is done."""
         if self.subscription is None:
             # rclpy writes what is overridden into the profile that it is given.
@@ -89,15 +89,15 @@ class Listening:
                 callback_group=self._group, raw=self._raw,
                 qos_overriding_options=qos.overridable())
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Unsubscribe."""
         if self.subscription is not None:
             self._node.destroy_subscription(self.subscription)
             self.subscription = None
 
-    destroy = rest
+    destroy = stop
 
-    def empty(self) -> int:
+    def drain(self) -> int:
         """Take all that waits; returns how many messages that was.
 
         Whoever is behind catches up so, without a round of the executor for each message.
@@ -137,10 +137,10 @@ class Listening:
         if self._wake is not None:
             self._wake()
             return
-        self.empty()
+        self.drain()
         end = time.monotonic() + self._linger
         while (left := end - time.monotonic()) > 0.0 and self.wait(min(left, SPARSE)):
-            self.empty()
+            self.drain()
 
 
 def type_name(kind: Any) -> str:
@@ -149,7 +149,7 @@ def type_name(kind: Any) -> str:
     return f'{package}/{folder}/{kind.__name__}'
 
 
-def elsewhere(node: Node, topic: str, kind: Any) -> str:
+def publisher_hint(node: Node, topic: str, kind: Any) -> str:
     """Say where a topic is, when nothing comes on it.
 
     Args:

@@ -45,7 +45,7 @@ from visualization_msgs.msg import MarkerArray
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import CancelledError, ConfigurationError, RobocalError
 from robocal_ros.messages import qos
-from robocal_ros.messages.subscription import elsewhere
+from robocal_ros.messages.subscription import publisher_hint
 from robocal_ros.node import parameters, status
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
@@ -73,10 +73,10 @@ class Part(Protocol):
 class Stream(Part, Protocol):
     """Something that listens while its node is active."""
 
-    def listen(self) -> None:
+    def start(self) -> None:
         """Subscribe."""
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Unsubscribe; what was recorded stays."""
 
 
@@ -135,7 +135,7 @@ class CalibrationNode(LifecycleNode):
         'interpolate', 'linalg', 'ndimage', 'optimize', 'signal', 'spatial', 'stats'))
     """What is imported once the node is active, so that it is active soon."""
 
-    invitation = 'Active; call run, or play a bag and call estimate.'
+    idle_message = 'Active; call run, or play a bag and call estimate.'
     """What the status says of an active node."""
 
     def __init__(self, name: str, **kwargs: Any) -> None:
@@ -155,7 +155,7 @@ class CalibrationNode(LifecycleNode):
         self._cancelling = 0
         self._made = ExitStack()
         self._streams: list[Stream] = []
-        self._complaints = parameters.declare(self, self.parameter_table)
+        self._problems = parameters.declare(self, self.parameter_table)
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self.add_post_set_parameters_callback(self._on_parameters_set)
 
@@ -206,16 +206,16 @@ class CalibrationNode(LifecycleNode):
                                         callback_group=self.group)
         self._made.callback(self.destroy_subscription, made)
 
-    def service(self, verb: str, action: Action) -> None:
+    def service(self, name: str, action: Action) -> None:
         """Offer a Trigger service ``~/verb``; while it is under way the others are refused."""
         async def serve(request: Trigger.Request, response: Trigger.Response) -> Any:
-            response.success, response.message = await self.answer(verb, action)
+            response.success, response.message = await self.answer(name, action)
             return response
 
-        self._offer(verb, serve)
+        self._offer(name, serve)
 
-    def _offer(self, verb: str, callback: Callable[..., Any]) -> None:
-        made = self.create_service(Trigger, f'~/{verb}', callback, callback_group=self.group)
+    def _offer(self, name: str, callback: Callable[..., Any]) -> None:
+        made = self.create_service(Trigger, f'~/{name}', callback, callback_group=self.group)
         self._made.callback(self.destroy_service, made)
 
     def follow(
@@ -318,9 +318,9 @@ class CalibrationNode(LifecycleNode):
         return SUCCESS
 
     def _configure(self) -> None:
-        if self._complaints:
+        if self._problems:
             raise ConfigurationError(
-                f'{" ".join(self._complaints.values())} Set {" and ".join(self._complaints)} '
+                f'{" ".join(self._problems.values())} Set {" and ".join(self._problems)} '
                 "('ros2 param set') and configure again, or restart the node with it corrected.")
         values = self.values = parameters.read(self, self.parameter_table)
         self.waiter = self.part(Waiter(self, self.group))
@@ -331,11 +331,11 @@ class CalibrationNode(LifecycleNode):
         self.markers = self.publisher(MarkerArray, '~/markers')
         self.check(values)
         self.build()
-        for verb, action in (('run', self.run), ('estimate', self.estimate),
+        for name, action in (('run', self.run), ('estimate', self.estimate),
                              ('clear', self.clear)):
-            self.service(verb, action)
+            self.service(name, action)
         self._offer('cancel', self._on_cancel)
-        self.status.say('idle', 'Configured; activate to begin.', progress=0.0)
+        self.status.update('idle', 'Configured; activate to begin.', progress=0.0)
 
     def _forward_core_log(self) -> None:
         core_log = logging.getLogger('robocal_ros')
@@ -360,30 +360,30 @@ class CalibrationNode(LifecycleNode):
             raise ConfigurationError(
                 "No robot description: parameter 'robot_description' is empty and nothing came "
                 f"on topic '{self.resolve_topic_name('robot_description')}' within {timeout} s. "
-                f"{elsewhere(self, 'robot_description', String)} Or start robot_state_publisher "
-                '(or sim_arm) in this namespace, or give the parameter.')
+                f"{publisher_hint(self, 'robot_description', String)} Or start "
+                'robot_state_publisher (or sim_arm) in this namespace, or give the parameter.')
         return str(message.data)
 
     def _activate(self) -> None:
         self.waiter.load(self.late_modules)
         for stream in self._streams:
-            stream.listen()
-        self.status.say('idle', self.invitation)
+            stream.start()
+        self.status.update('idle', self.idle_message)
 
     def _deactivate(self) -> None:
         self.is_active = False
         if not self._configured:
             return
         if not self.running:
-            self.status.say('idle', 'Inactive; samples are kept.')
+            self.status.update('idle', 'Inactive; samples are kept.')
         self.stop('The node was deactivated.')
         # A motion that is being stopped is watched to its end.
-        self._when_ended(self._rest_unless_active)
+        self._when_ended(self._stop_unless_active)
 
-    def _rest_unless_active(self) -> None:
+    def _stop_unless_active(self) -> None:
         if not self.is_active:
             for stream in self._streams:
-                stream.rest()
+                stream.stop()
 
     # ------------------------------------------------------------------- release
 
@@ -427,13 +427,13 @@ class CalibrationNode(LifecycleNode):
         if self.running:
             self.waiter.stop(reason)
 
-    async def answer(self, verb: str, action: Action) -> Answer:
+    async def answer(self, name: str, action: Action) -> Answer:
         """Do what a service is for, and turn whatever comes of it into its answer."""
         if not self.is_active:
-            return Answer(False, f'The node is not active; activate it before calling {verb}.')
+            return Answer(False, f'The node is not active; activate it before calling {name}.')
         if self.running:
             return Answer(False, f'{self.running} is under way; call cancel first, or wait.')
-        self.running = verb
+        self.running = name
         self.waiter.allow()
         level = status.ERROR
         try:
@@ -447,18 +447,18 @@ class CalibrationNode(LifecycleNode):
             answer = Answer(False, str(error))
         except Exception as error:  # noqa: BLE001
             # A defect: say so, with the traceback, and leave the node usable.
-            self.get_logger().fatal(f'Defect in {verb}:\n{traceback.format_exc()}')
+            self.get_logger().fatal(f'Defect in {name}:\n{traceback.format_exc()}')
             answer = Answer(
-                False, f'Defect in {verb} ({type(error).__name__}: {error}); see the log.')
+                False, f'Defect in {name} ({type(error).__name__}: {error}); see the log.')
         finally:
             self.running = ''
         # Two calls on two lines: rclpy allows one severity for each place that logs.
         if answer.success:
-            self.get_logger().info(f'{verb}: {answer.message}')
+            self.get_logger().info(f'{name}: {answer.message}')
         else:
-            self.get_logger().error(f'{verb}: {answer.message}')
-        self.status.say('idle', answer.message, progress=100.0 if answer.success else None,
-                        level=level)
+            self.get_logger().error(f'{name}: {answer.message}')
+        self.status.update('idle', answer.message, progress=100.0 if answer.success else None,
+                           level=level)
         return answer
 
     async def _on_cancel(self, request: Trigger.Request, response: Trigger.Response) -> Any:
@@ -485,7 +485,7 @@ class CalibrationNode(LifecycleNode):
             CancelledError: If a stop was asked for; the result is lost then.
 
         """
-        self.status.say('estimating', 'Estimating from the recorded samples.')
+        self.status.update('estimating', 'Estimating from the recorded samples.')
         result = await self.waiter.compute(function)
         self.waiter.check_stopped()
         return result
@@ -498,7 +498,7 @@ class CalibrationNode(LifecycleNode):
         self.store.save(result)
         if result.verdict is not Verdict.PASS:
             return Answer(False, f'Verdict {result.verdict.value}: {" ".join(result.reasons)} '
-                                 'The last good result stays.')
+                          'The last good result stays.')
         publish(result)
         return Answer(True, summary(result))
 
@@ -515,6 +515,6 @@ class CalibrationNode(LifecycleNode):
     def _on_parameters_set(self, changed: list[Parameter[Any]]) -> None:
         """Use parameters that were accepted."""
         for item in changed:
-            self._complaints.pop(item.name, None)
+            self._problems.pop(item.name, None)
         if self._configured:
             self.values = parameters.read(self, self.parameter_table)

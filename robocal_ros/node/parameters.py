@@ -47,22 +47,22 @@ def declare(node: Node, table: type[ParameterTable]) -> dict[str, str]:
         What is wrong with given values: a sentence by the parameter's name.
 
     """
-    complaints: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for item in declarations(table):
         try:
             node.declare_parameter(item.name, item.default, descriptor(item))
         except InvalidParameterTypeException as error:
-            complaints[item.name] = (
+            problems[item.name] = (
                 f"Parameter '{item.name}' must be {item.type_text()}: {error}")
             node.declare_parameter(item.name, item.default, descriptor(item),
                                    ignore_override=True)
         except InvalidParameterValueException as error:
-            complaints[item.name] = (
+            problems[item.name] = (
                 f"Parameter '{item.name}' must be within {item.range_text()} {item.unit}: "
                 f'{error}')
             node.declare_parameter(item.name, item.default, descriptor(item),
                                    ignore_override=True)
-    return complaints
+    return problems
 
 
 def read(node: Node, table: type[T]) -> T:
@@ -94,9 +94,9 @@ def refusal(
     # Arrays of a message are not equal to lists.
     given = {name: list(given[name]) if isinstance(item.default, list) else given[name]
              for name, item in known.items()}
-    complaints = [item.complaint(given[name]) for name, item in known.items()]
-    if any(complaints) or not known or values is None:
-        return ' '.join(filter(None, complaints))
+    problems = [item.problem(given[name]) for name, item in known.items()]
+    if any(problems) or not known or values is None:
+        return ' '.join(filter(None, problems))
     if running:
         return f'{running} is under way; call cancel first, or wait.'
     fixed = [name for name, item in known.items()

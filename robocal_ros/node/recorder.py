@@ -12,7 +12,7 @@ from robocal_ros.capability.capability import Needs
 from robocal_ros.messages import marks
 from robocal_ros.messages.intake import Intake
 from robocal_ros.messages.mark_topic import Marks
-from robocal_ros.messages.marks import Rest
+from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.record import within_budget, wrench_within_budget
 from robocal_ros.messages.samples import JointSamples, Recording, no_readings
 from robocal_ros.messages.stream import JointStateStream, Stream, TrackerStream, WrenchStream
@@ -36,7 +36,7 @@ class Recorder:
         wrenches: Mapping[str, WrenchStream] | None = None,
         tracker: tuple[str, TrackerStream] | None = None,
         temperature: Stream[Intake] | None = None,
-        verbs: tuple[str, ...] = ('run', 'estimate'),
+        services: tuple[str, ...] = ('run', 'estimate'),
     ) -> None:
         """Create the topic of marks.
 
@@ -46,7 +46,7 @@ class Recorder:
             wrenches: F/T sensors by topic, as parameters name it.
             tracker: The tracker and its topic; None for none.
             temperature: Temperatures [°C]; None for none.
-            verbs: Services whose marks, in a replayed bag, tell what belongs to a run.
+            services: Services whose marks, in a replayed bag, tell what belongs to a run.
 
         """
         self._node = node
@@ -54,7 +54,7 @@ class Recorder:
         self._wrenches = dict(wrenches or {})
         self._tracker = tracker
         self._temperature = temperature
-        self._verbs = verbs
+        self._services = services
         self._marks = node.part(Marks(node, node.group))
         self.on_sample: Callable[[float, Array, Array], None] | None = None
         joints.on_sample = self._pass_on
@@ -63,15 +63,15 @@ class Recorder:
         if self.on_sample is not None:
             self.on_sample(stamp, position, torque)
 
-    def listen(self) -> None:
+    def start(self) -> None:
         """Record."""
         self._record(True)
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Record no more; what was recorded stays."""
         self._record(False)
 
-    destroy = rest
+    destroy = stop
 
     def _record(self, on: bool) -> None:
         self._joints.recording = on
@@ -120,7 +120,7 @@ class Recorder:
             words: What else an estimation from a bag should know, by name.
 
         """
-        spans, joints = self._marks.replayed(self._verbs), self._joints.samples()
+        spans, joints = self._marks.replayed(self._services), self._joints.samples()
         span = spans.of(marks.JOINTS)
         joints = joints.chosen(span.holds(joints.time))
         wrenches = {}
@@ -136,8 +136,8 @@ class Recorder:
         self._mark(marks.END, words or {})
         return Recording(
             # Averages over rests are to be exact; elsewhere neighbours may be averaged.
-            joints if spans.rests else within_budget(joints, needs.budget), wrenches,
-            found[span.holds(found[:, 0])], spans.joints_wanted, tracked, spans.rests)
+            joints if spans.stationary else within_budget(joints, needs.budget), wrenches,
+            found[span.holds(found[:, 0])], spans.joints_wanted, tracked, spans.stationary)
 
     # ----------------------------------------------------------------------- marks
 
@@ -147,7 +147,7 @@ class Recorder:
         if self._tracker is not None:
             newest[self._tracker[0]] = self._tracker[1].newest
         stamps = {stream: repr(stamp) for stream, stamp in newest.items() if np.isfinite(stamp)}
-        self._marks.say(name, self._node.running, {**stamps, **words})
+        self._marks.publish(name, self._node.running, {**stamps, **words})
 
     def discard_after(self, stamp: float) -> None:
         """Forget the joint samples after a stamp [s]: a motion cut short is no measurement."""
@@ -155,11 +155,11 @@ class Recorder:
 
     def mark_discarded(self, span: tuple[float, float]) -> None:
         """Note that joint states after one stamp, up to another, do not count [s]."""
-        self._marks.say(marks.DISCARD, self._node.running,
-                        {marks.JOINTS: f'{span[0]!r} {span[1]!r}'})
+        self._marks.publish(marks.DISCARD, self._node.running,
+                            {marks.JOINTS: f'{span[0]!r} {span[1]!r}'})
 
-    def mark_rest(self, rest: Rest) -> None:
+    def mark_stationary(self, interval: StationaryInterval) -> None:
         """Note that the arm was measured at rest."""
-        self._marks.say(marks.REST, self._node.running, {
-            marks.JOINTS: f'{rest.begin!r} {rest.end!r}', marks.PURPOSE: rest.purpose,
-            marks.POSTURE: str(rest.posture)})
+        self._marks.publish(marks.REST, self._node.running, {
+            marks.JOINTS: f'{interval.begin!r} {interval.end!r}', marks.PURPOSE: interval.purpose,
+            marks.POSTURE: str(interval.posture)})

@@ -44,7 +44,7 @@ class StatusReporter:
         self._node.destroy_publisher(self._publisher)
         self._node.destroy_publisher(self._diagnostics)
 
-    def say(
+    def update(
         self, phase: str, message: str, *, progress: float | None = None, level: bytes = OK,
         **values: str | float,
     ) -> None:
@@ -78,7 +78,7 @@ class StatusReporter:
     def note(self, **values: str) -> None:
         """Add values to the current status without changing what it says."""
         self._values.update(values)
-        self.say(self._values.get('phase', ''), self._status.message, level=self._status.level)
+        self.update(self._values.get('phase', ''), self._status.message, level=self._status.level)
 
     def _diagnose(self) -> None:
         array = DiagnosticArray(status=[self._status])

@@ -47,7 +47,7 @@ class Sensor(Protocol):
     def recorded(self) -> int:
         """Number of readings recorded."""
 
-    def complaint(self, patience: float) -> str:
+    def problem(self, patience: float) -> str:
         """Return what is wrong with the readings, or silent for so long [s], or nothing."""
 
 
@@ -96,7 +96,8 @@ class PayloadProcedure:
         samples = self._recorder.samples()
         check_effort(samples.rows(len(samples) // 2, len(samples)), arm.robot.joint_names[-1:])
         home = arm.posture()
-        self._report.say('planning', 'Searching a posture with two horizontal axes.', progress=0.0)
+        self._report.update(
+            'planning', 'Searching a posture with two horizontal axes.', progress=0.0)
         plan = await arm.compute(
             plan_two_plane, arm.checker.robot, arm.checker, home, mass=mass,
             second_joint=values.second_joint)
@@ -170,7 +171,7 @@ class PayloadProcedure:
         arm, values, watch = self._arm, self._values, self._watch(sensor)
         await arm.await_readings(watch)
         home = arm.posture()
-        self._report.say('planning', 'Choosing postures.', progress=0.0)
+        self._report.update('planning', 'Choosing postures.', progress=0.0)
         postures = await arm.compute(
             plan_static_poses, arm.checker.robot, arm.checker, home,
             sensor_frame=values.sensor_frame, count=values.poses)
@@ -180,14 +181,14 @@ class PayloadProcedure:
             what = f'posture {number + 1} of {len(postures)}'
             await arm.go_to(posture, phase='moving', message=f'Moving to {what}.',
                             share=(begin, begin + 0.7 * width), watch=watch)
-            self._report.say('measuring', f'Resting in {what}.', progress=begin + 0.7 * width,
-                             readings=str(sensor.recorded))
+            self._report.update('measuring', f'Resting in {what}.', progress=begin + 0.7 * width,
+                                readings=str(sensor.recorded))
             await arm.dwell(values.dwell, watch=watch)
         await arm.go_to(home, phase='moving', message='Moving back to where it began.',
                         share=(93.0, 98.0))
 
     def _watch(self, sensor: Sensor) -> Watch:
-        return lambda: sensor.complaint(self._values.state_timeout)
+        return lambda: sensor.problem(self._values.state_timeout)
 
     # ------------------------------------------------------------------- excitation
 
@@ -212,7 +213,7 @@ class PayloadProcedure:
         limits = replace(arm.limits, acceleration=np.full(
             arm.robot.n, values.excitation_acceleration))
         guess = RigidBodyInertia(values.known_mass or _GUESS, np.zeros(3), np.zeros((3, 3)))
-        self._report.say('planning', 'Choosing an exciting motion.', progress=0.0)
+        self._report.update('planning', 'Choosing an exciting motion.', progress=0.0)
         trajectory = await arm.compute(
             plan_excitation, arm.checker.robot.with_payload(guess), arm.checker, limits, home,
             regressor, values)

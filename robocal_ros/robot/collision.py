@@ -34,15 +34,15 @@ def _mesh_path(uri: str, package_dirs: Sequence[str]) -> Path | None:
 def without_missing_meshes(urdf: str, package_dirs: Sequence[str]) -> tuple[str, list[str]]:
     """Remove collision elements whose mesh file is not there; return the links concerned."""
     tree = ElementTree.fromstring(urdf)
-    blind = []
+    unobservable = []
     for link in tree.iter('link'):
         for collision in list(link.findall('collision')):
             mesh = collision.find('geometry/mesh')
             if mesh is None or _mesh_path(mesh.get('filename', ''), package_dirs):
                 continue
             link.remove(collision)
-            blind.append(link.get('name', ''))
-    return ElementTree.tostring(tree, encoding='unicode'), blind
+            unobservable.append(link.get('name', ''))
+    return ElementTree.tostring(tree, encoding='unicode'), unobservable
 
 
 class CollisionChecker:
@@ -53,7 +53,7 @@ class CollisionChecker:
 
     Attributes:
         robot: The arm; its scratch memory is used by the checks.
-        blind_links: Links whose collision mesh was not found, so that nothing protects them.
+        missing_meshes: Links whose collision mesh was not found, so that nothing protects them.
 
     """
 
@@ -80,7 +80,7 @@ class CollisionChecker:
             ConfigurationError: If the tool box is not three positive numbers.
 
         """
-        urdf, self.blind_links = without_missing_meshes(robot.urdf, package_dirs)
+        urdf, self.missing_meshes = without_missing_meshes(robot.urdf, package_dirs)
         self.robot = robot
         try:
             self._geometry = pin.buildGeomFromUrdfString(

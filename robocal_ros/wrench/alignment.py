@@ -29,7 +29,7 @@ class Feed:
     Attributes:
         name: Name of the sensor, for sentences.
         newest: Newest usable stamp, -inf before the first [s].
-        complaint: What is wrong with the newest reading, empty if nothing is.
+        problem: What is wrong with the newest reading, empty if nothing is.
         rejected: How many readings were not usable.
 
     """
@@ -48,7 +48,7 @@ class Feed:
         """
         self.name = name
         self.newest = float('-inf')
-        self.complaint = ''
+        self.problem = ''
         self.rejected = 0
         self._max_gap = values.max_delay
         self._stuck_time = values.stuck_time
@@ -64,12 +64,12 @@ class Feed:
         self._stamps.clear()
         self._values.clear()
         self.newest = float('-inf')
-        self.complaint = ''
+        self.problem = ''
         self._last = ()
 
-    def refuse(self, complaint: str) -> None:
+    def refuse(self, problem: str) -> None:
         """Note a reading that is not usable, and why."""
-        self.complaint = complaint
+        self.problem = problem
         self.rejected += 1
 
     def add(self, stamp: float, values: tuple[float, ...]) -> None:
@@ -92,7 +92,7 @@ class Feed:
             self.refuse(f"Sensor '{self.name}' has sent the same values for "
                         f'{stamp - self._same_since:.1f} s; a live one scatters. Check it.')
             return
-        self.complaint = ''
+        self.problem = ''
         self.newest = stamp
         self._stamps.append(stamp)
         self._values.append(values)
@@ -119,15 +119,15 @@ class Feed:
         share = (instant - before) / (after - before)
         return [a + share * (b - a) for a, b in zip(values, others, strict=True)]
 
-    def why_missing(self, lag: float) -> str:
+    def missing_reason(self, lag: float) -> str:
         """Return in a sentence why readings are missing.
 
         Args:
             lag: How far the newest reading lies behind [s].
 
         """
-        if self.complaint:
-            return self.complaint
+        if self.problem:
+            return self.problem
         if not np.isfinite(self.newest):
             return f"No readings come from sensor '{self.name}'; check its topic and driver."
         if lag > 1.0:
@@ -208,7 +208,7 @@ class AlignedWindow:
             values = feed.at(instant)
             if values is None:
                 self._missed[index] = self._last_missed = instant
-                self._why[index] = feed.why_missing(newest - feed.newest)
+                self._why[index] = feed.missing_reason(newest - feed.newest)
             else:
                 row[column:column + COLUMNS] = values
             column += COLUMNS

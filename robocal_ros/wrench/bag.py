@@ -119,8 +119,8 @@ class _AnyRest(TareRecord):
         if not self._records:
             return None
         oldest = self._records[0]
-        heard = oldest.link_duration if by_link else oldest.duration
-        return self._records.pop(0) if heard >= self._duration else None
+        covered = oldest.link_duration if by_link else oldest.duration
+        return self._records.pop(0) if covered >= self._duration else None
 
     def clear(self) -> None:
         """Forget all, as after a jump of the clock."""
@@ -416,8 +416,8 @@ class WrenchFollowing:
                 yield record
 
     def _no_rest(self) -> DataError:
-        why = self._refusal or self._observer.joint_complaint or next(
-            (feed.complaint for feed in self._observer.feeds if feed.complaint),
+        why = self._refusal or self._observer.joint_problem or next(
+            (feed.problem for feed in self._observer.feeds if feed.problem),
             'Too few samples are there.')
         return DataError(
             f"Bag '{self._bag.name}' holds no rest of {self._values.tare_duration:g} s to tare "

@@ -49,7 +49,7 @@ class WrenchHealth:
         now = self._node.waiter.now()
         self._reasons = [_WAITING] * count
         self._places = [''] * count
-        self._heard = [now] * count
+        self._last_received = [now] * count
         self._told = [_WAITING] * count
         self._observations = 0
         self._counted = (now, 0)
@@ -84,19 +84,19 @@ class WrenchHealth:
         observer = self._observer
         for index, fresh in enumerate(self._fresh):
             if fresh:
-                self._heard[index] = now
+                self._last_received[index] = now
                 self._fresh[index] = False
                 continue
-            silence = now - self._heard[index]
+            silence = now - self._last_received[index]
             if silence < self._node.values.silence:
                 continue
             if index in observer.imu_feeds:
                 feeds = (observer.feeds[index], observer.imu_feeds[index])
-                feed = next((f for f in feeds if f.complaint), min(
+                feed = next((f for f in feeds if f.problem), min(
                     feeds, key=lambda f: f.newest))
-                self._reasons[index] = feed.why_missing(silence)
+                self._reasons[index] = feed.missing_reason(silence)
             else:
-                self._reasons[index] = observer.joint_complaint or (
+                self._reasons[index] = observer.joint_problem or (
                     f'No joint states have come for {silence:.1f} s; check '
                     'joint_state_broadcaster.')
 
@@ -111,7 +111,7 @@ class WrenchHealth:
         self._tell_changes()
         level, message = self._summary()
         if not self._node.busy:
-            self._node.status.say('observing', message, level=level, **self._values())
+            self._node.status.update('observing', message, level=level, **self._values())
         if now - self._diagnosed >= _DIAGNOSE_EVERY:
             self._diagnosed = now
             self._diagnose()
@@ -167,7 +167,7 @@ class WrenchHealth:
         if momentum is not None:
             unknown = [name for name, known in zip(
                 node.robot.joint_names, momentum.friction.known.tolist(), strict=True)
-                if not known]
+                       if not known]
             values['joints without friction result'] = ', '.join(unknown) or 'none'
             values['joints in contact'] = ', '.join(
                 name for name, hit in zip(node.robot.joint_names, momentum.colliding.tolist(),
@@ -175,7 +175,7 @@ class WrenchHealth:
         tool = self._outputs.tool
         if tool is not None:
             values['smallest singular value [m]'] = f'{tool.smallest:.4f}'
-            values['blind directions of the tool wrench'] = ', '.join(tool.blind) or 'none'
+            values['blind directions of the tool wrench'] = ', '.join(tool.unobservable) or 'none'
         return values
 
     def _state(self, index: int) -> str:

@@ -88,18 +88,18 @@ class WrenchInputs:
         stream.intake.on_jump = self._note_jump
         return stream
 
-    def listen(self) -> None:
+    def start(self) -> None:
         """Subscribe; what was observed before is forgotten."""
         self._observer.clear()
         for stream in self._streams:
-            stream.listen()
+            stream.start()
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """Unsubscribe."""
         for stream in self._streams:
-            stream.rest()
+            stream.stop()
 
-    destroy = rest
+    destroy = stop
 
     def set_factor(self, factor: Array) -> None:
         """Change what turns the driver's efforts into torques, shape (n,)."""
@@ -132,7 +132,7 @@ class WrenchInputs:
         end = now + _LINGER
         while now < end:
             if self._waker.wait(min(end - now, SPARSE)):
-                self._waker.empty()
+                self._waker.drain()
                 came = time.monotonic()
                 self._take_all()
                 self._judge_waker()
@@ -144,7 +144,7 @@ class WrenchInputs:
     def _take_all(self) -> None:
         # The waking stream too: whoever is behind catches up without a wake for each message.
         for stream in self._streams:
-            stream.empty()
+            stream.drain()
         self._on_ready()
 
     def _judge_waker(self) -> None:

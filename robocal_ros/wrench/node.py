@@ -47,11 +47,11 @@ class _Periodic:
             period, call, node.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
         self._timer.cancel()
 
-    def listen(self) -> None:
+    def start(self) -> None:
         self._begin()
         self._timer.reset()
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         self._timer.cancel()
 
     def destroy(self) -> None:
@@ -64,7 +64,7 @@ class WrenchObserverNode(CalibrationNode):
     parameter_table = WrenchParameters
     values: WrenchParameters
     late_modules = ()
-    invitation = 'Active; waiting for samples.'
+    idle_message = 'Active; waiting for samples.'
 
     def build(self) -> None:
         """Create observer, inputs and outputs, and use what others have identified."""
@@ -122,7 +122,7 @@ class WrenchObserverNode(CalibrationNode):
 
     async def run(self) -> str:
         """Collect at rest, and tare."""
-        self.status.say('taring', 'Collecting at rest; let nothing touch the arm.')
+        self.status.update('taring', 'Collecting at rest; let nothing touch the arm.')
         return self._kept(await self._tare.run(self.values))
 
     async def estimate(self) -> str:
@@ -137,7 +137,7 @@ class WrenchObserverNode(CalibrationNode):
         if outcome.result is not None:
             # Whoever reads a bag can tare with the same samples.
             first, last = outcome.span
-            self.marks.say(marks.TARED, TARE, {marks.JOINTS: f'{first!r} {last!r}'})
+            self.marks.publish(marks.TARED, TARE, {marks.JOINTS: f'{first!r} {last!r}'})
             self.store.save(outcome.result)
             self._publish(outcome.result)
         return outcome.message

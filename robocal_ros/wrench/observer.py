@@ -125,10 +125,10 @@ class WrenchObserver:
         """Return the collision geometry, with a box around the tool where one is given."""
         arm, values = self.arm, self._values
         surface = Surface(arm, mesh_folders(named(values.mesh_folders)))
-        if surface.blind_links:
+        if surface.missing_meshes:
             self.remarks = (
-                f'No collision geometry for {", ".join(surface.blind_links)}: their meshes were '
-                'not found, so no contact point can be told there. Set mesh_folders.',)
+                f'No collision geometry for {", ".join(surface.missing_meshes)}: their meshes '
+                'were not found, so no contact point can be told there. Set mesh_folders.',)
         chain = arm.chain_of_frame(arm.robot.tool_frame)
         if any(values.tool_box) and chain is not None:
             surface.add_box(chain, arm.robot.tool_frame, values.tool_box)
@@ -152,14 +152,14 @@ class WrenchObserver:
         """
         self._joint_chains.add(stamp, q, v, effort)
 
-    def refuse_joint_state(self, complaint: str) -> None:
+    def refuse_joint_state(self, problem: str) -> None:
         """Note a joint state that is not usable, and why."""
-        self._joint_chains.complaint = complaint
+        self._joint_chains.problem = problem
 
     @property
-    def joint_complaint(self) -> str:
+    def joint_problem(self) -> str:
         """What is wrong with the newest joint state, empty if nothing is."""
-        return self._joint_chains.complaint
+        return self._joint_chains.problem
 
     def add_reading(self, index: int, stamp: float, values: tuple[float, ...]) -> None:
         """Take a reading of an F/T sensor.
@@ -260,7 +260,7 @@ class _JointChains:
     """The sub-chains whose motion comes from joint states, all of them in one pass.
 
     Attributes:
-        complaint: What is wrong with the newest joint state, empty if nothing is.
+        problem: What is wrong with the newest joint state, empty if nothing is.
 
     """
 
@@ -268,7 +268,7 @@ class _JointChains:
         self, arm: SensedArm, links: tuple[int, ...], feeds: tuple[Feed, ...],
         values: WrenchParameters, contacts: Contacts, momentum: MomentumObserver | None,
     ) -> None:
-        self.complaint = ''
+        self.problem = ''
         self._arm = arm
         self._links = links
         self._count = len(feeds)
@@ -301,7 +301,7 @@ class _JointChains:
             self._without_effort = stamp
         else:
             row[2 * n:] = effort
-        self.complaint = ''
+        self.problem = ''
         self._samples.add(stamp, row)
 
     def take(self, bias: Array, recorder: TareRecord | None) -> Observation | None:
@@ -368,8 +368,8 @@ class _JointChains:
             rows[-2, n + q] = (rows[-1, q] - rows[-3, q]) / (time[-1] - time[-3])
 
     def _why_not_full(self) -> str:
-        if self.complaint:
-            return self.complaint
+        if self.problem:
+            return self.problem
         window = self._samples.window
         time, length, step = window.time, window.length, window.step
         span = time[-1] - time[0]

@@ -40,12 +40,12 @@ class _Topic:
             kind, name, qos.STREAM,
             event_callbacks=PublisherEventCallbacks(use_default_callbacks=False))
         self.message = kind() if message is None else message
-        self.heard = False
+        self.subscribed = False
         self._node = node
 
     def look(self) -> None:
         """Find out whether anybody listens: too dear to ask at every sample."""
-        self.heard = self._publisher.get_subscription_count() > 0
+        self.subscribed = self._publisher.get_subscription_count() > 0
 
     def send(self) -> None:
         """Publish the message."""
@@ -70,7 +70,7 @@ class _Flag:
         self._sent = float('-inf')
 
     def tell(self, stamp: float, value: bool) -> None:
-        if not self._topic.heard:
+        if not self._topic.subscribed:
             return
         message = self._topic.message
         if message.data == value and 0.0 <= stamp - self._sent < _REPEAT:
@@ -137,8 +137,8 @@ class WrenchOutputs:
         self._topics = [topic for link in self._links for topic in link.topics]
         self._topics += [self._tool, self._singular, self._external, *joints]
         self._marked = float('-inf')
-        self._markers_heard = False
-        self._joints_heard = False
+        self._markers_subscribed = False
+        self._joints_subscribed = False
         self._joint_topics = joints
         self._stamp = Time()
         self.tool: ToolWrench | None = None
@@ -152,8 +152,8 @@ class WrenchOutputs:
         """Find out who listens; called now and then."""
         for topic in self._topics:
             topic.look()
-        self._joints_heard = any(topic.heard for topic in self._joint_topics)
-        self._markers_heard = self._markers.get_subscription_count() > 0
+        self._joints_subscribed = any(topic.subscribed for topic in self._joint_topics)
+        self._markers_subscribed = self._markers.get_subscription_count() > 0
 
     def publish(self, observation: Observation) -> None:
         """Publish what is known; nothing of links whose wrench is not."""
@@ -165,39 +165,39 @@ class WrenchOutputs:
         if observation.external is not None:
             self._publish_torque(stamp, observation)
         self._publish_tool(observation)
-        if self._markers_heard and observation.contacts \
+        if self._markers_subscribed and observation.contacts \
                 and not 0.0 <= stamp - self._marked < _MARKER_PERIOD:
             self._marked = stamp
             self._publish_markers(observation)
 
     def _publish_link(self, index: int, stamp: float, observation: Observation) -> None:
         topics = self._links[index]
-        if topics.wrench.heard:
+        if topics.wrench.subscribed:
             topics.wrench.send_wrench(self._stamp, observation.wrench[index])
         contact = observation.contacts.get(index)
         topics.flag.tell(stamp, contact is not None)
         if contact is None:
             return
-        if topics.pitch.heard:
+        if topics.pitch.subscribed:
             topics.pitch.message.data = contact.pitch
             topics.pitch.send()
-        if contact.point is not None and topics.contact.heard:
+        if contact.point is not None and topics.contact.subscribed:
             place = topics.contact.message
             place.header.stamp = self._stamp
             place.point.x, place.point.y, place.point.z = contact.point.tolist()
             topics.contact.send()
 
     def _publish_torque(self, stamp: float, observation: Observation) -> None:
-        if self._external.heard and observation.external is not None:
+        if self._external.subscribed and observation.external is not None:
             self._external.message.header.stamp = self._stamp
             self._external.message.effort = observation.external.tolist()
             self._external.send()
-        if self._joints_heard and observation.colliding is not None:
+        if self._joints_subscribed and observation.colliding is not None:
             for flag, value in zip(self._joints, observation.colliding.tolist(), strict=True):
                 flag.tell(stamp, value)
 
     def _publish_tool(self, observation: Observation) -> None:
-        if not (self._tool.heard or self._singular.heard):
+        if not (self._tool.subscribed or self._singular.subscribed):
             return
         frame = self._tool_frame
         if frame.by_sensor:

@@ -111,7 +111,7 @@ class TareProcedure:
         finally:
             observer.recorder = None
         if not record.stamps and record.link_duration < duration:
-            why = observer.joint_complaint or self._why_silent()
+            why = observer.joint_problem or self._why_silent()
             raise DataError(
                 f'{why or "No joint states came during the tare."} Nothing was tared.')
         return self.estimate(values)

@@ -245,7 +245,7 @@ class Surface:
     """The collision geometry of all sub-chains.
 
     Attributes:
-        blind_links: Links whose mesh was not found, on which no contact can be placed.
+        missing_meshes: Links whose mesh was not found, on which no contact can be placed.
 
     """
 
@@ -260,7 +260,7 @@ class Surface:
             ModelError: If the geometry cannot be read.
 
         """
-        urdf, self.blind_links = without_missing_meshes(arm.urdf, package_dirs)
+        urdf, self.missing_meshes = without_missing_meshes(arm.urdf, package_dirs)
         try:
             geometry = pin.buildGeomFromUrdfString(
                 arm.model, urdf, pin.GeometryType.COLLISION, package_dirs=list(package_dirs))
@@ -273,7 +273,7 @@ class Surface:
         for item in geometry.geometryObjects:
             shape = _shape(item.geometry)
             if shape is None:
-                self.blind_links.append(arm.model.frames[item.parentFrame].name)
+                self.missing_meshes.append(arm.model.frames[item.parentFrame].name)
                 continue
             for chain in arm.chains:
                 if item.parentJoint in chain.bodies:

@@ -194,13 +194,13 @@ class ToolWrench:
     Attributes:
         wrench: In tool axes about the tool's origin; NaN where blind, shape (6,) [N, N·m].
         smallest: Smallest singular value of the scaled Jacobian [m].
-        blind: Directions that the joints don't feel, in words.
+        unobservable: Directions that the joints don't feel, in words.
 
     """
 
     wrench: Array
     smallest: float
-    blind: tuple[str, ...]
+    unobservable: tuple[str, ...]
 
 
 def tool_wrench(torque: Array, jacobian: Array, values: WrenchParameters) -> ToolWrench:
@@ -229,8 +229,8 @@ def tool_wrench(torque: Array, jacobian: Array, values: WrenchParameters) -> Too
     wrench = scale * (directions[:, :count] @ (gains * (joints[:count] @ torque)))
     hidden = (directions[:, ~seen]**2).sum(axis=1)
     wrench = np.where(hidden > _BLIND_SHARE, np.nan, wrench)
-    blind = tuple(_told(direction) for direction in directions[:, ~seen].T)
-    return ToolWrench(wrench, float(full[-1]), blind)
+    unobservable = tuple(_told(direction) for direction in directions[:, ~seen].T)
+    return ToolWrench(wrench, float(full[-1]), unobservable)
 
 
 def _told(direction: Array) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor's findings, each with its cure."""
+"""The doctor's findings, each with its remedy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from robocal_ros.cli import doctor, doctor_robot
 from robocal_ros.cli.doctor_robot import (
-    HeardJoints,
+    ReceivedJoints,
     clock_finding,
     joint_findings,
     rate_finding,
@@ -32,11 +32,11 @@ def robot() -> Robot:
     return Robot(URDF, tool_frame='lower')
 
 
-def heard(robot: Robot, scale: float = 1.0, **changes: object) -> HeardJoints:
+def received(robot: Robot, scale: float = 1.0, **changes: object) -> ReceivedJoints:
     effort = (scale * robot.gravity_torque(np.array(POSTURE))).tolist()
     values = {'names': NAMES, 'positions': [POSTURE] * 9, 'efforts': [effort] * 9,
               'velocities': 2}
-    return HeardJoints(**{**values, **changes})
+    return ReceivedJoints(**{**values, **changes})
 
 
 def effort_of(findings: list[Finding]) -> Finding:
@@ -55,32 +55,32 @@ def effort_of(findings: list[Finding]) -> Finding:
 def test_rates(stamps, grade: Grade, words: str) -> None:
     found = rate_finding('/joint_states', list(stamps), 3.0)
     assert found.grade is grade
-    assert words in found.told
-    assert bool(found.cure) is (grade is not Grade.GOOD)
+    assert words in found.message
+    assert bool(found.remedy) is (grade is not Grade.GOOD)
 
 
-@pytest.mark.parametrize(('age', 'simulated', 'grade', 'cure'), [
+@pytest.mark.parametrize(('age', 'simulated', 'grade', 'remedy'), [
     (0.01, False, Grade.GOOD, ''), (5.0, False, Grade.WARNING, 'chrony'),
     (-3.0, False, Grade.WARNING, 'chrony'), (1.7e9, False, Grade.WARNING, 'use_sim_time'),
     (1e151, False, Grade.WARNING, 'use_sim_time'), (1.7e9, True, Grade.GOOD, ''),
 ])
-def test_clocks(age: float, simulated: bool, grade: Grade, cure: str) -> None:
-    found = clock_finding(HeardJoints(stamps=[0.0, 1.0], arrivals=[age, age + 1.0]),
+def test_clocks(age: float, simulated: bool, grade: Grade, remedy: str) -> None:
+    found = clock_finding(ReceivedJoints(stamps=[0.0, 1.0], arrivals=[age, age + 1.0]),
                           simulated=simulated)
     assert found.grade is grade
-    assert cure in found.cure
+    assert remedy in found.remedy
 
 
 class TestJoints:
     """Names and efforts, by the description."""
 
     def test_all_is_well(self, robot: Robot) -> None:
-        assert {item.grade for item in joint_findings(robot, heard(robot))} == {Grade.GOOD}
+        assert {item.grade for item in joint_findings(robot, received(robot))} == {Grade.GOOD}
 
     def test_another_robot(self, robot: Robot) -> None:
-        (found,) = joint_findings(robot, heard(robot, names=('a', 'b')))
+        (found,) = joint_findings(robot, received(robot, names=('a', 'b')))
         assert found.grade is Grade.BAD
-        assert 'shoulder, elbow not in joint_states, which holds a, b' in found.told
+        assert 'shoulder, elbow not in joint_states, which holds a, b' in found.message
 
     @pytest.mark.parametrize(('efforts', 'words'), [
         ([[]] * 9, 'hold no efforts'),
@@ -88,23 +88,23 @@ class TestJoints:
         ([[1.0, 0.0]] * 9, "'elbow' is always zero"),
     ])
     def test_efforts_of_no_use(self, robot: Robot, efforts, words: str) -> None:
-        found = effort_of(joint_findings(robot, heard(robot, efforts=efforts)))
+        found = effort_of(joint_findings(robot, received(robot, efforts=efforts)))
         assert found.grade is Grade.BAD
-        assert words in found.told
-        assert 'effort state interface' in found.cure or 'driver' in found.cure
+        assert words in found.message
+        assert 'effort state interface' in found.remedy or 'driver' in found.remedy
 
     @pytest.mark.parametrize(('scale', 'grade', 'words'), [
         (1.4, Grade.GOOD, ''), (0.05, Grade.WARNING, 'motor currents'),
         (9.0, Grade.WARNING, 'heavy tool'), (-1.0, Grade.WARNING, 'sign'),
     ])
     def test_size_of_efforts(self, robot: Robot, scale: float, grade: Grade, words: str) -> None:
-        found = effort_of(joint_findings(robot, heard(robot, scale)))
+        found = effort_of(joint_findings(robot, received(robot, scale)))
         assert found.grade is grade
-        assert words in found.cure
+        assert words in found.remedy
 
     def test_a_moving_arm_is_not_judged(self, robot: Robot) -> None:
         moving = [[0.3 + 0.01 * i, 0.4] for i in range(9)]
-        found = effort_of(joint_findings(robot, heard(robot, 9.0, positions=moving)))
+        found = effort_of(joint_findings(robot, received(robot, 9.0, positions=moving)))
         assert found.grade is Grade.GOOD
 
 
@@ -126,10 +126,10 @@ def test_what_is_missing_is_told_with_its_cure(
     monkeypatch.setattr(doctor, '_NEEDED', ('not_there_at_all',))
     monkeypatch.setenv('ROS_DOMAIN_ID', 'many')
     assert main(['doctor', '--machine']) == 1
-    told = capsys.readouterr().out
-    assert 'not_there_at_all: not installed; nothing needs it.' in told
-    assert 'scripts/setup' in told
-    assert "ROS_DOMAIN_ID is 'many'" in told
+    message = capsys.readouterr().out
+    assert 'not_there_at_all: not installed; nothing needs it.' in message
+    assert 'scripts/setup' in message
+    assert "ROS_DOMAIN_ID is 'many'" in message
 
 
 def test_an_empty_graph_is_bad(
@@ -138,11 +138,11 @@ def test_an_empty_graph_is_bad(
     monkeypatch.setattr(doctor_robot, '_DISCOVERY', 0.2)
     # A domain that no test run takes, so nobody is on it.
     monkeypatch.setenv('ROS_DOMAIN_ID', str(10 + os.getpid() % 15))
-    code, told = main(['doctor']), capsys.readouterr().out
-    if 'graph' not in told:
+    code, message = main(['doctor']), capsys.readouterr().out
+    if 'graph' not in message:
         pytest.skip('somebody uses this domain')
     assert code == 1
-    assert 'compare ROS_DOMAIN_ID' in told
+    assert 'compare ROS_DOMAIN_ID' in message
 
 
 @pytest.mark.parametrize('text', ['x', '-1', '233', '1.0'])

@@ -21,7 +21,7 @@ from robocal_ros.compliance.model import Load, compliance_by_joint, given_load, 
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.messages.marks import Rest
+from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.record import Averages
 from robocal_ros.messages.samples import JointSamples, Recording, TrackerSamples
 from robocal_ros.parameters import checked
@@ -293,7 +293,9 @@ class TestRecord:
             low, high = result.parameter(f'{name}.compliance').interval(0.9999)
             assert low < truth < high
 
-    def marked(self, joints: JointSamples, readings: TrackerSamples) -> tuple[Rest, ...]:
+    def marked(
+        self, joints: JointSamples, readings: TrackerSamples
+    ) -> tuple[StationaryInterval, ...]:
         """Return the rests of the record: both sets, the first posture again after each.
 
         Between the sets the arm does not move, so that the loaded one lacks its first visit.

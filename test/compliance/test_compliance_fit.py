@@ -128,28 +128,28 @@ class TestBlind:
 
     def test_an_axis_parallel_to_gravity(self, exact):
         found = fitted(Cell(), drawn(exact, 0))
-        assert set(found.blind) == {0}
-        assert 'parallel to gravity' in found.blind[0]
+        assert set(found.unobservable) == {0}
+        assert 'parallel to gravity' in found.unobservable[0]
         assert found.value[0] == 0.0
         assert np.isnan(found.relative_std()[0])
         assert not found.covariance[0].any()
 
     def test_on_a_wall_of_thirty_degrees_the_first_joint_is_seen(self):
         found = fitted(Cell(mount='wall_30'), noisy(Cell(mount='wall_30')))
-        assert not found.blind
+        assert not found.unobservable
         assert abs(found.value[0] - COMPLIANCE[0]) < 4.0 * found.std()[0]
         assert found.relative_std()[0] < 0.05
 
     def test_a_load_centred_on_the_last_axis(self):
         cell = Cell(load=Tool(10.0, np.array([0.0, 0.0, 0.12]), np.zeros((3, 3))))
         found = fitted(cell, noisy(cell))
-        assert set(found.blind) == {0, 5}
+        assert set(found.unobservable) == {0, 5}
         np.testing.assert_allclose(found.value[[1, 2]], COMPLIANCE[[1, 2]], rtol=0.05)
 
     def test_a_target_on_the_last_axis(self):
         cell = Cell(target=np.array([0.0, 0.0, 0.05]))
         found = fitted(cell, noisy(cell))
-        assert 'mount the target off the axis' in found.blind[5]
+        assert 'mount the target off the axis' in found.unobservable[5]
 
     def test_joints_whose_effects_are_alike(self):
         """One posture of parallel axes tells the sum alone."""
@@ -168,7 +168,7 @@ class TestBlind:
         straight = replace(data, unloaded=np.zeros((6, 2)), loaded=np.zeros((6, 2)))
         with pytest.raises(ExcitationError, match='cannot be told apart') as refusal:
             fit_compliance(robot, loaded, target, straight)
-        assert set(refusal.value.blind) == {'shoulder', 'elbow'}
+        assert set(refusal.value.unobservable) == {'shoulder', 'elbow'}
 
     def test_no_gravity_no_compliance(self, exact):
         described = Cell().robot()
@@ -221,5 +221,5 @@ class TestPoses:
     def test_a_target_on_the_axis_does_not_matter_then(self):
         cell = Cell(target=np.array([0.0, 0.0, 0.05]), turn_sigma=2e-5)
         found = fitted(cell, noisy(cell, poses=True))
-        assert set(found.blind) == {0}
+        assert set(found.unobservable) == {0}
         assert abs(found.value[5] - COMPLIANCE[5]) < 4.0 * found.std()[5]

@@ -149,7 +149,7 @@ class TestRefusedWhenCalled:
             points.publish(message)
 
         made.talker.create_timer(0.01, bad)
-        made.spinner.until(made.node._tracker.complaint)
+        made.spinner.until(made.node._tracker.problem)
         assert "'/tracker/point' sends values that are not finite" in self.answer(
             made, 'measure_unloaded')
 
@@ -167,13 +167,13 @@ class TestTracker:
         message.header.frame_id = 'tracker'
         message.pose.position.x, message.pose.orientation.w = 1.5, 1.0
 
-        def heard() -> bool:
+        def received() -> bool:
             made.time += 0.1
             message.header.stamp = stamp(made.time)
             poses.publish(message)
             return made.node._tracker.recorded >= 3
 
-        made.spinner.until(heard)
+        made.spinner.until(received)
         found = made.node._tracker.samples()
         assert found.rows == 6
         np.testing.assert_array_equal(found.point[0], [1.5, 0.0, 0.0])
@@ -189,31 +189,31 @@ class TestAtWork:
         store(tmp_path, compliance_result())
         return rig(load_mass=5.0, load_com=[0.0, 0.02, 0.1], load_frame='flange').start()
 
-    def sag_is(self, made: Rig, heard: list[Vector3Stamped], expected: np.ndarray) -> None:
+    def sag_is(self, made: Rig, received: list[Vector3Stamped], expected: np.ndarray) -> None:
         feed = made.arm_stands()
 
         def met() -> bool:
             feed()
-            if not heard:
+            if not received:
                 return False
-            found = heard[-1].vector
+            found = received[-1].vector
             return bool(np.allclose([found.x, found.y, found.z], expected, atol=1e-9))
 
         made.spinner.until(met, what=f'a deflection of {expected}')
 
     def test_deflection_of_the_load_and_of_a_payload_that_is_identified_later(self, active):
-        heard = active.hear(Vector3Stamped, 'deflection')
+        received = active.subscribe(Vector3Stamped, 'deflection')
         _, known = correction(self.LOAD)
         expected = known.sag(POSTURE)
         assert expected[2] < -1e-4
-        self.sag_is(active, heard, expected)
-        assert heard[-1].header.frame_id == 'world'
+        self.sag_is(active, received, expected)
+        assert received[-1].header.frame_id == 'world'
         payloads = active.publisher(String, 'payload_identification/result', qos.LATCHED)
         payloads.publish(String(data=to_yaml(payload_result(2.5))))
         payload = payload_result(2.5)
         _, carrying = correction(RigidBodyInertia(
             2.5, payload.values(('com_x', 'com_y', 'com_z')), np.zeros((3, 3))))
-        self.sag_is(active, heard, carrying.sag(POSTURE))
+        self.sag_is(active, received, carrying.sag(POSTURE))
 
     def test_a_payload_that_is_none_is_not_used(self, active):
         payloads = active.publisher(String, 'payload_identification/result', qos.LATCHED)
@@ -222,7 +222,7 @@ class TestAtWork:
         assert 'Payload result not used' in active.log['warning'][-1]
 
     def test_trajectories_come_back_corrected_in_their_own_order_of_joints(self, active):
-        out = active.hear(JointTrajectory, 'trajectory_out')
+        out = active.subscribe(JointTrajectory, 'trajectory_out')
         into = active.publisher(JointTrajectory, 'compliance_calibration/trajectory_in')
         motion = quintic_move(POSTURE, POSTURE + 0.3, np.full(6, 1.0), np.full(6, 2.0))
         message = conversions.to_joint_trajectory(motion, NAMES)
@@ -250,7 +250,7 @@ class TestAtWork:
          "joint 'joint_3' would go"),
     ])
     def test_a_bad_trajectory_is_not_sent_on(self, active, start, words):
-        out = active.hear(JointTrajectory, 'trajectory_out')
+        out = active.subscribe(JointTrajectory, 'trajectory_out')
         into = active.publisher(JointTrajectory, 'compliance_calibration/trajectory_in')
         message = JointTrajectory(joint_names=['joint_1'])
         if start is not None:
@@ -273,9 +273,9 @@ class TestAtWork:
         store(tmp_path, compliance_result())
         made = rig()
         assert made.configure() == SUCCESS
-        heard = made.hear(String, 'result', qos.LATCHED)
-        made.spinner.until(lambda: heard)
-        assert from_yaml(heard[-1].data).kind == 'compliance'
+        received = made.subscribe(String, 'result', qos.LATCHED)
+        made.spinner.until(lambda: received)
+        assert from_yaml(received[-1].data).kind == 'compliance'
 
 
 def test_configure_and_cleanup_many_times(rig, tmp_path):

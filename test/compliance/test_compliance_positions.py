@@ -140,10 +140,10 @@ class TestRests:
 
     def test_readings_that_are_still_on_their_way_are_no_part_of_what_is_told(self):
         joints, tracked = self.record()
-        heard = tracked.between(0.0, 2.25)
-        found = find_end_positions(joints.rows(0, 295), heard, VALUES)[0]
+        received = tracked.between(0.0, 2.25)
+        found = find_end_positions(joints.rows(0, 295), received, VALUES)[0]
         assert (found.count, found.begin) == (18, 0.5)
-        assert heard.time[-1] < found.end < 2.3
+        assert received.time[-1] < found.end < 2.3
         later = end_position(joints, tracked, found.begin, found.end)
         np.testing.assert_array_equal(later.point, found.point)
         np.testing.assert_array_equal(later.posture, found.posture)

@@ -119,9 +119,9 @@ class TestRefused:
     """What cannot be planned says why."""
 
     def test_a_tracker_that_sees_nothing(self, robot, loaded, checker):
-        blind = replace(VALUES, visibility_angle=1e-2)
+        unobservable = replace(VALUES, visibility_angle=1e-2)
         with pytest.raises(ConvergenceError, match=r'looks away from the tracker \(\d+ times\)'):
-            plan_postures(robot, loaded, checker, HOME, blind)
+            plan_postures(robot, loaded, checker, HOME, unobservable)
 
     def test_a_load_that_the_arm_cannot_hold(self, robot, checker):
         heavy = given_load(5000.0, [0.0, 0.0, 0.1], 'tool0').on(robot)

@@ -17,9 +17,9 @@ from support.fake_arm import HOME, FakeArm, FakeReport, fake_arm
 from robocal_ros.compliance.estimate import estimate_sets
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
 from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.compliance.procedure import ComplianceProcedure, RestReader
+from robocal_ros.compliance.procedure import ComplianceProcedure, StationaryReader
 from robocal_ros.errors import DataError, MotionError
-from robocal_ros.messages.marks import Rest
+from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples
 
 GIVEN = postures(10, seed=6)
@@ -60,10 +60,10 @@ class SeenRest:
 class Notes:
     """What the record is told to count."""
 
-    rests: list[Rest] = field(default_factory=list)
+    rests: list[StationaryInterval] = field(default_factory=list)
     discarded: list[tuple[float, float]] = field(default_factory=list)
 
-    def mark_rest(self, rest: Rest) -> None:
+    def mark_stationary(self, rest: StationaryInterval) -> None:
         self.rests.append(rest)
 
     def mark_discarded(self, span: tuple[float, float]) -> None:
@@ -246,7 +246,7 @@ class TestRestReader:
     """Rests are prolonged where the target is seen now and then, and no longer than that."""
 
     @dataclass
-    class Rest:
+    class Stationary:
         """Joint states of an arm at rest, and the tracker's readings of them."""
 
         seen: Callable[[np.ndarray], np.ndarray]
@@ -279,9 +279,9 @@ class TestRestReader:
             return SimpleNamespace(
                 topic='/tracker/point', newest=100.0 + self.duration + self.shift,
                 counts=StreamCounts(received=len(self.time)), samples=samples,
-                age=lambda: 0.0 if self.sends else np.inf, complaint=lambda: '')
+                age=lambda: 0.0 if self.sends else np.inf, problem=lambda: '')
 
-    def reader(self, rest: Rest) -> RestReader:
+    def reader(self, rest: StationaryInterval) -> StationaryReader:
         async def dwell(duration: float) -> None:
             """Let time pass."""
             rest.duration += duration
@@ -290,8 +290,8 @@ class TestRestReader:
         async def until(condition: Callable[[], bool], timeout: float) -> bool:
             return condition()
 
-        made = RestReader(SimpleNamespace(dwell=dwell), rest.joints(), rest.tracker(),
-                          lambda: VALUES, until, lambda: rest.sends)
+        made = StationaryReader(SimpleNamespace(dwell=dwell), rest.joints(), rest.tracker(),
+                                lambda: VALUES, until, lambda: rest.sends)
         return made
 
     @pytest.mark.parametrize(('seen', 'duration', 'found'), [
@@ -301,7 +301,7 @@ class TestRestReader:
         (lambda t: (t % 1.0) > 0.85, 4.6, False),
     ])
     def test_it_waits_as_long_as_it_helps(self, seen, duration, found) -> None:
-        rest = self.Rest(seen)
+        rest = self.Stationary(seen)
         position = asyncio.run(self.reader(rest).read())
         assert rest.duration == pytest.approx(duration)
         assert (position is not None) == found
@@ -309,9 +309,9 @@ class TestRestReader:
 
     def test_nobody_who_sends_is_named(self) -> None:
         with pytest.raises(DataError, match="Nobody sends tracker readings on '/tracker/point'"):
-            asyncio.run(self.reader(self.Rest(lambda t: t >= 0.0, sends=False)).wait())
+            asyncio.run(self.reader(self.Stationary(lambda t: t >= 0.0, sends=False)).wait())
 
     def test_another_clock_is_a_fault(self) -> None:
-        assert self.reader(self.Rest(lambda t: t >= 0.0, 1.0)).fault() == ''
-        told = self.reader(self.Rest(lambda t: t >= 0.0, 1.0, shift=7.0)).fault()
+        assert self.reader(self.Stationary(lambda t: t >= 0.0, 1.0)).fault() == ''
+        told = self.reader(self.Stationary(lambda t: t >= 0.0, 1.0, shift=7.0)).fault()
         assert 'the newest stamp is 7.0 s off the joint states' in told

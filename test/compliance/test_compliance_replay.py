@@ -29,7 +29,7 @@ from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.bag_writer import BagWriter
-from robocal_ros.messages.marks import Mark, Rest, last_run
+from robocal_ros.messages.marks import Mark, StationaryInterval, last_run
 from robocal_ros.messages.selection import Selection
 from robocal_ros.node.calibration_node import SUCCESS
 from robocal_ros.parameters import checked
@@ -69,7 +69,7 @@ class Recorded:
     """
 
     bag: Path
-    rests: list[Rest]
+    rests: list[StationaryInterval]
 
 
 @pytest.fixture(scope='module')
@@ -97,7 +97,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
             point = (seen.rotation @ TARGET + seen.translation - ORIGIN) @ TURN
             begin = time + 1.5
             if purpose:
-                rests.append(Rest(begin, begin + 2.0, purpose, number))
+                rests.append(StationaryInterval(begin, begin + 2.0, purpose, number))
             for step in range(400):
                 q = here + (posture - here) * min(1.0, step / 100.0)
                 write(JOINTS, joint_state(time, NAMES, q, [0.0] * 6, [0.0] * 6))
@@ -112,7 +112,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return Recorded(folder / 'bag', rests)
 
 
-def marks_of(rests: Sequence[Rest]) -> DiagnosticArray:
+def marks_of(rests: Sequence[StationaryInterval]) -> DiagnosticArray:
     """Return marks of a run as another start of the node sent them."""
     def mark(name: str, **values: str) -> DiagnosticStatus:
         return DiagnosticStatus(
@@ -150,7 +150,7 @@ def node(tmp_path: Path) -> Iterator[ComplianceCalibration]:
     made.destroy_node()
 
 
-def hear(node: ComplianceCalibration, path: Path) -> None:
+def replay(node: ComplianceCalibration, path: Path) -> None:
     with Bag(path) as bag:
         for _, raw in bag.raw(JOINTS):
             node.joints._take(raw)
@@ -198,7 +198,7 @@ def assert_true(result: CalibrationResult) -> None:
 
 
 def test_with_marks_node_and_bag_give_one_result(marked, node, tmp_path) -> None:
-    hear(node, marked)
+    replay(node, marked)
     replayed = result_of(node)
     assert_same(replayed, offline(marked, tmp_path))
     assert replayed.settings['registration'] == 'three_point'
@@ -207,7 +207,7 @@ def test_with_marks_node_and_bag_give_one_result(marked, node, tmp_path) -> None
 
 
 def test_without_marks_node_and_bag_give_one_result(recorded, node, tmp_path) -> None:
-    hear(node, recorded.bag)
+    replay(node, recorded.bag)
     replayed = result_of(node)
     assert_same(replayed, offline(recorded.bag, tmp_path))
     # Postures that placed the tracker are visits of the unloaded set, too.
@@ -261,8 +261,8 @@ class TestMarking:
     @pytest.fixture
     def said(self, node, monkeypatch) -> list[Mark]:
         said: list[Mark] = []
-        monkeypatch.setattr(node.recorder._marks, 'say', lambda name, verb, values: said.append(
-            Mark(name, 'run', dict(values))))
+        monkeypatch.setattr(node.recorder._marks, 'publish', lambda name, service, values: (
+            said.append(Mark(name, 'run', dict(values)))))
         node._forget()
         return said
 
@@ -272,7 +272,7 @@ class TestMarking:
 
     def begins(self, said: list[Mark]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
-        for rest in last_run(said, ('run',)).rests:
+        for rest in last_run(said, ('run',)).stationary:
             found.setdefault(rest.purpose, []).append(rest.begin)
         return found
 

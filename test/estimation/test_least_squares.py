@@ -130,7 +130,7 @@ def test_a_column_of_zeros_is_named_with_the_cure():
     regressor[:, 1] = 0.0
     with pytest.raises(ExcitationError, match=r'2 of 3 .*blind: b \(.*Turn the wrist') as caught:
         solve(regressor, measured, std, NAMES, hint='Turn the wrist.')
-    assert (caught.value.rank, caught.value.needed, caught.value.blind) == (2, 3, ('b',))
+    assert (caught.value.rank, caught.value.needed, caught.value.unobservable) == (2, 3, ('b',))
     assert caught.value.condition > 1e6
 
 
@@ -139,7 +139,7 @@ def test_two_columns_that_say_the_same_are_both_named():
     regressor[:, 2] = -3.0 * regressor[:, 0]
     with pytest.raises(ExcitationError, match='blind: a, c') as caught:
         solve(regressor, measured, std, NAMES)
-    assert caught.value.blind == ('a', 'c')
+    assert caught.value.unobservable == ('a', 'c')
 
 
 @given(st.floats(1e-5, 1e-1))

@@ -105,7 +105,7 @@ class TestCompensation:
         states.publish(joint_state(made.time, NAMES, [0.0] * 6, values, [0.0] * 6))
 
     def test_torque_of_a_measured_speed_and_none_at_standstill(self, active):
-        heard = active.hear(JointState, 'compensation')
+        received = active.subscribe(JointState, 'compensation')
         states = active.publisher(JointState, 'joint_states', 10)
         generator = np.random.default_rng(0)
         def fed_until(condition: Callable[[], bool], velocity: Callable[[], float]) -> None:
@@ -117,18 +117,19 @@ class TestCompensation:
 
         for speed in (0.1, -0.2):
             expected = pytest.approx(float(LAW.torque(speed)), rel=1e-6)
-            fed_until(lambda expected=expected: bool(heard) and heard[-1].effort[5] == expected,
-                      lambda speed=speed: speed)
-            assert list(heard[-1].effort[:5]) == [0.0] * 5
-            assert heard[-1].name == list(NAMES)
-        fed_until(lambda: heard[-1].effort[5] == 0.0, lambda: 0.0)
-        heard.clear()
+            fed_until(
+                lambda expected=expected: bool(received) and received[-1].effort[5] == expected,
+                lambda speed=speed: speed)
+            assert list(received[-1].effort[:5]) == [0.0] * 5
+            assert received[-1].name == list(NAMES)
+        fed_until(lambda: received[-1].effort[5] == 0.0, lambda: 0.0)
+        received.clear()
         # The noise of a real speed at standstill.
-        fed_until(lambda: len(heard) >= 100, lambda: 1e-3 * float(generator.normal()))
-        assert {message.effort[5] for message in heard} == {0.0}
+        fed_until(lambda: len(received) >= 100, lambda: 1e-3 * float(generator.normal()))
+        assert {message.effort[5] for message in received} == {0.0}
 
     def test_the_controllers_reference_wins_while_it_is_fresh(self, active):
-        heard = active.hear(JointState, 'compensation')
+        received = active.subscribe(JointState, 'compensation')
         states = active.publisher(JointState, 'joint_states', 10)
         controller = active.publisher(
             JointTrajectoryControllerState, 'joint_trajectory_controller/controller_state', 10)
@@ -140,19 +141,19 @@ class TestCompensation:
             message.header.stamp = stamp(active.time)
             controller.publish(message)
             self.feed(active, states, 0.3)
-            return bool(heard) and heard[-1].effort[5] == pytest.approx(expected, rel=1e-6)
+            return bool(received) and received[-1].effort[5] == pytest.approx(expected, rel=1e-6)
 
         active.spinner.until(commanded)
 
         def stale() -> bool:
             active.time += 0.05
             self.feed(active, states, 0.3)
-            return heard[-1].effort[5] == pytest.approx(float(LAW.torque(0.3)), rel=1e-6)
+            return received[-1].effort[5] == pytest.approx(float(LAW.torque(0.3)), rel=1e-6)
 
         active.spinner.until(stale)
 
     def test_trajectories_come_back_with_effort(self, active):
-        out = active.hear(JointTrajectory, 'trajectory_out')
+        out = active.subscribe(JointTrajectory, 'trajectory_out')
         into = active.publisher(JointTrajectory, f'{active.node.get_name()}/trajectory_in')
         motion = Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(
             np.array([0.1, 0.3, -0.5, 0.2, 0.4, 0.0]), 5)
@@ -174,7 +175,7 @@ class TestCompensation:
         assert out[-1].joint_names == message.joint_names
 
     def test_a_bad_trajectory_is_not_sent_on(self, active):
-        out = active.hear(JointTrajectory, 'trajectory_out')
+        out = active.subscribe(JointTrajectory, 'trajectory_out')
         into = active.publisher(JointTrajectory, f'{active.node.get_name()}/trajectory_in')
         into.publish(JointTrajectory(joint_names=['joint_1']))
         active.spinner.until(lambda: active.log['error'])
@@ -183,7 +184,7 @@ class TestCompensation:
 
     def test_without_a_result_the_effort_lacks_friction_and_says_so(self, rig):
         made = rig().start()
-        out = made.hear(JointTrajectory, 'trajectory_out')
+        out = made.subscribe(JointTrajectory, 'trajectory_out')
         into = made.publisher(JointTrajectory, f'{made.node.get_name()}/trajectory_in')
         motion = Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(np.zeros(6), 5)
         into.publish(conversions.to_joint_trajectory(motion, NAMES))
@@ -229,9 +230,9 @@ class TestHandOver:
         store(tmp_path, friction_result())
         made = rig()
         assert made.configure() == SUCCESS
-        heard = made.hear(String, 'result', qos.LATCHED)
-        made.spinner.until(lambda: heard)
-        assert from_yaml(heard[-1].data).kind == 'friction'
+        received = made.subscribe(String, 'result', qos.LATCHED)
+        made.spinner.until(lambda: received)
+        assert from_yaml(received[-1].data).kind == 'friction'
 
 
 class TestTemperature:

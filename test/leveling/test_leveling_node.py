@@ -124,15 +124,15 @@ def test_without_a_controller_the_reason_is_told(rig: Callable[..., Rig]) -> Non
 def test_preview_shows_and_needs_no_controller(rig: Callable[..., Rig]) -> None:
     made = rig().start()
     made.rest()
-    heard = made.hear(MarkerArray, 'markers', qos.LATCHED)
+    received = made.subscribe(MarkerArray, 'markers', qos.LATCHED)
     answer = made.call('preview')
     assert answer.success, answer.message
     assert 'The tool is tilted by 26.5°' in answer.message
     assert '5 transition poses' in answer.message
     assert 'Nothing was moved' in answer.message
-    made.spinner.until(lambda: heard)
-    markers = {(item.ns, item.id): item for item in heard[-1].markers}
-    assert heard[-1].markers[0].action == Marker.DELETEALL
+    made.spinner.until(lambda: received)
+    markers = {(item.ns, item.id): item for item in received[-1].markers}
+    assert received[-1].markers[0].action == Marker.DELETEALL
     tool = Tool(Robot(arm_urdf(), tool_frame='tool0'))
     rotation, point = tool.pose(TILTED)
 
@@ -147,7 +147,7 @@ def test_preview_shows_and_needs_no_controller(rig: Callable[..., Rig]) -> None:
     assert len(ghosts) == 8
     assert len(ghosts[0].points) == 6 + 3
     assert len(markers[('ghost_path', 0)].points) > 5
-    assert all(item.header.frame_id == 'world' for item in heard[-1].markers)
+    assert all(item.header.frame_id == 'world' for item in received[-1].markers)
 
 
 def test_preview_says_why_there_is_no_way(rig: Callable[..., Rig]) -> None:
@@ -170,7 +170,7 @@ def test_a_level_tool_is_left_alone(rig: Callable[..., Rig]) -> None:
 def test_estimate_measures_the_tilt_and_moves_nothing(rig: Callable[..., Rig]) -> None:
     made = rig().start()
     made.rest()
-    statuses = made.hear(DiagnosticStatus, 'status', qos.LATCHED)
+    statuses = made.subscribe(DiagnosticStatus, 'status', qos.LATCHED)
     answer = made.call('estimate')
     assert answer.success, answer.message
     assert answer.message == (
@@ -223,7 +223,7 @@ class TestImu:
         message.header.frame_id = frame
         message.linear_acceleration.x = value
         publisher.publish(message)
-        made.spinner.until(lambda: words in made.node.imu.complaint(1.0))
+        made.spinner.until(lambda: words in made.node.imu.problem(1.0))
 
     def test_mean_of_what_came_since(self, rig: Callable[..., Rig]) -> None:
         made = rig(imu_topic='tool_imu').start()

@@ -53,7 +53,7 @@ class Imu:
     rotation: np.ndarray = field(default_factory=lambda: np.eye(3))
     began: int = 0
 
-    def complaint(self, patience: float) -> str:
+    def problem(self, patience: float) -> str:
         return self.fault
 
     def begin(self) -> None:

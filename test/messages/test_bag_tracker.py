@@ -12,7 +12,7 @@ from support.bag_examples import STORE, joint_state
 
 from robocal_ros.errors import DataError
 from robocal_ros.messages.intake import JointIntake, TrackerIntake
-from robocal_ros.messages.marks import Rest, Span
+from robocal_ros.messages.marks import Span, StationaryInterval
 from robocal_ros.messages.record import Record
 
 RNG = np.random.default_rng(8)
@@ -91,8 +91,9 @@ def test_a_span_begins_and_ends_and_leaves_out() -> None:
 
 
 def test_of_marked_rests_alone_is_kept_what_was_read() -> None:
-    rests = (Rest(1.45, 1.75, 'unloaded', 0), Rest(3.0, 3.2, 'loaded', 0))
-    taken = stream(rests=rests)
+    rests = (StationaryInterval(1.45, 1.75, 'unloaded', 0),
+             StationaryInterval(3.0, 3.2, 'loaded', 0))
+    taken = stream(stationary=rests)
     taken.take([message(1.0 + 0.1 * i, (1.0 * i, 0.0, 0.0)) for i in range(60)])
     samples = taken.bag_samples()
     assert samples.point[:, 0].tolist() == [5, 6, 7, 20, 21]
@@ -100,9 +101,10 @@ def test_of_marked_rests_alone_is_kept_what_was_read() -> None:
 
 
 def test_joint_states_become_one_average_for_each_marked_rest() -> None:
-    rests = (Rest(1.1, 1.3, 'unloaded', 0), Rest(5.0, 6.0, 'loaded', 0),
-             Rest(90.0, 91.0, 'loaded', 1))
-    taken = JointIntake(('a', 'b'), np.ones(2), source='bag', rests=rests)
+    rests = (StationaryInterval(1.1, 1.3, 'unloaded', 0),
+             StationaryInterval(5.0, 6.0, 'loaded', 0),
+             StationaryInterval(90.0, 91.0, 'loaded', 1))
+    taken = JointIntake(('a', 'b'), np.ones(2), source='bag', stationary=rests)
     position = RNG.normal(size=(9000, 2))
     raw = [joint_state(1.0 + 0.001 * i, position=row) for i, row in enumerate(position)]
     for begin in range(0, len(raw), 4096):
@@ -131,7 +133,7 @@ def test_what_is_no_reading_is_counted_and_told() -> None:
     for stamp, x, frame in ((1.0, 1.0, 'tracker'), (1.1, math.nan, 'tracker'),
                             (1.2, 1.0, 'other'), (1.15, 1.0, 'tracker')):
         taken.take_one(message(stamp, (x, 2.0, 3.0), frame))
-    assert "'other' now and 'tracker' before" in taken.complaint
+    assert "'other' now and 'tracker' before" in taken.problem
     assert len(taken.samples()) == 1
     counts = taken.counts
     assert (counts.not_finite, counts.incomplete, counts.out_of_order) == (1, 1, 1)
@@ -140,7 +142,7 @@ def test_what_is_no_reading_is_counted_and_told() -> None:
 def test_a_pose_needs_a_unit_quaternion() -> None:
     taken = stream(orientation=True)
     taken.take_one(message(1.0, (0.0,) * 7))
-    assert 'quaternions of length 0' in taken.complaint
+    assert 'quaternions of length 0' in taken.problem
     taken.take_one(message(1.1, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)))
     assert len(taken.samples()) == 1
 

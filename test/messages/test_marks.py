@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from robocal_ros.errors import DataError
-from robocal_ros.messages.marks import JOINTS, Mark, Rest, Span, last_run
+from robocal_ros.messages.marks import JOINTS, Mark, Span, StationaryInterval, last_run
 
 RUN = ('run', 'estimate')
 
@@ -77,21 +77,22 @@ def test_rests_of_the_run_are_told_in_their_order() -> None:
     marks = [begin(1.0), rest(1.1, 1.2), end(1.3), begin(2.0), rest(2.1, 2.2, 'unloaded', 3),
              rest(2.3, 2.4), end(2.5), rest(2.6, 2.7)]
     spans = last_run(marks, RUN)
-    assert spans.rests == (Rest(2.1, 2.2, 'unloaded', 3), Rest(2.3, 2.4, 'loaded', 0))
+    assert spans.stationary == (StationaryInterval(2.1, 2.2, 'unloaded', 3),
+                                StationaryInterval(2.3, 2.4, 'loaded', 0))
     assert spans.of(JOINTS) == Span(2.0, 2.5)
     time = np.array([2.0, 2.1, 2.15, 2.2])
-    assert time[spans.rests[0].holds(time)].tolist() == [2.1, 2.15]
+    assert time[spans.stationary[0].holds(time)].tolist() == [2.1, 2.15]
 
 
 def test_measuring_on_after_an_estimate_adds_rests() -> None:
     marks = [begin(1.0), rest(1.1, 1.2), end(1.3), rest(1.4, 1.5), end(1.6)]
-    assert [item.begin for item in last_run(marks, RUN).rests] == [1.1, 1.4]
+    assert [item.begin for item in last_run(marks, RUN).stationary] == [1.1, 1.4]
 
 
 def test_rests_that_end_in_what_was_discarded_do_not_count() -> None:
     marks = [begin(1.0), rest(1.1, 1.2), rest(1.3, 1.4), rest(1.5, 1.6),
              mark('discard', 'run', joint_states='1.2 1.6'), rest(1.7, 1.8), end(2.0)]
-    assert [item.begin for item in last_run(marks, RUN).rests] == [1.1, 1.7]
+    assert [item.begin for item in last_run(marks, RUN).stationary] == [1.1, 1.7]
 
 
 @pytest.mark.parametrize('values', [

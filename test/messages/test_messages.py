@@ -161,16 +161,16 @@ class Reporter:
         self.node, self.talker = pair()
         self.time = 100.0
         self.reporter = StatusReporter(self.node, ReentrantCallbackGroup(), lambda: self.time)
-        self.heard: list[DiagnosticStatus] = []
+        self.received: list[DiagnosticStatus] = []
         self.talker.create_subscription(
-            DiagnosticStatus, '/subject/status', self.heard.append, 50)
+            DiagnosticStatus, '/subject/status', self.received.append, 50)
         self.spinner = Spinner(self.node, self.talker)
         self.spinner.until(lambda: self.node.count_subscribers('/subject/status') > 0)
         self.spinner.until(
             lambda: self.reporter._publisher.get_subscription_count() > 0)
 
     def values(self) -> dict[str, str]:
-        return {item.key: item.value for item in self.heard[-1].values}
+        return {item.key: item.value for item in self.received[-1].values}
 
 
 @pytest.fixture
@@ -183,44 +183,44 @@ def reporter() -> Iterator[Reporter]:
 def test_status_is_throttled_but_changes_pass(reporter: Reporter) -> None:
     for i in range(10):
         reporter.time += 0.03
-        reporter.reporter.say('moving', 'On the way.', progress=float(i))
-    reporter.reporter.say('idle', 'There.', progress=100.0)
-    reporter.spinner.until(lambda: reporter.heard and reporter.heard[-1].message == 'There.')
+        reporter.reporter.update('moving', 'On the way.', progress=float(i))
+    reporter.reporter.update('idle', 'There.', progress=100.0)
+    reporter.spinner.until(lambda: reporter.received and reporter.received[-1].message == 'There.')
     # At 0.03, 0.15 and 0.27 s, then the change.
-    assert len(reporter.heard) == 4
+    assert len(reporter.received) == 4
     assert reporter.values() == {'phase': 'idle', 'progress': '100.0'}
 
 
 def test_the_last_word_of_an_idle_node_passes_at_once(reporter: Reporter) -> None:
-    reporter.reporter.say('idle', 'Configured.')
-    reporter.reporter.say('idle', 'Active.')
-    reporter.spinner.until(lambda: len(reporter.heard) == 2)
-    assert reporter.heard[-1].message == 'Active.'
+    reporter.reporter.update('idle', 'Configured.')
+    reporter.reporter.update('idle', 'Active.')
+    reporter.spinner.until(lambda: len(reporter.received) == 2)
+    assert reporter.received[-1].message == 'Active.'
 
 
 def test_level_passes_at_once_and_progress_is_kept_within_bounds(reporter: Reporter) -> None:
-    reporter.reporter.say('moving', 'On the way.', progress=250.0)
-    reporter.reporter.say('moving', 'Broken.', level=ERROR)
-    reporter.spinner.until(lambda: len(reporter.heard) == 2)
-    assert reporter.heard[-1].level == ERROR
+    reporter.reporter.update('moving', 'On the way.', progress=250.0)
+    reporter.reporter.update('moving', 'Broken.', level=ERROR)
+    reporter.spinner.until(lambda: len(reporter.received) == 2)
+    assert reporter.received[-1].level == ERROR
     assert reporter.values()['progress'] == '100.0'
 
 
 def test_values_stay_until_idle(reporter: Reporter) -> None:
-    reporter.reporter.say('sweeping', 'One.', samples='12', mass=1.23456789)
+    reporter.reporter.update('sweeping', 'One.', samples='12', mass=1.23456789)
     reporter.time += 1.0
     reporter.reporter.note(lever='0.1 ± 0.2')
-    reporter.spinner.until(lambda: len(reporter.heard) == 2)
-    assert reporter.heard[-1].message == 'One.'
+    reporter.spinner.until(lambda: len(reporter.received) == 2)
+    assert reporter.received[-1].message == 'One.'
     assert reporter.values() == {'phase': 'sweeping', 'progress': '0.0', 'samples': '12',
                                  'mass': '1.23457', 'lever': '0.1 ± 0.2'}
-    reporter.reporter.say('idle', 'Done.')
-    reporter.spinner.until(lambda: len(reporter.heard) == 3)
+    reporter.reporter.update('idle', 'Done.')
+    reporter.spinner.until(lambda: len(reporter.received) == 3)
     assert 'samples' not in reporter.values()
 
 
 def test_latecomers_get_the_last_status(reporter: Reporter) -> None:
-    reporter.reporter.say('idle', 'Ready.')
+    reporter.reporter.update('idle', 'Ready.')
     late: list[DiagnosticStatus] = []
     reporter.talker.create_subscription(
         DiagnosticStatus, '/subject/status', late.append, qos.LATCHED)
@@ -231,7 +231,7 @@ def test_latecomers_get_the_last_status(reporter: Reporter) -> None:
 def test_diagnostics_come_once_a_second_with_the_nodes_name(reporter: Reporter) -> None:
     arrays: list[DiagnosticArray] = []
     reporter.talker.create_subscription(DiagnosticArray, '/diagnostics', arrays.append, 10)
-    reporter.reporter.say('idle', 'Ready.')
+    reporter.reporter.update('idle', 'Ready.')
     reporter.spinner.until(lambda: len(arrays) >= 2)
     first, second = (conversions.seconds(array.header.stamp) for array in arrays[:2])
     assert 0.9 < second - first < 1.5

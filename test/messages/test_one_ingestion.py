@@ -182,7 +182,7 @@ def received(case: Case, messages: Sequence[bytes]) -> Intake:
         intake: Intake = case.intake()
         stream = Stream(node, ReentrantCallbackGroup(), case.kind, 't', intake)
         stream.recording = True
-        stream.listen()
+        stream.start()
         publisher = talker.create_publisher(case.kind, 't', qos.RELIABLE)
         spinner.until(lambda: publisher.get_subscription_count() > 0)
         for number, raw in enumerate(messages):
@@ -193,7 +193,7 @@ def received(case: Case, messages: Sequence[bytes]) -> Intake:
 
 
 def contents(intake: Intake) -> tuple[np.ndarray, StreamCounts, str, int]:
-    return intake.rows(), intake.counts, intake.complaint, intake.recorded
+    return intake.rows(), intake.counts, intake.problem, intake.recorded
 
 
 def test_live_replayed_and_offline_are_the_same(case: Case, bag: Bag) -> None:
@@ -201,12 +201,12 @@ def test_live_replayed_and_offline_are_the_same(case: Case, bag: Bag) -> None:
     replayed = received(case, [raw for _, raw in bag.raw('/t')])
     offline: Intake = case.intake()
     bag.read({'/t': offline.take})
-    rows, counts, complaint, recorded = contents(offline)
+    rows, counts, problem, recorded = contents(offline)
     for other in (live, replayed):
         found = contents(other)
         assert np.array_equal(found[0], rows)
         assert asdict(found[1]) == asdict(counts)
-        assert found[2:] == (complaint, recorded)
+        assert found[2:] == (problem, recorded)
     # That there is something to be the same.
     assert counts.received == len(case.messages)
     assert min(asdict(counts).values()) > 0

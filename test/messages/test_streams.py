@@ -21,7 +21,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.messages import qos
 from robocal_ros.messages.stamps import SECOND, StampGuard, from_seconds
 from robocal_ros.messages.stream import JointStateStream, WrenchStream
-from robocal_ros.messages.subscription import Listening
+from robocal_ros.messages.subscription import Subscriber
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -52,7 +52,7 @@ class Rig:
             factor=np.array(factor),
             on_sample=lambda t, q, tau: self.seen.append((t, tuple(q), tuple(tau))))
         self.stream.recording = True
-        self.stream.listen()
+        self.stream.start()
         self.publisher = self.talker.create_publisher(JointState, 'joint_states', qos.RELIABLE)
         self.spinner = Spinner(self.node, self.talker)
         self.spinner.until(lambda: self.publisher.get_subscription_count() > 0)
@@ -178,18 +178,18 @@ def test_messages_of_no_use_are_left_out_with_a_sentence(
     rig.send_good(0, 3)
     for i in range(9):
         rig.send(joint_state(2.0 + PERIOD * i, **message))
-    assert rig.stream.complaint() == ''
+    assert rig.stream.problem() == ''
     rig.send(joint_state(2.5, **message))
-    assert re.search(words, rig.stream.complaint())
+    assert re.search(words, rig.stream.problem())
     counts = rig.stream.counts
     assert counts.incomplete + counts.not_finite == 10
     assert rig.stream.recorded == 3
     # Forgetting what was recorded does not make the messages any better.
     rig.stream.clear()
     rig.sent = 0
-    assert rig.stream.complaint()
+    assert rig.stream.problem()
     rig.send(joint_state(3.0, NAMES, (0, 0), (), (1, 1)))
-    assert rig.stream.complaint() == ''
+    assert rig.stream.problem() == ''
 
 
 def test_posture_is_known_without_effort(rig: Rig) -> None:
@@ -202,7 +202,7 @@ def test_posture_is_known_without_effort(rig: Rig) -> None:
     assert rig.stream.age() == 0.0
     assert rig.stream.posture().tolist() == [0.5, 0.25]
     assert rig.stream.travel(0.2) == 0.0
-    assert "Effort of joint 'a'" in rig.stream.complaint()
+    assert "Effort of joint 'a'" in rig.stream.problem()
 
 
 def test_velocity_may_be_absent_or_nan(rig: Rig) -> None:
@@ -255,8 +255,8 @@ def test_reliability_of_one_topic_can_be_overridden_by_parameter() -> None:
     name = 'qos_overrides./joint_states.subscription.reliability'
     rig = Rig(**{name: 'reliable'})
     with rig.spinner:
-        other = Listening(rig.node, ReentrantCallbackGroup(), WrenchStamped, 'other', print)
-        other.listen()
+        other = Subscriber(rig.node, ReentrantCallbackGroup(), WrenchStamped, 'other', print)
+        other.start()
         assert [reliability(rig.talker, rig.spinner, topic)
                 for topic in ('/joint_states', '/other')] == ['RELIABLE', 'BEST_EFFORT']
         other.destroy()
@@ -264,13 +264,13 @@ def test_reliability_of_one_topic_can_be_overridden_by_parameter() -> None:
 
 def test_a_stream_that_rests_hears_nothing_and_keeps_what_was_recorded(rig: Rig) -> None:
     rig.send_good(0, 3)
-    rig.stream.rest()
+    rig.stream.stop()
     rig.spinner.until(lambda: rig.publisher.get_subscription_count() == 0)
     assert rig.stream.recorded == 3
     # Where the arm is now, nobody knows.
     assert rig.stream.latest is None
     assert rig.stream.age() == np.inf
-    rig.stream.listen()
+    rig.stream.start()
     rig.spinner.until(lambda: rig.publisher.get_subscription_count() > 0)
     rig.send_good(3, 5)
     assert rig.stream.recorded == 5
@@ -291,7 +291,7 @@ class WrenchRig:
         self.stream = WrenchStream(
             self.node, ReentrantCallbackGroup(), 'ft/wrench', 'ft', sign, now=self.clock)
         self.stream.recording = True
-        self.stream.listen()
+        self.stream.start()
         self.publisher = self.talker.create_publisher(WrenchStamped, 'ft/wrench', qos.RELIABLE)
         self.spinner = Spinner(self.node, self.talker)
         self.spinner.until(lambda: self.publisher.get_subscription_count() > 0)
@@ -330,21 +330,21 @@ def test_wrench_of_no_use(bad: dict[str, Any], words: str) -> None:
     with rig.spinner:
         for i in range(10):
             rig.send(1.0 + PERIOD * i, **bad)
-        assert words in rig.stream.complaint(0.5)
-        assert '/ft/wrench' in rig.stream.complaint(0.5)
+        assert words in rig.stream.problem(0.5)
+        assert '/ft/wrench' in rig.stream.problem(0.5)
         rig.stream.clear()
-        assert words in rig.stream.complaint(0.5)
+        assert words in rig.stream.problem(0.5)
         assert rig.stream.recorded == 0
         rig.send(3.0)
-        assert rig.stream.complaint(0.5) == ''
+        assert rig.stream.problem(0.5) == ''
         assert rig.stream.recorded == 1
 
 
 def test_wrench_silence_is_a_complaint() -> None:
     rig = WrenchRig()
     with rig.spinner:
-        assert "'/ft/wrench' at all" in rig.stream.complaint(0.5)
+        assert "'/ft/wrench' at all" in rig.stream.problem(0.5)
         rig.send(1.0)
-        assert rig.stream.complaint(0.5) == ''
+        assert rig.stream.problem(0.5) == ''
         rig.clock.time += 2.0
-        assert 'for 2.0 s' in rig.stream.complaint(0.5)
+        assert 'for 2.0 s' in rig.stream.problem(0.5)

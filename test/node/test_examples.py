@@ -36,7 +36,7 @@ def test_every_parameter_is_known_and_in_its_range(
         assert type(value) is type(default), name
         if isinstance(value, list):
             assert {type(element) for element in value} == {type(default[0])}, name
-        assert not known[name].complaint(value), name
+        assert not known[name].problem(value), name
 
 
 def test_they_cover_every_node() -> None:

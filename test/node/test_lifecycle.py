@@ -162,7 +162,7 @@ def test_defect_in_activate_releases_all(make: Make, monkeypatch: pytest.MonkeyP
         raise ZeroDivisionError('a defect')
 
     with monkeypatch.context() as patch:
-        patch.setattr(node.recorder, 'listen', broken)
+        patch.setattr(node.recorder, 'start', broken)
         assert node.trigger_activate() == ERROR
     assert 'ZeroDivisionError' in log['fatal'][0]
     assert state(node) == 'unconfigured'

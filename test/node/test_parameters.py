@@ -80,10 +80,10 @@ def test_wrong_type_or_range_is_a_sentence_and_the_default_stands(
     values: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     node = holder(**values)
-    complaints = parameters.declare(node, Table)
-    assert list(complaints) == list(values)
+    problems = parameters.declare(node, Table)
+    assert list(problems) == list(values)
     for word in words:
-        assert word in complaints[next(iter(values))]
+        assert word in problems[next(iter(values))]
     assert parameters.read(node, Table) == Table()
     node.destroy_node()
 

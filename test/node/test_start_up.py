@@ -59,11 +59,11 @@ def test_fast_topics_are_heard_while_active_alone(name: str, tmp_path: Path) -> 
         assert not fast()
         assert node.trigger_activate() == SUCCESS
         assert 'joint_states' in fast()
-        heard = len(fast())
+        received = len(fast())
         assert node.trigger_deactivate() == SUCCESS
         assert not fast()
         assert node.trigger_activate() == SUCCESS
-        assert len(fast()) == heard
+        assert len(fast()) == received
         assert node.trigger_deactivate() == SUCCESS
         assert node.trigger_cleanup() == SUCCESS
         assert not fast()

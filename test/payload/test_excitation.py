@@ -353,7 +353,7 @@ def test_a_motion_of_the_last_joint_alone_leaves_directions_blind(usual):
     one = usual.but(motion=replace(usual.motion, sine=sine, cosine=cosine))
     with pytest.raises(ExcitationError, match='Excite the arm more') as refused:
         estimated(one, 'torque')
-    assert refused.value.blind
+    assert refused.value.unobservable
 
 
 def test_a_payload_over_the_limit_is_refused(usual):

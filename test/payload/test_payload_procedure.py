@@ -23,7 +23,7 @@ class FakeSensor:
     fault: str = ''
     recorded: int = 5
 
-    def complaint(self, patience: float) -> str:
+    def problem(self, patience: float) -> str:
         return self.fault
 
 

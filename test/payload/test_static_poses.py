@@ -378,7 +378,7 @@ def test_postures_that_show_one_direction_of_gravity_are_refused():
     # Every parameter hides behind a bias when gravity never moves: a mass and three biases of
     # force, two of the moments and the biases of torque.
     assert caught.value.rank == 6
-    assert {'mass', 'bias_tx', 'bias_ty', 'bias_tz'} <= set(caught.value.blind)
+    assert {'mass', 'bias_tx', 'bias_ty', 'bias_tz'} <= set(caught.value.unobservable)
 
 
 def test_gravity_in_one_plane_leaves_one_moment_to_be_told():
@@ -400,14 +400,14 @@ def test_two_directions_of_gravity_leave_the_moment_along_their_difference_blind
     case = record('robocal', 'upright', TOOL, 0, postures=postures)
     with pytest.raises(ExcitationError, match='9 of 10 .*moment_') as caught:
         case.estimate()
-    assert not {'mass', 'bias_fx', 'bias_fy', 'bias_fz'} & set(caught.value.blind)
+    assert not {'mass', 'bias_fx', 'bias_fy', 'bias_fz'} & set(caught.value.unobservable)
 
 
 def test_nearly_the_same_direction_is_refused_too():
     generator = np.random.default_rng(0)
     postures = flange_up(8) + generator.uniform(-0.003, 0.003, (8, 6))
     case = record('robocal', 'upright', TOOL, 0, postures=postures)
-    with pytest.raises(ExcitationError, match='blind'):
+    with pytest.raises(ExcitationError, match='unobservable'):
         case.estimate()
 
 

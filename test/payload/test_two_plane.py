@@ -354,11 +354,11 @@ def friction_models(case: Experiment, std: float = 0.02) -> dict[str, SteadyFric
 
 
 def test_identified_friction_is_subtracted_and_narrows_the_answer(quick):
-    blind = estimate(quick.robot, quick.samples(), values_for(quick))
+    unobservable = estimate(quick.robot, quick.samples(), values_for(quick))
     told = estimate(quick.robot, quick.samples(), values_for(quick), friction_models(quick))
     error = error_of(told, quick)
     assert error @ np.linalg.solve(told.covariance, error) < chi2.ppf(0.999, 3)
-    stds = [[r.parameter(p).std for p in COM] for r in (told, blind)]
+    stds = [[r.parameter(p).std for p in COM] for r in (told, unobservable)]
     assert (np.array(stds[0]) <= np.array(stds[1]) * 1.01).all()
     assert abs(told.parameter('joint_6.friction_cancelled').value) < 0.05
     assert told.settings['friction_model'] == ['joint_6', 'joint_5']
@@ -575,7 +575,7 @@ def test_parallel_axes_leave_the_direction_along_them_blind():
     robot, samples = two_joint_case('0 0 1')
     with pytest.raises(ExcitationError, match=r'blind: com_z.*parallel.*second_joint') as caught:
         estimate(robot, samples, values_of_mass(2.0))
-    assert caught.value.blind == ('com_z',)
+    assert caught.value.unobservable == ('com_z',)
     assert (caught.value.rank, caught.value.needed) == (2, 3)
 
 

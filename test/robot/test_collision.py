@@ -80,7 +80,7 @@ def test_a_way_of_no_length_is_looked_at_too():
 def test_it_agrees_with_contacts_of_the_untouched_model(name):
     robot = arm(name).robot()
     checker = CollisionChecker(robot, package_dirs=arm(name).package_dirs, tool_box=BOX)
-    assert checker.blind_links == []
+    assert checker.missing_meshes == []
     contacts = Contacts(arm(name).urdf, arm(name).tool, arm(name).package_dirs, BOX,
                         *robot.sampling_limits())
     generator = np.random.default_rng(5)
@@ -101,8 +101,8 @@ def test_the_middle_of_the_limits_is_free(name):
 
 def test_missing_meshes_are_said_to_leave_links_unprotected():
     robot = arm('ur5').robot()
-    blind = CollisionChecker(robot).blind_links
-    assert {'forearm_link', 'wrist_3_link'} <= set(blind)
+    unobservable = CollisionChecker(robot).missing_meshes
+    assert {'forearm_link', 'wrist_3_link'} <= set(unobservable)
 
 
 @pytest.mark.parametrize('box', [(0.1, 0.1), (0.1, 0.1, 0.0), (0.1, np.nan, 0.1),

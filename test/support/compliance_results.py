@@ -16,11 +16,11 @@ def compliance_result() -> CalibrationResult:
     names = [f'{joint}.compliance' for joint in COMPLIANCE]
     parameters = [Parameter(name, 'rad/(N·m)', value, 0.01 * value)
                   for name, value in zip(names, COMPLIANCE.values(), strict=True)]
-    blind = [Parameter(f'{joint}.compliance', 'rad/(N·m)', state=State.NOT_IDENTIFIED,
-                       note='unobservable') for joint in ('joint_1', 'joint_6')]
+    unobservable = [Parameter(f'{joint}.compliance', 'rad/(N·m)', state=State.NOT_IDENTIFIED,
+                              note='unobservable') for joint in ('joint_1', 'joint_6')]
     return CalibrationResult(
         kind='compliance', method='loaded_unloaded', robot=identity(), frame='',
-        parameters=(blind[0], *parameters, blind[1]), covariance_names=tuple(names),
+        parameters=(unobservable[0], *parameters, unobservable[1]), covariance_names=tuple(names),
         covariance=np.diag([1e-4 * value**2 for value in COMPLIANCE.values()]),
         fit=(Fit('sag', 'm', 6e-4, 1e-5, 24),), validation=(Fit('sag', 'm', 6e-4, 1e-5, 6),),
         checks=(Check('sag removed on held-out postures', True, 0.98, 0.8, '1', 'Good.'),),

@@ -105,7 +105,7 @@ class FakeReport:
     phases: list[str] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
 
-    def say(self, phase: str, message: str, **values: Any) -> None:
+    def update(self, phase: str, message: str, **values: Any) -> None:
         self.phases.append(phase)
 
     def note(self, **values: str) -> None:

@@ -73,9 +73,10 @@ class Cell:
 
     def await_message(self, text: str, timeout: float = 150.0) -> None:
         """Wait for a status, newer than this call, that says something."""
-        heard = self.client.statuses[NODE]
-        heard.clear()
-        self.client.until(lambda: any(text in status.message for status in heard), timeout, text)
+        received = self.client.statuses[NODE]
+        received.clear()
+        self.client.until(
+            lambda: any(text in status.message for status in received), timeout, text)
 
     def begin(self) -> object:
         return self.client.begin('run', NODE)

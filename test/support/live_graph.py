@@ -202,7 +202,7 @@ class Client:
         answer = self._ask(GetState, f'/{node}/get_state', GetState.Request())
         return str(answer.current_state.label)
 
-    def hear(self, kind: Any, topic: str, profile: QoSProfile) -> list[Any]:
+    def subscribe(self, kind: Any, topic: str, profile: QoSProfile) -> list[Any]:
         """Subscribe and return the list that messages go to."""
         messages: list[Any] = []
         self.node.create_subscription(kind, topic, messages.append, profile)
@@ -212,30 +212,30 @@ class Client:
         self, *phases: str, node: str = 'payload_identification', timeout: float = 40.0
     ) -> None:
         """Wait for a status, newer than this call, that shows one of these phases."""
-        heard = self.statuses[node]
-        heard.clear()
+        received = self.statuses[node]
+        received.clear()
         self.until(
-            lambda: any(phase(status) in phases for status in heard), timeout,
+            lambda: any(phase(status) in phases for status in received), timeout,
             f'phase {" or ".join(phases)}')
 
     def await_progress(self, name: str, node: str = 'payload_identification') -> None:
         """Wait for a phase to be under way: its progress has grown."""
         self.await_phase(name, node=node)
-        heard = self.statuses[node]
+        received = self.statuses[node]
 
         def grown() -> bool:
-            shares = [progress(status) for status in heard if phase(status) == name]
+            shares = [progress(status) for status in received if phase(status) == name]
             return len(shares) > 1 and shares[-1] > shares[0]
 
         self.until(grown, what=f'progress of phase {name}')
 
     def watch(self) -> list[tuple[float, Any]]:
         """Return a list that arrival times and joint states go to from now on."""
-        heard: list[tuple[float, Any]] = []
+        received: list[tuple[float, Any]] = []
         self.node.create_subscription(
             JointState, '/joint_states',
-            lambda state: heard.append((time.monotonic(), state)), qos_profile_sensor_data)
-        return heard
+            lambda state: received.append((time.monotonic(), state)), qos_profile_sensor_data)
+        return received
 
     def travel(self, window: float = 0.3, timeout: float = 20.0) -> float:
         """Return the largest joint travel over a window of stamps [rad]."""
@@ -258,10 +258,10 @@ class Client:
             if any(name in row for row in columns))
 
 
-def last_motion(heard: list[tuple[float, Any]], least: float = 1e-3) -> float:
+def last_motion(received: list[tuple[float, Any]], least: float = 1e-3) -> float:
     """Return when the arm was last seen away from where it is now, by the steady clock [s]."""
-    end = np.array(heard[-1][1].position)
-    return max((when for when, state in heard
+    end = np.array(received[-1][1].position)
+    return max((when for when, state in received
                 if np.abs(np.array(state.position) - end).max() > least), default=0.0)
 
 

@@ -71,11 +71,11 @@ def play(
     """
     node = client.node
     streams = ('/joint_states', *others)
-    heard = {f'/{name}': -np.inf for name in readers}
+    received = {f'/{name}': -np.inf for name in readers}
 
     def note(name: str, stamp: float, _wall: float) -> None:
-        if name in heard:
-            heard[name] = stamp
+        if name in received:
+            received[name] = stamp
 
     clock = node.create_publisher(Clock, '/clock', 10)
     with Bag(bag) as opened:
@@ -103,7 +103,7 @@ def play(
             def followed() -> bool:
                 consumers.look(time.monotonic())
                 consumers.ask(newest)
-                return bool(min(heard.values()) >= stamp)
+                return bool(min(received.values()) >= stamp)
 
             client.until(followed, 60.0, 'the readers')
 

@@ -146,13 +146,13 @@ class NodeRig:
         with self.spinner:
             pass
 
-    def hear(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> list[Any]:
+    def subscribe(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> list[Any]:
         """Subscribe to a topic of the node and return the list that messages go to."""
-        heard: list[Any] = []
+        received: list[Any] = []
         topic = f'{self.node.get_name()}/{topic}'
-        self.talker.create_subscription(kind, topic, heard.append, profile)
+        self.talker.create_subscription(kind, topic, received.append, profile)
         self.spinner.until(lambda: self.talker.count_publishers(topic), what=topic)
-        return heard
+        return received
 
     def publisher(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> Any:
         """Return a publisher that the node hears."""

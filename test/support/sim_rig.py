@@ -22,7 +22,7 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
-from robocal_ros.messages.subscription import Listening
+from robocal_ros.messages.subscription import Subscriber
 from robocal_sim.node import SimArm
 
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
@@ -70,9 +70,9 @@ class Rig:
         )
         # These take all that waits before a request of the arm is answered.
         group = ReentrantCallbackGroup()
-        Listening(self.node, group, JointState, 'joint_states', self.states.append).listen()
-        Listening(
-            self.node, group, WrenchStamped, 'ft_wrist/wrench', self.wrenches.append).listen()
+        Subscriber(self.node, group, JointState, 'joint_states', self.states.append).start()
+        Subscriber(
+            self.node, group, WrenchStamped, 'ft_wrist/wrench', self.wrenches.append).start()
         self.topic = self.node.create_publisher(
             JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10
         )

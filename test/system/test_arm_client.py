@@ -39,7 +39,7 @@ TURN = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 class SilentReport:
     """Takes the progress of motions, and tells nobody."""
 
-    def say(self, phase: str, message: str, **values: Any) -> None:
+    def update(self, phase: str, message: str, **values: Any) -> None:
         """Tell nobody."""
 
     def note(self, **values: str) -> None:
@@ -62,7 +62,7 @@ class Rig:
         self.joints = JointStateStream(
             self.node, group, self.robot.joint_names, now=self.waiter.now,
             factor=np.ones(self.robot.n))
-        self.joints.listen()
+        self.joints.start()
         self.usual = self.values = ArmParameters(
             controller=controller, max_acceleration=4.0, connect_timeout=30.0)
         self.arm = GuardedArm(
@@ -76,7 +76,7 @@ class Rig:
             return send(goal, *arguments, **more)
 
         actions.send_goal_async = spy
-        self.arm.listen()
+        self.arm.start()
         self.topic = self.other.create_publisher(
             JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
         self.action = ActionClient(
@@ -390,12 +390,12 @@ def test_states_that_fall_silent(rig: Rig) -> None:
 
 
 def test_watch_ends_the_motion(rig: Rig) -> None:
-    complaint = ''
+    problem = ''
     start = rig.posture
     task = rig.spinner.begin(
-        lambda: rig.arm.try_move(rig.path(2.0 * TURN, 0.5), watch=lambda: complaint))
+        lambda: rig.arm.try_move(rig.path(2.0 * TURN, 0.5), watch=lambda: problem))
     rig.spinner.until(lambda: np.abs(rig.posture - start).max() > 0.1)
-    complaint = 'The sensor is gone.'
+    problem = 'The sensor is gone.'
     outcome = rig.end(task)
     assert outcome.status is MotionStatus.DATA_LOST
     assert outcome.message == 'The sensor is gone. The motion was cancelled.'

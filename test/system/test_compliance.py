@@ -39,7 +39,7 @@ class Cell:
     client: Client
     node: Process
     results: Path
-    heard: dict[str, list]
+    received: dict[str, list]
 
     def call(self, verb: str, timeout: float = 240.0) -> Trigger.Response:
         return self.client.call(verb, NODE, timeout)
@@ -74,15 +74,15 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         compliance_node(folder / 'node.log', folder / 'results',
                         folder / 'opened.txt') as node,
     ):
-        client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+        client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
         client.until(lambda: client.state(NODE) == 'active', 60.0)
-        heard = {topic: client.hear(kind, f'/{NODE}/{topic}', profile)
-                 for topic, kind, profile in (
-                     ('result', String, qos.LATCHED), ('markers', MarkerArray, qos.LATCHED),
-                     ('tracker_transform', TransformStamped, qos.LATCHED),
-                     ('deflection', Vector3Stamped, qos.RELIABLE),
-                     ('trajectory_out', JointTrajectory, qos.RELIABLE))}
-        yield Cell(client, node, folder / 'results', heard)
+        received = {topic: client.subscribe(kind, f'/{NODE}/{topic}', profile)
+                    for topic, kind, profile in (
+                        ('result', String, qos.LATCHED), ('markers', MarkerArray, qos.LATCHED),
+                        ('tracker_transform', TransformStamped, qos.LATCHED),
+                        ('deflection', Vector3Stamped, qos.RELIABLE),
+                        ('trajectory_out', JointTrajectory, qos.RELIABLE))}
+        yield Cell(client, node, folder / 'results', received)
 
 
 @pytest.fixture(scope='module')
@@ -144,8 +144,8 @@ def result(cell: Cell, finished: tuple[str, list[str]]) -> CalibrationResult:
 
 def test_the_tracker_is_placed(cell: Cell, registered: str) -> None:
     assert '3 points fit within' in registered
-    cell.client.until(lambda: cell.heard['tracker_transform'])
-    message = cell.heard['tracker_transform'][0]
+    cell.client.until(lambda: cell.received['tracker_transform'])
+    message = cell.received['tracker_transform'][0]
     place = message.transform.translation
     # The unloaded arm sags, too: some tenths of a millimetre.
     np.testing.assert_allclose([place.x, place.y, place.z], HIDDEN['tracker']['xyz'], atol=5e-3)
@@ -204,9 +204,9 @@ def test_the_answer_holds_numbers_units_and_intervals(
 
 
 def test_topics_agree_with_the_file(cell: Cell, result: CalibrationResult) -> None:
-    cell.client.until(lambda: cell.heard['result'] and cell.heard['markers'])
-    assert from_yaml(cell.heard['result'][-1].data).parameters == result.parameters
-    sag = next(m for m in cell.heard['markers'][-1].markers if m.ns == 'sag')
+    cell.client.until(lambda: cell.received['result'] and cell.received['markers'])
+    assert from_yaml(cell.received['result'][-1].data).parameters == result.parameters
+    sag = next(m for m in cell.received['markers'][-1].markers if m.ns == 'sag')
     assert len(sag.points) == 2 * POSTURES
 
 
@@ -220,9 +220,9 @@ def test_estimating_again_gives_the_same_numbers(cell: Cell, result: Calibration
 
 
 def test_the_sag_is_predicted_and_corrected(cell: Cell, result: CalibrationResult) -> None:
-    client, heard = cell.client, cell.heard
-    client.until(lambda: heard['deflection'])
-    sag = heard['deflection'][-1].vector
+    client, received = cell.client, cell.received
+    client.until(lambda: received['deflection'])
+    sag = received['deflection'][-1].vector
     assert -5e-3 < sag.z < -1e-4
     compliance = compliance_by_joint(result)
     message = JointTrajectory(joint_names=[f'joint_{i}' for i in range(1, 7)])
@@ -233,8 +233,8 @@ def test_the_sag_is_predicted_and_corrected(cell: Cell, result: CalibrationResul
     publisher = client.node.create_publisher(JointTrajectory, f'/{NODE}/trajectory_in', 10)
     client.until(publisher.get_subscription_count)
     publisher.publish(message)
-    client.until(lambda: heard['trajectory_out'])
-    change = np.array(heard['trajectory_out'][-1].points[1].positions) - [0, 0.5, 0, 0, 0, 0]
+    client.until(lambda: received['trajectory_out'])
+    change = np.array(received['trajectory_out'][-1].points[1].positions) - [0, 0.5, 0, 0, 0, 0]
     assert change[0] == 0.0
     # Leaning forward with the load, the second joint has to lean back.
     assert -200.0 * compliance['joint_2'] < change[1] < -50.0 * compliance['joint_2']

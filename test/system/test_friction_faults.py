@@ -38,7 +38,8 @@ class TestOneJoint:
             friction_node(folder / 'node.log', folder / 'results', measure_joints=[JOINT],
                           speeds=SPEEDS) as node,
         ):
-            client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+            client.statuses[NODE] = client.subscribe(
+                DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
             client.until(lambda: client.state(NODE) == 'active')
             yield Cell(client, node, folder / 'results')
 
@@ -79,11 +80,11 @@ class TestOneJoint:
         run = cell.begin()
         pushed = 'Running joint_6 at -0.04'
         cell.await_message(pushed)
-        heard = client.statuses[NODE]
-        while pushed in heard[-1].message:
+        received = client.statuses[NODE]
+        while pushed in received[-1].message:
             push.publish(message)
-            count = len(heard)
-            client.until(lambda count=count: len(heard) > count)
+            count = len(received)
+            client.until(lambda count=count: len(received) > count)
         cell.await_message('Running joint_6 at +0.08')
         client.set('sim_arm', fault='stamps_disordered,controller_abort')
         client.until(lambda: 'The controller ended' in cell.node.log.read_text())
@@ -122,7 +123,8 @@ class TestNarrowArm:
                           measure_joints=['joint_5', 'joint_4', 'joint_6'],
                           speeds=[0.1, 0.17, 0.25, 0.35, 0.5], goal_time=0.5) as node,
         ):
-            client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+            client.statuses[NODE] = client.subscribe(
+                DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
             client.until(lambda: client.state(NODE) == 'active')
             yield Cell(client, node, results)
 
@@ -183,7 +185,8 @@ def test_speeds_that_tell_no_stribeck_numbers_are_followed_by_lower_ones(
         friction_node(tmp_path / 'node.log', results, measure_joints=[JOINT],
                       speeds=[0.08, 0.2, 0.5], max_rounds=2) as node,
     ):
-        client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+        client.statuses[NODE] = client.subscribe(
+                DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
         client.until(lambda: client.state(NODE) == 'active')
         cell = Cell(client, node, results)
         answer = cell.wait(cell.begin())

@@ -44,20 +44,20 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         friction_node(folder / 'node.log', folder / 'results', opened=folder / 'opened.txt',
                       measure_joints=[FIRST, SECOND], model='lugre_dynamic') as node,
     ):
-        client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+        client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
         client.until(lambda: client.state(NODE) == 'active', 120.0)
         yield Cell(client, node, folder / 'results')
 
 
 @pytest.fixture(scope='module')
-def heard(cell: Cell) -> dict[str, list]:
-    return {topic: cell.client.hear(kind, f'/{NODE}/{topic}', qos.LATCHED)
+def received(cell: Cell) -> dict[str, list]:
+    return {topic: cell.client.subscribe(kind, f'/{NODE}/{topic}', qos.LATCHED)
             for topic, kind in (('result', String), ('points', JointState),
                                 ('curve', JointState), ('markers', MarkerArray))}
 
 
 @pytest.fixture(scope='module')
-def interrupted(cell: Cell, heard: dict[str, list]) -> dict[str, object]:
+def interrupted(cell: Cell, received: dict[str, list]) -> dict[str, object]:
     """A run that is cancelled after the first joint."""
     states = cell.client.watch()
     run = cell.begin()
@@ -68,7 +68,7 @@ def interrupted(cell: Cell, heard: dict[str, list]) -> dict[str, object]:
     assert cell.client.call('cancel', NODE).success
     answer = cell.wait(run)
     return {'answer': answer, 'positions': positions, 'remaining': remaining, 'share': share,
-            'points': list(heard['points'])}
+            'points': list(received['points'])}
 
 
 @pytest.fixture(scope='module')
@@ -170,14 +170,14 @@ def test_both_ways_of_removing_gravity_are_compared(result: CalibrationResult) -
 
 
 def test_topic_and_drawing_agree_with_the_file(
-    cell: Cell, heard: dict[str, list], result: CalibrationResult
+    cell: Cell, received: dict[str, list], result: CalibrationResult
 ) -> None:
-    cell.client.until(lambda: heard['result'])
-    published = from_yaml(heard['result'][-1].data)
+    cell.client.until(lambda: received['result'])
+    published = from_yaml(received['result'][-1].data)
     assert published.parameters == result.parameters
-    assert {marker.ns for marker in heard['markers'][-1].markers} >= {
+    assert {marker.ns for marker in received['markers'][-1].markers} >= {
         'friction_points', 'friction_curve'}
-    curve = heard['curve'][-1]
+    curve = received['curve'][-1]
     law = friction_by_joint(result)[SECOND]
     np.testing.assert_allclose(curve.effort, law.torque(np.array(curve.velocity)), atol=0.02)
 
@@ -198,15 +198,15 @@ def test_estimating_the_record_again_gives_the_same_numbers(
 def test_compensation_follows_the_arm(cell: Cell, result: CalibrationResult) -> None:
     """While the arm is moved again, the torque to add is the friction of the moment."""
     client = cell.client
-    heard = client.hear(JointState, f'/{NODE}/compensation', qos.RELIABLE)
-    client.until(lambda: len(heard) > 100)
+    received = client.subscribe(JointState, f'/{NODE}/compensation', qos.RELIABLE)
+    client.until(lambda: len(received) > 100)
     # At rest the controller's reference is still: no torque, and none that chatters.
-    assert {tuple(message.effort) for message in heard} == {(0.0,) * 6}
+    assert {tuple(message.effort) for message in received} == {(0.0,) * 6}
     run = cell.begin()
     cell.await_message(f'Running {FIRST} at +0.02')
-    heard.clear()
-    client.until(lambda: any(abs(m.velocity[5] - 0.02) < 1e-6 for m in heard))
-    message = next(m for m in heard if abs(m.velocity[5] - 0.02) < 1e-6)
+    received.clear()
+    client.until(lambda: any(abs(m.velocity[5] - 0.02) < 1e-6 for m in received))
+    message = next(m for m in received if abs(m.velocity[5] - 0.02) < 1e-6)
     truth = float(hidden(FIRST).torque(0.02))
     assert abs(message.effort[5] - truth) < 0.1 * truth
     assert client.call('cancel', NODE).success

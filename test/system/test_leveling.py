@@ -136,7 +136,7 @@ def shared(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                 state_timeout=STATE_TIMEOUT, imu_topic='imu_flange/imu',
                 auto_level_box=[3.0, 0.8, 3.0]) as node,
     ):
-        client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+        client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
         action = ActionClient(
             client.node, FollowJointTrajectory, f'/{CONTROLLER}/follow_joint_trajectory')
         yield Cell(client, arm, node, action, Tool(Robot(urdf)), client.watch())
@@ -156,7 +156,7 @@ def cell(shared: Cell) -> Iterator[Cell]:
 
 
 def test_preview_moves_nothing(cell: Cell) -> None:
-    markers = cell.client.hear(MarkerArray, f'/{NODE}/markers', qos.LATCHED)
+    markers = cell.client.subscribe(MarkerArray, f'/{NODE}/markers', qos.LATCHED)
     before = cell.posture
     answer = cell.client.call('preview', NODE)
     assert answer.success, answer.message
@@ -291,9 +291,9 @@ class TestByRule:
 
     def test_only_in_the_region_and_only_after_success(self, elsewhere: Cell) -> None:
         cell = elsewhere
-        heard = cell.client.statuses[NODE]
+        received = cell.client.statuses[NODE]
         assert cell.client.travel(1.0) < AT_REST
-        assert not any(phase(status) == 'moving' for status in heard)
+        assert not any(phase(status) == 'moving' for status in received)
         # A motion that is stopped on the way levels nothing.
         cell.client.set('sim_arm', speed_scaling=0.3)
         handle = cell.send(TILTED)
@@ -301,24 +301,24 @@ class TestByRule:
         cell.client.wait(handle.cancel_goal_async())
         cell.client.set('sim_arm', speed_scaling=1.0)
         assert cell.client.travel(1.0) < AT_REST
-        assert not any(phase(status) == 'moving' for status in heard)
+        assert not any(phase(status) == 'moving' for status in received)
         # One that ends in the region does.
         assert abs(cell.tool.pose(TILTED)[1][1]) < 0.35
         cell.client.wait(cell.send(TILTED).get_result_async())
-        cell.client.until(lambda: any('residual tilt' in status.message for status in heard),
+        cell.client.until(lambda: any('residual tilt' in status.message for status in received),
                           60.0, 'leveling by rule')
         assert np.degrees(cell.tilt()) <= 0.05
         assert "region about 'base_link'" in cell.node.log.read_text()
 
     def test_a_task_on_the_topic(self, elsewhere: Cell) -> None:
         cell = elsewhere
-        heard = cell.client.statuses[NODE]
+        received = cell.client.statuses[NODE]
         task = cell.client.node.create_publisher(String, f'/{NODE}/task', qos.RELIABLE)
         cell.client.until(task.get_subscription_count, what='a reader of the task')
         task.publish(String(data='weld'))
         assert cell.client.travel(0.5) < AT_REST
         task.publish(String(data='carry'))
-        cell.client.until(lambda: any('residual tilt' in status.message for status in heard),
+        cell.client.until(lambda: any('residual tilt' in status.message for status in received),
                           60.0, 'leveling by rule')
         assert np.degrees(cell.tilt()) <= 0.05
         task.publish(String(data='weld'))

@@ -56,7 +56,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     ):
         client.until(lambda: client.state(NODE) == 'active', 120.0)
         yield Cell(client, folder / 'results',
-                   client.hear(String, f'/{NODE}/drive_gains', qos.LATCHED))
+                   client.subscribe(String, f'/{NODE}/drive_gains', qos.LATCHED))
 
 
 @pytest.fixture(scope='module')

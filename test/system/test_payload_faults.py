@@ -59,8 +59,8 @@ class Cell:
         assert 'Defect' not in answer.message
         assert answer.message[-1] in '.?'
         # Statuses come on their own way; the last one closes the run.
-        heard = self.client.statuses[NODE]
-        self.client.until(lambda: heard and phase(heard[-1]) == 'idle')
+        received = self.client.statuses[NODE]
+        self.client.until(lambda: received and phase(received[-1]) == 'idle')
         assert self.client.travel() < AT_REST
 
     def runs_again(self) -> None:
@@ -80,7 +80,7 @@ def shared(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         payload_node(folder / 'node.log', results, sweep_speed=0.8, max_velocity=2.0,
                      max_acceleration=4.0, connect_timeout=4.0, state_timeout=1.5) as node,
     ):
-        client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+        client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
         cell = Cell(client, arm, node, results)
         answer = client.call('run')
         assert answer.success, answer.message
@@ -142,10 +142,10 @@ def test_effort_that_says_nothing_is_refused_before_moving(
     cell: Cell, fault: str, words: tuple[str, ...]
 ) -> None:
     cell.fault(fault)
-    heard = cell.client.statuses[NODE]
-    heard.clear()
+    received = cell.client.statuses[NODE]
+    received.clear()
     cell.ends(cell.client.begin('run'), *words)
-    assert not any('Moving' in status.message for status in heard)
+    assert not any('Moving' in status.message for status in received)
     cell.fault('none')
     cell.runs_again()
 

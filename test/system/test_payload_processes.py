@@ -22,7 +22,7 @@ FAST = {'sweep_speed': 0.8, 'max_velocity': 2.0, 'max_acceleration': 4.0}
 
 @pytest.fixture(scope='module', autouse=True)
 def statuses(client: Client) -> None:
-    client.statuses[NODE] = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+    client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
 
 
 def begin_moving(client: Client) -> object:
@@ -49,7 +49,7 @@ class TestNodeEnds:
         self, client: Client, tmp_path: Path, number: signal.Signals
     ) -> None:
         with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:
-            heard = client.watch()
+            received = client.watch()
             run = begin_moving(client)
             node.send(number)
             asked = time.monotonic()
@@ -61,7 +61,7 @@ class TestNodeEnds:
             assert 'Defect' not in log
             assert 'Traceback' not in log
         assert client.travel() < AT_REST
-        stopped = last_motion(heard)
+        stopped = last_motion(received)
         assert 0.0 < stopped - asked < 2.5
         assert not list(tmp_path.rglob('payload*.yaml'))
 

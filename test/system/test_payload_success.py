@@ -79,14 +79,15 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         payload_node(folder / 'mover.log', folder / MOVER, opened=opened, **common),
         payload_node(folder / 'listener.log', folder / LISTENER, name=LISTENER, **common),
     ):
-        client.statuses[MOVER] = client.hear(DiagnosticStatus, f'/{MOVER}/status', qos.LATCHED)
+        client.statuses[MOVER] = client.subscribe(
+            DiagnosticStatus, f'/{MOVER}/status', qos.LATCHED)
         for node in (MOVER, LISTENER):
             client.until(lambda node=node: client.state(node) == 'active')
         yield Cell(
             client, folder,
-            client.hear(String, f'/{MOVER}/result', qos.LATCHED),
-            client.hear(InertiaStamped, f'/{MOVER}/inertia', qos.LATCHED),
-            client.hear(MarkerArray, f'/{MOVER}/markers', qos.LATCHED))
+            client.subscribe(String, f'/{MOVER}/result', qos.LATCHED),
+            client.subscribe(InertiaStamped, f'/{MOVER}/inertia', qos.LATCHED),
+            client.subscribe(MarkerArray, f'/{MOVER}/markers', qos.LATCHED))
 
 
 @pytest.fixture(scope='module')

@@ -73,7 +73,7 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
         RecorderProcess(folder / 'bag', folder / 'recorder.log', '--profile',
                         str(profile)) as recorder,
     ):
-        marks = client.hear(DiagnosticArray, MARKS, qos.MARKS)
+        marks = client.subscribe(DiagnosticArray, MARKS, qos.MARKS)
         client.until(lambda: client.state(NODE) == 'active', 60.0)
         client.until(lambda: 'Recording into' in recorder.said, 60.0)
         client.until(lambda: client.node.count_subscribers(TRACKER) >= 2, 60.0)

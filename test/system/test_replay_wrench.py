@@ -128,8 +128,8 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
     move = client.node.create_publisher(
         JointTrajectory, '/joint_trajectory_controller/joint_trajectory', 10)
     push = client.node.create_publisher(WrenchStamped, '/sim_arm/push', 10)
-    heard = client.hear(WrenchStamped, output(LINKS[0]), QUEUE)
-    statuses = client.hear(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
+    received = client.subscribe(WrenchStamped, output(LINKS[0]), QUEUE)
+    statuses = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
     with (
         sim_arm(folder / 'sim_arm.log', seed=7, **PACE),
         observer(folder, 'live'),
@@ -146,22 +146,22 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
         answer = client.call('tare', NODE, 60.0)
         assert answer.success, answer.message
         move.publish(trajectory())
-        first = client_stamp(client, heard)
-        client.until(lambda: client_stamp(client, heard) > first + 2.5, 60.0, 'the motion')
+        first = client_stamp(client, received)
+        client.until(lambda: client_stamp(client, received) > first + 2.5, 60.0, 'the motion')
         message = WrenchStamped()
         message.header.frame_id = LINKS[0]
         message.wrench.force.y, message.wrench.torque.x = PUSH, -PUSH * 0.18
         push.publish(message)
-        first = client_stamp(client, heard)
-        client.until(lambda: client_stamp(client, heard) > first + 1.5, 60.0, 'the push')
+        first = client_stamp(client, received)
+        client.until(lambda: client_stamp(client, received) > first + 1.5, 60.0, 'the push')
         assert recorder.end() == 0, recorder.said
     return made
 
 
-def client_stamp(client: Client, heard: list[WrenchStamped]) -> float:
+def client_stamp(client: Client, received: list[WrenchStamped]) -> float:
     """Return the newest stamp that was heard [s]."""
-    client.until(lambda: heard, 60.0, 'wrenches')
-    stamp = heard[-1].header.stamp
+    client.until(lambda: received, 60.0, 'wrenches')
+    stamp = received[-1].header.stamp
     return float(stamp.sec + 1e-9 * stamp.nanosec)
 
 
@@ -185,15 +185,15 @@ def offline(recorded: Recorded) -> dict[str, Rows]:
 @pytest.fixture(scope='module')
 def replayed(recorded: Recorded) -> dict[str, Rows]:
     client, folder = recorded.client, recorded.folder
-    heard = {link: client.hear(WrenchStamped, output(link), QUEUE) for link in LINKS}
+    received = {link: client.subscribe(WrenchStamped, output(link), QUEUE) for link in LINKS}
     ResultStore(folder / 'replayed', identity()).save(recorded.tare())
     with observer(folder, 'replayed', keep_tare=True):
         play(client, recorded.bag, (NODE,), ('/joint_states', '/robot_description'), SENSORS,
              settle=0.5)
         end = recorded.end() - 50_000_000
         client.until(lambda: all(messages and max(rows_of(messages[-1:])) >= end
-                                 for messages in heard.values()), 60.0, 'the last wrenches')
-    return {link: rows_of(messages) for link, messages in heard.items()}
+                                 for messages in received.values()), 60.0, 'the last wrenches')
+    return {link: rows_of(messages) for link, messages in received.items()}
 
 
 def test_the_tare_offline_is_live(recorded: Recorded, offline: dict[str, Rows]) -> None:

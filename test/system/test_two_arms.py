@@ -91,19 +91,19 @@ class Postures:
     """Where an arm is, and how far it has come."""
 
     def __init__(self, client: Client, side: str) -> None:
-        self.heard: list[tuple[float, ...]] = []
+        self.received: list[tuple[float, ...]] = []
         client.node.create_subscription(
             JointState, f'/{side}/joint_states',
-            lambda state: self.heard.append(tuple(state.position)), qos_profile_sensor_data)
+            lambda state: self.received.append(tuple(state.position)), qos_profile_sensor_data)
 
     @property
     def travel(self) -> float:
-        return float(np.ptp(np.array(self.heard), axis=0).max()) if self.heard else 0.0
+        return float(np.ptp(np.array(self.received), axis=0).max()) if self.received else 0.0
 
 
 def test_cancelling_one_arm_leaves_the_other_at_work(client: Client, graph: Path) -> None:
     left, right = (Postures(client, side) for side in SIDES)
-    client.until(lambda: left.heard and right.heard, 90.0, 'both arms')
+    client.until(lambda: left.received and right.received, 90.0, 'both arms')
     for side in SIDES:
         client.until(lambda side=side: client.state(f'{side}/{NODE}') == 'active', 90.0, side)
     answers = {side: client.begin('run', f'{side}/{NODE}') for side in SIDES}
@@ -113,8 +113,8 @@ def test_cancelling_one_arm_leaves_the_other_at_work(client: Client, graph: Path
     assert not answer.success
     assert 'Cancelled on request' in answer.message
     assert not answers['right'].done()
-    left.heard.clear()
-    right.heard.clear()
+    left.received.clear()
+    right.received.clear()
     client.until(lambda: right.travel > 0.05, 60.0, 'motion of the right arm')
     assert left.travel < 1e-3
     assert client.call('cancel', f'right/{NODE}').success

@@ -39,15 +39,15 @@ class Cell:
     diagnostics: list[DiagnosticArray] = field(default_factory=list)
     push: Any = None
 
-    def listen(self) -> None:
-        hear = self.client.hear
+    def start(self) -> None:
+        subscribe = self.client.subscribe
         for link in ('ft_link_2_proximal', 'ft_link_3_proximal', 'ft_wrist'):
-            self.wrenches[link] = hear(WrenchStamped, f'/{NODE}/links/{link}/wrench', QUEUE)
+            self.wrenches[link] = subscribe(WrenchStamped, f'/{NODE}/links/{link}/wrench', QUEUE)
         base = f'/{NODE}/links/ft_link_2_proximal'
-        self.contacts = hear(PointStamped, f'{base}/contact', QUEUE)
-        self.flags = hear(Bool, f'{base}/in_contact', QUEUE)
-        self.statuses = hear(DiagnosticStatus, f'/{NODE}/status', LATCHED)
-        self.diagnostics = hear(DiagnosticArray, '/diagnostics', QUEUE)
+        self.contacts = subscribe(PointStamped, f'{base}/contact', QUEUE)
+        self.flags = subscribe(Bool, f'{base}/in_contact', QUEUE)
+        self.statuses = subscribe(DiagnosticStatus, f'/{NODE}/status', LATCHED)
+        self.diagnostics = subscribe(DiagnosticArray, '/diagnostics', QUEUE)
         self.push = self.client.node.create_publisher(WrenchStamped, '/sim_arm/push', 10)
 
     def until(self, condition: Callable[[], Any], what: str) -> None:
@@ -78,7 +78,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     results = folder / 'results'
     ResultStore(results, identity()).save(payload_result())
     made = Cell(client, results)
-    made.listen()
+    made.start()
     node = Process(
         'robocal_ros.wrench.node', folder / 'node.log', name=NODE, use_sim_time=True,
         autostart=True, results_dir=results, tare_duration=0.5,

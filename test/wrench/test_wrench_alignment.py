@@ -46,21 +46,21 @@ def test_old_readings_are_dropped_and_new_ones_found() -> None:
 def test_saturated_says_where_the_range_ends() -> None:
     sensor = feed(ranges=(100.0, 0.0))
     sensor.add(1.0, (99.0, 5000.0))
-    assert not sensor.complaint
+    assert not sensor.problem
     sensor.add(1.001, (-100.0, 0.0))
-    assert "'ft' is saturated: value 1 of 2 reads -100, its range ends at 100" in sensor.complaint
+    assert "'ft' is saturated: value 1 of 2 reads -100, its range ends at 100" in sensor.problem
     sensor.add(1.002, (98.0, 0.0))
-    assert not sensor.complaint
+    assert not sensor.problem
 
 
 def test_stuck_after_a_while_and_well_again() -> None:
     sensor = feed(stuck_time=0.1)
     for number in range(200):
         sensor.add(0.001 * number, (1.0, 2.0))
-    assert 'the same values for 0.1 s' in sensor.complaint or 'for 0.2 s' in sensor.complaint
+    assert 'the same values for 0.1 s' in sensor.problem or 'for 0.2 s' in sensor.problem
     assert sensor.newest == pytest.approx(0.1, abs=0.002)
     sensor.add(0.3, (1.0, 2.1))
-    assert not sensor.complaint
+    assert not sensor.problem
     assert sensor.newest == 0.3
 
 

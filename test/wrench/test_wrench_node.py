@@ -84,7 +84,7 @@ class Rig(NodeRig):
         return self.node.set_parameters(overrides(**values))[0]
 
     def status(self) -> list[DiagnosticStatus]:
-        return self.hear(DiagnosticStatus, 'status', qos.LATCHED)
+        return self.subscribe(DiagnosticStatus, 'status', qos.LATCHED)
 
 
 @pytest.fixture
@@ -148,32 +148,32 @@ class TestTare:
     def test_the_wrench_comes_with_the_tare(self, rig) -> None:
         made = rig(tare_duration=0.2).start()
         made.reading = weight() + np.array([3.0, -2.0, 1.0, 0.1, 0.0, -0.1])
-        heard = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
-        tool = made.hear(WrenchStamped, 'tool_wrench')
-        results = made.hear(String, 'result', qos.LATCHED)
+        received = made.subscribe(WrenchStamped, 'links/ft_wrist/wrench')
+        tool = made.subscribe(WrenchStamped, 'tool_wrench')
+        results = made.subscribe(String, 'result', qos.LATCHED)
         statuses = made.status()
         made.until(lambda: any('Not tared' in item.message for item in statuses))
-        assert not heard
+        assert not received
         answer = made.call('tare')
         assert answer.success, answer.message
         assert '1 sensors tared over 0.2 s' in answer.message
         assert 'biases up to 3.00 N' in answer.message
-        made.until(lambda: len(heard) > 20 and len(tool) > 20)
-        assert heard[-1].header.frame_id == 'ft_wrist'
-        assert abs(heard[-1].wrench.force.x) < 0.01
+        made.until(lambda: len(received) > 20 and len(tool) > 20)
+        assert received[-1].header.frame_id == 'ft_wrist'
+        assert abs(received[-1].wrench.force.x) < 0.01
         assert tool[-1].header.frame_id == 'tool0'
         made.until(lambda: results)
         assert 'ft_wrist.force_x' in results[-1].data
         made.until(lambda: 'Observing 1 links' in statuses[-1].message)
 
         # A push: the flag, the force, the markers.
-        flags, markers = made.hear(Bool, 'links/ft_wrist/in_contact'), []
-        markers = made.hear(MarkerArray, 'markers', qos.LATCHED)
-        pitch = made.hear(Float64, 'links/ft_wrist/pitch')
+        flags, markers = made.subscribe(Bool, 'links/ft_wrist/in_contact'), []
+        markers = made.subscribe(MarkerArray, 'markers', qos.LATCHED)
+        pitch = made.subscribe(Float64, 'links/ft_wrist/pitch')
         made.until(lambda: flags and not flags[-1].data)
         made.reading = made.reading + np.array([8.0, 0.0, 0.0, 0.0, 0.4, 0.0])
         made.until(lambda: flags[-1].data and markers and pitch)
-        made.until(lambda: abs(heard[-1].wrench.force.x - 8.0) < 0.02)
+        made.until(lambda: abs(received[-1].wrench.force.x - 8.0) < 0.02)
         assert {marker.ns for item in markers for marker in item.markers} >= {
             'line_of_action', 'external_force'}
 
@@ -235,7 +235,7 @@ def trigger_without_samples(made: Rig) -> Trigger.Response:
 
 def tare_result() -> Any:
     found = Tare(np.array([[1, 2, 3, 0.1, 0.2, 0.3]]), *(np.full((1, 6), 1e-3),) * 3,
-                      count=100, stamp=1.0)
+                 count=100, stamp=1.0)
     return to_result(found, ['ft_wrist'], identity(), WrenchParameters(), 'live')
 
 
@@ -286,9 +286,9 @@ class TestTorques:
         robot = project_arm()
         push = np.array([0.0, 5.0, 2.0, 0.0, 0.0, 0.0])
         made.effort = robot.gravity_torque(POSTURE).tolist()
-        external = made.hear(JointState, 'external_torque')
-        tool = made.hear(WrenchStamped, 'tool_wrench')
-        least = made.hear(Float64, 'smallest_singular_value')
+        external = made.subscribe(JointState, 'external_torque')
+        tool = made.subscribe(WrenchStamped, 'tool_wrench')
+        least = made.subscribe(Float64, 'smallest_singular_value')
         made.until(lambda: len(external) > 5 and least)
         made.effort = (robot.gravity_torque(POSTURE) - push).tolist()
         made.until(lambda: abs(external[-1].effort[1] - 5.0) < 0.05, 'the push')
@@ -298,8 +298,8 @@ class TestTorques:
 
     def test_none_without_efforts(self, rig) -> None:
         made = rig(require_tare=False).start()
-        external = made.hear(JointState, 'external_torque')
-        wrench = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
+        external = made.subscribe(JointState, 'external_torque')
+        wrench = made.subscribe(WrenchStamped, 'links/ft_wrist/wrench')
         made.reading = weight()
         made.until(lambda: len(wrench) > 30)
         assert not external
@@ -311,14 +311,14 @@ class TestInput:
     def test_wrong_frame_sign_and_silence(self, rig) -> None:
         made = rig(require_tare=False, sensor_signs=[-1.0], silence=0.3).start()
         made.reading = -weight()
-        heard = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
+        received = made.subscribe(WrenchStamped, 'links/ft_wrist/wrench')
         statuses = made.status()
-        made.until(lambda: len(heard) > 20)
-        assert abs(heard[-1].wrench.force.z) < 0.01
+        made.until(lambda: len(received) > 20)
+        assert abs(received[-1].wrench.force.z) < 0.01
         wrong = "names frame 'tool0', but 'ft_wrist' is expected"
         made.until(lambda: wrong in statuses[-1].message, frame='tool0')
-        heard.clear()
-        made.until(lambda: heard)
+        received.clear()
+        made.until(lambda: received)
         made.until(lambda: 'Wrench not known' in statuses[-1].message, wrench=False)
         made.until(lambda: 'Observing' in statuses[-1].message)
         made.spinner.until(lambda: 'No joint states have come' in statuses[-1].message)
@@ -327,19 +327,19 @@ class TestInput:
     def test_a_clock_that_jumps_back(self, rig) -> None:
         made = rig(require_tare=False).start()
         made.reading = weight()
-        heard = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
-        made.until(lambda: len(heard) > 20)
+        received = made.subscribe(WrenchStamped, 'links/ft_wrist/wrench')
+        made.until(lambda: len(received) > 20)
         made.time -= 5.0
         # What was under way may still arrive.
-        made.until(lambda: heard[-1].header.stamp.sec < 10)
+        made.until(lambda: received[-1].header.stamp.sec < 10)
         assert any('The clock jumped back' in line for line in made.log['warning'])
 
     def test_stamps_can_be_those_of_the_estimate(self, rig) -> None:
         made = rig(require_tare=False, stamp_estimates=True).start()
         made.reading = weight()
-        heard = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
-        made.until(lambda: len(heard) > 5)
-        last = heard[-1].header.stamp
+        received = made.subscribe(WrenchStamped, 'links/ft_wrist/wrench')
+        made.until(lambda: len(received) > 5)
+        last = received[-1].header.stamp
         assert round((last.sec + 1e-9 * last.nanosec - 10.0) / 1e-3) % 2 == 0
         assert made.time - (last.sec + 1e-9 * last.nanosec) > 0.009
 
@@ -366,12 +366,12 @@ class TestInput:
             made.wrench.publish(wrench)
 
         made.feed = step
-        heard = made.hear(WrenchStamped, 'links/ft_wrist/wrench')
+        received = made.subscribe(WrenchStamped, 'links/ft_wrist/wrench')
         answer = made.call('tare')
         assert answer.success, answer.message
         assert 'only links with IMUs were tared' in answer.message
-        made.until(lambda: len(heard) > 20)
-        assert abs(heard[-1].wrench.force.x) < 0.01
+        made.until(lambda: len(received) > 20)
+        assert abs(received[-1].wrench.force.x) < 0.01
         assert joints is not None
 
 

@@ -149,14 +149,14 @@ class TestToolWrench:
         told = self.frame().of_torque(posture, self.torque(posture))
         np.testing.assert_allclose(told.wrench, self.wrench, rtol=1e-3, atol=1e-2)
         assert told.smallest > 0.02
-        assert told.blind == ()
+        assert told.unobservable == ()
 
     def test_a_singular_posture_masks_what_it_hides(self) -> None:
         # Elbow stretched: a pull along the arm is felt by no joint.
         posture = np.array([0.0, 0.0, -np.pi / 2, 0.0, 0.5, 0.0])
         told = self.frame().of_torque(posture, self.torque(posture))
         assert told.smallest < 0.02
-        assert told.blind
+        assert told.unobservable
         hidden = np.isnan(told.wrench)
         assert hidden.any()
         assert not hidden.all()
@@ -167,7 +167,7 @@ class TestToolWrench:
             np.zeros(3), np.eye(6)[:, :3], WrenchParameters(**self.values))
         assert np.isnan(told.wrench[3:]).all()
         np.testing.assert_array_equal(told.wrench[:3], 0.0)
-        assert set(told.blind) == {'moment x', 'moment y', 'moment z'}
+        assert set(told.unobservable) == {'moment x', 'moment y', 'moment z'}
 
     def test_by_sensor(self) -> None:
         frame = self.frame('auto')

@@ -9,7 +9,7 @@ from geometry_msgs.msg import WrenchStamped
 from sensor_msgs.msg import JointState
 from support.ros_rig import Spinner
 
-from robocal_ros.messages.subscription import elsewhere, type_name
+from robocal_ros.messages.subscription import publisher_hint, type_name
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -27,12 +27,13 @@ def test_another_namespace_and_another_name_are_found() -> None:
     # What the node itself sends is no candidate.
     listener.create_publisher(WrenchStamped, '~/tool_wrench', 10)
     with Spinner(listener, talker) as spinner:
-        spinner.until(lambda: 'gripper_sensor' in elsewhere(listener, 'ft/wrench', WrenchStamped))
-        told = elsewhere(listener, 'joint_states', JointState)
+        spinner.until(
+            lambda: 'gripper_sensor' in publisher_hint(listener, 'ft/wrench', WrenchStamped))
+        told = publisher_hint(listener, 'joint_states', JointState)
         assert "Nobody publishes on '/right/joint_states'" in told
         assert 'sensor_msgs/msg/JointState is published on /left/joint_states.' in told
         assert 'namespace' in told
-        told = elsewhere(listener, 'ft/wrench', WrenchStamped)
+        told = publisher_hint(listener, 'ft/wrench', WrenchStamped)
         assert 'published on /left/gripper_sensor/data. Name or remap' in told
         assert 'tool_wrench' not in told
 
@@ -40,7 +41,8 @@ def test_another_namespace_and_another_name_are_found() -> None:
 def test_nothing_and_a_silent_publisher_are_told_apart() -> None:
     node = rclpy.create_node('alone')
     with Spinner(node) as spinner:
-        assert 'nor sensor_msgs/msg/JointState on any' in elsewhere(
+        assert 'nor sensor_msgs/msg/JointState on any' in publisher_hint(
             node, 'joint_states', JointState)
         node.create_publisher(JointState, 'joint_states', 10)
-        spinner.until(lambda: 'has a publisher' in elsewhere(node, 'joint_states', JointState))
+        spinner.until(
+            lambda: 'has a publisher' in publisher_hint(node, 'joint_states', JointState))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated arm: a robot, known to the product over ROS alone."""
+"""Simulated arm: a robot that the product communicates with over ROS only."""

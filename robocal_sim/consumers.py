@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the subscribers of a topic are, asked with a service that every node has.
+"""Progress of the subscribers of a topic, from the parameter service of their nodes.
 
-Nodes that take all that waits on a topic when one message wakes them, as those of robocal_ros do,
-take it before they answer a request. So their answer to a request that was sent after a
-message tells that the message was taken, within the time that one takes through the
-middleware. Other nodes only show that they are alive. Nodes without parameter services, such as
-those of command line tools, are not asked.
+A node that drains a topic's queue in one callback, as those of robocal_ros do, does so before it
+responds to a request. Its response to a request sent after a message therefore shows that the
+message was taken, up to the latency of the middleware. The response of other nodes only shows
+that they are alive. Nodes without parameter services, such as command-line tools, are ignored.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from rclpy.callback_groups import CallbackGroup
 from rclpy.node import Node
 
 LOOK_EVERY = 0.2
-"""Wall time between two looks at who subscribes [s]."""
+"""Wall time between two queries of the subscribers [s]."""
 
 
 class _Consumer:
-    """A subscribing node, and the request that it has not answered yet."""
+    """Client of a subscribing node, and its pending request."""
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -32,16 +31,16 @@ class _Consumer:
 
 
 class Consumers:
-    """The nodes that subscribe to a topic.
+    """Nodes that subscribe to a topic.
 
     Args:
-        node: The node that asks.
+        node: Node that sends the requests.
         publisher: Its publisher of the topic.
-        ask_every: Steps of the messages' stamps between two requests to a node [s].
+        ask_every: Simulated time between two requests to a node [s].
         answered: Called with name, stamp [s] and wall time [s] when a node has taken everything
             up to a stamp.
-        left: Called with its name when a node subscribes no more.
-        group: Callback group of the answers.
+        left: Called with the name of a node that has unsubscribed.
+        group: Callback group of the responses.
 
     """
 
@@ -65,7 +64,7 @@ class Consumers:
         self._looked = -float('inf')
 
     def look(self, wall: float) -> None:
-        """Find out who subscribes, if that may have changed.
+        """Update the list of subscribers, if it may have changed.
 
         Args:
             wall: Wall time [s].
@@ -75,19 +74,19 @@ class Consumers:
         if count == self._count and wall - self._looked < LOOK_EVERY:
             return
         self._count, self._looked = count, wall
-        there = {
+        present = {
             f'{item.node_namespace.rstrip("/")}/{item.node_name}'
             for item in self._node.get_subscriptions_info_by_topic(self._publisher.topic_name)
         }
-        for name in there - self._consumers.keys():
+        for name in present - self._consumers.keys():
             self._consumers[name] = _Consumer(self._node.create_client(
                 GetParameters, f'{name}/get_parameters', callback_group=self._group))
-        for name in self._consumers.keys() - there:
+        for name in self._consumers.keys() - present:
             self._node.destroy_client(self._consumers.pop(name).client)
             self._left(name)
 
     def ask(self, newest: float) -> None:
-        """Ask every node that has answered and is due.
+        """Send a request to every node that is due and has no pending one.
 
         Args:
             newest: Stamp of the newest message [s].

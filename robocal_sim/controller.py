@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The joint trajectory controller, without ROS: it answers as the real one was measured to.
+"""Joint trajectory controller without ROS, with the measured behaviour of the real one.
 
-That includes what a careful controller would refuse (see `ControllerSettings.strict`): values
-that are not finite, far starts, duplicate names, and tolerances that fall away silently.
+That includes goals that `ControllerSettings.strict` rejects: values that are not finite, distant
+starts, duplicate joint names, and tolerances that are dropped silently.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PATH_TOLERANCE_VIOLATED = -4
 GOAL_TOLERANCE_VIOLATED = -5
 
 ACTION_PERIOD = 0.05
-"""Results and feedback of the action leave on ticks of this period [s]."""
+"""Period of the action's results and feedback [s]."""
 
 START_TOLERANCE = 0.02
-"""In strict mode: allowed distance between the arm and a first point at time zero [rad]."""
+"""Largest distance between arm and first point at time zero in strict mode [rad]."""
 
 
 class Status(enum.Enum):
-    """How a goal ended."""
+    """Final status of a goal."""
 
     SUCCEEDED = 'succeeded'
     ABORTED = 'aborted'
@@ -42,7 +42,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a goal: status, error code and text of the result."""
+    """Result of a goal: status, error code and text."""
 
     status: Status
     code: int
@@ -51,7 +51,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class ToleranceRequest:
-    """A tolerance as a goal gives it: 0 keeps the default, -1 means none."""
+    """Tolerance in a goal: 0 keeps the default, -1 disables it."""
 
     joint: str
     position: float = 0.0
@@ -61,12 +61,12 @@ class ToleranceRequest:
 
 @dataclass(frozen=True)
 class StateTolerance:
-    """Allowed errors, rows position, velocity, acceleration; shape (3, n); 0 is none."""
+    """Largest errors of position, velocity and acceleration, shape (3, n); 0: unlimited."""
 
     values: FloatArray
 
     def violated(self, error: JointState) -> bool:
-        """Tell whether any error exceeds its tolerance; NaN never does, as in the real one."""
+        """Return whether an error exceeds its tolerance; NaN never does, as in the original."""
         if not self.values.any():
             return False
         errors = np.abs((error.position, error.velocity, error.acceleration))
@@ -75,7 +75,7 @@ class StateTolerance:
 
 @dataclass(frozen=True)
 class Tolerances:
-    """Tolerances on the way and at the goal, and the time allowed after it [s]; 0 is none."""
+    """Path and goal tolerances, and time to reach the goal [s]; 0: unlimited."""
 
     path: StateTolerance
     goal: StateTolerance
@@ -87,15 +87,15 @@ class ControllerSettings:
     """Settings of the controller.
 
     Attributes:
-        strict: Refuse what a careful controller should.
-        allow_partial_joints_goal: Accept goals for some of the joints; the others hold.
-        decelerate_on_cancel: Brake on cancel, instead of stopping in one cycle.
-        cancel_deceleration: Braking of the fastest joint [rad/s²].
-        path_tolerance: Default position tolerance on the way [rad]; 0 is none. One for all
-            joints, or one per joint.
-        goal_tolerance: The same at the goal.
-        stopped_velocity_tolerance: Default velocity tolerance at the goal [rad/s]; 0 is none.
-        goal_time: Default time allowed for reaching the goal tolerance [s]; 0 is for ever.
+        strict: Reject unsafe goals that the real controller accepts.
+        allow_partial_joints_goal: Accept goals for a subset of the joints; the others hold.
+        decelerate_on_cancel: Decelerate on cancel, instead of stopping in one cycle.
+        cancel_deceleration: Deceleration of the fastest joint on cancel [rad/s²].
+        path_tolerance: Default position tolerance on the path [rad], one for all joints or one
+            per joint; 0: unlimited.
+        goal_tolerance: Default position tolerance at the goal, likewise.
+        stopped_velocity_tolerance: Default velocity tolerance at the goal [rad/s]; 0: unlimited.
+        goal_time: Default time past the end to reach the goal tolerance [s]; 0: unlimited.
 
     """
 
@@ -111,7 +111,7 @@ class ControllerSettings:
 
 @dataclass(eq=False)
 class Goal:
-    """An accepted action goal; `outcome` is set as soon as it is known."""
+    """Accepted action goal; `outcome` is set when it ends."""
 
     tolerances: Tolerances
     outcome: Outcome | None = None
@@ -119,7 +119,7 @@ class Goal:
 
 @dataclass
 class _Motion:
-    """The trajectory being followed: built on the first update, when the start is known."""
+    """Trajectory being executed; its spline is built on the first update."""
 
     knots: list[Knot]
     clock: float
@@ -128,18 +128,18 @@ class _Motion:
 
 
 class TrajectoryController:
-    """Follows trajectories with position commands, one update per control cycle.
+    """Trajectory controller with position commands, one update per control cycle.
 
-    As measured on the real one, points that are not finite are accepted and commanded; it is
-    the drives that ignore them.
+    Points that are not finite are accepted and commanded, as measured on the real controller;
+    the drives ignore them.
 
     Attributes:
         joints: Controlled joints, in the order of all arrays.
-        settings: May be replaced at run time.
-        speed_scaling: Factor on the trajectory's time.
+        settings: Settings; may be replaced at run time.
+        speed_scaling: Speed of the trajectory's time.
         active: Whether goals are accepted.
-        desired: State that the trajectory asks for now.
-        measured: State of the last update; no acceleration is measured.
+        desired: Desired state of the trajectory.
+        measured: Measured state of the last update; its acceleration is zero.
         error: Desired minus measured state.
 
     """
@@ -168,7 +168,7 @@ class TrajectoryController:
 
     @property
     def goal(self) -> Goal | None:
-        """The action goal being followed."""
+        """Active action goal."""
         return self._goal
 
     def check(
@@ -178,13 +178,13 @@ class TrajectoryController:
         path: Sequence[ToleranceRequest] = (),
         goal: Sequence[ToleranceRequest] = (),
     ) -> str | None:
-        """Return why a trajectory is refused, or None if it is accepted.
+        """Return the reason to reject a trajectory, or None if it is accepted.
 
         Args:
-            trajectory: As received.
+            trajectory: Trajectory as received.
             now: Time [s].
-            path: Requested tolerances on the way.
-            goal: Requested tolerances at the goal.
+            path: Requested path tolerances.
+            goal: Requested goal tolerances.
 
         """
         if not self.active:
@@ -202,14 +202,15 @@ class TrajectoryController:
         goal: Sequence[ToleranceRequest] = (),
         goal_time: float = 0.0,
     ) -> Goal:
-        """Start a goal that `check` let pass; a goal under way is aborted.
+        """Start a goal that passed `check`; an active goal is aborted.
 
         Args:
-            trajectory: As received.
+            trajectory: Trajectory as received.
             now: Time [s].
-            path: Requested tolerances on the way.
-            goal: Requested tolerances at the goal.
-            goal_time: Time allowed after the end [s]; 0 keeps the default, negative means none.
+            path: Requested path tolerances.
+            goal: Requested goal tolerances.
+            goal_time: Time past the end to reach the goal [s]; 0 keeps the default, a negative
+                value disables it.
 
         """
         self._end_goal(Outcome(
@@ -221,9 +222,9 @@ class TrajectoryController:
         return self._goal
 
     def accept_topic(self, trajectory: Trajectory, now: float) -> str | None:
-        """Start a trajectory from the topic, if it is valid; return why not otherwise.
+        """Start a trajectory from the topic if it is valid, else return the reason.
 
-        An action goal under way stays: it is answered for by the new trajectory.
+        An active action goal stays active and ends with the new trajectory.
         """
         reason = self.check(trajectory, now)
         if reason is None:
@@ -232,7 +233,7 @@ class TrajectoryController:
         return reason
 
     def cancel(self, goal: Goal) -> None:
-        """Cancel a goal and stop the arm, unless it has already ended."""
+        """Cancel a goal and stop the arm, unless the goal has already ended."""
         if goal is not self._goal:
             return
         self._end_goal(Outcome(Status.CANCELED, SUCCESSFUL, ''))
@@ -242,24 +243,24 @@ class TrajectoryController:
             self.hold()
 
     def abort(self, code: int, text: str) -> None:
-        """Abort the goal under way and hold."""
+        """Abort the active goal and hold."""
         self._end_goal(Outcome(Status.ABORTED, code, text))
         self.hold()
 
     def deactivate(self) -> None:
-        """Stop following: the goal is aborted, the arm holds, new goals are refused."""
+        """Abort the active goal, hold, and reject new goals."""
         if self.active:
             self.abort(INVALID_GOAL, 'Current goal cancelled during deactivate transition.')
             self.active = False
 
     def activate(self) -> None:
-        """Accept goals again, from the present position."""
+        """Accept goals again, from the current position."""
         if not self.active:
             self.hold()
             self.active = True
 
     def hold(self) -> None:
-        """Forget the trajectory; command the measured position from the next update on."""
+        """Drop the trajectory and hold the position measured at the next update."""
         self._motion = None
         self._hold = None
 
@@ -279,7 +280,7 @@ class TrajectoryController:
         """
         self.measured = JointState(position, velocity, self._zero)
         if self._motion is not None:
-            # Goals that are not finite are let through; see the class.
+            # Values that are not finite are accepted; see the class.
             with np.errstate(invalid='ignore', over='ignore'):
                 self._follow(self._motion, period)
         if self._motion is None:
@@ -320,7 +321,7 @@ class TrajectoryController:
         return JointState(
             desired.position - measured.position,
             desired.velocity - measured.velocity,
-            # No acceleration is measured, so none can be wrong.
+            # Acceleration is not measured.
             self._zero,
         )
 
@@ -335,7 +336,7 @@ class TrajectoryController:
         self._motion = _Motion(self._knots(trajectory), clock, tolerances)
 
     def _knots(self, trajectory: Trajectory) -> list[Knot]:
-        """Map the points to the controller's order; joints that are left out stay put."""
+        """Map the points to the controller's joint order; joints left out hold."""
         order = [self._index[name] for name in trajectory.joints]
         rest = self.measured.position
         zero = np.zeros_like(rest)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drives of the simulated arm: position servos that know the arm but not its tool."""
+"""Drives of the simulated arm: position servos that model the arm without its tool."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ BANDWIDTH = 100.0
 """Natural frequency of each position loop [rad/s]."""
 
 INTEGRAL_RATE = 20.0
-"""Rate at which the integral takes over a static load [1/s]."""
+"""Rate of the integral term [1/s]."""
 
 DEADBAND = 1.0e-5
-"""Error below which the integral rests, so that stiction does not make the arm hunt [rad]."""
+"""Position error below which the integral is frozen, against hunting under stiction [rad]."""
 
 
 class CommandLimiter:
-    """Turns position commands of one joint into a motion that its drive can follow.
+    """Limiter of one joint's position command, in position, velocity and acceleration.
 
-    A command within the speed and acceleration limits passes unchanged. Any other is chased at
-    the limits: this is what protects the arm when a controller commands a jump. Commands are
-    clamped to the position limits, and one that is not finite is ignored.
+    A command within the limits passes unchanged; any other is approached at the limits.
+    Commands that are not finite are ignored.
 
     Attributes:
         position: Position reference [rad].
@@ -70,10 +69,10 @@ class CommandLimiter:
         self.position = position
 
     def _chase(self, target: float, wanted: float, drift: float) -> None:
-        """Approach a target that moves on at the speed `drift`, braking in time."""
+        """Approach a target that moves at the speed `drift`, braking in time."""
         reach, speed = self._reach, self._speed
         gap = target - self.position
-        # Half a step is kept in hand, or the discrete braking would overshoot by one.
+        # The margin of half a step prevents an overshoot of the discrete braking.
         braking = max(math.sqrt(2.0 * self._acceleration * abs(gap)) - 0.5 * reach, 0.0)
         approach = min(max(drift, -speed), speed) + math.copysign(braking, gap)
         if abs(approach) >= abs(wanted):
@@ -81,7 +80,7 @@ class CommandLimiter:
         approach = min(max(approach, -speed), speed)
         approach = min(max(approach, self.velocity - reach), self.velocity + reach)
         self._advance(approach, self.position + approach * self._dt)
-        # A brake that began too late must not carry the reference over a joint limit.
+        # Braking that started too late must not exceed a joint limit.
         inside = min(max(self.position, self._lower), self._upper)
         if inside != self.position:
             self.velocity = 0.0
@@ -89,15 +88,15 @@ class CommandLimiter:
 
 
 class JointDrive:
-    """The position loop of one joint: PID on the encoder, besides a torque fed forward.
+    """Position loop of one joint: PID on the encoder plus feed-forward torque.
 
-    The encoder sits on the motor side: encoder = link angle + compliance · transmitted torque.
-    That torque depends on the one commanded, so the proportional term is solved for, which
-    makes the loop as soft as the joint really is and stable for any compliance.
+    The encoder is on the motor side: encoder = link angle + compliance · transmitted torque.
+    The transmitted torque depends on the commanded one, so the proportional term is solved
+    implicitly, which is stable for any compliance.
 
     Attributes:
-        integral: Torque that the integral holds [N·m].
-        reference: The limited command.
+        integral: Torque of the integral term [N·m].
+        reference: Limited command.
 
     """
 
@@ -122,10 +121,10 @@ class JointDrive:
         """Return the drive torque [N·m].
 
         Args:
-            feed_forward: Torque that the model asks for [N·m].
+            feed_forward: Feed-forward torque [N·m].
             position: Link angle [rad].
             velocity: Link velocity [rad/s].
-            lost: Torque that friction and the rotor take [N·m].
+            lost: Torque lost to friction and rotor acceleration [N·m].
 
         """
         error = self.reference.position - position + self._compliance * lost
@@ -143,10 +142,9 @@ class JointDrive:
 
 
 class ServoDrive:
-    """Computed torque at the reference plus the joints' position loops, at every control step.
+    """Computed-torque feed-forward at the reference plus the joints' position loops.
 
-    The joints are gone through one by one: for so few numbers that is several times as fast as
-    arrays.
+    The loops run over Python floats: for so few joints that is several times as fast as arrays.
 
     Attributes:
         torque: Commanded drive torque, shape (n,) [N·m].
@@ -164,7 +162,7 @@ class ServoDrive:
     ) -> None:
         self._model = model
         self._data = mujoco.MjData(model)
-        # Views of MuJoCo's memory, which are costly to ask for.
+        # Views of MuJoCo's memory: each attribute access would create a new one.
         self._state = self._data.qpos, self._data.qvel, self._data.qacc
         self._inverse = self._data.qfrc_inverse
         self._order = order
@@ -185,14 +183,14 @@ class ServoDrive:
 
     @property
     def reference(self) -> FloatArray:
-        """The limited position command, shape (n,) [rad]."""
+        """Limited position command, shape (n,) [rad]."""
         return np.array([joint.reference.position for joint in self._joints])
 
     def preload(self, torque: FloatArray) -> None:
-        """Let the integral carry what the model does not know, so that the arm starts at rest.
+        """Set the integrals so that the arm starts at rest.
 
         Args:
-            torque: Drive torque that holds the arm, shape (n,) [N·m].
+            torque: Holding torque of the drives, shape (n,) [N·m].
 
         """
         for joint, integral in zip(
@@ -209,7 +207,7 @@ class ServoDrive:
             command: Position command, shape (n,) [rad].
             position: Link angles, shape (n,) [rad].
             velocity: Link velocities, shape (n,) [rad/s].
-            lost: Torque that friction and the rotor take, shape (n,) [N·m].
+            lost: Torque lost to friction and rotor acceleration, shape (n,) [N·m].
 
         """
         for joint, angle in zip(self._joints, command.tolist(), strict=True):
@@ -238,7 +236,7 @@ class ServoDrive:
             joint.scale(value)
 
     def _inertia(self) -> FloatArray:
-        """Return the inertia that each joint sees in the posture last used, shape (n,)."""
+        """Return the diagonal of the joint-space inertia matrix in the last posture, (n,)."""
         mujoco.mj_forward(self._model, self._data)
         mujoco.mj_fullM(self._model, self._data, self._full)
         seen: FloatArray = np.diagonal(self._full)[self._order]

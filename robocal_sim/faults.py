@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that the simulated arm shows on request."""
+"""Faults of the simulated arm, activated by parameter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITH_SENSOR = ('ft_silent', 'ft_nan', 'ft_stuck', 'ft_saturated', 'ft_late', 'ft
 SWAP = 'ft_swapped'
 
 CLOCK_JUMP = 1.0
-"""How far the clock jumps back [s]."""
+"""Size of the clock jump back [s]."""
 
 SLOW_PERIOD = 0.1
 """Period of joint states with joint_states_slow [s]."""
@@ -33,21 +33,21 @@ SENSOR_DELAY = 0.05
 """Delay of a force/torque sensor with ft_late [s]."""
 
 SENSOR_RANGE = 500.0
-"""What a force component shows with ft_saturated [N]."""
+"""Reading of a force component with ft_saturated [N]."""
 
 SENSOR_DRIFT = 0.3
-"""Rate at which a force component drifts with ft_drift [N/s]."""
+"""Drift rate of a force component with ft_drift [N/s]."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """The faults that are on.
+    """Active faults.
 
     Attributes:
-        names: Faults without argument that are on.
-        joints: Joint-related faults that are on, with the indices of their joints.
-        latency: Extra delay of all sensor streams [s].
-        sensors: Faults of force/torque sensors that are on, with the sensors' indices.
+        names: Active faults without argument.
+        joints: Active faults of joints, with the joints' indices.
+        latency: Additional latency of all sensor streams [s].
+        sensors: Active faults of force/torque sensors, with the sensors' indices.
 
     """
 
@@ -61,24 +61,24 @@ class Faults:
             fault == name for fault, _ in (*self.joints, *self.sensors))
 
     def of(self, name: str) -> tuple[int, ...]:
-        """Return the indices of the joints or sensors that a fault concerns; empty if off."""
+        """Return the indices of the joints or sensors that a fault affects; empty if inactive."""
         return tuple(index for fault, indices in (*self.joints, *self.sensors)
                      if fault == name for index in indices)
 
 
 def parse_faults(text: str, joints: Sequence[str], sensors: Sequence[str] = ()) -> Faults:
-    """Read the fault parameter.
+    """Parse the parameter fault.
 
     Args:
         text: Comma-separated faults, each `name` or `name:argument`; `none` or empty for none.
-            The argument is a joint (all joints if left out; needed by joint_missing), the
-            frame of a force/torque sensor (all if left out; two with a slash between them for
-            ft_swapped), or the delay in seconds for latency.
-        joints: The controlled joints.
+            The argument is a joint (default: all; required by joint_missing), the frame of a
+            force/torque sensor (default: all; two separated by a slash for ft_swapped), or
+            the latency [s].
+        joints: Controlled joints.
         sensors: Frames of the force/torque sensors.
 
     Raises:
-        ConfigurationError: Unknown fault, joint, sensor or value; the text lists what exists.
+        ConfigurationError: Unknown fault, joint, sensor or value; the message lists valid ones.
 
     """
     names: set[str] = set()

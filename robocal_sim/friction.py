@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class JointFriction:
-    """Bristle deflection and friction torque of one joint.
+    """LuGre friction of one joint.
 
     With g(v) = Fc± + (Fs± − Fc±) exp(−(v/vs±)²):
     dz/dt = v − σ0 |v| z / g(v), torque = σ0 z + σ1 dz/dt + B± v. The bristle equation is linear
@@ -35,8 +35,8 @@ class JointFriction:
         dry = min(truth.breakaway) > 0.0
         self._stiffness = float(truth.bristle_stiffness) if dry else 0.0
         self._damping = float(truth.bristle_damping) if dry else 0.0
-        # Fc, Fs − Fc, vs and B. A joint without friction keeps g > 0 here and is masked by its
-        # zero stiffness.
+        # Fc, Fs − Fc, vs and B. Without dry friction g stays positive; the zero stiffness
+        # disables the bristle.
         self._positive, self._negative = (
             (max(float(coulomb), 1.0e-9) if dry else 1.0, float(breakaway - coulomb),
              float(velocity), float(viscous))
@@ -45,20 +45,20 @@ class JointFriction:
                 strict=True))
 
     def steady(self, velocity: float) -> float:
-        """Return F(v) [N·m], the torque at a constant velocity [rad/s]."""
+        """Return the friction torque [N·m] at a constant velocity [rad/s]."""
         level, viscous = self._curve(velocity)
         dry = math.copysign(level, velocity) if self._stiffness and velocity else 0.0
         return dry + viscous * velocity
 
     def step(self, velocity: float, duration: float) -> float:
-        """Advance the bristles at constant velocity.
+        """Advance the bristle at constant velocity.
 
         Args:
             velocity: Joint velocity [rad/s].
             duration: Length of the step [s].
 
         Returns:
-            The torque at the end of the step, against positive velocity [N·m].
+            Friction torque at the end of the step, opposing positive velocity [N·m].
 
         """
         level, viscous = self._curve(velocity)
@@ -81,11 +81,10 @@ class JointFriction:
 class LuGreFriction:
     """Friction of n joints.
 
-    They are gone through one by one: for so few numbers that is several times as fast as
-    arrays.
+    The loops run over Python floats: for so few joints that is several times as fast as arrays.
 
     Attributes:
-        torque: Friction torque of the last step, against positive velocity, shape (n,) [N·m].
+        torque: Friction torque of the last step, opposing positive velocity, (n,) [N·m].
 
     """
 
@@ -99,12 +98,12 @@ class LuGreFriction:
         return np.array([joint.deflection for joint in self._joints])
 
     def steady(self, velocity: FloatArray) -> FloatArray:
-        """Return F(v) [N·m], shape (n,), the torque at the constant velocity (n,) [rad/s]."""
+        """Return the friction torque [N·m] at a constant velocity [rad/s], shape (n,) each."""
         return np.array([joint.steady(rate) for joint, rate in zip(
             self._joints, velocity.tolist(), strict=True)])
 
     def step(self, velocity: FloatArray, duration: float) -> FloatArray:
-        """Advance the bristles at constant velocity and return the torque at the end.
+        """Advance the bristles at constant velocity and return `torque`.
 
         Args:
             velocity: Joint velocities, shape (n,) [rad/s].

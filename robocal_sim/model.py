@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a URDF text and the hidden truth to a MuJoCo model.
+"""MuJoCo model of a URDF and a hidden truth.
 
-The URDF is stripped to its kinematics and inertias: no meshes are opened, no contacts, limits,
-damping or friction of the URDF act. Friction, rotors and tools come from the truth instead.
+The URDF is stripped to its kinematics and inertias: meshes are not opened; contacts, limits,
+damping and friction of the URDF have no effect. Friction, rotors and tools come from the truth.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class JointLimits:
 
 @dataclass(frozen=True)
 class Description:
-    """The parts of a URDF that the simulation needs.
+    """Parts of a URDF used by the simulation.
 
     Attributes:
         robot: Name of the robot.
         joints: Controlled joints, in the order of all arrays.
-        limits: Their limits.
+        limits: Limits of these joints.
         links: All links.
         root: The root link, fixed to the world.
-        tip: The link that a tool is fixed to unless the truth names another.
+        tip: Default link that carries a tool.
         stripped: URDF text without geometry, with every other joint fixed.
 
     """
@@ -78,8 +78,8 @@ def read_description(urdf: str, joints: Sequence[str] = ()) -> Description:
             All other joints are fixed at zero.
 
     Raises:
-        ModelError: The text is no URDF, or has no movable joint.
-        ConfigurationError: A wanted joint does not exist or cannot move.
+        ModelError: The text is not a URDF, or has no movable joint.
+        ConfigurationError: A given joint does not exist or cannot move.
 
     """
     try:
@@ -164,13 +164,13 @@ def _limits(joints: Sequence[ElementTree.Element]) -> JointLimits:
 
 
 def _tip(joints: dict[str, ElementTree.Element], last: str) -> str:
-    """Return tool0 when there is one, else the link behind the last controlled joint."""
+    """Return tool0 if it exists, else the child link of the last controlled joint."""
     children = {_link_of(joint, 'child') for joint in joints.values()}
     return 'tool0' if 'tool0' in children else _link_of(joints[last], 'child')
 
 
 def _strip(root: ElementTree.Element, controlled: Sequence[str]) -> None:
-    """Leave kinematics and inertias only, in place."""
+    """Remove everything but kinematics and inertias, in place."""
     for element in list(root):
         if element.tag not in ('link', 'joint'):
             root.remove(element)
@@ -183,7 +183,7 @@ def _strip(root: ElementTree.Element, controlled: Sequence[str]) -> None:
         if joint.get('name') in controlled:
             keep.append('axis')
             if joint.get('type') == 'revolute':
-                # Without limits it is a continuous joint: no stop acts, commands are clamped.
+                # Without limits: the model has no end stops; the drives clamp commands.
                 joint.set('type', 'continuous')
             elif joint.get('type') == 'prismatic':
                 keep.append('limit')
@@ -202,13 +202,12 @@ def build_model(
     Args:
         description: The robot.
         truth: Gravity, rotors, sensors, and (if `loaded`) tool and load.
-        loaded: Whether tool, load and sensors are part of it. The drives' own model is built
-            without them, as they know nothing of the tool. The load has no mass until
-            attached.
+        loaded: Whether to include tool, load and sensors. The drives' own model is built
+            without them.
         timestep: Physics step [s].
 
     Raises:
-        ModelError: MuJoCo refuses the robot.
+        ModelError: MuJoCo rejects the robot.
         ConfigurationError: The truth names a joint or link that does not exist.
 
     """
@@ -233,7 +232,7 @@ def build_model(
 def _with_compiler(urdf: str) -> str:
     root = ElementTree.fromstring(urdf)
     extension = ElementTree.SubElement(root, 'mujoco')
-    # Fixed links must stay bodies: the force sensors measure between them.
+    # Fixed links must stay bodies: force sensors measure between them.
     ElementTree.SubElement(extension, 'compiler', fusestatic='false', discardvisual='false')
     return ElementTree.tostring(root, encoding='unicode')
 
@@ -247,8 +246,8 @@ def _compile(spec: Any, description: Description) -> mujoco.MjModel:
     try:
         return spec.compile()
     except ValueError as first:
-        # Many published URDFs hold inertias that no body can have. MuJoCo can mend them; the
-        # robot then differs a little from its description, as real robots do.
+        # Many published URDFs contain inertias that no body can have. MuJoCo can correct them;
+        # the robot then differs slightly from its description.
         spec.compiler.balanceinertia = True
         spec.compiler.boundmass = 1.0e-4
         spec.compiler.boundinertia = 1.0e-7
@@ -261,10 +260,10 @@ def _compile(spec: Any, description: Description) -> mujoco.MjModel:
 
 
 def check_names(description: Description, truth: HiddenTruth) -> None:
-    """Refuse a truth that names joints or links which the robot lacks.
+    """Check that all joints and links named in the truth exist.
 
     Raises:
-        ConfigurationError: With the names that exist.
+        ConfigurationError: A name does not exist; the message lists those that do.
 
     """
     unknown = [name for name in truth.joints if name not in description.joints]
@@ -288,7 +287,7 @@ def check_names(description: Description, truth: HiddenTruth) -> None:
     if len(set(sensors)) != len(sensors) or description.root in sensors:
         raise ConfigurationError(
             f'The hidden truth has the force/torque sensors {", ".join(sensors)}; expected each '
-            f'link once, and not the root link {description.root}, which nothing carries.'
+            f'link once, and not the root link {description.root}, which has no parent.'
         )
 
 
@@ -304,7 +303,7 @@ def _add_tools(spec: Any, description: Description, truth: HiddenTruth) -> None:
 
 
 def _body(spec: Any, description: Description, link: str) -> Any:
-    """Return the body of a link; MuJoCo makes the root link the world itself."""
+    """Return the body of a link; MuJoCo merges the root link with the world."""
     return spec.worldbody if link == description.root else spec.body(link)
 
 

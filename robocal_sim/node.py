@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sim_arm`: a physics-true stand-in for an arm under ros2_control.
+"""`sim_arm`: simulated arm with the interfaces of an arm under ros2_control.
 
-A loop of its own advances the simulation, publishes, and lets a single-threaded executor serve
-the callbacks in between: simulated time is never a timer.
+The main loop advances the simulation, publishes, and runs the executor's callbacks in between;
+simulated time is not driven by timers.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from robocal_sim.simulator import ArmSimulator
 from robocal_sim.truth import Cell, HiddenTruth, load_cell, load_truth
 
 CYCLE_STEPS = 2
-"""Control steps between two looks at the clock and the callbacks."""
+"""Control steps between two turns of the clock topic and the executor."""
 
 SERVE_PERIOD = 5.0e-3
-"""Wall time between two turns of the executor while simulated time runs at full speed [s]."""
+"""Wall time between two turns of the executor at full simulation speed [s]."""
 
 WAIT_SLICE = 2.0e-3
-"""Longest single wait of the executor, so that a stop request is seen soon [s]."""
+"""Longest single wait of the executor [s]; limits the delay of a stop request."""
 
 WITHOUT_TRUTH = 'none'
-"""Value of truth_file for an ideal arm: no tool, friction, compliance or force sensors."""
+"""Value of truth_file for an ideal arm: no tool, friction, compliance or F/T sensors."""
 
 _TYPES = Parameter.Type
 
 
 @dataclass(frozen=True)
 class _Parameter:
-    """Name, default (a type where there is none) and description of a parameter."""
+    """Parameter: name, default (a type if there is none) and description."""
 
     name: str
     default: Any
@@ -76,36 +76,36 @@ class _Parameter:
 
 
 PARAMETERS = (
-    _Parameter('robot_description', '', 'URDF text; empty for the default arm'),
-    _Parameter('joints', _TYPES.STRING_ARRAY, 'controlled joints; unset for all that move'),
+    _Parameter('robot_description', '', 'URDF text; empty: the default arm'),
+    _Parameter('joints', _TYPES.STRING_ARRAY, 'controlled joints; unset: all movable joints'),
     _Parameter('controller', 'joint_trajectory_controller', 'name of the controller'),
-    _Parameter('truth_file', '', "hidden truth (YAML); empty: the default arm's own; none: ideal"),
-    _Parameter('cell_file', '', 'noise of the sensors (YAML); empty for none'),
-    _Parameter('seed', 0, 'seed of all noise and of the drawn biases'),
+    _Parameter('truth_file', '', 'hidden truth (YAML); empty: of the default arm; none: ideal'),
+    _Parameter('cell_file', '', 'sensor noise (YAML); empty: none'),
+    _Parameter('seed', 0, 'seed of all noise and of drawn biases'),
     _Parameter('real_time_factor', 1.0, 'simulated over wall time; 0: as fast as the '
-                                        'consumers keep up'),
-    _Parameter('free_run_factor', 10.0, 'bound of the speed for factor 0 while there is no '
-                                        'consumer; 0 for none'),
-    _Parameter('max_lead', 0.1, 'lead over the slowest subscriber of the joint states [s]'),
+                                        'subscribers keep up'),
+    _Parameter('free_run_factor', 10.0, 'largest real-time factor for real_time_factor 0 '
+                                        'without subscribers; 0: none'),
+    _Parameter('max_lead', 0.1, 'largest lead over the slowest joint_states subscriber [s]'),
     _Parameter('joint_states_rate', 500.0, 'rate of joint states and sensors [Hz]'),
-    _Parameter('initial_positions', _TYPES.DOUBLE_ARRAY, 'posture at the start [rad]'),
-    _Parameter('strict', False, 'refuse goals that a careful controller should refuse'),
-    _Parameter('allow_partial_joints_goal', False, 'accept goals for some of the joints'),
-    _Parameter('decelerate_on_cancel', False, 'brake on cancel instead of stopping at once'),
-    _Parameter('cancel_deceleration', 2.0, 'braking of the fastest joint [rad/s²]'),
-    _Parameter('constraints.goal_time', 0.0, 'time allowed for reaching the goal [s]; 0: any'),
+    _Parameter('initial_positions', _TYPES.DOUBLE_ARRAY, 'initial posture [rad]'),
+    _Parameter('strict', False, 'reject unsafe goals that the real controller accepts'),
+    _Parameter('allow_partial_joints_goal', False, 'accept goals for a subset of the joints'),
+    _Parameter('decelerate_on_cancel', False, 'decelerate on cancel, not stop in one cycle'),
+    _Parameter('cancel_deceleration', 2.0, 'deceleration of the fastest joint [rad/s²]'),
+    _Parameter('constraints.goal_time', 0.0, 'time past the end to reach the goal [s]; 0: any'),
     _Parameter('constraints.stopped_velocity_tolerance', 0.0,
                'velocity tolerance at the goal [rad/s]; 0: none'),
-    _Parameter('push_duration', 0.5, 'how long a push acts [s]', run_time=True),
-    _Parameter('fault', 'none', 'faults to show: name or name:argument, comma-separated',
+    _Parameter('push_duration', 0.5, 'duration of a push [s]', run_time=True),
+    _Parameter('fault', 'none', 'active faults: name or name:argument, comma-separated',
                run_time=True),
     _Parameter('controller_active', True, 'whether the controller is active', run_time=True),
-    _Parameter('speed_scaling', 1.0, "factor on the trajectories' time", run_time=True),
+    _Parameter('speed_scaling', 1.0, 'speed scaling of trajectories, 0 to 1', run_time=True),
 )
 
 
 class SimArm(Node):
-    """The node: parameters, topics, action, services, and the loop that drives them."""
+    """Node of the simulated arm: parameters, topics, action, services and main loop."""
 
     def __init__(
         self, overrides: Sequence[Parameter[Any]] = (), namespace: str | None = None
@@ -113,11 +113,11 @@ class SimArm(Node):
         """Build the simulation from the parameters.
 
         Args:
-            overrides: Parameter values, for use inside other code.
-            namespace: Namespace, for use inside other code.
+            overrides: Parameter values, for use in process.
+            namespace: Namespace, for use in process.
 
         Raises:
-            RobocalError: A parameter, the robot or a file does not fit.
+            RobocalError: A parameter, the robot or a file is not valid.
 
         """
         super().__init__(
@@ -146,9 +146,9 @@ class SimArm(Node):
         self._group = ReentrantCallbackGroup()
         self._consumers = Consumers(
             self, self._topics.joint_states, 0.25 * self._value('max_lead'),
-            self._pacer.acknowledge, self._pacer.forget, self._group)
+            self._pacer.acknowledge, self._pacer.remove, self._group)
         self._controller_face = ControllerFace(self, name, self._simulator, self._group)
-        self._offer()
+        self._create_services()
         self._last_clock = self._simulator.now
         self._published = self._last_clock
         self._state_due = 0.0
@@ -158,7 +158,7 @@ class SimArm(Node):
         self.add_on_set_parameters_callback(self._on_parameters)
 
     def run(self, executor: SingleThreadedExecutor, stopped: Callable[[], bool]) -> None:
-        """Simulate until `stopped` returns true; `executor` holds this node."""
+        """Simulate until `stopped` returns true; this node must be in `executor`."""
         while not stopped():
             self._advance()
             self._serve(executor, stopped)
@@ -167,7 +167,7 @@ class SimArm(Node):
         return self.get_parameter(name).value
 
     def _optional(self, name: str) -> list[Any]:
-        """Return a list parameter that may be unset, which counts as empty."""
+        """Return a list parameter; empty if unset."""
         parameter = self.get_parameter_or(name, None)
         return [] if parameter is None or parameter.value is None else list(parameter.value)
 
@@ -184,7 +184,7 @@ class SimArm(Node):
         )
 
     def _truth(self, description: Description) -> HiddenTruth:
-        """Load the truth; without a file the default arm has its own, others are ideal."""
+        """Load the truth; without a file, that of the default arm or an ideal one."""
         path = self._value('truth_file')
         if path:
             return HiddenTruth() if path == WITHOUT_TRUTH else load_truth(path)
@@ -220,8 +220,8 @@ class SimArm(Node):
             goal_time=self._value('constraints.goal_time'),
         )
 
-    def _offer(self) -> None:
-        """Create what others call: pushes and loads."""
+    def _create_services(self) -> None:
+        """Create the push subscription and the load services."""
         group = self._group
         self.create_subscription(
             WrenchStamped, '~/push', self._on_push, 10, callback_group=group
@@ -233,10 +233,10 @@ class SimArm(Node):
             Trigger, '~/detach_load', self._on_detach_load, callback_group=group
         )
 
-    # The loop.
+    # Main loop.
 
     def _advance(self) -> None:
-        """Simulate one cycle and publish what it gave."""
+        """Simulate one cycle and publish its readings."""
         simulator = self._simulator
         missing = simulator.faults.of('joint_missing')
         misframed = simulator.faults.of('ft_misframed')
@@ -258,7 +258,7 @@ class SimArm(Node):
             self._state_topic.publish(now, simulator.controller)
 
     def _serve(self, executor: SingleThreadedExecutor, stopped: Callable[[], bool]) -> None:
-        """Serve callbacks until simulated time may go on."""
+        """Run callbacks until simulated time may advance."""
         wall = time.monotonic()
         due = wall + self._pacer.delay(self._simulator.now, wall)
         if due <= wall and wall - self._served > SERVE_PERIOD:
@@ -280,8 +280,8 @@ class SimArm(Node):
             self._consumers.look(time.monotonic())
             for name in self._pacer.drop_silent(newest, time.monotonic(), since):
                 self.get_logger().warning(
-                    f'{name} does not answer; simulated time no longer waits for it until it '
-                    'does again.'
+                    f'{name} does not respond; simulated time does not wait for it until it '
+                    'responds again.'
                 )
 
     # Callbacks.
@@ -309,10 +309,10 @@ class SimArm(Node):
         return response
 
     def _load_message(self, done: str, success: bool) -> str:
-        # The load's mass is what the user knows of it; the rest stays hidden.
+        # The user knows the load's mass; its other parameters stay hidden.
         load = self._simulator.truth.load
         if not success or load is None:
-            return 'The hidden truth holds no load; add one to the truth file.'
+            return 'The hidden truth has no load; add one to the truth file.'
         return f'Load of {load.mass:g} kg {done}.'
 
     def _on_parameters(self, parameters: Sequence[Parameter[Any]]) -> SetParametersResult:
@@ -344,7 +344,7 @@ class SimArm(Node):
 
 
 def default_description(**arguments: str) -> str:
-    """Return the URDF of the project's own arm.
+    """Return the URDF of the default arm.
 
     Args:
         **arguments: Arguments of the xacro file, such as `mount_rpy='0 1.57 0'`.
@@ -356,7 +356,7 @@ def default_description(**arguments: str) -> str:
 
 
 def main(ending: Ending | None = None) -> int:
-    """Run the node until it is asked to end; returns the exit code."""
+    """Run the node until it is asked to stop; return the exit code."""
     ending = ending or Ending()
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ROS face of the simulated trajectory controller: its action and its topics."""
+"""ROS interface of the simulated trajectory controller: action and topics."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ GoalHandle: TypeAlias = 'ServerGoalHandle[Any, Any, Any]'
 
 
 class ControllerFace:
-    """Offers `<name>/follow_joint_trajectory`, `joint_trajectory` and `speed_scaling_input`.
+    """Action `<name>/follow_joint_trajectory` and topics of the trajectory controller.
 
-    All callbacks run in the thread that simulates, between two control cycles.
+    All callbacks run in the simulation's thread, between two control cycles.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ControllerFace:
             )
 
     def set_speed_scaling(self, factor: float) -> None:
-        """Stretch the trajectories' time.
+        """Set the speed scaling of trajectories.
 
         Raises:
             ConfigurationError: The factor is not between 0 and 1.
@@ -128,7 +128,7 @@ class ControllerFace:
         return next(goal for goal, (other, _) in self._handles.items() if other is handle)
 
     async def _execute(self, handle: GoalHandle) -> Any:
-        """Wait until the controller has ended the goal, and answer for it."""
+        """Wait until the controller has ended the goal, and return its result."""
         goal = self._goal_of(handle)
         await self._handles[goal][1]
         del self._handles[goal]

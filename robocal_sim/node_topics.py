@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the simulated arm: one reused message per topic, filled in place."""
+"""Topics of the simulated arm, each with one message that is filled in place."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from robocal_sim.trajectory import Trajectory, TrajectoryPoint
 from robocal_sim.truth import HiddenTruth
 
 STREAM_DEPTH = 2000
-"""Depth of the sensor topics: seconds of data for a consumer that pauses."""
+"""Depth of the sensor topics: 2 s of data at 1 kHz."""
 
 WRONG_FRAME = 'elsewhere'
-"""What force/torque sensors name as their frame with the fault ft_misframed."""
+"""Frame of force/torque messages under the fault ft_misframed."""
 
 CLOCK_PERIOD = 0.005
 """Period of /clock [s]."""
 
 STATE_PERIOD = 0.01
-"""Period of the controller state, that of the real controller's default update rate [s]."""
+"""Period of the controller state [s], from the real controller's default update rate."""
 
 _ASK_EVERY = 20
-"""Messages of a sensor between two looks at whether anybody hears them."""
+"""Messages of a sensor between two queries of its subscription count."""
 
 
 def latched(depth: int = 1) -> QoSProfile:
-    """Return the reliable, transient-local quality of service."""
+    """Return a reliable, transient-local quality of service."""
     return QoSProfile(
         depth=depth,
         reliability=ReliabilityPolicy.RELIABLE,
@@ -94,22 +94,22 @@ def fill_point(message: JointTrajectoryPoint, state: ControllerState) -> None:
 
 
 class _Audience:
-    """Whether anybody hears a topic; looked up now and then, because asking takes time too."""
+    """Whether a topic has subscribers; queried every few messages, for speed."""
 
     def __init__(self, publisher: Any) -> None:
         self._publisher = publisher
-        self._asked = 0
-        self._there = False
+        self._count = 0
+        self._present = False
 
     def __bool__(self) -> bool:
-        if self._asked % _ASK_EVERY == 0:
-            self._there = self._publisher.get_subscription_count() > 0
-        self._asked += 1
-        return self._there
+        if self._count % _ASK_EVERY == 0:
+            self._present = self._publisher.get_subscription_count() > 0
+        self._count += 1
+        return self._present
 
 
 class JointStateTopic:
-    """`joint_states`; joints can be left out."""
+    """Topic `joint_states`."""
 
     def __init__(self, node: Node, joints: Sequence[str]) -> None:
         self.publisher = node.create_publisher(JointState, 'joint_states', latched(STREAM_DEPTH))
@@ -121,7 +121,7 @@ class JointStateTopic:
         self._views: list[Any] = []
 
     def publish(self, reading: JointReading, missing: tuple[int, ...]) -> None:
-        """Publish a reading without the joints of the given indices."""
+        """Publish a reading, without the joints with the indices `missing`."""
         if missing != self._missing:
             self._arrange(missing)
         set_stamp(self._message.header.stamp, reading.time)
@@ -131,19 +131,19 @@ class JointStateTopic:
         self.publisher.publish(self._message)
 
     def _arrange(self, missing: tuple[int, ...]) -> None:
-        """Size the message's arrays, and keep views that write straight into them."""
+        """Resize the message's arrays and create views of them."""
         self._missing = missing
         self._kept = [index for index in range(len(self._joints)) if index not in missing]
         self._message.name = [self._joints[index] for index in self._kept]
         message = self._message
         message.position = message.velocity = message.effort = [0.0] * len(self._kept)
-        # The setters copy, so the views must be of what the message holds.
+        # The setters copy, so the views must refer to the message's own arrays.
         arrays = (message.position, message.velocity, message.effort)
         self._views = [np.frombuffer(item, dtype=np.float64) for item in arrays]
 
 
 class WrenchTopic:
-    """One force/torque sensor."""
+    """Topic of one force/torque sensor."""
 
     def __init__(self, node: Node, topic: str, frame: str) -> None:
         self._publisher = node.create_publisher(WrenchStamped, topic, STREAM_DEPTH)
@@ -152,7 +152,7 @@ class WrenchTopic:
         self._frame = frame
 
     def publish(self, reading: SensorReading, misframed: bool) -> None:
-        """Publish force and torque, on request with the frame of nobody."""
+        """Publish force and torque, under the fault ft_misframed with a wrong frame."""
         if not self._audience:
             return
         self._message.header.frame_id = WRONG_FRAME if misframed else self._frame
@@ -163,7 +163,7 @@ class WrenchTopic:
 
 
 class ImuTopic:
-    """One inertial sensor; its orientation is marked as not measured."""
+    """Topic of one IMU; its orientation is marked as not available."""
 
     def __init__(self, node: Node, topic: str, frame: str) -> None:
         self._publisher = node.create_publisher(Imu, topic, STREAM_DEPTH)
@@ -183,7 +183,7 @@ class ImuTopic:
 
 
 class TrackerTopic:
-    """The laser tracker's point, and the pose where it measures orientation too."""
+    """Topics of the laser tracker: point, and pose if it measures orientation."""
 
     def __init__(self, node: Node, frame: str, orientation: bool) -> None:
         self._publisher = node.create_publisher(PointStamped, 'tracker/point', STREAM_DEPTH)
@@ -210,7 +210,7 @@ class TrackerTopic:
 
 
 class ClockTopic:
-    """`/clock`."""
+    """Topic `/clock`."""
 
     def __init__(self, node: Node) -> None:
         self._publisher = node.create_publisher(Clock, '/clock', 10)
@@ -218,7 +218,7 @@ class ClockTopic:
         self._due = 0.0
 
     def publish(self, now: float) -> None:
-        """Publish the time [s] if it is due; a jump back is published at once."""
+        """Publish the time [s] if due; a jump back is published at once."""
         if self._due - CLOCK_PERIOD - 1.0e-9 <= now < self._due - 1.0e-9:
             return
         self._due = now + CLOCK_PERIOD
@@ -227,7 +227,7 @@ class ClockTopic:
 
 
 class ControllerStateTopic:
-    """`<controller>/controller_state`."""
+    """Topic `<controller>/controller_state`."""
 
     def __init__(self, node: Node, controller: str, joints: Sequence[str]) -> None:
         self._publisher = node.create_publisher(
@@ -238,7 +238,7 @@ class ControllerStateTopic:
         self._message.joint_names = list(joints)
 
     def publish(self, now: float, controller: TrajectoryController) -> None:
-        """Publish what the controller wants and what it measures."""
+        """Publish reference, feedback and error of the controller."""
         message = self._message
         set_stamp(message.header.stamp, now)
         fill_point(message.reference, controller.desired)
@@ -253,7 +253,7 @@ class SimArmTopics:
     """All sensor topics of the simulated arm.
 
     Attributes:
-        joint_states: The publisher of the joint states.
+        joint_states: Publisher of the joint states.
 
     """
 
@@ -283,7 +283,7 @@ class SimArmTopics:
             misframed: Force/torque sensors whose messages name a wrong frame.
 
         """
-        # Sensors first: when the joint state is there, so are the readings of its instant.
+        # Sensors first: a joint state arrives after the readings of the same instant.
         for reading in readings.wrenches:
             self._wrenches[reading.index].publish(reading, reading.index in misframed)
         for reading in readings.imus:
@@ -296,7 +296,7 @@ class SimArmTopics:
 
 
 def publish_description(node: Node, urdf: str) -> Any:
-    """Latch the robot description; returns the publisher, which must be kept."""
+    """Publish the robot description; return the publisher, which must be kept alive."""
     publisher = node.create_publisher(String, 'robot_description', latched())
     publisher.publish(String(data=urdf))
     return publisher

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast simulated time may run: by the wall clock, and by those who consume the data."""
+"""Pacing of simulated time by the wall clock and by the consumers of the data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from robocal_ros.errors import ConfigurationError
 
 @dataclass
 class Consumer:
-    """Someone who reports how far it has processed the joint states.
+    """Progress of one consumer of the joint states.
 
     Attributes:
         time: Newest stamp that it has processed [s].
@@ -23,17 +23,17 @@ class Consumer:
 
 
 class Pacer:
-    """Decides when simulated time may go on.
+    """Limiter of simulated time.
 
-    With a real-time factor, simulated time follows the wall clock; what is lost when the
-    machine is too slow is not caught up. In any case it stays within `max_lead` of the slowest
-    consumer. A consumer that is waited for and silent for `patience` is dropped.
+    With a real-time factor, simulated time follows the wall clock; delays of a slow machine are
+    not made up for. It always stays within `max_lead` of the slowest consumer. A consumer that
+    blocks simulated time without a report for `patience` is dropped.
 
     Args:
-        factor: Simulated over wall time; 0 for as fast as the consumers keep up.
-        free_factor: Factor used for 0 while there is no consumer; 0 for no bound.
-        max_lead: Lead over the slowest consumer [s].
-        patience: Wall time that a silent consumer is waited for [s].
+        factor: Simulated over wall time; 0: as fast as the consumers keep up.
+        free_factor: Factor used instead of 0 without consumers; 0: unlimited.
+        max_lead: Largest lead over the slowest consumer [s].
+        patience: Wall time to wait for a consumer that does not report [s].
 
     """
 
@@ -66,20 +66,20 @@ class Pacer:
         return tuple(self._consumers)
 
     def acknowledge(self, name: str, time: float, wall: float) -> None:
-        """Note that a consumer has processed everything up to a stamp [s]."""
+        """Record that a consumer has processed everything up to a stamp [s]."""
         self._consumers[name] = Consumer(time, wall)
 
-    def forget(self, name: str) -> None:
-        """Wait no more for a consumer that takes its leave."""
+    def remove(self, name: str) -> None:
+        """Remove a consumer."""
         self._consumers.pop(name, None)
 
     def reset(self) -> None:
-        """Forget all consumers and start the clock comparison anew, as after a clock jump."""
+        """Remove all consumers and restart the clock comparison, after a clock jump."""
         self._consumers.clear()
         self._anchor = None
 
     def delay(self, now: float, wall: float) -> float:
-        """Return how long to wait by the wall clock before simulated time goes on [s].
+        """Return the wall time to wait before simulated time may advance [s].
 
         Args:
             now: Simulated time [s].
@@ -100,22 +100,22 @@ class Pacer:
         return max(0.0, due - wall)
 
     def held_up(self, newest: float) -> bool:
-        """Tell whether the slowest consumer is too far behind for time to go on.
+        """Return whether simulated time has to wait for the slowest consumer.
 
         Args:
-            newest: Stamp of the newest joint states that were published [s].
+            newest: Stamp of the newest published joint states [s].
 
         """
         limit = newest - self._max_lead
         return any(consumer.time < limit for consumer in self._consumers.values())
 
     def drop_silent(self, newest: float, wall: float, since: float) -> list[str]:
-        """Drop consumers that hold time up and are silent; return their names.
+        """Drop consumers that block simulated time without a report; return their names.
 
         Args:
-            newest: Stamp of the newest joint states that were published [s].
+            newest: Stamp of the newest published joint states [s].
             wall: Wall time [s].
-            since: Wall time since which time has been held up [s].
+            since: Wall time since which simulated time has been blocked [s].
 
         """
         limit = newest - self._max_lead

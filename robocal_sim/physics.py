@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arm itself: rigid bodies by MuJoCo, joint friction, joint compliance, servo drives."""
+"""Physics of the arm: rigid bodies (MuJoCo), joint friction and compliance, servo drives."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from robocal_sim.truth import HiddenTruth, JointTruth
 FloatArray = npt.NDArray[np.float64]
 
 CONTROL_STEP = 1.0e-3
-"""Step of the drives and of the physics [s]."""
+"""Time step of the drives and of the physics [s]."""
 
 
 @dataclass
 class Push:
-    """A wrench on a link, fixed in the link's frame, until a given time.
+    """Wrench on a link, constant in the link's frame, for a limited time.
 
     Attributes:
         body: MuJoCo's index of the link.
         force: In the link's frame [N], shape (3,).
         moment: About the link's origin, in its frame [N·m], shape (3,).
-        until: Simulated time at which it ends [s].
+        until: Simulated end time [s].
 
     """
 
@@ -40,10 +40,10 @@ class Push:
 
 
 class ArmPhysics:
-    """The arm with its drives, advanced by one control step at a time.
+    """Arm and drives, advanced by one control step at a time.
 
     All joint arrays have the shape (n,) in the order of the description's joints. After
-    `step`, all quantities belong to the same instant: the one at which the step began.
+    `step`, all quantities belong to the instant at which the step began.
 
     Attributes:
         description: The robot.
@@ -51,11 +51,12 @@ class ArmPhysics:
         position: Link angles [rad].
         velocity: Link velocities [rad/s].
         acceleration: Link accelerations [rad/s²].
-        encoder: Motor-side angles, what the drives see: link angle + c · transmitted torque.
-        encoder_velocity: Their rate [rad/s].
-        effort: Link-side drive torque [N·m]: rigid-body torque plus friction. The torque that
-            accelerates the rotor is not part of it.
-        friction: The joints' friction.
+        encoder: Motor-side angles as measured by the drives [rad]: link angle + compliance ·
+            transmitted torque.
+        encoder_velocity: Rate of `encoder` [rad/s].
+        effort: Link-side drive torque [N·m]: rigid-body torque plus friction, without the
+            torque that accelerates the rotor.
+        friction: Friction of the joints.
 
     """
 
@@ -69,7 +70,7 @@ class ArmPhysics:
         self._truth = truth
         self._model = build_model(description, truth, loaded=True, timestep=CONTROL_STEP)
         self._data = mujoco.MjData(self._model)
-        # Views of MuJoCo's memory, which are costly to ask for.
+        # Views of MuJoCo's memory: each attribute access would create a new one.
         self._state = self._data.qpos, self._data.qvel, self._data.qacc
         self._applied = self._data.qfrc_applied
         self._measured = self._data.sensordata
@@ -137,24 +138,24 @@ class ArmPhysics:
         self._sag = sag
 
     def wrench(self, frame: str) -> FloatArray:
-        """Return the wrench that the distal side exerts on the sensor at a link.
+        """Return the wrench that the distal side exerts on a force/torque sensor.
 
         Args:
-            frame: Link of a force/torque sensor of the truth.
+            frame: Link of the sensor.
 
         Returns:
-            Shape (6,): force [N] then torque about the sensor's origin [N·m], sensor frame.
+            Force [N], then torque about the sensor's origin [N·m], in the sensor frame, (6,).
 
         """
-        # MuJoCo gives what the proximal side exerts on the distal one.
+        # MuJoCo returns the wrench that the proximal side exerts on the distal one.
         wrench: FloatArray = -self._measured[self._wrenches[frame]]
         return wrench
 
     def inertial(self, frame: str) -> FloatArray:
-        """Return what an ideal IMU at a link of the truth measures.
+        """Return the readings of an ideal IMU at a link.
 
         Returns:
-            Shape (6,): specific force [m/s²], then angular velocity [rad/s], sensor frame.
+            Specific force [m/s²], then angular velocity [rad/s], in the sensor frame, (6,).
 
         """
         inertial: FloatArray = self._measured[self._inertials[frame]]
@@ -167,17 +168,17 @@ class ArmPhysics:
         return rotation, self._data.xpos[body].copy()
 
     def push(self, link: str, force: FloatArray, moment: FloatArray, duration: float) -> None:
-        """Push a link for a while.
+        """Apply a wrench to a link for a limited time.
 
         Args:
-            link: Link in whose frame the wrench is given and fixed.
-            force: Shape (3,) [N].
-            moment: About the link's origin, shape (3,) [N·m]. A force at a point p of the
-                link is the force with the moment p × force.
-            duration: How long [s].
+            link: Link in whose frame the wrench is constant.
+            force: Force [N], shape (3,).
+            moment: Moment about the link's origin [N·m], shape (3,). A force at a point p of
+                the link has the moment p × force.
+            duration: Duration [s].
 
         Raises:
-            ConfigurationError: No such link, or the root, or numbers that are not finite.
+            ConfigurationError: The link does not exist, or a number is not finite.
 
         """
         wrench = np.concatenate((force, moment, [duration]))
@@ -191,10 +192,10 @@ class ArmPhysics:
         )
 
     def rest_in(self, encoders: FloatArray) -> None:
-        """Put the arm to rest, without moving there, where its encoders read a posture.
+        """Place the arm at rest at the given encoder readings, without a motion.
 
         Args:
-            encoders: Shape (n,) [rad].
+            encoders: Encoder readings [rad], shape (n,).
 
         """
         self._data.qvel[:] = 0.0
@@ -203,7 +204,7 @@ class ArmPhysics:
         self.encoder = np.asarray(encoders, dtype=np.float64).copy()
 
     def attach_load(self) -> bool:
-        """Give the load of the truth its mass; False if the truth has none."""
+        """Attach the load of the truth; return False if there is none."""
         if self._load is None:
             return False
         body, mass, inertia = self._load
@@ -212,7 +213,7 @@ class ArmPhysics:
         return True
 
     def detach_load(self) -> bool:
-        """Take the load's mass away; False if the truth has none."""
+        """Detach the load of the truth; return False if there is none."""
         if self._load is None:
             return False
         body = self._load[0]
@@ -221,7 +222,7 @@ class ArmPhysics:
         return True
 
     def _places(self, one: str, other: str, frame: str) -> npt.NDArray[np.intp]:
-        """Return where a frame's two sensors of three axes stand in MuJoCo's data, (6,)."""
+        """Return the indices of two three-axis sensors in MuJoCo's sensor data, (6,)."""
         starts = [self._model.sensor(f'mjSENS_{kind}:{frame}').adr[0] for kind in (one, other)]
         return np.concatenate([start + np.arange(3) for start in starts])
 
@@ -241,7 +242,7 @@ class ArmPhysics:
         return int(self._model.body(link).id)
 
     def _settle(self, angles: FloatArray) -> None:
-        """Set the state to rest at the encoder angles, carried without help of friction."""
+        """Set the state to rest at the encoder angles, with zero friction torque."""
         data = self._data
         sag = np.zeros_like(angles)
         for _ in range(4):
@@ -254,7 +255,7 @@ class ArmPhysics:
         self._servo.preload(self.effort)
 
     def _apply_pushes(self) -> None:
-        """Put the pushes of this step on the bodies, at their centres of mass as MuJoCo asks."""
+        """Apply the active pushes to the bodies' centres of mass, as MuJoCo expects."""
         data = self._data
         data.xfrc_applied[:] = 0.0
         now = data.time

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sensors of the simulated arm: noise, bias, quantisation, ripple, saturation, delay, loss.
 
-Each sensor owns a random generator spawned from the one seed, so that adding or silencing one
-does not change the noise of another.
+Each sensor has a random generator of its own, so that adding or removing one does not change
+the noise of another.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BLOCK = 1024
 
 
 class WhiteNoise:
-    """Normal numbers drawn in blocks, which costs a fraction of drawing them one by one."""
+    """White noise, drawn in blocks for speed."""
 
     def __init__(self, sigma: FloatArray, generator: np.random.Generator) -> None:
         self._sigma = sigma
@@ -53,14 +53,14 @@ class WhiteNoise:
 
 
 def quantised(values: FloatArray, step: FloatArray | float) -> FloatArray:
-    """Return values rounded to multiples of `step`; a step of 0 leaves them as they are."""
+    """Return values rounded to multiples of `step`; unchanged where the step is 0."""
     steps = np.broadcast_to(np.asarray(step), values.shape)
     ratio = np.divide(values, steps, out=values.copy(), where=steps > 0.0)
     return np.where(steps > 0.0, np.round(ratio) * steps, values)
 
 
 class JointSensor:
-    """Encoders and torque sensors of all joints, shape (n,) throughout."""
+    """Encoders and torque sensors of all joints; all arrays have shape (n,)."""
 
     def __init__(
         self, noise: JointNoise, joints: Sequence[JointTruth], generator: np.random.Generator
@@ -90,7 +90,7 @@ class JointSensor:
 
 
 class ForceTorqueSensor:
-    """A six-axis force/torque sensor: force [N] then torque [N·m], shape (6,)."""
+    """Six-axis force/torque sensor: force [N], then torque [N·m], shape (6,)."""
 
     def __init__(
         self, noise: ForceTorqueNoise, truth: ForceTorqueTruth, generator: np.random.Generator
@@ -99,7 +99,7 @@ class ForceTorqueSensor:
         drawn = generator.uniform(-bound, bound)
         self._bias = drawn if truth.bias is None else np.array(truth.bias)
         drift = np.repeat([noise.force_drift, noise.torque_drift], 3)
-        # Drawn only where there is drift, so that other cells keep their noise.
+        # Drawn only if there is drift, so that the noise of other cells stays the same.
         self._drift = generator.uniform(-drift, drift) if drift.any() else None
         self._white = WhiteNoise(np.repeat([noise.force_sigma, noise.torque_sigma], 3), generator)
         self._step = np.repeat([noise.force_quantisation, noise.torque_quantisation], 3)
@@ -109,15 +109,15 @@ class ForceTorqueSensor:
 
     @property
     def bias(self) -> FloatArray:
-        """The hidden bias, shape (6,)."""
+        """Hidden bias, shape (6,)."""
         return self._bias.copy()
 
     def measure(self, wrench: FloatArray, elapsed: float = 0.0) -> FloatArray:
         """Return the reading for a true wrench.
 
         Args:
-            wrench: Shape (6,).
-            elapsed: Time over which the bias has drifted [s].
+            wrench: True wrench, shape (6,).
+            elapsed: Time since the drift started [s].
 
         """
         reading: FloatArray = wrench + self._bias + self._white.draw()
@@ -129,7 +129,7 @@ class ForceTorqueSensor:
 
 
 class ImuSensor:
-    """An IMU: specific force [m/s²] then angular velocity [rad/s], shape (6,)."""
+    """IMU: specific force [m/s²], then angular velocity [rad/s], shape (6,)."""
 
     def __init__(self, noise: ImuNoise, generator: np.random.Generator) -> None:
         self._white = WhiteNoise(
@@ -137,12 +137,12 @@ class ImuSensor:
         )
 
     def measure(self, inertial: FloatArray) -> FloatArray:
-        """Return the reading for the true values."""
+        """Return the reading for true values, shape (6,)."""
         return inertial + self._white.draw()
 
 
 class TrackerSensor:
-    """A laser tracker that sees one reflector, or the pose of its link, in its own frame."""
+    """Laser tracker: position of a reflector, or pose of its link, in the tracker's frame."""
 
     def __init__(
         self, noise: TrackerNoise, truth: TrackerTruth, generator: np.random.Generator
@@ -156,24 +156,24 @@ class TrackerSensor:
         self._limit = np.cos(min(truth.visibility_angle, np.pi))
         self._white = WhiteNoise(np.full(3, noise.position_sigma), generator)
         self._turn = WhiteNoise(np.full(3, noise.orientation_sigma), generator)
-        self._creep = np.zeros(3)
+        self._drift_velocity = np.zeros(3)
         if noise.drift_rate > 0.0:
             direction = generator.standard_normal(3)
-            self._creep = noise.drift_rate * direction / np.linalg.norm(direction)
+            self._drift_velocity = noise.drift_rate * direction / np.linalg.norm(direction)
 
     def measure(
         self, rotation: FloatArray, origin: FloatArray, time: float = 0.0
     ) -> FloatArray | None:
-        """Return the reflector in the tracker's frame, or None while it looks away.
+        """Return the reflector in the tracker's frame, or None if it is not visible.
 
         Args:
-            rotation: Of the target link in the root frame, shape (3, 3).
-            origin: Of the target link in the root frame, shape (3,) [m].
-            time: Since the tracker's frame began to creep [s].
+            rotation: Rotation of the target link in the root frame, shape (3, 3).
+            origin: Origin of the target link in the root frame [m], shape (3,).
+            time: Time since the drift started [s].
 
         Returns:
-            Shape (3,) [m]; where orientation is measured (7,), with the quaternion x, y, z, w
-            of the link in the tracker's frame.
+            Position [m], shape (3,); with orientation shape (7,), followed by the quaternion
+            (x, y, z, w) of the link in the tracker's frame.
 
         """
         point = origin + rotation @ self._target
@@ -182,7 +182,7 @@ class TrackerSensor:
         if facing < self._limit:
             return None
         measured: FloatArray = (self._rotation.T @ (point - self._origin) + self._white.draw()
-                                + self._creep * time)
+                                + self._drift_velocity * time)
         if not self._truth.orientation:
             return measured
         turned = Rotation.from_rotvec(self._turn.draw()) * Rotation.from_matrix(
@@ -191,10 +191,10 @@ class TrackerSensor:
 
 
 class Stream(Generic[T]):
-    """The way of a sensor's samples to its topic: some are lost, the rest come late.
+    """Transport of a sensor's samples to its topic, with loss and latency.
 
     Attributes:
-        extra_latency: Delay added by a fault [s].
+        extra_latency: Latency added by a fault [s].
 
     """
 
@@ -207,17 +207,17 @@ class Stream(Generic[T]):
 
     @property
     def immediate(self) -> bool:
-        """Whether samples pass untouched."""
+        """Whether samples pass without loss and latency."""
         return not (self._latency or self._dropout or self.extra_latency or self._waiting)
 
     def push(self, time: float, sample: T) -> None:
-        """Send a sample taken at a time [s]."""
+        """Add a sample taken at `time` [s]."""
         if self._dropout and self._generator.random() < self._dropout:
             return
         self._waiting.append((time + self._latency + self.extra_latency, sample))
 
     def take(self, now: float) -> list[T]:
-        """Return the samples that have arrived by now, in the order in which they left."""
+        """Remove and return the samples that have arrived by now, in order."""
         arrived = []
         while self._waiting and self._waiting[0][0] <= now + 1.0e-9:
             arrived.append(self._waiting.popleft()[1])
@@ -225,7 +225,7 @@ class Stream(Generic[T]):
 
 
 def rotation_from_rpy(roll: float, pitch: float, yaw: float) -> FloatArray:
-    """Return the rotation of URDF roll, pitch, yaw [rad] (fixed axes x, y, z), shape (3, 3)."""
+    """Return the rotation of URDF roll, pitch, yaw [rad] (fixed axes x, y, z), (3, 3)."""
     cr, sr = np.cos(roll), np.sin(roll)
     cp, sp = np.cos(pitch), np.sin(pitch)
     cy, sy = np.cos(yaw), np.sin(yaw)

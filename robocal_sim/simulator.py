@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One arm with its controller and sensors: command in, readings out, no ROS and no wall clock."""
+"""One arm with its controller and sensors in simulated time, without ROS."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from robocal_sim.truth import Cell, HiddenTruth, JointTruth
 FloatArray = npt.NDArray[np.float64]
 
 CLOCK_START = 100.0
-"""Simulated time begins here [s]: a stamp of zero means "none" in ROS."""
+"""Simulated time at the start [s]; in ROS, a stamp of zero means "none"."""
 
 
 @dataclass(frozen=True)
 class JointReading:
-    """A joint state: stamp [s], and position [rad], velocity [rad/s], effort [N·m], (n,)."""
+    """Joint state: stamp [s]; position [rad], velocity [rad/s] and effort [N·m], (n,) each."""
 
     time: float
     position: FloatArray
@@ -48,7 +48,7 @@ class JointReading:
 
 @dataclass(frozen=True)
 class SensorReading:
-    """A reading of one sensor: its index in the truth's list, stamp [s] and values."""
+    """Reading of one sensor: index in the truth's list, stamp [s] and values."""
 
     index: int
     time: float
@@ -57,7 +57,7 @@ class SensorReading:
 
 @dataclass
 class Readings:
-    """What arrives at the topics in one control step."""
+    """Readings that reach the topics in one control step."""
 
     joints: list[JointReading] = field(default_factory=list)
     wrenches: list[SensorReading] = field(default_factory=list)
@@ -66,14 +66,14 @@ class Readings:
 
 
 class ArmSimulator:
-    """The arm, its trajectory controller and its sensors, in simulated time.
+    """Arm, trajectory controller and sensors, advanced by one control step at a time.
 
     Attributes:
         description: The robot.
-        truth: What is hidden.
+        truth: The hidden truth.
         physics: The arm.
         controller: The trajectory controller.
-        action_tick: Whether the last step ended on a tick of the action's 20 Hz.
+        action_tick: Whether the last step ended on a tick of the action's 20 Hz timer.
 
     """
 
@@ -119,11 +119,11 @@ class ArmSimulator:
 
     @property
     def faults(self) -> Faults:
-        """The faults that are on."""
+        """Active faults."""
         return self._faults
 
     def set_faults(self, faults: Faults) -> None:
-        """Switch faults; a clock jump happens once, when it is switched on."""
+        """Replace the active faults; the clock jumps once, when that fault is activated."""
         if 'clock_jump_back' in faults and 'clock_jump_back' not in self._faults:
             self._offset -= CLOCK_JUMP
         for stream in self._streams():
@@ -134,7 +134,7 @@ class ArmSimulator:
         self._since = self.now
 
     def step(self) -> Readings:
-        """Advance by one control step and return what reaches the topics."""
+        """Advance by one control step and return the readings that reach the topics."""
         physics, controller = self.physics, self.controller
         if 'controller_abort' in self._faults and controller.goal is not None:
             controller.abort(INVALID_GOAL, 'Aborted by the controller (fault on request).')
@@ -152,7 +152,7 @@ class ArmSimulator:
 
     def _build_sensors(self, cell: Cell, seed: int) -> None:
         truth, joints = self.truth, self.description.joints
-        # One stream of random numbers per sensor and one per way to the topic.
+        # One random generator per sensor and one per stream.
         count = 2 * (2 + len(truth.force_torque_sensors) + len(truth.imus))
         generators = (np.random.default_rng(child)
                       for child in np.random.SeedSequence(seed).spawn(count))
@@ -198,25 +198,25 @@ class ArmSimulator:
                 readings.imus += _pass(stream, time, SensorReading(index, time, values))
 
     def _too_early(self, time: float) -> bool:
-        """Tell whether slow joint states are not due yet."""
+        """Return whether the fault joint_states_slow suppresses this joint state."""
         if 'joint_states_slow' not in self._faults:
             return False
-        # A clock that jumped back must not silence them.
+        # The lower bound: after a clock jump back, joint states are due at once.
         if self._joint_states_due - SLOW_PERIOD <= time < self._joint_states_due - 1.0e-9:
             return True
         self._joint_states_due = time + SLOW_PERIOD
         return False
 
     def _wrench_readings(self, time: float) -> list[FloatArray]:
-        """Return what the force/torque sensors read, with their faults."""
+        """Return the readings of the force/torque sensors, with their faults."""
         readings = [sensor.measure(self.physics.wrench(frame), time - CLOCK_START)
                     for frame, sensor, _ in self._wrench_sensors]
         if self._faults.sensors:
-            self._spoil_wrenches(time, readings)
+            self._corrupt_wrenches(time, readings)
         self._last_wrenches = dict(enumerate(readings))
         return readings
 
-    def _spoil_wrenches(self, time: float, readings: list[FloatArray]) -> None:
+    def _corrupt_wrenches(self, time: float, readings: list[FloatArray]) -> None:
         """Apply the faults of force/torque sensors in place."""
         faults = self._faults
         swapped = faults.of(SWAP)
@@ -240,15 +240,15 @@ class ArmSimulator:
             physics.encoder, physics.encoder_velocity, physics.effort
         )
         if self._faults.joints:
-            self._spoil(effort)
+            self._corrupt(effort)
         self._last_effort = effort
         self._published += 1
         if 'stamps_disordered' in self._faults and self._published % 5 == 0:
-            # Every fifth message claims to be older than its predecessor.
+            # Every fifth message is stamped earlier than its predecessor.
             time -= 2.5 * self._every * CONTROL_STEP
         return JointReading(time, position, velocity, effort)
 
-    def _spoil(self, effort: FloatArray) -> None:
+    def _corrupt(self, effort: FloatArray) -> None:
         """Apply the effort faults in place."""
         stuck = list(self._faults.of('effort_stuck'))
         if stuck and self._last_effort is not None:
@@ -266,7 +266,7 @@ class ArmSimulator:
 
 
 def _pass(stream: Stream, time: float, sample: object) -> list:  # type: ignore[type-arg]
-    """Send a sample down its stream and return what arrives at the same time."""
+    """Push a sample into its stream and return the samples that arrive now."""
     if stream.immediate:
         return [sample]
     stream.push(time, sample)
@@ -274,7 +274,7 @@ def _pass(stream: Stream, time: float, sample: object) -> list:  # type: ignore[
 
 
 def rest_posture(limits: JointLimits) -> FloatArray:
-    """Return the posture that a simulation starts in: zero, or mid-range where zero is out."""
+    """Return the default start posture: zero, or mid-range where zero violates the limits."""
     bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
     lower = np.where(bounded, limits.lower, -1.0)
     upper = np.where(bounded, limits.upper, 1.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trajectories as a controller receives them, and the splines through their points."""
+"""Trajectories as received by the controller, and splines through their points."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TrajectoryPoint:
-    """One point of a trajectory as received; a field that was left empty is an empty tuple.
+    """Point of a received trajectory; fields may be empty.
 
     Attributes:
-        time: From the start of the trajectory [s].
-        positions: [rad], in the order of the trajectory's joint names.
-        velocities: [rad/s].
-        accelerations: [rad/s²].
-        effort: [N·m].
+        time: Time from the start of the trajectory [s].
+        positions: Positions [rad], in the order of the trajectory's joint names.
+        velocities: Velocities [rad/s].
+        accelerations: Accelerations [rad/s²].
+        effort: Efforts [N·m].
 
     """
 
@@ -37,12 +37,12 @@ class TrajectoryPoint:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A trajectory as received.
+    """Received trajectory.
 
     Attributes:
         joints: Joint names.
         points: Points.
-        stamp: Header stamp [s]; 0 means "start on arrival".
+        stamp: Header stamp [s]; 0: start on arrival.
 
     """
 
@@ -61,7 +61,7 @@ class JointState(NamedTuple):
 
 @dataclass(frozen=True)
 class Knot:
-    """A point in the controller's own joint order; None where the trajectory gave nothing."""
+    """Trajectory point in the controller's joint order; None for empty fields."""
 
     time: float
     position: FloatArray
@@ -70,11 +70,10 @@ class Knot:
 
 
 class Spline:
-    """The motion through a row of knots.
+    """Piecewise polynomial motion through knots.
 
-    Two neighbours are joined by a quintic if both have velocities and accelerations, by a cubic
-    if both have velocities, else by a straight line. Before the first knot and after the last
-    it stands still.
+    A segment is quintic if both its knots have velocities and accelerations, cubic if both have
+    velocities, else linear. Before the first knot and after the last the arm is at rest.
 
     Attributes:
         start: Time of the first knot [s].
@@ -109,14 +108,14 @@ class Spline:
 
 
 def _coefficients(a: Knot, b: Knot) -> FloatArray:
-    """Return the polynomial from a to b, shape (6, n), lowest power first."""
+    """Return the polynomial coefficients from a to b, lowest power first, shape (6, n)."""
     duration = b.time - a.time
     result = np.zeros((6, a.position.size))
     result[0] = a.position
     if a.velocity is None or b.velocity is None:
         result[1] = (b.position - a.position) / duration
         return result
-    # What is left to reach after moving on with the state at a.
+    # Extrapolation with the state at a.
     drift = a.position + a.velocity * duration
     result[1] = a.velocity
     if a.acceleration is None or b.acceleration is None:

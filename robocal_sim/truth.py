@@ -1,27 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the simulated arm hides from those who identify it, and the noise of its sensors.
+"""Hidden truth of the simulated arm and noise of its sensors.
 
 Two YAML files: the hidden truth of one robot (tool, joints, sensors) and the cell (noise of
-every sensor stream). Both are read strictly: an unknown key, a wrong length or a value out of
-range is refused with the place in the file, so that a typing error cannot pass as a default.
+every sensor stream). Both are read strictly against the dataclasses below: an unknown key, a
+wrong length or a value out of range is refused with its place in the file.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import yaml
 
 from robocal_ros.errors import ConfigurationError
 
+T = TypeVar('T')
+
+NotNegative = Annotated[float, 'a number that is not negative', lambda value: value >= 0.0]
+Positive = Annotated[float, 'a positive number', lambda value: value > 0.0]
+Probability = Annotated[float, 'a probability of at most 1', lambda value: 0.0 <= value <= 1.0]
 Vector3 = tuple[float, float, float]
 Vector6 = tuple[float, float, float, float, float, float]
-T = TypeVar('T')
+Pair = tuple[NotNegative, NotNegative]
+"""Values for positive and for negative velocity; in a file, one number serves both."""
+PositivePair = tuple[Positive, Positive]
 
 
 @dataclass(frozen=True)
@@ -37,17 +44,32 @@ class ToolTruth:
 
     """
 
-    mass: float
+    mass: Positive
     centre_of_mass: Vector3
     inertia: Vector6
     parent: str = ''
+
+    def __post_init__(self) -> None:
+        """Refuse an inertia that no body can have.
+
+        Raises:
+            ConfigurationError: A principal moment is not positive or exceeds the sum of the
+                others.
+
+        """
+        ixx, iyy, izz, ixy, ixz, iyz = self.inertia
+        moments = np.linalg.eigvalsh([[ixx, ixy, ixz], [ixy, iyy, iyz], [ixz, iyz, izz]])
+        if moments[0] <= 0.0 or moments[0] + moments[1] < moments[2]:
+            raise ConfigurationError(
+                'inertia: expected principal moments that are positive and of which no one '
+                f'exceeds the sum of the others, got {moments.tolist()}. Correct the inertia '
+                '(ixx, iyy, izz, ixy, ixz, iyz about the centre of mass).'
+            )
 
 
 @dataclass(frozen=True)
 class FrictionTruth:
     """Asymmetric Stribeck friction of one joint, with the LuGre bristle.
-
-    Pairs hold the value for positive and for negative velocity; all are positive numbers.
 
     Attributes:
         coulomb: Fc [N·m].
@@ -59,32 +81,45 @@ class FrictionTruth:
 
     """
 
-    coulomb: tuple[float, float] = (0.0, 0.0)
-    breakaway: tuple[float, float] = (0.0, 0.0)
-    stribeck_velocity: tuple[float, float] = (0.05, 0.05)
-    viscous: tuple[float, float] = (0.0, 0.0)
-    bristle_stiffness: float = 1.0e4
-    bristle_damping: float = 10.0
+    coulomb: Pair = (0.0, 0.0)
+    breakaway: Pair = (0.0, 0.0)
+    stribeck_velocity: PositivePair = (0.05, 0.05)
+    viscous: Pair = (0.0, 0.0)
+    bristle_stiffness: Positive = 1.0e4
+    bristle_damping: NotNegative = 10.0
+
+    def __post_init__(self) -> None:
+        """Refuse a breakaway torque below the Coulomb friction.
+
+        Raises:
+            ConfigurationError: It is below in one of the directions.
+
+        """
+        if any(fs < fc for fs, fc in zip(self.breakaway, self.coulomb, strict=True)):
+            raise ConfigurationError(
+                f'breakaway: expected at least the Coulomb friction {self.coulomb}, got '
+                f'{self.breakaway}. Raise breakaway, or lower coulomb.'
+            )
 
 
 @dataclass(frozen=True)
 class JointTruth:
-    """What is hidden in one joint.
+    """Hidden properties of one joint.
 
     Attributes:
         friction: Its friction.
-        compliance: Link angle lost per torque that the joint transmits [rad/(N·m)].
-        effort_scale: Reported effort over true effort.
-        effort_offset: Added to the reported effort [N·m].
-        rotor_inertia: Inertia of the drive seen at the joint [kg·m²].
+        compliance: Sag of the link per torque transmitted by the joint [rad/(N·m)].
+        effort_scale: Reported over true effort.
+        effort_offset: Offset of the reported effort [N·m].
+        rotor_inertia: Reflected inertia of the drive [kg·m²].
 
     """
 
     friction: FrictionTruth = field(default_factory=FrictionTruth)
-    compliance: float = 0.0
-    effort_scale: float = 1.0
+    compliance: NotNegative = 0.0
+    effort_scale: Positive = 1.0
     effort_offset: float = 0.0
-    rotor_inertia: float = 0.1
+    rotor_inertia: NotNegative = 0.1
 
 
 @dataclass(frozen=True)
@@ -94,7 +129,7 @@ class ForceTorqueTruth:
     Attributes:
         frame: Link whose frame is the sensor frame.
         topic: Topic; empty for '<frame>/wrench'.
-        bias: Force [N] then torque [N·m]; None draws it from the seed within the cell's bounds.
+        bias: Force [N], then torque [N·m]; drawn within the cell's bounds if None.
 
     """
 
@@ -105,7 +140,7 @@ class ForceTorqueTruth:
 
 @dataclass(frozen=True)
 class ImuTruth:
-    """An inertial measurement unit at a link of the URDF; topic as for the force sensors."""
+    """An inertial measurement unit at a link of the URDF; empty topic for '<frame>/imu'."""
 
     frame: str
     topic: str = ''
@@ -121,10 +156,9 @@ class TrackerTruth:
         rpy: Roll, pitch, yaw of the tracker in the robot's root frame [rad].
         target_link: Link that carries the reflector.
         target_xyz: Reflector in the target link's frame [m].
-        target_axis: Direction in which the reflector looks, in the target link's frame.
-        visibility_angle: Half angle of the cone around target_axis within which the tracker
-            sees the reflector [rad].
-        orientation: Whether the tracker measures the target link's orientation too.
+        target_axis: Axis of the reflector's visibility cone, in the target link's frame.
+        visibility_angle: Half angle of that cone [rad].
+        orientation: Whether the tracker also measures the target link's orientation.
 
     """
 
@@ -134,21 +168,21 @@ class TrackerTruth:
     target_link: str = ''
     target_xyz: Vector3 = (0.0, 0.0, 0.0)
     target_axis: Vector3 = (0.0, 0.0, 1.0)
-    visibility_angle: float = math.pi
+    visibility_angle: Positive = math.pi
     orientation: bool = False
 
 
 @dataclass(frozen=True)
 class HiddenTruth:
-    """Everything about one robot that its URDF does not say.
+    """Properties of one robot that its URDF does not contain.
 
     Attributes:
         gravity: Gravity in the robot's root frame [m/s²].
-        tool: The tool at the tip, mounted from the start.
-        load: A second body that can be attached and detached while the arm runs.
-        joints: By joint name; joints left out are ideal.
-        force_torque_sensors: Sensors, in the order of publication.
-        imus: Inertial sensors, in the order of publication.
+        tool: Tool, mounted from the start.
+        load: Second body, attached and detached at run time.
+        joints: Truth by joint name; joints left out are ideal.
+        force_torque_sensors: Force/torque sensors, in the order of publication.
+        imus: IMUs, in the order of publication.
         tracker: The laser tracker.
 
     """
@@ -162,7 +196,7 @@ class HiddenTruth:
     tracker: TrackerTruth | None = None
 
     def prefixed(self, prefix: str) -> HiddenTruth:
-        """Return the same for a robot with a prefix to the names of its links and joints."""
+        """Return the truth of a robot whose link and joint names carry a prefix."""
         def link(name: str) -> str:
             return prefix + name if name else ''
 
@@ -181,21 +215,21 @@ class HiddenTruth:
 
 @dataclass(frozen=True)
 class StreamNoise:
-    """What every sensor stream can suffer on its way.
+    """Transport of a sensor stream.
 
     Attributes:
-        latency: Delay from the stamp to the publication [s].
+        latency: Delay from stamp to publication [s].
         dropout: Probability that a message is lost.
 
     """
 
-    latency: float = 0.0
-    dropout: float = 0.0
+    latency: NotNegative = 0.0
+    dropout: Probability = 0.0
 
 
 @dataclass(frozen=True)
 class JointNoise(StreamNoise):
-    """Noise of the joint states; sigmas are standard deviations, zero switches a term off.
+    """Noise of the joint states; sigmas are standard deviations, zero disables a term.
 
     Attributes:
         position_quantisation: Step of the encoders [rad].
@@ -206,11 +240,11 @@ class JointNoise(StreamNoise):
 
     """
 
-    position_quantisation: float = 0.0
-    velocity_sigma: float = 0.0
-    effort_sigma: float = 0.0
-    effort_ripple: float = 0.0
-    effort_ripple_cycles: float = 24.0
+    position_quantisation: NotNegative = 0.0
+    velocity_sigma: NotNegative = 0.0
+    effort_sigma: NotNegative = 0.0
+    effort_ripple: NotNegative = 0.0
+    effort_ripple_cycles: NotNegative = 24.0
 
 
 @dataclass(frozen=True)
@@ -220,32 +254,32 @@ class ForceTorqueNoise(StreamNoise):
     Attributes:
         force_sigma: White noise of each force component [N].
         torque_sigma: White noise of each torque component [N·m].
-        force_bias: Bound of the drawn bias per force component [N].
-        torque_bias: Bound of the drawn bias per torque component [N·m].
-        force_quantisation: Step of the converter [N].
-        torque_quantisation: Step of the converter [N·m].
-        force_range: Saturation [N]; 0 is none.
-        torque_range: Saturation [N·m]; 0 is none.
-        force_drift: Bound of the bias's drawn drift per force component [N/s].
-        torque_drift: Bound of the bias's drawn drift per torque component [N·m/s].
+        force_bias: Bound of the drawn bias of each force component [N].
+        torque_bias: Bound of the drawn bias of each torque component [N·m].
+        force_quantisation: Resolution [N].
+        torque_quantisation: Resolution [N·m].
+        force_range: Saturation [N]; 0 for none.
+        torque_range: Saturation [N·m]; 0 for none.
+        force_drift: Bound of the drawn drift rate of each force component [N/s].
+        torque_drift: Bound of the drawn drift rate of each torque component [N·m/s].
 
     """
 
-    force_sigma: float = 0.0
-    torque_sigma: float = 0.0
-    force_bias: float = 0.0
-    torque_bias: float = 0.0
-    force_quantisation: float = 0.0
-    torque_quantisation: float = 0.0
-    force_range: float = 0.0
-    torque_range: float = 0.0
-    force_drift: float = 0.0
-    torque_drift: float = 0.0
+    force_sigma: NotNegative = 0.0
+    torque_sigma: NotNegative = 0.0
+    force_bias: NotNegative = 0.0
+    torque_bias: NotNegative = 0.0
+    force_quantisation: NotNegative = 0.0
+    torque_quantisation: NotNegative = 0.0
+    force_range: NotNegative = 0.0
+    torque_range: NotNegative = 0.0
+    force_drift: NotNegative = 0.0
+    torque_drift: NotNegative = 0.0
 
 
 @dataclass(frozen=True)
 class ImuNoise(StreamNoise):
-    """Noise of the inertial sensors.
+    """Noise of the IMUs.
 
     Attributes:
         gyro_sigma: White noise of each rate [rad/s].
@@ -253,8 +287,8 @@ class ImuNoise(StreamNoise):
 
     """
 
-    gyro_sigma: float = 0.0
-    accelerometer_sigma: float = 0.0
+    gyro_sigma: NotNegative = 0.0
+    accelerometer_sigma: NotNegative = 0.0
 
 
 @dataclass(frozen=True)
@@ -264,21 +298,20 @@ class TrackerNoise(StreamNoise):
     Attributes:
         position_sigma: White noise of each coordinate [m].
         orientation_sigma: White noise of the orientation about each axis [rad].
-        drift_rate: Speed at which the tracker's frame creeps, in a direction that the seed
-            draws [m/s].
-        rate: Measurements per second [Hz].
+        drift_rate: Drift of the tracker's frame, in a direction drawn from the seed [m/s].
+        rate: Measurement rate [Hz].
 
     """
 
-    position_sigma: float = 0.0
-    orientation_sigma: float = 0.0
-    drift_rate: float = 0.0
-    rate: float = 10.0
+    position_sigma: NotNegative = 0.0
+    orientation_sigma: NotNegative = 0.0
+    drift_rate: NotNegative = 0.0
+    rate: Positive = 10.0
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The noise of one cell; the default is a cell without any."""
+    """Sensor noise of one cell; none by default."""
 
     joint_states: JointNoise = field(default_factory=JointNoise)
     force_torque: ForceTorqueNoise = field(default_factory=ForceTorqueNoise)
@@ -290,8 +323,7 @@ def load_truth(path: Path | str) -> HiddenTruth:
     """Read a hidden truth file.
 
     Raises:
-        ConfigurationError: The file cannot be read or a value does not fit; the text names
-            the place.
+        ConfigurationError: The file cannot be read, or a value is not valid.
 
     """
     return parse_truth(_read(path), str(path))
@@ -301,66 +333,38 @@ def load_cell(path: Path | str) -> Cell:
     """Read a cell file.
 
     Raises:
-        ConfigurationError: The file cannot be read or a value does not fit; the text names
-            the place.
+        ConfigurationError: The file cannot be read, or a value is not valid.
 
     """
     return parse_cell(_read(path), str(path))
 
 
 def parse_truth(content: object, source: str = 'hidden truth') -> HiddenTruth:
-    """Turn the mapping of a hidden truth file into its dataclass.
+    """Convert the mapping of a hidden truth file.
 
     Args:
-        content: What YAML gave.
-        source: Name of the file, for the text of errors.
+        content: Parsed YAML.
+        source: Name of the file, for error messages.
 
     Raises:
-        ConfigurationError: A key or value does not fit.
+        ConfigurationError: A key or value is not valid.
 
     """
-    table = _table(content, source, HiddenTruth)
-    joints = table.pop('joints', None) or {}
-    if not isinstance(joints, Mapping):
-        raise _refusal(f'{source}: joints', 'a mapping from joint name to its truth', joints)
-    return _build(
-        HiddenTruth,
-        table,
-        source,
-        gravity=_vector3,
-        tool=_tool,
-        load=_tool,
-        force_torque_sensors=_list_of(_force_torque),
-        imus=_list_of(_imu),
-        tracker=_tracker,
-        joints={
-            str(name): _joint(entry, f'{source}: joints: {name}')
-            for name, entry in joints.items()
-        },
-    )
+    return _section(content, HiddenTruth, source)
 
 
 def parse_cell(content: object, source: str = 'cell') -> Cell:
-    """Turn the mapping of a cell file into its dataclass.
+    """Convert the mapping of a cell file.
 
     Args:
-        content: What YAML gave.
-        source: Name of the file, for the text of errors.
+        content: Parsed YAML.
+        source: Name of the file, for error messages.
 
     Raises:
-        ConfigurationError: A key or value does not fit.
+        ConfigurationError: A key or value is not valid.
 
     """
-    table = _table(content, source, Cell)
-    return _build(
-        Cell,
-        table,
-        source,
-        joint_states=_noise(JointNoise),
-        force_torque=_noise(ForceTorqueNoise),
-        imu=_noise(ImuNoise),
-        tracker=_noise(TrackerNoise),
-    )
+    return _section(content, Cell, source)
 
 
 def _read(path: Path | str) -> object:
@@ -374,7 +378,7 @@ def _read(path: Path | str) -> object:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f'The file {path} is not valid YAML ({error}). Correct it; the files in config/sim '
-            'show the form.'
+            'show the format.'
         ) from error
 
 
@@ -382,35 +386,71 @@ def _refusal(place: str, expected: str, got: object) -> ConfigurationError:
     return ConfigurationError(f'{place}: expected {expected}, got {got!r}. Correct the value.')
 
 
-def _table(content: object, place: str, kind: type) -> dict[str, Any]:
-    """Return the mapping whose keys are fields of `kind`, or refuse."""
-    if content is None:
-        return {}
-    known = [entry.name for entry in fields(kind)]
-    if not isinstance(content, Mapping):
+def _section(content: object, kind: type[T], place: str) -> T:
+    """Convert a mapping to a dataclass; an empty one to its defaults."""
+    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    table = {} if content is None else content
+    if not isinstance(table, Mapping):
         raise _refusal(place, f'a mapping with the keys {", ".join(known)}', content)
-    unknown = [str(key) for key in content if key not in known]
+    unknown = [str(key) for key in table if key not in known]
     if unknown:
         raise ConfigurationError(
             f'{place}: unknown key {", ".join(unknown)}; expected some of '
             f'{", ".join(known)}. Correct the spelling, or remove it.'
         )
-    return dict(content)
-
-
-def _build(kind: type[T], table: Mapping[str, Any], place: str, **rules: Any) -> T:
-    """Convert every entry by its rule (a ready value passes as it is) and build `kind`."""
-    values = {name: rule for name, rule in rules.items() if not callable(rule)}
-    for key, value in table.items():
-        values[key] = rules[key](value, f'{place}: {key}')
+    missing = [name for name, item in known.items()
+               if item.default is item.default_factory is MISSING and name not in table]
+    if missing:
+        raise ConfigurationError(f'{place}: {", ".join(missing)} is missing. Add it.')
+    hints = get_type_hints(kind, include_extras=True)
+    values = {key: _value(value, hints[key], f'{place}: {key}') for key, value in table.items()}
     try:
         return kind(**values)
-    except TypeError as error:
-        needed = [name for name in ('mass', 'centre_of_mass', 'inertia', 'frame')
-                  if name in rules and name not in values]
-        raise ConfigurationError(
-            f'{place}: {", ".join(needed) or error} is missing. Add it.'
-        ) from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f'{place}: {error}') from error
+
+
+def _value(value: object, hint: Any, place: str) -> Any:
+    """Convert a value of YAML to the type of a field."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        _, expected, valid = arguments
+        number = _number(value, place)
+        if not valid(number):
+            raise _refusal(place, expected, value)
+        return number
+    if is_dataclass(hint):
+        return _section(value, hint, place)  # type: ignore[arg-type]
+    if hint is float:
+        return _number(value, place)
+    if hint in (bool, str):
+        if not isinstance(value, hint):
+            raise _refusal(place, 'true or false' if hint is bool else 'a text', value)
+        return value
+    if origin is Mapping:
+        if not isinstance(value, Mapping | None):
+            raise _refusal(place, 'a mapping from joint name to its truth', value)
+        return {str(name): _value(entry, arguments[1], f'{place}: {name}')
+                for name, entry in (value or {}).items()}
+    if origin is tuple:
+        return _sequence(value, arguments, place)
+    # An optional value.
+    return None if value is None else _value(value, arguments[0], place)
+
+
+def _sequence(value: object, hints: Sequence[Any], place: str) -> tuple[Any, ...]:
+    """Convert a list to a tuple of fixed length, or of any where the hints end with `...`."""
+    if hints in (get_args(Pair), get_args(PositivePair)) and isinstance(value, int | float):
+        value = [value, value]
+    items = value if isinstance(value, Sequence) and not isinstance(value, str) else None
+    if hints[-1] is ...:
+        if items is None:
+            raise _refusal(place, 'a list', value)
+        return tuple(_value(item, hints[0], f'{place}[{index}]')
+                     for index, item in enumerate(items))
+    if items is None or len(items) != len(hints):
+        raise _refusal(place, f'a list of {len(hints)} numbers', value)
+    return tuple(_value(item, hint, place) for item, hint in zip(items, hints, strict=True))
 
 
 def _number(value: object, place: str) -> float:
@@ -418,138 +458,3 @@ def _number(value: object, place: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise _refusal(place, 'a finite number', value)
     return float(value)
-
-
-def _not_negative(value: object, place: str) -> float:
-    number = _number(value, place)
-    if number < 0.0:
-        raise _refusal(place, 'a number that is not negative', value)
-    return number
-
-
-def _positive(value: object, place: str) -> float:
-    number = _number(value, place)
-    if number <= 0.0:
-        raise _refusal(place, 'a positive number', value)
-    return number
-
-
-def _flag(value: object, place: str) -> bool:
-    if not isinstance(value, bool):
-        raise _refusal(place, 'true or false', value)
-    return value
-
-
-def _text(value: object, place: str) -> str:
-    if not isinstance(value, str):
-        raise _refusal(place, 'a text', value)
-    return value
-
-
-def _numbers(value: object, place: str, count: int) -> tuple[float, ...]:
-    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != count:
-        raise _refusal(place, f'a list of {count} numbers', value)
-    return tuple(_number(item, place) for item in value)
-
-
-def _vector3(value: object, place: str) -> Vector3:
-    x, y, z = _numbers(value, place, 3)
-    return x, y, z
-
-
-def _vector6(value: object, place: str) -> Vector6:
-    a, b, c, d, e, f = _numbers(value, place, 6)
-    return a, b, c, d, e, f
-
-
-def _pair(rule: Callable[[object, str], float]) -> Callable[[object, str], tuple[float, float]]:
-    """Two numbers, for positive and negative velocity; one number serves both."""
-
-    def convert(value: object, place: str) -> tuple[float, float]:
-        if isinstance(value, int | float):
-            return rule(value, place), rule(value, place)
-        plus, minus = _numbers(value, place, 2)
-        return rule(plus, place), rule(minus, place)
-
-    return convert
-
-
-def _list_of(rule: Callable[[object, str], T]) -> Callable[[object, str], tuple[T, ...]]:
-    def convert(value: object, place: str) -> tuple[T, ...]:
-        if not isinstance(value, Sequence) or isinstance(value, str):
-            raise _refusal(place, 'a list', value)
-        return tuple(rule(item, f'{place}[{index}]') for index, item in enumerate(value))
-
-    return convert
-
-
-def _tool(value: object, place: str) -> ToolTruth | None:
-    if value is None:
-        return None
-    tool = _build(ToolTruth, _table(value, place, ToolTruth), place, parent=_text,
-                  mass=_positive, centre_of_mass=_vector3, inertia=_vector6)
-    _check_inertia(tool.inertia, place)
-    return tool
-
-
-def _check_inertia(inertia: Vector6, place: str) -> None:
-    """Refuse an inertia that no body can have (principal moments and triangle inequality)."""
-    ixx, iyy, izz, ixy, ixz, iyz = inertia
-    moments = np.linalg.eigvalsh([[ixx, ixy, ixz], [ixy, iyy, iyz], [ixz, iyz, izz]])
-    if moments[0] <= 0.0 or moments[0] + moments[1] < moments[2]:
-        raise ConfigurationError(
-            f'{place}: inertia: expected principal moments that are positive and of which no '
-            f'one exceeds the sum of the others, got {moments.tolist()}. Correct the inertia '
-            '(ixx, iyy, izz, ixy, ixz, iyz about the centre of mass).'
-        )
-
-
-def _friction(value: object, place: str) -> FrictionTruth:
-    friction = _build(
-        FrictionTruth, _table(value, place, FrictionTruth), place,
-        coulomb=_pair(_not_negative), breakaway=_pair(_not_negative),
-        stribeck_velocity=_pair(_positive), viscous=_pair(_not_negative),
-        bristle_stiffness=_positive, bristle_damping=_not_negative,
-    )
-    if any(fs < fc for fs, fc in zip(friction.breakaway, friction.coulomb, strict=True)):
-        raise ConfigurationError(
-            f'{place}: breakaway: expected at least the Coulomb friction {friction.coulomb}, '
-            f'got {friction.breakaway}. Raise breakaway, or lower coulomb.'
-        )
-    return friction
-
-
-def _joint(value: object, place: str) -> JointTruth:
-    return _build(JointTruth, _table(value, place, JointTruth), place, friction=_friction,
-                  compliance=_not_negative, effort_scale=_positive, effort_offset=_number,
-                  rotor_inertia=_not_negative)
-
-
-def _force_torque(value: object, place: str) -> ForceTorqueTruth:
-    return _build(ForceTorqueTruth, _table(value, place, ForceTorqueTruth), place, frame=_text,
-                  topic=_text, bias=_vector6)
-
-
-def _imu(value: object, place: str) -> ImuTruth:
-    return _build(ImuTruth, _table(value, place, ImuTruth), place, frame=_text, topic=_text)
-
-
-def _tracker(value: object, place: str) -> TrackerTruth | None:
-    if value is None:
-        return None
-    return _build(TrackerTruth, _table(value, place, TrackerTruth), place, frame=_text,
-                  xyz=_vector3, rpy=_vector3, target_link=_text, target_xyz=_vector3,
-                  target_axis=_vector3, visibility_angle=_positive, orientation=_flag)
-
-
-def _noise(kind: type[T]) -> Callable[[object, str], T]:
-    def convert(value: object, place: str) -> T:
-        table = _table(value, place, kind)
-        rules = dict.fromkeys(table, _not_negative)
-        if 'rate' in table:
-            rules['rate'] = _positive
-        if _not_negative(table.get('dropout', 0.0), f'{place}: dropout') > 1.0:
-            raise _refusal(f'{place}: dropout', 'a probability of at most 1', table['dropout'])
-        return _build(kind, table, place, **rules)
-
-    return convert

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Robots and files that the simulation's tests share."""
+"""Robots and files shared by the tests of the simulation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The default arm's description: complete, sane, and free of itself in its workspace."""
+"""Description of the default arm: complete, physical, and mostly free of self-collision."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_links_and_joints(arm_urdf: str, model: pin.Model) -> None:
     ('sim', None), ('real', None),
     ('mock', 'mock_components/GenericSystem'), ('gazebo', 'gz_ros2_control/GazeboSimSystem'),
 ])
-def test_hardware_chooses_the_control_block(hardware: str, plugin: str | None) -> None:
+def test_hardware_argument_selects_the_control_block(hardware: str, plugin: str | None) -> None:
     root = ElementTree.fromstring(process(hardware=hardware, mock_effort='true'))
     blocks = root.findall('ros2_control')
     assert len(blocks) == (plugin is not None)
@@ -59,13 +59,13 @@ def test_hardware_chooses_the_control_block(hardware: str, plugin: str | None) -
             assert states == ['position', 'velocity', 'effort']
 
 
-def test_prefix_names_every_link_and_joint() -> None:
+def test_prefix_applies_to_every_link_and_joint() -> None:
     root = ElementTree.fromstring(process(prefix='left_', hardware='mock'))
     for element in (*root.iter('link'), *root.iter('joint')):
         assert element.get('name', '').startswith('left_')
 
 
-def test_mount_turns_the_base() -> None:
+def test_mount_argument_rotates_the_base() -> None:
     model = pin.buildModelFromXML(process(mount_rpy='3.141592653589793 0 0'))
     base = model.frames[model.getFrameId('base_link')]
     assert base.placement.rotation == pytest.approx(np.diag([1.0, -1.0, -1.0]), abs=1e-12)
@@ -88,7 +88,7 @@ def test_size_and_zero_posture(model: pin.Model) -> None:
     assert 40.0 < pin.computeTotalMass(model) + base < 50.0
 
 
-def test_inertias_are_possible(model: pin.Model) -> None:
+def test_inertias_are_physical(model: pin.Model) -> None:
     for inertia in list(model.inertias)[1:]:
         moments = np.linalg.eigvalsh(inertia.inertia)
         assert inertia.mass > 0.3
@@ -96,7 +96,7 @@ def test_inertias_are_possible(model: pin.Model) -> None:
         assert moments[0] + moments[1] > moments[2]
 
 
-def test_drives_hold_ten_kilogrammes_anywhere(model: pin.Model) -> None:
+def test_drives_hold_ten_kilograms_in_any_posture(model: pin.Model) -> None:
     loaded = model.copy()
     frame = loaded.frames[loaded.getFrameId('tool0')]
     load = pin.Inertia(10.0, np.array([0.0, 0.0, 0.05]), 0.02 * np.eye(3))
@@ -136,7 +136,7 @@ def test_collision_shapes_leave_most_of_the_workspace_free(
     assert hits / 500 < 0.25
 
 
-def test_parameter_file_holds_every_parameter_with_its_default() -> None:
+def test_parameter_file_lists_every_parameter_with_its_default() -> None:
     text = (ROOT / 'config' / 'sim' / 'sim_arm.yaml').read_text(encoding='utf-8')
     values = yaml.safe_load(text)['/**/sim_arm']['ros__parameters']
     for parameter in PARAMETERS:

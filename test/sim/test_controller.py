@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's answers, row by row of the measured table, without ROS and without physics."""
+"""Behaviour of the controller against the measured table, without ROS and physics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIMITS = JointLimits(
 
 
 class Rig:
-    """A controller on an arm that follows at once, within its position and speed limits."""
+    """Controller of an arm that follows without lag, within position and velocity limits."""
 
     def __init__(self, **settings: object) -> None:
         self.controller = TrajectoryController(
@@ -128,7 +128,7 @@ def test_other_joint_order_is_mapped() -> None:
     assert rig.position == pytest.approx([0.1, 0.2, 0.3])
 
 
-def test_duplicate_name_is_accepted_and_the_missing_joint_stays() -> None:
+def test_duplicate_name_is_accepted_and_the_missing_joint_holds() -> None:
     rig = Rig()
     goal = rig.goal(trajectory((1.0, [0.3, 0.3, 0.2]), joints=('a', 'a', 'b')))
     rig.run(1.1)
@@ -144,7 +144,7 @@ def test_not_finite_position_succeeds(value: float) -> None:
     assert goal.outcome.status is Status.SUCCEEDED
 
 
-def test_far_first_point_runs_at_the_limit() -> None:
+def test_distant_first_point_is_approached_at_the_velocity_limit() -> None:
     rig = Rig()
     goal = rig.goal(trajectory((0.0, [0.9, 0.0, 0.0]), (1.0, [0.9, 0.0, 0.0])))
     assert goal is not None
@@ -152,7 +152,7 @@ def test_far_first_point_runs_at_the_limit() -> None:
     assert rig.velocity[0] == pytest.approx(2.0)
 
 
-def test_far_first_point_with_path_tolerance_aborts_unmoved() -> None:
+def test_distant_first_point_with_path_tolerance_aborts_without_motion() -> None:
     rig = Rig()
     goal = rig.goal(trajectory((0.0, [0.9, 0.0, 0.0]), (1.0, [0.9, 0.0, 0.0])),
                     path=tolerances(0.1))
@@ -191,7 +191,7 @@ def test_outside_limits_with_goal_time_zero_never_ends() -> None:
     assert goal.outcome.status is Status.CANCELED
 
 
-def test_too_fast_succeeds_before_the_arm_is_there() -> None:
+def test_too_fast_goal_succeeds_before_the_arm_arrives() -> None:
     rig = Rig()
     goal = rig.goal(trajectory((0.1, [0.9, 0.0, 0.0])))
     rig.run(0.15)
@@ -201,7 +201,7 @@ def test_too_fast_succeeds_before_the_arm_is_there() -> None:
     assert rig.position[0] == pytest.approx(0.9)
 
 
-def test_path_tolerance_on_the_way_aborts_and_holds() -> None:
+def test_path_tolerance_violation_aborts_and_holds() -> None:
     rig = Rig()
     goal = rig.goal(trajectory((0.5, [0.1, 0.0, 0.0]), (0.6, [0.9, 0.0, 0.0])),
                     path=tolerances(0.1))
@@ -216,14 +216,14 @@ def test_path_tolerance_on_the_way_aborts_and_holds() -> None:
 @pytest.mark.parametrize('bad', [
     ToleranceRequest('x', position=0.1), ToleranceRequest('a', position=-0.5),
 ])
-def test_one_bad_tolerance_drops_all(bad: ToleranceRequest) -> None:
+def test_one_invalid_tolerance_drops_all(bad: ToleranceRequest) -> None:
     rig = Rig()
     goal = rig.goal(OUTSIDE, goal=[*tolerances(0.01), bad], goal_time=0.5)
     rig.run(1.05)
     assert goal.outcome.status is Status.SUCCEEDED
 
 
-def test_tolerance_of_minus_one_lifts_the_default() -> None:
+def test_tolerance_of_minus_one_disables_the_default() -> None:
     rig = Rig(goal_tolerance=0.01, goal_time=0.2)
     goal = rig.goal(OUTSIDE, goal=tolerances(-1.0))
     rig.run(1.1)
@@ -249,7 +249,7 @@ def test_cancel_stops_in_one_cycle() -> None:
     assert rig.controller.desired.position == pytest.approx(here)
 
 
-def test_cancel_with_braking_goes_on_moving() -> None:
+def test_cancel_with_deceleration_keeps_moving() -> None:
     rig = Rig(decelerate_on_cancel=True, cancel_deceleration=1.0)
     goal = rig.goal(SIMPLE)
     rig.run(0.5)
@@ -276,7 +276,7 @@ def test_second_goal_preempts_the_first() -> None:
     assert second.outcome.status is Status.SUCCEEDED
 
 
-def test_rejected_second_goal_leaves_the_first_alone() -> None:
+def test_rejected_second_goal_does_not_affect_the_first() -> None:
     rig = Rig()
     first = rig.goal(SIMPLE)
     rig.run(0.5)
@@ -297,7 +297,7 @@ def test_topic_replaces_the_motion_and_the_goal_succeeds() -> None:
     assert rig.position[0] == pytest.approx(-0.3)
 
 
-def test_deactivation_aborts_holds_and_refuses() -> None:
+def test_deactivation_aborts_holds_and_rejects_goals() -> None:
     rig = Rig()
     goal = rig.goal(SIMPLE)
     rig.run(0.5)
@@ -311,7 +311,7 @@ def test_deactivation_aborts_holds_and_refuses() -> None:
     assert rig.goal(SIMPLE) is not None
 
 
-def test_future_stamp_starts_at_once_and_is_stretched() -> None:
+def test_future_stamp_starts_at_once_and_stretches_the_motion() -> None:
     rig = Rig()
     goal = rig.goal(replace(SIMPLE, stamp=rig.now + 1.0))
     rig.run(1.0)
@@ -329,7 +329,7 @@ def test_past_stamp_joins_midway() -> None:
     assert goal.outcome.status is Status.SUCCEEDED
 
 
-def test_speed_scaling_stretches() -> None:
+def test_speed_scaling_stretches_the_motion() -> None:
     rig = Rig()
     rig.controller.speed_scaling = 0.5
     goal = rig.goal(SIMPLE)
@@ -347,18 +347,18 @@ def test_speed_scaling_stretches() -> None:
     pytest.param(trajectory((1.0, [0.1] * 3), (1.1, [0.9, 0.1, 0.1])), id='segment_too_fast'),
     pytest.param(trajectory((1.0, [0.1] * 3), joints=('a', 'a', 'b')), id='duplicate'),
 ])
-def test_strict_refuses_what_is_dangerous(bad: Trajectory) -> None:
+def test_strict_mode_rejects_unsafe_goals(bad: Trajectory) -> None:
     assert Rig().goal(bad) is not None
     assert Rig(strict=True).goal(bad) is None
 
 
-def test_strict_refuses_bad_tolerances_and_accepts_good_goals() -> None:
+def test_strict_mode_rejects_invalid_tolerances_only() -> None:
     rig = Rig(strict=True)
     assert rig.goal(SIMPLE, path=[ToleranceRequest('x', 0.1)]) is None
     assert rig.goal(SIMPLE, path=tolerances(0.1)) is not None
 
 
-def test_linear_between_position_points() -> None:
+def test_spline_is_linear_between_position_points() -> None:
     spline = Spline([Knot(0.0, np.zeros(1)), Knot(2.0, np.ones(1))])
     state = spline.sample(0.5)
     assert state.position == pytest.approx(0.25)
@@ -367,7 +367,7 @@ def test_linear_between_position_points() -> None:
 
 
 @pytest.mark.parametrize('order', [3, 5])
-def test_spline_meets_its_knots(order: int) -> None:
+def test_spline_interpolates_its_knots(order: int) -> None:
     rng = np.random.default_rng(0)
     knots = [
         Knot(time, rng.normal(size=2), rng.normal(size=2),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MuJoCo against Pinocchio, and the drives, the friction and the compliance against their laws."""
+"""MuJoCo against Pinocchio; drives, friction and compliance against their laws."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOOL = ToolTruth(2.3, (0.03, -0.02, 0.11), (0.011, 0.013, 0.006, 4e-4, -3e-4, 6e
 
 
 def ideal(truth: HiddenTruth, tool: ToolTruth | None = TOOL) -> HiddenTruth:
-    """Keep the sensors and the tool of the truth only."""
+    """Return the truth with ideal joints and the given tool."""
     joints = dict.fromkeys(truth.joints, JointTruth(rotor_inertia=0.2))
     return replace(truth, joints=joints, tool=tool)
 
@@ -55,7 +55,7 @@ def distal_wrench(
     model: pin.Model, urdf: str, frame: str, tool: ToolTruth,
     q: FloatArray, v: FloatArray, a: FloatArray,
 ) -> FloatArray:
-    """Wrench on a sensor by Pinocchio: the model is cut open at the sensor's fixed joint."""
+    """Return the wrench on a sensor by Pinocchio, with a joint at the sensor's mount."""
     opened = urdf.replace(
         f'<joint name="{frame}_joint" type="fixed">',
         f'<joint name="{frame}_joint" type="revolute">'
@@ -67,12 +67,12 @@ def distal_wrench(
     full = [np.insert(value, extra, 0.0) for value in (q, v, a)]
     data = cut.createData()
     pin.rnea(cut, data, *full)
-    # The force that the parent exerts on the child, in the joint's frame: turn it round.
+    # Pinocchio returns the wrench that the parent exerts on the child.
     return -np.asarray(data.f[cut.getJointId(f'{frame}_joint')].vector)
 
 
 def swing(physics: ArmPhysics, steps: int, every: int) -> Iterator[int]:
-    """Move all joints along sines; yields at every `every`-th step."""
+    """Move all joints along sines; yield every `every` steps."""
     for index in range(steps):
         time = index * CONTROL_STEP
         ramp = min(1.0, time) ** 2
@@ -119,7 +119,7 @@ def test_imu_agrees_with_pinocchio(
 
 
 @pytest.mark.parametrize('gravity', [(0.0, 0.0, -9.81), (9.81, 0.0, 0.0), (0.0, 6.9, -6.9)])
-def test_resting_tool_reads_its_weight(
+def test_wrist_sensor_reads_the_weight_of_a_tool(
     arm: Description, truth: HiddenTruth, gravity: tuple[float, float, float]
 ) -> None:
     physics = ArmPhysics(arm, replace(ideal(truth), gravity=gravity), START)
@@ -135,7 +135,7 @@ def test_resting_tool_reads_its_weight(
     assert reading[3:] == pytest.approx(np.cross(centre, reading[:3]), abs=1e-3)
 
 
-def test_mounted_arm_feels_tilted_gravity(arm: Description, truth: HiddenTruth) -> None:
+def test_mounted_arm_is_equivalent_to_tilted_gravity(arm: Description, truth: HiddenTruth) -> None:
     path = str(ROOT / 'urdf' / 'robocal_arm.urdf.xacro')
     mount = {'mount_rpy': '1.5707963267948966 0 0'}
     tilted = read_description(xacro.process_file(path, mappings=mount).toxml())
@@ -151,7 +151,9 @@ def test_mounted_arm_feels_tilted_gravity(arm: Description, truth: HiddenTruth) 
     assert physics.effort == pytest.approx(upright.effort, abs=1e-6)
 
 
-def test_push_is_seen_by_the_sensors_below_it(arm: Description, truth: HiddenTruth) -> None:
+def test_push_is_measured_by_the_sensors_proximal_to_it(
+    arm: Description, truth: HiddenTruth
+) -> None:
     physics = ArmPhysics(arm, ideal(truth), START)
     for _ in range(1000):
         physics.step(START)
@@ -184,7 +186,7 @@ def test_load_can_be_attached_and_detached(arm: Description, truth: HiddenTruth)
     assert weights[2] == pytest.approx(weights[0], abs=1e-2)
 
 
-def test_links_sag_by_compliance_times_torque(arm: Description, truth: HiddenTruth) -> None:
+def test_sag_is_compliance_times_transmitted_torque(arm: Description, truth: HiddenTruth) -> None:
     physics = ArmPhysics(arm, replace(truth, tool=TOOL), START)
     for _ in range(3000):
         physics.step(START)
@@ -194,7 +196,7 @@ def test_links_sag_by_compliance_times_torque(arm: Description, truth: HiddenTru
     assert np.abs(physics.encoder - physics.position).max() > 1e-4
 
 
-def test_static_error_vanishes_under_friction_and_unknown_load(
+def test_drives_have_no_static_error_under_friction_and_unknown_load(
     arm: Description, truth: HiddenTruth
 ) -> None:
     physics = ArmPhysics(arm, truth, START)
@@ -205,7 +207,9 @@ def test_static_error_vanishes_under_friction_and_unknown_load(
     assert np.abs(physics.velocity).max() < 1e-6
 
 
-def test_far_command_is_chased_within_the_limits(arm: Description, truth: HiddenTruth) -> None:
+def test_distant_command_is_approached_within_the_limits(
+    arm: Description, truth: HiddenTruth
+) -> None:
     physics = ArmPhysics(arm, truth, START)
     goal = np.array([2.0, 1.5, -1.5, 3.0, -1.5, 5.0])
     fastest = np.zeros(6)
@@ -213,7 +217,7 @@ def test_far_command_is_chased_within_the_limits(arm: Description, truth: Hidden
         physics.step(goal)
         fastest = np.maximum(fastest, np.abs(physics.velocity))
         assert (np.abs(physics._servo.torque) <= arm.limits.effort).all()
-    # Saturated drives let the light wrist swing out a little.
+    # The light wrist overshoots while the drives are saturated.
     assert (fastest <= 1.2 * arm.limits.velocity).all()
     assert physics.encoder == pytest.approx(goal, abs=1e-3)
 
@@ -243,7 +247,7 @@ def test_limiter_passes_feasible_commands_unchanged() -> None:
         assert limiter.position == pytest.approx(command, abs=1e-12)
 
 
-def test_limiter_clamps_to_its_limits_and_ignores_what_is_not_finite() -> None:
+def test_limiter_clamps_to_its_limits_and_ignores_values_that_are_not_finite() -> None:
     limiter = CommandLimiter(-5.0, 0.5, 2.0, 20.0, 0.4999, 1e-3)
     for command in (0.5002, np.inf, np.nan, -np.inf):
         limiter.update(command)
@@ -283,7 +287,7 @@ def test_friction_settles_on_its_stribeck_curve(velocity: float) -> None:
     assert friction.steady(np.array([velocity])) == pytest.approx(expected, rel=1e-12)
 
 
-def test_bristle_step_does_not_depend_on_the_step_size() -> None:
+def test_bristle_integration_is_independent_of_the_step_size() -> None:
     coarse, fine = LuGreFriction([FRICTION]), LuGreFriction([FRICTION])
     coarse.step(np.array([0.03]), 0.01)
     for _ in range(1000):
@@ -354,12 +358,14 @@ def test_published_robots_load_and_hold(name: str) -> None:
     ('<sdf/>', 'begins with <sdf>'),
     ('<robot name="r"><link name="a"/></robot>', 'no movable joint'),
 ])
-def test_what_is_no_robot_is_refused(text: str, words: str) -> None:
+def test_text_that_is_not_a_robot_is_refused(text: str, words: str) -> None:
     with pytest.raises(ModelError, match=words):
         read_description(text)
 
 
-def test_unknown_names_are_refused_with_those_that_exist(arm: Description, arm_urdf: str) -> None:
+def test_unknown_names_are_refused_with_a_list_of_valid_ones(
+    arm: Description, arm_urdf: str
+) -> None:
     with pytest.raises(ConfigurationError, match=r'joint_9.*joint_1'):
         read_description(arm_urdf, ['joint_9'])
     with pytest.raises(ConfigurationError, match=r'nowhere.*ft_wrist'):

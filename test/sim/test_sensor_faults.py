@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of single force/torque sensors, and joint states that come too rarely."""
+"""Faults of single force/torque sensors, and slow joint states."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def arm() -> ArmSimulator:
 @pytest.fixture
 def readings(arm: ArmSimulator) -> Callable[..., dict[int, np.ndarray]]:
     def read(fault: str, steps: int = 4) -> dict[int, np.ndarray]:
-        """Return the last reading of every sensor that says something."""
+        """Return the last reading of every sensor that publishes."""
         arm.set_faults(parse_faults(fault, JOINTS, FRAMES))
         found = {}
         for _ in range(steps):
@@ -42,29 +42,29 @@ def readings(arm: ArmSimulator) -> Callable[..., dict[int, np.ndarray]]:
     return read
 
 
-def test_each_sensor_by_itself(readings) -> None:
-    well = readings('none')
+def test_faults_affect_single_sensors(readings) -> None:
+    nominal = readings('none')
     assert np.isnan(readings('ft_nan:ft_wrist')[4]).all()
     assert set(readings('ft_silent:ft_link_2_distal')) == {0, 2, 3, 4}
     assert not readings('ft_silent')
-    np.testing.assert_allclose(readings('ft_flipped:ft_wrist')[4], -well[4], atol=0.1)
-    crossed = readings('ft_swapped:ft_link_2_proximal/ft_wrist')
-    np.testing.assert_allclose(crossed[0], well[4], atol=0.1)
-    np.testing.assert_allclose(crossed[4], well[0], atol=0.1)
+    np.testing.assert_allclose(readings('ft_flipped:ft_wrist')[4], -nominal[4], atol=0.1)
+    swapped = readings('ft_swapped:ft_link_2_proximal/ft_wrist')
+    np.testing.assert_allclose(swapped[0], nominal[4], atol=0.1)
+    np.testing.assert_allclose(swapped[4], nominal[0], atol=0.1)
     assert np.abs(readings('ft_saturated:ft_wrist')[4][:3]).max() == SENSOR_RANGE
-    # Nothing else changes meanwhile.
-    np.testing.assert_allclose(crossed[2], well[2], atol=0.1)
+    # Other sensors are not affected.
+    np.testing.assert_allclose(swapped[2], nominal[2], atol=0.1)
 
 
-def test_stuck_and_drifting(readings) -> None:
+def test_stuck_and_drifting_sensors(readings) -> None:
     first = readings('ft_stuck:ft_wrist', 2)[4]
     np.testing.assert_array_equal(readings('ft_stuck:ft_wrist', 10)[4], first)
-    well = readings('none')[4]
-    drifted = readings('ft_drift:ft_wrist', 1001)[4] - well
+    nominal = readings('none')[4]
+    drifted = readings('ft_drift:ft_wrist', 1001)[4] - nominal
     assert drifted[0] == pytest.approx(SENSOR_DRIFT, abs=0.02)
 
 
-def test_a_late_sensor_keeps_its_stamps(arm: ArmSimulator) -> None:
+def test_late_sensor_keeps_its_stamps(arm: ArmSimulator) -> None:
     arm.set_faults(parse_faults('ft_late:ft_wrist', JOINTS, FRAMES))
     late = [(arm.now, reading.time) for _ in range(100) for reading in arm.step().wrenches
             if reading.index == 4]
@@ -72,14 +72,14 @@ def test_a_late_sensor_keeps_its_stamps(arm: ArmSimulator) -> None:
     arm.set_faults(parse_faults('none', JOINTS))
 
 
-def test_slow_joint_states(arm: ArmSimulator) -> None:
+def test_slow_joint_states_have_a_period_of_a_tenth_of_a_second(arm: ArmSimulator) -> None:
     arm.set_faults(parse_faults('joint_states_slow', JOINTS, FRAMES))
     stamps = [reading.time for _ in range(500) for reading in arm.step().joints]
     assert np.diff(stamps) == pytest.approx(0.1)
     arm.set_faults(parse_faults('none', JOINTS))
 
 
-def test_a_bias_drifts_within_its_bounds() -> None:
+def test_bias_drifts_within_its_bounds() -> None:
     noise = ForceTorqueNoise(force_drift=0.02, torque_drift=1e-3)
     sensor = ForceTorqueSensor(noise, ForceTorqueTruth('f'), np.random.default_rng(0))
     begin, end = sensor.measure(np.zeros(6)), sensor.measure(np.zeros(6), 100.0)
@@ -94,6 +94,6 @@ def test_a_bias_drifts_within_its_bounds() -> None:
     ('ft_swapped:ft_wrist/ft_wrist', 'expected two different sensors'),
     ('ft_swapped:ft_wrist/ft_moon', "'ft_moon'"),
 ])
-def test_refusals_list_what_there_is(fault: str, words: str) -> None:
+def test_invalid_sensor_faults_are_refused(fault: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         parse_faults(fault, JOINTS, FRAMES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sensors: what noise they add, what they lose, and that a seed repeats them."""
+"""Sensors: noise, bias, loss and latency."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def generator(seed: int = 1) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_joint_sensor_noise_has_its_sigma(cell: Cell) -> None:
+def test_joint_sensor_noise_has_the_given_sigma(cell: Cell) -> None:
     sensor = JointSensor(cell.joint_states, [JointTruth()] * 2, generator())
     truth = np.array([0.123456, -1.0]), np.array([0.5, -0.5]), np.array([10.0, -3.0])
     readings = [sensor.measure(*truth) for _ in range(COUNT)]
@@ -59,7 +59,7 @@ def test_effort_scale_offset_and_ripple() -> None:
     assert np.argmax(np.abs(np.fft.rfft(np.array(efforts) - 11.5))) == 24
 
 
-def test_force_sensor_bias_is_drawn_within_its_bounds(cell: Cell) -> None:
+def test_force_sensor_bias_is_drawn_within_bounds(cell: Cell) -> None:
     biases = np.array([
         ForceTorqueSensor(cell.force_torque, ForceTorqueTruth('f'), generator(seed)).bias
         for seed in range(200)
@@ -81,13 +81,13 @@ def test_force_sensor_noise_bias_quantisation_and_saturation(cell: Cell) -> None
     assert reading == pytest.approx([0.5, -100.0, 100.0, 5.0, 0.123, -5.0])
 
 
-def test_imu_noise_has_its_sigma(cell: Cell) -> None:
+def test_imu_noise_has_the_given_sigma(cell: Cell) -> None:
     sensor = ImuSensor(cell.imu, generator())
     readings = np.array([sensor.measure(np.zeros(6)) for _ in range(COUNT)])
     assert readings.std(axis=0) == pytest.approx(np.repeat([0.03, 2e-3], 3), rel=0.03)
 
 
-def test_tracker_measures_in_its_own_frame_and_sees_a_cone() -> None:
+def test_tracker_measures_in_its_own_frame_within_the_visibility_cone() -> None:
     truth = TrackerTruth(xyz=(2.0, 1.0, 0.5), rpy=(0.1, -0.2, 2.5), target_xyz=(0.0, 0.0, 0.1),
                          visibility_angle=0.5)
     sensor = TrackerSensor(TrackerNoise(), truth, generator())
@@ -111,12 +111,12 @@ def test_rotation_from_rpy_is_yaw_after_pitch_after_roll() -> None:
     assert rotation_from_rpy(r, p, y) == pytest.approx(z @ yy @ x)
 
 
-def test_quantised_leaves_a_zero_step_alone() -> None:
+def test_quantised_does_not_change_values_with_a_zero_step() -> None:
     values = np.array([0.123, -4.56])
     assert quantised(values, np.array([0.0, 0.5])) == pytest.approx([0.123, -4.5])
 
 
-def test_stream_delays_and_keeps_the_order() -> None:
+def test_stream_delays_samples_in_order() -> None:
     stream: Stream[int] = Stream(StreamNoise(latency=0.1), generator())
     assert not stream.immediate
     stream.push(0.0, 1)
@@ -129,7 +129,7 @@ def test_stream_delays_and_keeps_the_order() -> None:
     assert stream.take(1.2) == [3]
 
 
-def test_stream_loses_its_share() -> None:
+def test_stream_drops_the_given_share() -> None:
     stream: Stream[int] = Stream(StreamNoise(dropout=0.2), generator())
     for index in range(COUNT):
         stream.push(0.0, index)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node over DDS: the controller's answers, faults, pacing, and how it ends."""
+"""The node over DDS: controller, faults, pacing and shutdown."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def shared() -> Iterator[Rig]:
 
 @pytest.fixture
 def rig(shared: Rig) -> Rig:
-    """The shared arm, at rest at zero, without faults."""
+    """Return the shared arm, at rest at zero, without faults."""
     shared.set('fault', 'none')
     shared.set('controller_active', True)
     shared.set('speed_scaling', 1.0)
@@ -116,7 +116,9 @@ def test_duplicate_name_is_accepted(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize('value', [math.nan, math.inf])
-def test_not_finite_is_accepted_and_the_arm_survives(rig: Rig, value: float) -> None:
+def test_goal_that_is_not_finite_is_accepted_and_ignored_by_the_drives(
+    rig: Rig, value: float
+) -> None:
     message = trajectory((1.0, [value, 0.0, 0.0, 0.0, 0.0, 0.1]))
     assert answer(rig, rig.send(message)) == (SUCCEEDED, 0)
     rig.advance(0.3)
@@ -124,7 +126,7 @@ def test_not_finite_is_accepted_and_the_arm_survives(rig: Rig, value: float) -> 
     assert rig.position[0] == pytest.approx(0.0, abs=2e-3)
 
 
-def test_far_start_runs_at_the_limit(rig: Rig) -> None:
+def test_distant_start_is_approached_at_the_velocity_limit(rig: Rig) -> None:
     far = [1.5, 0.0, 0.0, 0.0, 0.0, 0.0]
     before = len(rig.states)
     assert answer(rig, rig.send(trajectory((0.0, far), (1.5, far)))) == (SUCCEEDED, 0)
@@ -132,7 +134,7 @@ def test_far_start_runs_at_the_limit(rig: Rig) -> None:
     assert fastest == pytest.approx(2.2, rel=0.05)
 
 
-def test_far_start_with_path_tolerance_aborts_unmoved(rig: Rig) -> None:
+def test_distant_start_with_path_tolerance_aborts_without_motion(rig: Rig) -> None:
     far = [1.5, 0.0, 0.0, 0.0, 0.0, 0.0]
     handle = rig.send(trajectory((0.0, far), (1.5, far)), path=tolerances(0.1))
     assert answer(rig, handle) == (ABORTED, -4)
@@ -160,13 +162,13 @@ def test_outside_limits_with_goal_time_zero_ends_only_by_cancel(rig: Rig) -> Non
     assert rig.wait(future).status == CANCELED
 
 
-def test_too_fast_succeeds_before_the_arm_is_there(rig: Rig) -> None:
+def test_too_fast_goal_succeeds_before_the_arm_arrives(rig: Rig) -> None:
     goal = [1.5, 0.0, 0.0, 0.0, 0.0, 0.0]
     assert answer(rig, rig.send(trajectory((0.1, goal)))) == (SUCCEEDED, 0)
     rig.until(lambda: abs(rig.position[0] - 1.5) < 2e-3)
 
 
-def test_one_bad_tolerance_drops_all(rig: Rig) -> None:
+def test_one_invalid_tolerance_drops_all(rig: Rig) -> None:
     requested = [*tolerances(0.01), *tolerances(0.01, ['joint_x'])]
     handle = rig.send(trajectory((2.0, OUTSIDE)), goal=requested, goal_time=0.5)
     assert answer(rig, handle) == (SUCCEEDED, 0)
@@ -194,7 +196,7 @@ def test_second_goal_preempts(rig: Rig) -> None:
     assert answer(rig, second) == (SUCCEEDED, 0)
 
 
-def test_rejected_second_goal_leaves_the_first(rig: Rig) -> None:
+def test_rejected_second_goal_does_not_affect_the_first(rig: Rig) -> None:
     first = rig.send(trajectory((2.0, MOVED)))
     rig.advance(0.3)
     assert rig.send(trajectory()) is None
@@ -212,7 +214,7 @@ def test_topic_replaces_the_motion_and_the_goal_succeeds(rig: Rig) -> None:
     assert rig.position == pytest.approx([-0.1] * 6, abs=2e-3)
 
 
-def test_deactivation_aborts_and_refuses(rig: Rig) -> None:
+def test_deactivation_aborts_and_rejects_goals(rig: Rig) -> None:
     handle = rig.send(trajectory((4.0, MOVED)))
     rig.advance(0.5)
     assert rig.set('controller_active', False).successful
@@ -232,7 +234,7 @@ def test_stamps_in_the_future_and_in_the_past(rig: Rig) -> None:
         assert least < rig.time - begin < most
 
 
-def test_speed_scaling_stretches(rig: Rig) -> None:
+def test_speed_scaling_stretches_the_motion(rig: Rig) -> None:
     rig.set('speed_scaling', 0.5)
     begin = rig.time
     rig.result(rig.send(trajectory((1.0, [0.1] * 6))))
@@ -249,7 +251,7 @@ def test_speed_scaling_by_topic(rig: Rig) -> None:
     rig.until(lambda: rig.arm._simulator.controller.speed_scaling == 0.5)
 
 
-def test_feedback_comes_at_twenty_hertz(rig: Rig) -> None:
+def test_feedback_rate_is_twenty_hertz(rig: Rig) -> None:
     received = []
     goal = trajectory((2.0, MOVED))
     client = rig._action
@@ -271,7 +273,9 @@ def test_feedback_comes_at_twenty_hertz(rig: Rig) -> None:
     ({'strict': True}, trajectory((0.1, [1.0] * 6))),
     ({'strict': True}, trajectory((1.0, [0.1] * 6), joints=(*JOINTS[:5], 'joint_1'))),
 ])
-def test_strict_refuses(settings: dict[str, Any], message: Any, strict: Rig) -> None:
+def test_strict_mode_rejects_unsafe_goals(
+    settings: dict[str, Any], message: Any, strict: Rig
+) -> None:
     assert strict.send(message) is None
 
 
@@ -290,7 +294,7 @@ def test_partial_goal_when_allowed(strict: Rig) -> None:
     assert strict.position == pytest.approx([0.0, 0.0, 0.2, 0.0, 0.0, 0.0], abs=2e-3)
 
 
-def test_braking_cancel_moves_on_after_the_answer(strict: Rig) -> None:
+def test_cancel_with_deceleration_keeps_moving_after_the_response(strict: Rig) -> None:
     strict.home()
     handle = strict.send(trajectory((1.0, [0.9, 0.0, 0.0, 0.0, 0.0, 0.0])))
     strict.advance(0.5)
@@ -361,7 +365,7 @@ def test_silent_sensors(rig: Rig) -> None:
     rig.advance(0.1)
 
 
-def test_force_nan(rig: Rig) -> None:
+def test_force_sensor_nan(rig: Rig) -> None:
     rig.set('fault', 'ft_nan')
     rig.advance(0.3)
     assert math.isnan(rig.wrenches[-1].wrench.force.x)
@@ -373,7 +377,7 @@ def test_controller_abort(rig: Rig) -> None:
     assert answer(rig, handle) == (ABORTED, -1)
 
 
-def test_latency_delays_but_keeps_stamps(rig: Rig) -> None:
+def test_latency_delays_messages_and_keeps_stamps(rig: Rig) -> None:
     rig.set('fault', 'latency:0.2')
     rig.advance(0.5)
     assert rig.arm._simulator.now - rig.time > 0.19
@@ -381,7 +385,7 @@ def test_latency_delays_but_keeps_stamps(rig: Rig) -> None:
     assert np.diff(stamps) == pytest.approx(0.004, abs=1e-6)
 
 
-def test_clock_jumps_back(rig: Rig) -> None:
+def test_clock_jump_back(rig: Rig) -> None:
     before = len(rig.states)
     rig.set('fault', 'clock_jump_back')
 
@@ -399,7 +403,7 @@ def test_unknown_fault_is_refused(rig: Rig) -> None:
     assert 'effort_zero' in result.reason
 
 
-def test_everything_is_published(rig: Rig) -> None:
+def test_all_topics_are_published(rig: Rig) -> None:
     latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     topics = [
         (String, 'robot_description', latched),
@@ -426,7 +430,7 @@ def test_everything_is_published(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize('prefix', ['', 'left_'])
-def test_the_default_arm_has_its_truth_with_any_prefix(truth: HiddenTruth, prefix: str) -> None:
+def test_default_arm_has_its_truth_with_any_prefix(truth: HiddenTruth, prefix: str) -> None:
     urdf = default_description(prefix=prefix)
     arm = SimArm([Parameter('robot_description', value=urdf)], 'prefixed')
     assert arm._simulator.truth == truth.prefixed(prefix)
@@ -436,7 +440,7 @@ def test_the_default_arm_has_its_truth_with_any_prefix(truth: HiddenTruth, prefi
     assert {f'/prefixed/{prefix}ft_wrist/wrench', f'/prefixed/{prefix}imu_flange/imu'} <= topics
 
 
-def test_push_and_load(rig: Rig) -> None:
+def test_push_and_load_change_the_wrist_force(rig: Rig) -> None:
     def wrist() -> np.ndarray:
         force = rig.wrenches[-1].wrench.force
         return np.array((force.x, force.y, force.z))
@@ -464,21 +468,21 @@ CLIENT = '/shared/client'
 
 def test_simulated_time_waits_for_its_consumers(rig: Rig) -> None:
     rig.until(lambda: rig.arm._pacer.consumers == (CLIENT,))
-    # The client does nothing meanwhile.
+    # The client does not spin here.
     time.sleep(1.0)
     held = rig.arm._simulator.now
     time.sleep(0.4)
     assert rig.arm._simulator.now == held
-    # A consumer that stays silent is given up after two seconds ...
+    # An unresponsive consumer is dropped after two seconds ...
     deadline = time.monotonic() + 10.0
     while rig.arm._pacer.consumers and time.monotonic() < deadline:
         time.sleep(0.05)
     assert rig.arm._pacer.consumers == ()
-    # ... and counts again as soon as it answers.
+    # ... and waited for again once it responds.
     rig.until(lambda: rig.arm._pacer.consumers == (CLIENT,))
 
 
-def test_nobody_waits_for_a_node_without_services_or_one_that_left(rig: Rig) -> None:
+def test_time_does_not_wait_for_nodes_without_services_or_that_have_left(rig: Rig) -> None:
     def subscribe(node: Node) -> None:
         node.create_subscription(JointState, 'joint_states', lambda _: None, 10)
 
@@ -504,12 +508,12 @@ def test_nobody_waits_for_a_node_without_services_or_one_that_left(rig: Rig) -> 
     mute.destroy_node()
 
 
-def test_real_time_factor_is_kept() -> None:
+def test_simulated_time_follows_the_real_time_factor() -> None:
     with Rig('punctual', real_time_factor=1.0) as rig:
         rig.spin(0.2)
         begin, wall = rig.time, time.monotonic()
         rig.spin(1.0)
-        # A busy machine may fall behind; nothing may run ahead.
+        # A busy machine may lag; simulated time must not lead.
         assert 0.1 < (rig.time - begin) / (time.monotonic() - wall) < 1.05
         handle = rig.send(trajectory((4.0, MOVED)))
         rig.spin(0.5)
@@ -526,7 +530,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_it_cleanly(number: signal.Signals) -> None:
+def test_signals_end_the_node_cleanly(number: signal.Signals) -> None:
     process = start('-r', '__node:=ending')
     deadline = time.monotonic() + 10.0
     node = rclpy.create_node('watcher')
@@ -549,7 +553,7 @@ def test_signals_end_it_cleanly(number: signal.Signals) -> None:
     ({'max_lead': -1.0}, 'max_lead'),
     ({'fault': 'gremlins'}, 'gremlins'),
 ])
-def test_bad_configuration_is_refused(parameters: dict[str, Any], words: str) -> None:
+def test_invalid_configuration_is_refused(parameters: dict[str, Any], words: str) -> None:
     with pytest.raises(RobocalError, match=words):
         Rig('refused', **parameters)
 
@@ -558,7 +562,7 @@ def test_bad_configuration_is_refused(parameters: dict[str, Any], words: str) ->
     ('truth_file:=/nowhere.yaml', '/nowhere.yaml'),
     ('real_time_factor:=1', 'real_time_factor'),
 ])
-def test_bad_configuration_ends_with_a_sentence(argument: str, words: str) -> None:
+def test_invalid_configuration_ends_the_node_with_a_message(argument: str, words: str) -> None:
     process = start('-p', argument)
     _, errors = process.communicate(timeout=20.0)
     assert process.returncode == 1

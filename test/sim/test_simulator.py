@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole simulation without ROS: a seed repeats it, faults show, time is paced."""
+"""Simulation without ROS: repeatability, rates, faults and pacing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(simulator: ArmSimulator, duration: float) -> list[Readings]:
 
 
 def table(readings: list[Readings]) -> np.ndarray:
-    """Everything measured, row by row."""
+    """Return all measurements, one row per sample."""
     return np.array([
         np.concatenate((
             *((item.joints[0].position, item.joints[0].velocity, item.joints[0].effort)),
@@ -41,7 +41,9 @@ def moving(arm: Description, truth: HiddenTruth, cell: Cell, seed: int) -> np.nd
     return table(run(simulator, 0.6))
 
 
-def test_a_seed_repeats_everything(arm: Description, truth: HiddenTruth, cell: Cell) -> None:
+def test_same_seed_repeats_all_measurements(
+    arm: Description, truth: HiddenTruth, cell: Cell
+) -> None:
     first = moving(arm, truth, cell, 7)
     assert first.shape == (300, 18 + 5 * 6 + 3 * 6)
     assert (first == moving(arm, truth, cell, 7)).all()
@@ -61,7 +63,7 @@ def test_rates_and_stamps(arm: Description, truth: HiddenTruth) -> None:
     assert np.diff(tracked) == pytest.approx(0.1, abs=1e-9)
 
 
-def test_dropouts_thin_the_stream(arm: Description, truth: HiddenTruth) -> None:
+def test_dropouts_remove_the_given_share(arm: Description, truth: HiddenTruth) -> None:
     cell = Cell()
     lossy = replace(cell, force_torque=replace(cell.force_torque, dropout=0.3))
     readings = run(ArmSimulator(arm, truth, lossy), 1.0)
@@ -70,7 +72,9 @@ def test_dropouts_thin_the_stream(arm: Description, truth: HiddenTruth) -> None:
     assert sum(len(item.joints) for item in readings) == 500
 
 
-def test_latency_fault_keeps_stamps_and_comes_late(arm: Description, truth: HiddenTruth) -> None:
+def test_latency_fault_delays_messages_and_keeps_stamps(
+    arm: Description, truth: HiddenTruth
+) -> None:
     simulator = ArmSimulator(arm, truth)
     simulator.set_faults(parse_faults('latency:0.05', JOINTS))
     assert not any(item.joints or item.wrenches for item in run(simulator, 0.05))
@@ -111,7 +115,7 @@ def test_several_faults_with_arguments() -> None:
     ('latency:-1', 'seconds'),
     ('latency:soon', 'seconds'),
 ])
-def test_bad_faults_are_refused(text: str, words: str) -> None:
+def test_invalid_faults_are_refused(text: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         parse_faults(text, JOINTS)
 
@@ -123,7 +127,7 @@ def test_bad_faults_are_refused(text: str, words: str) -> None:
     ({'start': np.full(6, np.nan)}, '6 finite angles'),
     ({'start': np.full(6, 3.0)}, 'joint limits'),
 ])
-def test_bad_settings_are_refused(
+def test_invalid_settings_are_refused(
     arm: Description, truth: HiddenTruth, settings: dict[str, object], words: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=words):
@@ -141,12 +145,12 @@ def test_pacer_follows_the_wall_clock() -> None:
     pacer = Pacer(2.0)
     assert pacer.delay(10.0, 5.0) == 0.0
     assert pacer.delay(10.5, 5.1) == pytest.approx(0.15)
-    # What is lost is not caught up.
+    # Delays are not made up for.
     assert pacer.delay(11.0, 8.0) == 0.0
     assert pacer.delay(11.5, 8.0) == pytest.approx(0.25)
 
 
-def test_pacer_runs_free_with_consumers_and_bounded_without() -> None:
+def test_pacer_is_unlimited_with_consumers_and_limited_without() -> None:
     pacer = Pacer(0.0, free_factor=10.0)
     pacer.delay(0.0, 0.0)
     assert pacer.delay(1.0, 0.0) == pytest.approx(0.1)
@@ -154,7 +158,7 @@ def test_pacer_runs_free_with_consumers_and_bounded_without() -> None:
     assert pacer.delay(2.0, 0.0) == 0.0
 
 
-def test_pacer_waits_for_the_slowest_and_drops_the_silent() -> None:
+def test_pacer_waits_for_the_slowest_and_drops_unresponsive_consumers() -> None:
     pacer = Pacer(0.0, max_lead=0.05)
     pacer.acknowledge('fast', 1.0, 0.0)
     pacer.acknowledge('slow', 0.9, 0.0)
@@ -167,6 +171,6 @@ def test_pacer_waits_for_the_slowest_and_drops_the_silent() -> None:
 
 
 @pytest.mark.parametrize('value', [-1.0, float('nan'), float('inf')])
-def test_pacer_refuses_bad_numbers(value: float) -> None:
+def test_pacer_refuses_invalid_numbers(value: float) -> None:
     with pytest.raises(ConfigurationError, match='real_time_factor'):
         Pacer(value)

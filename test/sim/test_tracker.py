@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated tracker: orientation, slow drift, dropouts; and an arm put to rest at once."""
+"""Simulated tracker: orientation, drift and dropouts; placement of the arm at rest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sensor(noise: TrackerNoise, place: TrackerTruth = PLACE, seed: int = 0) -> T
     return TrackerSensor(noise, place, np.random.default_rng(seed))
 
 
-def test_orientation_is_the_links_in_the_trackers_axes() -> None:
+def test_orientation_is_that_of_the_link_in_the_tracker_frame() -> None:
     reading = sensor(TrackerNoise(), replace(PLACE, orientation=True)).measure(*LINK)
     assert reading.shape == (7,)
     turned = Rotation.from_quat(reading[3:]).as_matrix()
@@ -39,7 +39,7 @@ def test_orientation_is_the_links_in_the_trackers_axes() -> None:
     assert sensor(TrackerNoise()).measure(*LINK).shape == (3,)
 
 
-def test_orientation_noise_has_its_sigma_and_leaves_the_points_alone() -> None:
+def test_orientation_noise_has_the_given_sigma_and_does_not_affect_points() -> None:
     noise = TrackerNoise(position_sigma=1e-5, orientation_sigma=3e-4)
     measured, plain = (sensor(noise, replace(PLACE, orientation=flag)) for flag in (True, False))
     readings = np.array([measured.measure(*LINK) for _ in range(1000)])
@@ -49,7 +49,7 @@ def test_orientation_noise_has_its_sigma_and_leaves_the_points_alone() -> None:
     np.testing.assert_array_equal(readings[:, :3], [plain.measure(*LINK) for _ in range(1000)])
 
 
-def test_the_frame_creeps_at_its_rate_in_a_direction_of_the_seed() -> None:
+def test_frame_drifts_at_the_given_rate_in_a_direction_drawn_from_the_seed() -> None:
     noise = TrackerNoise(drift_rate=1e-7)
     first, other = sensor(noise), sensor(noise, seed=1)
     for item in (first, other):
@@ -60,7 +60,7 @@ def test_the_frame_creeps_at_its_rate_in_a_direction_of_the_seed() -> None:
     np.testing.assert_array_equal(still.measure(*LINK, 600.0), still.measure(*LINK, 0.0))
 
 
-def test_the_whole_arm_sees_drift_and_dropouts(arm: Description, truth: HiddenTruth) -> None:
+def test_simulator_applies_drift_and_dropouts(arm: Description, truth: HiddenTruth) -> None:
     noise = TrackerNoise(rate=100.0, drift_rate=1e-3, dropout=0.5)
     simulator = ArmSimulator(arm, truth, Cell(tracker=noise), seed=2)
     seen = [reading for _ in range(2000) for reading in simulator.step().tracker]
@@ -73,19 +73,18 @@ def test_the_whole_arm_sees_drift_and_dropouts(arm: Description, truth: HiddenTr
     ({'orientation': 1}, 'tracker: orientation: expected true or false'),
     ({'orientation': 'yes'}, 'tracker: orientation: expected true or false'),
 ])
-def test_flags_are_flags(entry: dict[str, object], words: str) -> None:
+def test_values_that_are_not_boolean_are_refused(entry: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         parse_truth({'tracker': entry})
 
 
-def test_drift_is_not_negative() -> None:
+def test_negative_drift_is_refused() -> None:
     with pytest.raises(ConfigurationError, match='drift_rate'):
         parse_cell({'tracker': {'drift_rate': -1e-6}})
     assert parse_cell({'tracker': {'drift_rate': 1e-8}}).tracker.drift_rate == 1e-8
 
 
-def test_an_arm_put_to_rest_stays_there(arm: Description, truth: HiddenTruth) -> None:
-    """Statics without motion agree with the dynamics that go on from there."""
+def test_arm_placed_at_rest_is_in_equilibrium(arm: Description, truth: HiddenTruth) -> None:
     encoders = np.array([0.3, 0.6, -0.7, 0.2, 0.5, 0.1])
     truth = replace(truth, force_torque_sensors=(), imus=())
     placed = ArmPhysics(arm, truth)
@@ -96,7 +95,7 @@ def test_an_arm_put_to_rest_stays_there(arm: Description, truth: HiddenTruth) ->
     for _ in range(3000):
         moved.step(encoders)
     rest, origin = placed.link_pose('flange'), moved.link_pose('flange')
-    # The drives leave errors below their deadband alone: 1e-5 rad, a metre from the base.
+    # The deadband of the drives is 1e-5 rad, the lever arm about a metre.
     np.testing.assert_allclose(rest[1], origin[1], atol=4e-5)
     placed.rest_in(np.zeros(6))
     placed.rest_in(encoders)

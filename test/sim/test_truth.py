@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hidden truth and cell files: what they say, and what is refused."""
+"""Hidden truth and cell files: values and refusals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_default_truth_lies_within_the_reference_cell(truth: HiddenTruth) -> Non
             assert 1.5 <= fs / fc <= 2.0
 
 
-def test_a_prefix_goes_to_links_and_joints_alone(truth: HiddenTruth) -> None:
+def test_prefix_applies_to_links_and_joints_only(truth: HiddenTruth) -> None:
     left = truth.prefixed('left_')
     assert left.tool is not None
     assert left.load is not None
@@ -58,7 +58,7 @@ def test_empty_files_are_ideal() -> None:
     assert parse_cell(None) == Cell()
 
 
-def test_one_number_serves_both_directions() -> None:
+def test_one_number_applies_to_both_directions() -> None:
     truth = parse_truth({'joints': {'a': {'friction': {'coulomb': 2.0, 'breakaway': [3, 4]}}}})
     assert truth.joints['a'].friction.coulomb == (2.0, 2.0)
     assert truth.joints['a'].friction.breakaway == (3.0, 4.0)
@@ -86,7 +86,7 @@ def test_one_number_serves_both_directions() -> None:
     ({'force_torque_sensors': [{'frame': 'a', 'bias': [1]}]}, 'a list of 6 numbers'),
     ({'tracker': {'visibility_angle': 0}}, 'visibility_angle'),
 ])
-def test_bad_truth_is_refused_with_its_place(content: object, words: str) -> None:
+def test_invalid_truth_is_refused_with_its_place(content: object, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         parse_truth(content, 'truth.yaml')
 
@@ -98,12 +98,12 @@ def test_bad_truth_is_refused_with_its_place(content: object, words: str) -> Non
     ({'joint_states': {'dropout': 1.5}}, 'a probability'),
     ({'tracker': {'rate': 0}}, 'tracker: rate'),
 ])
-def test_bad_cell_is_refused_with_its_place(content: object, words: str) -> None:
+def test_invalid_cell_is_refused_with_its_place(content: object, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         parse_cell(content, 'cell.yaml')
 
 
-def test_file_that_is_not_there_or_not_yaml_is_refused(tmp_path: Path) -> None:
+def test_missing_or_malformed_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match='cannot be read'):
         load_truth(tmp_path / 'none.yaml')
     bad = tmp_path / 'bad.yaml'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an external wrench to a contact: gates, line of action, the point on the surface."""
+"""Contacts from external wrenches: thresholds, line of action, point on the surface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SLOW = 5.0
 
 
 class Place(Enum):
-    """What is known of where a force acts."""
+    """Knowledge of where a force acts."""
 
     SURFACE = 'on the surface'
     REFERENCE = 'through the reference point'
@@ -33,13 +33,13 @@ class Contact:
     """A contact on a sub-chain, in its frame.
 
     Attributes:
-        place: What is known of where.
-        point: The contact point; None where there is none to tell, shape (3,) [m].
+        place: Knowledge of where the force acts.
+        point: Contact point; None if it could not be located, shape (3,) [m].
         line_point: Point of the line of action that is nearest to the reference point, (3,) [m].
         direction: Direction of the force, a unit vector, shape (3,).
         distance: Distance of the line of action from the reference point [m].
-        pitch: Moment along the force by its size: zero for one pure force [m].
-        candidates: How many places on the surface the force could act on.
+        pitch: Moment along the force divided by the force: zero for one pure force [m].
+        candidates: Number of points on the surface where the force could act.
 
     """
 
@@ -53,7 +53,7 @@ class Contact:
 
 
 def _cross(a: Vector, b: Vector) -> Vector:
-    """Vector product; NumPy's takes ten times as long for one pair."""
+    """Return the vector product; NumPy's takes ten times as long for one pair."""
     return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
 
 
@@ -78,11 +78,11 @@ def line_of_action(force: Vector, moment: Vector) -> tuple[Vector, float]:
 
 
 class ContactJudge:
-    """Follows one sub-chain: whether it is pushed, and where.
+    """Contact state of one sub-chain.
 
     Attributes:
-        in_contact: Whether it is pushed; it stays so until the force has clearly gone.
-        level: Mean force while it is not pushed: noise, and what tare and model leave [N].
+        in_contact: Whether there is a contact; with hysteresis.
+        level: Mean force without contact, due to noise and errors of tare and model [N].
 
     """
 
@@ -91,8 +91,8 @@ class ContactJudge:
 
         Args:
             chain: The sub-chain.
-            values: The parameters: what counts as a contact.
-            surface: Its geometry; without, no point is told.
+            values: The parameters, with the thresholds.
+            surface: Its geometry; without one, no contact point is located.
 
         """
         self._chain = chain
@@ -107,34 +107,34 @@ class ContactJudge:
         self.in_contact = False
 
     def use(self, chain: Chain) -> None:
-        """Take the sub-chain with what it carries now."""
+        """Replace the sub-chain after a change of its load."""
         self._chain = chain
         self._reference = tuple(chain.reference.tolist())
         self.clear()
 
     def clear(self) -> None:
-        """Forget a contact, as when the wrench is no longer known."""
+        """End a contact, as when the wrench becomes invalid."""
         self.in_contact = False
         self._quiet = -math.inf
 
     @property
     def duration(self) -> float:
-        """How long it has been pushed [s]."""
+        """Duration of the present contact [s]."""
         return self._before - self._since if self.in_contact else 0.0
 
     def update(
         self, stamp: float, wrench: Array, force: float, strongest: float,
         scatter: Callable[[int], float],
     ) -> Contact | None:
-        """Take a wrench and return the contact, None while there is none.
+        """Add a wrench and return the contact, None while there is none.
 
         Args:
             stamp: Its instant [s].
             wrench: On the sub-chain, in its frame about its origin, shape (6,) [N, N·m].
             force: Magnitude of the force [N].
             strongest: Magnitude of the largest force on any sub-chain [N].
-            scatter: Returns how much the force on a sub-chain, given by its index, varied within
-                the window [N].
+            scatter: Returns the standard deviation of the force on a sub-chain, given by its
+                index, within the window [N].
 
         """
         limits = self._values
@@ -195,7 +195,7 @@ class Contacts:
     """Contacts on all sub-chains of an arm.
 
     Attributes:
-        judges: By sub-chain, whether it is pushed and where.
+        judges: Contact state of each sub-chain.
 
     """
 
@@ -207,12 +207,12 @@ class Contacts:
         self._forces = [0.0] * len(chains)
 
     def use(self, chains: Sequence[Chain]) -> None:
-        """Take the sub-chains with what they carry now."""
+        """Replace the sub-chains after a change of their load."""
         for judge, chain in zip(self.judges, chains, strict=True):
             judge.use(chain)
 
     def clear(self, links: Sequence[int] | None = None) -> None:
-        """Forget contacts on some sub-chains, or on all."""
+        """End the contacts on some sub-chains, or on all."""
         for judge in self.judges if links is None else [self.judges[i] for i in links]:
             judge.clear()
 
@@ -220,13 +220,13 @@ class Contacts:
         self, stamp: float, links: Sequence[int], wrenches: Array, reasons: Sequence[str],
         scatter: Callable[[int], float],
     ) -> dict[int, Contact]:
-        """Take the wrenches on some sub-chains and return their contacts.
+        """Add the wrenches on some sub-chains and return their contacts.
 
         Args:
             stamp: Their instant [s].
             links: Indices of these sub-chains.
             wrenches: By sub-chain, as of ``ContactJudge.update``, shape (k, 6) [N, N·m].
-            reasons: By sub-chain, why its wrench is not known; empty where it is.
+            reasons: By sub-chain, why its wrench is invalid; empty if it is valid.
             scatter: As of ``ContactJudge.update``.
 
         """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Biases of F/T sensors at rest, weight taken off first; wrong signs and swapped sensors.
+"""Biases of F/T sensors at rest, with gravity compensated; wrong signs and swapped sensors.
 
-At rest a sensor reads its bias and the weight of what is beyond it, which the model knows in
-every orientation. A bias beyond what a sensor can have is no bias: the reading may have the
-opposite sign, be another sensor's, or hold a load that the model lacks.
+At rest a sensor reads its bias and the weight of everything distal to it, which the model
+predicts in every orientation. An implausibly large bias has another cause: a wrong sign, another
+sensor's reading, or a load that the model lacks.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ METHOD = 'orientation_aware'
 _AXES = ('force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z')
 _UNITS = ('N', 'N', 'N', 'N·m', 'N·m', 'N·m')
 _FEWEST = 20
-# Largest joint travel [rad], and largest mean rate of an IMU [rad/s], that is still rest.
+# Largest joint travel [rad], and largest mean rate of an IMU [rad/s], at rest.
 _MAX_TRAVEL, _MAX_RATE = 0.002, 0.02
-# A change of posture shows a sign when it changes the weight by so many noise sigmas.
+# A change of posture reveals a sign if it changes the weight by this many standard deviations.
 _CLEAR = 10.0
-# Least share of the largest bias that all sensors have in common if a load is missing.
+# Smallest fraction of the largest bias that all sensors share if a load is missing.
 _LOAD = 0.3
 
 
 class TareRecord:
-    """Collects what a tare needs."""
+    """Samples at rest from which a tare is estimated."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start empty."""
         self.stamps: list[float] = []
         self._postures: list[Array] = []
         self._readings: list[Array] = []
@@ -51,14 +51,14 @@ class TareRecord:
     def add(
         self, stamp: float, posture: Array, readings: Array, held: Array, valid: list[bool]
     ) -> None:
-        """Take one instant.
+        """Add one instant.
 
         Args:
             stamp: Its stamp [s].
             posture: Joint angles, shape (n,) [rad].
             readings: Of all sensors, in their measurement frames, shape (k, 6).
             held: As of ``SensedArm.held``, shape (k, 6).
-            valid: Which sensors' readings are good.
+            valid: Whether the reading of each sensor is usable.
 
         """
         self.stamps.append(stamp)
@@ -68,7 +68,7 @@ class TareRecord:
         self._valid.append(valid)
 
     def add_link(self, index: int, stamp: float, net: Array, rate: Array) -> None:
-        """Take one instant of a link with an IMU: its net wrench and its angular velocity."""
+        """Add one instant of a link with an IMU: its net wrench and its angular velocity."""
         self._spans.setdefault(index, [stamp, stamp])[1] = stamp
         self._nets.setdefault(index, []).append(net.copy())
         self._rates.setdefault(index, []).append(rate.copy())
@@ -80,12 +80,12 @@ class TareRecord:
 
     @property
     def link_duration(self) -> float:
-        """The same for the link with an IMU that has been recorded shortest, 0 for none [s]."""
+        """Shortest time recorded of a link with an IMU, 0 without one [s]."""
         return min((end - begin for begin, end in self._spans.values()), default=0.0)
 
     @property
     def covered(self) -> float:
-        """Time covered by joint states and sensors, else by links with IMUs [s]."""
+        """Time recorded of joint states and sensors, else of links with IMUs [s]."""
         return self.duration if self.stamps else self.link_duration
 
     @property
@@ -105,12 +105,12 @@ class TareRecord:
 
     @property
     def held(self) -> Array:
-        """Mean of what the sensors hold, shape (k, 6)."""
+        """Mean wrenches held by the sensors, as of ``SensedArm.held``, shape (k, 6)."""
         return np.mean(self._held, axis=0)
 
     @property
     def valid(self) -> npt.NDArray[np.bool_]:
-        """Which sensors were good throughout, shape (k,)."""
+        """Whether each sensor was usable throughout, shape (k,)."""
         return np.asarray(np.all(np.array(self._valid), axis=0))
 
     def links(self) -> dict[int, tuple[Array, Array]]:
@@ -121,7 +121,7 @@ class TareRecord:
 
 @dataclass(frozen=True)
 class Tare:
-    """What a tare found.
+    """Biases estimated by a tare.
 
     Attributes:
         bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
@@ -130,7 +130,7 @@ class Tare:
         agreement: RMS difference of the two halves of the record, shape (k, 6).
         count: Number of instants.
         stamp: Stamp of the last one [s].
-        remarks: What could not be checked, in sentences.
+        remarks: Sentences on what could not be checked.
 
     """
 
@@ -144,7 +144,7 @@ class Tare:
 
 
 class Taring:
-    """Tares sensors, and remembers postures to check the signs of lightly loaded ones.
+    """Estimator of biases, with the postures of earlier tares to check signs of light loads.
 
     Attributes:
         arm: The arm cut at its sensors.
@@ -159,23 +159,23 @@ class Taring:
         self._seen: list[tuple[Array, Array]] = []
 
     def forget(self) -> None:
-        """Forget earlier postures, as when the load has changed."""
+        """Discard earlier postures, as after a change of the load."""
         self._seen.clear()
 
     def find(self, record: TareRecord, values: WrenchParameters) -> Tare:
         """Return the biases.
 
         Args:
-            record: What was collected at rest.
-            values: The parameters: what is accepted.
+            record: Samples at rest.
+            values: The parameters, with the limits.
 
         Raises:
-            DataError: If the arm moved, readings are missing or scatter, or a sensor reads
-                what no bias explains; with the names of swapped or reversed sensors.
+            DataError: If the arm moved, readings are missing or scatter, or no plausible bias
+                explains a reading; names swapped or reversed sensors.
 
         """
         readings = self.rest_readings(record, values)
-        # What the sensors should read without bias, in measurement frames, (k, 6).
+        # Expected readings without bias, in measurement frames, (k, 6).
         expected = self.arm.in_measurement(-record.held)
         mean = readings.mean(axis=0)
         limits = np.repeat([values.tare_force_limit, values.tare_torque_limit], 3)
@@ -190,13 +190,13 @@ class Taring:
             count=len(readings), stamp=record.stamps[-1], remarks=remarks)
 
     def find_links(self, record: TareRecord, values: WrenchParameters) -> dict[int, Array]:
-        """Return what links with IMUs read in all, for arms without joint states.
+        """Return the net wrenches of links with IMUs at rest, for arms without joint states.
 
-        The sum of weight and biases is taken off, so it holds for rigid links, whose biases
-        turn with them. Arguments as of ``find``.
+        They are the sum of model error and biases, valid while both rotate with the link.
+        Arguments as of ``find``.
 
         Raises:
-            DataError: If a link turned or its wrench scatters.
+            DataError: If a link rotated or its wrench scatters.
 
         """
         found = {}
@@ -205,8 +205,8 @@ class Taring:
             rate = float(np.linalg.norm(rates.mean(axis=0)))
             if rate > _MAX_RATE:
                 raise DataError(
-                    f"'{link}' turned at {rate:.3f} rad/s during the tare; expected rest, less "
-                    f'than {_MAX_RATE:g} rad/s. Hold the arm still and call again.')
+                    f"'{link}' rotated at {rate:.3f} rad/s during the tare; expected less than "
+                    f'{_MAX_RATE:g} rad/s. Hold the arm still and call again.')
             _check_scatter(nets.std(axis=0), values, f"Link '{link}'")
             found[index] = nets.mean(axis=0)
         return found
@@ -217,21 +217,21 @@ class Taring:
         """Return the readings of a record, shape (m, k, 6) [N, N·m]; arguments as of ``find``.
 
         Raises:
-            DataError: If it is no rest: too few instants, the arm moved, readings are missing
-                or scatter.
+            DataError: If there are too few instants, the arm moved, or readings are missing or
+                scatter.
 
         """
         if len(record.stamps) < _FEWEST:
             raise DataError(
-                f'Only {len(record.stamps)} complete instants came during the tare; expected '
-                f'{_FEWEST} or more. Check joint states and sensors in ~/status.')
+                f'Only {len(record.stamps)} complete instants were received during the tare; '
+                f'expected {_FEWEST} or more. Check joint states and sensors in ~/status.')
         if record.travel > _MAX_TRAVEL:
             raise DataError(
-                f'A joint moved by {record.travel:.4f} rad during the tare; expected rest, less '
-                f'than {_MAX_TRAVEL:g} rad. Hold the arm still and call again.')
+                f'A joint moved by {record.travel:.4f} rad during the tare; expected less than '
+                f'{_MAX_TRAVEL:g} rad. Hold the arm still and call again.')
         for name, good in zip(self.names, record.valid, strict=True):
             if not good:
-                raise DataError(f"Sensor '{name}' gave no usable readings during the tare; see "
+                raise DataError(f"Sensor '{name}' had unusable readings during the tare; see "
                                 '~/status for the reason.')
         readings = record.readings
         for i, name in enumerate(self.names):
@@ -241,7 +241,7 @@ class Taring:
     def _check_identity(
         self, mean: Array, expected: Array, record: TareRecord, limits: Array
     ) -> None:
-        """Refuse readings that no bias explains, and say what does."""
+        """Raise DataError for readings that no plausible bias explains, with the likely cause."""
         bias = mean - expected
         odd = [i for i in range(len(mean)) if _share(bias[i], limits) > 1.0]
         if not odd:
@@ -282,12 +282,12 @@ class Taring:
     def _missing_load(
         self, bias: Array, odd: Sequence[int], record: TareRecord, limit: float
     ) -> str:
-        """Return a sentence if all that is odd is one weight that the model lacks.
+        """Return a sentence if one missing weight explains all implausible biases, else ''.
 
         Args:
             bias: Apparent biases, shape (k, 6) [N, N·m].
             odd: The sensors concerned.
-            record: What was collected at rest.
+            record: Samples at rest.
             limit: Largest bias of a force component [N].
 
         """
@@ -304,11 +304,11 @@ class Taring:
             return ''
         outermost = min(odd, key=lambda i: len(self._beyond(i)))
         names = ', '.join(f"'{self.names[i]}'" for i in odd)
-        return (f'{names} carry about {weight / size:.1f} kg more than the model knows, beyond '
-                f"'{self.names[outermost]}'. Identify the payload first, or take it off.")
+        return (f'{names} carry about {weight / size:.1f} kg more than the model contains, '
+                f"distal to '{self.names[outermost]}'. Identify the payload first, or remove it.")
 
     def _beyond(self, index: int) -> list[int]:
-        """Return all sensors beyond one."""
+        """Return all sensors distal to one."""
         found: list[int] = []
         waiting = list(self.arm.chains[index].distal)
         while waiting:
@@ -320,7 +320,7 @@ class Taring:
     def _check_signs(
         self, mean: Array, expected: Array, noise: Array, limits: Array
     ) -> tuple[str, ...]:
-        """Check signs that one posture does not show against earlier postures."""
+        """Check signs that one posture does not reveal against earlier postures."""
         open_signs = []
         for i, name in enumerate(self.names):
             if _share(mean[i] + expected[i], limits) > 1.0:
@@ -335,7 +335,7 @@ class Taring:
                 if np.linalg.norm(seen + change) < np.linalg.norm(seen - change):
                     raise DataError(
                         f"The tare was refused: between two postures '{name}' changed by the "
-                        'opposite of what the weight beyond it did: change its sign in '
+                        'opposite of the weight distal to it: change its sign in '
                         'sensor_signs. Then call tare again.')
             if not checked:
                 open_signs.append(name)
@@ -348,7 +348,7 @@ class Taring:
 
 
 def _share(bias: Array, limits: Array) -> float:
-    """Return the largest share that a component of a bias has of its limit; both (6,)."""
+    """Return the largest ratio of a component of a bias to its limit; both shape (6,)."""
     return float((np.abs(bias) / limits).max())
 
 
@@ -367,13 +367,13 @@ def to_result(
     tare: Tare, frames: Sequence[str], robot: RobotIdentity, values: WrenchParameters,
     source: str,
 ) -> CalibrationResult:
-    """Return a tare as a result to be filed.
+    """Return a tare as a result.
 
     Args:
-        tare: What was found.
+        tare: The biases.
         frames: The sensors' measurement frames.
-        robot: For which robot.
-        values: The parameters: what was accepted.
+        robot: Identity of the robot.
+        values: The parameters, with the limits.
         source: ``live``, or the name of the bag.
 
     """
@@ -414,7 +414,7 @@ def biases(result: CalibrationResult, frames: Sequence[str]) -> Array:
         frames: The sensors' measurement frames.
 
     Raises:
-        DataError: If it is no tare, or lacks a sensor.
+        DataError: If it is not a tare, or lacks a sensor.
 
     """
     if result.kind != KIND:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the observer says of itself: each link's validity, what is lost, what has drifted."""
+"""Status of the observer: validity of each link, lost messages, drifted biases."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
 from robocal_ros.wrench.outputs import WrenchOutputs
 
 _DIAGNOSE_EVERY = 1.0
-# Mean force without contact, as share of the threshold, from which on a tare is due.
+# Mean force without contact, as a fraction of the threshold, from which a tare is due.
 _DRIFTED = 0.5
-# A contact that lasts so long may be a bias that has drifted [s].
+# A contact that lasts longer may be a drifted bias [s].
 _LONG = 30.0
 _NUMBERS = re.compile(r'[0-9.]+')
 _WAITING = 'Waiting for samples'
-_NOT_TARED = ('Not tared yet, so no wrench is told: hold the arm still, let nothing touch it and '
-              'call ~/tare, or set require_tare to false.')
+_NOT_TARED = ('No wrench is published before a tare: hold the arm still, untouched, and call '
+              '~/tare, or set require_tare to false.')
 
 
 class WrenchHealth:
-    """Follows validity link by link and publishes it."""
+    """Validity of each link, and its publication."""
 
     def __init__(
         self, node: CalibrationNode, observer: WrenchObserver, inputs: WrenchInputs,
@@ -44,7 +44,7 @@ class WrenchHealth:
         self.begin()
 
     def begin(self) -> None:
-        """Start anew."""
+        """Reset, as on activation."""
         count = len(self._links)
         now = self._node.waiter.now()
         self._reasons = [_WAITING] * count
@@ -59,7 +59,7 @@ class WrenchHealth:
         self._fresh = [False] * count
 
     def note(self, observation: Observation) -> None:
-        """Take note of an observation; cheap, for every sample."""
+        """Add an observation; cheap, called for every sample."""
         self._observations += 1
         self._delay = observation.delay
         reasons, fresh = self._reasons, self._fresh
@@ -74,12 +74,12 @@ class WrenchHealth:
 
     @property
     def first_reason(self) -> str:
-        """Why the first link whose wrench is not known isn't, empty if all are."""
+        """Reason why the first invalid link is invalid, empty if all are valid."""
         self._watch()
         return next((reason for reason in self._reasons if reason), '')
 
     def _watch(self) -> None:
-        """Say of links of which nothing is heard why."""
+        """Set the reason of links without recent observations."""
         now = self._node.waiter.now()
         observer = self._observer
         for index, fresh in enumerate(self._fresh):
@@ -97,11 +97,11 @@ class WrenchHealth:
                 self._reasons[index] = feed.missing_reason(silence)
             else:
                 self._reasons[index] = observer.joint_problem or (
-                    f'No joint states have come for {silence:.1f} s; check '
+                    f'No joint states have been received for {silence:.1f} s; check '
                     'joint_state_broadcaster.')
 
     def report(self) -> None:
-        """Publish the status, tell changes, and diagnostics once a second."""
+        """Publish the status, log changes, and publish diagnostics once a second."""
         self._watch()
         now = self._node.waiter.now()
         since, count = self._counted
@@ -119,35 +119,35 @@ class WrenchHealth:
     def _tell_changes(self) -> None:
         for index, (reason, told) in enumerate(zip(self._reasons, self._told, strict=True)):
             kind = _NUMBERS.sub('', reason)
-            # Windows fill all the time, after every other reason too.
+            # A window refills after every other reason too.
             if kind == told or reason.startswith(FILLING):
                 continue
             self._told[index] = kind
             link = self._links[index]
             if reason:
-                self._node.get_logger().warning(f"Wrench on '{link}' is not known: {reason}")
+                self._node.get_logger().warning(f"Wrench on '{link}' is invalid: {reason}")
             else:
-                self._node.get_logger().info(f"Wrench on '{link}' is known.")
+                self._node.get_logger().info(f"Wrench on '{link}' is valid.")
 
     def _summary(self) -> tuple[bytes, str]:
         broken = [index for index, reason in enumerate(self._reasons) if reason]
         if broken:
             names = ', '.join(self._links[index] for index in broken)
             return status.ERROR if len(broken) == len(self._links) else status.WARN, (
-                f'Wrench not known on {names}: {self._reasons[broken[0]]}')
+                f'Wrench invalid on {names}: {self._reasons[broken[0]]}')
         if not self._observer.tared:
             return status.WARN, _NOT_TARED
         drifted = self._drifted()
         if drifted:
             return status.WARN, drifted[0]
-        return status.OK, (f'Observing {len(self._links)} links; what is told lags by '
+        return status.OK, (f'Observing {len(self._links)} links with a delay of '
                            f'{1e3 * self._delay:.1f} ms.')
 
     def _drifted(self) -> list[str]:
         limit = _DRIFTED * self._node.values.force_threshold
         return [
-            f"Without contact '{self._links[index]}' shows {level:.1f} N on average, more than "
-            'half the threshold: a bias has drifted or the load has changed. Call ~/tare.'
+            f"The mean force on '{self._links[index]}' without contact is {level:.1f} N, more "
+            'than half the threshold: a bias has drifted or the load has changed. Call ~/tare.'
             for index, judge in enumerate(self._observer.contacts.judges)
             for level in [judge.level] if level > limit
         ]
@@ -175,7 +175,8 @@ class WrenchHealth:
         tool = self._outputs.tool
         if tool is not None:
             values['smallest singular value [m]'] = f'{tool.smallest:.4f}'
-            values['blind directions of the tool wrench'] = ', '.join(tool.unobservable) or 'none'
+            values['unobservable directions of the tool wrench'] = ', '.join(
+                tool.unobservable) or 'none'
         return values
 
     def _state(self, index: int) -> str:

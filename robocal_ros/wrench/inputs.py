@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joint states, F/T readings and IMU readings into the observer, at a kilohertz.
+"""Subscriptions of the observer: joint states, F/T readings and IMU readings at 1 kHz.
 
-Waking the executor costs more than all that is computed from a message. So one stream wakes it,
-and all others are emptied on the way; which one, the streams decide by coming last.
+Waking the executor costs more than the computation on a message. So only one stream, the one
+that arrives last, wakes it, and all others are emptied on that occasion.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from robocal_ros.messages.subscription import SPARSE
 from robocal_ros.wrench.alignment import Feed
 from robocal_ros.wrench.observer import WrenchObserver
 
-# Wakes after which the waking stream is judged, and the share of wakes in vain that is too many.
+# Wake-ups after which the waking stream is reviewed, and the largest fraction of early ones.
 _TRIAL = 200
-_IN_VAIN = 0.5
-# Without a wake for so long others are looked at all the same [s].
+_EARLY_SHARE = 0.5
+# Time without a wake-up after which all streams are polled [s].
 _SILENT = 0.05
-# How long to watch the waking stream without the executor [s].
+# Time for which the waking stream is watched without the executor [s].
 _LINGER = 0.016
 
 
 class WrenchInputs:
-    """All that the observer subscribes to."""
+    """Subscriptions of the observer."""
 
     def __init__(
         self, node: Node, observer: WrenchObserver, factor: Array, *, max_delay: float,
         on_ready: Callable[[], None],
     ) -> None:
-        """Prepare to listen.
+        """Create the streams, not subscribed yet.
 
         Args:
             node: The node.
-            observer: Takes the samples.
-            factor: From the driver's effort to torque, joint by joint, shape (n,).
+            observer: Receives the samples.
+            factor: Torque per effort of the driver, joint by joint, shape (n,).
             max_delay: Longest wait for a sensor, by stamps [s].
-            on_ready: Called when there may be something to observe.
+            on_ready: Called when samples may be complete.
 
         """
         self._node = node
@@ -59,7 +59,7 @@ class WrenchInputs:
         joint_names = observer.arm.robot.joint_names
         self._n = len(joint_names)
         self._decoder = JointDecoder(joint_names, factor)
-        self._wakes = self._in_vain = 0
+        self._wakes = self._early = 0
         self._joints = self._stream(JointState, 'joint_states', self._decoder, self._on_joints)
         self._sensors = [
             self._stream(WrenchStamped, sensor.topic, sensor.decoder(), _receiver(
@@ -75,7 +75,7 @@ class WrenchInputs:
         self._imu_only = len(self._imus) == len(sensors)
         self._waker = self._sensors[0] if self._imu_only else self._joints
         self._waker.gate.is_open = True
-        # Only what others wait for can come too late.
+        # Only streams that others wait for can be late.
         self._leading = [self._joints, *self._sensors]
         self._late: WakingStream | None = None
         self._max_delay = max_delay
@@ -89,7 +89,7 @@ class WrenchInputs:
         return stream
 
     def start(self) -> None:
-        """Subscribe; what was observed before is forgotten."""
+        """Subscribe; earlier samples are discarded."""
         self._observer.clear()
         for stream in self._streams:
             stream.start()
@@ -102,18 +102,18 @@ class WrenchInputs:
     destroy = stop
 
     def set_factor(self, factor: Array) -> None:
-        """Change what turns the driver's efforts into torques, shape (n,)."""
+        """Set the torque per effort of the driver, shape (n,)."""
         self._decoder.factor = factor
 
     @property
     def dropped(self) -> int:
-        """How many messages of all streams are missing, by the gaps between stamps."""
+        """Number of messages missing on all streams, by the gaps between stamps."""
         return sum(stream.counts.dropped for stream in self._streams)
 
     # -------------------------------------------------------------------- receiving
 
     def poll(self) -> None:
-        """Take what waits if the stream that should wake is silent; called now and then."""
+        """Empty all streams if the waking one is silent; called periodically."""
         if time.monotonic() - self._woken_at < _SILENT:
             return
         if not self._imu_only and self._waker is not self._joints:
@@ -121,13 +121,13 @@ class WrenchInputs:
         self._take_all()
 
     def _woken(self) -> None:
-        """Take all that is there, and what comes within the next milliseconds too.
+        """Empty all streams, and those messages that follow within some milliseconds too.
 
-        At a kilohertz the executor's own round costs more than the work; lingering here saves
-        most of the rounds, and the node's other callbacks wait a few milliseconds at most.
+        At 1 kHz a cycle of the executor costs more than the work; lingering here saves most
+        of the cycles, and other callbacks of the node wait a few milliseconds at most.
         """
         self._take_all()
-        self._judge_waker()
+        self._review_waker()
         now = came = time.monotonic()
         end = now + _LINGER
         while now < end:
@@ -135,20 +135,20 @@ class WrenchInputs:
                 self._waker.drain()
                 came = time.monotonic()
                 self._take_all()
-                self._judge_waker()
+                self._review_waker()
             now = time.monotonic()
             if now - came > SPARSE:
-                # Too rare to be worth the watching.
+                # Too slow to be worth watching.
                 return
 
     def _take_all(self) -> None:
-        # The waking stream too: whoever is behind catches up without a wake for each message.
+        # The waking stream too, to catch up without a wake-up per message.
         for stream in self._streams:
             stream.drain()
         self._on_ready()
 
-    def _judge_waker(self) -> None:
-        """Have the stream that comes last wake, so that nothing waits for the next round."""
+    def _review_waker(self) -> None:
+        """Let the stream that arrives last wake, so that no sample waits for the next cycle."""
         if self._imu_only:
             return
         self._woken_at = time.monotonic()
@@ -156,13 +156,13 @@ class WrenchInputs:
         now = self._waker.newest
         latest = min(self._leading, key=lambda stream: stream.newest)
         if 0.0 < now - latest.newest <= self._max_delay:
-            self._in_vain += 1
+            self._early += 1
             self._late = latest
         if self._wakes < _TRIAL:
             return
-        if self._in_vain > _IN_VAIN * self._wakes and self._late is not None:
+        if self._early > _EARLY_SHARE * self._wakes and self._late is not None:
             self._wake_by(self._late)
-        self._wakes = self._in_vain = 0
+        self._wakes = self._early = 0
 
     def _wake_by(self, stream: WakingStream) -> None:
         self._waker.gate.is_open = False
@@ -171,10 +171,10 @@ class WrenchInputs:
         self._late = None
 
     def _note_jump(self, stamp: float) -> None:
-        # At once, so that what comes after the jump is not forgotten with what came before.
+        # At once, so that samples after the jump are kept.
         self._observer.clear()
         self._node.get_logger().warning(
-            f'The clock jumped back to {stamp:.3f} s; samples from before are forgotten.',
+            f'The clock jumped back to {stamp:.3f} s; earlier samples are discarded.',
             throttle_duration_sec=1.0)
 
     def _on_joints(self, message: Message) -> None:
@@ -199,10 +199,10 @@ def _receiver(
 
 
 class Gate(CallbackGroup):
-    """Lets the executor wait for an entity, or not.
+    """Callback group that can be closed to the executor.
 
     Attributes:
-        is_open: Whether it may.
+        is_open: Whether the executor may wait for its entities.
 
     """
 
@@ -212,11 +212,11 @@ class Gate(CallbackGroup):
         self.is_open = is_open
 
     def can_execute(self, entity: Any) -> bool:
-        """Tell whether the executor may wait for it."""
+        """Return whether the executor may wait for it."""
         return self.is_open
 
     def beginning_execution(self, entity: Any) -> bool:
-        """Tell whether the executor may call it now."""
+        """Return whether the executor may call it now."""
         return self.is_open
 
     def ending_execution(self, entity: Any) -> None:
@@ -224,10 +224,10 @@ class Gate(CallbackGroup):
 
 
 class WakingStream(Stream[Intake]):
-    """One topic that wakes the executor or is emptied by others; nothing of it is recorded.
+    """Topic that wakes the executor or is emptied by others; it is not recorded.
 
     Attributes:
-        gate: Whether it wakes the executor.
+        gate: Open if it wakes the executor.
 
     """
 
@@ -235,14 +235,14 @@ class WakingStream(Stream[Intake]):
         self, node: Node, kind: Any, topic: str, intake: Intake,
         receive: Callable[[Message], None], wake: Callable[[], None],
     ) -> None:
-        """Prepare to listen, without waking the executor.
+        """Set the attributes; it does not wake the executor.
 
         Args:
             node: The node.
             kind: Type of the messages.
             topic: The topic.
-            intake: Decodes and judges its messages.
-            receive: Called with every message that counts.
+            intake: Decodes and checks its messages.
+            receive: Called with every accepted message.
             wake: Called after a message that woke the executor.
 
         """

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arm cut at its F/T sensors: sub-chains, and what every sensor reads without contact.
+"""Arm cut at its F/T sensors: sub-chains, and the readings expected without contact.
 
-Each sensor becomes a joint of six degrees of freedom that is held still. One recursive
-Newton-Euler pass then gives, besides the joint torques, all that every sensor transmits: weight
-and inertia of everything beyond it, however the robot is built (Featherstone, Rigid Body
-Dynamics Algorithms, 2008, section 5.3).
+Each sensor becomes a joint with six degrees of freedom that does not move. One recursive
+Newton-Euler pass then returns, besides the joint torques, the wrench that every sensor transmits:
+weight and inertia of everything distal to it (Featherstone, Rigid Body Dynamics Algorithms,
+2008, section 5.3).
 
-A sub-chain is what lies between a sensor and the next ones beyond it: one rigid link with
-sensors at both ends, several links with joints between them, or the free end with the tool. It
-bears the name of the link that its proximal sensor carries. Wrenches are forces, then moments
-about the frame's origin.
+A sub-chain is the part of the arm between a sensor and the next distal ones: one rigid link with
+sensors at both ends, several links with joints between them, or the free end with the tool. It is
+named after the link that its proximal sensor carries. Wrenches are forces, then moments about the
+frame's origin.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _SUFFIX = '__sensor'
 
 @dataclass(frozen=True)
 class SensorMount:
-    """Where an F/T sensor sits.
+    """Mount of an F/T sensor.
 
     Attributes:
         frame: Frame in which it measures, a frame of the URDF.
-        link: First link beyond it; that of ``frame`` when empty.
+        link: First link distal to it; that of ``frame`` if empty.
 
     """
 
@@ -44,20 +44,20 @@ class SensorMount:
 
     @property
     def carried(self) -> str:
-        """First link beyond the sensor."""
+        """First link distal to the sensor."""
         return self.link or self.frame
 
 
 @dataclass(frozen=True)
 class Chain:
-    """What lies between a sensor and the next ones.
+    """Part of the arm between a sensor and the next distal ones.
 
     Attributes:
         link: Link that the proximal sensor carries; its frame is the sub-chain's.
         proximal: Index of the proximal sensor.
         distal: Indices of the next sensors; none at a free end.
         rigid: Whether no joint moves within it.
-        bodies: Joints of the cut model whose bodies it is made of.
+        bodies: Joints of the cut model whose bodies it consists of.
         inertia: Mass, centre of mass and inertia in its frame; None unless it is rigid.
 
     """
@@ -71,12 +71,12 @@ class Chain:
 
     @property
     def reference(self) -> Array:
-        """Point about which moments are judged: the centre of mass, or the origin, (3,) [m]."""
+        """Point about which moments are compared: the centre of mass, or the origin, (3,) [m]."""
         return np.zeros(3) if self.inertia is None else np.array(self.inertia.com)
 
 
 def _cut(urdf: str, links: Sequence[str]) -> str:
-    """Insert a free joint in front of each link, named after it, and a bare link to hold it."""
+    """Insert a floating joint before each link, named after it, with a massless parent link."""
     tree = ElementTree.fromstring(urdf)
     by_child = {}
     for joint in tree.findall('joint'):
@@ -123,22 +123,22 @@ def _check_mounts(robot: Robot, mounts: Sequence[SensorMount]) -> None:
 
 
 def _selection(rows: Sequence[int]) -> slice | npt.NDArray[np.intp]:
-    """Return what picks rows: a slice where they follow each other, which is faster."""
+    """Return an index of rows: a slice if they are consecutive, which is faster."""
     if rows and list(rows) == list(range(rows[0], rows[0] + len(rows))):
         return slice(rows[0], rows[0] + len(rows))
     return np.array(rows, dtype=np.intp)
 
 
 class SensedArm:
-    """The dynamics of an arm between its F/T sensors.
+    """Dynamics of an arm between its F/T sensors.
 
     Attributes:
-        robot: The arm, without what it carries.
+        robot: The arm, without load.
         mounts: The sensors, in the order of all arrays, k of them.
-        model: Pinocchio's model of the arm cut at its sensors, with what it carries.
-        data: Its scratch memory.
+        model: Pinocchio model of the arm cut at its sensors, with its load.
+        data: Its data.
         urdf: URDF of the cut arm.
-        chains: The sub-chains; that of sensor i has the index i.
+        chains: The sub-chains; sub-chain i is distal to sensor i.
 
     """
 
@@ -152,7 +152,7 @@ class SensedArm:
         Raises:
             ConfigurationError: If a frame or link does not fit the robot, or a sensor carries
                 nothing.
-            ModelError: If Pinocchio does not take the cut model.
+            ModelError: If Pinocchio does not accept the cut model.
 
         """
         _check_mounts(robot, mounts)
@@ -162,7 +162,7 @@ class SensedArm:
         self._bare = self._build()
         self._joints = [self._bare.getJointId(f'{mount.carried}{_SUFFIX}') for mount in mounts]
         subtrees = [frozenset(self._bare.subtrees[joint]) for joint in self._joints]
-        self._next = [self._nearest_beyond(i, subtrees) for i in range(len(mounts))]
+        self._next = [self._next_distal(i, subtrees) for i in range(len(mounts))]
         self._bodies = [
             own.difference(*(subtrees[d] for d in beyond))
             for own, beyond in zip(subtrees, self._next, strict=True)
@@ -198,13 +198,13 @@ class SensedArm:
         return model
 
     @staticmethod
-    def _nearest_beyond(index: int, subtrees: Sequence[frozenset[int]]) -> tuple[int, ...]:
-        """Return the sensors beyond one that have no other in between."""
+    def _next_distal(index: int, subtrees: Sequence[frozenset[int]]) -> tuple[int, ...]:
+        """Return the sensors distal to one without another in between."""
         beyond = [i for i, tree in enumerate(subtrees) if tree < subtrees[index]]
         return tuple(i for i in beyond if not any(subtrees[i] < subtrees[j] for j in beyond))
 
     def _measurement_transforms(self) -> Array:
-        """Return what takes wrenches from measurement to link frames, shape (k, 6, 6)."""
+        """Return the transforms of wrenches from measurement to link frames, shape (k, 6, 6)."""
         zero = np.zeros(self.robot.n)
         matrices = []
         for mount in self.mounts:
@@ -220,9 +220,9 @@ class SensedArm:
             mass = sum(self._bare.inertias[body].mass for body in beyond)
             if mass <= 0.0 and tool not in beyond:
                 raise ConfigurationError(
-                    f"Beyond '{mount.carried}' there is neither a link with mass nor the tool "
+                    f"Distal to '{mount.carried}' there is neither a link with mass nor the tool "
                     f"frame '{self.robot.tool_frame}', so an F/T sensor there would read "
-                    'nothing. Name in sensor_links the first link beyond the sensor.')
+                    'nothing. Name the first link distal to the sensor in sensor_links.')
 
     def _load(self, model: pin.Model) -> None:
         self.model = model
@@ -236,7 +236,7 @@ class SensedArm:
         self._held = np.array([range(model.idx_vs[joint], model.idx_vs[joint] + 6)
                                for joint in self._joints])
         self.chains = tuple(self._chain(i) for i in range(len(self.mounts)))
-        # What lies between two sensors on one rigid link does not move: computed once.
+        # Transforms between two sensors on one rigid link are constant.
         self._between = np.zeros((len(self._pairs), 6, 6))
         self._moving = []
         for row, (i, d) in enumerate(self._pairs):
@@ -244,7 +244,7 @@ class SensedArm:
                 placement = model.jointPlacements[self._joints[d]]
                 self._between[row] = placement.toDualActionMatrix()
             else:
-                # References to what Pinocchio keeps up to date.
+                # References that Pinocchio updates.
                 self._moving.append((row, self.data.oMi[self._joints[i]],
                                      self.data.oMi[self._joints[d]]))
         inner, outer = [i for i, _ in self._pairs], [d for _, d in self._pairs]
@@ -262,11 +262,11 @@ class SensedArm:
                      bodies, inertia)
 
     def carry(self, payload: RigidBodyInertia | None, frame: str = '') -> None:
-        """Count what the arm carries from now on, instead of what it carried before.
+        """Replace the load of the arm.
 
         Args:
-            payload: The load, in the coordinates of ``frame``; None for nothing.
-            frame: Frame on which it is mounted; the tool frame when empty.
+            payload: The load, in the coordinates of ``frame``; None for none.
+            frame: Frame on which it is mounted; the tool frame if empty.
 
         """
         model = pin.Model(self._bare)
@@ -278,22 +278,22 @@ class SensedArm:
                                     carrier.placement)
         self._load(model)
 
-    # ---------------------------------------------------------------------- working
+    # --------------------------------------------------------------------- dynamics
 
     def in_links(self, readings: Array) -> Array:
-        """Take readings from the sensors' measurement frames to their link frames, (k, 6)."""
+        """Transform readings from the sensors' measurement frames to their link frames, (k, 6)."""
         if self._in_place:
             return readings
         return np.matmul(self._to_link, readings[:, :, None])[:, :, 0]
 
     def in_measurement(self, wrenches: Array) -> Array:
-        """Take wrenches from the sensors' link frames to their measurement frames, (k, 6)."""
+        """Transform wrenches from the sensors' link frames to their measurement frames, (k, 6)."""
         return np.asarray(np.linalg.solve(self._to_link, wrenches[:, :, None])[:, :, 0])
 
     def held(self, q: Array, v: Array, a: Array) -> Array:
-        """Return the wrench with which each sensor holds what is beyond it, nobody pushing.
+        """Return the wrench that each sensor exerts on its distal side without contact.
 
-        A sensor reads the opposite, so reading + held is what pushes beyond it cause.
+        A sensor reads the opposite, so reading + held is due to contacts distal to it.
 
         Args:
             q: Joint angles, shape (n,) [rad].
@@ -310,27 +310,27 @@ class SensedArm:
         efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a)
         return np.asarray(efforts[self._held])
 
-    def between(self, beyond: Array) -> Array:
+    def between(self, distal: Array) -> Array:
         """Return the external wrench on each sub-chain in the posture last given to ``held``.
 
-        What pushes beyond the distal sensors cause is taken off what pushes beyond the proximal
-        one cause.
+        It is the wrench of contacts distal to the proximal sensor, less that of contacts distal
+        to the next ones.
 
         Args:
-            beyond: Reading + held of each sensor, shape (k, 6) [N, N·m].
+            distal: Reading + held of each sensor, shape (k, 6) [N, N·m].
 
         Returns:
             In the sub-chains' frames, about their origins, shape (k, 6) [N, N·m].
 
         """
         if not self._pairs:
-            return beyond.copy()
+            return distal.copy()
         if self._moving:
             pin.forwardKinematics(self.model, self.data, self._q)
             for row, inner, outer in self._moving:
                 self._between[row] = inner.actInv(outer).toDualActionMatrix()
-        carried_over = np.matmul(self._between, beyond[self._outer][:, :, None])[:, :, 0]
-        net = beyond.copy()
+        carried_over = np.matmul(self._between, distal[self._outer][:, :, None])[:, :, 0]
+        net = distal.copy()
         if self._branched:
             for (inner, _), wrench in zip(self._pairs, carried_over, strict=True):
                 net[inner] -= wrench
@@ -339,7 +339,7 @@ class SensedArm:
         return net
 
     def force_series(self, index: int, readings: Array) -> Array:
-        """Return the force that sensors leave on a sub-chain, its motion not regarded.
+        """Return the difference of the sensors' forces on a sub-chain, without inertia and weight.
 
         Args:
             index: The sub-chain.
@@ -366,8 +366,8 @@ class SensedArm:
         """
         if not chain.rigid or len(chain.distal) > 1:
             raise ConfigurationError(
-                f"Between the sensors of '{chain.link}' joints move, or there are several next "
-                'sensors; kinematics imu needs one rigid link. Use joint_states there.')
+                f"There are joints or several sensors distal to '{chain.link}'; kinematics imu "
+                'requires one rigid link. Use joint_states there.')
         if not chain.distal:
             return None
         return pin.SE3(self.model.jointPlacements[self._joints[chain.distal[0]]])
@@ -399,7 +399,7 @@ class SensedArm:
         return self.placement(chain, found.parentJoint) * found.placement
 
     def chain_of_frame(self, frame: str) -> Chain | None:
-        """Return the sub-chain that a frame is on, None if it is before the first sensor."""
+        """Return the sub-chain with a frame, None if it is proximal to all sensors."""
         joint = self.model.frames[self.model.getFrameId(frame)].parentJoint
         return next((chain for chain in self.chains if joint in chain.bodies), None)
 
@@ -411,10 +411,10 @@ class SensedArm:
 
 
 class ImuLink:
-    """One rigid link between sensors, with an IMU.
+    """Rigid link between sensors, with an IMU.
 
-    The accelerometer measures the specific force a − g at its place; it is moved to the link's
-    origin by α × r + ω × (ω × r), and Newton's and Euler's equations do the rest.
+    The accelerometer measures the specific force a − g at its position; it is transferred to the
+    link's origin by α × r + ω × (ω × r). The wrench follows from the Newton-Euler equations.
 
     Attributes:
         chain: The link.
@@ -442,7 +442,7 @@ class ImuLink:
         self.use(chain)
 
     def use(self, chain: Chain) -> None:
-        """Take the link with what it carries now."""
+        """Replace the link after a change of its load."""
         self.chain = chain
         distal = self._arm.distal_transform(chain)
         self._over = None if distal is None else np.array(distal.toDualActionMatrix())
@@ -459,7 +459,7 @@ class ImuLink:
 
         """
         turned = self._rotation @ np.column_stack((specific, omega, alpha))
-        # Seen from where the origin rests, spatial and classical acceleration agree.
+        # In a frame moving with the origin, spatial and classical acceleration agree.
         rotation = pin.Motion(np.zeros(3), turned[:, 1])
         lever = _spin(turned[:, 1]) @ self._place
         at_origin = (turned[:, 0] - _spin(turned[:, 2]) @ self._place

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Node ``wrench_observer``: how hard, and where, each link between two F/T sensors is pushed."""
+"""Node ``wrench_observer``: external wrenches and contacts on the links of the arm."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from robocal_ros.wrench.outputs import WrenchOutputs
 from robocal_ros.wrench.parameters import TARE, WrenchParameters
 from robocal_ros.wrench.procedure import TareOutcome, TareProcedure
 
-# How often inputs and outputs are looked after [s].
+# Periods of the timers that poll inputs and look for subscribers [s].
 _POLL_PERIOD, _LOOK_PERIOD = 0.02, 0.2
-# Observations that are worked off at a time, so that services are served in between.
+# Observations computed at a time, so that services are answered in between.
 _AT_A_TIME = 200
 
 
@@ -59,7 +59,7 @@ class _Periodic:
 
 
 class WrenchObserverNode(CalibrationNode):
-    """Observes; it moves nothing."""
+    """Observer of external wrenches; it moves nothing."""
 
     parameter_table = WrenchParameters
     values: WrenchParameters
@@ -67,7 +67,7 @@ class WrenchObserverNode(CalibrationNode):
     idle_message = 'Active; waiting for samples.'
 
     def build(self) -> None:
-        """Create observer, inputs and outputs, and use what others have identified."""
+        """Create observer, inputs and outputs, and use stored and published results."""
         values = self.values
         self.observer = WrenchObserver(self.robot, values)
         for remark in self.observer.remarks:
@@ -96,13 +96,13 @@ class WrenchObserverNode(CalibrationNode):
             self._publish(stored)
 
     def _carry(self, result: CalibrationResult) -> None:
-        told = self.observer.use_payload(result)
-        # The samples hold what the model expected of the load before.
+        message = self.observer.use_payload(result)
+        # The recorded samples contain the weights predicted for the previous load.
         self._tare.clear()
-        self.get_logger().info(told)
+        self.get_logger().info(message)
 
     def _observe(self) -> None:
-        """Work off what is there."""
+        """Compute and publish the observations whose samples are complete."""
         for _ in range(_AT_A_TIME):
             observation = self.observer.take()
             if observation is None:
@@ -121,21 +121,21 @@ class WrenchObserverNode(CalibrationNode):
     # -------------------------------------------------------------------- services
 
     async def run(self) -> str:
-        """Collect at rest, and tare."""
-        self.status.update('taring', 'Collecting at rest; let nothing touch the arm.')
+        """Collect samples at rest, and tare."""
+        self.status.update('taring', 'Collecting samples at rest; do not touch the arm.')
         return self._kept(await self._tare.run(self.values))
 
     async def estimate(self) -> str:
-        """Tare with the samples of the last run."""
+        """Tare with the samples collected last."""
         return self._kept(self._tare.estimate(self.values))
 
     async def clear(self) -> str:
-        """Forget the samples of the last run; biases stay."""
-        return f'{self._tare.clear()} instants forgotten; the tare stays.'
+        """Discard the samples collected last; biases stay."""
+        return f'{self._tare.clear()} instants discarded; the tare stays.'
 
     def _kept(self, outcome: TareOutcome) -> str:
         if outcome.result is not None:
-            # Whoever reads a bag can tare with the same samples.
+            # Lets the bag reader tare with the same samples.
             first, last = outcome.span
             self.marks.publish(marks.TARED, TARE, {marks.JOINTS: f'{first!r} {last!r}'})
             self.store.save(outcome.result)

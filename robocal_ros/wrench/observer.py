@@ -128,7 +128,7 @@ class WrenchObserver:
         if surface.missing_meshes:
             self.remarks = (
                 f'No collision geometry for {", ".join(surface.missing_meshes)}: their meshes '
-                'were not found, so no contact point can be told there. Set mesh_folders.',)
+                'were not found, so no contact point can be located there. Set mesh_folders.',)
         chain = arm.chain_of_frame(arm.robot.tool_frame)
         if any(values.tool_box) and chain is not None:
             surface.add_box(chain, arm.robot.tool_frame, values.tool_box)

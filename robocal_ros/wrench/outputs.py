@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observations onto topics; only what somebody listens to is built and sent.
-
-What RViz shows of a contact: force, line of action, contact point.
-"""
+"""Publication of observations; only messages with subscribers are built and sent."""
 
 from __future__ import annotations
 
@@ -26,16 +23,16 @@ from robocal_ros.wrench.observer import Observation
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.torque import ToolFrame, ToolWrench
 
-# Flags are sent when they change, and again after so long [s].
+# Flags are published on changes, and again after this time [s].
 _REPEAT = 0.1
 _MARKER_PERIOD = 0.05
 
 
 class _Topic:
-    """A publisher that knows whether anybody listens."""
+    """Publisher that knows whether it has subscribers."""
 
     def __init__(self, node: CalibrationNode, kind: Any, name: str, message: Any = None) -> None:
-        # Without handlers of QoS events: the executor would look at each of them at every wake.
+        # Without handlers of QoS events, each of which the executor would check at every wake-up.
         self._publisher = node.create_publisher(
             kind, name, qos.STREAM,
             event_callbacks=PublisherEventCallbacks(use_default_callbacks=False))
@@ -44,7 +41,7 @@ class _Topic:
         self._node = node
 
     def look(self) -> None:
-        """Find out whether anybody listens: too dear to ask at every sample."""
+        """Look for subscribers: too expensive to ask at every sample."""
         self.subscribed = self._publisher.get_subscription_count() > 0
 
     def send(self) -> None:
@@ -63,13 +60,13 @@ class _Topic:
 
 
 class _Flag:
-    """A Bool that is sent when it changes, and now and then."""
+    """Bool that is published on changes, and periodically."""
 
     def __init__(self, topic: _Topic) -> None:
         self._topic = topic
         self._sent = float('-inf')
 
-    def tell(self, stamp: float, value: bool) -> None:
+    def update(self, stamp: float, value: bool) -> None:
         if not self._topic.subscribed:
             return
         message = self._topic.message
@@ -81,7 +78,7 @@ class _Flag:
 
 
 class _LinkTopics:
-    """What is said of one link."""
+    """Publishers of one link."""
 
     def __init__(self, node: CalibrationNode, link: str) -> None:
         base = f'~/links/{link}'
@@ -99,10 +96,10 @@ class _LinkTopics:
 
 
 class WrenchOutputs:
-    """All that the observer says.
+    """Publishers of the observer.
 
     Attributes:
-        tool: The last tool wrench from joint torques, None if there is none.
+        tool: Last tool wrench from joint torques, None without one.
 
     """
 
@@ -149,14 +146,14 @@ class WrenchOutputs:
             topic.destroy()
 
     def look(self) -> None:
-        """Find out who listens; called now and then."""
+        """Look for subscribers; called periodically."""
         for topic in self._topics:
             topic.look()
         self._joints_subscribed = any(topic.subscribed for topic in self._joint_topics)
         self._markers_subscribed = self._markers.get_subscription_count() > 0
 
     def publish(self, observation: Observation) -> None:
-        """Publish what is known; nothing of links whose wrench is not."""
+        """Publish an observation; nothing of links whose wrench is invalid."""
         stamp = observation.stamp - (observation.delay if self._shift else 0.0)
         self._stamp.sec, self._stamp.nanosec = divmod(from_seconds(stamp), SECOND)
         for index in observation.links:
@@ -175,7 +172,7 @@ class WrenchOutputs:
         if topics.wrench.subscribed:
             topics.wrench.send_wrench(self._stamp, observation.wrench[index])
         contact = observation.contacts.get(index)
-        topics.flag.tell(stamp, contact is not None)
+        topics.flag.update(stamp, contact is not None)
         if contact is None:
             return
         if topics.pitch.subscribed:
@@ -194,7 +191,7 @@ class WrenchOutputs:
             self._external.send()
         if self._joints_subscribed and observation.colliding is not None:
             for flag, value in zip(self._joints, observation.colliding.tolist(), strict=True):
-                flag.tell(stamp, value)
+                flag.update(stamp, value)
 
     def _publish_tool(self, observation: Observation) -> None:
         if not (self._tool.subscribed or self._singular.subscribed):
@@ -224,7 +221,7 @@ class WrenchOutputs:
 # Length of an arrow per force [m/N], and half the drawn length of a line of action [m].
 _SCALE = 0.005
 _LINE = 0.4
-# Markers vanish by themselves after so long [s].
+# Lifetime of markers [s].
 _LIFETIME = 0.3
 
 
@@ -252,7 +249,7 @@ def contact_markers(frame: str, number: int, contact: Contact, force: float) -> 
 
     Args:
         frame: The link's frame.
-        number: The link's number, which keeps markers of links apart.
+        number: Index of the link, which distinguishes markers of links.
         contact: The contact, in that frame.
         force: Magnitude of the force [N].
 

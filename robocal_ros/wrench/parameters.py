@@ -13,12 +13,12 @@ from robocal_ros.messages.decode import SensorDecoder
 from robocal_ros.parameters import RobotParameters, named, parameter
 
 NODE = 'wrench_observer'
-"""The node whose parameter files hold."""
+"""Name of the node, under which its parameter files list values."""
 
 TARE = 'tare'
-"""The service by which the node tares; its marks bear that name."""
+"""Name of the service that tares, and of its marks in a bag."""
 
-# How the names of links begin that an F/T sensor carries.
+# Prefix of the names of links that an F/T sensor carries.
 _PREFIX = 'ft_'
 
 
@@ -27,75 +27,79 @@ class WrenchParameters(RobotParameters):
     """Parameters of external-wrench observation."""
 
     sensor_frames: list[str] = parameter(
-        [''], "Frames that the F/T sensors measure in, frames of the URDF, in any order; [''] for "
-        'all links whose name begins with ft_.')
+        [''], "Measurement frames of the F/T sensors, as named in the URDF, in any order; [''] "
+        'selects all links whose name begins with ft_.')
     sensor_topics: list[str] = parameter(
-        [''], "Their topics (geometry_msgs/WrenchStamped), one for each frame; [''] for "
-        '<frame>/wrench.')
+        [''], "Topics of the F/T sensors (geometry_msgs/WrenchStamped), one per frame; [''] "
+        'selects <frame>/wrench.')
     sensor_links: list[str] = parameter(
-        [''], "First link beyond each sensor, or [''] where that is the link of its frame. What "
-        'lies from there to the next sensors bears the name of this link.')
+        [''], "First link distal to each sensor, or [''] where that is the link of its frame; it "
+        'names the part of the arm between this sensor and the next ones.')
     sensor_signs: list[float] = parameter(
-        [1.0], '1 for a sensor on which a hanging tool reads a force along gravity, -1 for one '
-        'that reports the opposite; one for each or one for all.', minimum=-1.0, maximum=1.0)
+        [1.0], 'Sign of the readings: 1 if a hanging tool reads a force along gravity, -1 if it '
+        'reads the opposite; one per sensor or one for all.', minimum=-1.0, maximum=1.0)
     sensor_force_ranges: list[float] = parameter(
-        [0.0], 'Largest force that a component can show, to tell saturation; 0 for not known. '
-        'One for each sensor or one for all.', unit='N', minimum=0.0, maximum=1e6)
+        [0.0], 'Measuring range of a force component, at which a reading is saturated; 0 if '
+        'unknown. One per sensor or one for all.', unit='N', minimum=0.0, maximum=1e6)
     sensor_torque_ranges: list[float] = parameter(
-        [0.0], 'Largest torque that a component can show; 0 for not known. One for each sensor '
-        'or one for all.', unit='N·m', minimum=0.0, maximum=1e6)
+        [0.0], 'Measuring range of a torque component; 0 if unknown. One per sensor or one for '
+        'all.', unit='N·m', minimum=0.0, maximum=1e6)
     kinematics: list[str] = parameter(
-        ['joint_states'], 'Where the motion between each sensor and the next comes from; imu '
-        'needs one rigid link and an IMU on it. One for each sensor or one for all.',
+        ['joint_states'], 'Source of the motion between each sensor and the next; imu requires '
+        'one rigid link with an IMU on it. One per sensor or one for all.',
         choices=('joint_states', 'imu'))
     imu_topics: list[str] = parameter(
-        [''], 'Topics of the IMUs (sensor_msgs/Imu), one for each sensor, empty where there is '
+        [''], 'Topics of the IMUs (sensor_msgs/Imu), one per sensor, empty where there is '
         "none; [''] for none at all.")
     imu_frames: list[str] = parameter(
-        [''], 'Frames that they measure in, one for each sensor; frames of the URDF.')
+        [''], 'Measurement frames of the IMUs, as named in the URDF, one per sensor.')
     window: float = parameter(
-        0.02, 'Window over which motion, readings and torques are smoothed. What is published '
-        'lags by half of it.', unit='s', minimum=0.002, maximum=0.5)
+        0.02, 'Window over which motion, readings and torques are smoothed; a longer one reduces '
+        'noise and delays the output by half its length.', unit='s', minimum=0.002, maximum=0.5)
     use_velocity: bool = parameter(
-        True, 'Use the velocities of the joint states; otherwise positions are differentiated.')
+        True, 'Use the velocities in joint_states; otherwise positions are differentiated.')
     stamp_estimates: bool = parameter(
-        False, 'Stamp what is published with the instant that it describes, half a window ago, '
-        'instead of with the newest sample.')
+        False, 'Stamp outputs with the instant that they describe, half a window ago, instead of '
+        'with the stamp of the newest sample.')
     max_delay: float = parameter(
-        0.02, 'A sensor further behind the joint states than this is not waited for, and its '
-        'links are marked as not known.', unit='s', minimum=0.001, maximum=1.0)
+        0.02, 'Longest time by which a sensor may lag behind joint_states, and longest gap of '
+        'its readings that is interpolated; beyond it its links are invalid.', unit='s',
+        minimum=0.001, maximum=1.0)
     stuck_time: float = parameter(
-        0.1, 'A sensor whose values stay exactly the same for so long is stuck; 0 for no such '
-        'check.', unit='s', minimum=0.0, maximum=60.0)
+        0.1, 'Time after which a sensor with constant values is reported as stuck; 0 disables '
+        'the check.', unit='s', minimum=0.0, maximum=60.0)
     silence: float = parameter(
-        0.5, 'Longest silence of joint states before it is reported.', unit='s', minimum=0.05,
+        0.5, 'Time without joint_states after which this is reported.', unit='s', minimum=0.05,
         maximum=60.0, dynamic=True)
     force_threshold: float = parameter(
-        5.0, 'External forces from here on are contacts.', unit='N', minimum=0.1, maximum=1e4)
+        5.0, 'External force at which a contact begins; a higher value ignores harder pushes.',
+        unit='N', minimum=0.1, maximum=1e4)
     release_ratio: float = parameter(
-        0.6, 'Share of the threshold below which a contact has ended.', minimum=0.1, maximum=1.0)
+        0.6, 'Fraction of force_threshold below which a contact ends.', minimum=0.1, maximum=1.0)
     crosstalk: float = parameter(
-        0.15, 'Share of the largest external force that another link must exceed for a contact '
-        'of its own: a sudden push shakes the whole arm.', minimum=0.0, maximum=1.0)
+        0.15, 'Fraction of the largest external force on any link that the force on another link '
+        'must exceed to be a contact of its own, since a sudden push shakes the whole arm.',
+        minimum=0.0, maximum=1.0)
     steadiness: float = parameter(
-        1.0, "Share of the readings' own scatter within the window that a force must exceed to "
-        'begin a contact: a jolt of the drives shakes more than it pushes. 0 for no such check.',
+        1.0, "Multiple of the readings' standard deviation within the window that a force must "
+        'exceed to begin a contact, which rejects jolts of the drives; 0 disables the check.',
         minimum=0.0, maximum=10.0)
     moment_threshold: float = parameter(
-        0.05, 'Moments about the reference point below this mean that the force acts there.',
+        0.05, 'Moment about the reference point below which the force is assumed to act there.',
         unit='N·m', minimum=0.0, maximum=100.0)
     max_pitch: float = parameter(
-        0.02, 'Largest moment along the force, by its size, that one push may seem to have; '
-        'beyond it no contact point is told.', unit='m', minimum=1e-4, maximum=10.0)
+        0.02, 'Largest ratio of the moment along the force to the force for which a contact '
+        'point is published.', unit='m', minimum=1e-4, maximum=10.0)
     contact_averaging: float = parameter(
-        0.05, 'Time over which the line of action of a lasting contact is averaged.', unit='s',
+        0.05, 'Time over which the line of action of a lasting contact is averaged; a longer one '
+        'reduces the scatter of the contact point.', unit='s',
         minimum=0.001, maximum=10.0)
     require_tare: bool = parameter(
-        True, 'Tell no wrench before ~/tare was called; set to false for sensors without bias.')
+        True, 'Publish no wrench before ~/tare was called; set to false for sensors without bias.')
     keep_tare: bool = parameter(
-        False, 'Use the tare that was filed last from the start.')
+        False, 'Use the stored tare from the start.')
     tare_duration: float = parameter(
-        1.0, 'Time of rest that ~/tare averages.', unit='s', minimum=0.1, maximum=60.0,
+        1.0, 'Time at rest over which ~/tare averages.', unit='s', minimum=0.1, maximum=60.0,
         dynamic=True)
     tare_force_limit: float = parameter(
         15.0, 'Largest bias of a force component that ~/tare accepts.', unit='N', minimum=0.01,
@@ -110,38 +114,41 @@ class WrenchParameters(RobotParameters):
         0.2, 'Largest scatter of a torque component during ~/tare.', unit='N·m', minimum=1e-4,
         maximum=1e2, dynamic=True)
     use_payload: bool = parameter(
-        True, 'Count weight and inertia of the identified payload, when there is a result.')
+        True, 'Compensate weight and inertia of the identified payload, if there is a result.')
     use_friction: bool = parameter(
-        True, 'Take identified friction off the joint torques, when there is a result.')
+        True, 'Compensate identified friction in the joint torques, if there is a result.')
     observe_torque: bool = parameter(
-        True, 'Follow external joint torques, where joint states hold efforts.')
+        True, 'Estimate external joint torques, if joint_states contains efforts.')
     observer_gain: float = parameter(
         50.0, 'Bandwidth of the observer of external joint torques.', unit='1/s', minimum=0.1,
         maximum=1000.0)
     torque_thresholds: list[float] = parameter(
-        [8.0], 'External joint torques from here on are collisions, one for each joint or one '
-        "for all. Near standstill the joint's own breakaway friction comes on top.", unit='N·m',
+        [8.0], 'External joint torque at which a collision is reported, one per joint or one for '
+        "all; near standstill the joint's breakaway friction is added.", unit='N·m',
         minimum=0.01, maximum=1e4)
     friction_width: float = parameter(
-        0.005, 'Speed over which friction rises from zero.', unit='rad/s', minimum=1e-5,
-        maximum=1.0)
+        0.005, 'Speed over which the friction model rises from zero to the Coulomb level.',
+        unit='rad/s', minimum=1e-5, maximum=1.0)
     tool_wrench_source: str = parameter(
-        'auto', 'Where ~/tool_wrench comes from: the sensor that carries tool_frame, or joint '
-        'torques; auto takes the sensor if there is one.', choices=('auto', 'sensor', 'torque'))
+        'auto', 'Source of ~/tool_wrench: the sensor that carries tool_frame, or joint torques; '
+        'auto selects the sensor if there is one.', choices=('auto', 'sensor', 'torque'))
     characteristic_length: float = parameter(
-        0.3, 'Length that makes moments comparable with forces, for ~/tool_wrench from joint '
-        'torques.', unit='m', minimum=0.001, maximum=10.0)
+        0.3, 'Length by which moments are divided to compare them with forces, for '
+        '~/tool_wrench from joint torques.', unit='m', minimum=0.001, maximum=10.0)
     min_singular_value: float = parameter(
-        0.05, 'Directions that the joints feel with less leverage than this are blind.',
+        0.05, 'Singular value of the scaled Jacobian below which a direction of ~/tool_wrench '
+        'is unobservable.',
         unit='m', minimum=1e-4, maximum=1.0)
     damping: float = parameter(
-        0.02, 'Damping of ~/tool_wrench from joint torques.', unit='m', minimum=0.0, maximum=1.0)
+        0.02, 'Damping of the pseudo-inverse for ~/tool_wrench from joint torques; a larger one '
+        'reduces noise and biases the wrench towards zero.', unit='m', minimum=0.0, maximum=1.0)
     tool_box: list[float] = parameter(
-        [0.0, 0.0, 0.0], 'Size of a box around the mounted tool, x, y, z of tool_frame, on which '
-        'contacts are placed too; zeros for none.', unit='m', minimum=0.0, maximum=5.0)
+        [0.0, 0.0, 0.0], 'Size of a box around the mounted tool along x, y, z of tool_frame, on '
+        'which contact points are located too; zeros for none.', unit='m', minimum=0.0,
+        maximum=5.0)
     mesh_folders: list[str] = parameter(
-        [''], 'Further folders in which package:// meshes of the collision geometry are looked '
-        'up, besides those of the ROS installation.')
+        [''], 'Folders in which package:// meshes of the collision geometry are looked up, in '
+        'addition to those of the ROS installation.')
 
 
 # ------------------------------------------------------------------------------- sensors
@@ -149,11 +156,11 @@ class WrenchParameters(RobotParameters):
 
 @dataclass(frozen=True)
 class ImuSource:
-    """An IMU that tells the motion beyond a sensor.
+    """IMU that measures the motion of the link distal to a sensor.
 
     Attributes:
         topic: Its topic.
-        frame: The frame that it measures in.
+        frame: Its measurement frame.
 
     """
 
@@ -161,21 +168,21 @@ class ImuSource:
     frame: str
 
     def decoder(self) -> SensorDecoder:
-        """Return what decodes its messages."""
+        """Return the decoder of its messages."""
         return decode.imus(f"Sensor '{self.frame}'", self.frame)
 
 
 @dataclass(frozen=True)
 class SensorSource:
-    """An F/T sensor, as parameters describe it.
+    """F/T sensor as described by the parameters.
 
     Attributes:
-        frame: The frame that it measures in.
+        frame: Its measurement frame.
         topic: Its topic.
-        link: First link beyond it; empty for that of its frame.
+        link: First link distal to it; empty for that of its frame.
         sign: +1, or -1 for a sensor that reports the opposite.
-        ranges: Largest magnitude of each component, 0 for not known [N, N·m].
-        imu: What tells the motion beyond it; None where joint states do.
+        ranges: Measuring range of each component, 0 if unknown [N, N·m].
+        imu: IMU that measures the motion distal to it; None if joint states do.
 
     """
 
@@ -187,19 +194,19 @@ class SensorSource:
     imu: ImuSource | None
 
     def decoder(self) -> SensorDecoder:
-        """Return what decodes its messages."""
+        """Return the decoder of its messages."""
         return decode.wrenches(f"Sensor '{self.frame}'", self.frame, self.sign)
 
 
 def sensors_of(values: WrenchParameters, urdf: str) -> tuple[SensorSource, ...]:
-    """Return the sensors that parameters name, or else those that the links' names tell of.
+    """Return the sensors named by the parameters, or else those named by the URDF's links.
 
     Args:
         values: The parameters.
         urdf: URDF text.
 
     Raises:
-        ConfigurationError: If the lists do not fit each other.
+        ConfigurationError: If the lists do not match in length or content.
 
     """
     frames = list(named(values.sensor_frames)) or _named_links(urdf)
@@ -220,7 +227,7 @@ def sensors_of(values: WrenchParameters, urdf: str) -> tuple[SensorSource, ...]:
 
 
 def _named_links(urdf: str) -> list[str]:
-    """Return the links whose name says that a sensor carries them; checked where they are used."""
+    """Return the links whose name begins with the prefix of F/T sensors."""
     return [name for link in ElementTree.fromstring(urdf).findall('link')
             for name in [link.get('name', '')] if name.startswith(_PREFIX)]
 
@@ -236,18 +243,18 @@ def _check_lists(values: WrenchParameters, frames: list[str], topics: list[str])
                 f'of the sensors {", ".join(frames)}.')
     if not all(topics):
         raise ConfigurationError(
-            'A topic in sensor_topics is empty; expected the topic of an F/T sensor.')
+            'sensor_topics has an empty entry; expected the topic of an F/T sensor.')
     if len(set(topics)) < count:
         raise ConfigurationError(
-            'A topic stands twice in sensor_topics; expected one topic for each sensor.')
+            'sensor_topics lists a topic twice; expected a different topic for each sensor.')
     for sign in values.sensor_signs:
         if abs(sign) != 1.0:
             raise ConfigurationError(
-                f"Parameter 'sensor_signs' holds {sign:g}; expected 1.0 or -1.0.")
+                f"Parameter 'sensor_signs' has the value {sign:g}; expected 1.0 or -1.0.")
 
 
 def _per_sensor(values: list[Any], count: int, name: str) -> list[Any]:
-    """Return one value for each sensor from one for each or one for all."""
+    """Return one value per sensor, given one per sensor or one for all."""
     if len(values) not in (1, count):
         raise ConfigurationError(
             f"Parameter '{name}' has {len(values)} values; expected 1 or {count}, one for each "
@@ -260,6 +267,6 @@ def _imu(sensor: str, kinematics: str, topic: str, frame: str) -> ImuSource | No
         return None
     if not topic or not frame:
         raise ConfigurationError(
-            f"Kinematics of sensor '{sensor}' is imu, but imu_topics or imu_frames names none "
-            'for it; expected both.')
+            f"kinematics of sensor '{sensor}' is imu, but imu_topics or imu_frames has no entry "
+            'for it; set both.')
     return ImuSource(topic, frame)

@@ -13,7 +13,7 @@ from robocal_ros.wrench.estimate import TareRecord, Taring, to_result
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
-# Wall time allowed per time of rest, and at least [s]: a simulation may be slow.
+# Wall time allowed per second at rest, and at least [s]: a simulation may be slow.
 _PATIENCE_FACTOR = 10.0
 _LEAST_PATIENCE = 5.0
 # Longest wait for the first sample [s].
@@ -21,25 +21,25 @@ _FIRST = 2.0
 
 
 class Waiting(Protocol):
-    """Waits while samples come in."""
+    """Waiting for samples."""
 
     async def until_stopped(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Wait until a condition holds, at most ``timeout`` [s]; return whether it does.
 
         Raises:
-            CancelledError: If a stop was asked for.
+            CancelledError: If the procedure was cancelled.
 
         """
 
 
 @dataclass(frozen=True)
 class TareOutcome:
-    """What came of a tare.
+    """Outcome of a tare.
 
     Attributes:
-        message: A sentence.
+        message: Sentence for the user.
         result: The biases; None where only links with IMUs were tared.
-        span: Stamps of the first and the last instant that was used [s].
+        span: Stamps of the first and the last instant used [s].
 
     """
 
@@ -49,10 +49,10 @@ class TareOutcome:
 
 
 class TareProcedure:
-    """Tares an observer.
+    """Tare of an observer.
 
     Attributes:
-        taring: Finds the biases.
+        taring: Estimates the biases.
 
     """
 
@@ -60,13 +60,13 @@ class TareProcedure:
         self, observer: WrenchObserver, robot: RobotIdentity, waiting: Waiting,
         why_silent: Callable[[], str],
     ) -> None:
-        """Prepare.
+        """Set the attributes.
 
         Args:
             observer: The observer.
-            robot: For which robot.
-            waiting: Waits while samples come in.
-            why_silent: Returns why no wrench is known, empty if that is not known.
+            robot: Identity of the robot.
+            waiting: Waits for samples.
+            why_silent: Returns why no wrench is valid, empty if unknown.
 
         """
         self.taring = Taring(observer.arm)
@@ -77,10 +77,10 @@ class TareProcedure:
         self._record = TareRecord()
 
     def clear(self) -> int:
-        """Forget samples and earlier postures, as when the load has changed.
+        """Discard samples and earlier postures, as after a change of the load.
 
         Returns:
-            How many instants were recorded.
+            Number of instants that were recorded.
 
         """
         count = len(self._record.stamps)
@@ -95,8 +95,8 @@ class TareProcedure:
             values: The parameters.
 
         Raises:
-            DataError: If the arm moves, readings are missing, or no bias explains them.
-            CancelledError: If a stop was asked for.
+            DataError: If the arm moves, readings are missing, or no plausible bias explains them.
+            CancelledError: If the procedure was cancelled.
 
         """
         observer, duration = self._observer, values.tare_duration
@@ -113,11 +113,11 @@ class TareProcedure:
         if not record.stamps and record.link_duration < duration:
             why = observer.joint_problem or self._why_silent()
             raise DataError(
-                f'{why or "No joint states came during the tare."} Nothing was tared.')
+                f'{why or "No joint states were received during the tare."} Nothing was tared.')
         return self.estimate(values)
 
     def estimate(self, values: WrenchParameters) -> TareOutcome:
-        """Tare with the samples that were collected last, and compensate the biases from now on.
+        """Tare with the samples collected last, and compensate the biases from now on.
 
         Args:
             values: The parameters.
@@ -139,16 +139,16 @@ class TareProcedure:
         force, torque = abs(found.bias[:, :3]).max(), abs(found.bias[:, 3:]).max()
         names = self.taring.names
         message = ' '.join((
-            f'{len(names)} sensors tared over {values.tare_duration:g} s with the weight taken '
-            f'off; biases up to {force:.2f} N and {torque:.3f} N·m.', *found.remarks))
+            f'{len(names)} sensors tared over {values.tare_duration:g} s with gravity '
+            f'compensated; biases up to {force:.2f} N and {torque:.3f} N·m.', *found.remarks))
         return TareOutcome(message, to_result(found, names, self._robot, values, 'live'),
                            (record.stamps[0], record.stamps[-1]))
 
     def _tare_links(self, record: TareRecord, values: WrenchParameters) -> TareOutcome:
-        """Tare links with IMUs as a whole, where there are no joint states to tell weights."""
+        """Tare links with IMUs as a whole if there are no joint states to predict weights."""
         found = self.taring.find_links(record, values)
         self._observer.use_link_biases(found)
         names = ', '.join(self._observer.arm.chains[index].link for index in found)
         return TareOutcome(
-            f'No joint states come, so only links with IMUs were tared, each as a whole: {names}. '
-            'This holds while their weight and biases turn with them.')
+            f'Without joint states only links with IMUs were tared, each as a whole: {names}. '
+            'The tare is valid while their weight and biases rotate with them.')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a straight line enters the solid parts of a link: closed forms, and triangles."""
+"""Intersection of a straight line with the solid parts of a link: closed forms, triangles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Shape(ABC):
 
     @abstractmethod
     def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
-        """Return where a line is inside, as distances from a point along a unit direction.
+        """Return the intervals of a line inside the solid, as distances from a point.
 
         Args:
             point: A point of the line, three coordinates [m].
@@ -39,7 +39,7 @@ class Shape(ABC):
 
 
 def _slab(point: float, direction: float, half: float) -> Interval | None:
-    """Return where a line is between two parallel planes at -half and +half."""
+    """Return the interval of a line between two parallel planes at -half and +half."""
     if abs(direction) < _PARALLEL:
         return (-math.inf, math.inf) if abs(point) <= half else None
     first, second = (-half - point) / direction, (half - point) / direction
@@ -47,7 +47,7 @@ def _slab(point: float, direction: float, half: float) -> Interval | None:
 
 
 def _quadratic(a: float, b: float, c: float) -> Interval | None:
-    """Return where a s² + 2 b s + c is not positive, for a > 0."""
+    """Return the interval in which a s² + 2 b s + c is not positive, for a > 0."""
     discriminant = b * b - a * c
     if discriminant <= 0.0:
         return None
@@ -56,7 +56,7 @@ def _quadratic(a: float, b: float, c: float) -> Interval | None:
 
 
 def _common(intervals: Sequence[Interval | None]) -> list[Interval]:
-    """Return what several intervals have in common, as a list of at most one."""
+    """Return the intersection of several intervals, as a list of at most one."""
     begin, end = -math.inf, math.inf
     for interval in intervals:
         if interval is None:
@@ -67,12 +67,12 @@ def _common(intervals: Sequence[Interval | None]) -> list[Interval]:
 
 @dataclass(frozen=True)
 class Sphere(Shape):
-    """A ball about the origin; radius in metres."""
+    """Sphere about the origin; radius in metres."""
 
     radius: float
 
     def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
-        """Return where a line is inside; see the base class."""
+        """Return the intervals inside; see the base class."""
         along = sum(p * d for p, d in zip(point, direction, strict=True))
         square = sum(p * p for p in point)
         return _common([_quadratic(1.0, along, square - self.radius**2)])
@@ -80,32 +80,32 @@ class Sphere(Shape):
 
 @dataclass(frozen=True)
 class Box(Shape):
-    """A box about the origin; half lengths in metres."""
+    """Box about the origin; half lengths in metres."""
 
     half: tuple[float, float, float]
 
     def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
-        """Return where a line is inside; see the base class."""
+        """Return the intervals inside; see the base class."""
         return _common([_slab(p, d, h)
                         for p, d, h in zip(point, direction, self.half, strict=True)])
 
 
 @dataclass(frozen=True)
 class Cylinder(Shape):
-    """A cylinder about the origin, along z; metres."""
+    """Cylinder about the origin, along z; metres."""
 
     radius: float
     half: float
 
     def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
-        """Return where a line is inside; see the base class."""
+        """Return the intervals inside; see the base class."""
         x, y, z = point
         a, b, c = direction
         return _common([_round(x, y, a, b, self.radius), _slab(z, c, self.half)])
 
 
 def _round(x: float, y: float, a: float, b: float, radius: float) -> Interval | None:
-    """Return where a line is within an endless cylinder along z."""
+    """Return the interval of a line within an infinite cylinder along z."""
     across = a * a + b * b
     if across < _PARALLEL:
         return (-math.inf, math.inf) if x * x + y * y <= radius * radius else None
@@ -114,13 +114,13 @@ def _round(x: float, y: float, a: float, b: float, radius: float) -> Interval | 
 
 @dataclass(frozen=True)
 class Capsule(Shape):
-    """A cylinder along z with half balls on its ends; ``half`` is that of the cylinder [m]."""
+    """Cylinder along z with hemispheres on its ends; ``half`` is that of the cylinder [m]."""
 
     radius: float
     half: float
 
     def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
-        """Return where a line is inside; see the base class."""
+        """Return the intervals inside; see the base class."""
         x, y, z = point
         found = Cylinder(self.radius, self.half).intervals(point, direction)
         for end in (-self.half, self.half):
@@ -132,7 +132,7 @@ class Capsule(Shape):
 
 
 class Mesh(Shape):
-    """Triangles whose vertices turn counter-clockwise seen from outside."""
+    """Triangle mesh whose vertices are counter-clockwise seen from outside."""
 
     def __init__(self, vertices: Array, triangles: np.ndarray) -> None:
         """Prepare the triangles.
@@ -149,7 +149,7 @@ class Mesh(Shape):
         self._normal = np.cross(self._first, self._second)
 
     def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
-        """Return where a line is inside; see the base class.
+        """Return the intervals inside; see the base class.
 
         Möller and Trumbore, Journal of Graphics Tools 2 (1997) 21,
         doi 10.1080/10867651.1997.10487468, for all triangles at once.
@@ -178,11 +178,11 @@ class Mesh(Shape):
 
 @dataclass(slots=True)
 class Entry:
-    """Where a line enters a link.
+    """Point at which a line enters a link.
 
     Attributes:
         point: In the link's frame, shape (3,) [m].
-        count: How many such places the line has; the first along the force is this one.
+        count: Number of such points on the line; this is the first one along the force.
 
     """
 
@@ -194,7 +194,7 @@ Vector = tuple[float, float, float]
 
 
 class _Place:
-    """A placement in plain numbers: for single vectors NumPy takes several times as long."""
+    """Placement in plain numbers: for single vectors NumPy takes several times as long."""
 
     def __init__(self, placement: pin.SE3) -> None:
         self._origin: Vector = tuple(placement.translation.tolist())
@@ -215,7 +215,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Part:
-    """A solid on a body of a sub-chain, and where it is if the sub-chain is rigid."""
+    """Solid on a body of a sub-chain, with its placement if the sub-chain is rigid."""
 
     body: int
     placement: pin.SE3
@@ -224,7 +224,7 @@ class _Part:
 
 
 def _shape(geometry: coal.CollisionGeometry) -> Shape | None:
-    """Return Coal's geometry as a shape to be met by lines; None for an unknown kind."""
+    """Return Coal's geometry as a ``Shape``; None for an unsupported kind."""
     if isinstance(geometry, coal.Cylinder):
         return Cylinder(float(geometry.radius), float(geometry.halfLength))
     if isinstance(geometry, coal.Box):
@@ -245,7 +245,7 @@ class Surface:
     """The collision geometry of all sub-chains.
 
     Attributes:
-        missing_meshes: Links whose mesh was not found, on which no contact can be placed.
+        missing_meshes: Links whose mesh was not found, on which no contact can be located.
 
     """
 
@@ -296,7 +296,7 @@ class Surface:
             _part(found.parentJoint, found.placement * centre, Box((a, b, c))))
 
     def entry(self, chain: Chain, point: Vector, direction: Vector) -> Entry | None:
-        """Return where a force along a line pushes inwards first, None where nowhere.
+        """Return the first point along a force at which it pushes inwards, None without one.
 
         Args:
             chain: The sub-chain, in the posture last given to the arm.
@@ -310,7 +310,7 @@ class Surface:
             if not chain.rigid:
                 place = _Place(self._arm.placement(chain, part.body) * part.placement)
             inside += part.shape.intervals(place.moved_in(point), place.turned_in(direction))
-        # An entry within another solid is no surface.
+        # An entry within another solid is not on the surface.
         entries = [begin for begin, _ in inside
                    if not any(other < begin < end for other, end in inside)]
         if not entries:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """External joint torques from joint data alone, and the wrench on the tool.
 
-The generalised momentum p = M(q) q̇ changes by τ + Cᵀ q̇ − g + τ_ext, so what is missing in its
-balance is the external torque, through a low pass of the gain K and without accelerations (De
+The generalised momentum p = M(q) q̇ obeys ṗ = τ + Cᵀ q̇ − g + τ_ext. The observer estimates τ_ext
+from this balance, low-pass filtered with the gain K and without accelerations (De
 Luca and Mattone, ICRA 2003, doi 10.1109/ROBOT.2003.1241872; Haddadin, De Luca and Albu-Schäffer,
 IEEE T-RO 33 (2017) 1292, doi 10.1109/TRO.2017.2723903).
 """
@@ -25,25 +25,25 @@ from robocal_ros.robot.setup import per_joint
 from robocal_ros.wrench.model import SensedArm
 from robocal_ros.wrench.parameters import WrenchParameters
 
-# A balance that was not followed for so long begins anew [s].
+# Gap after which the momentum balance is reset [s].
 _PAUSE = 0.1
-# Speed up to which the bristles of a joint that turned round may not have followed [rad/s].
+# Speed up to which presliding after a reversal may persist [rad/s].
 _STICKING = 0.06
-# Share of the threshold below which a collision has ended.
+# Fraction of the threshold below which a collision ends.
 _RELEASE = 0.6
-# Components of a tool wrench in words.
+# Components of a tool wrench.
 _NAMES = ('force x', 'force y', 'force z', 'moment x', 'moment y', 'moment z')
-# A component is told when at most this share of it, squared, is blind.
-_BLIND_SHARE = 1e-3
+# A component is published if at most this fraction of it, squared, is unobservable.
+_HIDDEN_SHARE = 1e-3
 
 
 class JointFriction:
-    """Identified friction of all joints at once, with what standstill leaves open.
+    """Identified friction of all joints, with its uncertainty near standstill.
 
     Attributes:
-        known: Which joints have a law, shape (n,).
-        any_known: Whether one has.
-        breakaway: Largest friction at standstill, zero where unknown, shape (n,) [N·m].
+        known: Whether the friction of each joint is identified, shape (n,).
+        any_known: Whether that of any joint is.
+        breakaway: Largest friction at standstill, zero if unknown, shape (n,) [N·m].
 
     """
 
@@ -51,7 +51,7 @@ class JointFriction:
         self, laws: Mapping[str, SteadyFriction], joint_names: Sequence[str],
         values: WrenchParameters,
     ) -> None:
-        """Line the laws up.
+        """Arrange the friction laws as arrays.
 
         Args:
             laws: Identified friction by joint name.
@@ -77,7 +77,7 @@ class JointFriction:
         self._reversal = self.breakaway + coulomb.max(axis=0)
 
     def torque(self, velocity: Array) -> Array:
-        """Return what friction takes, smooth through standstill, shape (n,) [N·m].
+        """Return the friction torque, smooth through standstill, shape (n,) [N·m].
 
         Args:
             velocity: Joint velocities, shape (n,) [rad/s].
@@ -89,10 +89,10 @@ class JointFriction:
         return np.asarray(level * np.tanh(velocity / self._width) + viscous * velocity)
 
     def open_torque(self, velocity: Array) -> Array:
-        """Return by how much friction may be misjudged, shape (n,) [N·m].
+        """Return the bound of the friction model's error near standstill, shape (n,) [N·m].
 
-        A joint that sticks may be held by anything up to its breakaway torque, and one that
-        has just turned round still by friction of the other direction.
+        At standstill friction may be anything up to the breakaway torque, and shortly after a
+        reversal that of the other direction.
 
         Args:
             velocity: Joint velocities, shape (n,) [rad/s].
@@ -102,19 +102,19 @@ class JointFriction:
 
 
 class MomentumObserver:
-    """Follows the balance of momentum.
+    """Momentum observer of external joint torques.
 
     Attributes:
         external: External joint torques, shape (n,) [N·m].
-        colliding: Which joints carry more than friction can explain, shape (n,).
+        colliding: Whether each joint's torque exceeds its threshold, shape (n,).
 
     """
 
     def __init__(self, robot: Robot, friction: JointFriction, values: WrenchParameters) -> None:
-        """Start without a balance.
+        """Start without a momentum balance.
 
         Args:
-            robot: The arm with what it carries.
+            robot: The arm with its load.
             friction: Identified friction.
             values: The parameters.
 
@@ -131,23 +131,23 @@ class MomentumObserver:
         self._limits = self._threshold.tolist()
         self._near = False
         self._stamp = -np.inf
-        # Momentum that is accounted for: that of the beginning and all that pushed since.
+        # Initial momentum plus the integral of all torques since.
         self._account = np.zeros(robot.n)
 
     def clear(self) -> None:
-        """Begin the balance anew."""
+        """Reset the momentum balance."""
         self._stamp = -np.inf
         self.colliding = np.zeros_like(self.colliding)
         self._near = False
 
     def use(self, robot: Robot | None = None, friction: JointFriction | None = None) -> None:
-        """Take the arm with another load, or newly identified friction; begin anew."""
+        """Replace the arm or its friction, and reset."""
         self.robot = self.robot if robot is None else robot.copy()
         self.friction = self.friction if friction is None else friction
         self.clear()
 
     def update(self, stamp: float, q: Array, v: Array, torque: Array) -> Array:
-        """Take a sample and return the external joint torques, shape (n,) [N·m].
+        """Add a sample and return the external joint torques, shape (n,) [N·m].
 
         Args:
             stamp: Its instant [s].
@@ -166,11 +166,11 @@ class MomentumObserver:
         step = stamp - self._stamp
         self._stamp = stamp
         if not 0.0 < step < _PAUSE:
-            # Begun as if nothing external acted.
+            # Reset with zero external torque.
             self._account = momentum
             self.external = np.zeros_like(momentum)
             return self.external
-        # Implicit in the estimate, so that no step is too long for the gain.
+        # Implicit integration, stable for every step and gain.
         balance = momentum - self._account - pushing * step
         self.external = balance * (self._gain / (1.0 + self._gain * step))
         self._account = self._account + (pushing + self.external) * step
@@ -179,7 +179,7 @@ class MomentumObserver:
         return self.external
 
     def _judge(self, v: Array) -> None:
-        """Compare with the thresholds, with what friction leaves open on top."""
+        """Compare with the thresholds, raised by the uncertainty of friction."""
         size = np.abs(self.external)
         limit = self._threshold + self.friction.open_torque(v)
         self.colliding = self.friction.known & (
@@ -189,12 +189,12 @@ class MomentumObserver:
 
 @dataclass(frozen=True)
 class ToolWrench:
-    """A wrench at the tool, as far as the posture shows it.
+    """Wrench on the tool, as far as it is observable from joint torques.
 
     Attributes:
-        wrench: In tool axes about the tool's origin; NaN where blind, shape (6,) [N, N·m].
+        wrench: In tool axes about the tool's origin; NaN if unobservable, shape (6,) [N, N·m].
         smallest: Smallest singular value of the scaled Jacobian [m].
-        unobservable: Directions that the joints don't feel, in words.
+        unobservable: Unobservable directions, for people.
 
     """
 
@@ -208,8 +208,8 @@ def tool_wrench(torque: Array, jacobian: Array, values: WrenchParameters) -> Too
 
     τ = Jᵀ w, inverted by singular values with damping, σ / (σ² + λ²) (Nakamura and Hanafusa,
     J. Dyn. Syst. Meas. Control 108 (1986) 163, doi 10.1115/1.3143764). Directions whose
-    singular value is below ``min_singular_value`` are blind: what they would carry is not zero
-    but unknown, and components of the wrench that they touch are NaN.
+    singular value is below ``min_singular_value`` are unobservable: the wrench along them is
+    unknown rather than zero, and components of the wrench that they contribute to are NaN.
 
     Args:
         torque: External joint torques, shape (n,) [N·m].
@@ -217,7 +217,7 @@ def tool_wrench(torque: Array, jacobian: Array, values: WrenchParameters) -> Too
         values: The parameters; ``damping`` is λ.
 
     """
-    # A moment counts as the force that makes it on a lever of this length.
+    # Moments are divided by this length.
     length = values.characteristic_length
     scale = np.array([1.0, 1.0, 1.0, length, length, length])
     directions, singular, joints = np.linalg.svd(scale[:, None] * jacobian)
@@ -228,23 +228,23 @@ def tool_wrench(torque: Array, jacobian: Array, values: WrenchParameters) -> Too
     gains = full[:count] / (full[:count]**2 + values.damping**2)
     wrench = scale * (directions[:, :count] @ (gains * (joints[:count] @ torque)))
     hidden = (directions[:, ~seen]**2).sum(axis=1)
-    wrench = np.where(hidden > _BLIND_SHARE, np.nan, wrench)
-    unobservable = tuple(_told(direction) for direction in directions[:, ~seen].T)
+    wrench = np.where(hidden > _HIDDEN_SHARE, np.nan, wrench)
+    unobservable = tuple(_named(direction) for direction in directions[:, ~seen].T)
     return ToolWrench(wrench, float(full[-1]), unobservable)
 
 
-def _told(direction: Array) -> str:
-    """Name a direction by its largest components."""
+def _named(direction: Array) -> str:
+    """Return the names of a direction's largest components."""
     largest = np.flatnonzero(direction**2 > 0.1)
     order = largest[np.argsort(-np.abs(direction[largest]))]
     return ' and '.join(_NAMES[i] for i in order)
 
 
 class ToolFrame:
-    """The wrench on the tool, in tool axes about the tool frame's origin.
+    """Tool wrench, in tool axes about the tool frame's origin.
 
     Attributes:
-        by_sensor: Whether an F/T sensor tells it, else joint torques do.
+        by_sensor: Whether its source is an F/T sensor, else joint torques.
 
     """
 
@@ -256,7 +256,7 @@ class ToolFrame:
             values: The parameters.
 
         Raises:
-            ConfigurationError: If a sensor is asked for and none carries the tool frame.
+            ConfigurationError: If the source is a sensor and none carries the tool frame.
 
         """
         source = values.tool_wrench_source
@@ -272,11 +272,11 @@ class ToolFrame:
 
     @property
     def link(self) -> int:
-        """Index of the sub-chain that carries the tool frame, -1 if there is none."""
+        """Index of the sub-chain with the tool frame, -1 without one."""
         return -1 if self._chain is None else self._chain.proximal
 
     def of_link(self, wrench: Array) -> Array:
-        """Return a sub-chain's wrench as one on the tool, shape (6,) [N, N·m].
+        """Transform the wrench on the tool's sub-chain to the tool frame, shape (6,) [N, N·m].
 
         Args:
             wrench: On the tool's sub-chain, in its frame about its origin, shape (6,).

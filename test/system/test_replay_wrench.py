@@ -142,7 +142,7 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
         for publisher in (move, push):
             client.until(publisher.get_subscription_count, 60.0)
         # All sensors are heard.
-        client.until(lambda: statuses and 'Not tared' in statuses[-1].message, 60.0)
+        client.until(lambda: statuses and 'before a tare' in statuses[-1].message, 60.0)
         answer = client.call('tare', NODE, 60.0)
         assert answer.success, answer.message
         move.publish(trajectory())

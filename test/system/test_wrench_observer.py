@@ -84,7 +84,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         autostart=True, results_dir=results, tare_duration=0.5,
         sensor_force_ranges='[500.0]')
     with sim_arm(folder / 'sim.log', seed=3), node:
-        made.until(lambda: made.statuses and 'Not tared' in made.statuses[-1].message,
+        made.until(lambda: made.statuses and 'before a tare' in made.statuses[-1].message,
                    'all sensors')
         yield made
 
@@ -183,7 +183,7 @@ class TestBadSensors:
 
     def test_no_joint_states(self, tared: Cell, faults: Callable[[str], None]) -> None:
         faults('joint_states_silent')
-        tared.await_state('ft_wrist', 'No joint states have come')
+        tared.await_state('ft_wrist', 'No joint states have been received')
 
     def test_a_clock_that_jumps_back(self, tared: Cell, faults: Callable[[str], None]) -> None:
         before = seconds(tared.fresh('ft_wrist')[-1].header.stamp)

@@ -217,9 +217,9 @@ def test_meshes_and_what_is_missing(cut: SensedArm) -> None:
     sensed.held(rest, rest, rest)
     entry = surface.entry(sensed.chains[0], (0.0, 0.0, -0.1), (0.0, -1.0, 0.0))
     assert entry.point[1] > 0.0
-    unobservable = Surface(sensed)
-    assert 'panda_link5' in unobservable.missing_meshes
-    assert unobservable.entry(sensed.chains[0], (0.0, 0.0, -0.1), (0.0, -1.0, 0.0)) is None
+    without = Surface(sensed)
+    assert 'panda_link5' in without.missing_meshes
+    assert without.entry(sensed.chains[0], (0.0, 0.0, -0.1), (0.0, -1.0, 0.0)) is None
 
 
 def test_a_box_around_the_tool(cut: SensedArm) -> None:

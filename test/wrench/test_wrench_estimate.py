@@ -119,7 +119,7 @@ def test_the_sign_of_a_lightly_loaded_sensor_shows_in_a_second_posture() -> None
 
 def test_a_load_that_the_model_lacks_is_recognised() -> None:
     bench = Bench()
-    with pytest.raises(DataError, match=r'carry about [12]\.\d kg more than the model knows'):
+    with pytest.raises(DataError, match=r'carry about [12]\.\d kg more than the model contains'):
         bench.find(bench.record(carried=LOAD))
     bench.arm.carry(LOAD, 'flange')
     record = bench.record(carried=LOAD)
@@ -150,7 +150,7 @@ def test_not_while_moving_shaken_or_blind() -> None:
     bench.generator = calm
     record = bench.record()
     record.add(200.0, HOME, np.zeros((5, 6)), record.held, [True, True, False, True, True])
-    with pytest.raises(DataError, match="'ft_link_3_proximal' gave no usable readings"):
+    with pytest.raises(DataError, match="'ft_link_3_proximal' had unusable readings"):
         bench.find(record)
 
 
@@ -164,7 +164,7 @@ def test_links_with_imus_are_tared_as_a_whole() -> None:
     assert record.link_duration == pytest.approx(1.99)
     np.testing.assert_allclose(bench.taring.find_links(record, bench.values)[2], net, atol=0.01)
     record.add_link(2, 2.0, net, np.full(3, 50.0))
-    with pytest.raises(DataError, match='turned at'):
+    with pytest.raises(DataError, match='rotated at'):
         bench.taring.find_links(record, bench.values)
 
 

@@ -113,12 +113,12 @@ class TestRefusals:
         ({'sensor_frames': ['ft_moon']}, "'ft_moon' is not in the robot description"),
         ({'sensor_frames': ['ft_wrist', 'flange']}, "'sensor_topics' has 1 values; expected 2"),
         ({'sensor_topics': ['a', 'a'], 'sensor_frames': ['ft_wrist', 'ft_link_3_distal']},
-         'stands twice in sensor_topics'),
+         'sensor_topics lists a topic twice'),
         ({'sensor_topics': ['', 'b'], 'sensor_frames': ['ft_wrist', 'ft_link_3_distal']},
-         'empty; expected the topic'),
-        ({'sensor_signs': [0.5]}, "'sensor_signs' holds 0.5; expected 1.0 or -1.0"),
+         'has an empty entry; expected the topic'),
+        ({'sensor_signs': [0.5]}, "'sensor_signs' has the value 0.5; expected 1.0 or -1.0"),
         ({'sensor_signs': [1.0, 1.0]}, "'sensor_signs' has 2 values"),
-        ({'kinematics': ['imu']}, 'imu_topics or imu_frames names none'),
+        ({'kinematics': ['imu']}, 'imu_topics or imu_frames has no entry'),
         ({'kinematics': ['imu'], 'imu_topics': ['x'], 'imu_frames': ['imu_link_2']},
          'is not on'),
         ({'kinematics': ['guess']}, "'joint_states', 'imu'"),
@@ -152,7 +152,7 @@ class TestTare:
         tool = made.subscribe(WrenchStamped, 'tool_wrench')
         results = made.subscribe(String, 'result', qos.LATCHED)
         statuses = made.status()
-        made.until(lambda: any('Not tared' in item.message for item in statuses))
+        made.until(lambda: any('before a tare' in item.message for item in statuses))
         assert not received
         answer = made.call('tare')
         assert answer.success, answer.message
@@ -191,7 +191,7 @@ class TestTare:
         made.reading = weight(2.0)
         answer = made.call('tare')
         assert not answer.success
-        assert 'kg more than the model knows' in answer.message
+        assert 'kg more than the model contains' in answer.message
         assert not made.node.observer.tared
 
     def test_the_same_services_as_every_capability(self, rig) -> None:
@@ -319,10 +319,10 @@ class TestInput:
         made.until(lambda: wrong in statuses[-1].message, frame='tool0')
         received.clear()
         made.until(lambda: received)
-        made.until(lambda: 'Wrench not known' in statuses[-1].message, wrench=False)
+        made.until(lambda: 'Wrench invalid' in statuses[-1].message, wrench=False)
         made.until(lambda: 'Observing' in statuses[-1].message)
-        made.spinner.until(lambda: 'No joint states have come' in statuses[-1].message)
-        assert [line for line in made.log['info'] if "Wrench on 'ft_wrist' is known" in line]
+        made.spinner.until(lambda: 'No joint states have been received' in statuses[-1].message)
+        assert [line for line in made.log['info'] if "Wrench on 'ft_wrist' is valid" in line]
 
     def test_a_clock_that_jumps_back(self, rig) -> None:
         made = rig(require_tare=False).start()

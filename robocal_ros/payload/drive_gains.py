@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drive gains: how much of its effort each joint really delivers, from one payload of known mass.
+"""Drive gains: one effort scale per joint, from a payload of known mass.
 
-Many drivers publish motor current times a nominal constant, which is easily 15 % off. With the
-arm's model and a known mass, the effort of an exciting motion tells one scale per joint:
-effort_j = e_j (arm_j + payload_j) + losses_j, with the payload's centre and inertia and the
-nuisance parameters estimated jointly. It is bilinear in scales and payload and solved by
+Many drivers publish motor current times a nominal constant, which may be 15 % off. With the
+arm's model and a known mass, the scales follow from the efforts of an exciting motion:
+effort_j = e_j (arm_j + payload_j) + losses_j. The payload's centre and inertia and the nuisance
+parameters are estimated jointly. The problem is bilinear in scales and payload, and solved by
 Gauss-Newton steps.
 """
 
@@ -37,7 +37,7 @@ MAX_STD = 0.02
 """Largest standard deviation of a scale that counts as identified."""
 
 PLAUSIBLE = (0.3, 3.0)
-"""Range of scales that a drive can have."""
+"""Plausible range of effort scales."""
 
 _STEPS = 30
 _CONVERGED = 1e-7
@@ -45,7 +45,7 @@ _MAX_CONDITION = 1e6
 
 
 def check_mass(values: PayloadParameters) -> None:
-    """Refuse a mass that is none; raises ConfigurationError."""
+    """Raise a ConfigurationError if known_mass is not set."""
     if not values.known_mass > 0.0:
         raise ConfigurationError(
             f'calibrate_gains needs the mass of the mounted tool: set known_mass (kg, from '
@@ -63,10 +63,10 @@ def estimate(
         values: The node's parameters.
 
     Raises:
-        ConfigurationError: If the mass is none.
-        DataError: If the record is no excitation.
+        ConfigurationError: If known_mass is not set.
+        DataError: If the samples are not those of an exciting motion.
         ExcitationError: If a joint's scale is unobservable.
-        ConvergenceError: If the steps do not settle.
+        ConvergenceError: If the iteration does not converge.
 
     """
     check_mass(values)
@@ -104,7 +104,7 @@ def estimate(
 
 
 def _fit(rows: Rows, mass: float, nuisance: NuisanceParameters | None = None) -> RowsFit:
-    """Solve; nuisance parameters are computed about the payload as it is found, unless given."""
+    """Solve; nuisance columns not given are computed about a first estimate of the payload."""
     start = np.concatenate(([mass], np.zeros(rows.width - 1)))
     if nuisance is not None:
         return _settled(rows, np.ones(len(rows.channels)), start, nuisance)
@@ -117,7 +117,7 @@ def _fit(rows: Rows, mass: float, nuisance: NuisanceParameters | None = None) ->
 def _settled(
     rows: Rows, scale: Array, value: Array, nuisance: NuisanceParameters
 ) -> RowsFit:
-    """Step from scales and values of all columns, the mass being right, until they settle."""
+    """Iterate from scales and values of all columns to convergence; the mass stays fixed."""
     n, size = len(scale), len(nuisance.names)
     names = [*(f'effort scale of {name}' for name in rows.channels), *rows.names(nuisance)[1:]]
     value = np.concatenate((value[:rows.width], np.zeros(size)))
@@ -126,7 +126,7 @@ def _settled(
     few, shared = rows.condensed(nuisance, used, scaled=True)
     columns = few.columns(shared)
     for _ in range(_STEPS):
-        # Written about the current payload: e (τ + Y dp) with unknowns e and p itself.
+        # Linearised about the current payload: e (τ + Y dp), with unknowns e and p.
         regressor, explained = _linearised(few, columns, scale, value)
         fit = few.solve(regressor, few.measured + few.known + explained, noise, names,
                         nuisance, _MAX_CONDITION)
@@ -137,14 +137,14 @@ def _settled(
             count = int(used.sum())
             freedom = count / max(count - (regressor.shape[2] - size), 1)
             return RowsFit(value, fit.covariance * freedom, residual, noise, nuisance, scale)
-        noise = scatter(residual, rows.valid, rows.shaken)
+        noise = scatter(residual, rows.valid, rows.near_reversal)
         if (np.isfinite(noise) != used).any():
             used = np.isfinite(noise)
             few, shared = rows.condensed(nuisance, used, scaled=True)
             columns = few.columns(shared)
     raise ConvergenceError(
-        f'The effort scales did not settle in {_STEPS} steps (last change {change:.2g}); excite '
-        'the arm more, or check known_mass.')
+        f'The effort scales did not converge in {_STEPS} steps (last change {change:.2g}). Use a '
+        'faster or wider motion, or check known_mass.')
 
 
 def _linearised(rows: Rows, columns: Array, scale: Array, value: Array) -> tuple[Array, Array]:
@@ -154,11 +154,11 @@ def _linearised(rows: Rows, columns: Array, scale: Array, value: Array) -> tuple
         rows: The problem.
         columns: All of its columns, as of ``Rows.columns``.
         scale: Scale of each joint, shape (n,).
-        value: Values of the columns; the first one, the mass, is given.
+        value: Values of the columns; the first one, the mass, is fixed.
 
     Returns:
-        Regressor of scales and of all columns but the mass, shape (n, k, p), and what current
-        scales and values explain twice, shape (n, k).
+        Regressor of scales and of all columns except the mass, shape (n, k, p), and the part
+        that both current scales and current values explain, shape (n, k).
 
     """
     n, width = len(scale), rows.width

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From recordings to results of payload identification, by the method that parameters name."""
+"""Estimation of payload and drive gains from recordings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import DRIVE_GAINS, effort_scale
 
-# An exciting motion is filtered to a few hertz; more samples than these tell nothing more.
+# An exciting motion is filtered to a few hertz; more samples carry no more information.
 _EXCITATION_BUDGET = 2**15
 
 
 def needs(values: PayloadParameters) -> Needs:
-    """Return what the method reads."""
+    """Return the streams that the method reads."""
     sensor = WrenchNeed(values.sensor_topic, values.sensor_frame, values.sensor_sign)
     return Needs(
         effort=not values.reads_wrench, wrenches=(sensor,) if values.reads_wrench else (),
@@ -34,7 +34,7 @@ def needs(values: PayloadParameters) -> Needs:
 
 
 def gain_needs(values: PayloadParameters) -> Needs:
-    """Return what the calibration of drive gains reads."""
+    """Return the streams that the calibration of drive gains reads."""
     return Needs(effort=True, budget=_EXCITATION_BUDGET)
 
 
@@ -42,17 +42,17 @@ def estimate_payload(
     robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore,
     friction: Mapping[str, SteadyFriction],
 ) -> CalibrationResult:
-    """Estimate from a recording by the method that the parameters name.
+    """Estimate the payload from a recording, by ``values.method``.
 
     Args:
         robot: The arm without the payload.
-        recording: What was recorded.
+        recording: The recorded samples.
         values: The parameters.
-        store: Stored results, for the mass of the payload and for a reference run.
+        store: Stored results, for the payload's mass and a reference run.
         friction: Identified friction by joint name.
 
     Raises:
-        RobocalError: If parameters or data do not allow it.
+        RobocalError: If parameters or data are unsuitable.
 
     """
     joints = recording.joints
@@ -72,9 +72,9 @@ def estimate_gains(
 
     Args:
         robot: The arm without the payload.
-        recording: What was recorded, efforts divided by ``scale``.
+        recording: The recorded samples, efforts divided by ``scale``.
         values: The parameters.
-        scale: Scales in use, shape (n,); they are taken back, what is estimated replaces them.
+        scale: Scales in use, shape (n,); the estimate replaces them.
 
     """
     joints = recording.joints
@@ -82,7 +82,7 @@ def estimate_gains(
 
 
 def centre_text(result: CalibrationResult) -> str:
-    """Return the centre of mass with 95 % intervals in words."""
+    """Return the centre of mass with 95 % intervals as text."""
     parts = []
     for name in COM:
         found = result.parameter(name)
@@ -92,7 +92,7 @@ def centre_text(result: CalibrationResult) -> str:
 
 
 def mass_text(result: CalibrationResult) -> str:
-    """Return the mass in words."""
+    """Return the mass with its 95 % interval as text."""
     found = result.parameter('mass')
     value: Any = found.value if found.value is not None else np.nan
     interval = f' ± {1.96 * found.std:.4f}' if found.std else ''
@@ -100,29 +100,29 @@ def mass_text(result: CalibrationResult) -> str:
 
 
 def summary(result: CalibrationResult) -> str:
-    """Return a payload result, of whatever method, in a sentence."""
+    """Return a sentence that sums up a payload result of any method."""
     if result.kind == excitation.REFERENCE:
-        return ("Reference recorded: what the arm's own model lacks will be subtracted from "
-                "runs with reference_run 'subtract'.")
+        return ("Reference recorded: runs with reference_run 'subtract' subtract the error of "
+                "the arm's own model.")
     if result.method == 'two_plane':
         return f'Centre of mass {centre_text(result)} for a mass of {mass_text(result)}.'
-    told = f'Mass {mass_text(result)}, centre of mass {centre_text(result)}'
+    text = f'Mass {mass_text(result)}, centre of mass {centre_text(result)}'
     if result.method == 'static_poses':
-        return f'{told}.'
+        return f'{text}.'
     moments = [result.parameter(f'inertia_{axis}') for axis in ('xx', 'yy', 'zz')]
     inertia = ('not identified' if any(p.value is None for p in moments) else ', '.join(
         f'{p.name[-2:]} {p.value:.5f} ± {1.96 * (p.std or 0.0):.5f}' for p in moments)
         + ' kg·m²')
-    return f'{told}, inertia about it {inertia}.'
+    return f'{text}, inertia about it {inertia}.'
 
 
 def gains_summary(result: CalibrationResult) -> str:
-    """Return the scales in a sentence."""
-    told = ', '.join(
+    """Return a sentence that states the scales."""
+    scales = ', '.join(
         f'{p.name.split(".")[0]} {p.value:.4f} ± {1.96 * (p.std or 0.0):.4f}'
         if p.value is not None else f'{p.name.split(".")[0]} not identified'
         for p in result.parameters)
-    return f'Effort scales (measured over delivered torque): {told}.'
+    return f'Effort scales (measured over delivered torque): {scales}.'
 
 
 def _estimate_payload(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """All ten parameters of a payload from an exciting motion, by joint torques or a wrist sensor.
 
-Samples → blocks → linear regressor → weighted least squares, nuisance parameters estimated
-jointly → physical consistency → mass, centre of mass, inertia about it → checks.
+Samples → block averages → linear regressor → weighted least squares with nuisance parameters →
+physical consistency → mass, centre of mass, inertia about it → checks.
 """
 
 from __future__ import annotations
@@ -63,24 +63,24 @@ _MAX_CONDITION = 1e5
 _PASSES = 3
 _LEAST_HELD_OUT = 50
 _PLOT_POINTS = 150
-# How rarely ten true parameters are as far off as the nearest possible body may be.
+# Probability that ten true parameters are farther off than the nearest consistent body may be.
 _TOO_FAR = 1e-4
 
 
 def check_reference(values: PayloadParameters, reference: CalibrationResult | None) -> None:
-    """Refuse to subtract a reference that is not there; raises ConfigurationError."""
+    """Raise a ConfigurationError if a reference is to be subtracted and none is stored."""
     if values.method == 'excitation' and values.reference_run == 'subtract' and reference is None:
         raise ConfigurationError(
-            "reference_run is 'subtract', but no reference is stored: take the tool off and "
-            "run once with reference_run 'record'.")
+            "reference_run is 'subtract', but no reference is stored: unmount the tool and run "
+            "once with reference_run 'record'.")
 
 
 def fit_rows(rows: Rows, nuisance: NuisanceParameters | None = None) -> RowsFit:
-    """Solve, with each channel weighted by the scatter that it turns out to have.
+    """Solve with each channel weighted by the scatter of its residuals, iteratively.
 
     Args:
         rows: The problem.
-        nuisance: The nuisance parameters; computed about the payload as it is found by default.
+        nuisance: The nuisance columns; by default they are computed about a first estimate.
 
     Raises:
         DataError: If rows are too few.
@@ -90,7 +90,7 @@ def fit_rows(rows: Rows, nuisance: NuisanceParameters | None = None) -> RowsFit:
     if nuisance is None:
         body, own, _ = rows.split(fit_rows(rows, rows.no_nuisance()).value)
         nuisance = rows.nuisance_about(body, own)
-    noise = scatter(rows.measured, rows.valid, rows.shaken)
+    noise = scatter(rows.measured, rows.valid, rows.near_reversal)
     used, scale = np.isfinite(noise), np.ones(len(rows.channels))
     few, shared = rows.condensed(nuisance, used)
     for repetition in range(_PASSES + 1):
@@ -99,7 +99,7 @@ def fit_rows(rows: Rows, nuisance: NuisanceParameters | None = None) -> RowsFit:
         residual = rows.residual(fit.value, nuisance, scale)
         if repetition == _PASSES:
             break
-        noise = scatter(residual, rows.valid, rows.shaken)
+        noise = scatter(residual, rows.valid, rows.near_reversal)
         if (np.isfinite(noise) != used).any():
             used = np.isfinite(noise)
             few, shared = rows.condensed(nuisance, used)
@@ -117,23 +117,22 @@ def estimate(
     friction: Mapping[str, SteadyFriction] | None = None,
     reference: CalibrationResult | None = None,
 ) -> CalibrationResult:
-    """Estimate all ten parameters, or with reference_run 'record' what the arm's model lacks.
+    """Estimate all ten parameters, or with reference_run 'record' the error of the arm's model.
 
-    A reference run is an excitation without payload. Its ten parameters are those of the body
-    that would explain the error of the arm's own model, in the tool frame; they may be of either
-    sign.
+    A reference run is an excitation without payload. Its ten parameters, of either sign, are
+    those of a body in the tool frame that would explain the error of the arm's own model.
 
     Args:
         robot: The arm without the payload.
         joints: Joint states.
         values: The node's parameters.
-        sensor: Readings of the wrist sensor; joint torques are used without.
+        sensor: Readings of the wrist sensor; None to use joint torques.
         friction: Identified friction by joint name, for joint torques.
         reference: Result of a reference run, subtracted with reference_run 'subtract'.
 
     Raises:
-        ConfigurationError: If the reference is none, or of another method or frame.
-        DataError: If the record is no excitation, or the payload too heavy, or none.
+        ConfigurationError: If the reference is missing, or of another method or frame.
+        DataError: If the motion is not exciting, or the payload exceeds max_payload.
         ExcitationError: If directions are unobservable; they are named.
 
     """
@@ -226,9 +225,9 @@ def _consistency_check(distance: float) -> list[Check]:
     limit = float(np.sqrt(scipy.special.chdtri(10, _TOO_FAR)))
     return [Check(
         'physical consistency', distance <= limit, distance, limit, '1',
-        'What fits best is no possible body; the nearest possible one, which was taken, is '
-        f'{distance:.1f} standard deviations off (limit {limit:.1f}). If that is too far, the '
-        "sign of a sensor or of an effort is wrong, or the arm's model.")]
+        'The best fit is not physically consistent; the nearest consistent body, which is the '
+        f'result, is {distance:.1f} standard deviations off (limit {limit:.1f}). Beyond the '
+        "limit, a sign of sensor or effort is wrong, or the arm's model.")]
 
 
 def _series(rows: Rows, fit: RowsFit) -> tuple[Series, ...]:
@@ -239,7 +238,7 @@ def _series(rows: Rows, fit: RowsFit) -> tuple[Series, ...]:
         places = np.flatnonzero(used)
         pick = places[spread(len(places), _PLOT_POINTS)]
         series.append(Series(
-            f'{name[0].upper()}{name[1:]}, less the arm', 'block', f'{name} [{unit}]',
+            f'{name[0].upper()}{name[1:]}, minus the arm', 'block', f'{name} [{unit}]',
             pick.astype(float),
             {'measured': measured[pick], 'fit': (measured - left)[pick], 'residual': left[pick]}))
     return tuple(series)

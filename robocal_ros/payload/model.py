@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of a payload: at rest, in motion, and as robot drivers take it.
+"""Models of a payload at rest and in motion.
 
 At rest it is a lever about a joint, or a force and a moment on a wrist sensor. In motion it is a
 rigid body of ten dynamic parameters, in which torques and wrenches are linear (Atkeson, An,
@@ -22,7 +22,7 @@ from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 @dataclass(frozen=True)
 class Plane:
-    """The plane in which a payload's centre of mass circles about one joint.
+    """Plane in which a payload's centre of mass moves as one joint turns.
 
     With r the vector from the joint's axis to the centre of mass at rotation zero,
     x = r·down and y = r·side, the drive holds τ(θ) = m |g⊥| (x sinθ + y cosθ): the two-plane
@@ -35,7 +35,7 @@ class Plane:
         origin: A point on the axis, root frame, shape (3,) [m].
         down: Direction of gravity's part perpendicular to the axis, root frame, shape (3,).
         side: axis × down, shape (3,).
-        gravity: Size of that part, |g⊥| [m/s²].
+        gravity: Magnitude of that part, |g⊥| [m/s²].
 
     """
 
@@ -55,10 +55,10 @@ class Plane:
             robot: The arm.
             reference: Posture of rotation zero, shape (n,) [rad].
             joint: Column of the joint.
-            min_share: Least share of gravity that must be perpendicular to the axis.
+            min_share: Smallest share of gravity perpendicular to the axis.
 
         Raises:
-            ExcitationError: If the axis is so close to vertical that gravity says nothing.
+            ExcitationError: If the axis is too close to vertical.
 
         """
         axis, origin = robot.joint_axis(reference, joint)
@@ -68,8 +68,8 @@ class Plane:
         size = float(np.linalg.norm(perpendicular))
         if total == 0.0 or size < min_share * total:
             raise ExcitationError(
-                f"Axis of joint '{robot.joint_names[joint]}' is so close to gravity's direction "
-                f'that only {size:.2f} of {total:.2f} m/s² turn the payload about it; at least '
+                f"The axis of joint '{robot.joint_names[joint]}' is so close to vertical that "
+                f'only {size:.2f} of {total:.2f} m/s² of gravity act about it; at least '
                 f'{min_share * total:.2f} m/s² are needed. Choose a posture in which that axis '
                 'is horizontal.'
             )
@@ -91,9 +91,9 @@ class Plane:
         return mass * self.gravity * np.column_stack((np.sin(turn), np.cos(turn)))
 
     def lever_rows(self, robot: Robot) -> tuple[Array, Array]:
-        """Return how (x, y) follow from a centre of mass in the tool frame: A c + b.
+        """Return the map A c + b from a centre of mass in the tool frame to (x, y).
 
-        By forward kinematics between the two frames in the reference posture.
+        Computed by forward kinematics between the two frames in the reference posture.
 
         Returns:
             A, shape (2, 3), and b, shape (2,) [m].
@@ -130,7 +130,7 @@ WRENCH_PARAMETERS = (
 
 
 def static_wrench_regressor(gravity: Array) -> Array:
-    """Return the rows of a wrist sensor at rest for the ten parameters of a load and a bias.
+    """Return the regressor of a wrist sensor at rest for a load and the sensor's biases.
 
     Force m g + bF and torque (m c) × g + bT, linear in (m, m c, bF, bT).
 
@@ -166,12 +166,10 @@ BODY = ('mass', 'moment_x', 'moment_y', 'moment_z',
 
 PARAMETERS = ('mass', 'com_x', 'com_y', 'com_z',
               'inertia_xx', 'inertia_xy', 'inertia_xz', 'inertia_yy', 'inertia_yz', 'inertia_zz')
-"""The same body by its centre of mass and the inertia about it, as results hold it."""
+"""The same body by its centre of mass and the inertia about it, as results store it."""
 
 UNITS = ('kg', 'm', 'm', 'm', *['kg·m²'] * 6)
 """Units of ``PARAMETERS``."""
-
-_ROWS, _COLUMNS = np.triu_indices(3)
 
 
 def body_regressor(robot: Robot, frame: str, q: Array, v: Array, a: Array) -> Array:
@@ -188,13 +186,13 @@ def body_regressor(robot: Robot, frame: str, q: Array, v: Array, a: Array) -> Ar
         Shape (6, 10), force first, in the frame; columns as ``BODY``.
 
     """
-    # The regressor takes accelerations, gravity among them, from a recursion that has been run.
+    # frameBodyRegressor reads the accelerations, gravity included, that rnea left in the data.
     pin.rnea(robot.model, robot.data, q, v, a)
     return np.array(pin.frameBodyRegressor(robot.model, robot.data, robot.frame_id(frame)))
 
 
 def torque_regressor(robot: Robot, q: Array, v: Array, a: Array, frame: str = '') -> Array:
-    """Return the joint torques that a body takes, shape (n, 10).
+    """Return the regressor of joint torques for a body's ten parameters, shape (n, 10).
 
     Args:
         robot: The arm.
@@ -211,14 +209,6 @@ def torque_regressor(robot: Robot, q: Array, v: Array, a: Array, frame: str = ''
     return np.asarray(jacobian.T @ rows)
 
 
-def _split(parameters: Array) -> tuple[float, Array, Array]:
-    """Return mass, centre of mass, and the tensor of inertia about it."""
-    mass, com = float(parameters[0]), parameters[1:4] / parameters[0]
-    xx, xy, yy, xz, yz, zz = parameters[4:]
-    about_origin = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-    return mass, com, about_origin - mass * ((com @ com) * np.eye(3) - np.outer(com, com))
-
-
 def centred(parameters: Array) -> Array:
     """Return mass, centre of mass and inertia about it.
 
@@ -229,12 +219,12 @@ def centred(parameters: Array) -> Array:
         As of ``PARAMETERS``, shape (10,).
 
     """
-    mass, com, inertia = _split(parameters)
-    return np.concatenate(([mass], com, inertia[_ROWS, _COLUMNS]))
+    body = pin.Inertia.FromDynamicParameters(parameters)
+    return np.concatenate(([body.mass], body.lever, body.inertia[np.triu_indices(3)]))
 
 
 def centred_covariance(parameters: Array, covariance: Array) -> Array:
-    """Return the covariance of ``centred``, to first order, by central differences.
+    """Return the first-order covariance of ``centred``, by central differences.
 
     Args:
         parameters: As of ``BODY``, shape (10,).
@@ -249,19 +239,20 @@ def centred_covariance(parameters: Array, covariance: Array) -> Array:
 
 
 def consistent(parameters: Array, covariance: Array) -> tuple[Array, float]:
-    """Return the physically consistent body nearest to an estimate, and how far off that is.
+    """Return the physically consistent body nearest to an estimate, and its distance.
 
-    Consistent: the pseudo-inertia matrix is positive definite, so mass and density are positive
-    somewhere (Wensing, Kim, Slotine, IEEE RA-L 3 (2018) 60, doi 10.1109/LRA.2017.2729659).
-    Nearest in the metric of the estimate's covariance, over log-Cholesky coordinates.
+    A body is consistent if its pseudo-inertia matrix is positive definite, so that some positive
+    density has these parameters (Wensing, Kim, Slotine, IEEE RA-L 3 (2018) 60, doi
+    10.1109/LRA.2017.2729659). Distances are measured by the estimate's covariance; the search
+    is over log-Cholesky coordinates.
 
     Args:
         parameters: Dynamic parameters as of ``BODY``, shape (10,).
         covariance: Their covariance, shape (10, 10).
 
     Returns:
-        The body, and its distance from the estimate in standard deviations; 0 if the estimate
-        is consistent itself.
+        The body, and its distance from the estimate in standard deviations, 0 if the estimate
+        is consistent.
 
     """
     pseudo = pin.PseudoInertia.FromDynamicParameters(parameters).toMatrix()
@@ -286,7 +277,7 @@ def moving(robot: Robot, frame: str) -> Array:
 
     Args:
         robot: The arm.
-        frame: Frame in which they are; it and the tool frame must be fixed to one link.
+        frame: Frame of the parameters, fixed to the same link as the tool frame.
 
     Returns:
         Shape (10, 10), parameters as of ``BODY``.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Node ``payload_identification``: mass, centre of mass and inertia of what the arm carries."""
+"""Node ``payload_identification``: mass, centre of mass and inertia of the payload."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from robocal_ros.robot.setup import DRIVE_GAINS, effort_factor
 
 
 class PayloadIdentification(CalibrationNode):
-    """Moves the tool or load about, and finds its mass, centre of mass and inertia."""
+    """Lifecycle node that identifies the payload and calibrates drive gains."""
 
     parameter_table = PayloadParameters
     values: PayloadParameters
 
     def check(self, values: PayloadParameters) -> None:
-        """Refuse what does not fit the robot, before the arm moves."""
+        """Check the parameters against the robot and stored results."""
         if values.method == 'two_plane':
             check_sweeps(values)
             if values.known_mass > 0.0:
@@ -91,7 +91,7 @@ class PayloadIdentification(CalibrationNode):
     # -------------------------------------------------------------------- services
 
     async def run(self) -> Answer:
-        """Move by the method that the parameters name, and estimate."""
+        """Run the motions of ``values.method``, and estimate."""
         values = self.values
         await self.arm.connect()
         self.recorder.clear()
@@ -105,7 +105,7 @@ class PayloadIdentification(CalibrationNode):
         return await self.estimate()
 
     async def estimate(self) -> Answer:
-        """Estimate the payload from what is recorded."""
+        """Estimate the payload from the recorded samples."""
         values, robot = self.values, self.robot.copy()
         friction = self._friction
         recording = self.recorder.recording(estimate.needs(values))
@@ -114,8 +114,8 @@ class PayloadIdentification(CalibrationNode):
         return self.keep(result, self._publish, estimate.summary)
 
     async def clear(self) -> str:
-        """Forget what is recorded."""
-        return f'{self.recorder.clear()} samples forgotten.'
+        """Delete the recorded samples."""
+        return f'{self.recorder.clear()} samples deleted.'
 
     async def calibrate_gains(self) -> Answer:
         """Run an exciting motion with a tool of known mass, and estimate the effort scales."""
@@ -154,14 +154,14 @@ class PayloadIdentification(CalibrationNode):
         self.publish_markers(payload_markers(result))
 
     def _publish_gains(self, result: CalibrationResult) -> None:
-        """Publish drive gains, and use them at once."""
+        """Publish drive gains, and use them from now on."""
         self._gains_topic.publish(String(data=to_yaml(result)))
         self._gains.use(result)
 
 
 # ----------------------------------------------------------------------------- markers
 
-# Smallest diameter that can still be seen and clicked [m].
+# Smallest diameter that is visible and clickable in RViz [m].
 _VISIBLE = 2e-4
 
 
@@ -186,8 +186,8 @@ def _ellipsoid(
 def payload_markers(result: CalibrationResult) -> MarkerArray:
     """Return centre of mass, its 95 % ellipsoid, and the equivalent inertia ellipsoid.
 
-    The inertia ellipsoid is that of a solid ellipsoid with the same mass and inertia; it is
-    left out where inertia was not identified.
+    The latter is the homogeneous ellipsoid of the same mass and inertia; it is omitted if the
+    inertia was not identified.
     """
     com = result.values(COM)
     rows = [result.covariance_names.index(name) for name in COM]

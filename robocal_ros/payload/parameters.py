@@ -13,74 +13,77 @@ class PayloadParameters(ArmParameters):
     """Parameters of payload identification."""
 
     method: str = parameter(
-        'two_plane', 'two_plane: centre of mass from joint torques, the mass being known; '
+        'two_plane', 'two_plane: centre of mass from joint torques and a known mass; '
         'static_poses: mass and centre of mass from a wrist F/T sensor; excitation: all ten '
         'parameters from a fast motion.', choices=('two_plane', 'static_poses', 'excitation'))
     known_mass: float = parameter(
-        0.0, 'Mass of the payload for method two_plane, from a scale; 0 takes it from the stored '
-        'result, whose method is then told.', unit='kg', minimum=0.0, maximum=1000.0, dynamic=True)
+        0.0, 'Mass of the payload for method two_plane and drive gains, from a scale; 0 uses the '
+        'mass of the stored payload result (two_plane only).', unit='kg', minimum=0.0,
+        maximum=1000.0, dynamic=True)
     known_mass_std: float = parameter(
         0.0, 'Standard deviation of known_mass.', unit='kg', minimum=0.0, maximum=100.0,
         dynamic=True)
     max_payload: float = parameter(
-        0.0, 'Heaviest payload the arm may carry; heavier ones are refused. 0 for no limit.',
-        unit='kg', minimum=0.0, maximum=1000.0, dynamic=True)
+        0.0, 'Largest payload that is accepted; 0 for no limit.', unit='kg', minimum=0.0,
+        maximum=1000.0, dynamic=True)
     second_joint: str = parameter(
         '', 'Joint of the second plane; empty for the joint before the last, or the next one '
         'before it for which a posture exists.', dynamic=True)
     sweep_speed: float = parameter(
-        0.25, 'Speed of the sweeps.', unit='rad/s', minimum=0.03, maximum=1.0, dynamic=True)
+        0.25, 'Speed of the sweeps of method two_plane.', unit='rad/s', minimum=0.03, maximum=1.0,
+        dynamic=True)
     use_friction: bool = parameter(
-        True, 'Subtract identified friction, when there is a result for this arm.')
+        True, 'Subtract identified friction if there is a result for this arm.')
     sensor_topic: str = parameter('ft_wrist/wrench', 'Topic of the wrist F/T sensor.')
     sensor_frame: str = parameter(
         'ft_wrist', 'Frame of the wrist F/T sensor, a frame of the URDF.')
     sensor_sign: float = parameter(
-        1.0, '1 if a hanging tool reads a force along gravity; -1 for sensors that report the '
+        1.0, '1 if the sensor reads a force along gravity from a hanging tool, -1 if it reads the '
         'opposite.', minimum=-1.0, maximum=1.0)
     poses: int = parameter(
         14, 'Number of postures of method static_poses.', minimum=6, maximum=100, dynamic=True)
     dwell: float = parameter(
-        1.0, 'Rest in each posture of method static_poses.', unit='s', minimum=0.7, maximum=60.0,
-        dynamic=True)
+        1.0, 'Measuring time in each posture of method static_poses; longer averages more noise.',
+        unit='s', minimum=0.7, maximum=60.0, dynamic=True)
     posture_std: float = parameter(
-        5e-4, 'Standard deviation of the angle between gravity and what URDF and encoders say of '
-        'it: sag of the joints, encoder offsets, a base out of level.', unit='rad', minimum=0.0,
-        maximum=0.1, dynamic=True)
+        5e-4, 'Prior standard deviation of angular errors of each joint and of the base against '
+        'gravity: encoder offsets, sag, a base out of level; larger widens the intervals.',
+        unit='rad', minimum=0.0, maximum=0.1, dynamic=True)
     sag_std: float = parameter(
-        3e-3, "Method excitation and drive gains: standard deviation of a joint's sag under its "
-        'largest torque, which is estimated along.', unit='rad', minimum=0.0, maximum=0.1,
-        dynamic=True)
+        3e-3, "Method excitation and drive gains: prior standard deviation of a joint's "
+        'deflection under its largest torque, which is estimated jointly; 0 assumes rigid joints.',
+        unit='rad', minimum=0.0, maximum=0.1, dynamic=True)
     delay_std: float = parameter(
-        5e-3, 'Method excitation and drive gains: standard deviation of the delay of wrenches, '
-        'efforts and speeds against positions, which is estimated along.', unit='s', minimum=0.0,
-        maximum=0.1, dynamic=True)
+        5e-3, 'Method excitation and drive gains: prior standard deviation of the delay of '
+        'wrenches, efforts and speeds against positions, which is estimated jointly; 0 assumes '
+        'none.', unit='s', minimum=0.0, maximum=0.1, dynamic=True)
     excitation_source: str = parameter(
-        'wrench', 'What method excitation reads: the wrist F/T sensor (wrench), which also shows '
-        'inertia, or joint torques (torque).', choices=('wrench', 'torque'))
+        'wrench', 'Measurement of method excitation: the wrist F/T sensor (wrench), which also '
+        'observes inertia, or joint torques (torque).', choices=('wrench', 'torque'))
     excitation_period: float = parameter(
         8.0, 'Period of the exciting motion.', unit='s', minimum=2.0, maximum=60.0, dynamic=True)
     excitation_repeats: int = parameter(
-        3, 'Periods that are run.', minimum=1, maximum=50, dynamic=True)
+        3, 'Number of periods of the exciting motion; more of them average more noise.', minimum=1,
+        maximum=50, dynamic=True)
     excitation_range: float = parameter(
-        1.2, 'Farthest excursion of a joint in the exciting motion.', unit='rad', minimum=0.1,
+        1.2, 'Largest excursion of a joint in the exciting motion.', unit='rad', minimum=0.1,
         maximum=3.0, dynamic=True)
     excitation_acceleration: float = parameter(
-        6.0, 'Largest joint acceleration of the exciting motion; inertia shows in it.',
-        unit='rad/s²', minimum=0.1, maximum=100.0, dynamic=True)
+        6.0, 'Largest joint acceleration of the exciting motion; a larger one narrows the '
+        'intervals of inertia.', unit='rad/s²', minimum=0.1, maximum=100.0, dynamic=True)
     reference_run: str = parameter(
-        'off', "Method excitation, differentially: 'record' without the tool, then 'subtract' "
-        "with it, so that errors of the arm's own model drop out.",
+        'off', "Differential run of method excitation: 'record' without the tool, then 'subtract' "
+        "with it, which cancels errors of the arm's own model.",
         choices=('off', 'record', 'subtract'), dynamic=True)
     max_com_distance: float = parameter(
-        1.0, 'Farthest plausible centre of mass from tool_frame.', unit='m', minimum=0.01,
-        maximum=10.0, dynamic=True)
+        1.0, 'Largest plausible distance of the centre of mass from tool_frame.', unit='m',
+        minimum=0.01, maximum=10.0, dynamic=True)
     max_com_interval: float = parameter(
-        0.005, 'Widest half-width of a 95 % interval of the centre of mass that still passes.',
+        0.005, 'Largest half-width of a 95 % interval of the centre of mass that passes.',
         unit='m', minimum=1e-5, maximum=1.0, dynamic=True)
 
     @property
     def reads_wrench(self) -> bool:
-        """Whether the method reads the wrist sensor; it reads efforts otherwise."""
+        """Whether the method reads the wrist sensor instead of efforts."""
         return self.method == 'static_poses' or (
             self.method == 'excitation' and self.excitation_source == 'wrench')

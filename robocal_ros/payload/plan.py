@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to run: the two-plane method's sweeps, static postures, exciting motions.
+"""Plans of sweeps in two planes, static postures, and exciting motions.
 
 In an exciting motion each joint moves by q(t) = q0 + Σ a_l sin(l ω t) + b_l cos(l ω t) (Swevers
 et al., Optimal Robot Excitation and Identification, IEEE Trans. Robot. Autom. 13 (1997) 730, doi
@@ -43,19 +43,19 @@ _EXCITED_EFFORT_SHARE = 0.8
 Progress = Callable[[float], None]
 
 Regressor = Callable[[Robot, Array, Array, Array], Array]
-"""Rows of one instant for position, velocity, acceleration; shape (rows, parameters)."""
+"""Regressor of one instant, from robot, position, velocity, acceleration; (rows, parameters)."""
 
 
 @dataclass(frozen=True)
 class SweepRange:
-    """A joint turning to and fro, all others at rest.
+    """Sweep of one joint, with all others at rest.
 
     Attributes:
         joint: Column of the joint.
         posture: Angles of all joints; the turning one's entry is the middle, shape (n,) [rad].
         low: Lower end [rad].
         high: Upper end [rad].
-        held_out: Whether it is for validation only.
+        held_out: Whether it only serves validation.
 
     """
 
@@ -74,15 +74,15 @@ class SweepRange:
 
 @dataclass(frozen=True)
 class TwoPlanePlan:
-    """Where the two-plane method measures.
+    """Postures and sweeps of the two-plane method.
 
     Attributes:
-        posture: Start posture: both axes horizontal, shape (n,) [rad].
+        posture: Start posture, with both axes horizontal, shape (n,) [rad].
         second_joint: Column of the second plane's joint.
-        sweeps: The sweeps in their order: plane 1, plane 2, then the held-out ones.
+        sweeps: Sweeps in order: plane 1, plane 2, then the held-out ones.
         quality: Predicted standard deviation of the worst direction of the centre of mass,
             for unit noise and unit weight; smaller is better.
-        approach: Postures to pass from where the arm was to ``posture``, shape (k, n) [rad].
+        approach: Path from the initial posture to ``posture``, shape (k, n) [rad].
 
     """
 
@@ -100,7 +100,7 @@ def _axis_tilts(robot: Robot, q: Array, joints: Sequence[int]) -> Array:
 
 
 def _clipped(robot: Robot, q: Array, joint: int, half: float) -> tuple[float, float]:
-    """Return the range about a joint's angle that its limits leave [rad]."""
+    """Return the range about a joint's angle within its limits [rad]."""
     low = max(float(q[joint]) - half, float(robot.lower[joint]) + _MARGIN)
     high = min(float(q[joint]) + half, float(robot.upper[joint]) - _MARGIN)
     return low, high
@@ -115,7 +115,7 @@ def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:
         columns = np.hstack((plane.regressor(angle, 1.0 / float(np.linalg.norm(robot.gravity))),
                              np.ones((60, 1))))
         normal = columns.T @ columns / 60.0
-        # Friction per direction is estimated along; what it takes away is gone (Schur).
+        # Friction is estimated jointly: Schur complement.
         lever = normal[:2, :2] - np.outer(normal[:2, 2], normal[2, :2]) / normal[2, 2]
         rows, _ = plane.lever_rows(robot)
         information += rows.T @ lever @ rows
@@ -124,11 +124,11 @@ def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:
 
 
 class _Refused(Exception):
-    """A candidate posture that will not do; the text is the reason that is counted."""
+    """Refusal of a candidate posture, with the reason."""
 
 
 class _TwoPlaneSearch:
-    """One search for a start posture; keeps count of why candidates fell."""
+    """Search for a start posture; counts the reasons of refused candidates."""
 
     def __init__(
         self, robot: Robot, checker: CollisionChecker, second: int, current: Array,
@@ -143,7 +143,7 @@ class _TwoPlaneSearch:
         self.found: list[TwoPlanePlan] = []
 
     def run(self, generator: np.random.Generator, progress: Progress | None) -> None:
-        """Try postures near the current one first, then anywhere."""
+        """Try postures near the current one first, then farther away."""
         low, high = self.robot.sampling_limits()
         low, high = low + 2.0 * _MARGIN, high - 2.0 * _MARGIN
         middle = np.clip(self.current, low, high)
@@ -173,7 +173,7 @@ class _TwoPlaneSearch:
         posture = solution.x
         if np.abs(_axis_tilts(robot, posture, (last, second))).max() > _HORIZONTAL:
             raise _Refused('an axis cannot be made horizontal')
-        # The last joint's own angle changes neither axis: put it where the sweep has room.
+        # The last joint's own angle changes neither axis: centre it for a wide sweep.
         if np.isfinite(robot.lower[last]) and np.isfinite(robot.upper[last]):
             room = (robot.lower[last] + _MARGIN + LAST_RANGE,
                     robot.upper[last] - _MARGIN - LAST_RANGE)
@@ -192,13 +192,13 @@ class _TwoPlaneSearch:
     def _sweep(
         self, posture: Array, joint: int, half: float, held_out: bool = False
     ) -> SweepRange:
-        """Return the widest range about a posture that neither limits nor contacts cut."""
+        """Return the widest range about a posture within limits and without contact."""
         low, high = _clipped(self.robot, posture, joint, half)
         angles = np.linspace(low, high, max(3, int(np.ceil((high - low) / 0.04))))
         free = np.array([self._usable(posture, joint, angle) for angle in angles])
         centre = int(np.argmin(np.abs(angles - posture[joint])))
         if not free[centre]:
-            raise _Refused('the arm would touch itself or exceed a torque limit')
+            raise _Refused('the arm would collide or exceed a torque limit')
         first, last = centre, centre
         while first > 0 and free[first - 1]:
             first -= 1
@@ -206,7 +206,7 @@ class _TwoPlaneSearch:
             last += 1
         low, high = float(angles[first]), float(angles[last])
         if high - low < 2.0 * (_MIN_HELD_OUT if held_out else _MIN_RANGE):
-            raise _Refused('limits or contacts leave too short a sweep')
+            raise _Refused('joint limits or collisions leave too short a sweep')
         return SweepRange(joint, posture.copy(), low, high, held_out)
 
     def _usable(self, posture: Array, joint: int, angle: float) -> bool:
@@ -233,20 +233,20 @@ class _TwoPlaneSearch:
                     continue
                 break
             else:
-                raise _Refused('no room for the held-out sweeps')
+                raise _Refused('no range is left for the held-out sweeps')
         return held_out
 
 
 def _check_gravity(robot: Robot) -> None:
     if not np.linalg.norm(robot.gravity) > 0.0:
         raise ConfigurationError(
-            'The gravity is zero, so a payload shows in no torque or force at rest; set gravity '
-            'in the root frame in m/s², or use a method that moves the payload.'
+            'Parameter gravity is zero, so a payload at rest causes no torque or force. Set it '
+            "in the root frame in m/s², or use method 'excitation'."
         )
 
 
 def _cost(robot: Robot, plan: TwoPlanePlan, current: Array) -> float:
-    """Weigh what a plan promises against the way to it and the nearness of singularities."""
+    """Return a plan's cost: its quality, weighted by distance and nearness of singularities."""
     way = float(np.abs(plan.posture - current).max())
     smallest = float(np.linalg.svd(robot.tool_jacobian(plan.posture), compute_uv=False)[-1])
     return plan.quality * (1.0 + 0.15 * way) * (1.0 + 0.01 / (smallest + 0.01))
@@ -264,29 +264,28 @@ def plan_two_plane(
 ) -> TwoPlanePlan:
     """Find a posture in which the last axis and a preceding one are horizontal, and the sweeps.
 
-    The second joint is the given one, else the joint before the last, else the one before
-    that, and so on, the first for which a posture exists. Among the postures found, the one
-    that promises the smallest interval counts, and a short way to it.
+    The second joint is the given one, else the joint closest to the last for which a posture
+    exists. Among the postures found, a small predicted interval and a short path count.
 
     Args:
         robot: The arm without the payload.
         checker: Its collision geometry.
-        current: Where the arm is, shape (n,) [rad].
+        current: Current posture, shape (n,) [rad].
         mass: Mass of the payload [kg].
         second_joint: Name of the second plane's joint, empty for automatic.
         seed: Seed of the search.
-        progress: Called with the share done.
+        progress: Called with the share done, 0 to 1.
 
     Raises:
-        ConfigurationError: If the arm has fewer than two joints, the second joint is wrong, or
-            gravity is zero.
-        MotionError: If the arm touches something where it is.
-        ConvergenceError: If no posture does; says what was in the way, and how often.
+        ConfigurationError: If the arm has fewer than two joints, the second joint is invalid,
+            or gravity is zero.
+        MotionError: If the current posture is in collision.
+        ConvergenceError: If no posture is found; lists the reasons with their counts.
 
     """
     if robot.n < 2:
         raise ConfigurationError(
-            f'Two planes need two joints; this arm has {robot.n}. Use another method.'
+            f"Method 'two_plane' needs two joints; this arm has {robot.n}. Use another method."
         )
     _check_gravity(robot)
     if second_joint:
@@ -298,7 +297,7 @@ def plan_two_plane(
     else:
         seconds = list(range(robot.n - 2, max(-1, robot.n - 5), -1))
     payload = RigidBodyInertia(mass, np.zeros(3), np.zeros((3, 3)))
-    told = []
+    reasons = []
     for second in seconds:
         search = _TwoPlaneSearch(robot, checker, second, current, payload)
         search.run(np.random.default_rng(seed), progress)
@@ -308,14 +307,14 @@ def plan_two_plane(
             except MotionError as error:
                 if checker.touching(current):
                     raise
-                search.reasons[f'no way there: {error}'] += 1
-        told.append(f"'{robot.joint_names[second]}': " + ', '.join(
+                search.reasons[f'no path: {error}'] += 1
+        reasons.append(f"'{robot.joint_names[second]}': " + ', '.join(
             f'{reason} ({count} times)' for reason, count in search.reasons.most_common()))
     raise ConvergenceError(
-        f"No posture was found in which the last joint '{robot.joint_names[-1]}' and a second "
-        f'one can sweep across gravity, in {_TRIES} tries each. In the way: '
-        f'{"; ".join(told)}. Name another second_joint, clear the space around the arm, or use '
-        "method 'static_poses'."
+        f"No posture was found in {_TRIES} tries each in which the last joint "
+        f"'{robot.joint_names[-1]}' and a second one can sweep with horizontal axes. Reasons: "
+        f'{"; ".join(reasons)}. Set another second_joint, clear the space around the arm, or '
+        "use method 'static_poses'."
     )
 
 
@@ -329,26 +328,26 @@ def plan_static_poses(
     seed: int = 0,
     candidates: int = 300,
 ) -> Array:
-    """Choose postures whose gravity directions tell load and sensor biases apart best.
+    """Choose postures whose gravity directions separate load and sensor biases best.
 
-    Candidates keep the first joints near where they are and turn the wrist freely, so ways
-    stay short; if that leaves a direction blind, all joints are turned.
+    Candidates keep the first joints near the current posture and turn the wrist freely, so
+    that paths are short; if a direction is unobservable then, all joints are turned.
 
     Args:
         robot: The arm without the payload.
         checker: Its collision geometry.
-        current: Where the arm is, shape (n,) [rad].
-        sensor_frame: The wrist sensor's frame.
-        count: How many postures.
+        current: Current posture, shape (n,) [rad].
+        sensor_frame: Frame of the wrist sensor.
+        count: Number of postures.
         seed: Seed of the search.
-        candidates: How many random postures to choose from.
+        candidates: Number of random postures to choose from.
 
     Returns:
         Postures in the order of a short tour, shape (count, n) [rad].
 
     Raises:
         ConfigurationError: If gravity is zero.
-        ConvergenceError: If feasible postures are too few, or leave a direction blind.
+        ConvergenceError: If feasible postures are too few, or a direction is unobservable.
 
     """
     _check_gravity(robot)
@@ -366,7 +365,7 @@ def plan_static_poses(
             continue
         gravity = [robot.transform_frame_to_root(q, sensor_frame).rotation.T
                    @ np.array(robot.gravity) for q in feasible]
-        # Columns of about equal size: the load's weight is 10 N per kg, its moment 1 N·m.
+        # Columns of similar size: a load's weight is 10 N per kg, its moment about 1 N·m.
         scale = np.array([0.1, *[1.0] * 3, *[1.0] * 3, *[1.0] * 3])
         blocks = np.array([static_wrench_regressor(g) * scale for g in gravity])
         chosen = d_optimal(blocks, count)
@@ -375,9 +374,9 @@ def plan_static_poses(
             picked = feasible[chosen]
             return picked[short_tour(picked, current)]
     raise ConvergenceError(
-        f'{len(feasible)} of {candidates} random postures are free of contact and within torque '
-        f'limits, and no {count} of them let the sensor see gravity from enough directions. '
-        'Start from a posture with more room around the wrist.'
+        f'{len(feasible)} of {candidates} random postures are free of collision and within '
+        f'torque limits, and no {count} of them turn the sensor far enough against gravity. '
+        'Start from a posture with more free space around the wrist.'
     )
 
 
@@ -392,10 +391,10 @@ def sweep_path(sweep: SweepRange) -> Array:
 
 
 class FourierBasis:
-    """Fourier series of one period that begin and end at rest."""
+    """Fourier series of one period that start and end at rest."""
 
     def __init__(self, period: float, harmonics: int) -> None:
-        """Find the series that have no position, velocity and acceleration at the ends.
+        """Compute the series with zero position, velocity and acceleration at the ends.
 
         Args:
             period: Length of one period [s].
@@ -443,7 +442,7 @@ def _scale(
     max_range: float, limits: MotionLimits, middle: Array,
     excursion: Array, velocity: Array, acceleration: Array,
 ) -> Array:
-    """Return by how much each joint's series may be scaled within its limits, shape (n,)."""
+    """Return the largest scale of each joint's series within its limits, shape (n,)."""
     room = np.minimum(max_range, np.minimum(limits.upper - middle, middle - limits.lower)
                       - _MARGIN)
     bounds = (
@@ -466,21 +465,20 @@ def plan_excitation(
     candidates: int = 400,
     seed: int = 0,
 ) -> Trajectory:
-    """Choose the series whose samples tell the parameters apart best.
+    """Choose the Fourier series with the most information about the parameters.
 
     Random series, each joint scaled to its limits, are ranked by the determinant of the
-    information matrix with columns scaled to equal length (D-criterion); the best one that
-    touches nothing and overloads no joint is taken.
+    information matrix (D-criterion); the best one without collision and overload is chosen.
 
     Args:
-        robot: The arm with (a guess of) what it carries.
+        robot: The arm with its payload, or a guess of it.
         checker: Its collision geometry.
-        limits: What no motion may exceed.
-        middle: Posture at the ends and in the middle, shape (n,) [rad].
-        regressor: Rows that one instant adds.
+        limits: Limits of the motion.
+        middle: Posture at both ends, about which the arm moves, shape (n,) [rad].
+        regressor: Regressor of one instant.
         values: For period, repeats and range of the motion.
         harmonics: Number of harmonics; the band ends at harmonics / period [Hz].
-        candidates: How many random series to choose from.
+        candidates: Number of random series to choose from.
         seed: Seed of the search.
 
     Returns:
@@ -506,25 +504,26 @@ def plan_excitation(
             for e, v, a in zip(excursion, velocity, acceleration, strict=True)])
         ranked.append((_information(rows), coefficients))
     ranked.sort(key=lambda item: -item[0])
-    reasons = {'touches itself': 0, 'overloads a joint': 0}
+    reasons = {'collides': 0, 'overloads a joint': 0}
     for _, coefficients in ranked:
         for shrink in (1.0, 0.7):
             excursion, velocity, acceleration = basis.series(shrink * coefficients, fine)
             if checker.first_contact(middle + excursion):
-                reasons['touches itself'] += 1
+                reasons['collides'] += 1
             elif _overloaded(robot, middle + excursion, velocity, acceleration):
                 reasons['overloads a joint'] += 1
             else:
                 return _repeated(basis, shrink * coefficients, middle, period,
                                  values.excitation_repeats)
-    told = ', '.join(f'{what} ({count} times)' for what, count in reasons.items() if count)
+    text = ', '.join(f'{what} ({count} times)' for what, count in reasons.items() if count)
     raise ConvergenceError(
-        f'None of {candidates} excitations about this posture is feasible: the arm {told}. '
-        'Start from a posture with more room, or lower the range or acceleration.')
+        f'None of {candidates} exciting motions about this posture is feasible: the arm {text}. '
+        'Start from a posture with more free space, or lower excitation_range or '
+        'excitation_acceleration.')
 
 
 def _information(rows: Array) -> float:
-    """Return the log-determinant of the information about unscaled parameters."""
+    """Return the log-determinant of the information matrix."""
     sign, logarithm = np.linalg.slogdet(rows.T @ rows + 1e-12 * np.eye(rows.shape[1]))
     return float(logarithm) if sign > 0 else -np.inf
 
@@ -542,7 +541,7 @@ def _repeated(
     count = int(np.ceil(repeats * period / _KNOT_PERIOD))
     time = np.linspace(0.0, repeats * period, count + 1)
     excursion, velocity, acceleration = basis.series(coefficients, time)
-    # Exactly at rest at the ends, whatever rounding says.
+    # Exactly at rest at the ends, free of rounding errors.
     for series in (excursion, velocity, acceleration):
         series[[0, -1]] = 0.0
     return Trajectory(time, middle + excursion, velocity, acceleration)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each payload method is carried out on the arm."""
+"""Motions of each payload method on the arm."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from robocal_ros.payload.two_plane import PlaneEstimator
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import Lspb
 
-# Rest before the arm moves, in which efforts are looked at [s].
+# Standstill before the arm moves, in which efforts are checked [s].
 _PREFLIGHT = 0.3
-# Sweeps must be faster than the slowest that is looked for, by this factor.
+# Sweeps must be faster than the slowest detectable one by this factor.
 _LEAST_MARGIN = 1.1
 # Typical scatter of one effort sample, for the interval shown while the joint turns [N·m].
 _LIVE_NOISE = 0.1
 # Samples between two estimates shown while the joint turns.
 _LIVE_EVERY = 25
-# Rest before and after an exciting motion [s].
+# Standstill before and after an exciting motion [s].
 _REST = 0.5
-# Mass that a plan allows for while the payload's is not known [kg].
+# Payload mass that plans assume while it is unknown [kg].
 _GUESS = 1.0
 
 
@@ -48,31 +48,31 @@ class Sensor(Protocol):
         """Number of readings recorded."""
 
     def problem(self, patience: float) -> str:
-        """Return what is wrong with the readings, or silent for so long [s], or nothing."""
+        """Return the fault of the readings, silence beyond ``patience`` [s] included, or ''."""
 
 
 def check_sweeps(values: PayloadParameters) -> None:
-    """Raise a ConfigurationError if sweeps are too slow to be told from rest."""
+    """Raise a ConfigurationError if sweeps are too slow to be distinguished from rest."""
     slowest = values.sweep_speed * values.speed_scale
     if slowest < _LEAST_MARGIN * SLOWEST_SWEEP:
         raise ConfigurationError(
             f'sweep_speed {values.sweep_speed} rad/s at speed_scale {values.speed_scale} makes '
             f'sweeps of {slowest:.4g} rad/s; at least {_LEAST_MARGIN * SLOWEST_SWEEP:.4g} rad/s '
-            'are needed to tell them from rest. Raise one of the two.')
+            'are needed to distinguish them from rest. Raise one of the two.')
 
 
 class PayloadProcedure:
-    """Moves the arm as the methods need it, by the parameters that hold when it begins."""
+    """Motions of the payload methods, with the parameters at the start of the procedure."""
 
     def __init__(
         self, arm: Arm, recorder: Recorder, report: Report, values: PayloadParameters
     ) -> None:
-        """Prepare; nothing moves yet.
+        """Store the arm, recorder and parameters.
 
         Args:
             arm: The arm.
-            recorder: What is recorded meanwhile.
-            report: Shows the progress.
+            recorder: Records samples during the motions.
+            report: Publishes the progress.
             values: The parameters.
 
         """
@@ -84,7 +84,7 @@ class PayloadProcedure:
     # ------------------------------------------------------------------- two planes
 
     async def two_plane(self, mass: float) -> None:
-        """Sweep two joints to and fro, then held-out ones, and move back to where it began.
+        """Sweep two joints in both directions, run the held-out sweeps, and return.
 
         Args:
             mass: Mass of the payload [kg].
@@ -92,7 +92,7 @@ class PayloadProcedure:
         """
         arm, values = self._arm, self._values
         await arm.dwell(_PREFLIGHT)
-        # The newer half: what was still on its way when run was called is not now's effort.
+        # The newer half only: earlier samples may have been sent before the call.
         samples = self._recorder.samples()
         check_effort(samples.rows(len(samples) // 2, len(samples)), arm.robot.joint_names[-1:])
         home = arm.posture()
@@ -107,11 +107,11 @@ class PayloadProcedure:
         width = (92.0 - 12.0) / len(plan.sweeps)
         for number, sweep in enumerate(plan.sweeps):
             await self._sweep(sweep, mass, 12.0 + number * width, width)
-        await arm.go_to(home, phase='moving', message='Moving back to where it began.',
+        await arm.go_to(home, phase='moving', message='Returning to the initial posture.',
                         share=(92.0, 98.0))
 
     async def _sweep(self, sweep: SweepRange, mass: float, begin: float, width: float) -> None:
-        """Sweep a joint forward and backward, and show the estimate as it converges."""
+        """Sweep a joint forward and backward, and report the estimate as it converges."""
         arm, values = self._arm, self._values
         name = arm.robot.joint_names[sweep.joint]
         await arm.go_to(sweep.end(high=False), phase='moving',
@@ -137,7 +137,7 @@ class PayloadProcedure:
                 self._recorder.on_sample = None
 
     def _tracker(self, sweep: SweepRange, mass: float) -> PlaneEstimator | None:
-        """Return what estimates recursively; None about a steep axis, which shows little."""
+        """Return a recursive estimator; None if the axis is too close to vertical."""
         try:
             plane = Plane.at(self._arm.robot, sweep.posture, sweep.joint)
             return PlaneEstimator(plane, mass, _LIVE_NOISE)
@@ -147,7 +147,7 @@ class PayloadProcedure:
     def _show_while_turning(
         self, tracker: PlaneEstimator, low: float, high: float, direction: int
     ) -> None:
-        """Feed the recursive estimate while the joint turns at constant speed, and show it."""
+        """Update the recursive estimate while the joint turns at constant speed, and report it."""
         robot, joint = self._arm.robot, tracker.plane.joint
         name = robot.joint_names[joint]
 
@@ -167,7 +167,7 @@ class PayloadProcedure:
     # ----------------------------------------------------------------- static poses
 
     async def static_poses(self, sensor: Sensor) -> None:
-        """Let the wrist sensor settle in posture after posture, and move back."""
+        """Measure with the wrist sensor in each posture, and return."""
         arm, values, watch = self._arm, self._values, self._watch(sensor)
         await arm.await_readings(watch)
         home = arm.posture()
@@ -181,10 +181,10 @@ class PayloadProcedure:
             what = f'posture {number + 1} of {len(postures)}'
             await arm.go_to(posture, phase='moving', message=f'Moving to {what}.',
                             share=(begin, begin + 0.7 * width), watch=watch)
-            self._report.update('measuring', f'Resting in {what}.', progress=begin + 0.7 * width,
+            self._report.update('measuring', f'Measuring in {what}.', progress=begin + 0.7 * width,
                                 readings=str(sensor.recorded))
             await arm.dwell(values.dwell, watch=watch)
-        await arm.go_to(home, phase='moving', message='Moving back to where it began.',
+        await arm.go_to(home, phase='moving', message='Returning to the initial posture.',
                         share=(93.0, 98.0))
 
     def _watch(self, sensor: Sensor) -> Watch:
@@ -201,11 +201,11 @@ class PayloadProcedure:
         await self._excite(_wrench_regressor(self._values.sensor_frame), self._watch(sensor))
 
     async def _excite(self, regressor: Regressor, watch: Watch | None = None) -> None:
-        """Plan an exciting motion about where the arm is, and run it.
+        """Plan an exciting motion about the current posture, and run it.
 
         Args:
-            regressor: Rows that one instant adds.
-            watch: Says when data are lost.
+            regressor: Regressor rows of one instant.
+            watch: Reports a fault of the sensor.
 
         """
         arm, values = self._arm, self._values

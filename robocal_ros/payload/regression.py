@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an exciting record to a linear problem: joint torques or wrist wrenches of a payload.
+"""Linear regression of an exciting motion on joint torques or wrist wrenches.
 
-Nuisance parameters, the same for all channels, are estimated jointly with the payload: joints sag
-under the torque that they carry, so links are not where encoders on the motor side say; encoders
-have offsets; a sensor may lag; speeds may lag behind positions, as by half a step where motion is
-integrated step by step. Each is small, and each looks like a little inertia, so each is estimated
-within what is known of it beforehand.
+Nuisance parameters common to all channels are estimated jointly with the payload: deflection of
+the joints under torque (encoders on the motor side do not see it), encoder offsets, and delays of
+the sensor and of the speeds against the positions. Each is small, but correlated with inertia, so
+each is estimated with a prior.
 """
 
 from __future__ import annotations
@@ -29,45 +28,46 @@ from robocal_ros.robot.model import Robot
 from robocal_ros.robot.newton_euler import NewtonEuler, wrench_of, wrench_regressor
 
 BAND = 5.0
-"""End of the band in which the arm is excited and noise is not averaged away [Hz]."""
+"""Upper end of the excited band, which block averages leave unattenuated [Hz]."""
 
 MIN_MOTION = 0.2
-"""Least joint travel for a record to count as exciting [rad]."""
+"""Smallest joint travel of an exciting motion [rad]."""
 
 LOSSES = ('offset', 'coulomb', 'viscous', 'viscous_asymmetry')
-"""Columns of what a drive loses: 1, sgn v, v, |v|."""
+"""Columns of a drive's offset and friction: 1, sgn v, v, |v|."""
 
 Mask = npt.NDArray[np.bool_]
-"""Which rows are meant."""
+"""Selection of rows."""
 
 SLOWEST = 0.12
-"""Slowest speed at which these columns are friction [rad/s]; below, it rises to standstill."""
+"""Lowest speed at which these columns model friction [rad/s]; below, friction rises towards
+standstill (Stribeck effect)."""
 
 _LATE = 0.5
 # Cutoff of the torque in the columns of compliance, as a share of the band. Beyond it, the second
-# derivative of that torque is mostly the quantisation of the encoders: noisy columns attenuate the
-# estimated compliance, sag leaks into gains and masses, and the noise counts as information.
-# The columns of a wrist sensor pass unfiltered: with encoder steps of 0.02 mrad, the errors of its
-# moments of inertia grow by half with the cutoff, for their bias is small without.
+# derivative of that torque is mostly encoder quantisation: noisy columns attenuate the estimated
+# compliance, deflection leaks into gains and masses, and noise counts as information. The columns
+# of a wrist sensor are not filtered: with encoder steps of 0.02 mrad, the errors of its moments
+# of inertia grow by half with the cutoff, and their bias is small without.
 _SAG_CUTOFF = 0.6
 _LEAST_SCATTER = 1e-9
-# Shaken rows scatter more than the others if they do so by this factor; with the fifty rows or so
-# that there are, chance hardly ever makes it.
-_SHAKEN = 1.3
+# Rows beside a reversal are excluded if they scatter more than the others by this factor; among
+# some fifty rows, chance hardly ever reaches it.
+_REVERSAL_RATIO = 1.3
 _STEP = 1e-4
-# Share of an exciting record, its last part, that is held out of the validating fit.
+# Last part of an exciting motion that is held out for validation, as a share.
 _HELD_OUT_SHARE = 0.25
-_HINT = 'Excite the arm more: faster, farther, with all joints turned.'
+_HINT = 'Use a motion that is faster and wider and turns all joints.'
 
 
 @dataclass(frozen=True)
 class NuisanceParameters:
-    """Columns that all channels share, about an estimate of the payload.
+    """Nuisance columns common to all channels, linearised about an estimate of the payload.
 
     Attributes:
         names: Names of the s columns.
-        std: Their standard deviations beforehand, shape (s,).
-        columns: What one unit of each adds to the measured values, shape (channels, k, s).
+        std: Their prior standard deviations, shape (s,).
+        columns: Derivatives of the measured values, shape (channels, k, s).
 
     """
 
@@ -76,13 +76,13 @@ class NuisanceParameters:
     columns: Array
 
     def prior_rows(self, before: int) -> Array:
-        """Return rows of a regressor by which what is known beforehand enters as measured.
+        """Return regressor rows of the prior, as pseudo-measurements of zero.
 
         Args:
             before: Number of columns before these.
 
         Returns:
-            Shape (s, before + s); zero is measured, with ``std``.
+            Shape (s, before + s); their standard deviations are ``std``.
 
         """
         size = len(self.names)
@@ -96,15 +96,15 @@ class NuisanceParameters:
 def nuisance_parameters(
     robot: Robot, blocks: Blocks, torque: Array, predicted: Channels, values: PayloadParameters
 ) -> NuisanceParameters:
-    """Compute the columns of angles, compliances and delays.
+    """Compute the columns of joint angles, compliances and delays.
 
     Args:
         robot: The arm.
         blocks: The motion.
-        torque: Torque of its joints at the middles of the blocks with an estimate of what it
-            carries, shape (k, n) [N·m]: it makes them sag.
-        predicted: What the channels would measure, of shape (channels,) for one instant.
-        values: For the standard deviations beforehand; what is 0 is not estimated.
+        torque: Joint torques at the middles of the blocks with the estimated payload, which
+            deflect the joints, shape (k, n) [N·m].
+        predicted: Predicted measurements of the channels.
+        values: For the prior standard deviations; a parameter with 0 is not estimated.
 
     """
     usual = blocks.centre.values_of(predicted)
@@ -127,7 +127,7 @@ def nuisance_parameters(
         largest = np.abs(carried[0]).max(axis=0)
         limit = np.where(np.isfinite(robot.effort_limit), robot.effort_limit, largest)
         for joint, name in enumerate(robot.joint_names):
-            # The link lags behind its encoder by compliance times torque; steps of equal size.
+            # The link deflects against its encoder by compliance times torque.
             step = _STEP / max(float(largest[joint]), 1e-9)
             sagged = _turned(blocks.centre, joint, [-step * item[:, joint] for item in carried])
             add(f'compliance of {name}', values.sag_std / limit[joint],
@@ -144,7 +144,7 @@ def nuisance_parameters(
 
 
 def _turned(motion: Kinematics, joint: int, by: Sequence[Array | float]) -> Kinematics:
-    """Return the motion with one joint elsewhere: angle, speed and acceleration to be added."""
+    """Return the motion with angle, speed and acceleration added to one joint."""
     moved = [motion.position.copy(), motion.velocity.copy(), motion.acceleration.copy()]
     for values, change in zip(moved, by, strict=True):
         values[:, joint] += change
@@ -159,24 +159,24 @@ def _derivatives(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class Rows:
-    """Measured values of an exciting motion, block by block, and all that explains them.
+    """Block averages of an exciting motion: measured values and their regressor.
 
     Attributes:
-        regressor: Columns of the payload's ten parameters, and m columns that touch one channel
-            only: friction, or a bias; shape (channels, k, 10 + m).
-        measured: Measured values less ``known``, shape (channels, k).
-        known: What the arm alone explains, by its model, shape (channels, k).
-        valid: Rows that count, shape (channels, k): friction near standstill is no function of
-            the speed.
-        shaken: Rows beside those that do not count, where the drive may still feel that it
-            turned round, shape (channels, k).
+        regressor: Columns of the payload's ten parameters, and m own columns of the channel,
+            friction or a bias; shape (channels, k, 10 + m).
+        measured: Measured values minus ``known``, shape (channels, k).
+        known: Prediction of the arm's model without payload, shape (channels, k).
+        valid: Rows that are used, shape (channels, k); friction near standstill is not a
+            function of speed.
+        near_reversal: Valid rows beside invalid ones, which a reversal may still affect, shape
+            (channels, k).
         frame: Frame in which the payload's parameters are expressed.
         channels: Names of the channels.
         units: Their units.
         own_names: Names of the m columns.
-        nuisance_about: Returns the nuisance parameters about an estimate of the payload, shape
+        nuisance_about: Returns the nuisance columns about an estimate of the payload, shape
             (10,), and of the channels' own columns, shape (channels, m).
-        readings: What became of the sensor's readings, by name; empty without a sensor.
+        readings: Counts of the sensor's readings by name; empty without a sensor.
 
     """
 
@@ -184,7 +184,7 @@ class Rows:
     measured: Array
     known: Array
     valid: Mask
-    shaken: Mask
+    near_reversal: Mask
     frame: str
     channels: tuple[str, ...]
     units: tuple[str, ...]
@@ -194,7 +194,7 @@ class Rows:
 
     @property
     def width(self) -> int:
-        """Number of columns of the payload and of all channels."""
+        """Number of columns of the payload and the channels' own columns."""
         return 10 + len(self.channels) * len(self.own_names)
 
     def names(self, nuisance: NuisanceParameters) -> list[str]:
@@ -203,7 +203,7 @@ class Rows:
                          for name in self.own_names), *nuisance.names]
 
     def columns(self, nuisance: NuisanceParameters) -> Array:
-        """Return the regressor: payload, the channels' own columns, nuisance parameters.
+        """Return the full regressor: payload, the channels' own columns, nuisance parameters.
 
         Returns:
             Shape (channels, k, p); the own columns of a channel are zero in all others.
@@ -219,7 +219,7 @@ class Rows:
         return full
 
     def split(self, value: Array) -> tuple[Array, Array, Array]:
-        """Return the payload's, the channels' own, shape (channels, m), and nuisance values."""
+        """Return values of the payload, of the channels, shape (channels, m), and of nuisances."""
         own = value[10:self.width].reshape(len(self.channels), len(self.own_names))
         return value[:10], own, value[self.width:]
 
@@ -231,7 +231,7 @@ class Rows:
         Args:
             value: Values of all columns, as of ``columns``, shape (p,).
             nuisance: The nuisance parameters.
-            scale: Factor of all but the own columns, shape (channels,).
+            scale: Factor of all columns except the own ones, shape (channels,).
 
         """
         body, own, shared = self.split(value)
@@ -241,28 +241,27 @@ class Rows:
         return np.asarray(self.measured - fitted - (scale[:, None] - 1.0) * self.known)
 
     def no_nuisance(self) -> NuisanceParameters:
-        """Return no nuisance parameters at all."""
+        """Return an empty set of nuisance parameters."""
         return NuisanceParameters((), np.empty(0), np.empty((*self.measured.shape, 0)))
 
     def part(self, rows: slice) -> Rows:
         """Return some of the instants."""
         return replace(self, **{name: getattr(self, name)[:, rows] for name in (
-            'regressor', 'measured', 'known', 'valid', 'shaken')})
+            'regressor', 'measured', 'known', 'valid', 'near_reversal')})
 
     def condensed(
         self, nuisance: NuisanceParameters, used: Mask, *, scaled: bool = False
     ) -> tuple[Rows, NuisanceParameters]:
-        """Return a few rows of each channel that state what all used ones do, weighted alike.
+        """Return an equivalent problem with few rows: the triangular factor of each channel.
 
-        These are the rows of the triangular factor of all columns and of what is measured, so
-        any equation that is a sum of them is kept, and this may be done once for all steps.
-        Among them are rows of zeros where there are more unknowns than columns, so that too few
-        rows are told from rows in which directions are unobservable.
+        Its normal equations are those of all used rows, which are weighted alike, so iterations
+        can reuse it. Rows of zeros pad it up to the number of unknowns, which keeps the
+        distinction between too few rows and unobservable directions.
 
         Args:
             nuisance: The nuisance parameters.
-            used: Rows that count, shape (channels, k).
-            scaled: Whether the scale of each channel is unknown; ``known`` is lost otherwise.
+            used: Rows that are used, shape (channels, k).
+            scaled: Whether the scale of each channel is unknown; otherwise ``known`` is dropped.
 
         """
         own, size = self.regressor.shape[2], len(nuisance.names)
@@ -277,20 +276,20 @@ class Rows:
             valid[channel, :max(len(factor), least)] = True
         return (
             replace(self, regressor=few[:, :, :own], measured=few[:, :, -2],
-                    known=few[:, :, -1], valid=valid, shaken=np.zeros_like(valid)),
+                    known=few[:, :, -1], valid=valid, near_reversal=np.zeros_like(valid)),
             replace(nuisance, columns=few[:, :, own:-2]))
 
     def solve(
         self, regressor: Array, measured: Array, noise: Array, names: Sequence[str],
         nuisance: NuisanceParameters, max_condition: float,
     ) -> LinearFit:
-        """Solve for what these rows and what is known of nuisance parameters tell.
+        """Solve with the priors of the nuisance parameters.
 
         Args:
             regressor: Shape (channels, k, p), the nuisance parameters in the last columns.
             measured: Shape (channels, k).
-            noise: Standard deviation of the rows, which count alike in a channel, infinite
-                where they do not count, shape (channels, any).
+            noise: Standard deviation of the rows, equal within a channel, infinite for unused
+                rows, shape (channels, any).
             names: Names of the columns.
             nuisance: The nuisance parameters.
             max_condition: As of ``solve``, like the errors.
@@ -304,12 +303,12 @@ class Rows:
             np.concatenate((std, nuisance.std)), names, max_condition=max_condition, hint=_HINT)
 
     def fits(self, used: Mask, residual: Array, before: Array) -> tuple[Fit, ...]:
-        """Return how well each channel is met.
+        """Return the residuals of each channel.
 
         Args:
-            used: Rows that count, shape (channels, k).
-            residual: What the fit leaves, shape (channels, k).
-            before: What was to be explained, shape (channels, k).
+            used: Rows that are used, shape (channels, k).
+            residual: Residuals of the fit, shape (channels, k).
+            before: Measured values before the fit, shape (channels, k).
 
         """
         return tuple(
@@ -320,16 +319,15 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowsFit:
-    """A solved problem.
+    """Solution of a regression.
 
     Attributes:
         value: Values of all columns, as of ``Rows.columns``.
-        covariance: Of all that was unknown, scatter and correlation of the residuals allowed
-            for.
-        residual: Measured minus fitted, of all rows, shape (channels, k).
-        noise: Standard deviation of each row, infinite where it does not count, shape
-            (channels, k).
-        nuisance: The nuisance parameters that were used.
+        covariance: Covariance of all unknowns, from the scatter and correlation of the
+            residuals.
+        residual: Measured minus fitted of all rows, shape (channels, k).
+        noise: Standard deviation of each row, infinite for unused ones, shape (channels, k).
+        nuisance: The nuisance columns.
         scale: Factor of each channel, shape (channels,).
 
     """
@@ -343,7 +341,7 @@ class RowsFit:
 
     @property
     def used(self) -> Mask:
-        """Rows that count, shape (channels, k)."""
+        """Rows that are used, shape (channels, k)."""
         return np.isfinite(self.noise)
 
 
@@ -351,17 +349,17 @@ def held_out_fits(
     rows: Rows, fit: RowsFit, again: Callable[[Rows, NuisanceParameters], RowsFit],
     before: Array, least: int = 0,
 ) -> tuple[Fit, ...]:
-    """Fit the first part of a motion and return how well that predicts the last.
+    """Return residuals of the last part of a motion, predicted by a fit of the first part.
 
     Args:
         rows: The whole motion.
         fit: Its fit.
-        again: Fits a part, the nuisance parameters being given.
-        before: What was to be explained, shape (channels, k).
-        least: Fewest rows that must count in the last part.
+        again: Fits a part with the given nuisance columns.
+        before: Measured values before the fit, shape (channels, k).
+        least: Smallest number of used rows in the last part.
 
     Returns:
-        One for each channel; none if a part is too short.
+        One per channel; none if a part is too short.
 
     """
     count = rows.measured.shape[1]
@@ -378,29 +376,29 @@ def held_out_fits(
     return rows.fits(used, residual, before[:, last])
 
 
-def scatter(values: Array, valid: Mask, shaken: Mask) -> Array:
-    """Return the standard deviation of each row, infinite where it does not count.
+def scatter(values: Array, valid: Mask, near_reversal: Mask) -> Array:
+    """Return the standard deviation of each row, infinite for unused ones.
 
-    It is the scatter of the row's channel, correlation allowed for: a mean over rows scatters
-    as if they were independent. Shaken rows count while they scatter as all others; once they
-    scatter more in one channel, they count in none: what is left in them then is no noise.
+    It is the RMS of the row's channel times the square root of its autocorrelation time, so
+    that rows may be treated as independent. Rows near a reversal are used in all channels, or,
+    if their scatter is significantly larger in one, in none.
 
     Args:
         values: Residuals, shape (channels, k).
-        valid: Rows that count, shape (channels, k).
-        shaken: Which of them lie beside a turn, shape (channels, k).
+        valid: Rows that may be used, shape (channels, k).
+        near_reversal: Valid rows beside a reversal, shape (channels, k).
 
     Returns:
         Shape (channels, k).
 
     """
-    calm = valid & ~shaken
-    size = _rms_by_channel(values, calm)
-    if (_rms_by_channel(values, shaken) < _SHAKEN * size).all():
-        calm = valid
+    used = valid & ~near_reversal
+    size = _rms_by_channel(values, used)
+    if (_rms_by_channel(values, near_reversal) < _REVERSAL_RATIO * size).all():
+        used = valid
         size = _rms_by_channel(values, valid)
     found = np.full(values.shape, np.inf)
-    for channel, counted in enumerate(calm):
+    for channel, counted in enumerate(used):
         if not counted.any():
             continue
         time = autocorrelation_time(values[channel, counted])
@@ -419,16 +417,16 @@ def torque_rows(
     values: PayloadParameters,
     friction: Mapping[str, SteadyFriction] | None = None,
 ) -> Rows:
-    """Build the problem of joint torques; friction is each joint's own part.
+    """Build the regression of joint torques; friction columns are each joint's own.
 
     Args:
         robot: The arm without the payload.
         samples: Joint states.
-        values: For what is known of the nuisance parameters.
-        friction: Identified friction by joint name; it is subtracted from the effort.
+        values: For the priors of the nuisance parameters.
+        friction: Identified friction by joint name, subtracted from the effort.
 
     Raises:
-        DataError: If the record is no excitation or its effort is dead.
+        DataError: If the motion is not exciting, or efforts are missing or constant.
 
     """
     check_joints(samples, robot.joint_names)
@@ -462,7 +460,7 @@ def torque_rows(
                               blocks.velocity_means(loss_columns)), axis=2)
     valid = (blocks.slowest >= SLOWEST).T
     return Rows(
-        _by_channel(columns), effort.T - arm, arm, valid, beside(valid), robot.tool_frame,
+        _by_channel(columns), effort.T - arm, arm, valid, beside_invalid(valid), robot.tool_frame,
         tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * robot.n, LOSSES,
         nuisance_about)
 
@@ -470,18 +468,18 @@ def torque_rows(
 def wrench_rows(
     robot: Robot, samples: JointSamples, sensor: WrenchSamples, values: PayloadParameters
 ) -> Rows:
-    """Build the problem of a wrist sensor; a bias is each channel's own part.
+    """Build the regression of a wrist sensor; a bias is each channel's own column.
 
-    The body's parameters are those in the sensor frame.
+    The payload's parameters are expressed in the sensor frame.
 
     Args:
         robot: The arm without the payload.
-        samples: Joint states; effort is not looked at.
+        samples: Joint states; effort is not used.
         sensor: Readings.
-        values: For what is known of the nuisance parameters.
+        values: For the priors of the nuisance parameters.
 
     Raises:
-        DataError: If the record is no excitation, or the readings do not span it.
+        DataError: If the motion is not exciting, or the readings do not span it.
 
     """
     check_joints(samples, robot.joint_names)
@@ -501,7 +499,8 @@ def wrench_rows(
         return nuisance_parameters(
             robot, blocks, torque, lambda q, v, a: dynamics.terms(q, v, a) @ read.T, values)
 
-    # The sensor reads what the distal side exerts on it: the reaction of what carries it.
+    # The sensor reads the wrench that the distal side exerts on it, the negative of the one
+    # that moves the payload.
     payload = -wrench_regressor(blocks.means(dynamics.terms))
     wrench = blocks.sample_means(sensor.time, sensor.wrench)
     known = payload @ distal
@@ -518,14 +517,14 @@ def _by_channel(columns: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(columns, 1, 0))
 
 
-def beside(valid: Mask) -> Mask:
-    """Return which of the blocks that count lie beside one that does not, shape (n, k)."""
+def beside_invalid(valid: Mask) -> Mask:
+    """Return the valid blocks next to an invalid one, shape (n, k)."""
     before, after = np.ones_like(valid), np.ones_like(valid)
     before[:, 1:], after[:, :-1] = valid[:, :-1], valid[:, 1:]
     return np.asarray(valid & ~(before & after))
 
 
 def loss_columns(velocity: Array) -> Array:
-    """Return the columns of friction at joint velocities [rad/s], shape (…, 4)."""
+    """Return the friction columns ``LOSSES`` at joint velocities [rad/s], shape (…, 4)."""
     return np.stack((np.ones_like(velocity), np.sign(velocity), velocity, np.abs(velocity)),
                     axis=-1)

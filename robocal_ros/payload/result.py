@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the methods share in making a result: its frame, its checks, what they do not identify."""
+"""Results of payload identification: common fields and checks of all methods."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_result(
     validation: tuple[Fit, ...], checks: tuple[Check, ...], settings: Mapping[str, Any],
     counts: Mapping[str, int] | None = None, series: tuple[Series, ...] = (),
 ) -> CalibrationResult:
-    """Return a result with what follows from the arm and its joint states.
+    """Return a result, with identity, counts and time from the arm and its joint states.
 
     Args:
         robot: The arm without the payload.
@@ -52,9 +52,9 @@ def make_result(
         covariance: Covariance of the identified parameters.
         fit: Residuals on the data the model was fitted to.
         validation: Residuals on held-out data.
-        checks: What leads to the verdict.
-        settings: Settings, besides tool frame and gravity.
-        counts: Counts, besides those of the joint states.
+        checks: Checks behind the verdict.
+        settings: Settings other than tool frame and gravity.
+        counts: Counts other than those of the joint states.
         series: Plots.
 
     """
@@ -72,22 +72,22 @@ def make_result(
 
 
 def settings_of(values: PayloadParameters, *names: str) -> dict[str, Any]:
-    """Return the parameters of these names and values, as results hold them."""
+    """Return parameters by name, for the settings of a result."""
     return {name: getattr(values, name) for name in names}
 
 
 def unidentified_inertia(note: str) -> list[Parameter]:
-    """Return the elements of inertia for a method at rest, with the reason."""
+    """Return the elements of inertia as not evaluated, with the reason."""
     return [Parameter(f'inertia_{axes}', 'kg·m²', state=State.NOT_EVALUATED, note=note)
             for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
 
 
 def check_payload_limit(mass: float, values: PayloadParameters) -> None:
-    """Refuse a payload that is heavier than the arm may carry; raises DataError."""
+    """Raise a DataError if the payload is heavier than max_payload."""
     if 0.0 < values.max_payload < mass:
         raise DataError(
-            f'The payload weighs {mass:.2f} kg, more than max_payload allows '
-            f'({values.max_payload} kg). Take it off, or correct the limit.')
+            f'The payload weighs {mass:.2f} kg, more than max_payload '
+            f'({values.max_payload} kg). Unmount it, or correct max_payload.')
 
 
 def mass_check(mass: float, std: float, limit: float) -> Check:
@@ -105,7 +105,7 @@ def mass_check(mass: float, std: float, limit: float) -> Check:
 
 
 def centre_checks(com: Array, covariance: Array, values: PayloadParameters) -> list[Check]:
-    """Check the width of the centre's intervals, and where it lies.
+    """Check the intervals of the centre of mass and its distance from the tool frame.
 
     Args:
         com: Centre of mass in the tool frame, shape (3,) [m].
@@ -129,12 +129,12 @@ def centre_checks(com: Array, covariance: Array, values: PayloadParameters) -> l
 def motion_checks(
     fitted: Sequence[Fit], held_out: Sequence[Fit], where: Sequence[str]
 ) -> list[Check]:
-    """Check how well the held-out part of an exciting motion is predicted.
+    """Check the prediction of the held-out part of an exciting motion.
 
     Args:
         fitted: Residuals of the fit, channel by channel.
         held_out: Residuals of the held-out part; empty where there is none.
-        where: The channels in words.
+        where: Names of the channels, for the text.
 
     """
     if not held_out:

@@ -36,7 +36,7 @@ MIN_POSES = 6
 """Fewest different postures."""
 
 MIN_MASS = 0.02
-"""Lightest payload that can be told from nothing [kg]."""
+"""Smallest mass that is distinguished from no payload [kg]."""
 
 MAX_MASS_INTERVAL = 0.02
 """Widest acceptable half-width of the mass's 95 % interval, as a share."""
@@ -55,9 +55,9 @@ class PoseMeasurement:
     Attributes:
         posture: Joint angles, shape (n,) [rad].
         gravity: Gravity in the sensor frame, shape (3,) [m/s²].
-        wrench: Mean reading less what the URDF puts beyond the sensor, shape (6,) [N, N·m].
+        wrench: Mean reading minus the wrench of links distal to the sensor, (6,) [N, N·m].
         scatter: Standard deviation of single readings, shape (6,) [N, N·m].
-        count: Number of readings, correlated ones counted once.
+        count: Number of readings divided by their autocorrelation time.
 
     """
 
@@ -71,7 +71,7 @@ class PoseMeasurement:
 def measure(
     robot: Robot, joints: JointSamples, sensor: WrenchSamples
 ) -> list[PoseMeasurement]:
-    """Average the sensor over every dwell of the record.
+    """Average the sensor's readings over every dwell.
 
     Args:
         robot: The arm without the payload.
@@ -96,7 +96,7 @@ def _pose(robot: Robot, dwell: Dwell, readings: Array, frame: str) -> PoseMeasur
     gravity = rotation.T @ np.array(robot.gravity)
     own = static_wrench(robot.distal_inertia(frame, dwell.posture), gravity)
     correlated = max(autocorrelation_time(column) for column in readings.T)
-    # Exactly zero for a stuck channel, where rounding would leave a trace in its deviation.
+    # Exactly zero for a constant channel, without rounding errors of the standard deviation.
     scatter = np.where(np.ptp(readings, axis=0) > 0.0, readings.std(axis=0, ddof=1), 0.0)
     return PoseMeasurement(
         dwell.posture, gravity, readings.mean(axis=0) - own, scatter, len(readings) / correlated
@@ -104,7 +104,7 @@ def _pose(robot: Robot, dwell: Dwell, readings: Array, frame: str) -> PoseMeasur
 
 
 def _merged(poses: Sequence[PoseMeasurement]) -> list[PoseMeasurement]:
-    """Count a posture that was held several times once, so that leaving it out leaves it out."""
+    """Pool dwells of the same posture, so that leave-one-out omits all of them."""
     groups: list[list[PoseMeasurement]] = []
     for pose in poses:
         for group in groups:
@@ -117,7 +117,7 @@ def _merged(poses: Sequence[PoseMeasurement]) -> list[PoseMeasurement]:
 
 
 def _pooled(poses: Sequence[PoseMeasurement]) -> PoseMeasurement:
-    """Average dwells of one posture; the wrench is linear in gravity, so both average alike."""
+    """Average dwells of one posture; the wrench is linear in gravity."""
     counts = np.array([pose.count for pose in poses])
 
     def mean(values: Sequence[Array]) -> Array:
@@ -144,7 +144,7 @@ def _solve(poses: Sequence[PoseMeasurement], noise: Array) -> LinearFit:
 def estimate(
     robot: Robot, joints: JointSamples, sensor: WrenchSamples, values: PayloadParameters
 ) -> CalibrationResult:
-    """Estimate mass, centre of mass and the sensor's biases from a record of postures at rest.
+    """Estimate mass, centre of mass and the sensor's biases from postures at rest.
 
     Args:
         robot: The arm without the payload.
@@ -154,7 +154,7 @@ def estimate(
 
     Raises:
         DataError: If postures are too few, or the sensor's readings unusable.
-        ExcitationError: If a direction stays blind; it is named.
+        ExcitationError: If a direction is unobservable; it is named.
 
     """
     if not len(joints):
@@ -174,9 +174,9 @@ def estimate(
     fit = _solve(poses, noise)
     if fit.value[0] < MIN_MASS:
         raise DataError(
-            f'The mass comes out as {fit.value[0]:.3f} kg (at least {MIN_MASS} kg can '
-            "be told from nothing). Is a tool mounted? Does the sensor's sign parameter fit: "
-            'a hanging tool must read a force along gravity?'
+            f'The estimated mass is {fit.value[0]:.3f} kg; at least {MIN_MASS} kg are needed to '
+            'distinguish it from no payload. Is a tool mounted? Is sensor_sign right (a hanging '
+            'tool must read a force along gravity)?'
         )
     check_payload_limit(float(fit.value[0]), values)
     inflation = max(1.0, fit.reduced_chi_square if _unlikely(fit, len(poses)) else 1.0)
@@ -204,19 +204,19 @@ def estimate(
 
 
 def _noise(poses: Sequence[PoseMeasurement], frame: str) -> Array:
-    """Pool the scatter within the dwells, channel by channel; shape (6,)."""
+    """Return the pooled standard deviation within the dwells by channel, shape (6,)."""
     noise = np.sqrt(np.mean([pose.scatter**2 for pose in poses], axis=0))
     if (noise <= 0.0).any():
         channel = _CHANNELS[int(np.argmin(noise))]
         raise DataError(
-            f"Channel {channel} of F/T sensor '{frame}' never changes; a live sensor scatters. "
+            f"Channel {channel} of F/T sensor '{frame}' is constant; a working sensor has noise. "
             'Check its driver and cable.'
         )
     return np.asarray(noise)
 
 
 def _unlikely(fit: LinearFit, poses: int) -> bool:
-    """Tell whether the residuals exceed the scatter beyond chance (about 3 sigma)."""
+    """Return whether the residuals exceed the noise significantly (about 3 sigma)."""
     freedom = 6 * poses - len(WRENCH_PARAMETERS)
     return fit.reduced_chi_square > 1.0 + 3.0 * float(np.sqrt(2.0 / freedom))
 
@@ -224,7 +224,7 @@ def _unlikely(fit: LinearFit, poses: int) -> bool:
 def _load_in_tool_frame(
     robot: Robot, frame: str, fit: LinearFit, inflation: float
 ) -> tuple[Array, Array]:
-    """Turn (m, m c, biases) into (m, c in the tool frame, biases) with covariance."""
+    """Convert (m, m c, biases) to (m, c in the tool frame, biases) with covariance."""
     posture = np.zeros(robot.n)
     transform_sensor_to_tool = robot.transform_frame_to_root(posture, robot.tool_frame).actInv(
         robot.transform_frame_to_root(posture, frame)

@@ -51,28 +51,27 @@ MIN_SWEEP = float(np.radians(20.0))
 """Shortest sweep that counts [rad]."""
 
 MAX_PLANE_DISAGREEMENT = 0.003
-"""Largest acceptable contradiction of the two planes, and of the held-out sweeps, beyond chance
-[m]."""
+"""Largest difference between the two planes, and to the held-out sweeps, beyond chance [m]."""
 
 _SAME_POSTURE = 0.03
-# Sweeps are wide enough to tell ripple of so few periods per turn from weight.
+# Sweeps are wide enough to separate ripple of so few periods per turn from weight.
 _FEWEST_CYCLES = 6.0
 _PLOT_POINTS = 150
 _TRACE_POINTS = 120
-# Effort is never finer than this [N·m]; it keeps the weights of noise-free records finite.
+# Smallest noise of effort [N·m]; keeps the weights of noise-free recordings finite.
 _LEAST_NOISE = 1e-6
-# Before any data: of (x, y) [m], and of one friction torque per direction [N·m].
+# Prior standard deviations of (x, y) [m] and of one friction torque per direction [N·m].
 _PRIOR_STD = np.array([1.0, 1.0, 100.0, 100.0])
 
 
 @dataclass(frozen=True)
 class KnownMass:
-    """Mass of the payload as it is given.
+    """Given mass of the payload.
 
     Attributes:
         value: Mass [kg].
         std: Standard deviation [kg].
-        source: Where it was given.
+        source: Its origin.
 
     """
 
@@ -84,10 +83,11 @@ class KnownMass:
 def known_mass(
     robot: Robot, values: PayloadParameters, stored: CalibrationResult | None
 ) -> KnownMass:
-    """Return the mass by the parameters, else by a stored payload result.
+    """Return the mass from known_mass, else from a stored payload result.
 
     Raises:
-        ConfigurationError: If there is neither, or the mass or the second joint does not do.
+        ConfigurationError: If there is neither, the mass exceeds max_payload, or second_joint is
+            invalid.
 
     """
     if values.known_mass > 0.0:
@@ -111,17 +111,17 @@ def known_mass(
 
 @dataclass(frozen=True)
 class PlaneFit:
-    """What the sweeps of one joint told.
+    """Fit of the sweeps of one joint.
 
     Attributes:
         plane: Geometry.
         sweeps: The sweeps that were used.
         directions: Directions present, in the order of the fit's friction columns.
-        fit: (x, y) and one friction torque per direction; covariance with the residuals'
-            scatter and correlation allowed for.
-        target: Torque left for payload and friction, shape (k,) [N·m].
+        fit: (x, y) and one friction torque per direction; covariance from the scatter and
+            correlation of the residuals.
+        target: Torque of payload and friction, shape (k,) [N·m].
         angle: Joint angles, shape (k,) [rad].
-        ripple: Torque ripple that was found and fitted along.
+        ripple: Torque ripple that was detected and fitted jointly.
         posture_std: Standard deviation of the rotation's zero against gravity [rad].
 
     """
@@ -151,8 +151,8 @@ class PlaneFit:
 class PlaneEstimator:
     """Recursive least squares of one plane while the joint turns.
 
-    Estimates (x, y) and one friction torque per direction, so that friction, which a drive
-    feels with opposite signs in the two directions, is never taken for weight.
+    Estimates (x, y) and one friction torque per direction, so that friction, of opposite sign
+    in the two directions, is not mistaken for weight.
     """
 
     plane: Plane
@@ -161,15 +161,15 @@ class PlaneEstimator:
     filter: RecursiveLeastSquares = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start from the prior."""
+        """Initialise the filter with the prior."""
         self.filter = RecursiveLeastSquares(_PRIOR_STD, self.noise)
 
     def update(self, angle: float, torque: float, direction: int) -> None:
-        """Take in one sample.
+        """Update with one sample.
 
         Args:
             angle: Joint angle [rad].
-            torque: Effort less the arm's own holding torque [N·m].
+            torque: Effort minus the arm's own gravity torque [N·m].
             direction: +1 or -1.
 
         """
@@ -183,7 +183,7 @@ def _plane_rows(plane: Plane, angle: Array, direction: Array, mass: float) -> Ar
 
 
 def _same_posture(a: Sweep, b: Sweep) -> bool:
-    """Tell whether two sweeps of a joint hold the other joints at the same angles."""
+    """Return whether the other joints have the same angles in two sweeps of a joint."""
     difference = np.abs(np.delete(a.posture - b.posture, a.joint))
     return bool((difference < _SAME_POSTURE).all())
 
@@ -204,7 +204,7 @@ def _groups(sweeps: Iterable[Sweep]) -> list[list[Sweep]]:
 def _targets(
     robot: Robot, samples: JointSamples, sweeps: Sequence[Sweep], friction: SteadyFriction | None
 ) -> tuple[Array, Array, Array]:
-    """Return joint angle, torque for payload and unmodelled friction, and direction."""
+    """Return joint angle, torque of payload and unmodelled friction, and direction."""
     joint = sweeps[0].joint
     rows = np.concatenate([np.arange(sweep.start, sweep.stop) for sweep in sweeps])
     position = samples.position[rows]
@@ -232,15 +232,15 @@ def _fit_plane(
     directions = tuple(d for d in (1, -1) if (sign == d).any())
     if len(directions) < 2 and friction is None:
         raise DataError(
-            f"Joint '{name}' was swept in one direction only, so its friction looks like weight; "
-            'sweep it in both directions, or identify friction first.'
+            f"Joint '{name}' was swept in one direction only, so its friction cannot be separated "
+            'from weight; sweep it in both directions, or identify friction first.'
         )
     columns = [plane.regressor(angle, mass), *((sign == d).astype(float)[:, None]
                                                for d in directions)]
     regressor = np.hstack(columns)
     names = ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
     hint = f"Sweep joint '{name}' over a wider angle."
-    # The first fit tells the noise, without which nothing else can be weighed against it.
+    # The first fit provides the noise, which weights the prior of the friction.
     free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
     ripples = find_ripple([RippleRun.of_samples(*part) for part in zip(
         _by_sweep(angle, sweeps), _by_sweep(free.residual, sweeps), strict=True)], _FEWEST_CYCLES)
@@ -252,7 +252,7 @@ def _fit_plane(
     std = np.full(len(target), max(float(noise), _LEAST_NOISE))
     measured = target
     if friction is not None:
-        # The friction model is trusted within its own scatter.
+        # Prior of zero remaining friction, with the scatter of the friction model.
         prior = np.eye(len(directions), regressor.shape[1], 2)
         regressor = np.vstack((regressor, prior))
         measured = np.concatenate((target, np.zeros(len(directions))))
@@ -274,24 +274,24 @@ def _by_sweep(values: Array, sweeps: Sequence[Sweep]) -> list[Array]:
 
 
 def _combine(robot: Robot, fits: Sequence[PlaneFit]) -> LinearFit:
-    """Turn both planes' levers into a centre of mass in the tool frame, by weights."""
+    """Combine both planes' levers to a centre of mass in the tool frame by weighted LS."""
     rows, right = [], []
     for fit in fits:
         a, b = fit.plane.lever_rows(robot)
-        # Whitened by the plane's own covariance, so that plain least squares is weighted.
+        # Whitened by the plane's own covariance.
         whitening = np.linalg.inv(np.linalg.cholesky(fit.covariance))
         rows.append(whitening @ a)
         right.append(whitening @ (fit.fit.value[:2] - b))
     return solve(
         np.vstack(rows), np.concatenate(right), 1.0, COM, max_condition=1e3,
-        hint='The two joints turn about (nearly) parallel axes; choose another second_joint.',
+        hint='The two joint axes are (nearly) parallel; set another second_joint.',
     )
 
 
 def _second_joint(
     robot: Robot, by_joint: Mapping[int, list[Sweep]], values: PayloadParameters
 ) -> int:
-    """Return the second plane's joint: the named one, else the last one that was swept."""
+    """Return the second plane's joint: second_joint, else the last one that was swept."""
     if values.second_joint:
         return robot.index(values.second_joint)
     swept = [joint for joint in by_joint if joint < robot.n - 1]
@@ -301,7 +301,7 @@ def _second_joint(
 def _swept_far_enough(
     robot: Robot, groups: Mapping[int, list[list[Sweep]]], joint: int
 ) -> list[Sweep]:
-    """Return a joint's widest group of sweeps, or refuse with what is there instead."""
+    """Return the sweeps of a joint's widest group; raises DataError if they are too short."""
     name = robot.joint_names[joint]
     if joint not in groups or not groups[joint]:
         raise DataError(
@@ -312,7 +312,7 @@ def _swept_far_enough(
     if widest < MIN_SWEEP:
         raise DataError(
             f"The longest sweep of joint '{name}' covers {np.degrees(widest):.1f}°; at least "
-            f'{np.degrees(MIN_SWEEP):.0f}° are needed to tell weight from friction.'
+            f'{np.degrees(MIN_SWEEP):.0f}° are needed to separate weight from friction.'
         )
     return [sweep for sweep in groups[joint][0] if sweep.span >= MIN_SWEEP]
 
@@ -326,23 +326,23 @@ def estimate(
 ) -> CalibrationResult:
     """Estimate the centre of mass from recorded sweeps.
 
-    The sweeps are found in the record itself; those of each joint's widest posture group are
+    The sweeps are detected in the samples; those of each joint's widest posture group are
     fitted, those in other postures are held out.
 
     Args:
         robot: The arm without the payload.
         samples: Joint states of the sweeps.
         values: The node's parameters.
-        friction: Identified friction by joint name, where there is any.
-        stored: Payload result from which the mass is taken where known_mass is 0.
+        friction: Identified friction by joint name.
+        stored: Payload result that provides the mass if known_mass is 0.
 
     Returns:
         The result with its verdict.
 
     Raises:
         ConfigurationError: If the parameters do not fit the arm.
-        DataError: If the record lacks what the method needs.
-        ExcitationError: If a direction of the centre of mass stays blind.
+        DataError: If the samples lack the sweeps that the method needs.
+        ExcitationError: If a direction of the centre of mass is unobservable.
 
     """
     mass = known_mass(robot, values, stored)
@@ -418,7 +418,7 @@ def estimate(
 def _disagreement(
     robot: Robot, planes: Sequence[PlaneFit], com: LinearFit
 ) -> tuple[float, bool]:
-    """Return by how many metres the planes contradict each other, and whether beyond chance."""
+    """Return the largest difference between the planes [m], and whether it is significant."""
     worst = 0.0
     for plane in planes:
         rows, offset = plane.plane.lever_rows(robot)
@@ -439,8 +439,8 @@ def _held_out(
     """Predict a joint's sweeps in other postures.
 
     Returns:
-        The residuals, by how many metres of lever they contradict the estimate, and the
-        standard deviation of that; None when there are no such sweeps.
+        The residuals, the error of the lever that would explain them [m], and its standard
+        deviation; None without such sweeps.
 
     """
     measured, residual, rows = [], [], []
@@ -453,7 +453,7 @@ def _held_out(
         try:
             other = Plane.at(robot, reference, plane.plane.joint)
         except ExcitationError:
-            # A sweep about a steep axis holds no torque to predict.
+            # The axis is too close to vertical: there is no torque to predict.
             continue
         loss = np.where(sign > 0, plane.friction(1) if 1 in plane.directions else 0.0,
                         plane.friction(-1) if -1 in plane.directions else 0.0)
@@ -505,7 +505,7 @@ def _checks(
 def _friction_checks(
     robot: Robot, planes: Sequence[PlaneFit], models: Sequence[SteadyFriction | None]
 ) -> tuple[Check, ...]:
-    """Look whether friction takes power from each joint, as it must: it knows effort's sign."""
+    """Check that friction dissipates power at each joint, which fails for a wrong effort sign."""
     checks = []
     for plane, model in zip(planes, models, strict=True):
         if len(plane.directions) < 2:
@@ -518,8 +518,8 @@ def _friction_checks(
         name = robot.joint_names[plane.plane.joint]
         checks.append(Check(
             f'sign of effort, {name}', loss >= limit, loss, limit, 'N·m',
-            f"Friction takes {loss:.3f} N·m from joint '{name}'; it can only resist. "
-            'A negative figure means that the sign of its effort is wrong.'))
+            f"Friction of joint '{name}' is {loss:.3f} N·m; a significantly negative value means "
+            'that the sign of its effort is wrong.'))
     return tuple(checks)
 
 
@@ -555,7 +555,7 @@ def _parameters(
 def _series(
     robot: Robot, planes: Sequence[PlaneFit], mass: float
 ) -> tuple[Series, ...]:
-    """Thin the fit and the recursive estimate's way to it out to what a plot needs."""
+    """Return plots of the fit, its residuals, and the recursive estimate."""
     series = []
     for plane in planes:
         name = robot.joint_names[plane.plane.joint]
@@ -564,9 +564,9 @@ def _series(
         order = pick[np.argsort(plane.angle[pick], kind='stable')]
         residual = plane.fit.residual[:size]
         series.append(Series(
-            f'Torque of {name}, arm and payload apart', f'{name} [rad]', 'torque [N·m]',
+            f'Torque of {name}, arm and payload separated', f'{name} [rad]', 'torque [N·m]',
             plane.angle[order],
-            {'measured less the arm': plane.target[order],
+            {'measured minus the arm': plane.target[order],
              'fit with friction': (plane.target - residual)[order],
              'payload alone': plane.plane.regressor(plane.angle[order], mass)
              @ plane.fit.value[:2]}))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drive gains from one payload of known mass, against torques worked out apart from them."""
+"""Drive gains from a payload of known mass, against independently computed torques."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from robocal_ros.results.store import from_yaml, to_yaml
 from robocal_ros.robot.setup import effort_scales
 
 SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
-PLAIN = PayloadParameters(known_mass=TOOL.mass, posture_std=0.0, sag_std=0.0, delay_std=0.0)
-DOUBTING = PayloadParameters(
+WITHOUT_PRIORS = PayloadParameters(
+    known_mass=TOOL.mass, posture_std=0.0, sag_std=0.0, delay_std=0.0)
+WITH_PRIORS = PayloadParameters(
     known_mass=TOOL.mass, method='excitation', excitation_source='torque')
 COMPLIANCE = np.array([3e-6, 4.5e-6, 9e-6, 3.5e-5, 5.5e-5, 9e-5])
 
@@ -30,12 +31,12 @@ def usual() -> Record:
 
 
 def found_by(record: Record, seed: int | None = None, scale: np.ndarray = SCALE,
-             values: PayloadParameters = PLAIN, **more):
+             values: PayloadParameters = WITHOUT_PRIORS, **more):
     return drive_gains.estimate(
         record.robot, record.joints(seed, scale), replace(values, **more))
 
 
-def test_without_noise_the_scales_come_out(usual):
+def test_without_noise_the_scales_are_exact(usual):
     result = found_by(usual)
     assert effort_scales(result) == pytest.approx(
         dict(zip(usual.robot.joint_names, SCALE, strict=True)), abs=1e-6)
@@ -49,14 +50,14 @@ def test_errors_are_those_that_the_covariance_states(usual, quantisation):
     for seed in range(count):
         generator = np.random.default_rng(70 + seed)
         scale = generator.uniform(0.85, 1.15, 6)
-        record = usual.but(compliance=generator.normal(size=6) * DOUBTING.sag_std
+        record = usual.but(compliance=generator.normal(size=6) * WITH_PRIORS.sag_std
                            / usual.robot.effort_limit)
         samples = record.joints(seed, scale)
         if quantisation:
             steps = np.round(samples.position / quantisation)
             samples = replace(samples, position=quantisation * steps)
         result = drive_gains.estimate(
-            record.robot, samples, replace(DOUBTING, posture_std=0.0))
+            record.robot, samples, replace(WITH_PRIORS, posture_std=0.0))
         assert result.verdict is Verdict.PASS
         error = np.array([p.value for p in result.parameters]) - scale
         total += float(error @ np.linalg.solve(result.covariance, error))
@@ -64,25 +65,25 @@ def test_errors_are_those_that_the_covariance_states(usual, quantisation):
     assert low < total < high
 
 
-def test_the_mass_of_another_tool_comes_right(usual):
+def test_the_scales_correct_the_mass_of_another_tool(usual):
     """From more than a tenth off to less than a hundredth, scales being fifteen percent off."""
     before, after = [], []
     for seed in range(2):
         generator = np.random.default_rng(40 + seed)
         scale = generator.choice([0.85, 1.15], 6) * generator.uniform(0.98, 1.02, 6)
-        calibrated = found_by(usual.but(compliance=COMPLIANCE), seed, scale, DOUBTING)
+        calibrated = found_by(usual.but(compliance=COMPLIANCE), seed, scale, WITH_PRIORS)
         factor = np.array([p.value for p in calibrated.parameters])
         other = Record('robocal', random_tool(generator, 2.5), exciting(seed=7 + seed),
                        duration=10.0, compliance=COMPLIANCE)
         for errors, divisor in ((before, np.ones(6)), (after, factor)):
             samples = other.joints(seed, scale / divisor)
-            mass = excitation.estimate(other.robot, samples, DOUBTING).parameter('mass').value
+            mass = excitation.estimate(other.robot, samples, WITH_PRIORS).parameter('mass').value
             errors.append(abs(mass / 2.5 - 1.0))
     assert np.mean(before) > 0.1
     assert max(after) < 0.01
 
 
-def test_a_doubtful_mass_widens_the_intervals(usual):
+def test_an_uncertain_mass_widens_the_intervals(usual):
     sure, doubtful = (found_by(usual, 1, known_mass_std=std) for std in (0.0, 0.2))
     wider = [b.std / a.std for a, b in zip(sure.parameters, doubtful.parameters, strict=True)
              if a.std is not None and b.std is not None]
@@ -96,7 +97,7 @@ def test_a_doubtful_mass_widens_the_intervals(usual):
     assert max(moved) < 3.0 * max(stated)
 
 
-def test_scales_that_the_motion_does_not_show_are_not_told(usual, monkeypatch):
+def test_scales_that_the_motion_does_not_excite_are_not_identified(usual, monkeypatch):
     monkeypatch.setattr(drive_gains, 'MAX_STD', 1e-4)
     result = found_by(usual, 1)
     states = {p.state for p in result.parameters}
@@ -120,11 +121,11 @@ def test_an_effort_of_the_wrong_sign_fails(usual):
 
 
 @pytest.mark.parametrize('mass', [0.0, -1.0, np.nan])
-def test_the_mass_must_be_one(usual, mass):
+def test_a_mass_that_is_not_positive_is_refused(usual, mass):
     with pytest.raises(ConfigurationError, match='set known_mass'):
         found_by(usual, known_mass=mass)
 
 
-def test_a_result_of_another_kind_holds_no_scales(usual):
+def test_a_result_of_another_kind_is_refused(usual):
     with pytest.raises(DataError, match="kind 'drive_gains', got 'friction'"):
         effort_scales(replace(found_by(usual), kind='friction'))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Method excitation against torques and wrenches that were worked out apart from it."""
+"""Method excitation against independently computed torques and wrenches."""
 
 from __future__ import annotations
 
@@ -38,19 +38,20 @@ from robocal_ros.results.store import from_yaml, to_yaml
 from robocal_ros.robot.friction_law import SteadyFriction
 
 SOURCES = ('wrench', 'torque')
-PLAIN = PayloadParameters(method='excitation', posture_std=0.0, sag_std=0.0, delay_std=0.0)
-DOUBTING = PayloadParameters(method='excitation')
+WITHOUT_PRIORS = PayloadParameters(
+    method='excitation', posture_std=0.0, sag_std=0.0, delay_std=0.0)
+WITH_PRIORS = PayloadParameters(method='excitation')
 MOMENTS = ('inertia_xx', 'inertia_yy', 'inertia_zz')
 
 
-def rows_of(record: Record, source: str, values: PayloadParameters = PLAIN,
+def rows_of(record: Record, source: str, values: PayloadParameters = WITHOUT_PRIORS,
             seed: int | None = None) -> Rows:
     if source == 'wrench':
         return wrench_rows(record.robot, record.joints(seed), record.readings(seed), values)
     return torque_rows(record.robot, record.joints(seed), values)
 
 
-def estimated(record: Record, source: str, values: PayloadParameters = PLAIN,
+def estimated(record: Record, source: str, values: PayloadParameters = WITHOUT_PRIORS,
               seed: int | None = None, **more) -> CalibrationResult:
     if source == 'wrench':
         more = {'sensor': record.readings(seed), **more}
@@ -84,7 +85,7 @@ def test_without_noise_the_truth_comes_out(name, source):
 def test_principal_moments_of_random_tools_are_within_five_percent(seed):
     generator = np.random.default_rng(30 + seed)
     record = Record('robocal', random_tool(generator), exciting(seed=seed))
-    result = estimated(record, 'wrench', DOUBTING, seed)
+    result = estimated(record, 'wrench', WITH_PRIORS, seed)
     assert result.verdict is Verdict.PASS
     found = np.array(result.values(PARAMETERS[4:]))
     tensor = np.zeros((3, 3))
@@ -96,7 +97,7 @@ def test_principal_moments_of_random_tools_are_within_five_percent(seed):
 
 
 def test_what_the_result_says_of_itself(usual):
-    result = estimated(usual, 'wrench', DOUBTING, 1)
+    result = estimated(usual, 'wrench', WITH_PRIORS, 1)
     assert (result.kind, result.method) == ('payload', 'excitation')
     std = [result.parameter(name).std for name in PARAMETERS]
     np.testing.assert_allclose(np.sqrt(np.diag(result.covariance)), std)
@@ -142,32 +143,34 @@ HIDDEN = {
 
 @pytest.mark.parametrize('what', HIDDEN)
 @pytest.mark.parametrize('source', SOURCES)
-def test_what_is_doubted_is_found_along_and_spoils_nothing(usual, source, what, monkeypatch):
+def test_nuisance_parameters_are_estimated_and_leave_the_payload_unbiased(
+    usual, source, what, monkeypatch
+):
     monkeypatch.setattr(excitation, 'MAX_INERTIA_STD', 9.0)
     spoilt = usual.but(duration=8.0, **HIDDEN[what])
     trusting, doubting = (
         np.abs(error_of(estimated(spoilt, source, values), spoilt))
-        for values in (PLAIN, DOUBTING))
+        for values in (WITHOUT_PRIORS, WITH_PRIORS))
     assert trusting[1:4].max() > 1e-5
     assert doubting[1:4].max() < 0.25 * trusting[1:4].max()
     assert doubting[4:].max() < 0.25 * trusting[4:].max()
 
 
-def test_the_delay_is_told(usual):
-    result = estimated(usual.but(delay=6e-3), 'wrench', DOUBTING, 2)
+def test_the_delay_is_reported(usual):
+    result = estimated(usual.but(delay=6e-3), 'wrench', WITH_PRIORS, 2)
     found = result.parameter('delay')
     assert abs(found.value - 6e-3) < 4.0 * found.std
     assert found.std < 2e-4
 
 
-def test_columns_of_compliance_are_what_sag_does(usual):
+def test_columns_of_compliance_equal_the_effect_of_deflection(usual):
     """Against the wrench at places where a joint really sagged."""
     compliance, joint, step = 1e-6, 4, 2e-3
     reference = Reference(arm('robocal').urdf, 'tool0', (0.0, 0.0, -9.81), TOOL)
     blocks = Blocks.of(usual.joints(), 5.0, 0.2)
     found = nuisance_parameters(
         usual.robot, blocks, blocks.centre.values_of(reference.torque),
-        partial(wrench_of, 'robocal', TOOL), replace(PLAIN, sag_std=1e-3))
+        partial(wrench_of, 'robocal', TOOL), replace(WITHOUT_PRIORS, sag_std=1e-3))
     assert found.names[joint] == 'compliance of joint_5'
     assert found.std[joint] == pytest.approx(1e-3 / usual.robot.effort_limit[joint])
     middle = 0.5 * (blocks.edges[1:] + blocks.edges[:-1])
@@ -184,7 +187,7 @@ def test_columns_of_compliance_are_what_sag_does(usual):
                                expected[inner] / scale, atol=0.01)
 
 
-def test_intervals_hold_what_is_drawn_from_what_is_doubted(usual):
+def test_intervals_cover_errors_drawn_from_the_priors(usual):
     """Compliance and offsets as likely as the settings say, with noise: chi-square over seeds.
 
     Delays are of a millisecond: their square is not modelled.
@@ -194,10 +197,10 @@ def test_intervals_hold_what_is_drawn_from_what_is_doubted(usual):
     for seed in range(count):
         generator = np.random.default_rng(900 + seed)
         record = usual.but(
-            duration=10.0, compliance=generator.normal(size=6) * DOUBTING.sag_std / limit,
-            offset=generator.normal(size=6) * DOUBTING.posture_std,
+            duration=10.0, compliance=generator.normal(size=6) * WITH_PRIORS.sag_std / limit,
+            offset=generator.normal(size=6) * WITH_PRIORS.posture_std,
             delay=generator.normal() * 1e-3)
-        result = estimated(record, 'wrench', DOUBTING, seed)
+        result = estimated(record, 'wrench', WITH_PRIORS, seed)
         error = error_of(result, record)
         total += float(error @ np.linalg.solve(result.covariance, error))
     low, high = chi2.ppf([5e-4, 1 - 5e-4], 10 * count)
@@ -270,7 +273,7 @@ def test_estimates_scatter_as_the_bound_says_and_intervals_hold_the_truth(usual,
 @pytest.mark.parametrize('source', SOURCES)
 def test_the_fit_is_that_of_all_rows(usual, source):
     """Against one system of every row that counts and of what is known beforehand."""
-    rows = rows_of(usual, source, DOUBTING, 7)
+    rows = rows_of(usual, source, WITH_PRIORS, 7)
     fit = excitation.fit_rows(rows)
     channels, count, width = rows.regressor.shape
     own = 10 + channels * (width - 10)
@@ -297,11 +300,11 @@ def test_the_fit_is_that_of_all_rows(usual, source):
 
 
 @pytest.mark.parametrize('source', SOURCES)
-def test_an_error_of_the_arm_s_model_drops_out_by_a_reference_run(usual, source):
+def test_a_reference_run_cancels_an_error_of_the_arm_s_model(usual, source):
     """The arm carries a body that its model lacks, in both runs."""
     hidden = replace(TOOL, mass=0.4, com=np.array([0.0, 0.02, 0.05]))
     reference = estimated(
-        usual.but(tool=hidden), source, replace(PLAIN, reference_run='record'), 1)
+        usual.but(tool=hidden), source, replace(WITHOUT_PRIORS, reference_run='record'), 1)
     assert reference.covariance_names == BODY
     assert reference.parameter('mass').value == pytest.approx(0.4, abs=5e-3)
     total = TOOL.mass + hidden.mass
@@ -316,7 +319,7 @@ def test_an_error_of_the_arm_s_model_drops_out_by_a_reference_run(usual, source)
     spoilt = usual.but(tool=both)
     alone = estimated(spoilt, source, seed=2)
     assert alone.parameter('mass').value == pytest.approx(total, abs=5e-3)
-    result = estimated(spoilt, source, replace(PLAIN, reference_run='subtract'), 2,
+    result = estimated(spoilt, source, replace(WITHOUT_PRIORS, reference_run='subtract'), 2,
                        reference=reference)
     error = result.values(PARAMETERS[:4]) - tensor_of(TOOL)[:4]
     std = np.sqrt(np.diag(result.covariance))[:4]
@@ -328,7 +331,8 @@ def test_an_error_of_the_arm_s_model_drops_out_by_a_reference_run(usual, source)
 def test_a_reference_of_another_kind_is_refused(usual):
     other = estimated(usual, 'wrench', seed=1)
     with pytest.raises(ConfigurationError, match='Record it anew'):
-        estimated(usual, 'wrench', replace(PLAIN, reference_run='subtract'), reference=other)
+        estimated(usual, 'wrench', replace(WITHOUT_PRIORS, reference_run='subtract'),
+                  reference=other)
 
 
 # ----------------------------------------------------------------------------- bad input
@@ -341,24 +345,24 @@ def test_friction_that_was_identified_is_subtracted(usual):
         np.array([coulomb + offset, coulomb - offset]), np.ones(2),
         np.array([viscous + asymmetry, viscous - asymmetry]))
     laws = dict.fromkeys(usual.robot.joint_names, law)
-    rows = torque_rows(usual.robot, usual.joints(), PLAIN, laws)
+    rows = torque_rows(usual.robot, usual.joints(), WITHOUT_PRIORS, laws)
     fit = excitation.fit_rows(rows)
     # Nothing is left for the columns of friction.
     assert np.abs(fit.value[10:]).max() < 2e-3
 
 
-def test_a_motion_of_the_last_joint_alone_leaves_directions_blind(usual):
+def test_a_motion_of_the_last_joint_alone_leaves_directions_unobservable(usual):
     sine, cosine = np.zeros((2, *usual.motion.sine.shape))
     sine[5] = 3.0 * usual.motion.sine[5]
     one = usual.but(motion=replace(usual.motion, sine=sine, cosine=cosine))
-    with pytest.raises(ExcitationError, match='Excite the arm more') as refused:
+    with pytest.raises(ExcitationError, match='Use a motion that is faster') as refused:
         estimated(one, 'torque')
     assert refused.value.unobservable
 
 
 def test_a_payload_over_the_limit_is_refused(usual):
     with pytest.raises(DataError, match=r'weighs 2\.00 kg, more than max_payload .*1\.5 kg'):
-        estimated(usual, 'wrench', replace(PLAIN, max_payload=1.5))
+        estimated(usual, 'wrench', replace(WITHOUT_PRIORS, max_payload=1.5))
 
 
 @pytest.mark.parametrize('value', [0.0, 3.0])
@@ -367,19 +371,19 @@ def test_dead_effort_is_refused(usual, value):
     effort = samples.effort.copy()
     effort[:, 2] = value
     with pytest.raises(DataError, match="Effort of joint 'joint_3' is"):
-        torque_rows(usual.robot, replace(samples, effort=effort), PLAIN)
+        torque_rows(usual.robot, replace(samples, effort=effort), WITHOUT_PRIORS)
 
 
 def test_a_sensor_that_fell_silent_is_refused(usual):
     readings = usual.readings()
     half = replace(readings, time=readings.time[:2000], wrench=readings.wrench[:2000])
     with pytest.raises(DataError, match="F/T sensor 'ft_wrist' do not span the motion"):
-        wrench_rows(usual.robot, usual.joints(), half, PLAIN)
+        wrench_rows(usual.robot, usual.joints(), half, WITHOUT_PRIORS)
 
 
 @pytest.mark.parametrize('name', ['posture_std', 'sag_std', 'delay_std'])
 @pytest.mark.parametrize('value', [-1.0, np.nan])
-def test_settings_without_meaning_are_refused(name, value):
+def test_parameters_out_of_range_are_refused(name, value):
     with pytest.raises(ConfigurationError, match=name):
         checked(PayloadParameters, {name: value})
 
@@ -393,9 +397,9 @@ def test_a_push_in_the_last_part_fails_the_held_out_check(usual):
     assert 'in force y (limit 1.5)' in ' '.join(result.reasons)
 
 
-def test_a_sensor_of_the_wrong_sign_is_no_possible_body(usual):
+def test_a_sensor_of_the_wrong_sign_is_not_physically_consistent(usual):
     readings = usual.readings(5)
     result = estimated(usual, 'wrench', seed=5,
                        sensor=replace(readings, wrench=2.0 * BIAS - readings.wrench))
     assert result.verdict is Verdict.FAIL
-    assert 'no possible body' in ' '.join(result.reasons)
+    assert 'not physically consistent' in ' '.join(result.reasons)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exciting motions: at rest at the ends, within every limit, told apart what others do not."""
+"""Exciting motions: at rest at the ends, within every limit, informative."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_four_fifths_of_the_speed_limits_are_used_at_most(robocal):
     assert speed.max() > 0.27
 
 
-def test_the_arm_touches_nothing_and_no_drive_is_overloaded(robocal, motion):
+def test_the_motion_has_no_collision_and_no_overload(robocal, motion):
     checker, loaded = CollisionChecker(robocal.copy()), robocal.with_payload(HEAVY)
     position, velocity, acceleration = motion.sample(np.arange(0.0, PERIOD, 0.037))
     assert not checker.first_contact(position)
@@ -107,7 +107,7 @@ def information(robot: Robot, motion) -> float:
     return float(np.linalg.slogdet(rows.T @ rows)[1])
 
 
-def test_the_choice_tells_more_than_chance_does(robocal, motion):
+def test_the_chosen_motion_has_more_information_than_random_ones(robocal, motion):
     by_chance = [information(robocal, planned(robocal, candidates=1, seed=seed))
                  for seed in range(5)]
     assert information(robocal, motion) > max(by_chance)
@@ -120,7 +120,7 @@ def test_the_same_seed_chooses_the_same_motion(robocal, motion):
     assert np.abs(other.position - motion.position).max() > 0.1
 
 
-def test_all_ten_parameters_are_told_apart_by_torques_of_a_seven_joint_arm(panda):
+def test_torques_of_a_seven_joint_arm_separate_all_ten_parameters(panda):
     middle = np.array([0.0, 0.0, 0.0, -1.6, 0.0, 1.6, 0.0])
     motion = plan_excitation(
         panda, CollisionChecker(panda.copy(), package_dirs=arm('panda').package_dirs),
@@ -132,9 +132,11 @@ def test_all_ten_parameters_are_told_apart_by_torques_of_a_seven_joint_arm(panda
     assert np.linalg.cond(rows / lengths) < 100.0
 
 
-def test_without_room_the_reason_is_told(robocal):
+def test_without_free_space_the_refusal_states_the_reason(robocal):
     narrow = replace(limits_of(robocal), lower=np.full(6, -2.0), upper=np.full(6, 2.0))
     folded = np.array([0.0, 0.0, -2.6, 0.0, 0.0, 0.0])
-    with pytest.raises(ConvergenceError, match=r'None of 5 excitations .*: the arm .*\(\d+ times'):
+    with pytest.raises(
+        ConvergenceError, match=r'None of 5 exciting motions .*: the arm .*\(\d+ times'
+    ):
         planned(robocal.with_payload(RigidBodyInertia(400.0, np.zeros(3), np.eye(3))),
                 0.3 * folded, narrow, candidates=5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A body's ten parameters: by Newton and Euler, moved, centred, and made possible."""
+"""Ten parameters of a body: Newton-Euler equations, change of frame, physical consistency."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def dynamic(tool) -> np.ndarray:
     return pin.Inertia(tool.mass, tool.com, tool.inertia).toDynamicParameters()
 
 
-def moved_how(generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def random_motion(generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return tuple(generator.uniform(-1.5, 1.5, (3, 6)))
 
 
 @given(SEEDS)
 def test_the_wrench_is_that_of_newton_and_euler(robocal, seed):
     generator = np.random.default_rng(seed)
-    tool, (q, v, a) = random_tool(generator), moved_how(generator)
+    tool, (q, v, a) = random_tool(generator), random_motion(generator)
     with_tool, without = (wrench_of('robocal', t, q[None], v[None], a[None])[0]
                           for t in (tool, None))
     move = np.linalg.inv(moving(robocal, 'ft_wrist'))
@@ -46,7 +46,7 @@ def test_the_wrench_is_that_of_newton_and_euler(robocal, seed):
 @given(SEEDS)
 def test_torques_are_those_of_the_arm_that_carries_the_body(robocal, seed):
     generator = np.random.default_rng(seed)
-    tool, (q, v, a) = random_tool(generator), moved_how(generator)
+    tool, (q, v, a) = random_tool(generator), random_motion(generator)
     loaded = robocal.with_payload(RigidBodyInertia(tool.mass, tool.com, tool.inertia))
     expected = loaded.inverse_dynamics(q, v, a)
     rows = torque_regressor(robocal, q, v, a)
@@ -82,7 +82,7 @@ def test_the_covariance_of_centred_parameters_is_that_of_a_sample():
 
 
 @given(SEEDS)
-def test_a_possible_body_stays_where_it_is(seed):
+def test_a_consistent_body_is_unchanged(seed):
     body = dynamic(random_tool(np.random.default_rng(seed)))
     found, distance = consistent(body, 1e-6 * np.eye(10))
     assert distance == 0.0
@@ -90,7 +90,7 @@ def test_a_possible_body_stays_where_it_is(seed):
 
 
 @pytest.mark.parametrize('seed', range(6))
-def test_an_impossible_body_becomes_a_possible_one_nearby(seed):
+def test_an_inconsistent_body_becomes_a_consistent_one_nearby(seed):
     generator = np.random.default_rng(seed)
     body = dynamic(random_tool(generator))
     # A moment of inertia beyond what the others allow.

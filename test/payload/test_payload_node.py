@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The payload node in process: what it looks at before the arm moves."""
+"""The payload node in process: checks before the arm moves, and what it publishes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         node.destroy_node()
 
 
-def test_sweeps_too_slow_to_be_found_are_refused_before_the_arm_moves(make: Make) -> None:
+def test_sweeps_that_are_too_slow_are_refused_before_the_arm_moves(make: Make) -> None:
     node = make(sweep_speed=0.1, speed_scale=0.1)
     log = Log(node)
     assert node.trigger_configure() == FAILURE
@@ -52,7 +52,7 @@ def test_the_slowest_speed_that_is_allowed_passes(make: Make) -> None:
 
 
 @pytest.mark.parametrize('text', ['kind: [', 'schema_version: 1\nkind: friction\n'])
-def test_a_friction_file_that_cannot_be_read_is_no_obstacle(
+def test_an_unreadable_friction_file_is_left_out_with_a_warning(
     make: Make, tmp_path: Path, text: str
 ) -> None:
     (tmp_path / 'friction.yaml').write_text(text)
@@ -65,7 +65,7 @@ def test_a_friction_file_that_cannot_be_read_is_no_obstacle(
     assert 'Identify friction anew, or set use_friction to false.' in told[0]
 
 
-def test_settings_of_excitation_are_the_parameters(make: Make) -> None:
+def test_parameters_of_excitation_reach_the_node(make: Make) -> None:
     node = make(method='excitation', sag_std=2e-3, delay_std=1e-3, posture_std=3e-4)
     assert node.trigger_configure() == SUCCESS
     assert (node.values.sag_std, node.values.delay_std) == (2e-3, 1e-3)

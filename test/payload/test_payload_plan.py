@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of where to measure, looked at densely and apart from the planner."""
+"""Plans of postures and sweeps, checked on dense paths independently of the planner."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_sweeps_are_wide_within_limits_and_torques(name, mount):
 
 
 @pytest.mark.parametrize(('name', 'mount'), CASES)
-def test_sweeps_and_the_way_to_them_touch_nothing(name, mount):
+def test_sweeps_and_the_path_to_them_are_free_of_collision(name, mount):
     _, plan, current = plan_of(name, mount)
     contacts = contacts_of(name)
     for sweep in plan.sweeps:
@@ -105,7 +105,7 @@ def test_sweeps_and_the_way_to_them_touch_nothing(name, mount):
 
 
 @pytest.mark.parametrize(('name', 'mount'), CASES)
-def test_held_out_sweeps_hold_other_joints_elsewhere(name, mount):
+def test_held_out_sweeps_have_other_postures(name, mount):
     _, plan, _ = plan_of(name, mount)
     for fitted, held_out in zip(plan.sweeps[:2], plan.sweeps[2:], strict=True):
         away = np.delete(np.abs(held_out.posture - fitted.posture), fitted.joint)
@@ -119,7 +119,7 @@ def test_the_same_seed_gives_the_same_plan():
     assert again.quality == plan.quality
 
 
-def test_progress_is_told_and_ends_at_most_at_one():
+def test_progress_is_reported_and_never_exceeds_one():
     robot, _, current = plan_of('robocal', 'upright')
     told = []
     plan_two_plane(robot, checker_of(robot, arm('robocal')), current, mass=MASS,
@@ -128,7 +128,7 @@ def test_progress_is_told_and_ends_at_most_at_one():
     assert 0.0 < told[0] <= told[-1] <= 1.0
 
 
-def test_the_promised_quality_is_the_bound_for_unit_weight():
+def test_the_predicted_quality_is_the_bound_for_unit_weight():
     # One newton of weight and noise of one N·m spread over both planes, friction unknown.
     robot, plan, _ = plan_of('robocal', 'upright')
     rows = []
@@ -171,7 +171,7 @@ def narrowed(joint: str, low: float, high: float) -> Arm:
     return Arm('narrowed', text[:start] + limit + text[end:], 'tool0')
 
 
-def test_a_last_joint_that_hardly_turns_is_said_to_be_in_the_way():
+def test_a_last_joint_that_hardly_turns_is_a_stated_reason():
     of = narrowed('joint_6', -30.0, 30.0)
     robot = of.robot()
     with pytest.raises(ConvergenceError, match=(
@@ -180,33 +180,33 @@ def test_a_last_joint_that_hardly_turns_is_said_to_be_in_the_way():
         plan_two_plane(robot, checker_of(robot, of), middle(robot), mass=MASS)
 
 
-def test_when_the_joint_before_the_last_will_not_do_the_one_before_it_serves():
+def test_an_earlier_joint_is_used_if_the_joint_before_the_last_is_unsuitable():
     of = narrowed('joint_5', 60.0, 90.0)
     robot = of.robot()
     plan = plan_two_plane(robot, checker_of(robot, of), middle(robot), mass=MASS)
     assert plan.second_joint < 4
 
 
-def test_a_payload_beyond_the_torque_limits_is_said_to_be():
+def test_a_payload_beyond_the_torque_limits_is_a_stated_reason():
     robot = arm('robocal').robot()
     with pytest.raises(ConvergenceError, match=r'exceed a torque limit \(\d+ times\)'):
         plan_two_plane(robot, checker_of(robot, arm('robocal')), middle(robot), mass=500.0,
                        second_joint='joint_5')
 
 
-def test_parallel_axes_are_named_as_what_is_in_the_way():
+def test_parallel_axes_are_a_stated_reason():
     robot = Robot(scara(), tool_frame='tip')
     with pytest.raises(ConvergenceError, match='the two axes are parallel'):
         plan_two_plane(robot, CollisionChecker(robot), np.zeros(2), mass=MASS)
 
 
-def test_axes_that_stay_vertical_are_named_as_what_is_in_the_way():
+def test_axes_that_stay_vertical_are_a_stated_reason():
     robot = Robot(scara(), tool_frame='tip', gravity=(0.0, 9.81, 0.0))
     with pytest.raises(ConvergenceError, match='an axis cannot be made horizontal'):
         plan_two_plane(robot, CollisionChecker(robot), np.zeros(2), mass=MASS)
 
 
-def test_what_cannot_be_asked_is_refused():
+def test_an_invalid_second_joint_is_refused():
     robot = arm('robocal').robot()
     checker = checker_of(robot, arm('robocal'))
     with pytest.raises(ConfigurationError, match="'elbow' .*joint_1"):
@@ -214,11 +214,11 @@ def test_what_cannot_be_asked_is_refused():
     with pytest.raises(ConfigurationError, match="'joint_6' is the last joint; name one before"):
         plan_two_plane(robot, checker, middle(robot), mass=MASS, second_joint='joint_6')
     single = Robot(arm('robocal').urdf, joints=['joint_5'])
-    with pytest.raises(ConfigurationError, match='need two joints; this arm has 1'):
+    with pytest.raises(ConfigurationError, match='needs two joints; this arm has 1'):
         plan_two_plane(single, CollisionChecker(single), np.zeros(1), mass=MASS)
 
 
-def test_without_gravity_there_is_nothing_to_plan():
+def test_zero_gravity_is_refused():
     robot = Robot(arm('robocal').urdf, gravity=(0.0, 0.0, 0.0))
     checker = checker_of(robot, arm('robocal'))
     with pytest.raises(ConfigurationError, match='gravity is zero'):
@@ -227,7 +227,7 @@ def test_without_gravity_there_is_nothing_to_plan():
         plan_static_poses(robot, checker, middle(robot), sensor_frame='ft_wrist', count=8)
 
 
-def test_an_arm_that_touches_itself_is_told_to_be_moved():
+def test_an_arm_in_collision_is_refused_with_the_remedy():
     robot = arm('robocal').robot()
     # The forearm laid along the upper arm brings the wrist to the shoulder.
     folded = np.array([0.0, 0.0, 1.6, 0.0, 0.0, 0.0])
@@ -242,7 +242,7 @@ def test_an_arm_that_touches_itself_is_told_to_be_moved():
 
 @pytest.mark.parametrize('mount', MOUNTS)
 @pytest.mark.parametrize(('name', 'frame'), [('robocal', 'ft_wrist'), ('panda', 'panda_link8')])
-def test_static_postures_show_gravity_from_all_sides(name, mount, frame):
+def test_static_postures_turn_the_sensor_to_all_sides(name, mount, frame):
     robot = arm(name).robot(mount)
     current = middle(robot)
     postures = plan_static_poses(robot, checker_of(robot, arm(name)), current,
@@ -272,9 +272,9 @@ def test_static_postures_stay_near_with_the_first_joints():
     assert np.abs(postures[:, :3] - current[:3]).max() < 0.4
 
 
-def test_a_sensor_that_always_sees_gravity_alike_is_refused():
+def test_a_sensor_that_cannot_be_tilted_is_refused():
     robot = Robot(scara(), tool_frame='tip', gravity=(0.0, 9.81, 0.0))
-    with pytest.raises(ConvergenceError, match=r'gravity from enough directions.*more room'):
+    with pytest.raises(ConvergenceError, match=r'far enough against gravity.*more free space'):
         plan_static_poses(robot, CollisionChecker(robot), np.zeros(2), sensor_frame='tip',
                           count=6)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The payload procedures on an arm that is wherever it was sent: what they do, in which order."""
+"""The payload procedures on a fake arm: their motions and the order of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def recorder(arm: FakeArm) -> FakeRecorder:
     return FakeRecorder(arm.robot.joint_names, 1.0 + 0.01 * noise)
 
 
-def test_two_planes_are_swept_both_ways_and_the_arm_comes_home(
+def test_two_planes_are_swept_in_both_directions_and_the_arm_returns(
     arm: FakeArm, recorder: FakeRecorder
 ) -> None:
     report, values = FakeReport(), PayloadParameters(known_mass=2.0)
@@ -70,7 +70,7 @@ def test_two_planes_are_swept_both_ways_and_the_arm_comes_home(
     np.testing.assert_allclose(levers, 0.0, atol=1e-6)
 
 
-def test_an_effort_that_says_nothing_is_refused_before_the_arm_moves(
+def test_a_dead_effort_is_refused_before_the_arm_moves(
     arm: FakeArm, recorder: FakeRecorder
 ) -> None:
     recorder.effort[:] = 0.0
@@ -80,7 +80,7 @@ def test_an_effort_that_says_nothing_is_refused_before_the_arm_moves(
     assert [phase for phase, _ in arm.log] == ['dwell']
 
 
-def test_static_poses_rest_in_each_posture_with_an_eye_on_the_sensor(
+def test_static_poses_dwell_in_each_posture_and_watch_the_sensor(
     arm: FakeArm, recorder: FakeRecorder
 ) -> None:
     values = PayloadParameters(method='static_poses', poses=6, dwell=0.9)
@@ -92,7 +92,7 @@ def test_static_poses_rest_in_each_posture_with_an_eye_on_the_sensor(
 
 
 @pytest.mark.parametrize('method', ['static_poses', 'excitation'])
-def test_a_sensor_out_of_order_is_refused_before_the_arm_moves(
+def test_a_faulty_sensor_is_refused_before_the_arm_moves(
     arm: FakeArm, recorder: FakeRecorder, method: str
 ) -> None:
     procedure = PayloadProcedure(arm, recorder, FakeReport(), PayloadParameters(method=method))
@@ -116,7 +116,7 @@ def test_an_exciting_motion_is_faster_than_others_and_ends_where_it_began(
     assert all((watch is None) == (sensor is None) for watch in arm.watched)
 
 
-def test_sweeps_that_rest_could_hide_are_refused() -> None:
+def test_sweeps_that_look_like_rest_are_refused() -> None:
     check_sweeps(PayloadParameters(sweep_speed=0.03))
     with pytest.raises(ConfigurationError, match='Raise one of the two'):
         check_sweeps(replace(PayloadParameters(sweep_speed=0.1), speed_scale=0.1))

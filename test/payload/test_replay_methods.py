@@ -146,7 +146,7 @@ def test_payload(records, bags, replay, tmp_path: Path, name: str, values: dict[
                 offline('payload', records[name], bags[name], tmp_path, **values))
 
 
-def test_the_mass_of_a_stored_result_is_told_to_be_that(records) -> None:
+def test_the_result_names_a_stored_mass_as_the_source(records) -> None:
     values = PayloadParameters()
     robot = make_robot(records['static_poses'].urdf, values)
     stored = static_poses.estimate(
@@ -205,7 +205,7 @@ def test_replayed_marks_choose_the_run(records, bags, replay, tmp_path: Path) ->
     assert node.recorder._marks.replayed(('run',)).by_stream == {}
 
 
-def test_without_the_description_the_bag_has_one(bags, tmp_path, monkeypatch) -> None:
+def test_without_a_given_description_that_of_the_bag_is_used(bags, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(['estimate', 'payload', str(bags['static_poses']), '-p', 'method:=static_poses',
                  '--results-dir', str(tmp_path)]) == 0
@@ -222,7 +222,7 @@ def test_without_the_description_the_bag_has_one(bags, tmp_path, monkeypatch) ->
     ('friction', {'temperature_topic': 'heat'}, "no topic '/heat'"),
     ('friction', {'effort_source': 'current'}, 'real constants'),
 ])
-def test_what_does_not_fit_is_refused(
+def test_bags_that_do_not_fit_are_refused(
     records, bags, tmp_path, name: str, values: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(RobocalError, match=words):

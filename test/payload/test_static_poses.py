@@ -187,7 +187,7 @@ def test_a_tool_that_hangs_reads_its_weight(usual):
 
 
 @pytest.mark.parametrize('number', range(20))
-def test_tools_and_biases_are_found_on_all_sensors_and_mounts(number):
+def test_tools_and_biases_are_identified_on_all_sensors_and_mounts(number):
     generator = np.random.default_rng(50 + number)
     name, mount = list(SENSORS)[number % 3], list(MOUNTS)[number % 4]
     bias = np.concatenate((generator.uniform(-10, 10, 3), generator.uniform(-0.5, 0.5, 3)))
@@ -203,13 +203,13 @@ def test_tools_and_biases_are_found_on_all_sensors_and_mounts(number):
     assert (result.verdict, failed(result)) == (Verdict.PASS, [])
 
 
-def test_with_hardly_any_noise_the_truth_comes_out(usual):
+def test_with_hardly_any_noise_the_result_is_exact(usual):
     result = usual.estimate(usual.readings(noise=1e-6))
     np.testing.assert_allclose(error_of(result, usual), 0.0, atol=2e-4)
     assert abs(error_of(result, usual)[1:4]).max() < 2e-5
 
 
-def test_what_the_result_says_of_itself(usual):
+def test_the_result_states_method_counts_and_settings(usual):
     result = usual.estimate()
     assert (result.kind, result.method, result.frame) == ('payload', 'static_poses', 'tool0')
     assert result.counts['poses'] == 12
@@ -371,7 +371,7 @@ def flange_up(count: int) -> np.ndarray:
     return postures
 
 
-def test_postures_that_show_one_direction_of_gravity_are_refused():
+def test_postures_with_one_direction_of_gravity_are_refused():
     case = record('robocal', 'upright', TOOL, 0, postures=flange_up(8))
     with pytest.raises(ExcitationError, match=r'blind: .*tilt the sensor about both') as caught:
         case.estimate()
@@ -381,7 +381,7 @@ def test_postures_that_show_one_direction_of_gravity_are_refused():
     assert {'mass', 'bias_tx', 'bias_ty', 'bias_tz'} <= set(caught.value.unobservable)
 
 
-def test_gravity_in_one_plane_leaves_one_moment_to_be_told():
+def test_gravity_in_one_plane_leaves_all_moments_observable():
     # The wrist axis horizontal, turning: gravity circles in the sensor's x-y plane.
     postures = np.tile([0.0, 0.0, 0.0, 0.0, 0.0, 0.0], (8, 1))
     postures[:, 5] = np.linspace(-3.0, 3.0, 8)
@@ -394,7 +394,7 @@ def test_gravity_in_one_plane_leaves_one_moment_to_be_told():
     assert np.abs(error_of(result, case)[1:4]).max() < 1e-3
 
 
-def test_two_directions_of_gravity_leave_the_moment_along_their_difference_blind():
+def test_two_directions_of_gravity_leave_one_moment_unobservable():
     base = np.array([0.0, 0.3, -0.2, 0.4, 0.9, 0.3])
     postures = np.array([base + [0.5 * i, 0, 0, 0, 1.0 * (i % 2), 0] for i in range(8)])
     case = record('robocal', 'upright', TOOL, 0, postures=postures)
@@ -433,14 +433,14 @@ def test_coming_back_to_a_posture_does_not_count_twice():
         case.estimate()
 
 
-def test_a_sensor_of_the_wrong_sign_is_refused_with_the_cure(usual):
-    with pytest.raises(DataError, match=r'mass comes out as -\d.*sign parameter'):
+def test_a_sensor_of_the_wrong_sign_is_refused_with_the_remedy(usual):
+    with pytest.raises(DataError, match=r'estimated mass is -\d.*sensor_sign'):
         usual.estimate(-usual.readings())
 
 
 def test_nothing_mounted_is_refused():
     case = record('robocal', 'upright', Tool(1e-9, np.zeros(3)), 0)
-    with pytest.raises(DataError, match=r'comes out as -?0.00. kg .*Is a tool mounted'):
+    with pytest.raises(DataError, match=r'mass is -?0.00. kg.*Is a tool mounted'):
         case.estimate()
 
 
@@ -450,7 +450,7 @@ def test_a_stuck_channel_is_named(usual, channel, value):
     readings = usual.readings()
     readings[:, channel] = value
     name = ('force', 'torque')[channel // 3] + ' ' + 'xyz'[channel % 3]
-    with pytest.raises(DataError, match=f"Channel {name} of .*'ft_wrist' never changes"):
+    with pytest.raises(DataError, match=f"Channel {name} of .*'ft_wrist' is constant"):
         usual.estimate(readings)
 
 
@@ -508,7 +508,7 @@ def test_a_wrong_direction_of_gravity_shows(usual):
     assert result.verdict is Verdict.FAIL
 
 
-def test_the_centre_far_away_fails_its_check():
+def test_a_distant_centre_fails_its_check():
     case = record('robocal', 'upright', Tool(2.0, np.array([0.0, 0.0, 1.2])), 0)
     assert 'plausible place' in failed(case.estimate())
 
@@ -532,7 +532,7 @@ def test_a_light_tool_fails_by_its_interval_not_silently():
     assert result.parameter('com_x').std > 0.5e-3
 
 
-def test_without_records_the_sentence_says_what_is_missing(usual):
+def test_missing_recordings_are_named(usual):
     joints, sensor = usual.joints(), usual.sensor_samples(usual.readings())
     with pytest.raises(DataError, match='No joint states are recorded'):
         estimate(usual.robot, joints.rows(0, 0), sensor, PayloadParameters())

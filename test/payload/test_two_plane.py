@@ -116,7 +116,7 @@ def failed(result: CalibrationResult) -> list[str]:
 
 
 @pytest.mark.parametrize('number', range(20))
-def test_tools_are_found_on_all_arms_and_mounts(number):
+def test_tools_are_identified_on_all_arms_and_mounts(number):
     generator = np.random.default_rng(100 + number)
     name = ARMS[number % 5]
     mount = ('upright', 'ceiling', 'wall_30')[number // 5 % 3]
@@ -133,7 +133,7 @@ def test_tools_are_found_on_all_arms_and_mounts(number):
     assert len(result.validation) == 2
 
 
-def test_without_noise_the_truth_comes_out_exactly(usual):
+def test_without_noise_the_result_is_exact(usual):
     result = estimate(usual.robot, usual.samples(Noise(0.0, 1e-9, 0.0)), values_for(usual))
     np.testing.assert_allclose(error_of(result, usual), 0.0, atol=1e-8)
 
@@ -150,7 +150,7 @@ def test_friction_that_cancels_is_reported_per_joint(usual):
         assert abs(found.value - offset) < 4.0 * found.std < 0.1
 
 
-def test_what_the_result_says_of_itself(usual):
+def test_the_result_states_method_counts_and_settings(usual):
     result = estimate(usual.robot, usual.samples(), values_for(usual, known_mass_std=0.0))
     assert (result.kind, result.method, result.frame) == ('payload', 'two_plane', 'tool0')
     assert result.covariance_names == COM
@@ -475,13 +475,13 @@ def test_a_bump_in_the_held_out_part_shows(quick):
 
 
 @pytest.mark.parametrize('mass', [0.0, -1.0, np.nan])
-def test_a_mass_that_is_none_is_refused(quick, mass):
+def test_a_missing_mass_is_refused(quick, mass):
     with pytest.raises(ConfigurationError, match=r"needs the payload's mass: set known_mass \(kg"):
         estimate(quick.robot, quick.samples(), PayloadParameters(known_mass=mass))
 
 
 @pytest.mark.parametrize('mass', [-1.0, np.nan, np.inf])
-def test_a_mass_that_is_no_number_of_kilograms_is_no_parameter(mass):
+def test_a_mass_out_of_range_is_refused(mass):
     with pytest.raises(ConfigurationError, match=r"'known_mass' is .* kg; expected 0 … 1000 kg"):
         checked(PayloadParameters, {'known_mass': mass})
 
@@ -527,7 +527,7 @@ def test_a_sweep_below_twenty_degrees_is_refused(joint):
         estimate(case.robot, case.samples(), values_for(case))
 
 
-def test_no_held_out_sweeps_means_no_verdict():
+def test_without_held_out_sweeps_the_verdict_is_not_evaluated():
     case = short(5, 1.2)
     result = estimate(case.robot, case.samples(), values_for(case))
     assert result.verdict is Verdict.NOT_EVALUATED
@@ -571,7 +571,7 @@ def two_joint_case(second_axis: str) -> tuple[Robot, JointSamples]:
     return robot, JointSamples(robot.joint_names, motion.time, q, v, e)
 
 
-def test_parallel_axes_leave_the_direction_along_them_blind():
+def test_parallel_axes_leave_the_direction_along_them_unobservable():
     robot, samples = two_joint_case('0 0 1')
     with pytest.raises(ExcitationError, match=r'blind: com_z.*parallel.*second_joint') as caught:
         estimate(robot, samples, values_of_mass(2.0))
@@ -588,7 +588,7 @@ def test_nearly_parallel_axes_fail_by_their_interval():
     assert failed(estimate(robot, samples, values_of_mass(2.0))) == []
 
 
-def test_a_vertical_axis_is_refused_with_the_cure(quick):
+def test_a_vertical_axis_is_refused_with_the_remedy(quick):
     upright = Robot(arm('robocal').urdf, gravity=(0.0, 0.0, -9.81))
     q = np.zeros(6)
     with pytest.raises(ExcitationError, match=r"Axis of joint 'joint_1' .*0.00 of 9.81.*horizont"):
@@ -643,7 +643,7 @@ def test_the_planes_lever_is_l_cosine_and_l_sine_of_the_specification():
                                atol=1e-12)
 
 
-def test_the_estimator_that_watches_converges_to_the_plane():
+def test_the_recursive_estimator_converges_to_the_plane():
     robot = Robot(scara(), tool_frame='tip')
     plane = Plane.at(robot, np.array([0.0, 0.4]), 1)
     tracker = PlaneEstimator(plane, 2.0, 0.1)

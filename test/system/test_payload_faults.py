@@ -280,7 +280,7 @@ class TestWristSensor:
 
     def test_wrong_sign(self, cell: Cell) -> None:
         cell.configure(sensor_sign=-1.0)
-        cell.ends(cell.client.begin('run'), 'mass comes out as -2', 'sign parameter', timeout=90.0)
+        cell.ends(cell.client.begin('run'), 'estimated mass is -2', 'sensor_sign', timeout=90.0)
         cell.configure(sensor_sign=1.0)
         cell.runs_again()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`scripts/bench`: accuracy and speed on the simulated arm, beside the numbers to reach."""
+"""`scripts/bench`: measure accuracy and speed on the simulated arm against stated limits."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from benchmarks.figures import Figure
 
 
-_SUMMARY = 'Measure accuracy and speed on the simulated arm.'
+_SUMMARY = 'Measure accuracy and speed on the simulated arm against stated limits.'
 
 CAPABILITIES = ('payload', 'friction', 'compliance', 'wrench', 'leveling', 'offline',
                 'nodes')
-"""Each has a module of this name in the package ``benchmarks``."""
+"""Names of the benchmarks; each is a module of this package."""
 
 
 def _positive(text: str) -> int:
@@ -41,33 +41,33 @@ def _positive(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run benchmarks; arguments and exit codes as of the command line `robocal`."""
+    """Run benchmarks; exit codes as in `robocal_ros.cli.main`."""
     parser = argparse.ArgumentParser(prog='scripts/bench', description=_SUMMARY)
     parser.add_argument('capability', nargs='?', choices=CAPABILITIES,
                         help='what to measure (default: all)')
     parser.add_argument('--seeds', type=_positive,
-                        help='how many cells to draw (default: as the bars ask)')
+                        help='number of random cells (default: the number the limits refer to)')
     parser.add_argument('--repetitions', type=_positive, default=200,
-                        help='how many repetitions to count efficiency and coverage over '
+                        help='number of repetitions for efficiency and coverage '
                              '(default: %(default)s)')
     parser.add_argument('--live', action='store_true',
-                        help='through the real nodes over DDS, instead of in this process')
+                        help='run the real nodes over DDS instead of in this process')
     parser.add_argument('--jobs', type=_positive, default=os.cpu_count() or 1,
-                        help='how many repetitions at a time (default: %(default)s)')
+                        help='number of parallel processes (default: %(default)s)')
     parser.add_argument('-o', '--output', type=Path, default=Path('bench_output'),
-                        help='folder for the figures (default: %(default)s)')
+                        help='output folder (default: %(default)s)')
     parser.set_defaults(run=_run)
     return run(parser, arguments)
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Run the benchmark.
+    """Run the requested benchmarks.
 
     Returns:
-        0 if every bar is met, else 1.
+        0 if every limit is met, else 1.
 
     Raises:
-        RobocalError: If a repetition cannot be carried out.
+        RobocalError: A repetition fails.
 
     """
     names = (options.capability,) if options.capability else CAPABILITIES
@@ -86,7 +86,7 @@ def _run_one(name: str, options: argparse.Namespace) -> int:
     usual = benchmark.live_seeds if options.live else benchmark.seeds
     if not usual:
         raise ConfigurationError(
-            f'The benchmark of {name} has no live form; run it without --live.')
+            f"Benchmark '{name}' has no live mode; run it without --live.")
     seeds = tuple(range(1, (options.seeds or usual) + 1))
     options.output.mkdir(parents=True, exist_ok=True)
     outcome = benchmark.run(Request(
@@ -138,7 +138,7 @@ def _write(path: Path, outcome: Outcome, options: dict[str, Any]) -> None:
     except OSError as error:
         raise ConfigurationError(
             f'The figures could not be written to {path} ({error.strerror}). '
-            'Make the folder writable or name another one.'
+            'Make the folder writable or choose another one with --output.'
         ) from error
 
 

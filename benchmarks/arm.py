@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated arm stepped in this process, without ROS: motions in, samples out."""
+"""The simulated arm stepped in this process, without ROS: trajectories in, samples out."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _GOAL_TIME = 2.0
 
 
 class InProcessArm:
-    """An arm that moves as the real procedures move it, as fast as the processor allows."""
+    """A simulated arm that follows the procedures' trajectories as fast as the CPU allows."""
 
     def __init__(self, urdf: str, truth: HiddenTruth, cell: Cell, seed: int) -> None:
-        """Build it at rest in its start posture.
+        """Create the arm at rest in its start posture.
 
         Args:
             urdf: URDF text.
-            truth: What is hidden; it should hold no sensor that is not needed.
+            truth: Hidden truth; leave out sensors that are not needed, to save time.
             cell: Noise of the sensors.
-            seed: Seed of noise and of the drawn biases.
+            seed: Seed of noise and sensor biases.
 
         """
         self._simulator = ArmSimulator(read_description(urdf), truth, cell, seed=seed)
@@ -40,7 +40,7 @@ class InProcessArm:
 
     @property
     def posture(self) -> Array:
-        """Where the encoders say that the arm is, shape (n,) [rad]."""
+        """Joint positions measured by the encoders, shape (n,) [rad]."""
         return self._simulator.physics.encoder.copy()
 
     @property
@@ -49,10 +49,10 @@ class InProcessArm:
         return self._simulator.now
 
     def move(self, trajectory: Trajectory) -> None:
-        """Follow a motion to its end.
+        """Follow a trajectory to its end.
 
         Raises:
-            MotionError: If the controller refuses it or does not succeed.
+            MotionError: The controller refuses it or does not reach the goal.
 
         """
         simulator = self._simulator
@@ -60,7 +60,7 @@ class InProcessArm:
         command = self._command(trajectory)
         refusal = controller.check(command, simulator.now)
         if refusal:
-            raise MotionError(f'The simulated controller refuses a motion: {refusal}')
+            raise MotionError(f'The simulated controller refused a trajectory: {refusal}')
         goal = controller.accept_goal(command, simulator.now)
         deadline = simulator.now + trajectory.duration + _GOAL_TIME
         while goal.outcome is None and simulator.now < deadline:
@@ -69,12 +69,12 @@ class InProcessArm:
             raise MotionError(f'The simulated arm did not reach a goal: {goal.outcome}.')
 
     def dwell(self, duration: float) -> None:
-        """Rest for a time [s]."""
+        """Stay at rest for a duration [s]."""
         for _ in range(round(duration / CONTROL_STEP)):
             self._step()
 
     def take_samples(self) -> tuple[JointSamples, WrenchSamples]:
-        """Return what was recorded since the last call; readings of the first F/T sensor."""
+        """Return joint states and readings of the first F/T sensor since the last call."""
         joints, wrenches = self._joints, self._wrenches
         self._joints, self._wrenches = [], []
         return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a benchmark of a capability is asked for, and what it brings back."""
+"""Base class of the benchmarks, their request and outcome, and parallel execution."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Case = TypeVar('Case')
 
 @dataclass(frozen=True)
 class Request:
-    """How a benchmark is to be run.
+    """Options of a benchmark run.
 
     Attributes:
-        seeds: Seeds of the repetitions on drawn cells.
-        repetitions: Repetitions where efficiency and coverage are counted.
-        jobs: How many repetitions may run at a time.
-        live: Through the real nodes over DDS, instead of in this process.
+        seeds: Seeds of the random cells.
+        repetitions: Number of repetitions for efficiency and coverage.
+        jobs: Number of parallel processes.
+        live: True to run the real nodes over DDS instead of in this process.
         output: Folder for logs.
 
     """
@@ -39,12 +39,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was measured.
+    """Outcome of a benchmark.
 
     Attributes:
-        figures: Figures beside their bars.
-        cases: The repetitions, as plain data.
-        remarks: Sentences to tell below the figures.
+        figures: Figures with their limits.
+        cases: The single repetitions.
+        remarks: Sentences to print below the figures.
 
     """
 
@@ -54,49 +54,52 @@ class Outcome:
 
 
 class Benchmark(ABC):
-    """Measures one capability; each module of this package has one, as ``BENCHMARK``."""
+    """Benchmark of one capability; its module has an instance named ``BENCHMARK``."""
 
     title: str
-    """What is measured, in words."""
+    """Title of the table."""
 
     seeds = 20
-    """How many cells are drawn when nobody says."""
+    """Default number of random cells."""
 
     live_seeds = 0
-    """The same through the real nodes; 0 where that is not offered."""
+    """Default number with the real nodes; 0 if there is no live mode."""
 
     @abstractmethod
     def run(self, request: Request) -> Outcome:
-        """Measure.
+        """Run the benchmark.
 
         Args:
-            request: How.
+            request: Options.
 
         Raises:
-            RobocalError: If a repetition cannot be carried out.
+            RobocalError: A repetition fails.
 
         """
 
 
 def _ignore_interrupt() -> None:
-    """Leave Ctrl-C to the parent, which ends its workers."""
+    """Ignore Ctrl-C: the parent process ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def in_parallel(
     function: Callable[[int], Case], seeds: Sequence[int], jobs: int, title: str
 ) -> list[Case]:
-    """Run repetitions in processes of their own, with progress; returns them by seed.
+    """Run a function for each seed in parallel processes, with a progress bar.
 
     Args:
-        function: Carries out the repetition of a seed; of a module's top level.
+        function: Function of a seed; picklable.
         seeds: The seeds.
-        jobs: How many at a time.
-        title: What the progress is called.
+        jobs: Number of parallel processes.
+        title: Title of the progress bar.
+
+    Returns:
+        The outcomes in the order of the seeds.
 
     """
     found: dict[int, Case] = {}
-    # Fresh processes: forked ones would share the parent's threads half.
+    # Spawned processes: forked ones would inherit locks of the parent's threads.
     context = multiprocessing.get_context('spawn')
     with (
         ProgressView(title) as view,
@@ -110,7 +113,7 @@ def in_parallel(
 
 @dataclass(frozen=True)
 class _Seeded:
-    """Returns the seed with the outcome, whatever the order in which they come."""
+    """Returns the seed with the outcome, because outcomes arrive in any order."""
 
     function: Callable[[int], Any]
 

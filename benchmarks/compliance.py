@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compliance calibration: how well, how efficiently, and with which postures."""
+"""Benchmark of joint compliance calibration: accuracy, efficiency, choice of postures."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from robocal_sim.sensors import rotation_from_rpy
 from robocal_sim.truth import Cell, HiddenTruth, JointNoise
 
 UPRIGHT, WALLED = 'compliance, 10 kg, upright', 'compliance, 10 kg, on a 30° wall'
-DRAWN = 'compliance, 10 kg, upright, joints drawn too'
-MOVED = 'compliance, 10 kg, upright, arm really moved'
+DRAWN = 'compliance, 10 kg, upright, random joints'
+MOVED = 'compliance, 10 kg, upright, simulated motion'
 LIMIT, PLANNING = 'compliance, random noise alone', 'compliance, choice of postures'
 WITHIN_BAR, SAG_BAR, EFFICIENCY_BAR, COVERAGE_BAR = 95.0, 95.0, 1.10, 2.0
 """Percent of cases, percent of the sag, a ratio, and percent off 95 %."""
 SMALL = 0.05
-"""Relative standard deviation below which the first bar asks for a joint."""
+"""Relative standard deviation below which a joint counts for the first limit."""
 
 _DRAWS = 50
-# The scatter of an RMSE over 200 repetitions alone is 5 %; so each asked for counts five times.
+# An RMSE over 200 repetitions has a standard deviation of 5 %, so five times as many are made.
 _TIMES = 5
 
 
 @dataclass(frozen=True)
 class Case:
-    """What one seed brought.
+    """Outcome of one seed.
 
     Attributes:
         seed: The seed.
-        deviations: Of all joints with numbers.
+        deviations: Deviations of all identified joints.
         removed: Share of the sag that is removed on held-out postures [%].
-        first_joint: Whether the first joint has a number.
+        first_joint: True if the first joint was identified.
 
     """
 
@@ -73,13 +73,13 @@ def _has_first_joint(result: CalibrationResult) -> bool:
 
 
 def run_resting(seed: int) -> tuple[Case, ...]:
-    """Calibrate without waiting for motion, everything on: upright, on a wall, other joints.
+    """Calibrate without simulating motion: upright, on a wall, and with random joints.
 
     Args:
-        seed: Seed of tool, load, postures, noise, and of the last case's joints.
+        seed: Seed of tool, load, postures, noise, and of the random joints.
 
     Raises:
-        RobocalError: If a calibration cannot be carried out.
+        RobocalError: A calibration fails.
 
     """
     truth, other = drawn_truth(seed), drawn_truth(seed, joints=True)
@@ -92,7 +92,7 @@ def run_resting(seed: int) -> tuple[Case, ...]:
 
 
 def run_moved(seed: int) -> Case:
-    """Calibrate an arm that moves from posture to posture; arguments as above."""
+    """Calibrate an arm whose motion is simulated; arguments as of `run_resting`."""
     truth = drawn_truth(seed)
     known = Known.of(truth)
     return _case(MOVED, seed, truth, known,
@@ -100,10 +100,10 @@ def run_moved(seed: int) -> Case:
 
 
 def figures(cases: Sequence[Case]) -> list[Figure]:
-    """Return the share within 2 σ, and the sag removed, over the cases of one series."""
+    """Return the share of errors within 2 σ and the removed sag over the cases of one series."""
     found = [item for case in cases for item in case.deviations]
     series = found[0].series
-    # By the truth, not the estimate: those that came out large would be picked otherwise.
+    # Relative to the truth: relative to the estimate, large estimates would be preferred.
     sharp = [item for item in found if item.std and item.std < SMALL * item.truth]
     rows = []
     for joint in dict.fromkeys(item.parameter for item in sharp):
@@ -112,27 +112,27 @@ def figures(cases: Sequence[Case]) -> list[Figure]:
         share = 100.0 * float(np.mean(own))
         rows.append(Figure(series, f'{joint} within 2 σ, {len(own)} cases', '%', share, share))
     share = 100.0 * float(np.mean([abs(i.error) <= 2.0 * (i.std or 0.0) for i in sharp]))
-    # A share of a few arms says nothing: those that are moved are a handful.
+    # No limit for simulated motion: a share of four arms is not significant.
     bar = WITHIN_BAR if series != MOVED else None
-    rows.append(Figure(series, f'joints told to 5 %: within 2 σ, {len(sharp)} cases', '%', share,
-                       share, bar, at_least=True))
+    rows.append(Figure(series, f'joints with std below 5 %: within 2 σ, {len(sharp)} cases', '%',
+                       share, share, bar, at_least=True))
     removed = [case.removed for case in cases]
     rows.append(Figure(series, 'sag removed on held-out postures', '%',
                        float(np.median(removed)), min(removed),
-                       # Joints drawn stiff hardly sag: there the noise of validation counts.
+                       # Stiff joints hardly sag: there the noise of the validation dominates.
                        None if series == DRAWN else SAG_BAR, at_least=True))
     return rows
 
 
-def _without_noise_but(cell: Cell) -> Cell:
-    """Return a cell in which the tracker alone is noisy."""
+def _with_tracker_noise_only(cell: Cell) -> Cell:
+    """Return a cell with noise of the tracker only."""
     return replace(cell, joint_states=JointNoise())
 
 
 def efficiency(repetitions: int) -> list[Figure]:
-    """Return errors over the Cramér-Rao bound and the coverage, with random noise alone.
+    """Return RMSE over the Cramér-Rao bound and coverage with random noise alone.
 
-    The default arm with 10 kg, encoders without steps, the tracker's place known.
+    The default arm with 10 kg, encoders without quantization, known tracker pose.
 
     Args:
         repetitions: Number of repetitions; five times as many are made.
@@ -154,7 +154,7 @@ def efficiency(repetitions: int) -> list[Figure]:
     seen = np.isfinite(bound)
     errors, inside = [], []
     for repetition in range(_TIMES * repetitions):
-        arm = ArmAtRest(known, truth, _without_noise_but(cell), 10_000 + repetition)
+        arm = ArmAtRest(known, truth, _with_tracker_noise_only(cell), 10_000 + repetition)
         data = displacements(*both_sets(arm, postures, known.values), registration, names,
                              known.values)
         fit = fit_compliance(known.robot, loaded, target, data.rows(~data.held_out))
@@ -174,7 +174,10 @@ def efficiency(repetitions: int) -> list[Figure]:
 
 
 def _bound(known: Known, postures: Array, vector: Array, std: float) -> Array:
-    """Return the bound's standard deviations, by differences; infinite where blind, (n,)."""
+    """Return the bound's standard deviations by central differences, shape (n,).
+
+    They are infinite for unobservable joints.
+    """
     fitted = postures[np.arange(1, len(postures) + 1) % HELD_OUT_EVERY != 0]
     loaded, target = known.load.on(known.robot), Target.of(known.robot, known.values)
 
@@ -194,15 +197,15 @@ def _bound(known: Known, postures: Array, vector: Array, std: float) -> Array:
 
 
 def relative_deviations(blocks: Array, compliance: Array, std: float) -> Array:
-    """Predict the relative standard deviation of each compliance; infinite where blind.
+    """Predict the relative standard deviation of each compliance.
 
     Args:
-        blocks: Of the postures that are measured, shape (k, 3, n) [N·m²].
+        blocks: Information blocks of the measured postures, shape (k, 3, n) [N·m²].
         compliance: Assumed compliances, shape (n,) [rad/(N·m)].
         std: Standard deviation of each coordinate of a displacement [m].
 
     Returns:
-        Shape (n,).
+        Relative standard deviations, shape (n,); infinite for unobservable joints.
 
     """
     columns = blocks.reshape(-1, blocks.shape[2])
@@ -216,7 +219,7 @@ def relative_deviations(blocks: Array, compliance: Array, std: float) -> Array:
 
 
 def planning() -> list[Figure]:
-    """Return by how much chosen postures beat random ones, over 50 draws of feasible ones."""
+    """Return the advantage of planned postures over 50 draws of random feasible postures."""
     truth = drawn_truth(0)
     known = Known.of(truth)
     loaded, target = known.load.on(known.robot), Target.of(known.robot, known.values)
@@ -236,20 +239,20 @@ def planning() -> list[Figure]:
     ratios = [worst(pool[generator.choice(len(pool), len(fitted), replace=False)])
               / worst(fitted) for _ in range(_DRAWS)]
     return [Figure(
-        PLANNING, f'worst relative standard deviation, random over chosen, {_DRAWS} draws', '1',
+        PLANNING, f'worst relative standard deviation, random over planned, {_DRAWS} draws', '1',
         float(np.median(ratios)), min(ratios), 1.0, at_least=True)]
 
 
 class ComplianceBenchmark(Benchmark):
-    """Drawn arms with 10 kg: resting in the postures, some of them really moved."""
+    """Random arms with 10 kg: statics in the postures, a few of them with simulated motion."""
 
     title = 'Compliance'
     seeds = 200
     moved = 4
-    """How many of the arms are really moved: half a minute of computation each."""
+    """Number of arms with simulated motion, which takes half a minute each."""
 
     def run(self, request: Request) -> Outcome:
-        """Measure; see the base class."""
+        """Run the benchmark; see `Benchmark.run`."""
         resting = in_parallel(run_resting, request.seeds, request.jobs, 'compliance')
         upright, wall, drawn = (list(series) for series in zip(*resting, strict=True))
         moved = in_parallel(run_moved, request.seeds[:self.moved], request.jobs,
@@ -261,7 +264,7 @@ class ComplianceBenchmark(Benchmark):
             [*figures(upright), *figures(wall), *figures(drawn), *figures(moved),
              *efficiency(request.repetitions), *planning()], cases,
             [*shares(found),
-             f'The first joint has a number in {first[0]} of {len(upright)} upright arms and in '
+             f'The first joint is identified in {first[0]} of {len(upright)} upright arms and in '
              f'{first[1]} of {len(wall)} on a wall.'])
 
 

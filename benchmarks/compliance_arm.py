@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arms with soft joints for the compliance benchmark: put to rest at once, or really moved."""
+"""Arms with compliant joints for the compliance benchmark: statics only, or with motion."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from robocal_sim.truth import Cell, HiddenTruth, ToolTruth, TrackerTruth
 
 LOAD_MASS = 10.0
 WALL = '0 0.5235987755982988 0'
-"""Roll, pitch, yaw of a base on a wall that leans by 30°."""
+"""Roll, pitch, yaw [rad] of a base on a wall inclined by 30°."""
 
 _VELOCITY, _ACCELERATION = 1.0, 2.0
 _PROLONGED = 4
 
 
 def drawn_truth(seed: int, *, joints: bool = False) -> HiddenTruth:
-    """Draw a tool within the reference cell, and the centre of a load of 10 kg.
+    """Draw a random tool, and the centre of mass of a load of 10 kg.
 
     Args:
         seed: Seed of the draw.
-        joints: Draw the joints too, instead of the default arm's own.
+        joints: True to draw the joints too, instead of keeping the default arm's.
 
     """
     base = default_cell.hidden_truth()
@@ -63,17 +63,17 @@ def tracker_of(truth: HiddenTruth) -> TrackerTruth:
     """Return the tracker of a truth.
 
     Raises:
-        DataError: If it has none.
+        DataError: The truth has no tracker.
 
     """
     if truth.tracker is None:
-        raise DataError('The hidden truth has no tracker; add one.')
+        raise DataError('The hidden truth has no tracker. Add one to the truth file.')
     return truth.tracker
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a user knows: the rigid arm, the load, the target, and where the tracker is."""
+    """Knowledge of a user: rigid arm, load, target and tracker position."""
 
     urdf: str
     robot: Robot
@@ -82,12 +82,12 @@ class Known:
 
     @classmethod
     def of(cls, truth: HiddenTruth, mount: str = '0 0 0') -> Known:
-        """Return what is known of a cell; its base is mounted as ``mount`` says."""
+        """Return the knowledge of a cell whose base is mounted with roll, pitch, yaw ``mount``."""
         path = share_directory() / 'urdf' / 'robocal_arm.urdf.xacro'
         urdf: str = xacro.process_file(str(path), mappings={'mount_rpy': mount}).toxml()
         tracker, load = tracker_of(truth), truth.load
         if load is None:
-            raise DataError('The hidden truth has no load; add one.')
+            raise DataError('The hidden truth has no load. Add one to the truth file.')
         return cls(
             urdf, Robot(urdf), given_load(load.mass, load.centre_of_mass, 'flange'),
             ComplianceParameters(
@@ -96,22 +96,22 @@ class Known:
                 visibility_angle=tracker.visibility_angle))
 
     def postures(self, seed: int = 0) -> Array:
-        """Plan the postures from where the arm starts, shape (30, n) [rad]."""
+        """Plan the postures from the zero posture, shape (30, n) [rad]."""
         return plan_postures(
             self.robot, self.load.on(self.robot), CollisionChecker(self.robot.copy()),
             np.zeros(self.robot.n), self.values, seed=seed)
 
 
 class ArmAtRest:
-    """An arm that is in a posture at once: its statics, encoders and tracker, without motion."""
+    """An arm that takes a posture immediately: statics, encoders and tracker without motion."""
 
     def __init__(self, known: Known, truth: HiddenTruth, cell: Cell, seed: int) -> None:
-        """Build it.
+        """Create the arm.
 
         Args:
-            known: The rigid arm.
-            truth: What is hidden.
-            cell: Noise.
+            known: Knowledge of the user.
+            truth: Hidden truth.
+            cell: Noise of encoders and tracker.
             seed: Seed of the noise.
 
         """
@@ -125,14 +125,14 @@ class ArmAtRest:
         self._time = 0.0
 
     def load(self) -> None:
-        """Mount the load."""
+        """Attach the load."""
         self._physics.attach_load()
 
     def visit(self, posture: Array, values: ComplianceParameters) -> EndPosition:
-        """Return what is seen in a posture."""
+        """Return the measurement in a posture, shape (n,) [rad]."""
         reached = posture.copy()
         if self._step:
-            # Drives leave errors below their deadband alone.
+            # Drives do not correct errors within their deadband.
             reached = posture + self._generator.uniform(-DEADBAND, DEADBAND, len(posture))
         self._physics.rest_in(reached)
         shown = np.round(reached / self._step) * self._step if self._step else reached
@@ -147,25 +147,25 @@ class ArmAtRest:
 
 
 class MovedArm(InProcessArm):
-    """An arm that moves from posture to posture as the node moves it."""
+    """An arm that moves from posture to posture as the node would move it."""
 
     def __init__(self, known: Known, truth: HiddenTruth, cell: Cell, seed: int) -> None:
-        """Build it; arguments as of ``ArmAtRest``."""
+        """Create the arm; arguments as of ``ArmAtRest``."""
         super().__init__(known.urdf, truth, cell, seed)
         self._known = known
         self._checker = CollisionChecker(known.robot.copy())
         self._tracked: list[SensorReading] = []
 
     def load(self) -> None:
-        """Mount the load, and let the arm calm down."""
+        """Attach the load and wait until vibrations have decayed."""
         self._simulator.physics.attach_load()
         self.dwell(1.0)
 
     def visit(self, posture: Array, values: ComplianceParameters) -> EndPosition:
-        """Return what is seen in a posture.
+        """Move to a posture, shape (n,) [rad], and return the measurement there.
 
         Raises:
-            DataError: If the arm does not come to rest.
+            DataError: The arm does not come to rest, or the tracker does not see the target.
 
         """
         robot = self._known.robot
@@ -179,7 +179,7 @@ class MovedArm(InProcessArm):
             if found:
                 return found[-1]
             self.dwell(values.dwell)
-        raise DataError('The arm does not come to rest, or the tracker does not see the target.')
+        raise DataError('The arm did not come to rest, or the tracker does not see the target.')
 
     def _step(self) -> None:
         readings = self._simulator.step()
@@ -202,7 +202,7 @@ class MovedArm(InProcessArm):
 def both_sets(
     arm: ArmAtRest | MovedArm, postures: Array, values: ComplianceParameters
 ) -> tuple[list[EndPosition], list[EndPosition]]:
-    """Visit the postures without the load, then with it."""
+    """Return the measurements in all postures without the load, then with it."""
     unloaded = [arm.visit(q, values) for q in postures]
     arm.load()
     return unloaded, [arm.visit(q, values) for q in postures]

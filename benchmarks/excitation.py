@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All ten parameters and drive gains from exciting motions: on drawn cells, and their limits."""
+"""Benchmark of payload and drive gains from exciting motions: accuracy and efficiency."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from robocal_ros.robot.motion import MotionLimits, Trajectory
 from robocal_ros.robot.setup import effort_scales
 from robocal_sim.truth import HiddenTruth, JointTruth, ToolTruth
 
-SERIES, GAINS = 'excitation by wrist sensor, 2–3 kg', 'excitation by torques, efforts ±15 % off'
+SERIES, GAINS = 'excitation by wrist sensor, 2–3 kg', 'excitation by torques, effort scales ±15 %'
 LIMIT = 'excitation by {}, random noise alone'
 MOMENT_BAR, MASS_BAR, EFFICIENCY_BAR, COVERAGE_BAR = 5.0, 1.0, 1.10, 2.0
 """Percent of the moment, percent of the mass, a ratio, and percent."""
@@ -57,15 +57,15 @@ _RATE, _NORMAL = 500.0, 1.959964
 
 @dataclass(frozen=True)
 class Case:
-    """What one seed brought.
+    """Outcome of one seed.
 
     Attributes:
-        deviations: Of all ten parameters by the wrist sensor.
+        deviations: Deviations of all ten parameters, by the wrist sensor.
         moments: Errors of the principal moments [%].
         scale_errors: Errors of the effort scales [%].
-        before: Error of another tool's mass by torques, efforts as they come [%].
+        before: Error of another tool's mass by torques, uncalibrated efforts [%].
         after: The same with calibrated efforts [%].
-        speed: Time recorded over time taken by the estimate.
+        speed: Duration of the recording over computation time of the estimate.
 
     """
 
@@ -82,7 +82,7 @@ def _wrench_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
 
 
 def _motion(robot: Robot, regressor: Regressor) -> Trajectory:
-    """Choose an exciting motion as the node does."""
+    """Plan an exciting motion as the node does."""
     limits = MotionLimits(robot.joint_names, robot.lower, robot.upper, robot.velocity_limit,
                           np.full(robot.n, _ACCELERATION))
     guess = RigidBodyInertia(_GUESS, np.zeros(3), np.zeros((3, 3)))
@@ -108,7 +108,7 @@ def tensor(values: Sequence[float]) -> Array:
 
 
 def expected(tool: ToolTruth, robot: Robot) -> dict[str, float]:
-    """Return the hidden ten parameters in the tool frame, by name."""
+    """Return the ten hidden parameters in the tool frame, by name."""
     posture = np.zeros(robot.n)
     rotation = robot.transform_frame_to_root(posture, robot.tool_frame).actInv(
         robot.transform_frame_to_root(posture, tool.parent or robot.tool_frame)).rotation
@@ -119,13 +119,13 @@ def expected(tool: ToolTruth, robot: Robot) -> dict[str, float]:
 
 
 def run_case(seed: int) -> Case:
-    """Identify one drawn tool by the wrist sensor, and another one by calibrated torques.
+    """Identify one random tool by the wrist sensor, and another one by calibrated torques.
 
     Args:
-        seed: Seed of tools, joints, scales of effort, biases and noise.
+        seed: Seed of tools, joints, effort scales, biases and noise.
 
     Raises:
-        RobocalError: If a procedure cannot be carried out.
+        RobocalError: A procedure fails.
 
     """
     generator = np.random.default_rng([seed, 4])
@@ -152,7 +152,7 @@ def _moment_errors(result: CalibrationResult, truth: dict[str, float]) -> tuple[
 def _by_torques(
     robot: Robot, truth: HiddenTruth, generator: np.random.Generator, seed: int
 ) -> tuple[tuple[float, ...], float, float]:
-    """Calibrate efforts with one tool, and weigh another one with and without that."""
+    """Calibrate efforts with one tool; return errors of the scales, and of another mass."""
     scale = 1.0 + _SCALE * generator.uniform(-1.0, 1.0, robot.n)
     spoilt: dict[str, JointTruth] = {
         name: replace(truth.joints[name], effort_scale=float(factor))
@@ -205,13 +205,13 @@ def figures(cases: Sequence[Case]) -> list[Figure]:
 
 
 def efficiency(repetitions: int) -> list[Figure]:
-    """Return errors over the Cramér-Rao bound and the coverage, with random noise alone.
+    """Return RMSE over the Cramér-Rao bound and coverage with random noise alone.
 
-    The planned motion is sampled without an arm that sags or drives that lag; each repetition
-    adds white noise of the reference cell to every sample.
+    The planned motion is sampled without sag and tracking error; each repetition adds white noise
+    of the reference cell to every sample.
 
     Args:
-        repetitions: Number of repetitions; at least 200 for a figure that means something.
+        repetitions: Number of repetitions; at least 200 for a significant figure.
 
     """
     return [figure for source in ('wrist sensor', 'torques')
@@ -258,13 +258,13 @@ def _efficiency(source: str, repetitions: int) -> list[Figure]:
 
 
 def _dynamic(values: Array) -> Array:
-    """Return the ten dynamic parameters of ten centred ones."""
+    """Return dynamic parameters of ten centred ones, shape (10,)."""
     body = RigidBodyInertia(float(values[0]), values[1:4], tensor(values[4:].tolist()))
     return np.asarray(body.to_pinocchio().toDynamicParameters())
 
 
 def _bound(columns: Array, nuisances: Array, counted: Array, noise: Array) -> Array:
-    """Return the bound on the covariance of the body, every sample counted, (10, 10)."""
+    """Return the lower bound of the body's covariance from all samples, shape (10, 10)."""
     channels, extra = columns.shape[1], nuisances.shape[2]
     size = 10 + channels * extra
     information = np.zeros((size, size))
@@ -285,7 +285,7 @@ def _shares(
     for repetition in range(repetitions):
         generator = np.random.default_rng([repetition, 6])
         white = noise * generator.standard_normal((len(time), len(noise)))
-        # Noise enters the means over blocks and nothing else.
+        # Noise enters only the means over blocks.
         fit = excitation.fit_rows(replace(
             rows, measured=rows.measured + blocks.sample_means(time, white).T))
         body = move @ fit.value[:10]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of a benchmark, beside the numbers to reach, and the conditions they hold under."""
+"""Figures of a benchmark with their limits, and the conditions they were measured under."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LIBRARIES = ('numpy', 'scipy', 'pin', 'mujoco', 'ompl')
 
 @dataclass(frozen=True)
 class Timing:
-    """How long an estimate took.
+    """Computation time of an estimate.
 
     Attributes:
         method: Method.
-        recorded: Length of the record [s].
-        samples: Joint states in it.
-        taken: Time of the estimate [s].
+        recorded: Duration of the recording [s].
+        samples: Number of joint states in it.
+        taken: Computation time [s].
 
     """
 
@@ -43,13 +43,13 @@ class Figure:
     """One figure over all cases.
 
     Attributes:
-        series: Under which method and on what it was measured.
-        what: What was measured.
+        series: Method and object of the measurement.
+        what: Measured quantity.
         unit: Unit of the numbers.
         median: Median over the cases.
         worst: Worst case.
-        bar: The number that the worst case may reach; None where none is set.
-        at_least: Whether the worst case is the smallest, and must reach the bar at least.
+        bar: Limit of the worst case; None without a limit.
+        at_least: True if the limit is a lower one, and the worst case the smallest.
 
     """
 
@@ -63,28 +63,28 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the worst case meets the bar; None without one."""
+        """True if the worst case meets the limit; None without a limit."""
         if self.bar is None:
             return None
         return self.worst >= self.bar if self.at_least else self.worst <= self.bar
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the fields and `met` as plain data."""
         return {**asdict(self), 'met': self.met}
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """What one case made of one parameter.
+    """Deviation of one identified parameter from the truth.
 
     Attributes:
         series: Method and kind of tool.
         seed: Seed of the case.
         parameter: Name of the parameter.
         unit: Its unit.
-        truth: What is hidden.
-        error: Identified minus hidden.
-        std: Standard deviation that was stated; None if none was.
+        truth: Hidden value.
+        error: Identified minus hidden value.
+        std: Stated standard deviation; None if none was stated.
         verdict: Verdict of the result.
 
     """
@@ -108,8 +108,8 @@ def deviations(
     Args:
         series: Method and kind of tool.
         seed: Seed of the case.
-        result: What was identified.
-        truth: What is hidden, by parameter.
+        result: The result.
+        truth: Hidden values by parameter name.
         names: Parameters to compare.
 
     """
@@ -126,12 +126,12 @@ def error_figures(
 ) -> Iterator[Figure]:
     """Yield median and worst error of each parameter of a series.
 
-    A bar on the mass is a share; the mass's errors are given as shares too.
+    Errors of the mass are relative [%], all others absolute [mm].
 
     Args:
         found: All deviations.
-        series: Which of them.
-        bars: Bars by parameter; all parameters without one are told without.
+        series: Series to select.
+        bars: Limits by parameter name; the others have none.
 
     """
     own = [item for item in found if item.series == series]
@@ -144,25 +144,25 @@ def error_figures(
 
 
 def coverage(found: Sequence[Deviation], series: str) -> tuple[int, int]:
-    """Return how many 95 % intervals of a series hold the truth, and how many there are."""
+    """Return the number of 95 % intervals of a series that contain the truth, and of all."""
     own = [item for item in found if item.series == series and item.std]
     return sum(abs(item.error) <= 1.96 * (item.std or 0.0) for item in own), len(own)
 
 
 def shares(found: Sequence[Deviation]) -> list[str]:
-    """Return in sentences how often verdicts passed, and intervals held the truth."""
-    told = []
+    """Return a sentence per series: passed verdicts, and intervals that contain the truth."""
+    sentences = []
     for series in dict.fromkeys(item.series for item in found):
         verdicts = {item.seed: item.verdict for item in found if item.series == series}
         passed = sum(verdict == 'pass' for verdict in verdicts.values())
         inside, count = coverage(found, series)
-        told.append(f'{series}: verdict pass in {passed} of {len(verdicts)}; {inside} of {count} '
-                    '95 % intervals hold the truth.')
-    return told
+        sentences.append(f'{series}: verdict pass in {passed} of {len(verdicts)}; {inside} of '
+                         f'{count} 95 % intervals contain the truth.')
+    return sentences
 
 
 def conditions() -> dict[str, Any]:
-    """Return machine and versions."""
+    """Return time, machine and versions."""
     return {
         'time': datetime.now(timezone.utc).isoformat(timespec='seconds'),
         'processor': _processor(),
@@ -175,7 +175,7 @@ def conditions() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """Return the processor's name, as Linux tells it."""
+    """Return the model name of the CPU."""
     information = Path('/proc/cpuinfo')
     if information.exists():
         for line in information.read_text(encoding='utf-8').splitlines():
@@ -188,4 +188,4 @@ def _version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
-        return 'not a Python package here'
+        return 'not installed as a Python package'

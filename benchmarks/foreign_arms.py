@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arms of others, from the PyPI package example-robot-data, beside the project's own."""
+"""The default arm, and arms from the PyPI package example-robot-data if it is installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILES = {
 
 @dataclass(frozen=True)
 class ArmUnderTest:
-    """An arm and what keeps it from touching itself."""
+    """An arm and its collision checker."""
 
     name: str
     robot: Robot
@@ -32,19 +32,19 @@ class ArmUnderTest:
 
 
 def _data_folder() -> Path | None:
-    """Return the folder that the package's files lie in, or None if it is not installed."""
+    """Return the share folder of example-robot-data, or None if it is not installed."""
     shares = (parent / 'share' for parent in Path(pinocchio.__file__).parents)
     return next((share for share in shares if (share / _DATA).is_dir()), None)
 
 
 def names() -> tuple[str, ...]:
-    """Return the arms that are there: the project's own, and others if installed."""
+    """Return the names of the available arms."""
     return (OWN, *(_FILES if _data_folder() is not None else ()))
 
 
 @cache
 def arm(name: str) -> ArmUnderTest:
-    """Return an arm; made once in each process."""
+    """Return an arm; each process loads it once."""
     if name == OWN:
         robot = Robot(default_cell.urdf())
         return ArmUnderTest(name, robot, CollisionChecker(robot.copy()))

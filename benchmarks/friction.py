@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Friction identification end to end, over random friction, tools and noise; and its limits."""
+"""Benchmark of friction identification: random friction, tools and noise, and efficiency."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction, friction_by_joint
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import quintic_move
-from robocal_sim.truth import Cell, HiddenTruth, ToolTruth
+from robocal_sim.truth import Cell, HiddenTruth
 
 SERIES = 'friction, constant speeds'
 LIMIT = 'friction, random noise alone'
@@ -43,14 +43,14 @@ _LIMIT_JOINT = 'joint_6'
 
 @dataclass(frozen=True)
 class Curve:
-    """How well one joint's law meets the hidden one.
+    """Error of one joint's friction law.
 
     Attributes:
         joint: Name of the joint.
-        error: RMS error over the range of speeds, of the truth's RMS [%].
-        residual: Worst torque that compensation leaves at a constant speed, of the friction
-            there [%].
-        chatter: Peak to peak of the compensation at standstill, with measured speeds [N·m].
+        error: RMS error over the range of speeds, relative to the truth's RMS [%].
+        residual: Largest torque left by the compensation at a constant speed, relative to the
+            friction there [%].
+        chatter: Peak-to-peak compensation at standstill, with measured speeds [N·m].
 
     """
 
@@ -62,7 +62,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Case:
-    """What one seed brought."""
+    """Outcome of one seed."""
 
     seed: int
     deviations: tuple[Deviation, ...]
@@ -70,16 +70,10 @@ class Case:
     timings: tuple[Timing, ...]
 
 
-def _load(tool: ToolTruth) -> RigidBodyInertia:
-    xx, yy, zz, xy, xz, yz = tool.inertia
-    return RigidBodyInertia(tool.mass, np.array(tool.centre_of_mass),
-                            np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
-
-
 def _record(
     truth: HiddenTruth, cell: Cell, seed: int, robot: Robot, joints: Sequence[str]
 ) -> JointSamples:
-    """Make the planned runs of some joints on the arm in this process."""
+    """Run the planned runs of some joints on the arm in this process."""
     arm = InProcessArm(default_cell.urdf(), truth, cell, seed)
     checker = CollisionChecker(robot.copy())
     home = arm.posture
@@ -96,20 +90,21 @@ def _record(
 
 
 def run_case(seed: int, joints: Sequence[str] = ()) -> Case:
-    """Identify the joints of one drawn arm; the payload is known.
+    """Identify the joints of one random arm with a known payload.
 
     Args:
         seed: Seed of tool, joints and noise.
-        joints: Names of the joints; all when empty.
+        joints: Names of the joints; empty for all.
 
     Raises:
-        RobocalError: If a run cannot be carried out.
+        RobocalError: A run fails.
 
     """
     truth = random_truth(default_cell.hidden_truth(), seed, sensor=default_cell.WRIST_SENSOR)
     robot = Robot(default_cell.urdf())
     if truth.tool is not None:
-        robot = robot.with_payload(_load(truth.tool), truth.tool.parent or None)
+        robot = robot.with_payload(
+            default_cell.rigid_body(truth.tool), truth.tool.parent or None)
     joints = joints or robot.joint_names
     samples = _record(truth, default_cell.reference_cell(), seed, robot, joints)
     began = perf_counter()
@@ -129,7 +124,7 @@ def hidden_law(hidden: dict[str, float], joint: str) -> SteadyFriction:
     """Return the hidden steady friction of a joint.
 
     Args:
-        hidden: As of ``friction_truth``.
+        hidden: Hidden parameters by name, as returned by ``friction_truth``.
         joint: Name of the joint.
 
     """
@@ -138,7 +133,7 @@ def hidden_law(hidden: dict[str, float], joint: str) -> SteadyFriction:
 
 
 def _law(vector: Array) -> SteadyFriction:
-    """Return the law of eight numbers: forward, then backward, in the order of ``NAMES``."""
+    """Return the law with eight parameters: forward, then backward, in the order of ``NAMES``."""
     coulomb, static, stribeck_velocity, viscous = vector.reshape(2, 4).T
     return SteadyFriction(coulomb, static, stribeck_velocity, viscous)
 
@@ -165,7 +160,7 @@ def _curves(result: CalibrationResult, hidden: dict[str, float], seed: int) -> l
 
 
 def figures(cases: Sequence[Case]) -> list[Figure]:
-    """Return errors of the curves, of the compensation, and times over all cases."""
+    """Return errors of curves and compensation, and computation times, over all cases."""
     curves = [item for case in cases for item in case.curves]
     rows = []
     for joint in dict.fromkeys(item.joint for item in curves):
@@ -173,7 +168,7 @@ def figures(cases: Sequence[Case]) -> list[Figure]:
         rows.append(Figure(SERIES, f'curve of {joint} against the truth', '% of its RMS',
                            float(np.median(errors)), max(errors), CURVE_BAR))
     residual = [item.residual for item in curves]
-    rows.append(Figure(SERIES, 'left by compensation at constant speed', '% of friction',
+    rows.append(Figure(SERIES, 'residual of the compensation at constant speed', '% of friction',
                        float(np.median(residual)), max(residual), COMPENSATION_BAR))
     chatter = [item.chatter for item in curves]
     rows.append(Figure(SERIES, 'compensation at standstill, peak to peak', 'N·m',
@@ -189,13 +184,13 @@ def figures(cases: Sequence[Case]) -> list[Figure]:
 
 
 def efficiency(repetitions: int) -> list[Figure]:
-    """Return errors over the Cramér-Rao bound and the coverage, with random noise alone.
+    """Return RMSE over the Cramér-Rao bound and coverage with random noise alone.
 
-    One joint of an arm without sag, tool, quantisation and ripple makes its runs once; each
+    The runs of one joint are simulated once, without sag, tool, quantization and ripple; each
     repetition adds white noise of the reference cell to every effort sample.
 
     Args:
-        repetitions: Number of repetitions; at least 200 for a figure that means something.
+        repetitions: Number of repetitions; at least 200 for a significant figure.
 
     """
     base = default_cell.hidden_truth()
@@ -238,7 +233,7 @@ def efficiency(repetitions: int) -> list[Figure]:
 
 
 def _bound(vector: Array, speeds: Array, sigma: float) -> Array:
-    """Return the bound's standard deviations, from the derivatives of the law by differences."""
+    """Return the bound's standard deviations, with central differences of the law, shape (8,)."""
     def torque(values: Array) -> Array:
         return _law(values).torque(speeds)
 
@@ -249,12 +244,12 @@ def _bound(vector: Array, speeds: Array, sigma: float) -> Array:
 
 
 class FrictionBenchmark(Benchmark):
-    """All joints of drawn arms, and the limits of the estimator on one joint."""
+    """All joints of random arms, and the efficiency of the estimator on one joint."""
 
     title = 'Friction'
 
     def run(self, request: Request) -> Outcome:
-        """Measure; see the base class."""
+        """Run the benchmark; see `Benchmark.run`."""
         cases = in_parallel(run_case, request.seeds, request.jobs, 'friction')
         found = [item for case in cases for item in case.deviations]
         return Outcome([*figures(cases), *efficiency(request.repetitions)], cases, shares(found))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What identified friction is worth to the two planes: both directions, and one alone."""
+"""Benchmark of identified friction in the two-plane method: sweeps in both or one direction."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import Lspb, quintic_move, quintic_path
 from robocal_ros.robot.planning import connect
-from robocal_sim.truth import ToolTruth
 
-SERIES = 'two planes, 2 kg, friction handed over'
+SERIES = 'two planes, 2 kg, identified friction'
 BAR, ONE_WAY_BAR = 1.0, 2.0
-"""Millimetres, each axis."""
+"""Limits of the error of each axis [mm]."""
 
 _SPEEDS = (0.01, 0.02, 0.035, 0.06, 0.12, 0.25, 0.45)
 _SWEEP_SPEED, _VELOCITY, _ACCELERATION, _REST = 0.25, 1.0, 2.0, 0.3
@@ -38,13 +37,13 @@ _MASS = 2.0
 
 @dataclass(frozen=True)
 class Handover:
-    """Largest error of the centre of mass over its axes, by what was known of friction [m].
+    """Largest error of the centre of mass over its axes, by knowledge of friction [m].
 
     Attributes:
         without: Sweeps in both directions, friction unknown.
         both_ways: Sweeps in both directions, friction identified.
         one_way: Sweeps in one direction, friction identified.
-        one_way_inside: How many of the three intervals of the last one hold the truth.
+        one_way_inside: Number of intervals of ``one_way``, out of three, that contain the truth.
 
     """
 
@@ -54,22 +53,8 @@ class Handover:
     one_way_inside: int
 
 
-def loaded(robot: Robot, tool: ToolTruth) -> Robot:
-    """Return the arm with a tool of the simulation.
-
-    Args:
-        robot: The arm.
-        tool: What it carries.
-
-    """
-    xx, yy, zz, xy, xz, yz = tool.inertia
-    inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-    return robot.with_payload(
-        RigidBodyInertia(tool.mass, np.array(tool.centre_of_mass), inertia), tool.parent or None)
-
-
 class _Cell:
-    """One drawn arm in this process."""
+    """One random cell in this process."""
 
     def __init__(self, seed: int) -> None:
         truth = random_truth(
@@ -84,9 +69,10 @@ class _Cell:
         self._limit = np.full(self.robot.n, _ACCELERATION)
 
     def friction(self, joints: Sequence[int]) -> Mapping[str, SteadyFriction]:
-        """Identify friction of some joints, the tool being known."""
+        """Identify the friction of some joints with a known tool."""
         arm, home = self._arm, self._arm.posture
-        robot = loaded(self.robot, self.tool)
+        robot = self.robot.with_payload(
+            default_cell.rigid_body(self.tool), self.tool.parent or None)
         values = FrictionParameters(
             measure_joints=[self.robot.joint_names[joint] for joint in joints])
         for joint in joints:
@@ -101,7 +87,7 @@ class _Cell:
         return friction_by_joint(estimate_friction(robot, recording, values))
 
     def sweeps(self, plan: plan.TwoPlanePlan) -> JointSamples:
-        """Make the sweeps of the method."""
+        """Run the sweeps of the two-plane method."""
         arm = self._arm
         arm.move(quintic_path(plan.approach, self._velocity, self._limit))
         for sweep in plan.sweeps:
@@ -121,7 +107,7 @@ class _Cell:
 
 
 def one_way(samples: JointSamples) -> JointSamples:
-    """Return a record without the sweeps in the second direction."""
+    """Return the samples without the sweeps in the negative direction."""
     keep = np.ones(len(samples), dtype=bool)
     for sweep in steady_sweeps(samples, min_span=0.17):
         if sweep.direction < 0:
@@ -132,13 +118,13 @@ def one_way(samples: JointSamples) -> JointSamples:
 
 
 def run_case(seed: int) -> Handover:
-    """Identify friction of the joints that sweep, then the centre of mass in three ways.
+    """Identify the friction of the swept joints, then the centre of mass in three ways.
 
     Args:
         seed: Seed of tool, joints and noise.
 
     Raises:
-        RobocalError: If a procedure cannot be carried out.
+        RobocalError: A procedure fails.
 
     """
     cell = _Cell(seed)
@@ -161,7 +147,7 @@ def run_case(seed: int) -> Handover:
 
 
 def figures(cases: Sequence[Handover]) -> list[Figure]:
-    """Return the errors over all cases."""
+    """Return the errors of the centre of mass over all cases."""
     rows = []
     for what, name, bar in (
         ('both directions, friction unknown', 'without', BAR),

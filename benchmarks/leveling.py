@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leveling from random tilted postures of four arms; refusals by a second opinion."""
+"""Benchmark of leveling from random tilted postures; refusals are verified by a search."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from robocal_ros.robot.motion import MotionLimits, quintic_path
 from robocal_ros.robot.planning import connect
 
 TILT_BAR, DRIFT_BAR, TIME_BAR, TRUE_BAR = 0.05, 0.5, 50.0, 95.0
-"""Degrees, millimetres, milliseconds, percent."""
+"""Limits of tilt [°], drift [mm], planning time [ms] and confirmed refusals [%]."""
 
-# As the node's defaults.
+# Defaults of the node.
 _SETTINGS = LevelingParameters()
 _VELOCITY, _ACCELERATION = 1.0, 2.0
 _UP = np.array([0.0, 0.0, 1.0])
@@ -41,20 +41,20 @@ _REST = 0.3
 
 @dataclass(frozen=True)
 class Attempt:
-    """What became of one posture of one arm.
+    """Outcome of planning from one posture of one arm.
 
     Attributes:
         arm: Name of the arm.
         start_tilt: Tilt at the start [rad].
-        solved: Whether there is a motion.
-        planning: Time that planning took [s].
+        solved: True if a motion was found.
+        planning: Planning time [s].
         tilt: Tilt at the end of the motion [rad].
-        drift: Largest drift of the tool point, between the points too, both on the
-            controller's splines and on straight joint lines [m].
+        drift: Largest drift of the tool point, also between trajectory points, both on the
+            controller's splines and on straight lines in joint space [m].
         step: Largest joint step between two points [rad].
-        share: Share of the way that was reached.
-        obstacle: What is in the way of an attempt that is refused; empty for none.
-        reason: The sentence of the refusal.
+        share: Reached share of the path.
+        obstacle: Obstacle of a refused attempt; else empty.
+        reason: Message of the refusal.
 
     """
 
@@ -72,12 +72,12 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Opinion:
-    """What the second opinion says of an attempt.
+    """Verification of an attempt by search.
 
     Attributes:
         arm: Name of the arm.
-        solved: Whether the planner found a motion.
-        share: Share of the way to which any chain of solutions leads.
+        solved: True if the planner found a motion.
+        share: Largest share of the path that any chain of solutions reaches.
 
     """
 
@@ -88,7 +88,7 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Case:
-    """What one seed brought."""
+    """Outcome of one seed."""
 
     seed: int
     attempts: tuple[Attempt, ...]
@@ -105,7 +105,7 @@ def _planner(name: str) -> LevelingPlanner:
 
 
 def tilted_posture(name: str, seed: int) -> Array:
-    """Draw a posture of an arm that is free of contact and singularity, its tool tilted.
+    """Draw a posture with a tilted tool, free of collision and singularity, shape (n,) [rad].
 
     Args:
         name: Name of the arm.
@@ -124,7 +124,7 @@ def tilted_posture(name: str, seed: int) -> Array:
 
 
 def attempt(name: str, seed: int) -> Attempt:
-    """Plan from one drawn posture."""
+    """Plan from one random posture."""
     planner = _planner(name)
     start = tilted_posture(name, seed)
     before = tilt(planner.tool.pose(start)[0], _UP, 'nearest')
@@ -132,19 +132,19 @@ def attempt(name: str, seed: int) -> Attempt:
     try:
         plan = planner.plan(start)
     except LevelingRefusal as refusal:
-        told = refusal.refusal
-        return Attempt(name, before, False, perf_counter() - began, share=told.share,
-                       obstacle=told.obstacle.value, reason=told.sentence)
+        found = refusal.refusal
+        return Attempt(name, before, False, perf_counter() - began, share=found.share,
+                       obstacle=found.obstacle.value, reason=found.sentence)
     taken = perf_counter() - began
     return replace(_judged(name, plan), start_tilt=before, planning=taken)
 
 
 def _judged(name: str, plan: LevelPlan) -> Attempt:
-    """Measure a plan with kinematics other than the planner's."""
+    """Evaluate a plan with forward kinematics independent of the planner."""
     robot = foreign_arms.arm(name).robot
     trajectory, task = plan.trajectory, plan.task
     if trajectory is None or task is None:
-        raise RobocalError(f'The planner takes a tilted {name} for level; that is a defect.')
+        raise RobocalError(f'Defect: the planner considers a tilted {name} level.')
     knots = trajectory.position
     on_splines = trajectory.sample(trajectory.dense())[0]
     on_lines = np.concatenate([knots[:-1] + part * np.diff(knots, axis=0)
@@ -160,23 +160,23 @@ def _judged(name: str, plan: LevelPlan) -> Attempt:
 
 
 def run_case(seed: int) -> Case:
-    """Plan from one drawn posture of every arm."""
+    """Plan from one random posture of every arm."""
     return Case(seed, tuple(attempt(name, seed) for name in foreign_arms.names()))
 
 
 @dataclass(frozen=True)
 class Judge:
-    """Has some attempts judged by the second opinion.
+    """Verifies selected attempts by search.
 
     Attributes:
-        wanted: Names of arms by seed, each with whether it was solved.
+        wanted: By seed, pairs of arm name and whether the planner found a motion.
 
     """
 
     wanted: dict[int, tuple[tuple[str, bool], ...]]
 
     def __call__(self, seed: int) -> tuple[Opinion, ...]:
-        """Judge the attempts of a seed."""
+        """Verify the selected attempts of a seed."""
         return tuple(Opinion(name, solved, self._share(name, seed))
                      for name, solved in self.wanted[seed])
 
@@ -195,11 +195,11 @@ class Judge:
 def wanted_opinions(
     cases: Sequence[Case], most: int
 ) -> dict[int, tuple[tuple[str, bool], ...]]:
-    """Choose attempts for the second opinion: refusals, and some that were solved.
+    """Select attempts to verify: refused ones, and some solved ones.
 
     Args:
         cases: All cases.
-        most: Most refusals of each arm; a quarter as many that were solved.
+        most: Maximum of refused attempts per arm; of solved ones, a quarter as many.
 
     """
     counts: dict[tuple[str, bool], int] = {}
@@ -217,7 +217,7 @@ def wanted_opinions(
 
 
 class _WatchedArm(InProcessArm):
-    """The simulated arm, and where its flange really is at every step of control."""
+    """The simulated arm with the true pose of its flange at every control step."""
 
     def __init__(self, seed: int) -> None:
         truth = replace(default_cell.hidden_truth(), imus=(), tracker=None)
@@ -232,15 +232,15 @@ class _WatchedArm(InProcessArm):
 
 @dataclass(frozen=True)
 class Motion:
-    """What the simulated arm made of one motion.
+    """True and measured outcome of one simulated leveling motion.
 
     Attributes:
         seed: Seed of the posture.
-        tilt: True tilt of the flange in the end [rad].
-        drift: True drift of its origin in the end [m].
-        drift_on_way: Largest true drift on the way [m].
-        told: What verification says by the joint states: tilt [rad], drift, and drift on the
-            way [m].
+        tilt: True final tilt of the flange [rad].
+        drift: True final drift of its origin [m].
+        drift_on_way: Largest true drift during the motion [m].
+        measured: Verification from the joint states: tilt [rad], final drift and largest drift
+            during the motion [m].
 
     """
 
@@ -248,15 +248,15 @@ class Motion:
     tilt: float
     drift: float
     drift_on_way: float
-    told: tuple[float, float, float]
+    measured: tuple[float, float, float]
 
 
 def simulated(seeds: Sequence[int], most: int = _SIMULATED) -> list[Motion]:
-    """Level the simulated arm, with friction, sag and noise, from drawn postures.
+    """Level the simulated arm, with friction, sag and noise, from random postures.
 
     Args:
-        seeds: Seeds to draw from; those without a plan, or to which no way leads, are left out.
-        most: Most motions.
+        seeds: Seeds of the postures; those without a plan or a path to them are skipped.
+        most: Maximum number of motions.
 
     """
     planner, item = _planner(foreign_arms.OWN), foreign_arms.arm(foreign_arms.OWN)
@@ -280,7 +280,7 @@ def simulated(seeds: Sequence[int], most: int = _SIMULATED) -> list[Motion]:
 def _leveled(arm: _WatchedArm, planner: LevelingPlanner, seed: int) -> Motion:
     plan = planner.plan(arm.posture)
     if plan.trajectory is None or plan.task is None:
-        raise RobocalError('The planner takes a tilted arm for level; that is a defect.')
+        raise RobocalError('Defect: the planner considers a tilted arm level.')
     arm.take_samples()
     begin = arm.frames[-1][1]
     arm.frames.clear()
@@ -294,7 +294,7 @@ def _leveled(arm: _WatchedArm, planner: LevelingPlanner, seed: int) -> Motion:
 
 
 def figures(cases: Sequence[Case], opinions: Sequence[Opinion]) -> list[Figure]:
-    """Return all figures beside their bars."""
+    """Return all figures with their limits."""
     found = []
     for name in dict.fromkeys(item.arm for case in cases for item in case.attempts):
         own = [item for case in cases for item in case.attempts if item.arm == name]
@@ -328,9 +328,9 @@ def _arm_figures(
     refused = [item.share < 1.0 for item in opinions if not item.solved]
     confirmed = [item.share == 1.0 for item in opinions if item.solved]
     if refused:
-        found.append(_share(name, 'refusals that are true', refused, TRUE_BAR))
+        found.append(_share(name, 'confirmed refusals', refused, TRUE_BAR))
     if confirmed:
-        found.append(_share(name, 'solved ones that the search solves too', confirmed, None))
+        found.append(_share(name, 'solved, confirmed by the search', confirmed, None))
     return found
 
 
@@ -342,13 +342,13 @@ def _share(name: str, what: str, values: Sequence[bool], bar: float | None) -> F
 def _simulated_figures(motions: Sequence[Motion]) -> list[Figure]:
     if not motions:
         return []
-    told = f'{foreign_arms.OWN}, simulated, {len(motions)} motions, by the joint states'
+    measured = f'{foreign_arms.OWN}, simulated, {len(motions)} motions, by the joint states'
     series = f'{foreign_arms.OWN}, simulated, {len(motions)} motions'
-    seen = np.array([motion.told for motion in motions])
+    seen = np.array([motion.measured for motion in motions])
     return [
-        Figure(told, 'residual tilt', '°', *_both(np.degrees(seen[:, 0])), TILT_BAR),
-        Figure(told, 'drift at the end', 'mm', *_both(1e3 * seen[:, 1]), DRIFT_BAR),
-        Figure(told, 'drift, all along the way', 'mm', *_both(1e3 * seen[:, 2]), DRIFT_BAR),
+        Figure(measured, 'residual tilt', '°', *_both(np.degrees(seen[:, 0])), TILT_BAR),
+        Figure(measured, 'drift at the end', 'mm', *_both(1e3 * seen[:, 1]), DRIFT_BAR),
+        Figure(measured, 'drift, all along the way', 'mm', *_both(1e3 * seen[:, 2]), DRIFT_BAR),
         Figure(series, 'true tilt, with the sag of the joints', '°',
                *_both(np.degrees([motion.tilt for motion in motions]))),
         Figure(series, 'true drift at the end', 'mm',
@@ -363,29 +363,29 @@ def _both(values: Array) -> tuple[float, float]:
 
 
 def _remarks(cases: Sequence[Case]) -> list[str]:
-    """Tell what the refusals are for."""
-    told = []
+    """Return a sentence per arm with the number and reasons of the refusals."""
+    sentences = []
     for name in dict.fromkeys(item.arm for case in cases for item in case.attempts):
         own = [item for case in cases for item in case.attempts
                if item.arm == name and not item.solved]
         kinds = {kind: sum(item.obstacle == kind for item in own)
                  for kind in dict.fromkeys(item.obstacle for item in own)}
         counted = ', '.join(f'{count} for {kind}' for kind, count in kinds.items())
-        told.append(f'{name}: refused {len(own)} of {len(cases)} ({counted or "none"}).')
-    return told
+        sentences.append(f'{name}: refused {len(own)} of {len(cases)} ({counted or "none"}).')
+    return sentences
 
 
 class LevelingBenchmark(Benchmark):
-    """Random tilted postures of every arm that is there, and some on the simulated arm."""
+    """Random tilted postures of every available arm, and some motions of the simulated arm."""
 
     title = 'Leveling'
     seeds = 1000
 
     def run(self, request: Request) -> Outcome:
-        """Measure; see the base class."""
+        """Run the benchmark; see `Benchmark.run`."""
         cases = in_parallel(run_case, request.seeds, request.jobs, 'leveling')
         wanted = wanted_opinions(cases, request.repetitions)
-        judged = in_parallel(Judge(wanted), tuple(wanted), request.jobs, 'second opinion')
+        judged = in_parallel(Judge(wanted), tuple(wanted), request.jobs, 'verification')
         opinions = [item for found in judged for item in found]
         motions = simulated(request.seeds)
         return Outcome([*figures(cases, opinions), *_simulated_figures(motions)],

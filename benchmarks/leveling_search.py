@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A second opinion on refusals: dense random restarts along the whole way.
+"""Verification of refusals by an exhaustive search: dense random restarts along the path.
 
-Nothing of the planner is used: kinematics are computed anew from the URDF, many postures at a
-time; solutions come from damped Gauss-Newton iterations (Levenberg) begun at random postures
-all over the joint space and all around the solutions that were reached so far. A way exists if
-solutions that lie next to each other lead from the start to the end of the turn.
+The search shares no code with the planner. Kinematics are computed from the URDF, for many
+postures at a time; solutions come from damped Gauss-Newton iterations (Levenberg-Marquardt) that
+start at random postures in the whole joint space and around the solutions reached so far. A path
+exists if a chain of neighbouring solutions leads from the start to the end of the rotation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONGEST_STEP = 0.3
 
 @dataclass(frozen=True)
 class _Joint:
-    """A link of the chain: a fixed placement, then a turn about an axis, unless it is fixed."""
+    """A joint: fixed placement, then rotation about an axis; ``axis`` is None if it is fixed."""
 
     rotation: Array
     translation: Array
@@ -50,7 +50,7 @@ def _numbers(element: ElementTree.Element | None, name: str, default: str) -> Ar
 
 
 def _turns(axis: Array, angle: Array) -> Array:
-    """Return rotations about an axis by many angles, shape (k, 3, 3) (Rodrigues)."""
+    """Return rotations about an axis by k angles, shape (k, 3, 3) (Rodrigues' formula)."""
     x, y, z = axis
     cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
     sine, versine = np.sin(angle)[:, None, None], (1.0 - np.cos(angle))[:, None, None]
@@ -64,7 +64,7 @@ def _roll_pitch_yaw(angles: Array) -> Array:
 
 
 class Chain:
-    """Forward kinematics of many postures at a time, straight from the URDF."""
+    """Forward kinematics of many postures at a time, computed from the URDF."""
 
     def __init__(self, urdf: str, tool: str) -> None:
         """Read the joints from the root to a link."""
@@ -108,13 +108,13 @@ class Chain:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the tool is to do: hold a point, turn about one axis.
+    """Rotation of the tool about a fixed point and axis.
 
     Attributes:
         orientation: Orientation at the start, shape (3, 3).
-        point: The point, shape (3,) [m].
-        axis: Axis of the turn, shape (3,).
-        angle: Its angle [rad].
+        point: Fixed point, shape (3,) [m].
+        axis: Unit axis, shape (3,).
+        angle: Angle [rad].
 
     """
 
@@ -124,21 +124,21 @@ class Turn:
     angle: float
 
     def at(self, share: float) -> Array:
-        """Return the orientation at a share of the way."""
+        """Return the orientation at a share of the path."""
         return _turns(self.axis, np.array([share * self.angle]))[0] @ self.orientation
 
 
 class SecondOpinion:
-    """Tells whether a way exists, whatever the planner says."""
+    """Exhaustive search for a leveling path, independent of the planner."""
 
     def __init__(self, arm: ArmUnderTest, margin: float, length: float, seed: int) -> None:
-        """Prepare.
+        """Prepare the search.
 
         Args:
             arm: The arm.
-            margin: Smallest singular value allowed.
-            length: What linear rows are divided by for that [m].
-            seed: Of the restarts.
+            margin: Smallest allowed singular value of the Jacobian.
+            length: Length by which its linear rows are divided [m].
+            seed: Seed of the restarts.
 
         """
         self._arm = arm
@@ -148,15 +148,15 @@ class SecondOpinion:
         self._random = np.random.default_rng(seed)
 
     def reached(self, start: Array, turn: Turn) -> float:
-        """Return the share of the way to which any chain of solutions leads.
+        """Return the largest share of the path that any chain of solutions reaches.
 
         Args:
             start: Posture at the start, shape (n,) [rad].
-            turn: What the tool is to do.
+            turn: Rotation of the tool.
 
         """
         layers = max(2, int(np.ceil(turn.angle / _LAYER)))
-        # What stands too near a singularity at the start may leave it.
+        # A start posture near a singularity is allowed.
         margin = min(self._margin, float(self._singular(start[None])[0]))
         front, share = self._spread(start[None], turn, 0.0, margin), 0.0
         for layer in range(1, layers + 1):
@@ -170,14 +170,14 @@ class SecondOpinion:
         return 1.0
 
     def _restarts(self, turn: Turn, share: float, margin: float) -> Array:
-        """Return solutions found from postures all over the joint space."""
+        """Return solutions found from random postures in the whole joint space."""
         low, high = self._arm.robot.sampling_limits()
         guesses = self._random.uniform(low, high, (_RESTARTS, self._arm.robot.n))
         return self._allowed(self._solved(guesses, turn, share, clip=True), margin)
 
     def _linked(self, found: Array, front: Array, turn: Turn, share: float, margin: float
                 ) -> Array:
-        """Return those solutions to which a short way leads from one of a front.
+        """Return those solutions to which a short path leads from one of a front.
 
         The straight line between the two is brought back onto the turn's share: points that
         end elsewhere, in a singularity or outside the limits, are no way.
@@ -196,7 +196,7 @@ class SecondOpinion:
         return found[good]
 
     def _spread(self, layer: Array, turn: Turn, share: float, margin: float) -> Array:
-        """Add solutions around those that are reached, until there are no new ones."""
+        """Add solutions around the reached ones until there are no new ones."""
         layer = _thinned(layer, np.empty((0, self._arm.robot.n)))
         if self._arm.robot.n <= 6 or not len(layer):
             return layer
@@ -212,7 +212,7 @@ class SecondOpinion:
         return layer
 
     def _scattered(self, q: Array) -> Array:
-        """Return postures shifted at random, mostly along what leaves the tool alone."""
+        """Return randomly shifted postures, mostly along the null space of the Jacobian."""
         vectors = np.linalg.svd(self.chain.poses(q)[2])[2][:, 6:]
         weights = self._random.normal(size=vectors.shape[:2])
         direction = np.einsum('kr,krn->kn', weights, vectors)
@@ -241,7 +241,7 @@ class SecondOpinion:
     def _iterated(
         self, q: Array, turn: Turn, share: float, *, clip: bool, iterations: int
     ) -> tuple[Array, Flags]:
-        """Iterate towards solutions; return where it ended, and where that is a solution."""
+        """Iterate towards solutions; return the final postures and which of them are solutions."""
         wanted = turn.at(share)
         missing = self._missing(q, wanted, turn.point)[0]
         for _ in range(iterations):
@@ -288,7 +288,7 @@ class SecondOpinion:
 
 
 def _thinned(found: Array, known: Array) -> Array:
-    """Return solutions of which none is next to another, or to a known one."""
+    """Return solutions without those close to another or to a known one."""
     kept = list(known)
     for q in found:
         if not kept or np.abs(np.array(kept) - q).max(axis=1).min() > _SAME:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes by themselves: how soon they are active, and what they cost while they are not."""
+"""Benchmark of the nodes: time until active, and CPU load while inactive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from robocal_ros.node.executables import NODES
 from robocal_ros.robot.model import Robot
 
 START_BAR, IDLE_BAR = 1.5, 1.0
-"""Longest time to active [s], and largest share of a core while inactive [%]."""
+"""Limits of the time until active [s] and of the share of a core while inactive [%]."""
 
 _MEASURED = ('payload_identification', 'friction_identification', 'compliance_calibration',
              'wrench_observer', 'leveling')
@@ -39,13 +39,13 @@ _ACTIVE, _LOOK = 'Active.', 0.005
 
 @dataclass(frozen=True)
 class Case:
-    """One node.
+    """One start of one node.
 
     Attributes:
-        node: Its name.
-        start: From the start of its process until it says in its log that it is active [s].
-        processor: Processor time that it has taken by then [s].
-        idle: Share of a core while it is inactive and joint states come at 1 kHz.
+        node: Name of the node.
+        start: Time from the start of the process until its log says that it is active [s].
+        processor: CPU time used until then [s].
+        idle: Share of a core while inactive, with joint states published at 1 kHz.
 
     """
 
@@ -56,13 +56,13 @@ class Case:
 
 
 class NodesBenchmark(Benchmark):
-    """Starts each node as a process of its own, on the package's own arm."""
+    """Starts each node as a process on the default arm."""
 
-    title = 'Start and idling of the nodes'
+    title = 'Start-up and idle load of the nodes'
     seeds = 3
 
     def run(self, request: Request) -> Outcome:
-        """Measure; see the base class. Each seed is one start."""
+        """Run the benchmark; see `Benchmark.run`. Each seed is one start."""
         cases = []
         domain = own_domain()
         environment = {'ROS_DOMAIN_ID': str(domain), 'OPENBLAS_NUM_THREADS': '1',
@@ -83,11 +83,12 @@ def _measured(children: Children, session: RosSession, name: str, results: Path)
     child = children.start_node(NODES[name], name, {
         'autostart': True, 'robot_description': default_cell.urdf(), 'require_tare': False,
         'results_dir': str(results.resolve())})
-    # Its log tells at once; over DDS, discovery would be measured too.
+    # Read from its log: over DDS, discovery time would be measured too.
     while _ACTIVE not in child.log.read_text(encoding='utf-8'):
         children.check()
         if time.monotonic() - began > _TIMEOUT:
-            raise RobocalError(f"'{name}' is not active. The end of its log:\n{child.tail()}")
+            raise RobocalError(f"'{name}' is not active after {_TIMEOUT:.0f} s. The end of its "
+                               f'log:\n{child.tail()}')
         time.sleep(_LOOK)
     start, taken = time.monotonic() - began, processor_time(child)
     NodeClient(session, name).change_state('deactivate')
@@ -96,7 +97,7 @@ def _measured(children: Children, session: RosSession, name: str, results: Path)
 
 
 def _idle(session: RosSession, child: Child) -> float:
-    """Publish joint states at 1 kHz for a while; returns the node's share of a core."""
+    """Publish joint states at 1 kHz for 10 s and return the node's share of a core."""
     publisher: Publisher[JointState] = session.node.create_publisher(
         JointState, '/joint_states', qos.RELIABLE)
     names = Robot(default_cell.urdf()).joint_names
@@ -125,7 +126,7 @@ def figures(cases: list[Case]) -> list[Figure]:
 
     for node in dict.fromkeys(case.node for case in cases):
         add(node, 'start to active', 's', START_BAR, lambda case: case.start)
-        add(node, 'processor time until then', 's', None, lambda case: case.processor)
+        add(node, 'CPU time until then', 's', None, lambda case: case.processor)
         add(node, 'inactive, joint states at 1 kHz: share of a core', '%', IDLE_BAR,
             lambda case: 100.0 * case.idle)
     return rows

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimation from bags: how fast, and how much memory, as the bag grows ten times."""
+"""Benchmark of estimation from bags: speed, and memory as the bag grows tenfold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from robocal_ros.cli.console import OUT
 from robocal_ros.errors import ConfigurationError, RobocalError
 
 SPEED_BAR, GROWTH_BAR = 100.0, 20.0
-"""Times real time, and growth of peak memory as the bag grows ten times [%].
+"""Limits of the speed [× real time] and of the growth of peak memory [%].
 
 Samples are halved in number until they fit, so that a bag fills between half and all of the room.
 """
@@ -33,12 +33,12 @@ class Task:
     """One estimation to measure.
 
     Attributes:
-        name: What is told of it.
-        procedure: Which procedure is recorded.
-        capability: What is estimated.
-        arguments: Arguments of the command line.
-        wrench: Whether the wrist sensor is recorded too.
-        long: Whether the bag is also made ten times as long.
+        name: Display name.
+        procedure: Procedure to record.
+        capability: Capability argument of `robocal estimate`.
+        arguments: Further arguments.
+        wrench: True to record the wrist sensor too.
+        long: True to measure a bag ten times as long too.
 
     """
 
@@ -69,9 +69,9 @@ class Case:
         task: Name of the task.
         storage: Format of the bag.
         duration: Length of the bag at 1 kHz [s].
-        taken: Time that the command took, from start to end [s].
-        processor: Processor time of it [s].
-        memory: Peak of its resident memory [MiB].
+        taken: Wall time of the command [s].
+        processor: CPU time of the command [s].
+        memory: Peak resident memory of the command [MiB].
 
     """
 
@@ -84,17 +84,17 @@ class Case:
 
 
 class OfflineBenchmark(Benchmark):
-    """Runs `robocal estimate`, in processes of its own, on bags of the simulated arm."""
+    """Runs `robocal estimate` in separate processes on bags of the simulated arm."""
 
     title = 'Estimation from bags'
     seeds = 1
 
     def run(self, request: Request) -> Outcome:
-        """Measure; see the base class."""
+        """Run the benchmark; see `Benchmark.run`."""
         if shutil.disk_usage(request.output).free < _BAG_SIZE:
             raise ConfigurationError(
-                f'{request.output} has less than {_BAG_SIZE / 1e9:.0f} GB left, which a bag of '
-                '100 minutes needs. Name another folder with --output.')
+                f'{request.output} has less than {_BAG_SIZE / 1e9:.0f} GB of free space, which a '
+                'bag of 100 minutes needs. Choose another folder with --output.')
         procedures = RecordedProcedures(request.seeds[0])
         records: dict[str, Record] = {}
         cases = []
@@ -111,7 +111,7 @@ class OfflineBenchmark(Benchmark):
                           f'{case.taken:.1f} s, {case.memory:.0f} MiB', soft_wrap=True)
                 cases.append(case)
         return Outcome(figures(cases), cases, (
-            'Times are of the whole command, with start-up; the bags are read from the cache.',))
+            'Times include the start of the command; bags are read from the page cache.',))
 
 
 def _bags(task: Task) -> list[tuple[str, float]]:
@@ -139,7 +139,7 @@ def _measured(task: Task, storage: str, duration: float, bag: Path) -> Case:
 
 
 def figures(cases: list[Case]) -> list[Figure]:
-    """Return speeds and the growth of memory."""
+    """Return speeds and memory of each task."""
     rows = []
     for name in dict.fromkeys(case.task for case in cases):
         mine = [case for case in cases if case.task == name]

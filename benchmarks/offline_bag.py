@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bags of procedures on the simulated arm, of any length, for measuring how they are read."""
+"""Bags of procedures on the simulated arm, of any length."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ KNOWN_MASS = 2.0
 _SENSOR = 'ft_wrist'
 _BLOCK = 20_000
 _PERIOD = 0.001
-# Scatter of an effort and of a reading between the simulation's samples [N·m, N].
+# Standard deviation of efforts and readings added between simulated samples [N·m, N].
 _EFFORT_NOISE, _WRENCH_NOISE = 0.1, 0.1
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a procedure recorded.
+    """Recording of one procedure.
 
     Attributes:
         urdf: URDF text.
@@ -54,7 +54,7 @@ class RecordedProcedures:
     """Short procedures on the simulated arm in this process."""
 
     def __init__(self, seed: int = 1, *, speed: float = 0.5) -> None:
-        """Build the arm.
+        """Create the arm.
 
         Args:
             seed: Seed of noise and biases.
@@ -74,7 +74,7 @@ class RecordedProcedures:
         self._limits = (np.minimum(self._robot.velocity_limit, 2.0), np.full(self._robot.n, 4.0))
 
     def two_plane(self) -> Record:
-        """Make the sweeps."""
+        """Run the sweeps of the two-plane method."""
         plan = plan_two_plane(self._robot, self._checker, self._arm.posture, mass=KNOWN_MASS)
         self._arm.move(self._through(plan.approach))
         for sweep in plan.sweeps:
@@ -85,7 +85,7 @@ class RecordedProcedures:
         return self._taken()
 
     def static_poses(self, count: int = 8) -> Record:
-        """Rest in some postures."""
+        """Visit static postures."""
         for posture in plan_static_poses(
             self._robot, self._checker, self._arm.posture, sensor_frame=_SENSOR, count=count
         ):
@@ -123,7 +123,7 @@ class RecordedProcedures:
         return self._taken()
 
     def _taken(self) -> Record:
-        """Move back to where it began, so that records can follow one another."""
+        """Move back to the start posture of all procedures and return the samples."""
         self._go(self._home)
         self._arm.dwell(0.3)
         return Record(self._urdf, *self._arm.take_samples())
@@ -140,13 +140,13 @@ class RecordedProcedures:
 def write_record(
     record: Record, path: Path, storage: str = 'mcap', *, wrench: bool = True
 ) -> None:
-    """Write a record as it is.
+    """Write a recording unchanged.
 
     Args:
-        record: The record.
-        path: A folder that does not exist yet.
+        record: The recording.
+        path: Folder of the bag; must not exist.
         storage: ``mcap`` or ``sqlite3``.
-        wrench: Whether the sensor is written too.
+        wrench: True to write the wrist sensor too.
 
     """
     with BagWriter(path, storage) as bag:
@@ -163,17 +163,16 @@ def write_record(
 def write_long(
     record: Record, path: Path, duration: float, storage: str = 'mcap', *, wrench: bool = False
 ) -> int:
-    """Write a record at 1 kHz, over and over until it has a duration.
+    """Write a recording repeatedly, at 1 kHz, to a bag of a given duration.
 
-    The motion is interpolated between its samples, and noise of the size of the sensors' added,
-    so that no two rounds are the same.
+    The samples are interpolated and get sensor noise, so that no two rounds are equal.
 
     Args:
-        record: The record.
-        path: A folder that does not exist yet.
-        duration: How long the bag is to be [s].
+        record: The recording.
+        path: Folder of the bag; must not exist.
+        duration: Duration of the bag [s].
         storage: ``mcap`` or ``sqlite3``.
-        wrench: Whether the sensor is written too.
+        wrench: True to write the wrist sensor too.
 
     Returns:
         The number of joint states.
@@ -197,7 +196,7 @@ def write_long(
 
 
 def _phase(recorded: Array, time: Array) -> Array:
-    """Return where in a record, played over and over, some times are."""
+    """Return the times within a recording that is repeated."""
     return recorded[0] + time % (recorded[-1] - recorded[0])
 
 
@@ -238,7 +237,7 @@ def _text(text: str) -> bytes:
 
 def _serialized(head: bytes, time: Array, values: Array, counts: bool) -> Iterator[
         tuple[int, bytes]]:
-    """Yield stamps [ns] and messages: head with the stamp in it, then blocks of numbers."""
+    """Yield stamps [ns] and messages: head with the stamp, then blocks of numbers."""
     nanoseconds = np.round(time * 1e9).astype(np.int64)
     stamps = np.empty((len(time), 2), '<u4')
     stamps[:, 0], stamps[:, 1] = nanoseconds // 10**9, nanoseconds % 10**9
@@ -252,7 +251,7 @@ def _serialized(head: bytes, time: Array, values: Array, counts: bool) -> Iterat
 
 
 def serialized_joint_states(joints: JointSamples) -> Iterator[tuple[int, bytes]]:
-    """Yield each sample's stamp [ns] and serialized message."""
+    """Yield stamp [ns] and serialized message of each sample."""
     head = bytearray(b'\0\1\0\0' + b'\0' * 8 + np.uint32(1).tobytes() + b'\0\0\0\0')
     head += np.uint32(len(joints.joint_names)).tobytes()
     for name in joints.joint_names:
@@ -264,7 +263,7 @@ def serialized_joint_states(joints: JointSamples) -> Iterator[tuple[int, bytes]]
 
 
 def serialized_wrenches(readings: WrenchSamples) -> Iterator[tuple[int, bytes]]:
-    """Yield each reading's stamp [ns] and serialized message."""
+    """Yield stamp [ns] and serialized message of each reading."""
     raw = readings.frame.encode() + b'\0'
     head = b'\0\1\0\0' + b'\0' * 8 + np.uint32(len(raw)).tobytes() + raw
     return _serialized(head, readings.time, readings.wrench, counts=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payload identification end to end, over random tools, joints, biases and noise."""
+"""Benchmark of payload identification: random tools, joints, biases and noise."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ BARS = {
     TWO_PLANE: {},
     TWO_PLANE_2KG: {'com_x': 1.0, 'com_y': 1.0, 'com_z': 1.0},
 }
-"""Mass in percent, centres in millimetres."""
+"""Limits by series and parameter: mass [%], centre of mass [mm]."""
 
-# Series and parameters of a node's method.
+# Series and parameters of each method.
 _SERIES = {
     'static_poses': (STATIC, ('mass', 'com_x', 'com_y', 'com_z')),
     'two_plane': (TWO_PLANE, ('com_x', 'com_y', 'com_z')),
 }
 
-# As the node's defaults.
+# Defaults of the node.
 _POSES, _DWELL = 14, 1.0
 _SWEEP_SPEED, _VELOCITY, _ACCELERATION = 0.25, 1.0, 2.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """What one seed brought."""
+    """Outcome of one seed."""
 
     seed: int
     deviations: tuple[Deviation, ...]
@@ -66,7 +66,7 @@ class Case:
 
 
 class _Procedure:
-    """The node's procedures, carried out on the arm in this process."""
+    """The node's procedures on the arm in this process."""
 
     def __init__(self, truth: HiddenTruth, seed: int) -> None:
         urdf = default_cell.urdf()
@@ -79,7 +79,7 @@ class _Procedure:
 
     @cached_property
     def expected(self) -> dict[str, float]:
-        """The hidden payload in the tool frame, by parameter."""
+        """Hidden payload in the tool frame, by parameter name."""
         if self.truth.tool is None:
             return {}
         return default_cell.payload_truth(self.truth.tool, self.robot, self.robot.tool_frame)
@@ -100,7 +100,7 @@ class _Procedure:
         return result
 
     def two_plane(self, mass: float, std: float) -> CalibrationResult:
-        """Make the sweeps and estimate."""
+        """Run the sweeps and estimate."""
         motion = plan.plan_two_plane(
             self.robot, self._checker, self._arm.posture, mass=mass)
         self._arm.move(self._through(motion.approach))
@@ -129,13 +129,13 @@ class _Procedure:
 
 
 def run_case(seed: int) -> Case:
-    """Identify drawn tools by every method.
+    """Identify random tools by every method.
 
     Args:
         seed: Seed of tool, joints, biases and noise.
 
     Raises:
-        RobocalError: If a procedure cannot be carried out.
+        RobocalError: A procedure fails.
 
     """
     base = default_cell.hidden_truth()
@@ -155,7 +155,7 @@ def run_case(seed: int) -> Case:
 
 
 def _run_live(seeds: Sequence[int], output: Path) -> list[Case]:
-    """Run the procedures of the real nodes, over DDS, on drawn cells, one after the other."""
+    """Run the procedures of the real nodes over DDS on random cells, one after the other."""
     return [_live_case(seed, output / f'seed_{seed}') for seed in seeds]
 
 
@@ -178,7 +178,7 @@ def _live_case(seed: int, output: Path) -> Case:
 
 
 def figures(cases: Sequence[Case]) -> list[Figure]:
-    """Return errors and times over all cases."""
+    """Return errors and computation times over all cases."""
     found = [item for case in cases for item in case.deviations]
     rows = [row for series, bars in BARS.items() for row in error_figures(found, series, bars)]
     timings = [item for case in cases for item in case.timings]
@@ -196,13 +196,13 @@ def figures(cases: Sequence[Case]) -> list[Figure]:
 
 
 class PayloadBenchmark(Benchmark):
-    """Every method on drawn cells, drive gains, and the limits of excitation."""
+    """Every method on random cells, drive gains, and the efficiency of excitation."""
 
     title = 'Payload'
     live_seeds = 3
 
     def run(self, request: Request) -> Outcome:
-        """Measure; see the base class."""
+        """Run the benchmark; see `Benchmark.run`."""
         if request.live:
             cases = _run_live(request.seeds, request.output)
         else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cells drawn by chance within the reference cell's ranges: tool, friction, compliance."""
+"""Random cells within the reference cell's ranges: tool, friction, compliance."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _ASYMMETRY = 0.1
 
 
 def random_tool(generator: np.random.Generator, mass: float | None = None) -> ToolTruth:
-    """Draw a tool: 1 … 3 kg unless told, its centre up to 0.15 m off the flange.
+    """Draw a tool of 1 to 3 kg with its centre of mass 0.03 to 0.15 m from the flange.
 
     Args:
-        generator: Source of chance.
-        mass: Mass [kg]; drawn when None.
+        generator: Random generator.
+        mass: Mass [kg]; None to draw it.
 
     """
     drawn = float(generator.uniform(*MASS))
     mass = drawn if mass is None else mass
     direction = generator.normal(size=3)
-    # Tools hang off the flange, not into the arm.
+    # Tools extend away from the arm.
     direction[2] = abs(direction[2])
     centre = direction / np.linalg.norm(direction) * generator.uniform(*DISTANCE)
     a, b, c = generator.uniform(0.06, 0.14, 3) ** 2
@@ -41,13 +41,13 @@ def random_tool(generator: np.random.Generator, mass: float | None = None) -> To
 def random_truth(
     base: HiddenTruth, seed: int, mass: float | None = None, *, sensor: str
 ) -> HiddenTruth:
-    """Draw a hidden truth; the biases of its sensor are drawn by the simulation from the seed.
+    """Draw a hidden truth; the simulation draws the biases of its sensor from its own seed.
 
     Args:
-        base: Whose joints are varied.
+        base: Truth whose joints are varied.
         seed: Seed of the draw.
-        mass: Mass of the tool [kg]; drawn when None.
-        sensor: Frame of the only F/T sensor that is kept, to save time.
+        mass: Mass of the tool [kg]; None to draw it.
+        sensor: Frame of the one F/T sensor to keep; the others are dropped to save time.
 
     """
     generator = np.random.default_rng([seed, 0])
@@ -86,13 +86,13 @@ def _joint(joint: JointTruth, generator: np.random.Generator) -> JointTruth:
 
 
 def truth_document(truth: HiddenTruth) -> dict[str, Any]:
-    """Return a truth as the mapping of a truth file."""
+    """Return the content of a truth file."""
     plain: dict[str, Any] = _plain(asdict(truth))
     return plain
 
 
 def _plain(value: Any) -> Any:
-    """Turn tuples into lists and NumPy's numbers into Python's, and leave out what is unset."""
+    """Return lists for tuples and Python numbers for NumPy's, without unset values."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A made-up arm with seven joints and four F/T sensors, on which speed is measured."""
+"""A fictitious arm with seven joints and four F/T sensors, for measuring speed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ SENSORS = ('ft_3_proximal', 'ft_3_distal', 'ft_5_proximal', 'ft_wrist')
 JOINTS = tuple(f'joint_{number}' for number in range(1, 8))
 _LENGTHS = (0.30, 0.20, 0.25, 0.15, 0.20, 0.10, 0.08)
 _MASSES = (5.0, 4.0, 3.5, 3.0, 2.5, 1.8, 1.0)
-# Where a tube begins and ends with a sensor.
+# Sensors at the begin and end of a link, by joint number.
 _FIRST = {3: 'ft_3_proximal', 5: 'ft_5_proximal', 7: 'ft_wrist'}
 _SECOND = {3: 'ft_3_distal'}
 
@@ -32,7 +32,7 @@ def _joint(name: str, kind: str, parent: str, child: str, height: float, axis: s
 
 
 def urdf() -> str:
-    """Return its URDF text."""
+    """Return the URDF text."""
     parts = ['<robot name="seven_joints"><link name="base"/>']
     carrier, height = 'base', 0.0
     for number, (length, mass) in enumerate(zip(_LENGTHS, _MASSES, strict=True), 1):

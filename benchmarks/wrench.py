@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of external-wrench observation: accuracy, location, detection, speed."""
+"""Benchmark of external-wrench observation: accuracy, location, detection, speed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from robocal_ros.wrench.observer import Observation
 
 TUBES = {'ft_link_2_proximal': (0.055, (0.04, 0.28), (0, 1, 2)),
          'ft_link_3_proximal': (0.046, (0.03, 0.13), (2, 0, 1))}
-"""By link: radius of its tube [m], its length along the axis [m], which axes are across, along."""
+"""By link: radius of its tube [m], range along its axis [m], order of cross and axial axes."""
 
 IMUS = {'ft_link_2_proximal': 'imu_link_2', 'ft_link_3_proximal': 'imu_link_3',
         'ft_wrist': 'imu_flange'}
@@ -32,28 +32,28 @@ _FREE_MOTION = 600.0
 _PUSHES = 100
 _WEAK_PUSHES = 100
 _LIVE = 60.0
-# When a push has built up in the window, and before it has gone [s].
+# Evaluated part of a push: after it has filled the window, and before it ends [s].
 _SETTLED, _LASTING = 0.05, 0.3
 _TILT = 0.5
 
 
 @dataclass(frozen=True)
 class Case:
-    """What one drawn arm gave.
+    """Outcome of one random arm.
 
     Attributes:
         seed: Seed of tool, biases, noise, motions and pushes.
-        ratio: Force RMS error over the sensor's noise in free motion, by link and condition.
-        moving: Time of free motion [s].
-        false_alarms: Contacts told in it.
-        jolted_alarms: Contacts told in motions that begin with a jolt.
-        jolted_ratio: As ``ratio``, the worst link, in these motions.
+        ratio: Force RMS error over sensor noise in free motion, by link and condition.
+        moving: Duration of free motion [s].
+        false_alarms: Number of contacts reported in it.
+        jolted_alarms: Number of contacts reported in motions that begin with a jolt.
+        jolted_ratio: ``ratio`` of the worst link in these motions.
         position: Errors of the contact point, one per push of 20 N and more [m].
         worst_position: Largest error of any sample of such a push [m].
         force: Errors of the mean force of such pushes [N].
-        unplaced: Pushes for which no contact point was told.
-        elsewhere: Pushes during which another link was called touched.
-        delays: From beginning to detection of pushes of 10 N for 0.2 s; None if missed [s].
+        unplaced: Number of pushes without a contact point.
+        elsewhere: Number of pushes during which a contact of another link was reported.
+        delays: Delay from begin to detection of pushes of 10 N for 0.2 s [s]; None if missed.
 
     """
 
@@ -72,7 +72,7 @@ class Case:
 
 
 class _Experiment:
-    """One drawn arm."""
+    """One random arm."""
 
     def __init__(self, seed: int, *, tool: bool, imu: bool) -> None:
         self.generator = np.random.default_rng([seed, 7])
@@ -89,11 +89,11 @@ class _Experiment:
     def free_motion(
         self, duration: float, *, jolts: bool = False
     ) -> tuple[dict[str, float], float, int]:
-        """Return RMS over noise by link, the time of motion, and the contacts told.
+        """Return RMS over noise by link, duration of motion [s], and number of contacts.
 
         Args:
-            duration: For how long at least [s].
-            jolts: Whether motions begin with a step, as with a controller that starts from
+            duration: Minimum duration [s].
+            jolts: True to begin motions with a step, like a controller that starts from
                 measured positions.
 
         """
@@ -118,7 +118,7 @@ class _Experiment:
                 for frame in squares}, done, alarms
 
     def push(self, frame: str, force: float, duration: float) -> PushTruth:
-        """Push a tube at a random place, inwards and aslant."""
+        """Push a tube at a random point, inwards and up to 0.5 rad off its normal."""
         radius, along, axes = TUBES[frame]
         draw = self.generator
         angle, turn = draw.uniform(0.0, 2.0 * np.pi, 2)
@@ -134,13 +134,13 @@ class _Experiment:
         return self.made.push(index, point[order], force * direction[order], duration)
 
     def keep_moving(self) -> None:
-        """Begin a motion if there is none."""
+        """Start a motion unless one is running."""
         if self.made.simulator.controller.goal is None:
             self.made.begin_motion(self.made.random_path(self.generator, 6))
 
 
 def _followed(told: Sequence[Observation], push: PushTruth) -> tuple[Array, Array, bool]:
-    """Return errors of point and force while a push lasts, and whether others were touched."""
+    """Return errors of point and force during a push, and whether other links had contacts."""
     points, forces, elsewhere = [], [], False
     for item in told:
         when = item.stamp - push.begin
@@ -157,16 +157,16 @@ def _followed(told: Sequence[Observation], push: PushTruth) -> tuple[Array, Arra
 
 
 def run_case(seed: int, *, motion: float, pushes: int, weak: int) -> Case:
-    """Carry out the experiments on one drawn arm.
+    """Run the experiments on one random arm.
 
     Args:
         seed: Seed of tool, biases, noise, motions and pushes.
-        motion: Time of free motion with tool [s].
-        pushes: Pushes of 20 to 60 N, every second one while the arm moves.
-        weak: Pushes of 10 N for 0.2 s, while the arm moves.
+        motion: Duration of free motion with tool [s].
+        pushes: Number of pushes of 20 to 60 N, every second one while the arm moves.
+        weak: Number of pushes of 10 N for 0.2 s while the arm moves.
 
     Raises:
-        RobocalError: If the arm cannot be tared or moved.
+        RobocalError: The arm cannot be tared or moved.
 
     """
     ratio: dict[str, float] = {}
@@ -200,7 +200,7 @@ def run_case(seed: int, *, motion: float, pushes: int, weak: int) -> Case:
 
 
 def _detections(arm: _Experiment, count: int) -> list[float | None]:
-    """Push with 10 N for 0.2 s; return the delays to the detection, None where missed."""
+    """Push with 10 N for 0.2 s; return the detection delays [s], None for missed pushes."""
     delays: list[float | None] = []
     names = tuple(TUBES)
     for number in range(count):
@@ -215,7 +215,7 @@ def _detections(arm: _Experiment, count: int) -> list[float | None]:
 
 
 def accuracy_figures(cases: Sequence[Case]) -> list[Figure]:
-    """Return the figures of accuracy, location and detection over all cases."""
+    """Return figures of accuracy, location and detection over all cases."""
     rows = []
     for name in cases[0].ratio:
         ratios = [case.ratio[name] for case in cases]
@@ -244,10 +244,10 @@ def accuracy_figures(cases: Sequence[Case]) -> list[Figure]:
         Figure(series, 'force, mean over a push', 'N',
                float(np.median(np.concatenate([case.force for case in cases]))),
                max(max(case.force) for case in cases)),
-        Figure(series, 'without contact point', '1',
+        Figure(series, 'pushes without contact point', '1',
                float(np.median([case.unplaced for case in cases])),
                float(sum(case.unplaced for case in cases)), 0.0),
-        Figure(series, 'other links called touched', '1',
+        Figure(series, 'pushes with contacts on other links', '1',
                float(np.median([case.elsewhere for case in cases])),
                float(sum(case.elsewhere for case in cases))),
     ]
@@ -275,25 +275,25 @@ def _speed_figures() -> tuple[list[Figure], list[str]]:
         Figure(series, 'median ÷ one RNEA call', '1', free / rnea, free / rnea, 50.0),
     ]
     shares = '; '.join(f'{name} {100.0 * share:.0f} %' for name, share in timing.shares.items())
-    return rows, [f'One RNEA call: {rnea:.2f} µs. Where the time goes: {shares}.']
+    return rows, [f'One RNEA call: {rnea:.2f} µs. Shares of the computation: {shares}.']
 
 
 class WrenchBenchmark(Benchmark):
-    """Drawn tools, biases, motions and pushes on the reference cell."""
+    """Random tools, biases, motions and pushes on the reference cell."""
 
     title = 'External wrench'
     seeds = 4
     live_seeds = 1
 
     def run(self, request: Request) -> Outcome:
-        """Measure; see the base class."""
+        """Run the benchmark; see `Benchmark.run`."""
         if request.live:
             return _live(request)
         count = len(request.seeds)
         case = partial(run_case, motion=_FREE_MOTION / count, pushes=-(-_PUSHES // count),
                        weak=-(-_WEAK_PUSHES // count))
         cases = in_parallel(case, request.seeds, request.jobs, 'wrench')
-        # By itself, when nothing else runs any more.
+        # Measured alone, after the parallel processes have ended.
         speed, remarks = _speed_figures()
         return Outcome([*accuracy_figures(cases), *speed], cases, remarks)
 
@@ -303,16 +303,16 @@ def _live(request: Request) -> Outcome:
 
     found = run_live(_LIVE, request.output)
     if not found.sent:
-        raise RobocalError('No sample came back from the live run; see the logs.')
+        raise RobocalError('The node published no sample in the live run; see the logs.')
     late = 1e3 * found.latency
     share = 100.0 * found.processor
-    series = f'node at 1 kHz for {_LIVE:.0f} s, 7 joints, 4 sensors, all links heard'
+    series = f'node at 1 kHz for {_LIVE:.0f} s, 7 joints, 4 sensors, all links subscribed'
     return Outcome([
         Figure(series, f'lost of {found.sent} samples', '1', found.lost, found.lost, 0.0),
         Figure(series, 'stamp to receipt by another process, p99', 'ms',
                float(np.median(late)), float(np.percentile(late, 99.0)), 2.0),
         Figure(series, 'share of a core', '%', share, share, 50.0),
-    ], remarks=[f'{found.paused} samples do not count: the source itself had paused just before.'])
+    ], remarks=[f'{found.paused} samples are not counted, because the source itself had paused.'])
 
 
 BENCHMARK = WrenchBenchmark()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated arm and the observer in one process: motions and pushes in, observations out."""
+"""Simulated arm and observer in one process: motions and pushes in, observations out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import quintic_path
 from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
 from robocal_ros.wrench.observer import Observation, WrenchObserver
@@ -23,22 +23,22 @@ from robocal_sim.model import read_description
 from robocal_sim.simulator import ArmSimulator, Readings
 from robocal_sim.trajectory import Trajectory as Command
 from robocal_sim.trajectory import TrajectoryPoint
-from robocal_sim.truth import Cell, HiddenTruth, ToolTruth
+from robocal_sim.truth import Cell, HiddenTruth
 
 _ACCELERATION = 2.0
-# Postures are drawn in the middle of what joints reach, where the arm does not fold.
+# Range of random postures, in which the arm does not collide with itself [rad].
 _REACH = 1.2
 
 
 @dataclass(frozen=True)
 class PushTruth:
-    """A push as it was given.
+    """Applied push.
 
     Attributes:
         chain: Index of the pushed sub-chain.
-        point: Where, in its frame, shape (3,) [m].
+        point: Point of application in its frame, shape (3,) [m].
         force: Force in its frame, shape (3,) [N].
-        begin: When it began [s].
+        begin: Simulated time at its begin [s].
 
     """
 
@@ -48,22 +48,15 @@ class PushTruth:
     begin: float
 
 
-def tool_body(tool: ToolTruth) -> RigidBodyInertia:
-    """Return a tool of the truth as a body."""
-    xx, yy, zz, xy, xz, yz = tool.inertia
-    return RigidBodyInertia(tool.mass, np.array(tool.centre_of_mass),
-                            np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
-
-
 class ObservedArm:
     """An arm in simulated time whose sensors feed an observer.
 
     Attributes:
-        robot: Its model.
-        arm: The model, cut at its sensors.
+        robot: Model of the arm.
+        arm: Model with sub-chains between the sensors.
         observer: The observer.
-        simulator: The arm; tests and benchmarks alone may look inside.
-        seconds: Time that each joint state took the observer, when kept [s].
+        simulator: The simulated arm, with its hidden state.
+        seconds: Computation time of the observer per joint state [s], if ``keep_seconds``.
 
     """
 
@@ -72,15 +65,15 @@ class ObservedArm:
         rate: float = 500.0, imus: Mapping[str, str] | None = None,
         **values: Any,
     ) -> None:
-        """Build it at rest; nothing is tared, nothing carried.
+        """Create the arm at rest, without tare and payload.
 
         Args:
-            seed: Seed of noise and of the drawn biases.
-            truth: What is hidden; the default arm's by default.
-            cell: Noise of the sensors; the reference cell's by default.
+            seed: Seed of noise and sensor biases.
+            truth: Hidden truth; None for the default arm's.
+            cell: Noise of the sensors; None for the reference cell's.
             rate: Rate of joint states and sensors [Hz].
             imus: Frames of IMUs by the link whose motion they measure.
-            **values: Parameters of the observer; joint torques are not followed by default.
+            **values: Parameters of the observer; joint torques are not observed by default.
 
         """
         urdf = default_cell.urdf()
@@ -111,12 +104,13 @@ class ObservedArm:
         return self.simulator.now
 
     def carry_tool(self) -> None:
-        """Tell the observer what the truth's tool weighs, as an identified payload would."""
+        """Give the observer the hidden tool as its payload."""
         if self.truth.tool is not None:
-            self.observer.carry(tool_body(self.truth.tool), self.truth.tool.parent)
+            self.observer.carry(
+                default_cell.rigid_body(self.truth.tool), self.truth.tool.parent)
 
     def tare(self) -> Tare:
-        """Tare at rest, and compensate the biases from now on; errors as of ``Taring.find``."""
+        """Tare at rest and use the biases from now on; errors as of ``Taring.find``."""
         record = TareRecord()
         self.observer.recorder = record
         try:
@@ -130,13 +124,13 @@ class ObservedArm:
     def random_path(
         self, generator: np.random.Generator, count: int, *, measured: bool = False
     ) -> Array:
-        """Return postures from the present one through random ones, shape (count + 1, n).
+        """Return the current posture and random ones, shape (count + 1, n) [rad].
 
         Args:
-            generator: Source of chance.
+            generator: Random generator.
             count: Number of random postures.
-            measured: Whether to begin where the encoders say that the arm is, which is a small
-                step away from where the drives hold it, and begins with a jolt.
+            measured: True to start from the measured instead of the commanded posture: a small
+                step, so that the motion begins with a jolt.
 
         """
         low = np.maximum(self.robot.lower, -_REACH)
@@ -146,14 +140,14 @@ class ObservedArm:
         return np.array([here, *(generator.uniform(low, high) for _ in range(count))])
 
     def begin_motion(self, path: Array, speed: float = 1.0) -> float:
-        """Start moving through postures, at rest in each; returns the duration [s].
+        """Start a motion that stops in every posture and return its duration [s].
 
         Args:
             path: Postures, shape (k, n) [rad].
-            speed: Fastest joint speed [rad/s].
+            speed: Largest joint speed [rad/s].
 
         Raises:
-            MotionError: If the controller refuses.
+            MotionError: The controller refuses it.
 
         """
         simulator, n = self.simulator, self.robot.n
@@ -165,7 +159,7 @@ class ObservedArm:
             for i in range(len(motion.time))))
         refusal = simulator.controller.check(command, simulator.now)
         if refusal:
-            raise MotionError(f'The simulated controller refuses a motion: {refusal}')
+            raise MotionError(f'The simulated controller refused a trajectory: {refusal}')
         simulator.controller.accept_goal(command, simulator.now)
         return motion.duration
 
@@ -173,10 +167,10 @@ class ObservedArm:
         """Push a link.
 
         Args:
-            chain: Index of the sub-chain; the push is on the link that names it.
-            point: Where, in its frame, shape (3,) [m].
-            force: In its frame, shape (3,) [N].
-            duration: How long [s].
+            chain: Index of the sub-chain; the push acts on the link that names it.
+            point: Point of application in its frame, shape (3,) [m].
+            force: Force in its frame, shape (3,) [N].
+            duration: Duration [s].
 
         """
         self.simulator.physics.push(
@@ -184,10 +178,10 @@ class ObservedArm:
         return PushTruth(chain, point, force, self.now)
 
     def run(self, duration: float) -> list[Observation]:
-        """Let simulated time pass; returns what was observed meanwhile.
+        """Advance simulated time and return the observations.
 
         Args:
-            duration: For how long [s].
+            duration: Duration [s].
 
         """
         observations: list[Observation] = []
@@ -207,7 +201,7 @@ class ObservedArm:
         observer = self.observer
         began = time.perf_counter()
         for index, stamp, values in wrenches:
-            # What the decoder of messages does in the node.
+            # Like the message decoder of the node.
             if math.isfinite(sum(values)):
                 observer.add_reading(index, stamp, values)
             else:
@@ -224,5 +218,5 @@ class ObservedArm:
 
 
 def of_chain(observations: Sequence[Observation], chain: int) -> list[Observation]:
-    """Return the observations that know a sub-chain's wrench."""
+    """Return the observations with a valid wrench of a sub-chain."""
     return [item for item in observations if chain in item.links and not item.reasons[chain]]

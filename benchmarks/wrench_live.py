@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The observer's node at 1 kHz, live over DDS: lost samples, latency, processor time."""
+"""The observer's node at 1 kHz over DDS: lost samples, latency, CPU time."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _NODE = 'wrench_observer'
 _START_TIMEOUT = 60.0
 _QUEUE = QoSProfile(depth=20000)
 _POLL = 1e-4
-# A source that pauses for longer leaves a gap that no window bridges; it fills again in time.
+# After a pause of the source longer than _PAUSE [ns], the window is invalid for _WINDOW [ns].
 _PAUSE, _WINDOW = 11_000_000, 21_000_000
 _STAMP = struct.Struct('<iI')
 
 
 class _Polled(CallbackGroup):
-    """Entities that no executor waits for: they are emptied by hand."""
+    """Callback group that no executor serves: its subscriptions are polled."""
 
     def can_execute(self, entity: Any) -> bool:
         return False
@@ -47,15 +47,15 @@ class _Polled(CallbackGroup):
 
 @dataclass(frozen=True)
 class LiveFigures:
-    """What a live run gave.
+    """Outcome of a live run.
 
     Attributes:
-        sent: Samples that were sent after the window was full for the first time.
-        lost: How many of them did not come back, on the link where most did not.
-        paused: How many samples do not count, because the source had just paused for so long
-            that no window is full: the machine was busy with other things.
-        latency: From stamp to receipt by another process, all links, shape (m,) [s].
-        processor: Processor time of the node over wall time.
+        sent: Number of samples sent after the window was full for the first time.
+        lost: Number of them without a wrench, on the worst link.
+        paused: Number of samples not counted, because the source had just paused and the window
+            was not full: the machine was busy.
+        latency: Time from stamp to receipt by another process, all links, shape (m,) [s].
+        processor: CPU time of the node over wall time.
 
     """
 
@@ -67,14 +67,14 @@ class LiveFigures:
 
 
 def run_live(duration: float, output: Path) -> LiveFigures:
-    """Run source and node as processes of their own, and listen to all links.
+    """Run source and node as separate processes and record all links.
 
     Args:
-        duration: For how long [s].
+        duration: Duration [s].
         output: Folder for logs.
 
     Raises:
-        RobocalError: If a process ends by itself or nothing comes.
+        RobocalError: A process exits, or the node publishes nothing.
 
     """
     domain = own_domain()
@@ -90,13 +90,13 @@ def run_live(duration: float, output: Path) -> LiveFigures:
         rclpy.init(context=context, domain_id=domain)
         node = rclpy.create_node('robocal_client', context=context)
         try:
-            return _listen(node, children, child, duration, output)
+            return _record(node, children, child, duration, output)
         finally:
             node.destroy_node()
             context.try_shutdown()
 
 
-def _listen(
+def _record(
     node: Any, children: Children, child: Child, duration: float, output: Path
 ) -> LiveFigures:
     group = _Polled()
@@ -109,7 +109,8 @@ def _listen(
     deadline = time.monotonic() + _START_TIMEOUT
     while not all(node.count_publishers(s.topic_name) for s in subscriptions.values()):
         if time.monotonic() > deadline:
-            raise RobocalError(f'The node does not come up. The end of its log:\n{child.tail()}')
+            raise RobocalError(f'The node does not come up within {_START_TIMEOUT:.0f} s. '
+                               f'The end of its log:\n{child.tail()}')
         children.check()
         time.sleep(0.1)
     time.sleep(1.0)
@@ -129,17 +130,17 @@ def _listen(
     time.sleep(0.5)
     _empty(subscriptions, received)
     if not all(received.values()) or not file.exists():
-        raise RobocalError(f'Nothing came back. The end of the log:\n{child.tail()}\n'
+        raise RobocalError(f'The node published nothing. The end of the logs:\n{child.tail()}\n'
                            f'{source.tail()}')
     return _figures(np.load(file), received, span)
 
 
 def _ignore(raw: bytes) -> None:
-    """Stand in for a callback: what is polled calls none."""
+    """Unused callback of a polled subscription."""
 
 
 def _empty(subscriptions: dict[str, Any], received: dict[str, list[tuple[int, int]]]) -> None:
-    """Note stamp and arrival of all that waits [ns]."""
+    """Take all waiting messages and note their stamps and arrival times [ns]."""
     for link, subscription in subscriptions.items():
         handle = subscription.handle
         with handle:
@@ -149,7 +150,7 @@ def _empty(subscriptions: dict[str, Any], received: dict[str, list[tuple[int, in
 
 
 def _matched(due: npt.NDArray[np.int64], received: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Tell which stamps were heard, to within a microsecond."""
+    """Return which due stamps were received, to within a microsecond."""
     ordered = np.sort(received)
     place = np.searchsorted(ordered, due - 1000)
     return np.asarray((place < len(ordered))
@@ -161,7 +162,7 @@ def _figures(
     span: list[tuple[float, float]],
 ) -> LiveFigures:
     rows = [np.array(found) for found in received.values()]
-    # Stamps go through floating point in the node, which costs a fraction of a microsecond.
+    # Stamps pass through floating point in the node, with an error below a microsecond.
     first = max(int(found[0, 0]) for found in rows) - 1000
     sent = sent[sent >= first]
     pauses = sent[1:][np.diff(sent) > _PAUSE]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joint states and F/T readings of a made-up arm at 1 kHz: what the observer is timed on.
+"""Publisher of joint states and F/T readings of a fictitious arm at 1 kHz.
 
-Run as a module, it publishes for a number of seconds and files the stamps of what it sent.
+Run as a module, it publishes for a number of seconds and saves the stamps of the samples.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _QUEUE = QoSProfile(depth=2000)
 
 
 def publish(duration: float) -> npt.NDArray[np.int64]:
-    """Publish at 1 kHz by the wall clock; returns the stamps [ns].
+    """Publish at 1 kHz by the wall clock and return the stamps [ns].
 
     Args:
-        duration: For how long [s].
+        duration: Duration [s].
 
     """
     node = rclpy.create_node('wrench_source')
@@ -71,9 +71,9 @@ def publish(duration: float) -> npt.NDArray[np.int64]:
 
 
 def main() -> None:
-    """Publish for as long as the command line says."""
+    """Parse the command line, publish, and save the stamps."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('duration', type=float, help='for how long [s]')
+    parser.add_argument('duration', type=float, help='duration [s]')
     parser.add_argument('stamps', type=Path, help='file for the stamps')
     options = parser.parse_args()
     rclpy.init()

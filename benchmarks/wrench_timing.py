@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the observer computes for one sample, and what it does meanwhile."""
+"""Computation time of the observer per sample, and its distribution over the modules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WARM_UP = 1000
 _PERIOD = 1e-3
 _LAW = SteadyFriction(frozen((4.0, 4.5)), frozen((7.0, 7.5)), frozen((0.05, 0.05)),
                       frozen((5.0, 5.0)))
-# What a reader of the profile should know the modules' parts by.
+# Display names of the modules in the profile.
 _PARTS = {
     'alignment.py': 'checking, keeping and interpolating readings',
     'smoothing.py': 'window, weights',
@@ -32,7 +32,7 @@ _PARTS = {
     'contact.py': 'gates, line of action',
     'surface.py': 'contact point on the geometry',
     'torque.py': 'external joint torques',
-    'observer.py': 'putting it together',
+    'observer.py': 'combining results',
 }
 
 
@@ -42,9 +42,9 @@ class Timing:
 
     Attributes:
         free: Without contact, shape (m,) [s].
-        contact: With a contact on a link, its point found at every sample, shape (m,) [s].
-        rnea: One call of Pinocchio's RNEA on the same arm, in the same run, shape (m,) [s].
-        shares: Share of the time by part, in a profiled run without contact.
+        contact: With a contact whose point is found at every sample, shape (m,) [s].
+        rnea: One call of Pinocchio's RNEA on the same arm, shape (m,) [s].
+        shares: Share of the time by module, in a profiled run without contact.
 
     """
 
@@ -55,7 +55,7 @@ class Timing:
 
 
 class _Bench:
-    """An observer and samples to feed it with."""
+    """An observer and the samples to feed it."""
 
     def __init__(self) -> None:
         self.robot = Robot(seven_joints.urdf())
@@ -80,7 +80,7 @@ class _Bench:
             angle = 0.6 * stamp + np.arange(n)
             q, v, a = np.sin(angle), 0.6 * np.cos(angle), -0.36 * np.sin(angle)
             readings = -self.arm.held(q, v, a)
-            # A push on the first tube alone: the sensors beyond it do not feel it.
+            # A push on the first tube: the sensors distal to it do not measure it.
             force = np.array([-push, 0.2 * push, 0.0])
             readings[0] += np.concatenate((force, np.cross([0.05, 0.0, 0.06], force)))
             readings += self._noise.normal(size=readings.shape) * np.repeat([0.3, 0.01], 3)
@@ -90,7 +90,7 @@ class _Bench:
         return found
 
     def feed(self, samples: list[tuple[float, Array, Array, Array, Array]]) -> Array:
-        """Feed samples; returns the time that each took [s]."""
+        """Feed samples and return the computation time of each, shape (m,) [s]."""
         observer = self.observer
         taken = []
         for stamp, q, v, torque, readings in samples:
@@ -105,7 +105,7 @@ class _Bench:
         return np.array(taken)
 
     def rnea(self) -> Array:
-        """Time RNEA by itself [s]."""
+        """Return the computation time of RNEA calls, shape (m,) [s]."""
         model, data, zero = self.robot.model, self.robot.data, np.zeros(self.robot.n)
         taken = []
         for _ in range(_SAMPLES):
@@ -116,7 +116,7 @@ class _Bench:
 
 
 def measure() -> Timing:
-    """Measure."""
+    """Measure the computation times."""
     bench = _Bench()
     free, contact = bench.samples(0.0), bench.samples(30.0)
     bench.feed(free[:_WARM_UP])
@@ -132,7 +132,7 @@ def measure() -> Timing:
 
 
 def _shares(profile: cProfile.Profile) -> dict[str, float]:
-    """Return the share of each part, with what it calls outside this package."""
+    """Return the share of each module, including its calls outside this package."""
     table = pstats.Stats(profile).stats  # type: ignore[attr-defined]
     own = {key: name for key in table
            for ending, name in _PARTS.items() if key[0].endswith(f'wrench/{ending}')}

@@ -7,7 +7,7 @@ import numpy as np
 import xacro
 
 from robocal_ros.resources import share_directory
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_sim.truth import Cell, HiddenTruth, ToolTruth, load_cell, load_truth
 
 SIM_FOLDER = share_directory() / 'config' / 'sim'
@@ -31,6 +31,13 @@ def hidden_truth() -> HiddenTruth:
 def reference_cell() -> Cell:
     """Return the noise model of the reference cell."""
     return load_cell(CELL_FILE)
+
+
+def rigid_body(tool: ToolTruth) -> RigidBodyInertia:
+    """Return a tool of the hidden truth as a rigid body, in the frame of its parent."""
+    xx, yy, zz, xy, xz, yz = tool.inertia
+    return RigidBodyInertia(tool.mass, np.array(tool.centre_of_mass),
+                            np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
 
 
 def payload_truth(tool: ToolTruth, robot: Robot, frame: str) -> dict[str, float]:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Random cells, the arm in this process, figures, and the command of the benchmarks."""
+
 from __future__ import annotations
 
 import json
@@ -44,7 +46,7 @@ def test_drawn_cells_stay_within_the_reference_cells_ranges() -> None:
     assert max(masses) - min(masses) > 1.9
 
 
-def test_draw_is_the_same_for_the_same_seed_only() -> None:
+def test_equal_seeds_and_only_they_draw_equal_cells() -> None:
     assert drawn(3) == drawn(3)
     assert drawn(3) != drawn(4)
     tool = drawn(3, 2.0).tool
@@ -52,7 +54,7 @@ def test_draw_is_the_same_for_the_same_seed_only() -> None:
     assert tool.mass == 2.0
 
 
-def test_drawn_truth_passes_through_a_file() -> None:
+def test_a_drawn_truth_survives_writing_and_reading() -> None:
     truth = drawn(5)
     text = yaml.safe_dump(truth_document(truth))
     assert parse_truth(yaml.safe_load(text)) == truth
@@ -71,7 +73,7 @@ def test_in_process_arm_follows_a_motion_and_records_it() -> None:
     assert joints.position[-1] == pytest.approx(goal, abs=1e-3)
     assert np.diff(joints.time) == pytest.approx(0.002)
     assert len(wrenches) == len(joints)
-    with pytest.raises(MotionError, match='refuses'):
+    with pytest.raises(MotionError, match='refused'):
         arm.move(replace(quintic_move(goal, start, limits, limits),
                          velocity=np.ones((2, len(start)))))
 
@@ -80,19 +82,19 @@ def deviation(seed: int, error: float, parameter: str = 'com_x', truth: float = 
     return Deviation(STATIC, seed, parameter, 'm', truth, error, 1e-4, 'pass')
 
 
-def test_figures_are_median_and_worst_of_the_errors_size() -> None:
+def test_figures_are_median_and_worst_of_the_absolute_errors() -> None:
     found = [deviation(seed, error) for seed, error in enumerate((1e-4, -6e-4, 2e-4))]
     (figure,) = error_figures(found, STATIC, BARS[STATIC])
     assert (figure.median, figure.worst, figure.bar) == pytest.approx((0.2, 0.6, 0.5))
     assert figure.met is False
 
 
-def test_errors_of_the_mass_are_percent() -> None:
+def test_errors_of_the_mass_are_in_percent() -> None:
     (figure,) = error_figures([deviation(0, -0.01, 'mass', 2.0)], STATIC, BARS[STATIC])
     assert (figure.worst, figure.unit, figure.met) == (pytest.approx(0.5), '%', True)
 
 
-def test_coverage_counts_intervals_that_hold_the_truth() -> None:
+def test_coverage_counts_intervals_that_contain_the_truth() -> None:
     found = [deviation(0, 1.9e-4), deviation(1, -1.9e-4), deviation(2, 2.0e-4)]
     assert coverage(found, STATIC) == (2, 3)
 

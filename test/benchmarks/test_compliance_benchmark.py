@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compliance benchmark and tour: what they compare, and short runs of them."""
+"""Figures and short cases of the compliance benchmark, and what its tour reveals."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def deviation(error: float, std: float = 1e-7, truth: float = 1e-5) -> Deviation
     return Deviation(UPRIGHT, 1, 'joint_2.compliance', 'rad/(N·m)', truth, error, std, 'pass')
 
 
-def test_figures_have_the_bars() -> None:
+def test_figures_are_judged_by_their_limits() -> None:
     good = [Case(seed, (deviation(1e-7),), 97.0, False) for seed in range(20)]
     assert all(figure.met is not False for figure in compliance.figures(good))
     bad = [*good[:18], Case(18, (deviation(3e-7),), 94.0, False),
            Case(19, (deviation(-3e-7),), 94.0, False)]
     met = {figure.what: figure.met for figure in compliance.figures(bad)}
-    assert met['joints told to 5 %: within 2 σ, 20 cases'] is False
+    assert met['joints with std below 5 %: within 2 σ, 20 cases'] is False
     assert met['sag removed on held-out postures'] is False
 
 
-def test_joints_that_are_told_badly_do_not_count() -> None:
+def test_joints_with_large_deviations_do_not_count() -> None:
     weak = deviation(9e-7, std=6e-7)
     figures = compliance.figures([Case(1, (deviation(0.0), weak), 97.0, False)])
     assert 'within 2 σ, 1 cases' in figures[0].what
 
 
-def test_a_case_finds_the_first_joint_on_a_wall_alone() -> None:
+def test_the_first_joint_is_identified_only_on_a_wall() -> None:
     for case in compliance.run_resting(3):
         assert case.first_joint == (case.deviations[0].series == WALLED)
         assert case.removed > 94.0
@@ -46,7 +46,7 @@ def test_a_case_finds_the_first_joint_on_a_wall_alone() -> None:
             assert abs(item.error) < 5.0 * item.std, item
 
 
-def test_the_limits_are_met_and_choice_beats_chance() -> None:
+def test_planned_postures_beat_random_ones() -> None:
     for figure in compliance.planning():
         assert figure.met, figure
     figures = compliance.efficiency(3)
@@ -66,7 +66,7 @@ def test_predicted_deviations_are_those_of_the_normal_equations() -> None:
     assert np.isinf(found[1])
 
 
-def test_a_moved_arm_sees_what_a_resting_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statics_and_simulated_motion_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compliance_arm, '_VELOCITY', 2.0)
     monkeypatch.setattr(compliance_arm, '_ACCELERATION', 6.0)
     truth = drawn_truth(1)
@@ -85,7 +85,7 @@ def test_a_moved_arm_sees_what_a_resting_one_does(monkeypatch: pytest.MonkeyPatc
     assert np.linalg.norm(seen[0][1] - seen[0][0]) > 2e-4
 
 
-def test_what_the_tour_gives_away_is_not_the_answer() -> None:
+def test_the_parameters_of_the_tour_hold_no_compliance_and_no_orientation() -> None:
     known = known_load(TRUTH)
     assert known['load_mass'] == TRUTH.load.mass
     assert not any('compliance' in name or 'rpy' in name for name in known)

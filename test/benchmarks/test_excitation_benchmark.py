@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of excitation, drive gains and the hand-over of friction, from made-up cases."""
+"""Figures of excitation, drive gains and identified friction, from constructed cases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_excitation_is_judged_by_the_worst_principal_moment_and_mass() -> None:
     assert figures[SERIES, 'error of com_x'].worst == pytest.approx(0.3)
 
 
-def test_the_limits_of_both_sources_are_told() -> None:
+def test_efficiency_is_reported_for_both_sources() -> None:
     figures = excitation.efficiency(2)
     assert len(figures) == 22
     assert all(np.isfinite(f.worst) and f.bar is not None for f in figures)
@@ -37,13 +37,13 @@ def test_the_limits_of_both_sources_are_told() -> None:
     assert all(0.01 < f.worst < 4.0 for f in figures if 'RMSE' in f.what)
 
 
-def test_the_hand_over_is_judged_by_its_bars() -> None:
+def test_identified_friction_is_judged_by_its_limits() -> None:
     rows = handover.figures([Handover(3e-4, 1e-4, 2.5e-3, 3), Handover(4e-4, 2e-4, 1e-4, 3)])
     assert [row.met for row in rows] == [True, True, False]
     assert [row.worst for row in rows] == pytest.approx([0.4, 0.2, 2.5])
 
 
-def test_one_way_leaves_no_sweep_of_the_other_direction() -> None:
+def test_one_way_removes_the_sweeps_of_the_other_direction() -> None:
     time = np.arange(0.0, 20.0, 0.002)
     angle = np.interp(time, [0, 2, 8, 10, 16, 20], [0, 0, 1.5, 1.5, 0, 0])
     position = np.column_stack((np.zeros_like(angle), angle))

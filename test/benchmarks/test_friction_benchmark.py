@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The friction benchmark: what it compares, and a short run of it on the arm in this process."""
+"""Hidden law, figures and a short case of the friction benchmark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BASE = default_cell.hidden_truth()
 JOINTS = tuple(BASE.joints)
 
 
-def test_truth_by_the_names_of_results() -> None:
+def test_the_truth_has_the_parameter_names_of_results() -> None:
     truth = friction_truth(BASE, ['joint_6'])
     assert len(truth) == 8
     assert truth['joint_6.coulomb_forward'] == BASE.joints['joint_6'].friction.coulomb[0]
@@ -25,7 +25,7 @@ def test_truth_by_the_names_of_results() -> None:
 
 
 @pytest.mark.parametrize('speed', [0.005, 0.05, 0.4, -0.005, -0.05, -0.4])
-def test_hidden_law_is_the_simulations(speed: float) -> None:
+def test_the_hidden_law_equals_the_simulated_one(speed: float) -> None:
     simulated = LuGreFriction([BASE.joints[name].friction for name in JOINTS])
     expected = simulated.steady(np.full(len(JOINTS), speed))
     truth = friction_truth(BASE, JOINTS)
@@ -33,18 +33,18 @@ def test_hidden_law_is_the_simulations(speed: float) -> None:
         assert float(friction.hidden_law(truth, joint).torque(speed)) == pytest.approx(torque)
 
 
-def test_figures_have_the_bars() -> None:
+def test_figures_are_judged_by_their_limits() -> None:
     case = Case(1, (), (Curve('joint_6', 0.3, 2.0, 0.0), Curve('joint_5', 4.0, 12.0, 0.1)),
                 (Timing('friction', 100.0, 50000, 0.5),))
     met = {figure.what: figure.met for figure in friction.figures([case])}
     assert met['curve of joint_6 against the truth'] is True
     assert met['curve of joint_5 against the truth'] is False
-    assert met['left by compensation at constant speed'] is False
+    assert met['residual of the compensation at constant speed'] is False
     assert met['compensation at standstill, peak to peak'] is False
 
 
-def test_a_short_case_meets_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One drawn arm, its last joint, few and short runs."""
+def test_a_short_case_meets_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One random arm, its last joint, few and short runs."""
     monkeypatch.setattr(friction, '_VALUES', FrictionParameters(
         min_speed=0.01, speed_count=5, max_cruise=2.0))
     case = friction.run_case(7, ['joint_6'])

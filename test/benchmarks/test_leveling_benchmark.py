@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The leveling benchmark: its second opinion, its figures, and the demo's panel."""
+"""Verification by search, figures and short cases of the leveling benchmark, and the panel."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ OWN = foreign_arms.OWN
 
 
 @pytest.mark.parametrize('name', foreign_arms.names())
-def test_the_second_opinion_has_kinematics_of_its_own(name: str) -> None:
-    """They agree with Pinocchio's."""
+def test_the_kinematics_of_the_search_agree_with_pinocchio(name: str) -> None:
     robot = foreign_arms.arm(name).robot
     chain, tool = Chain(robot.urdf, robot.tool_frame), Tool(robot)
     low, high = robot.sampling_limits()
@@ -39,7 +38,7 @@ def opinion(start: np.ndarray, axis: np.ndarray, angle: float) -> float:
     return second.reached(start, Turn(rotation, point, axis, angle))
 
 
-def test_the_second_opinion_finds_a_way_and_a_limit() -> None:
+def test_the_search_finds_a_path_and_a_limit() -> None:
     """The tool turns about its own axis: one joint, up to its limit."""
     start = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 5.0])
     robot = foreign_arms.arm(OWN).robot
@@ -50,14 +49,14 @@ def test_the_second_opinion_finds_a_way_and_a_limit() -> None:
     assert opinion(start, axis, angle) == pytest.approx(0.5, abs=0.06 / angle)
 
 
-def test_a_case_meets_the_bars() -> None:
+def test_a_case_meets_the_limits() -> None:
     case = leveling.run_case(3)
     assert [item.arm for item in case.attempts] == list(foreign_arms.names())
     for figure in leveling.figures([case], []):
         assert figure.met is not False or figure.what.startswith('planning'), figure
 
 
-def test_figures_have_the_bars() -> None:
+def test_figures_are_judged_by_their_limits() -> None:
     good = Attempt(OWN, 0.5, True, 0.01, 1e-9, 1e-4, 0.08)
     bad = replace(good, tilt=np.radians(0.06), drift=6e-4, step=0.09, planning=0.06)
     refused = Attempt(OWN, 0.5, False, 0.06, share=0.4, obstacle='position limit')
@@ -69,11 +68,11 @@ def test_figures_have_the_bars() -> None:
 
     assert met(good)['residual tilt'] is True
     missed = met(bad, refused)
-    for what in ('residual tilt', 'drift', 'joint step between points', 'refusals that are true'):
+    for what in ('residual tilt', 'drift', 'joint step between points', 'confirmed refusals'):
         assert missed[what] is False, what
 
 
-def test_refusals_are_chosen_first_come() -> None:
+def test_the_first_refusals_are_selected_for_verification() -> None:
     solved = Attempt(OWN, 0.5, True, 0.01)
     refused = Attempt(OWN, 0.5, False, 0.01)
     cases = [Case(seed, (refused, solved)) for seed in range(1, 9)]
@@ -82,7 +81,7 @@ def test_refusals_are_chosen_first_come() -> None:
     assert [seed for seed, chosen in wanted.items() if (OWN, True) in chosen] == [1]
 
 
-def test_the_judge_agrees_with_a_refusal() -> None:
+def test_the_search_confirms_a_refusal() -> None:
     for seed in range(1, 20):
         if not leveling.attempt(OWN, seed).solved:
             [found] = Judge({seed: ((OWN, False),)})(seed)
@@ -91,14 +90,14 @@ def test_the_judge_agrees_with_a_refusal() -> None:
     pytest.fail('none of the postures is refused')
 
 
-def test_the_simulated_arm_keeps_the_bars() -> None:
+def test_the_simulated_arm_meets_the_limits() -> None:
     [motion] = leveling.simulated(range(1, 10), 1)
-    assert np.degrees(motion.told[0]) <= leveling.TILT_BAR
-    assert 1e3 * motion.told[2] <= leveling.DRIFT_BAR
+    assert np.degrees(motion.measured[0]) <= leveling.TILT_BAR
+    assert 1e3 * motion.measured[2] <= leveling.DRIFT_BAR
     assert 1e3 * motion.drift_on_way <= leveling.DRIFT_BAR
 
 
-def test_the_panel_shows_before_on_the_way_and_after() -> None:
+def test_the_panel_shows_the_arm_before_during_and_after() -> None:
     robot = Robot(default_cell.urdf())
     tool = Tool(robot)
     start = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])

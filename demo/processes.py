@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import yaml
@@ -50,7 +50,7 @@ def processor_time(child: Child) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
 
-class Children:
+class Children(AbstractContextManager['Children']):
     """Context manager that ends its processes on exit, also after an exception."""
 
     def __init__(self, log_folder: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -75,16 +75,7 @@ class Children:
                 'Choose another one.'
             ) from error
 
-    def __enter__(self) -> Children:
-        """Return self; `start` starts processes."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End all processes."""
         self.stop()
 

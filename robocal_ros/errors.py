@@ -21,13 +21,13 @@ class DataError(RobocalError):
 
 
 class ExcitationError(RobocalError):
-    """The data leave a direction of the parameter space blind.
+    """The data leave a direction of the parameter space unobservable.
 
     Attributes:
         rank: Number of observable directions.
         needed: Number of directions that the method needs.
         condition: Condition number of the scaled information matrix.
-        unobservable: Names of the parameters, or directions in words, that stay blind.
+        unobservable: Names of the unobservable parameters, or directions in words.
 
     """
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 import rclpy
@@ -60,7 +60,7 @@ def _nothing() -> None:
     """Watch over nothing."""
 
 
-class RosSession:
+class RosSession(AbstractContextManager['RosSession']):
     """A ROS node of this program, in a domain, served whenever something is waited for."""
 
     def __init__(
@@ -84,16 +84,7 @@ class RosSession:
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self.node)
 
-    def __enter__(self) -> RosSession:
-        """Do nothing."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave the domain."""
         self._executor.shutdown(timeout_sec=0.0)
         self.node.destroy_node()

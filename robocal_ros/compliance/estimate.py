@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joint compliance from end positions without and with a load: displacements, fit, result."""
+"""Estimation of joint compliance from end positions without and with a load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Capability, Needs, TrackerNeed
-from robocal_ros.compliance.fit import ComplianceFit, believed_angles, fit_compliance
+from robocal_ros.compliance.fit import ComplianceFit, fit_compliance, shrunk_angles
 from robocal_ros.compliance.measurement import (
     LOADED,
     REGISTRATION,
@@ -28,7 +28,7 @@ from robocal_ros.compliance.measurement import (
 from robocal_ros.compliance.model import (
     Load,
     Target,
-    check_turning,
+    check_revolute,
     load_of,
     predicted,
     target_pose,
@@ -67,8 +67,8 @@ _SEEN = 3.0
 
 
 def check_arm(robot: Robot, values: ComplianceParameters) -> None:
-    """Raise a ConfigurationError if the arm lacks a frame, or has a joint that slides."""
-    check_turning(robot)
+    """Raise a ConfigurationError if the arm lacks a frame or has a prismatic joint."""
+    check_revolute(robot)
     for frame in (values.target_frame, values.load_frame):
         robot.frame_id(frame or robot.tool_frame)
 
@@ -77,28 +77,26 @@ def estimate(
     robot: Robot, recording: Recording, values: ComplianceParameters, load: Load,
     registration: Registration | None = None,
 ) -> CalibrationResult:
-    """Estimate from a record of both measurements.
+    """Estimate from a recording of both measurements.
 
-    Where the record does not tell when the arm was measured, rests are found from the joint
-    states, and the moment at which the load was mounted from the postures that were visited
-    twice; postures that were visited once do not count then.
+    Without marked rests, stationary intervals are found from the joint states, and the time at
+    which the load was mounted from postures that were visited twice; other postures are ignored.
 
     Args:
         robot: The arm without the load.
-        recording: Joint states, tracker readings, and rests that are known.
+        recording: Joint states, tracker readings and marked rests.
         values: The node's parameters.
-        load: What was mounted between the two sets.
-        registration: Where the tracker stands, for a record without known rests; None to find
-            it from the unloaded set.
+        load: Load mounted between the two sets.
+        registration: Tracker pose, for a recording without marked rests; None to estimate it
+            from the unloaded set.
 
     Raises:
-        RobocalError: As of ``estimate_sets``; also if the record lacks readings, or one of the
-            known rests, or holds no rests.
+        RobocalError: See ``estimate_sets``; also if the recording lacks readings or rests.
 
     """
     joints, readings = recording.joints, recording.tracker
     if readings is None:
-        raise DataError('No tracker readings were recorded; record the tracker too.')
+        raise DataError('The recording has no tracker readings; record the tracker topic too.')
     check_arm(robot, values)
     if recording.stationary:
         sets = measured(joints, readings, recording.stationary)
@@ -115,14 +113,14 @@ def estimate(
 def _found_sets(
     joints: JointSamples, readings: TrackerSamples, values: ComplianceParameters
 ) -> tuple[list[EndPosition], list[EndPosition]]:
-    """Return both sets of end positions, of the postures that are in both."""
+    """Return the end positions of both sets, for postures contained in both."""
     found, tolerance = find_end_positions(joints, readings, values), values.match_tolerance
     if not found:
         raise DataError(
-            f'The record of {len(joints)} joint states and {len(readings)} tracker readings '
-            f'holds no rest of {values.settle + values.dwell:.1f} s in which '
-            'the target was seen; expected both sets of postures. Call measure_unloaded and '
-            'measure_loaded, or play a bag of them.')
+            f'The recording of {len(joints)} joint states and {len(readings)} tracker readings '
+            f'has no rest of {values.settle + values.dwell:.1f} s with readings of the target; '
+            'expected both sets of postures. Call measure_unloaded and measure_loaded, or play '
+            'a bag of them.')
     unloaded, loaded = split_by_load(found, tolerance)
     both = [group[0] for group in visits(found, tolerance)
             if any(a in unloaded for a in group) and any(b in loaded for b in group)]
@@ -151,17 +149,17 @@ def estimate_sets(
         robot: The arm without the load.
         unloaded: End positions without the load, in the order of time.
         loaded: End positions with the load, in the order of time.
-        load: What was mounted between the two.
+        load: Load mounted between the two sets.
         values: The node's parameters.
-        registration: Where the tracker stands; None to find it from the unloaded set.
-        counts: Sample counts and drops to file along.
-        source: ``live``, or the name of the bag.
+        registration: Tracker pose; None to estimate it from the unloaded set.
+        counts: Further sample counts and drops of the result.
+        source: ``live`` or the name of the bag.
 
     Raises:
-        ConfigurationError: If the parameters don't fit the arm.
-        DataError: If the load is none, the sets don't match, the tracker drifted or does not
-            fit the arm.
-        ExcitationError: If no joint's compliance can be told.
+        ConfigurationError: If the parameters do not fit the arm.
+        DataError: If the load is not physical, the sets do not match, the tracker drifted, or
+            the tracker frame does not fit the arm.
+        ExcitationError: If no joint's compliance is observable.
 
     """
     load.check()
@@ -225,7 +223,7 @@ def estimate_sets(
 
 
 def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int]:
-    """Return what is filed of what the streams went through."""
+    """Return the counts of both streams for the result."""
     return {**asdict(joints), 'tracker_received': readings.received,
             'tracker_dropped': readings.dropped}
 
@@ -233,25 +231,25 @@ def stream_counts(joints: StreamCounts, readings: StreamCounts) -> dict[str, int
 def register(
     robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
 ) -> Registration:
-    """Place the tracker by end positions without the load, by least squares.
+    """Register the tracker by end positions without the load, by least squares.
 
     Raises:
-        DataError: If they are too few, lie on a line, or don't fit the arm.
+        DataError: If they are too few, collinear, or do not fit the arm.
 
     """
     points = np.array([item.point for item in positions]).reshape(-1, 3)
-    base = _seen_by_the_arm(robot, positions, values)
+    base = _target_points(robot, positions, values)
     return least_squares_transform(points, base, values.max_registration_residual)
 
 
 def place_tracker(
     robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
 ) -> Registration:
-    """Place the tracker by end positions without the load that were measured for that.
+    """Register the tracker by dedicated end positions without the load.
 
     Raises:
-        DataError: If they are too few, lie on a line, or don't fit the arm.
-        ExcitationError: If the target is to be found along, and they don't tell where it is.
+        DataError: If they are too few, collinear, or do not fit the arm.
+        ExcitationError: If the target is to be found too and is not observable.
 
     """
     points = np.array([item.point for item in positions]).reshape(-1, 3)
@@ -263,14 +261,14 @@ def place_tracker(
             points, np.array([p.rotation for p in placements]),
             np.array([p.translation for p in placements]), limit)
     if values.registration == 'three_point':
-        return three_point(points, _seen_by_the_arm(robot, positions, values), limit)
+        return three_point(points, _target_points(robot, positions, values), limit)
     return register(robot, positions, values)
 
 
-def _seen_by_the_arm(
+def _target_points(
     robot: Robot, positions: Sequence[EndPosition], values: ComplianceParameters
 ) -> Array:
-    """Return where the arm says that the target is, shape (k, 3) [m]."""
+    """Return the target by forward kinematics, root axes, shape (k, 3) [m]."""
     target = Target.of(robot, values)
     return np.array([target_pose(robot, item.posture, target)[1]
                      for item in positions]).reshape(-1, 3)
@@ -280,10 +278,7 @@ def check_registration(
     robot: Robot, positions: Sequence[EndPosition], registration: Registration,
     values: ComplianceParameters,
 ) -> float:
-    """Refuse end positions that a registered tracker sees elsewhere than the arm says.
-
-    Returns:
-        The largest distance [m].
+    """Return the largest distance between tracked target and forward kinematics [m].
 
     Raises:
         DataError: If a distance exceeds the limit.
@@ -297,16 +292,16 @@ def check_registration(
         if distance > values.max_registration_residual:
             raise DataError(
                 f'The tracker frame does not fit the arm: in posture {number} the target is '
-                f'seen {1e3 * distance:.2f} mm from where the arm says it is (limit '
-                f'{1e3 * values.max_registration_residual:.2f} mm). Was the tracker or the '
-                'target moved? Call register_tracker.')
+                f'measured {1e3 * distance:.2f} mm from its position by forward kinematics '
+                f'(limit {1e3 * values.max_registration_residual:.2f} mm). Check whether the '
+                'tracker or the target was moved, and call register_tracker.')
     return largest
 
 
 def _load_covariance(
     robot: Robot, load: Load, target: Target, data: Displacements, fit: ComplianceFit
 ) -> Array:
-    """Return what the load's uncertainty adds to the covariance, to first order."""
+    """Return the covariance caused by the uncertainty of the load, to first order."""
     extra = np.zeros_like(fit.covariance)
     for other in load.others_on(robot):
         change = fit_compliance(robot, other, target, data).value - fit.value
@@ -317,28 +312,28 @@ def _load_covariance(
 
 @dataclass(frozen=True)
 class Sag:
-    """Sag before and after correction: lengths of displacements, shape (k,) [m]."""
+    """Lengths of displacements before and after correction, shape (k,) [m]."""
 
     before: Array
     after: Array
 
     @property
     def removed(self) -> float:
-        """Share of the sag that the model explains."""
+        """Share of the sag that the model removes."""
         return 1.0 - rms(self.after) / rms(self.before) if rms(self.before) > 0.0 else 0.0
 
 
 def _sag(
     robot: Robot, arm: Robot, target: Target, data: Displacements, fit: ComplianceFit
 ) -> Sag:
-    """Compare displacements, less what encoders saw and the tracker moved, with the model."""
+    """Return displacements without encoder motion and tracker offset, and the model residuals."""
     rows = data.value.shape[1]
     before, after = [], []
-    believed = believed_angles(data, fit.encoder_share)
+    angles = shrunk_angles(data, fit.encoder_share)
     offset = np.zeros(3) if fit.offset is None else fit.offset
     for k in range(len(data)):
         seen, model = (
-            predicted(robot, arm, target, data.unloaded[k], believed[k], c, rows)[0][:3]
+            predicted(robot, arm, target, data.unloaded[k], angles[k], c, rows)[0][:3]
             for c in (np.zeros(robot.n), fit.value))
         measured = data.value[k, :3] - offset
         before.append(np.linalg.norm(measured - seen))
@@ -357,7 +352,7 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
             continue
         notes = []
         if joint in fit.clipped:
-            notes.append('at its bound of zero: too stiff to be seen')
+            notes.append('at its bound of zero: too stiff to be observed')
         else:
             weak = ', weak' if relative[joint] > WEAK else ''
             notes.append(f'relative standard deviation {100.0 * relative[joint]:.2g} %{weak}')
@@ -370,7 +365,7 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
 
 
 def _correlated(names: Sequence[str], fit: ComplianceFit) -> dict[str, float]:
-    """Return the correlations that are strong, by pairs of names."""
+    """Return the strong correlations by pairs of joint names."""
     correlation = fit.correlation()
     return {
         f'{names[i]}, {names[j]}': round(float(correlation[i, j]), 3)
@@ -397,27 +392,27 @@ def _checks(
             'load is seen', ratio >= _SEEN, ratio, _SEEN, '1',
             f'The load moves the target by {1e6 * rms(sag.before):.0f} µm (RMS), '
             f'{ratio:.1f} times what the model leaves (at least {_SEEN:.0f} times wanted)'
-            + ('.' if ratio >= _SEEN else ': was the load really mounted between the sets, and is '
-               'its mass right?')))
+            + ('.' if ratio >= _SEEN else '; check the mass of the load, and '
+               'that it was mounted between the sets.')))
     share = float((~fit.kept).mean())
     checks.append(Check(
         'displacements that fit', share <= _MAX_REJECTED, share, _MAX_REJECTED, '1',
         f'{int((~fit.kept).sum())} of {len(fit.kept)} displacements do not fit the others and '
-        f'were left out (limit {100.0 * _MAX_REJECTED:.0f} %).'))
+        f'were rejected (limit {100.0 * _MAX_REJECTED:.0f} %).'))
     depths = {joint: -value / max(float(fit.std()[joint]), 1e-30)
               for joint, value in fit.clipped.items()}
     depth = max(depths.values(), default=0.0)
-    told = 'No compliance comes out negative.' if not depths else (
-        f"The compliance of '{names[max(depths, key=depths.__getitem__)]}' comes out "
-        f'{depth:.1f} standard deviations below zero (limit {_NEGATIVE:.0f}): check the load, its '
-        'centre, and the tracker frame.')
+    reason = 'No compliance is negative.' if not depths else (
+        f"The compliance of '{names[max(depths, key=depths.__getitem__)]}' is estimated "
+        f'{depth:.1f} standard deviations below zero (limit {_NEGATIVE:.0f}); check the load, its '
+        'centre of mass and the tracker frame.')
     checks.append(Check('compliances not negative', depth <= _NEGATIVE, depth, _NEGATIVE, '1',
-                        told))
+                        reason))
     limit = values.max_registration_residual
     checks.append(Check(
         'tracker frame', furthest <= limit, furthest, limit, 'm',
-        f'The registered tracker sees the target at most {1e3 * furthest:.2f} mm from where the '
-        f'arm says it is (limit {1e3 * limit:.2f} mm).'))
+        f'The registered tracker measures the target at most {1e3 * furthest:.2f} mm from its '
+        f'position by forward kinematics (limit {1e3 * limit:.2f} mm).'))
     return tuple(checks)
 
 
@@ -433,31 +428,31 @@ def _series(data: Displacements, fitted: Sag, held_out: Sag) -> tuple[Series, ..
 
 
 def summary(result: CalibrationResult) -> str:
-    """Return compliances with 95 % intervals, the share of sag removed, and what stays blind."""
-    told, unobservable = [], []
+    """Return compliances with 95 % intervals, the share of sag removed, unobservable joints."""
+    shown, unobservable = [], []
     for parameter in result.parameters:
         joint = parameter.name.rpartition('.')[0]
         if parameter.value is None:
             unobservable.append(joint)
         else:
-            told.append(f'{joint} {1e6 * parameter.value:.2f} ± '
-                        f'{1.96e6 * (parameter.std or 0.0):.2f}')
+            shown.append(f'{joint} {1e6 * parameter.value:.2f} ± '
+                         f'{1.96e6 * (parameter.std or 0.0):.2f}')
     sag = next((f for f in result.validation if f.what == 'sag'), None)
     removed = '' if sag is None or sag.before <= 0.0 else (
         f' Sag on held-out postures {1e6 * sag.before:.0f} µm, after correction '
         f'{1e6 * sag.after:.0f} µm ({100.0 * (1.0 - sag.after / sag.before):.1f} % removed).')
     unseen = f' Unobservable: {", ".join(unobservable)}.' if unobservable else ''
-    return f'Compliance in µrad/(N·m) (95 %): {"; ".join(told)}.{removed}{unseen}'
+    return f'Compliance in µrad/(N·m) (95 %): {"; ".join(shown)}.{removed}{unseen}'
 
 
 def tracker_of(values: ComplianceParameters) -> TrackerNeed:
-    """Return the tracker that is read."""
+    """Return topic and message type of the tracker."""
     return TrackerNeed(values.tracker_topic or f'tracker/{values.tracker_message}',
                        values.tracker_message == 'pose')
 
 
 def needs(values: ComplianceParameters) -> Needs:
-    """Return what an estimation reads."""
+    """Return the topics that an estimation needs."""
     return Needs(effort=False, tracker=tracker_of(values))
 
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compliances from displacements: weighted, robust, not negative, and which joints are observable.
+"""Robust, bounded least-squares fit of joint compliances to displacements.
 
-Bounded least squares that a few bad displacements cannot spoil. Sources: Lawson, Hanson, Solving
-Least Squares _Problems (SIAM 1995), ch. 23, for the bounds; Huber, Robust Statistics (1981), sec.
-7.8, for the iteration of weights; Paule, Mandel, J. Res. NBS 87 (1982) 377, for scatter beyond
-the stated one; James, Stein, Proc. 4th Berkeley Symp. Math. Stat. Prob. 1 (1961) 361, for
-shrinking.
+Sources: Lawson, Hanson, Solving Least Squares Problems (SIAM 1995), ch. 23, for the bounds;
+Huber, Robust Statistics (1981), sec. 7.8, for the iteration of weights; Paule, Mandel, J. Res. NBS
+87 (1982) 377, for scatter beyond the stated covariance; James, Stein, Proc. 4th Berkeley Symp.
+Math. Stat. Prob. 1 (1961) 361, for shrinkage.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _NO_TORQUE = 1e-3
 _NO_LEVER = 1e-3
 _MAX_CONDITION = 1e4
 _REWEIGHTINGS = 20
-# Shares of normal displacements beyond which weights fall, and beyond which one is left out.
-_DOUBTED, _IMPOSSIBLE = 1e-3, 1e-6
+# Tail probabilities beyond which a displacement loses weight, and beyond which it is rejected.
+_DOWNWEIGHTED, _REJECTED = 1e-3, 1e-6
 _LINEARISATIONS = 4
 _WEIGHINGS = 4
 _OFFSET_SIGNIFICANT = 1e-5
@@ -36,12 +35,12 @@ _LARGEST_ANGLE_STD = 1e-2
 _UPPER = 0.975
 
 
-def believed_angles(data: Displacements, share: float) -> Array:
-    """Return the joint angles with the load, as far as the encoders are believed, (k, n) [rad].
+def shrunk_angles(data: Displacements, share: float) -> Array:
+    """Return the joint angles with the load, shrunk towards those without, shape (k, n) [rad].
 
     Args:
         data: Displacements.
-        share: 1 believes every difference between the sets, 0 none.
+        share: Share of the encoders' difference between the sets that is kept, 0 … 1.
 
     """
     return data.unloaded + share * (data.loaded - data.unloaded)
@@ -51,11 +50,11 @@ class _Problem:
     """Displacements with their predictions and weights.
 
     Attributes:
-        kept: Which displacements take part, shape (k,).
-        seen: Columns of the joints that can be told.
-        offset: Whether a common displacement of the tracker is found along.
-        angle_std: Scatter of joint angles besides the tracker's scatter [rad].
-        encoder_share: By how much the encoders' differences between the sets are believed.
+        kept: Displacements used in the fit, shape (k,).
+        seen: Columns of the observable joints.
+        offset: Whether a common displacement of the tracker is estimated jointly.
+        angle_std: Scatter of joint angles in addition to the tracker's scatter [rad].
+        encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1.
 
     """
 
@@ -74,19 +73,19 @@ class _Problem:
 
     def linearised(self, compliance: Array) -> tuple[Array, Array]:
         """Return prediction (k, d) and slope (k, d, n)."""
-        believed = believed_angles(self.data, self.encoder_share)
+        angles = shrunk_angles(self.data, self.encoder_share)
         both = [predicted(self.robot, self.loaded, self.target, a, b, compliance, self.rows)
-                for a, b in zip(self.data.unloaded, believed, strict=True)]
+                for a, b in zip(self.data.unloaded, angles, strict=True)]
         return np.array([p for p, _ in both]), np.array([s for _, s in both])
 
     def whitening(self, angle_std: float) -> Array:
-        """Return what turns each displacement to unit covariance, shape (k, d, d)."""
+        """Return the whitening matrix of each displacement, shape (k, d, d)."""
         total = self.data.covariance + angle_std**2 * (
             self.jacobians @ self.jacobians.transpose(0, 2, 1))
         return np.linalg.inv(np.linalg.cholesky(total))
 
     def regressor(self, slope: Array) -> Array:
-        """Return the columns that are told apart: joints, then the offset; (k, d, p)."""
+        """Return the regressor of observable joints and offset, shape (k, d, p)."""
         columns = slope[:, :, self.seen]
         if not self.offset:
             return columns
@@ -95,18 +94,18 @@ class _Problem:
         return np.concatenate((columns, shift), axis=2)
 
     def bounds(self) -> tuple[Array, Array]:
-        """Return bounds of the unknowns: compliances are not negative, shape (p,) each."""
+        """Return lower and upper bounds: compliances are not negative, shape (p,) each."""
         free = 3 if self.offset else 0
         lower = np.concatenate((np.zeros(len(self.seen)), np.full(free, -np.inf)))
         return lower, np.full(len(lower), np.inf)
 
     @property
     def unknowns(self) -> int:
-        """Number of unknowns: seen joints, and the offset."""
+        """Number of unknowns: observable joints and offset."""
         return len(self.seen) + 3 * self.offset
 
     def freedom(self) -> int:
-        """Return how many more measurements are kept than there are unknowns.
+        """Return the degrees of freedom.
 
         Raises:
             DataError: If there are none.
@@ -115,14 +114,14 @@ class _Problem:
         kept = int(self.kept.sum())
         if kept * self.rows <= self.unknowns:
             raise DataError(
-                f'{kept} postures give {kept * self.rows} measurements, which cannot tell '
-                f'{self.unknowns} unknowns with a residual to judge them by; measure at least '
+                f'{kept} postures give {kept * self.rows} measurements for {self.unknowns} '
+                'unknowns, which leaves no residual; measure at least '
                 f'{self.unknowns // self.rows + 2} postures, better 30.')
         return kept * self.rows - self.unknowns
 
 
 def _without_torque(problem: _Problem) -> dict[int, str]:
-    """Find joints that the load's weight does not turn, or that don't move the target."""
+    """Return joints without torque by the load, or without effect on the target, and why."""
     robot, data = problem.robot, problem.data
     torque = np.array([problem.loaded.gravity_torque(q) - robot.gravity_torque(q)
                        for q in data.loaded])
@@ -150,7 +149,7 @@ def _weight(robot: Robot, loaded: Robot) -> float:
 
 
 def _drop_unobservable(problem: _Problem, white: Array, unobservable: dict[int, str]) -> float:
-    """Take joints out that cannot be told from others; return the condition of the rest."""
+    """Remove joints that are not separable from others; return the condition of the rest."""
     names = problem.robot.joint_names
     _, slope = problem.linearised(np.zeros(problem.robot.n))
     while problem.seen:
@@ -162,13 +161,14 @@ def _drop_unobservable(problem: _Problem, white: Array, unobservable: dict[int, 
         except ExcitationError as error:
             together = ([i for i in problem.seen if names[i] in error.unobservable]
                         or problem.seen[-1:])
-            told = ', '.join(names[i] for i in together)
+            group = ', '.join(names[i] for i in together)
             for joint in together:
                 problem.seen.remove(joint)
-                unobservable[joint] = (f'in these postures the effects of {told} cannot be '
-                                       f'separated (condition number {error.condition:.2g})')
+                unobservable[joint] = (
+                    f'in these postures the effects of {group} are not separable (condition '
+                    f'number {error.condition:.2g})')
     raise ExcitationError(
-        "No joint's compliance can be told from these postures and this load: "
+        'These postures and this load make no joint compliance observable: '
         + '; '.join(f"'{names[i]}': {reason}" for i, reason in sorted(unobservable.items())) + '.',
         needed=problem.robot.n, unobservable=tuple(names[i] for i in unobservable))
 
@@ -195,19 +195,19 @@ def _distances(white: Array, residual: Array) -> Array:
 
 
 def _robust_scale(distance: Array, rows: int) -> float:
-    """Return by how much residuals exceed what their covariances say, by the median; ≥ 1."""
+    """Return the ratio of the residuals to their stated scatter, by the median; at least 1."""
     return max(1.0, float(np.median(distance)) / float(np.sqrt(scipy.stats.chi2.ppf(0.5, rows))))
 
 
 def _robust_solution(
     problem: _Problem, white: Array, slope: Array, measured: Array
 ) -> tuple[Array, np.ndarray]:
-    """Return the robust solution, and which displacements fit it."""
+    """Return the robust solution and the mask of displacements that agree with it."""
     rows = white @ problem.regressor(slope)
     aims = np.einsum('kij,kj->ki', white, measured)
     size = rows.shape[2]
     weight = np.ones(problem.count)
-    bend = float(np.sqrt(scipy.stats.chi2.isf(_DOUBTED, problem.rows)))
+    bend = float(np.sqrt(scipy.stats.chi2.isf(_DOWNWEIGHTED, problem.rows)))
     solution = np.zeros(size)
     for _ in range(_REWEIGHTINGS):
         root = np.sqrt(weight)
@@ -220,14 +220,14 @@ def _robust_solution(
             break
         weight = fresh
     distance = np.linalg.norm(aims - rows @ solution, axis=1)
-    cut = float(np.sqrt(scipy.stats.chi2.isf(_IMPOSSIBLE, problem.rows)))
+    cut = float(np.sqrt(scipy.stats.chi2.isf(_REJECTED, problem.rows)))
     return solution, distance <= cut * _robust_scale(distance, problem.rows)
 
 
 def _weighted_solution(
     problem: _Problem, white: Array, slope: Array, measured: Array
 ) -> tuple[Array, Array, Array]:
-    """Return bounded solution, unbounded solution and covariance, of what is kept."""
+    """Return bounded solution, unbounded solution and covariance from the kept displacements."""
     kept = problem.kept
     rows = (white @ problem.regressor(slope))[kept]
     size = rows.shape[2]
@@ -242,25 +242,25 @@ def _weighted_solution(
 
 @dataclass(frozen=True)
 class ComplianceFit:
-    """What the displacements told.
+    """Fitted compliances with their uncertainty.
 
     Attributes:
-        value: Compliances; 0 where blind, shape (n,) [rad/(N·m)].
-        covariance: Covariance of all joints; 0 where blind, shape (n, n).
-        unobservable: Why a joint's compliance cannot be told, by its column.
-        clipped: What joints would have without the bound at zero, by column [rad/(N·m)].
+        value: Compliances; 0 where unobservable, shape (n,) [rad/(N·m)].
+        covariance: Covariance of all joints; 0 where unobservable, shape (n, n).
+        unobservable: Reason why a joint's compliance is not observable, by its column.
+        clipped: Unbounded estimates of joints at the bound of zero, by column [rad/(N·m)].
         residual: Measured minus predicted displacement, shape (k, d).
-        kept: Whether a displacement took part, shape (k,).
+        kept: Displacements used in the fit, shape (k,).
         angle_std: Scatter of joint angles that the tracker's scatter does not explain
             (quantisation, repeatability of the arm) [rad].
-        offset: Common displacement of the tracker between the sets, in root axes, where it was
-            found along, shape (3,) [m].
+        offset: Common displacement of the tracker between the sets in root axes, shape (3,)
+            [m]; None where it was not estimated.
         chi_square: Weighted squared residual per degree of freedom, with the tracker's scatter
             alone.
         condition: Condition number of the weighted regressor, columns scaled.
-        seen: Columns of the joints whose compliance can be told.
-        encoder_share: By how much the encoders' differences between the sets are believed, 0 …
-            1: below 1 where they are little more than the encoders' own steps.
+        seen: Columns of the observable joints.
+        encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1;
+            below 1 where they are comparable to the encoders' own error.
 
     """
 
@@ -278,11 +278,11 @@ class ComplianceFit:
     encoder_share: float = 1.0
 
     def std(self) -> Array:
-        """Return the standard deviations, 0 where blind, shape (n,)."""
+        """Return the standard deviations, 0 where unobservable, shape (n,)."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
     def relative_std(self) -> Array:
-        """Return standard deviation over value, infinite at zero, NaN where blind, (n,)."""
+        """Return standard deviation over value, infinite at zero, NaN where unobservable, (n,)."""
         ratio = np.full(len(self.value), np.nan)
         for joint in self.seen:
             value = float(self.value[joint])
@@ -290,7 +290,7 @@ class ComplianceFit:
         return ratio
 
     def correlation(self) -> Array:
-        """Return the correlation matrix, 0 where blind, shape (n, n)."""
+        """Return the correlation matrix, 0 where unobservable, shape (n, n)."""
         std = self.std()
         scale = np.where(std > 0.0, std, 1.0)
         return np.asarray(self.covariance / np.outer(scale, scale))
@@ -312,7 +312,7 @@ def _extra_angle_std(problem: _Problem, residual: Array) -> float:
 
 
 def _offset_needed(problem: _Problem, white: Array, residual: Array, slope: Array) -> bool:
-    """Tell whether a common displacement of the tracker would explain the residuals better."""
+    """Return whether a common displacement of the tracker explains the residuals significantly."""
     if problem.offset:
         return True
     kept = problem.kept
@@ -328,7 +328,7 @@ def _offset_needed(problem: _Problem, white: Array, residual: Array, slope: Arra
     freedom = len(aims) - len(problem.seen) - 3
     if freedom < 3:
         return False
-    # Fisher's ratio: with few postures, chance explains much of residuals that are large anyway.
+    # F test: with few postures, chance alone explains much of large residuals.
     ratio = (squares[0] - squares[1]) / 3.0 / max(1.0, squares[1] / freedom)
     return ratio > float(scipy.stats.f.isf(_OFFSET_SIGNIFICANT, 3, freedom))
 
@@ -336,17 +336,17 @@ def _offset_needed(problem: _Problem, white: Array, residual: Array, slope: Arra
 def fit_compliance(
     robot: Robot, loaded: Robot, target: Target, data: Displacements
 ) -> ComplianceFit:
-    """Find the compliances that explain the displacements.
+    """Fit the joint compliances to displacements.
 
     Args:
         robot: The arm without the load.
         loaded: The arm with it.
-        target: What the tracker sees.
+        target: Tracked target.
         data: Displacements of the postures to fit.
 
     Raises:
         DataError: If there are too few displacements.
-        ExcitationError: If no joint's compliance can be told.
+        ExcitationError: If no joint's compliance is observable.
 
     """
     problem = _Problem(robot, loaded, target, data)
@@ -373,7 +373,7 @@ def fit_compliance(
 
 @dataclass(frozen=True)
 class _Weighed:
-    """A solution by all the scatter there is.
+    """Solution weighted by tracker scatter and angle scatter.
 
     Attributes:
         compliance: Shape (n,).
@@ -396,7 +396,7 @@ class _Weighed:
 def _finished(
     problem: _Problem, compliance: Array, unobservable: dict[int, str], condition: float
 ) -> ComplianceFit:
-    """Weigh what is kept by all its scatter, and state the covariance."""
+    """Solve with full weights and return the fit with its covariance."""
     weighed = _weighed(problem, compliance)
     problem.encoder_share = _encoder_share(problem)
     if problem.encoder_share < 1.0:
@@ -415,13 +415,12 @@ def _finished(
 
 
 def _cautious(problem: _Problem, covariance: Array, compliance: Array) -> Array:
-    """Return the covariance with what it takes that the scatter was told from few residuals.
+    """Return the covariance widened for the uncertainty of the estimated angle scatter.
 
-    Once by caution: an estimated scatter is too small as often as too large, and intervals that
-    are too narrow harm more; so the squared scatter of the angles is stated one standard error
-    above its estimate. Then Student's over the normal quantile, with degrees of freedom by
-    Satterthwaite (Biometrics Bull. 2 (1946) 110): 2 V² over the variance of V. Both follow from
-    the information of the residuals on the squared scatter.
+    The variance of the angles is raised by one standard error, then the intervals are scaled by
+    the ratio of Student's to the normal quantile with Satterthwaite's degrees of freedom
+    (Biometrics Bull. 2 (1946) 110): 2 V² over the variance of V. Both use the information of the
+    residuals on the variance of the angles.
     """
     _, slope = problem.linearised(compliance)
     kept, square = problem.kept, problem.angle_std**2
@@ -439,18 +438,17 @@ def _cautious(problem: _Problem, covariance: Array, compliance: Array) -> Array:
 
 
 def _encoder_share(problem: _Problem) -> float:
-    """Return by how much to believe the encoders' differences between the sets.
+    """Return the share of the encoders' differences between the sets that is real motion.
 
-    What they show scatters by their own error (the scatter of angles that the residuals tell)
-    and by what the joints really did; the best guess of the latter is what they show, shrunk to
-    the real share of the variance.
+    Their variance is the sum of real motion and encoder error, the latter being the angle
+    scatter estimated from the residuals; the estimate is shrunk to the real share.
     """
-    shown = float(np.mean(np.square(problem.data.loaded - problem.data.unloaded)))
-    return 1.0 if shown == 0.0 else max(0.0, 1.0 - problem.angle_std**2 / shown)
+    variance = float(np.mean(np.square(problem.data.loaded - problem.data.unloaded)))
+    return 1.0 if variance == 0.0 else max(0.0, 1.0 - problem.angle_std**2 / variance)
 
 
 def _weighed(problem: _Problem, compliance: Array) -> _Weighed:
-    """Solve again and again, until the scatter of the angles explains the residuals."""
+    """Iterate solution and angle scatter until the reduced chi-square is one."""
     data, seen = problem.data, problem.seen
     problem.angle_std, chi_square = 0.0, 0.0
     for step in range(_WEIGHINGS):

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Physics of a compliant arm: its sag under a known load, and the correction for it.
+"""Sag of an arm with compliant joints under gravity, and its correction.
 
-Encoders sit on the motor side: a joint that transmits the torque τ stands c·τ away from where
-its encoder says. To first order a load with the weight m·g moves the end point by
-Σ a_i × (p − o_i) c_i Δτ_i with Δτ_i = a_i · ((p_load − o_i) × m g): a_i a joint's axis, o_i a
-point on it. With a heavy load that is not enough (the arm sags without it too, and a sagging
-arm has other levers), so the prediction solves for the posture at rest, and the first-order
-form serves as its derivative. Sources: Dumas, Caro, Garnier, Furet, Joint stiffness
-identification of six-revolute industrial serial robots, Robot. Comput.-Integr. Manuf. 27 (2011)
-881, doi 10.1016/j.rcim.2011.02.003.
+Encoders are on the motor side: a joint that transmits the torque τ deflects by c·τ relative to its
+encoder. To first order a load of weight m·g displaces the end point by
+Σ a_i × (p − o_i) c_i Δτ_i with Δτ_i = a_i · ((p_load − o_i) × m g), a_i being a joint's axis and
+o_i a point on it. Heavy loads change the levers, so the prediction solves for the equilibrium
+posture and uses the first-order form as its derivative. Source: Dumas, Caro, Garnier, Furet, Joint
+stiffness identification of six-revolute industrial serial robots, Robot. Comput.-Integr. Manuf. 27
+(2011) 881, doi 10.1016/j.rcim.2011.02.003.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from robocal_ros.robot.load import alternative_loads, carried_load
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import Trajectory
 
-# Fixed-point iterations for the posture at rest; each gains about two digits.
+# Fixed-point iterations for the equilibrium posture; each gains about two digits.
 _ITERATIONS = 4
-# Time step of the differences along a trajectory [s].
+# Time step of central differences along a trajectory [s].
 _STEP = 1e-3
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the tracker sees.
+    """Tracked target.
 
     Attributes:
-        frame: A frame of the URDF that it is fixed to.
-        xyz: Where it is in that frame, shape (3,) [m].
+        frame: Frame of the URDF to which it is fixed.
+        xyz: Position in that frame, shape (3,) [m].
 
     """
 
@@ -51,32 +50,32 @@ class Target:
     def of(
         cls, robot: Robot, values: ComplianceParameters, registration: Registration | None = None
     ) -> Target:
-        """Return the target by parameters, or where the registration found it."""
+        """Return the target as registered, else as given by the parameters."""
         found = None if registration is None else registration.target
         return cls(values.target_frame or robot.tool_frame,
                    np.array(values.target_xyz) if found is None else found)
 
 
-def check_turning(robot: Robot) -> None:
-    """Refuse an arm with a joint that slides; raises ConfigurationError."""
+def check_revolute(robot: Robot) -> None:
+    """Raise a ConfigurationError if the arm has a prismatic joint."""
     jacobian = pin.computeJointJacobians(
         robot.model, robot.data, np.zeros(robot.n)).reshape(6, robot.n)
     sliding = [name for name, axis in zip(robot.joint_names, jacobian[3:].T, strict=True)
                if np.linalg.norm(axis) < 0.5]
     if sliding:
         raise ConfigurationError(
-            f"Joint '{sliding[0]}' slides; compliance is defined here for turning joints, in "
-            'rad/(N·m). Leave it out of the parameter joints.')
+            f"Joint '{sliding[0]}' is prismatic; compliance is identified for revolute joints "
+            'only, in rad/(N·m). Remove it from the parameter joints.')
 
 
 def deflected(robot: Robot, encoders: Array, compliance: Array) -> tuple[Array, Array]:
-    """Return where the links of a compliant arm rest.
+    """Return the link angles of a compliant arm in equilibrium.
 
-    Solves q = encoders − c ∘ G(q), with G the torque that holds the arm against gravity.
+    Solves q = encoders − c ∘ G(q), G being the torque that holds the arm against gravity.
 
     Args:
-        robot: The arm with what it carries.
-        encoders: Joint angles by the encoders, shape (n,) [rad].
+        robot: The arm including what it carries.
+        encoders: Encoder angles, shape (n,) [rad].
         compliance: c, shape (n,) [rad/(N·m)].
 
     Returns:
@@ -94,23 +93,13 @@ def deflected(robot: Robot, encoders: Array, compliance: Array) -> tuple[Array, 
 
 
 def target_pose(robot: Robot, q: Array, target: Target) -> tuple[Array, Array]:
-    """Return rotation (3, 3) of the target's frame and position (3,) [m] of the target, in root.
-
-    Args:
-        robot: The arm.
-        q: Joint angles, shape (n,) [rad].
-        target: What is looked at.
-
-    """
+    """Return orientation (3, 3) of the target's frame and position (3,) [m], in root axes."""
     placement = robot.transform_frame_to_root(q, target.frame)
     return placement.rotation, placement.act(np.asarray(target.xyz))
 
 
 def target_jacobian(robot: Robot, q: Array, target: Target) -> Array:
-    """Return how the target moves and turns with the joints, root axes, shape (6, n).
-
-    Column i is a_i × (p − o_i), then a_i.
-    """
+    """Return the geometric Jacobian of the target in root axes, linear first, shape (6, n)."""
     jacobian = np.array(pin.computeFrameJacobian(
         robot.model, robot.data, q, robot.frame_id(target.frame),
         pin.ReferenceFrame.LOCAL_WORLD_ALIGNED)).reshape(6, robot.n)
@@ -124,20 +113,20 @@ def predicted(
     robot: Robot, loaded: Robot, target: Target, without: Array, with_load: Array,
     compliance: Array, rows: int = 3,
 ) -> tuple[Array, Array]:
-    """Return the displacement that the load causes, and its derivative.
+    """Return the displacement caused by the load, and its derivative.
 
     Args:
         robot: The arm without the load.
         loaded: The arm with it.
-        target: What the tracker sees.
+        target: Tracked target.
         without: Encoder angles without the load, shape (n,) [rad].
         with_load: Encoder angles with it, shape (n,) [rad].
         compliance: Shape (n,) [rad/(N·m)].
         rows: 3 for position, 6 for position [m] and rotation vector [rad].
 
     Returns:
-        Displacement in root axes, shape (rows,), and derivative by the compliances, to first
-        order, shape (rows, n).
+        Displacement in root axes, shape (rows,), and its derivative with respect to the
+        compliances, to first order, shape (rows, n).
 
     """
     q0, torque0 = deflected(robot, without, compliance)
@@ -154,14 +143,14 @@ def predicted(
 
 @dataclass(frozen=True)
 class Load:
-    """What is mounted between the two sets.
+    """Load mounted between the two sets.
 
     Attributes:
         body: Mass, centre of mass and inertia in ``frame``.
-        frame: Frame that it is fixed to.
-        alternatives: Bodies one standard deviation off along independent directions, for the
-            uncertainty; empty for a load that is known exactly.
-        source: Where the numbers come from, in words.
+        frame: Frame to which it is fixed.
+        alternatives: Bodies displaced by one standard deviation along independent directions;
+            empty for a load known exactly.
+        source: Origin of the numbers, in words.
 
     """
 
@@ -171,7 +160,7 @@ class Load:
     source: str = 'given'
 
     def check(self) -> Load:
-        """Return itself, or refuse numbers that cannot be a load's; raises DataError."""
+        """Return itself; raises DataError if mass or centre of mass is not physical."""
         numbers = [self.body.mass, *self.body.com]
         if not np.isfinite(numbers).all():
             raise DataError(
@@ -188,7 +177,7 @@ class Load:
         return robot.with_payload(self.body, self.frame)
 
     def others_on(self, robot: Robot) -> list[Robot]:
-        """Return the arm with each of the loads that it may be instead."""
+        """Return the arm with each of the alternative loads."""
         return [robot.with_payload(body, self.frame) for body in self.alternatives]
 
 
@@ -200,7 +189,7 @@ def given_load(
     Args:
         mass: Mass [kg].
         com: Centre of mass in ``frame``, shape (3,) [m].
-        frame: Frame that it is fixed to.
+        frame: Frame to which it is fixed.
         mass_std: Standard deviation of the mass [kg].
         com_std: Standard deviation of each coordinate of the centre [m].
 
@@ -218,10 +207,10 @@ def given_load(
 
 
 def identified_load(result: CalibrationResult) -> Load:
-    """Return the load of a payload result, with what its uncertainty leaves open.
+    """Return the load of a payload result with its uncertainty.
 
     Raises:
-        DataError: If the result is not of a payload, lacks mass or centre, or is no load.
+        DataError: If the result is not a payload, lacks mass or centre, or is not physical.
 
     """
     return Load(carried_load(result), result.frame, tuple(alternative_loads(result)),
@@ -231,10 +220,10 @@ def identified_load(result: CalibrationResult) -> Load:
 def load_of(
     robot: Robot, values: ComplianceParameters, payload: CalibrationResult | None
 ) -> Load:
-    """Return the load that is mounted between the two sets.
+    """Return the load mounted between the two sets.
 
     Raises:
-        DataError: If neither parameter nor payload result tells it.
+        DataError: If neither parameters nor a payload result define it.
 
     """
     if values.load_mass > 0.0:
@@ -243,7 +232,7 @@ def load_of(
             mass_std=values.load_mass_std, com_std=values.load_com_std)
     if payload is None:
         raise DataError(
-            'The mass of the load is missing: load_mass is 0 and there is no payload result. Set '
+            'The mass of the load is unknown: load_mass is 0 and there is no payload result. Set '
             'load_mass and load_com, or identify the load with payload_identification.')
     return identified_load(payload)
 
@@ -251,7 +240,7 @@ def load_of(
 def carried_on(
     robot: Robot, values: ComplianceParameters, payload: CalibrationResult | None
 ) -> Robot:
-    """Return the arm with what it is taken to carry at work."""
+    """Return the arm with the load assumed by deflection and trajectory correction."""
     if values.carried in ('auto', 'payload') and payload is not None:
         return identified_load(payload).on(robot)
     if values.carried in ('auto', 'load') and values.load_mass > 0.0:
@@ -263,7 +252,7 @@ def compliance_by_joint(result: CalibrationResult) -> dict[str, float]:
     """Return the identified compliances of a result by joint name [rad/(N·m)].
 
     Raises:
-        DataError: If the result is not one of compliance.
+        DataError: If the result is of another kind.
 
     """
     if result.kind != 'compliance':
@@ -273,21 +262,19 @@ def compliance_by_joint(result: CalibrationResult) -> dict[str, float]:
 
 
 class SagCorrection:
-    """Predicts how far the tool hangs below where the encoders say, and corrects for it.
+    """Prediction and correction of the tool's sag.
 
-    The tool is where the rigid model says when every link is; so the encoders have to stand at
-    q + c ∘ G(q), G being the torque that holds arm and payload in q. That is exact in the model
-    where an inverse-kinematics step on the tool alone would only be close, and needs no inverse
-    of a Jacobian that may be singular. Joints whose compliance is not known count as rigid.
+    The links reach q when the encoders are at q + c ∘ G(q), G being the torque that holds arm and
+    payload in q. This is exact within the model and needs no inverse Jacobian. Joints of unknown
+    compliance count as rigid.
     """
 
     def __init__(self, robot: Robot, carrying: Robot, compliance: Mapping[str, float]) -> None:
         """Prepare.
 
         Args:
-            robot: The arm as the rigid model has been calibrated: without anything that makes
-                it sag, or with what it then carried.
-            carrying: The arm with what it carries now.
+            robot: The arm as in the calibration of the rigid model.
+            carrying: The arm with its present payload.
             compliance: Compliances by joint name [rad/(N·m)].
 
         """
@@ -296,18 +283,18 @@ class SagCorrection:
         self._compliance = np.array([compliance.get(name, 0.0) for name in robot.joint_names])
 
     def torque(self, q: Array, *, payload_alone: bool = False) -> Array:
-        """Return the holding torque that counts, shape (n,) [N·m].
+        """Return the holding torque that causes sag, shape (n,) [N·m].
 
         Args:
             q: Link angles, shape (n,) [rad].
-            payload_alone: Count what the arm carries, not the arm's own weight.
+            payload_alone: Count the payload only, not the arm's own weight.
 
         """
         torque = self._carrying.gravity_torque(q)
         return torque - self._robot.gravity_torque(q) if payload_alone else torque
 
     def link_angles(self, encoders: Array, *, payload_alone: bool = False) -> Array:
-        """Return where the links stand when the encoders say ``encoders``, shape (n,) [rad]."""
+        """Return the link angles at given encoder angles, shape (n,) [rad]."""
         angles = np.asarray(encoders, dtype=float)
         for _ in range(_ITERATIONS):
             angles = encoders - self._compliance * self.torque(
@@ -315,11 +302,11 @@ class SagCorrection:
         return angles
 
     def sag(self, encoders: Array, *, payload_alone: bool = False) -> Array:
-        """Return how the tool frame's origin lies off the rigid model, root axes, (3,) [m].
+        """Return the sag of the tool frame's origin in root axes, shape (3,) [m].
 
         Args:
-            encoders: Joint angles by the encoders, shape (n,) [rad].
-            payload_alone: Leave out what the arm's own weight does.
+            encoders: Encoder angles, shape (n,) [rad].
+            payload_alone: Ignore the arm's own weight.
 
         """
         robot = self._robot
@@ -329,14 +316,13 @@ class SagCorrection:
             there - robot.transform_frame_to_root(encoders, robot.tool_frame).translation)
 
     def corrected(self, trajectory: Trajectory, *, payload_alone: bool = False) -> Trajectory:
-        """Return a motion on which the loaded tool goes where the rigid model says.
+        """Return a trajectory corrected for the sag.
 
         Positions become q + c ∘ G(q); velocities and accelerations follow by the chain rule,
-        with derivatives of G along the motion by central differences. G is that of rest: what
-        acceleration adds to the torque is not corrected.
+        with central differences of G along the motion. Inertial torque is not corrected.
 
         Args:
-            trajectory: The motion as it is meant.
+            trajectory: The desired motion of the links.
             payload_alone: Leave the sag under the arm's own weight uncorrected.
 
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear least squares: weighted, recursive, with covariance, rank and condition said aloud.
+"""Weighted and recursive linear least squares with covariance, rank and condition number.
 
 Sources: Björck, Numerical Methods for Least Squares Problems (SIAM 1996), ch. 1-2; Ljung,
 System Identification (2nd ed.), ch. 11 for the recursive form; Geyer, Practical Markov Chain
@@ -18,7 +18,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, ExcitationError
 
 RANK_TOLERANCE = 1e-9
-_BLIND_SHARE = 0.3
+_UNOBSERVABLE_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class LinearFit:
         covariance: Their covariance, shape (p, p).
         residual: Measured minus fitted, unweighted, shape (k,).
         rms: Root mean square of ``residual``.
-        reduced_chi_square: Weighted squared residual per degree of freedom; 1 where the given
-            standard deviations are the scatter.
+        reduced_chi_square: Weighted squared residual per degree of freedom; 1 where the
+            given standard deviations describe the scatter.
         condition: Condition number of the weighted regressor with columns scaled to length 1.
 
     """
@@ -53,9 +53,10 @@ class LinearFit:
 def _unobservable_parameters(
     vectors: Array, singular: Array, rank: int, names: Sequence[str]
 ) -> tuple[str, ...]:
-    """Name the parameters that take part in directions with (nearly) no information."""
+    """Return the names of parameters in directions with (nearly) no information."""
     weight = np.sqrt((vectors[rank:] ** 2).sum(axis=0))
-    return tuple(name for name, share in zip(names, weight, strict=True) if share > _BLIND_SHARE)
+    return tuple(name for name, share in zip(names, weight, strict=True)
+                 if share > _UNOBSERVABLE_SHARE)
 
 
 def solve(
@@ -69,7 +70,7 @@ def solve(
 ) -> LinearFit:
     """Solve ``regressor @ value = measured`` by weighted least squares.
 
-    The covariance is that of the given standard deviations; multiply it by
+    The covariance assumes the given standard deviations; multiply it by
     ``reduced_chi_square`` where only their ratios are known.
 
     Args:
@@ -78,18 +79,18 @@ def solve(
         std: Standard deviation of each measurement, shape (k,) or one for all.
         names: Names of the p parameters.
         max_condition: Largest condition number, columns scaled, that counts as solvable.
-        hint: What to do about a blind direction; ends the sentence of the refusal.
+        hint: What to do about an unobservable direction; appended to the error message.
 
     Raises:
         DataError: If there are not more measurements than parameters, or one is not finite.
-        ExcitationError: If a direction of the parameter space is blind.
+        ExcitationError: If a direction of the parameter space is unobservable.
 
     """
     rows, columns = regressor.shape
     if rows <= columns:
         raise DataError(
-            f'{rows} measurements cannot tell {columns} parameters with a residual to judge '
-            f'them by; expected at least {columns + 1}. {hint}'.strip()
+            f'{rows} measurements are too few for {columns} parameters; expected at least '
+            f'{columns + 1}. {hint}'.strip()
         )
     sigma = np.broadcast_to(np.asarray(std, dtype=float), (rows,))
     if not (np.isfinite(regressor).all() and np.isfinite(measured).all()
@@ -97,14 +98,14 @@ def solve(
         raise DataError('A measurement, its model or its weight is not finite; leave it out.')
     if not (sigma > 0.0).all():
         raise DataError(
-            f'A standard deviation of a measurement is {float(sigma.min())}; expected one above '
-            '0, for nothing is measured without scatter.'
+            f'A standard deviation of a measurement is {float(sigma.min())}; expected a '
+            'positive number.'
         )
     weight = 1.0 / sigma
     weighted = regressor * weight[:, None]
     scale = np.linalg.norm(weighted, axis=0)
     safe = np.where(scale > 0.0, scale, 1.0)
-    # numpy's SVD of the triangular factor: the same singular values at a k-th of the cost.
+    # SVD of the triangular factor: the same singular values at a fraction of the cost.
     triangle = np.linalg.qr(weighted / safe, mode='r')
     _, singular, vectors = np.linalg.svd(triangle)
     floor = max(RANK_TOLERANCE, 1.0 / max_condition) * max(float(singular[0]), 1e-300)
@@ -113,10 +114,9 @@ def solve(
     if rank < columns:
         unobservable = _unobservable_parameters(vectors, singular, rank, names)
         raise ExcitationError(
-            f'The measurements tell {rank} of {columns} parameters apart; unobservable: '
-            f'{", ".join(unobservable)} (condition number {condition:.3g}, '
-            f'limit {max_condition:.3g}). '
-            f'{hint}'.strip(),
+            f'Only {rank} of {columns} parameters are observable; unobservable: '
+            f'{", ".join(unobservable)} (condition number {condition:.3g}, limit '
+            f'{max_condition:.3g}). {hint}'.strip(),
             rank=rank, needed=columns, condition=condition, unobservable=unobservable,
         )
     inverse_triangle = vectors.T / singular / safe[:, None]
@@ -138,10 +138,10 @@ def solve(
 
 
 def autocorrelation_time(residual: Array, max_lag: int | None = None) -> float:
-    """Return by how much correlated residuals inflate a variance; 1 for white ones.
+    """Return the integrated autocorrelation time of residuals, 1 for white ones.
 
-    The integrated autocorrelation time 1 + 2 Σ ρ(lag), summed while the autocorrelation stays
-    above its own 3-sigma noise level, so that white residuals give exactly 1.
+    It is the factor by which correlation inflates the variance of a mean: 1 + 2 Σ ρ(lag), summed
+    while the autocorrelation exceeds its 3-sigma noise level.
 
     Args:
         residual: Residuals in the order of time, evenly spaced, shape (k,).
@@ -165,27 +165,27 @@ def autocorrelation_time(residual: Array, max_lag: int | None = None) -> float:
 def convergence(
     regressor: Array, measured: Array, prior_std: Array, std: float, counts: Sequence[int]
 ) -> tuple[Array, Array]:
-    """Return what ``RecursiveLeastSquares`` would have said after some of the samples.
+    """Return the estimates of ``RecursiveLeastSquares`` after given numbers of samples.
 
-    Worked out in one go, by the triangular factor of the information (Björck, ch. 2.5).
+    Computed in batch from the triangular factor of the information (Björck, ch. 2.5).
 
     Args:
         regressor: Shape (k, p).
         measured: Shape (k,).
         prior_std: Standard deviation of each parameter before any data, shape (p,).
         std: Standard deviation of one measurement.
-        counts: Numbers of samples, increasing, c of them.
+        counts: Increasing numbers of samples, length c.
 
     Returns:
         Estimates and standard deviations, shape (c, p) each.
 
     """
     size = len(prior_std)
-    told = np.column_stack((regressor, measured)) / std
+    rows = np.column_stack((regressor, measured)) / std
     factor = np.hstack((np.diag(1.0 / np.asarray(prior_std)), np.zeros((size, 1))))
     factors = []
     for begin, end in pairwise((0, *counts)):
-        factor = np.asarray(np.linalg.qr(np.vstack((factor, told[begin:end])), mode='r'))
+        factor = np.asarray(np.linalg.qr(np.vstack((factor, rows[begin:end])), mode='r'))
         factors.append(factor[:size])
     triangles = np.array(factors)
     inverse = np.linalg.inv(triangles[:, :, :size])
@@ -194,11 +194,7 @@ def convergence(
 
 
 class RecursiveLeastSquares:
-    """Least squares one measurement at a time, so that convergence can be watched.
-
-    Starts from a wide prior (zero mean, ``prior_std``); after all samples the estimate equals
-    the batch solution up to that prior.
-    """
+    """Recursive least squares from a wide prior (zero mean, ``prior_std``)."""
 
     def __init__(self, prior_std: Array, std: float) -> None:
         """Start from the prior.
@@ -214,11 +210,11 @@ class RecursiveLeastSquares:
         self._variance = std**2
 
     def update(self, row: Array, measured: float) -> None:
-        """Take in one measurement.
+        """Add one measurement.
 
         Args:
-            row: Its row of the regressor, shape (p,).
-            measured: Its value.
+            row: Regressor row, shape (p,).
+            measured: Measured value.
 
         """
         projected = self.covariance @ row
@@ -230,5 +226,5 @@ class RecursiveLeastSquares:
 
     def std(self) -> Array:
         """Return the standard deviations, shape (p,)."""
-        # With hardly any noise, rounding can take more than there is.
+        # With very little noise, rounding can make a variance negative.
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))

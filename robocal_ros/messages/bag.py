@@ -14,12 +14,11 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ _CURES = {
 Sink = Callable[[Sequence[bytes]], None]
 
 
-class Bag:
+class Bag(AbstractContextManager['Bag']):
     """A bag that is open for reading; a context manager.
 
     Attributes:
@@ -84,17 +83,8 @@ class Bag:
                 self.counts[connection.topic] = (
                     self.counts.get(connection.topic, 0) + connection.msgcount)
 
-    def __enter__(self) -> Bag:
-        """Do nothing."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
+    def __exit__(self, *_: object) -> None:
+        """Close the files of the bag."""
         self._stack.close()
 
     def _opened_all(self) -> list[Reader]:

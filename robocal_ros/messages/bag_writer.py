@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from rosbags.interfaces import (
     Connection,
@@ -53,7 +53,7 @@ class TopicQos:
             _FOREVER, _FOREVER, QosLiveliness.AUTOMATIC, _FOREVER, False)
 
 
-class BagWriter:
+class BagWriter(AbstractContextManager['BagWriter']):
     """A bag that is being written; a context manager that closes it properly."""
 
     def __init__(
@@ -83,16 +83,7 @@ class BagWriter:
                 f"The bag '{path}' cannot be written: {error} Name a folder that does not exist "
                 'yet, where you may write.') from error
 
-    def __enter__(self) -> BagWriter:
-        """Do nothing."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it, so that what was written can be read, whatever happened."""
         self._writer.close()
 

@@ -7,9 +7,9 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ _NO_WRENCH = ('',) * 6
 _NO_POINT = ('',) * 3
 
 
-class WrenchSeries:
+class WrenchSeries(AbstractContextManager['WrenchSeries']):
     """A file that is being written; a context manager. It is there once it is complete.
 
     Numbers are written such that they are read back to the last bit; what is not known is empty.
@@ -63,16 +63,7 @@ class WrenchSeries:
         self._writer = csv.writer(self._file, lineterminator='\n')
         self._writer.writerow(COLUMNS)
 
-    def __enter__(self) -> WrenchSeries:
-        """Do nothing."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Put the file in its place, or take it away if it is not complete."""
         with self._file:
             self._writer.writerows(self._block)

@@ -11,7 +11,7 @@ from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 from robocal_ros.compliance.model import (
     SagCorrection,
     Target,
-    check_turning,
+    check_revolute,
     compliance_by_joint,
     given_load,
     predicted,
@@ -126,11 +126,11 @@ def test_the_slope_by_finite_differences() -> None:
         assert error < 5e-3 * np.linalg.norm(change) + 1e-13
 
 
-def test_a_sliding_joint_is_refused_by_name() -> None:
+def test_a_prismatic_joint_is_refused_by_name() -> None:
     urdf = arm('robocal').urdf.replace(
         '<joint name="joint_3" type="revolute">', '<joint name="joint_3" type="prismatic">')
-    with pytest.raises(ConfigurationError, match="Joint 'joint_3' slides"):
-        check_turning(Robot(urdf))
+    with pytest.raises(ConfigurationError, match="Joint 'joint_3' is prismatic"):
+        check_revolute(Robot(urdf))
 
 
 @pytest.mark.parametrize(('mass', 'com'), [(0.0, (0, 0, 0)), (-2.0, (0, 0, 0)),

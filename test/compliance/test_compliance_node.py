@@ -126,7 +126,7 @@ class TestRefusedWhenCalled:
     @pytest.mark.parametrize('verb', ['measure_unloaded', 'estimate'])
     def test_without_a_load(self, rig, verb):
         message = self.answer(rig().start(), verb)
-        assert 'The mass of the load is missing: load_mass is 0' in message
+        assert 'The mass of the load is unknown: load_mass is 0' in message
 
     def test_loaded_before_unloaded(self, rig):
         message = self.answer(rig(load_mass=5.0).start(), 'measure_loaded')
@@ -154,7 +154,7 @@ class TestRefusedWhenCalled:
             made, 'measure_unloaded')
 
     def test_nothing_recorded(self, rig):
-        assert 'holds no rest' in self.answer(rig(load_mass=5.0).start(), 'estimate')
+        assert 'has no rest' in self.answer(rig(load_mass=5.0).start(), 'estimate')
 
 
 class TestTracker:

@@ -238,7 +238,7 @@ def test_an_arm_that_is_elsewhere_than_the_tracker_says_is_noticed_at_once() -> 
     rig = Rig()
     asyncio.run(rig.procedure.register_tracker((0.0, 100.0)))
     rig.rest.cell = Cell(target=TARGET + [0.02, 0.0, 0.0])
-    with pytest.raises(DataError, match='Was the tracker or the target moved'):
+    with pytest.raises(DataError, match='whether the tracker or the target was moved'):
         rig.measure(UNLOADED)
 
 

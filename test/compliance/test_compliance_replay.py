@@ -241,7 +241,7 @@ def test_on_the_command_line(marked, tmp_path, capsys, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(('changes', 'words'), [
-    ({'load_mass': 0.0}, 'mass of the load is missing'),
+    ({'load_mass': 0.0}, 'mass of the load is unknown'),
     ({'tracker_message': 'pose'}, "no topic '/tracker/pose' of type geometry_msgs/msg/PoseSt"),
     ({'tracker_topic': 'laser'}, "no topic '/laser'"),
 ])

@@ -125,19 +125,20 @@ def test_errors_over_seeds_are_as_large_as_the_covariance_says():
 # --------------------------------------------------------------------------- blindness
 
 
-def test_a_column_of_zeros_is_named_with_the_cure():
+def test_a_column_of_zeros_is_named_with_the_remedy():
     regressor, measured, std = problem()
     regressor[:, 1] = 0.0
-    with pytest.raises(ExcitationError, match=r'2 of 3 .*blind: b \(.*Turn the wrist') as caught:
+    with pytest.raises(ExcitationError,
+                       match=r'2 of 3 .*unobservable: b \(.*Turn the wrist') as caught:
         solve(regressor, measured, std, NAMES, hint='Turn the wrist.')
     assert (caught.value.rank, caught.value.needed, caught.value.unobservable) == (2, 3, ('b',))
     assert caught.value.condition > 1e6
 
 
-def test_two_columns_that_say_the_same_are_both_named():
+def test_two_equal_columns_are_both_named():
     regressor, measured, std = problem()
     regressor[:, 2] = -3.0 * regressor[:, 0]
-    with pytest.raises(ExcitationError, match='blind: a, c') as caught:
+    with pytest.raises(ExcitationError, match='unobservable: a, c') as caught:
         solve(regressor, measured, std, NAMES)
     assert caught.value.unobservable == ('a', 'c')
 
@@ -152,17 +153,17 @@ def test_the_limit_of_the_condition_number_decides(share):
     condition = np.sqrt((1.0 + cosine) / (1.0 - cosine))
     fit = solve(regressor, measured, std, NAMES, max_condition=1.01 * condition)
     assert fit.condition == pytest.approx(condition, rel=1e-3)
-    with pytest.raises(ExcitationError, match='blind: a, c'):
+    with pytest.raises(ExcitationError, match='unobservable: a, c'):
         solve(regressor, measured, std, NAMES, max_condition=0.99 * condition)
 
 
-def test_all_columns_zero_are_all_blind():
-    with pytest.raises(ExcitationError, match='0 of 3.*blind: a, b, c'):
+def test_all_columns_zero_are_all_unobservable():
+    with pytest.raises(ExcitationError, match='0 of 3.*unobservable: a, b, c'):
         solve(np.zeros((9, 3)), np.ones(9), 1.0, NAMES)
 
 
-def test_as_many_measurements_as_parameters_leave_nothing_to_judge_by():
-    with pytest.raises(DataError, match='3 measurements cannot tell 3 .*at least 4'):
+def test_as_many_measurements_as_parameters_leave_no_residual():
+    with pytest.raises(DataError, match='3 measurements are too few for 3 .*expected at least 4'):
         solve(np.eye(3), np.ones(3), 1.0, NAMES)
 
 
@@ -179,7 +180,7 @@ def test_numbers_must_be_finite(where, bad):
 def test_a_standard_deviation_must_be_positive(bad):
     regressor, measured, std = problem()
     std[3] = bad
-    with pytest.raises(DataError, match='standard deviation .*above 0'):
+    with pytest.raises(DataError, match='standard deviation .*expected a positive number'):
         solve(regressor, measured, std, NAMES)
 
 

@@ -294,7 +294,7 @@ def check_registration(
                 f'The tracker frame does not fit the arm: in posture {number} the target is '
                 f'measured {1e3 * distance:.2f} mm from its position by forward kinematics '
                 f'(limit {1e3 * values.max_registration_residual:.2f} mm). Check whether the '
-                'tracker or the target was moved, and call register_tracker.')
+                'tracker or the target was moved. Call register_tracker.')
     return largest
 
 

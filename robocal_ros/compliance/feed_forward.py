@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identified compliance at work: ``~/deflection``, and trajectories corrected for the sag."""
+"""Use of identified compliance: ``~/deflection`` and sag-corrected trajectories."""
 
 from __future__ import annotations
 
@@ -17,21 +17,15 @@ from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import Trajectory
 
-# Time between two predictions, by the stamps [s].
+# Period of predictions by stamps [s].
 _PERIOD = 0.02
 
 
 class SagFeedForward:
-    """Publishes the predicted sag, and changes the joint targets of trajectories."""
+    """Publisher of the predicted sag, and filter that corrects trajectories for it."""
 
     def __init__(self, node: CalibrationNode, joints: JointStateStream) -> None:
-        """Create topics; nothing is predicted before a result is used.
-
-        Args:
-            node: The node.
-            joints: The arm's joint states.
-
-        """
+        """Create the topics; nothing is predicted before a result is used."""
         self._node = node
         self._joints = joints
         self._robot = node.robot.copy()
@@ -47,12 +41,12 @@ class SagFeedForward:
         joints.listeners.append(self._on_state)
 
     def use(self, result: CalibrationResult) -> None:
-        """Use a compliance result from now on."""
+        """Use a compliance result."""
         self._compliance = compliance_by_joint(result)
         self._prepare()
 
     def carry(self, carrying: Robot) -> None:
-        """Count what the arm carries from now on."""
+        """Use the arm with its present payload."""
         self._carrying = carrying
         self._prepare()
 
@@ -65,7 +59,7 @@ class SagFeedForward:
             self._correction = SagCorrection(self._robot, self._carrying, self._compliance)
 
     def _on_state(self, stamp: float, _velocity: Array) -> None:
-        """Publish the sag of this instant."""
+        """Publish the sag at the latest joint state."""
         if (self._correction is None or not self._node.is_active
                 or abs(stamp - self._published) < _PERIOD
                 or not self._deflection.get_subscription_count()):
@@ -80,7 +74,7 @@ class SagFeedForward:
         self._deflection.publish(self._message)
 
     def _pass(self, message: JointTrajectory) -> None:
-        """Correct a trajectory and send it on; a bad one is not sent on."""
+        """Correct and republish a trajectory; invalid ones are dropped with an error."""
         if not self._node.is_active:
             return
         if self._correction is None:
@@ -113,5 +107,5 @@ class SagFeedForward:
         joint = int(np.argmax(beyond))
         if beyond[joint] > 0.0:
             raise MotionError(
-                f"corrected for the sag, joint '{robot.joint_names[joint]}' would go "
-                f'{beyond[joint]:.2e} rad beyond its limit. Keep that far from the limit.')
+                f"corrected for the sag, joint '{robot.joint_names[joint]}' exceeds its limit by "
+                f'{beyond[joint]:.2e} rad. Plan the trajectory with that margin.')

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""End positions of a target while the arm rests, and the displacements between both sets.
+"""End positions of the tracked target, tracker drift, and displacements between both sets.
 
-An end position is what the tracker saw, on average, while the arm rested in a posture. From the
-sets without and with the load come the tracker's drift and the target's displacements.
+An end position is the mean of the tracker's readings while the arm rests in a posture.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from robocal_ros.messages.samples import JointSamples, TrackerSamples
 
 UNLOADED, LOADED, REGISTRATION = 'unloaded', 'loaded', 'registration'
 PURPOSES = (UNLOADED, LOADED, REGISTRATION)
-"""What an end position is for: one of the two sets, or to place the tracker."""
+"""Purposes of end positions: one of the two sets, or registration of the tracker."""
 HELD_OUT_EVERY = 5
-"""Of so many postures, in the order of measuring, one is held out of the fit for validation."""
+"""Every n-th posture, in the order of measurement, is held out for validation."""
 
-# Farther apart than this, two postures are two postures, and not one that was met badly [rad].
+# Angular distance above which two postures count as different, not as a poor match [rad].
 _ANOTHER = 0.02
 _SIGNIFICANT = 1e-4
-# A reading this many robust standard deviations off the dwell's median is no reading.
-_WILD = 8.0
+# Readings this many robust standard deviations from the dwell's median are outliers.
+_OUTLIER = 8.0
 _NORMAL_MAD = 1.4826
-# Dwells whose scatter is this improbable among the others are weighed by their own.
+# Dwells whose scatter is less probable than this are weighted by their own scatter.
 _ODD_SCATTER = 1e-6
 _ITERATIONS = 20
 _MAX_RHO = 0.95
@@ -42,21 +41,21 @@ _MAX_RHO = 0.95
 
 @dataclass(frozen=True, eq=False)
 class EndPosition:
-    """Mean of a dwell.
+    """Mean of the readings of one dwell.
 
     Attributes:
-        posture: Mean joint angles by the encoders, shape (n,) [rad].
+        posture: Mean encoder angles, shape (n,) [rad].
         point: Mean of the readings in the tracker's frame, shape (3,) [m].
         rotation: Mean orientation, target's axes to tracker's, shape (3, 3), or None.
         scatter: Sum of the products of the readings' deviations from the mean: position [m],
             then rotation vector [rad] if orientation is measured, shape (d, d).
-        succession: Sum of the products of successive deviations (trace of the lag-one sum in
-            position), for telling drifting noise from white [m²].
+        succession: Sum of the products of successive deviations in position (trace of the
+            lag-one sum), to distinguish correlated from white noise [m²].
         count: Readings averaged.
-        rejected: Readings left out as wild.
+        rejected: Readings rejected as outliers.
         time: Stamp of the middle of the dwell [s].
-        begin: Stamp from which samples count; NaN if nobody said [s].
-        end: Stamp before which they count; NaN if nobody said [s].
+        begin: First stamp of the dwell, NaN if unknown [s].
+        end: Stamp past its end, NaN if unknown [s].
 
     """
 
@@ -80,7 +79,7 @@ class EndPosition:
 
 
 def average(posture: Array, readings: TrackerSamples) -> EndPosition:
-    """Average the readings of one dwell, without the wild ones.
+    """Average the readings of one dwell without outliers.
 
     Args:
         posture: Mean joint angles, shape (n,) [rad].
@@ -91,17 +90,16 @@ def average(posture: Array, readings: TrackerSamples) -> EndPosition:
 
     """
     if len(readings) < 2:
-        raise DataError(f'{len(readings)} tracker readings have no scatter; expected at least 2.')
+        raise DataError(f'The dwell has {len(readings)} tracker readings; expected at least 2.')
     deviation = readings.point - np.median(readings.point, axis=0)
     spread = _NORMAL_MAD * np.median(np.abs(deviation), axis=0)
-    tame = (np.abs(deviation) <= _WILD * np.maximum(spread, 1e-9)).all(axis=1)
-    # Readings without any scatter (a tracker that repeats itself) have no wild ones either.
-    tame = tame if tame.sum() >= 2 else np.ones(len(readings), dtype=bool)
-    point = readings.point[tame]
+    kept = (np.abs(deviation) <= _OUTLIER * np.maximum(spread, 1e-9)).all(axis=1)
+    kept = kept if kept.sum() >= 2 else np.ones(len(readings), dtype=bool)
+    point = readings.point[kept]
     centred = point - point.mean(axis=0)
     rotation = None
     if readings.orientation is not None:
-        turns = scipy.spatial.transform.Rotation.from_quat(readings.orientation[tame])
+        turns = scipy.spatial.transform.Rotation.from_quat(readings.orientation[kept])
         mean = turns.mean()
         rotation = mean.as_matrix()
         centred = np.hstack((centred, (turns * mean.inv()).as_rotvec()))
@@ -109,7 +107,7 @@ def average(posture: Array, readings: TrackerSamples) -> EndPosition:
         posture=posture, point=point.mean(axis=0), rotation=rotation,
         scatter=centred.T @ centred,
         succession=float((centred[1:, :3] * centred[:-1, :3]).sum()),
-        count=int(tame.sum()), rejected=int((~tame).sum()),
+        count=int(kept.sum()), rejected=int((~kept).sum()),
         time=float(0.5 * (readings.time[0] + readings.time[-1])))
 
 
@@ -120,18 +118,18 @@ def end_position(
 
     Args:
         joints: Joint states.
-        readings: Readings of the tracker, with stamps of the same clock.
-        begin: Stamp from which both count [s].
-        end: Stamp before which both count [s].
+        readings: Tracker readings with stamps of the same clock.
+        begin: First stamp of the dwell [s].
+        end: Stamp past its end [s].
 
     Raises:
-        DataError: If no joint state or fewer than two readings count.
+        DataError: If the dwell has no joint state or fewer than two readings.
 
     """
     rows = slice(*np.searchsorted(joints.time, (begin, end)).tolist())
     if rows.start == rows.stop:
         raise DataError(f'No joint state has a stamp from {begin:.3f} s to {end:.3f} s; expected '
-                        'those of an arm at rest.')
+                        'joint states of an arm at rest.')
     found = average(joints.position[rows].mean(axis=0), readings.between(begin, end))
     return replace(found, begin=begin, end=end)
 
@@ -139,16 +137,15 @@ def end_position(
 def find_end_positions(
     joints: JointSamples, readings: TrackerSamples, values: ComplianceParameters
 ) -> list[EndPosition]:
-    """Find where the arm rested long enough, and average the readings of each rest.
+    """Average the readings of each stationary interval that is long enough.
 
-    Of each rest the first stretch of ``dwell`` seconds with enough readings counts; rests in
-    which the target was not seen are left out. A stretch ends with the last of all readings at
-    the latest: others may still be on their way, and what is told of a stretch is to hold when
-    they have come.
+    Of each interval the first window of ``dwell`` seconds with enough readings is used; intervals
+    without one are skipped. A window ends with the newest reading at the latest, so that readings
+    received later do not change it.
 
     Args:
         joints: Joint states.
-        readings: Readings of the tracker, with stamps of the same clock.
+        readings: Tracker readings with stamps of the same clock.
         values: The node's parameters.
 
     Returns:
@@ -173,10 +170,9 @@ def find_end_positions(
 def pooled_covariances(positions: Sequence[EndPosition]) -> Array:
     """Return the covariance of each mean, shape (k, d, d) [m², m·rad, rad²].
 
-    The covariance of a reading is pooled over all dwells, because that of one dwell rests on
-    too few readings to weigh by; a dwell that scatters far more than the others is given its
-    own. Noise that drifts within a dwell (lag-one correlation, as of a first-order process)
-    averages out more slowly and is counted as such.
+    The covariance of a reading is pooled over all dwells, because one dwell has too few readings;
+    a dwell of significantly larger scatter is weighted by its own. Correlated noise (lag-one
+    correlation, as of a first-order process) averages out more slowly and inflates the result.
 
     Args:
         positions: End positions, all with or all without orientation.
@@ -186,7 +182,7 @@ def pooled_covariances(positions: Sequence[EndPosition]) -> Array:
     scatter = np.array([item.scatter for item in positions])
     size = scatter.shape[1]
     trace = np.trace(scatter[:, :3, :3], axis1=1, axis2=2)
-    # The median dwell tells the scale, so that an odd one cannot hide itself.
+    # The median dwell sets the scale: an outlier must not raise its own limit.
     typical = float(np.median(trace / np.maximum(freedom, 1)))
     limit = scipy.stats.chi2.isf(_ODD_SCATTER, 3 * freedom) / 3.0
     odd = trace > np.maximum(limit * typical, 1e-30)
@@ -204,11 +200,11 @@ def pooled_covariances(positions: Sequence[EndPosition]) -> Array:
 
 
 def _inflation(positions: Sequence[EndPosition]) -> float:
-    """Return by how much correlated noise inflates the variance of a mean; 1 for white noise.
+    """Return the inflation of the variance of a mean by correlated noise, 1 for white noise.
 
-    (1 + ρ) / (1 − ρ) of a first-order process, where ρ stands out of its own scatter. The
-    deviations are from the dwell's own mean, which takes the share w = inflation / n of the
-    variance, and of the covariance of successive readings, with it.
+    (1 + ρ) / (1 − ρ) of a first-order process, where ρ is significant. Deviations from the
+    dwell's own mean lack the share w = inflation / n of the variance and of the covariance of
+    successive readings, which is corrected iteratively.
     """
     total = sum(float(np.trace(item.scatter[:3, :3])) for item in positions)
     count = sum(item.count for item in positions)
@@ -228,7 +224,7 @@ def _inflation(positions: Sequence[EndPosition]) -> float:
 
 
 def same_posture(one: EndPosition, other: EndPosition, tolerance: float) -> bool:
-    """Tell whether two end positions were measured in one posture."""
+    """Return whether two end positions were measured in the same posture."""
     return bool(np.abs(one.posture - other.posture).max() <= tolerance)
 
 
@@ -253,13 +249,13 @@ def visits(positions: Sequence[EndPosition], tolerance: float) -> list[list[EndP
 
 @dataclass(frozen=True)
 class Drift:
-    """How the tracker's frame moved during a set, by postures that were visited again.
+    """Drift of the tracker during a set, from repeated visits of the reference posture.
 
     Attributes:
-        time: Stamps of the visits, the first ones included, shape (k,) [s].
+        time: Stamps of the visits including the first, shape (k,) [s].
         shift: Change of the target's position since the first visit, in the tracker's frame,
             shape (k, 3) [m].
-        std: Standard deviation of a shift's coordinate, shape (k,) [m].
+        std: Standard deviation of each coordinate of a shift, shape (k,) [m].
 
     """
 
@@ -274,7 +270,7 @@ class Drift:
 
     @property
     def significant(self) -> bool:
-        """Whether the shifts stand out of the readings' noise."""
+        """Whether the shifts are significant against the readings' noise."""
         moved = self.std > 0.0
         if not moved.any():
             return False
@@ -282,14 +278,14 @@ class Drift:
         return square > float(scipy.stats.chi2.isf(_SIGNIFICANT, 3 * int(moved.sum())))
 
     def at(self, time: float) -> Array:
-        """Return the shift at a time, linear between the visits, shape (3,) [m]."""
+        """Return the shift at a time, interpolated linearly, shape (3,) [m]."""
         if not len(self.time):
             return np.zeros(3)
         return np.array([np.interp(time, self.time, column) for column in self.shift.T])
 
 
 def drift_of(positions: Sequence[EndPosition], tolerance: float) -> Drift:
-    """Return how the tracker moved, judged by the posture that was visited most often.
+    """Return the drift of the tracker from the posture that was visited most often.
 
     Args:
         positions: End positions of one set, in the order of time.
@@ -310,17 +306,7 @@ def drift_of(positions: Sequence[EndPosition], tolerance: float) -> Drift:
 
 
 def check_drift(drift: Drift, limit: float, which: str) -> None:
-    """Refuse a set during which the tracker moved.
-
-    Args:
-        drift: How it moved.
-        limit: Largest shift [m].
-        which: Which set, for the sentence.
-
-    Raises:
-        DataError: If a shift exceeds the limit.
-
-    """
+    """Raise a DataError if the drift of the named set exceeds a limit [m]."""
     if drift.largest <= limit:
         return
     first = int(np.argmax(np.linalg.norm(drift.shift, axis=1) > limit))
@@ -333,17 +319,17 @@ def check_drift(drift: Drift, limit: float, which: str) -> None:
 
 @dataclass(frozen=True)
 class Displacements:
-    """How far the load moved the target, posture by posture.
+    """Displacements of the target by the load.
 
     Attributes:
-        unloaded: Joint angles by the encoders without the load, shape (k, n) [rad].
-        loaded: The same with the load, shape (k, n) [rad].
+        unloaded: Encoder angles without the load, shape (k, n) [rad].
+        loaded: Encoder angles with the load, shape (k, n) [rad].
         value: Displacement of the target in base axes: position [m], then rotation vector
             [rad] if orientation is measured, shape (k, d).
         covariance: Of each displacement, shape (k, d, d).
-        held_out: Whether a posture is for validation only, shape (k,).
-        drifted: Whether the tracker moved significantly within a set, so that it may have done
-            so between the sets.
+        held_out: Mask of the postures for validation, shape (k,).
+        drifted: Whether the tracker drifted significantly within a set, and so possibly between
+            the sets.
 
     """
 
@@ -359,7 +345,7 @@ class Displacements:
         return len(self.value)
 
     def rows(self, which: np.ndarray) -> Displacements:
-        """Return some of the postures."""
+        """Return a selection of the postures."""
         return Displacements(self.unloaded[which], self.loaded[which], self.value[which],
                              self.covariance[which], self.held_out[which], self.drifted)
 
@@ -368,7 +354,7 @@ def _pairs(
     unloaded: Sequence[EndPosition], loaded: Sequence[EndPosition], names: Sequence[str],
     tolerance: float,
 ) -> list[tuple[EndPosition, EndPosition]]:
-    """Match first visits of both sets by posture; refuse what does not match."""
+    """Match the first visits of both sets by posture; raises DataError for unmatched postures."""
     without = [group[0] for group in visits(unloaded, tolerance)]
     with_load = [group[0] for group in visits(loaded, tolerance)]
     pairs, missing = [], []
@@ -383,19 +369,18 @@ def _pairs(
             joint = int(np.argmax(gap))
             raise DataError(
                 f'Posture {number} does not match between the two sets: joint '
-                f"'{names[joint]}' stands {gap[joint]:.2e} rad apart (limit {tolerance:.0e} "
-                'rad). Measure it again, with a controller that holds the same angles under '
-                'load.')
+                f"'{names[joint]}' differs by {gap[joint]:.2e} rad (limit {tolerance:.0e} rad). "
+                'Measure it again, with a controller that holds the same angles under load.')
         missing.append(number)
     if missing:
         raise DataError(
             f'{len(without)} postures are measured without the load, but only {len(pairs)} of '
             f'them with it; missing: {", ".join(map(str, missing[:10]))}'
-            f'{" …" if len(missing) > 10 else ""}. Call measure_loaded to go on.')
+            f'{" …" if len(missing) > 10 else ""}. Call measure_loaded to continue.')
     if len(with_load) > len(pairs):
         raise DataError(
-            f'{len(with_load) - len(pairs)} postures are measured with the load alone, without '
-            'a counterpart. Detach the load and call measure_unloaded to go on.')
+            f'{len(with_load) - len(pairs)} postures are measured with the load only. Detach the '
+            'load and call measure_unloaded to continue.')
     return pairs
 
 
@@ -406,19 +391,19 @@ def displacements(
     joint_names: Sequence[str],
     values: ComplianceParameters,
 ) -> Displacements:
-    """Turn two sets of end positions into displacements in base axes.
+    """Return the displacements between two sets of end positions, in base axes.
 
-    Every fifth posture, in the order of measuring, is held out.
+    Every fifth posture, in the order of measurement, is held out.
 
     Args:
         unloaded: End positions without the load, in the order of time.
         loaded: End positions with the load, in the order of time.
-        registration: Where the tracker stands.
-        joint_names: Names of the joints, for the sentences.
+        registration: Tracker pose.
+        joint_names: Names of the joints, for error messages.
         values: The node's parameters.
 
     Raises:
-        DataError: If a set is empty, postures are missing or don't match, or the tracker
+        DataError: If a set is empty, postures are missing or do not match, or the tracker
             drifted.
 
     """
@@ -462,10 +447,10 @@ def displacements(
 def split_by_load(
     positions: Sequence[EndPosition], tolerance: float
 ) -> tuple[list[EndPosition], list[EndPosition]]:
-    """Tell from the record alone when the load was mounted.
+    """Split end positions at the time when the load was mounted.
 
-    Each posture that was visited at least twice brackets that moment between the two
-    successive visits that lie farthest apart; where all brackets overlap, it was.
+    Each posture that was visited at least twice brackets that time between the two successive
+    visits with the largest displacement; the brackets of all postures are intersected.
 
     Args:
         positions: End positions of both sets, in the order of time.
@@ -475,7 +460,7 @@ def split_by_load(
         The sets without and with the load.
 
     Raises:
-        DataError: If no posture was visited twice, or the brackets don't overlap.
+        DataError: If no posture was visited twice, or the brackets do not overlap.
 
     """
     begin, end = -np.inf, np.inf
@@ -488,20 +473,20 @@ def split_by_load(
         begin, end = max(begin, group[at].time), min(end, group[at + 1].time)
     if not np.isfinite(begin):
         raise DataError(
-            'No posture was visited twice in the record, once without and once with the load; '
+            'The recording has no posture that was visited twice, without and with the load; '
             'expected the same postures in both sets. Record both measurements.')
     if begin >= end:
         raise DataError(
-            'The record does not tell when the load was mounted: postures that were visited '
-            'again do not agree on one moment. Expected all postures without the load first, '
-            'then the same ones with it.')
-    moment = 0.5 * (begin + end)
-    return ([item for item in positions if item.time < moment],
-            [item for item in positions if item.time >= moment])
+            'The time at which the load was mounted is ambiguous: postures that were visited '
+            'twice contradict each other. Expected all postures without the load first, then the '
+            'same ones with it.')
+    mounted = 0.5 * (begin + end)
+    return ([item for item in positions if item.time < mounted],
+            [item for item in positions if item.time >= mounted])
 
 
 def rest_of(position: EndPosition, purpose: str, posture: int) -> StationaryInterval:
-    """Return when an end position was measured, and what for."""
+    """Return the mark of an end position."""
     return StationaryInterval(position.begin, position.end, purpose, posture)
 
 
@@ -513,13 +498,13 @@ def measured(
     Args:
         joints: Joint states, or their averages over each rest.
         readings: Readings of the tracker.
-        rests: Rests, in the order of measuring.
+        rests: Marked rests, in the order of measurement.
 
     Returns:
-        End positions by purpose, in the order of measuring.
+        End positions by purpose, in the order of measurement.
 
     Raises:
-        DataError: If the record lacks what was measured in a rest.
+        DataError: If the recording lacks the samples of a rest.
 
     """
     found: dict[str, list[EndPosition]] = {purpose: [] for purpose in PURPOSES}
@@ -530,8 +515,8 @@ def measured(
             found[rest.purpose].append(end_position(joints, readings, rest.begin, rest.end))
         except DataError as error:
             raise DataError(
-                f'The marks tell of a rest in posture {rest.posture + 1} ({rest.purpose}) from '
-                f'{rest.begin:.3f} s to {rest.end:.3f} s, which is not in the record: {error} '
-                'Record joint states and tracker from the beginning, or leave the marks aside '
-                'with --whole.') from error
+                f'The samples of the marked rest in posture {rest.posture + 1} ({rest.purpose}) '
+                f'from {rest.begin:.3f} s to {rest.end:.3f} s are not in the recording: {error} '
+                'Record joint states and tracker from the beginning, or ignore the marks with '
+                '--whole.') from error
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Node ``compliance_calibration``: how far each joint gives way, and the correction for it."""
+"""Node ``compliance_calibration``: identification of joint compliance and correction for sag."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from robocal_ros.robot.setup import effort_factor
 
 
 class ComplianceCalibration(CalibrationNode):
-    """Measures the same postures without and with a load, and identifies joint compliance."""
+    """Lifecycle node that identifies joint compliance from postures without and with a load."""
 
     parameter_table = ComplianceParameters
     values: ComplianceParameters
 
     def check(self, values: ComplianceParameters) -> None:
-        """Refuse frames that the arm lacks, and arms with joints that slide."""
+        """Raise a ConfigurationError for missing frames and prismatic joints."""
         check_arm(self.robot, values)
 
     def build(self) -> None:
-        """Create streams, arm, recorder and correction, and use the last good result."""
+        """Create streams, arm, recorder and correction, and use the stored result."""
         values = self.values
         self.joints = self.stream(JointStateStream(
             self, self.group, self.robot.joint_names, now=self.waiter.now,
@@ -89,10 +89,8 @@ class ComplianceCalibration(CalibrationNode):
         if last_good := self.store.load('compliance'):
             self._publish(last_good)
 
-    # ------------------------------------------------------------------- what is carried
-
     def _load(self) -> Load:
-        """Return what is mounted between the two sets; raises DataError where nobody says."""
+        """Return the load mounted between the two sets; raises DataError if it is unknown."""
         return load_of(self.robot, self.values, self._payload)
 
     def _carry(self, payload: CalibrationResult) -> None:
@@ -102,19 +100,18 @@ class ComplianceCalibration(CalibrationNode):
     # -------------------------------------------------------------------------- services
 
     async def run(self) -> Answer:
-        """Measure both sets, with services that mount the load and take it off."""
+        """Measure both sets, using the services that attach and detach the load."""
         await self._begin()
         if self._attach is None or self._detach is None:
             raise ConfigurationError(
-                'run mounts the load by a service, and none is named. Set attach_service and '
-                'detach_service, or call measure_unloaded, mount the load, call measure_loaded '
-                'and then estimate.')
+                'run needs services that mount the load. Set attach_service and detach_service, '
+                'or call measure_unloaded, mount the load, call measure_loaded and then estimate.')
         self._load()
         await self._method.run(self._attach, self._detach)
         return await self.estimate()
 
     async def estimate(self) -> Answer:
-        """Estimate compliance from the sets that are measured, else from what is recorded."""
+        """Estimate compliance from the measured sets, else from the recording."""
         robot, values, method = self.robot.copy(), self.values, self._method
         load, registration = self._load(), method.registration
         unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
@@ -130,8 +127,8 @@ class ComplianceCalibration(CalibrationNode):
         return self.keep(result, self._publish, summary)
 
     async def clear(self) -> str:
-        """Forget what is recorded and measured."""
-        return f'{self._forget()} samples forgotten.'
+        """Discard the recording and all measurements."""
+        return f'{self._discard()} samples forgotten.'
 
     async def measure_unloaded(self) -> str:
         """Measure what is missing of the unloaded set."""
@@ -139,10 +136,10 @@ class ComplianceCalibration(CalibrationNode):
         load = self._load()
         if self._method.complete(UNLOADED):
             return ('The unloaded set is complete. Mount the load and call measure_loaded, or '
-                    'call clear to measure anew.')
+                    'call clear to measure again.')
         if self._method.sets[LOADED].visits:
-            raise DataError('The loaded set is begun already; finish it with measure_loaded, or '
-                            'call clear to measure anew.')
+            raise DataError('The loaded set has been started; finish it with measure_loaded, or '
+                            'call clear to measure again.')
         await self._method.measure(UNLOADED, (0.0, 100.0))
         count = self._method.counts()[UNLOADED]
         return (f'{count} postures are measured without the load.{self._left_out()} Mount the '
@@ -155,35 +152,36 @@ class ComplianceCalibration(CalibrationNode):
             missing = len(self._method.missing(UNLOADED))
             raise DataError(
                 f'The unloaded set is not complete ({missing or "all"} postures are missing). '
-                'Take the load off and call measure_unloaded first.')
+                'Remove the load and call measure_unloaded first.')
         if self._method.complete(LOADED):
-            return 'Both sets are complete; call estimate, or clear to measure anew.'
+            return 'Both sets are complete; call estimate, or clear to measure again.'
         await self._method.measure(LOADED, (0.0, 100.0))
         count = self._method.counts()[LOADED]
-        return f'{count} postures are measured with the load. Call estimate; the load may go.'
+        return (f'{count} postures are measured with the load. Call estimate; the load may be '
+                'removed.')
 
     def _left_out(self) -> str:
         lost = self._method.lost
         return f' {lost[-1]}' if lost else ''
 
     async def register_tracker(self) -> str:
-        """Find where the tracker stands."""
+        """Register the tracker."""
         await self._begin()
         if self._method.sets[UNLOADED].visits:
-            raise DataError('Postures are measured already, with the tracker where it was; call '
-                            'clear before placing it anew.')
+            raise DataError('Postures have been measured with the present registration; call '
+                            'clear before registering the tracker again.')
         found = await self._method.register_tracker((0.0, 100.0))
         x, y, z = found.translation
         target = '' if found.target is None else (
             f' The target is at {np.round(1e3 * found.target, 2).tolist()} mm in '
             f'{self.values.target_frame or self.robot.tool_frame}.')
-        return (f'The tracker stands at x {x:.4f}, y {y:.4f}, z {z:.4f} m in '
+        return (f'The tracker is at x {x:.4f}, y {y:.4f}, z {z:.4f} m in '
                 f'{self.robot.root_frame}; {len(found.residual)} points fit within '
                 f'{1e3 * float(found.residual.max()):.2f} mm, RMS {1e3 * found.rms:.2f} mm.'
                 f'{target}')
 
     async def answer(self, name: str, action: Action) -> Answer:
-        """Answer a service, and say what is waited for between the two sets."""
+        """Answer a service; after the unloaded set the status asks for the load."""
         answer = await super().answer(name, action)
         if answer.success and name == 'measure_unloaded':
             self.status.update('waiting for the load', answer.message, progress=50.0)
@@ -191,25 +189,25 @@ class ComplianceCalibration(CalibrationNode):
         return answer
 
     async def _begin(self) -> None:
-        """Keep what was measured, so that a cancelled or failed measurement goes on."""
+        """Connect to the arm; discard measurements that must not be continued."""
         await self.arm.connect()
         method = self._method
         finished = method.complete(UNLOADED) and method.complete(LOADED)
         if self.joints.counts.clock_jumps or (finished and self.running == 'run'):
-            self._forget()
+            self._discard()
         elif not method.sets[UNLOADED].visits and method.registration is None:
-            # What was recorded before belongs to no set, and places no tracker.
+            # Earlier samples belong to neither set nor registration.
             self.recorder.clear()
 
-    def _forget(self) -> int:
-        """Forget what is recorded and measured; return how many samples it was."""
+    def _discard(self) -> int:
+        """Discard recording and measurements; return the number of samples discarded."""
         self._method.clear()
         return self.recorder.clear()
 
     # --------------------------------------------------------------------------- results
 
     def _publish(self, result: CalibrationResult) -> None:
-        """Publish a good result, and use it at once."""
+        """Publish and use a result that passed."""
         self._result_topic.publish(String(data=to_yaml(result)))
         self._feed_forward.use(result)
         self._show_registration(np.reshape(result.settings['tracker_rotation'], (3, 3)),
@@ -217,7 +215,7 @@ class ComplianceCalibration(CalibrationNode):
         self._draw(result)
 
     def _show_registration(self, rotation: Array, translation: Array) -> None:
-        """Publish where the tracker stands."""
+        """Publish the pose of the tracker."""
         message = TransformStamped(child_frame_id=self._tracker.frame)
         message.header.frame_id = self.robot.root_frame
         message.header.stamp = self.get_clock().now().to_msg()
@@ -228,7 +226,7 @@ class ComplianceCalibration(CalibrationNode):
         self._placing_topic.publish(message)
 
     def _draw(self, result: CalibrationResult) -> None:
-        """Draw where the target was, and how far the load moved it."""
+        """Publish markers of the target and its displacements."""
         unloaded, loaded = (self._method.sets[name].visits for name in (UNLOADED, LOADED))
         if not unloaded or not loaded:
             return
@@ -243,7 +241,7 @@ class ComplianceCalibration(CalibrationNode):
             np.array([after[i] for i in both]), translation))
 
 
-# The longest arrow is drawn this long, whatever the sag [m].
+# Length of the longest displacement as drawn [m].
 _LONGEST = 0.25
 
 
@@ -261,13 +259,13 @@ def _point(xyz: Array) -> Point:
 
 
 def sag_markers(frame: str, unloaded: Array, loaded: Array, tracker: Array) -> MarkerArray:
-    """Return the target's places, its displacements drawn large, and the tracker.
+    """Return markers of the target, its magnified displacements, and the tracker.
 
     Args:
         frame: The root frame.
-        unloaded: The target without the load, shape (k, 3) [m].
-        loaded: The target with it, shape (k, 3) [m].
-        tracker: Where the tracker stands, shape (3,) [m].
+        unloaded: Positions of the target without the load, shape (k, 3) [m].
+        loaded: Positions of the target with the load, shape (k, 3) [m].
+        tracker: Position of the tracker, shape (3,) [m].
 
     """
     change = loaded - unloaded

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Postures in which a load shows every joint's compliance, and the tracker sees the target."""
+"""Planning of postures that make every joint's compliance observable to the tracker."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from robocal_ros.robot.model import Robot
 
 _MARGIN = 0.05
 _EFFORT_SHARE = 0.9
-# The arm sags, and its place is not known that well: stay off the rim of the cone [rad].
+# Margin to the rim of the cone for sag and for the tracker position, which is known roughly [rad].
 _CONE_MARGIN = 0.05
-# Random postures to choose from, and tries for each.
+# Random candidate postures, and draws per candidate.
 _CANDIDATES, _DRAWS_PER_CANDIDATE = 400, 40
 
 
 @dataclass(frozen=True)
 class Visibility:
-    """From where the tracker can see the target.
+    """Cone within which the tracker sees the target.
 
     Attributes:
-        tracker: Where the tracker stands, root frame, shape (3,) [m].
-        axis: Where the target looks, in its frame, shape (3,).
-        half_angle: Half angle of the cone about ``axis`` in which it is seen [rad].
+        tracker: Position of the tracker in the root frame, shape (3,) [m].
+        axis: Viewing direction of the target in its frame, shape (3,).
+        half_angle: Half angle of the cone about ``axis`` [rad].
 
     """
 
@@ -44,7 +44,7 @@ class Visibility:
     half_angle: float
 
     def sees(self, robot: Robot, q: Array, target: Target) -> bool:
-        """Tell whether the tracker lies well within the cone in a posture."""
+        """Return whether the tracker is within the cone, with a margin."""
         rotation, point = target_pose(robot, q, target)
         sight = np.asarray(self.tracker) - point
         axis = np.asarray(self.axis) / np.linalg.norm(self.axis)
@@ -55,11 +55,11 @@ class Visibility:
 def visibility_of(
     values: ComplianceParameters, registration: Registration | None = None
 ) -> Visibility | None:
-    """Return from where the target is seen, as far as that is known; None: from everywhere.
+    """Return the visibility cone, None if the target is visible from everywhere.
 
     Args:
         values: The node's parameters.
-        registration: Where the tracker stands, if that is known better than by parameters.
+        registration: Tracker pose; None to use the parameter tracker_position.
 
     """
     if values.visibility_angle >= np.pi or (
@@ -72,11 +72,11 @@ def visibility_of(
 def given_postures(
     values: ComplianceParameters, robot: Robot, checker: CollisionChecker
 ) -> Array | None:
-    """Return the postures of the user's own, shape (k, n) [rad]; None if they are to be planned.
+    """Return the postures of posture_file, shape (k, n) [rad]; None if it is not set.
 
     Raises:
-        ConfigurationError: If they are too few, or touch something.
-        FileFormatError: If the file holds no postures.
+        ConfigurationError: If they are too few or in collision.
+        FileFormatError: If the file contains no postures.
 
     """
     if not values.posture_file:
@@ -85,7 +85,7 @@ def given_postures(
     least = least_count(robot.n)
     if len(given) < least:
         raise ConfigurationError(
-            f'posture_file holds {len(given)} postures; at least {least} are needed for '
+            f'posture_file contains {len(given)} postures; at least {least} are needed for '
             f'{robot.n} joints, better 30.')
     for number, posture in enumerate(given, 1):
         pair = checker.touching(posture)
@@ -97,18 +97,11 @@ def given_postures(
 
 
 def load_postures(path: str, robot: Robot) -> Array:
-    """Read a user's own postures from a YAML file: a list of lists of joint angles [rad].
-
-    Args:
-        path: The file.
-        robot: The arm.
-
-    Returns:
-        Shape (k, n) [rad].
+    """Return the postures of a YAML file, a list of lists of joint angles, shape (k, n) [rad].
 
     Raises:
         FileFormatError: If the file is not such a list.
-        ConfigurationError: If the file can't be read, or a posture leaves the joint limits.
+        ConfigurationError: If it cannot be read, or a posture violates the joint limits.
 
     """
     file = Path(path).expanduser()
@@ -136,7 +129,7 @@ def _check_posture(posture: list[float], robot: Robot, name: str, place: str) ->
 
 
 def information_block(robot: Robot, loaded: Robot, q: Array, target: Target) -> Array:
-    """Return how the load moves the target per compliance, root axes, shape (3, n) [N·m²].
+    """Return the derivative of the displacement by compliance, root axes, (3, n) [N·m²].
 
     Column i is Δτ_i a_i × (p − o_i).
     """
@@ -155,25 +148,14 @@ def feasible_postures(
     registration: Registration | None = None,
     seed: int = 0,
 ) -> Array:
-    """Draw postures by chance that can be held with the load, touch nothing, and are seen.
+    """Draw random collision-free postures in which the load is held and the target is visible.
 
-    Near where the arm is first; further and further away if too few are found there.
+    The range about the current posture is widened if it gives too few.
 
-    Args:
-        robot: The arm without the load.
-        loaded: The arm with it.
-        checker: Its collision geometry.
-        current: Where the arm is, shape (n,) [rad].
-        values: The node's parameters.
-        count: How many postures are wanted.
-        registration: Where the tracker stands; None if that is known by parameters alone.
-        seed: Seed of the draw.
-
-    Returns:
-        Up to ``count`` postures, shape (k, n) [rad].
+    Args as of ``plan_postures``; returns up to ``count`` postures, shape (k, n) [rad].
 
     Raises:
-        ConvergenceError: If none is found; says what was in the way.
+        ConvergenceError: If none is found, with the reasons.
 
     """
     target = Target.of(robot, values, registration)
@@ -195,19 +177,18 @@ def feasible_postures(
             if len(found) == count:
                 break
     if not found:
-        told = ', '.join(f'{reason} ({n} times)' for reason, n in reasons.items() if n)
+        why = ', '.join(f'{reason} ({n} times)' for reason, n in reasons.items() if n)
         raise ConvergenceError(
-            f'No posture was found in {_DRAWS_PER_CANDIDATE * count} tries in which the tracker '
-            f'sees the target and the arm can hold the load. In the way: {told}. Check '
-            'tracker_position, target_axis, visibility_angle and the load, or give postures of '
-            'your own.')
+            f'No posture was found in {_DRAWS_PER_CANDIDATE * count} draws in which the tracker '
+            f'sees the target and the arm can hold the load. Rejected because {why}. Check '
+            'tracker_position, target_axis, visibility_angle and the load, or set posture_file.')
     return np.array(found)
 
 
 def _drawn(
     robot: Robot, current: Array, generator: np.random.Generator, count: int, reach: float
 ) -> Iterator[Array]:
-    """Yield postures within the limits, from a range that widens."""
+    """Yield random postures within the limits, from a widening range."""
     lower, upper = robot.sampling_limits()
     for wider in (1.0, 2.0, 4.0):
         low = np.maximum(lower + _MARGIN, current - wider * reach)
@@ -226,22 +207,22 @@ def plan_postures(
     *,
     seed: int = 0,
 ) -> Array:
-    """Choose postures: those to fit D-optimal, those to validate by chance, in a short tour.
+    """Choose D-optimal postures for the fit and random ones for validation, in a short tour.
 
-    Every fifth of the tour is a posture by chance, out of the half in which the load shows most,
-    and is held out of the fit.
+    Every fifth is held out of the fit; it is drawn from the half of the postures in which the load
+    displaces the target most.
 
     Args:
         robot: The arm without the load.
         loaded: The arm with it.
-        checker: Its collision geometry.
-        current: Where the arm is, shape (n,) [rad].
+        checker: Collision checker.
+        current: Current posture, shape (n,) [rad].
         values: The node's parameters.
-        registration: Where the tracker stands; None if that is known by parameters alone.
+        registration: Tracker pose; None to use the parameters.
         seed: Seed of the search.
 
     Returns:
-        Postures in the order of measuring, shape (count, n) [rad].
+        Postures in the order of measurement, shape (count, n) [rad].
 
     Raises:
         ConfigurationError: If the count is too small for the arm, or gravity is zero.
@@ -251,11 +232,11 @@ def plan_postures(
     count, least = values.posture_count, least_count(robot.n)
     if count < least:
         raise ConfigurationError(
-            f'{count} postures cannot tell the compliances of {robot.n} joints and vouch for '
-            f'them; posture_count must be at least {least}, better 30.')
+            f'{count} postures are too few to identify and validate the compliances of {robot.n} '
+            f'joints; posture_count must be at least {least}, better 30.')
     if not np.linalg.norm(robot.gravity) > 0.0:
-        raise ConfigurationError('The gravity is zero, so that a load does not make the arm sag; '
-                                 'set gravity in the root frame in m/s².')
+        raise ConfigurationError('The gravity is zero, so that a load causes no sag; set gravity '
+                                 'in the root frame in m/s².')
     drawn = feasible_postures(robot, loaded, checker, current, values,
                               max(_CANDIDATES, 3 * count), registration=registration, seed=seed)
     if len(drawn) < count:
@@ -269,7 +250,7 @@ def plan_postures(
     held_out = count // HELD_OUT_EVERY
     scaled = blocks[:, :, seen] / size[seen]
     chosen = d_optimal(scaled, count - held_out)
-    # Where the load hardly shows, there is nothing to validate.
+    # Postures with a small displacement validate nothing.
     felt = np.linalg.norm(scaled, axis=(1, 2))
     others = [int(i) for i in np.flatnonzero(felt >= np.median(felt)) if i not in chosen]
     others += [i for i in range(len(drawn)) if i not in chosen and i not in others]
@@ -278,13 +259,13 @@ def plan_postures(
 
 
 def least_count(joints: int) -> int:
-    """Return the fewest postures that tell the compliances of so many joints and validate."""
-    # A third of the joints in theory; twice that leaves residuals, a fifth on top is held out.
+    """Return the least number of postures that identifies and validates so many joints."""
+    # n / 3 in theory; twice that leaves residuals, and a fifth is held out in addition.
     return max(HELD_OUT_EVERY, int(np.ceil(2 * joints / 3 * HELD_OUT_EVERY / 4)))
 
 
 def _interleaved(fitted: Array, held_out: Array) -> Array:
-    """Put a held-out posture in every fifth place, each near where the tour is then."""
+    """Insert a held-out posture after every fourth one, the nearest of those left."""
     tour, left = [], list(held_out)
     for number, q in enumerate(fitted, 1):
         tour.append(q)
@@ -301,20 +282,19 @@ def plan_registration(
     values: ComplianceParameters,
     count: int,
 ) -> Array:
-    """Choose postures that spread the target widely, for placing the tracker.
+    """Choose postures that spread the target widely, for registering the tracker.
 
-    The farthest point of the cloud first, then always the one that widens the set most
-    (largest determinant of the scatter), in a short tour.
+    D-optimal for the scatter of the target's positions, in a short tour.
 
     Args:
         robot: The arm.
-        checker: Its collision geometry.
-        current: Where the arm is, shape (n,) [rad].
+        checker: Collision checker.
+        current: Current posture, shape (n,) [rad].
         values: The node's parameters.
-        count: How many postures, at least three.
+        count: Number of postures, at least three.
 
     Returns:
-        Postures in the order of measuring, shape (count, n) [rad].
+        Postures in the order of measurement, shape (count, n) [rad].
 
     Raises:
         ConvergenceError: If too few postures are feasible.
@@ -324,8 +304,8 @@ def plan_registration(
         robot, robot, checker, current, values, max(60, 8 * count), seed=1)
     if len(drawn) < count:
         raise ConvergenceError(
-            f'Only {len(drawn)} feasible postures were found, {count} are needed to place the '
-            'tracker. Check tracker_position, target_axis and visibility_angle.')
+            f'Only {len(drawn)} feasible postures were found, {count} are needed to '
+            'register the tracker. Check tracker_position, target_axis and visibility_angle.')
     target = Target.of(robot, values)
     points = np.array([target_pose(robot, q, target)[1] for q in drawn])
     centred = points - points.mean(axis=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How compliance is measured on the arm: the same postures twice, going on where it was."""
+"""Measurement of compliance on the arm: the same postures twice, resumable after a break."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamp
 
 _LOG = logging.getLogger(__name__)
 
-# So many postures in a row that nobody saw are not postures that look away: something is wrong.
+# So many consecutive postures without readings point to a fault, not to poor visibility.
 _UNSEEN_IN_A_ROW = 3
 _MAX_LOST = 0.2
-# An arm whose load changes gives a jolt; this long it may, before it is seen to rest [s].
+# Time for the transient after a change of load, before rest is awaited [s].
 _CHANGE = 1.0
-# How often a rest is prolonged by another dwell before the target counts as not seen.
+# Number of further dwells before the target counts as not seen.
 _PATIENCE = 3
-# Stamps of tracker and joint states further apart than this come from different clocks [s].
+# Difference of stamps of tracker and joint states that indicates different clocks [s].
 _OTHER_CLOCK = 5.0
-# Readings older than this by the newest joint state may still be on their way [s].
+# Delay behind the newest joint state within which readings are still awaited [s].
 _LATE = 0.2
 
 Share = tuple[float, float]
@@ -49,25 +49,25 @@ Share = tuple[float, float]
 
 
 class Joints(Protocol):
-    """The joint states, as far as a rest needs them."""
+    """Joint states as used by ``RestReader``."""
 
     @property
     def latest(self) -> tuple[float, Array] | None:
-        """Stamp [s] and joint angles [rad] of the newest one; None before the first."""
+        """Stamp [s] and joint angles [rad] of the newest state; None before the first."""
 
     @property
     def newest(self) -> float:
         """Newest stamp, -inf before the first [s]."""
 
     def samples(self) -> JointSamples:
-        """Return what is recorded."""
+        """Return the recorded samples."""
 
     def forget_after(self, time: float, /) -> tuple[float, float]:
-        """Forget the samples after a stamp [s]."""
+        """Discard the samples after a stamp [s]."""
 
 
 class Tracker(Protocol):
-    """The tracker's readings."""
+    """Tracker readings as used by ``RestReader``."""
 
     @property
     def topic(self) -> str:
@@ -75,37 +75,37 @@ class Tracker(Protocol):
 
     @property
     def counts(self) -> StreamCounts:
-        """What the stream went through."""
+        """Counts of the stream."""
 
     @property
     def newest(self) -> float:
         """Newest stamp, -inf before the first [s]."""
 
     def age(self) -> float:
-        """Return how long no reading has come [s]."""
+        """Return the time since the last reading [s]."""
 
     def problem(self) -> str:
-        """Return what is wrong with the messages that come, or an empty string."""
+        """Return the fault of the received messages as a sentence, empty for none."""
 
     def samples(self, after: float, /) -> TrackerSamples:
         """Return the readings after a stamp [s]."""
 
 
 class LoadService(Protocol):
-    """What mounts the load, or takes it off."""
+    """Service that attaches or detaches the load."""
 
     async def call(self) -> str:
-        """Do it; raises DataError if that fails."""
+        """Call the service; raises DataError if it fails."""
 
 
 @dataclass
 class MeasuredSet:
-    """What is measured with, or without, the load.
+    """Measurements of one set.
 
     Attributes:
         name: ``unloaded`` or ``loaded``.
-        visits: Number of the posture and what was seen there, in the order of measuring; the
-            first posture is visited again now and then.
+        visits: Number of the posture and end position, in the order of measurement; the first
+            posture is the reference and visited repeatedly.
 
     """
 
@@ -114,16 +114,16 @@ class MeasuredSet:
 
     @property
     def positions(self) -> list[EndPosition]:
-        """End positions in the order of measuring."""
+        """End positions in the order of measurement."""
         return [position for _, position in self.visits]
 
     @property
     def postures(self) -> set[int]:
-        """Numbers of the postures that are measured."""
+        """Numbers of the measured postures."""
         return {number for number, _ in self.visits}
 
     def since_reference(self) -> int:
-        """Return how many postures were measured since the first one was last visited."""
+        """Return the number of postures measured since the last visit of the reference."""
         count = 0
         for number, _ in reversed(self.visits):
             if number == 0:
@@ -132,7 +132,7 @@ class MeasuredSet:
         return count
 
     def forget_since_reference(self) -> int:
-        """Forget what was measured since the last good visit of the reference, and how much."""
+        """Discard measurements since the last visit of the reference; return their number."""
         count = self.since_reference()
         if count:
             del self.visits[-count:]
@@ -140,14 +140,14 @@ class MeasuredSet:
 
 
 class ComplianceProcedure:
-    """Places the tracker, and visits the postures without the load, then with it.
+    """Registration of the tracker, and measurement of both sets.
 
     Attributes:
-        postures: What is planned, shape (k, n) [rad]; None before the first measurement.
-        sets: What is measured, without and with the load.
-        registration: Where the tracker stands; None until it is registered.
+        postures: Planned postures, shape (k, n) [rad]; None before the first measurement.
+        sets: Measurements without and with the load.
+        registration: Tracker pose; None until it is registered.
         left_out: Numbers of postures that could not be reached or seen.
-        lost: What went wrong on the way, as sentences.
+        lost: Problems during the procedure, as sentences.
 
     """
 
@@ -162,18 +162,17 @@ class ComplianceProcedure:
         placed: Callable[[Array, Array], None],
         given: Array | None,
     ) -> None:
-        """Prepare; nothing moves yet.
+        """Store collaborators; nothing moves yet.
 
         Args:
             arm: The arm.
-            recorder: Notes what counts of what is recorded.
+            recorder: Marks the recording.
             report: Shows the progress.
             rest: Reads the tracker while the arm rests.
-            parameters: Returns the parameters that hold now.
-            load: Returns what is mounted between the two sets; raises DataError where nobody
-                says.
-            placed: Called with rotation and translation [m] that place the tracker.
-            given: The user's own postures, shape (k, n) [rad]; None to plan them.
+            parameters: Returns the current parameters.
+            load: Returns the load mounted between the two sets; raises DataError if unknown.
+            placed: Called with rotation and translation [m] of a new registration.
+            given: Postures of posture_file, shape (k, n) [rad]; None to plan them.
 
         """
         self._arm = arm
@@ -187,7 +186,7 @@ class ComplianceProcedure:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was planned and measured, also where the tracker stands."""
+        """Discard plan, measurements and registration."""
         self.postures: Array | None = None
         self.sets = {UNLOADED: MeasuredSet(UNLOADED), LOADED: MeasuredSet(LOADED)}
         self.registration: Registration | None = None
@@ -196,56 +195,50 @@ class ComplianceProcedure:
         self.lost: list[str] = []
 
     def missing(self, which: str) -> list[int]:
-        """Return the numbers of the postures that are planned and not yet measured."""
+        """Return the numbers of planned postures that are not measured yet."""
         if self.postures is None:
             return []
         done = self.sets[which].postures | self.left_out
         return [number for number in range(len(self.postures)) if number not in done]
 
     def complete(self, which: str) -> bool:
-        """Tell whether a set is measured."""
+        """Return whether a set is complete."""
         return self.postures is not None and not self.missing(which)
 
     def counts(self) -> dict[str, str]:
-        """Return how much is measured, for the status."""
+        """Return the measured share of both sets, for the status."""
         total = 0 if self.postures is None else len(self.postures) - len(self.left_out)
         return {name: f'{len(item.postures - self.left_out)} of {total}'
                 for name, item in self.sets.items()}
 
-    # ------------------------------------------------------------- everything at once
-
     async def run(self, attach: LoadService, detach: LoadService) -> None:
-        """Measure both sets, and place the tracker where the unloaded set does not serve.
-
-        Args:
-            attach: Mounts the load.
-            detach: Takes it off.
+        """Measure both sets, and register the tracker where the unloaded set does not serve.
 
         Raises:
-            RobocalError: As of ``measure``, or if the load is not mounted.
+            RobocalError: See ``measure``; also if ``attach`` or ``detach`` fails.
 
         """
         values = self._parameters()
         if not self.complete(UNLOADED):
             try:
-                # Make sure that no load is left from an earlier run.
+                # A load may be left from an earlier run.
                 await detach.call()
             except DataError as error:
-                _LOG.warning(f'Taken for unloaded: {error}')
-            await self._calm_down()
+                _LOG.warning(f'Assuming that no load is mounted: {error}')
+            await self._await_rest()
             if self.registration is None and (
                     values.registration == 'three_point' or values.find_target):
                 await self.register_tracker((1.0, 8.0))
             await self.measure(UNLOADED, (8.0, 50.0))
         self._report.update('mounting', 'Mounting the load.', progress=50.0)
         await attach.call()
-        await self._calm_down()
+        await self._await_rest()
         await self.measure(LOADED, (50.0, 95.0))
-        self._report.update('unmounting', 'Taking the load off.', progress=95.0)
+        self._report.update('unmounting', 'Removing the load.', progress=95.0)
         await detach.call()
 
-    async def _calm_down(self) -> None:
-        """Let the arm come to rest after its load has changed."""
+    async def _await_rest(self) -> None:
+        """Wait until the arm rests after a change of load."""
         await self._arm.dwell(_CHANGE)
         try:
             await self._arm.await_rest()
@@ -253,25 +246,22 @@ class ComplianceProcedure:
             raise MotionError('The arm does not come to rest after its load has changed; check '
                               'the controller and the load.') from error
 
-    # ----------------------------------------------------------- placing the tracker
+    # ------------------------------------------------------------------- registration
 
     async def register_tracker(self, share: Share) -> Registration:
-        """Visit postures that spread the target, move back, and place the tracker.
-
-        Args:
-            share: Progress of the procedure at start and end [%].
+        """Visit postures that spread the target, move back, and register the tracker.
 
         Raises:
-            RobocalError: If too few postures are seen, or the points don't fit.
+            RobocalError: If too few postures are seen, or the points do not fit.
 
         """
         arm, values = self._arm, self._parameters()
         home = arm.posture()
         await self._rest.wait()
         count = 3 if values.registration == 'three_point' else values.registration_postures
-        self._report.update('planning', 'Choosing postures to place the tracker by.',
-                            progress=share[0])
-        # Some spare ones: the tracker may not see the target everywhere.
+        self._report.update('planning', 'Choosing postures for the registration.',
+                         progress=share[0])
+        # Spare postures: the tracker may not see the target everywhere.
         postures = await arm.compute(
             plan_registration, arm.robot.copy(), arm.checker, home, values,
             count + max(2, count // 3))
@@ -279,7 +269,7 @@ class ComplianceProcedure:
         width = (share[1] - share[0]) / len(postures)
         for number, posture in enumerate(postures):
             begin = share[0] + number * width
-            what = f'posture {number + 1} for placing the tracker'
+            what = f'posture {number + 1} of the registration'
             position = await self._visit(posture, what, (begin, begin + width))
             if position is not None:
                 seen.append(position)
@@ -289,7 +279,7 @@ class ComplianceProcedure:
         if len(seen) < count:
             raise DataError(
                 f'The tracker saw the target in {len(seen)} of {len(postures)} postures; '
-                f'{count} are needed to place it. Check the line of sight, target_axis, '
+                f'{count} are needed to register it. Check the line of sight, target_axis, '
                 'visibility_angle and tracker_position.')
         found = place_tracker(arm.robot, seen, values)
         self.register(found, seen)
@@ -297,7 +287,7 @@ class ComplianceProcedure:
         return found
 
     def register(self, registration: Registration, seen: Sequence[EndPosition]) -> None:
-        """Use where the tracker stands, by what it saw; what placed it before is forgotten."""
+        """Use a registration and mark its rests; those of an earlier one are discarded."""
         if self._placed_by:
             self._recorder.mark_discarded((self._placed_by[0].begin, self._placed_by[-1].end))
         self.registration, self._placed_by = registration, list(seen)
@@ -307,15 +297,15 @@ class ComplianceProcedure:
     # --------------------------------------------------------------- measuring a set
 
     async def measure(self, which: str, share: Share) -> None:
-        """Measure what is missing of a set, and move back to where it began.
+        """Measure the missing postures of a set, and move back to the start.
 
         Args:
             which: ``unloaded`` or ``loaded``.
             share: Progress of the procedure at start and end [%].
 
         Raises:
-            RobocalError: If the arm or the tracker does not do its part; what was measured
-                stays, and the next call goes on.
+            RobocalError: If arm or tracker fail; measurements are kept, and the next call
+                continues.
 
         """
         done, home = self.sets[which], self._arm.posture()
@@ -324,7 +314,7 @@ class ComplianceProcedure:
             self._report.update('planning', 'Choosing postures.', progress=share[0])
             self.postures = await self._arm.compute(self._planned, home)
         if done.visits and self.missing(which):
-            # After a break the tracker may have moved: look before going on.
+            # The tracker may have moved during a break.
             await self._check_reference(done, share)
         await self._visit_all(done, share)
         if done.since_reference():
@@ -332,7 +322,7 @@ class ComplianceProcedure:
         await self._go_home(home, share[1])
 
     def _planned(self, home: Array) -> Array:
-        """Return the postures to measure in, for where the arm is, shape (k, n) [rad]."""
+        """Return the given or planned postures, shape (k, n) [rad]."""
         if self._given is not None:
             return self._given
         robot = self._arm.robot.copy()
@@ -340,7 +330,7 @@ class ComplianceProcedure:
                              self._parameters(), self.registration)
 
     async def _visit_all(self, done: MeasuredSet, share: Share) -> None:
-        """Visit the missing postures; those that were not seen once more in the end."""
+        """Visit the missing postures; those without readings once more at the end."""
         postures = self._known_postures()
         waiting, again, unseen = self.missing(done.name), False, 0
         while waiting:
@@ -353,7 +343,7 @@ class ComplianceProcedure:
                 if position is None:
                     failed.append(number)
                     unseen += 1
-                    self._give_up_if_blind(done, unseen, number, waiting[place:])
+                    self._check_visibility(done, unseen, number, waiting[place:])
                     continue
                 unseen = 0
                 if self.registration is not None and done.name == UNLOADED:
@@ -387,7 +377,7 @@ class ComplianceProcedure:
         self._recorder.mark_stationary(rest_of(position, done.name, number))
 
     async def _preview(self, done: MeasuredSet) -> None:
-        """Show in the status what the postures that are measured in both sets say."""
+        """Show a preliminary estimate from postures measured in both sets in the status."""
         robot = self._arm.robot
         if done.name == UNLOADED or len(done.postures) < least_count(robot.n):
             return
@@ -405,10 +395,10 @@ class ComplianceProcedure:
             f'{p.name} [µrad/(N·m)]': f'{1e6 * p.value:.2f} ± {1.96e6 * (p.std or 0.0):.2f}'
             for p in result.parameters if p.value is not None})
 
-    def _give_up_if_blind(
+    def _check_visibility(
         self, done: MeasuredSet, unseen: int, number: int, left: Sequence[int]
     ) -> None:
-        """Refuse to go on where the tracker sees nothing any more."""
+        """Raise a DataError if the tracker fails or sees nothing in several postures."""
         fault = self._rest.fault()
         if not fault and unseen < _UNSEEN_IN_A_ROW:
             return
@@ -420,10 +410,10 @@ class ComplianceProcedure:
         raise DataError(
             f'{why} It was lost in posture {number + 1} of {total} of the {done.name} set; '
             f'{len(done.postures)} postures are measured and kept, {len(left)} are missing. Call '
-            f'measure_{done.name} again to go on.')
+            f'measure_{done.name} again to continue.')
 
     def _leave_out(self, done: MeasuredSet, failed: Sequence[int]) -> None:
-        """Do without postures that were not seen twice, if they are few."""
+        """Leave out postures without readings in two visits, if they are few."""
         if not failed:
             return
         named = ', '.join(str(number + 1) for number in failed)
@@ -431,26 +421,27 @@ class ComplianceProcedure:
         if done.name == LOADED:
             raise DataError(
                 f'The target was not seen long enough with the load in postures {named} of '
-                f'{total}, which are measured without it. What was measured is kept. Clear the '
-                'line of sight and call measure_loaded again.')
+                f'{total}, which are measured without it. Measurements are kept. Clear the line '
+                'of sight and call measure_loaded again.')
         if len(self.left_out) + len(failed) > _MAX_LOST * total:
             raise DataError(
                 f'The target was not seen long enough in postures {named} of {total}; more than '
-                f'{100.0 * _MAX_LOST:.0f} % would be left out. What was measured is kept. Clear '
+                f'{100.0 * _MAX_LOST:.0f} % would be left out. Measurements are kept. Clear '
                 'the line of sight and call measure_unloaded again, or correct target_axis, '
                 'visibility_angle and tracker_position and call clear.')
         self.left_out.update(failed)
         self._lose(f'Postures {named} are left out: the tracker did not see the target there.')
 
     async def _check_reference(self, done: MeasuredSet, share: Share) -> None:
-        """Visit the first posture again, and refuse to go on if the tracker drifted."""
+        """Visit the reference posture again; raises DataError if the tracker drifted."""
         values = self._parameters()
         position = await self._visit(self._known_postures()[0], self._name(done, 0),
                                      (share[0], share[0]))
         if position is None:
             raise DataError(
-                f'The reference posture of the {done.name} set was not seen again. What was '
-                f'measured is kept; clear the line of sight and call measure_{done.name} again.')
+                f'The reference posture of the {done.name} set was not seen again. '
+                'Measurements are kept; clear the line of sight and call '
+                f'measure_{done.name} again.')
         references = [item for number, item in done.visits if number == 0]
         if not references:
             self._keep(done, 0, position)
@@ -462,8 +453,8 @@ class ComplianceProcedure:
             count = done.forget_since_reference()
             self._recorder.mark_discarded((references[-1].end, self._rest.newest))
             raise DataError(
-                f'{error} {count} postures since the last good reference are forgotten, '
-                f'{len(done.postures)} are kept; call measure_{done.name} to go on.') from error
+                f'{error} {count} postures since the last good reference are discarded, '
+                f'{len(done.postures)} are kept; call measure_{done.name} to continue.') from error
         self._keep(done, 0, position)
         self._report.note(**{'drift [µm]': f'{1e6 * drift.largest:.1f}'})
 
@@ -478,7 +469,7 @@ class ComplianceProcedure:
             share: Progress before and after [%].
 
         Returns:
-            What was seen; None if too little was, or if no way leads there.
+            The end position; None without enough readings or without a path to the posture.
 
         """
         arm = self._arm
@@ -496,7 +487,7 @@ class ComplianceProcedure:
         return await self._rest.read()
 
     async def _go_home(self, home: Array, progress: float) -> None:
-        await self._arm.go_to(home, phase='moving', message='Moving back to where it began.',
+        await self._arm.go_to(home, phase='moving', message='Moving back to the start.',
                               share=(progress, progress))
 
     def _lose(self, sentence: str) -> None:
@@ -505,7 +496,7 @@ class ComplianceProcedure:
 
 
 class StationaryReader:
-    """Collects joint angles and tracker readings of one rest, and averages them."""
+    """Averages joint angles and tracker readings of one rest."""
 
     def __init__(
         self,
@@ -516,16 +507,16 @@ class StationaryReader:
         until: Callable[[Callable[[], bool], float], Awaitable[bool]],
         has_sender: Callable[[], bool],
     ) -> None:
-        """Prepare.
+        """Store collaborators.
 
         Args:
             arm: The arm.
             joints: Its joint states.
             tracker: The tracker.
-            parameters: Returns the parameters that hold now.
-            until: Waits until a condition holds, for so long at most [s]; raises CancelledError
-                once a stop is asked for.
-            has_sender: Whether somebody publishes on the tracker's topic.
+            parameters: Returns the current parameters.
+            until: Waits for a condition with a timeout [s]; raises CancelledError on a stop
+                request.
+            has_sender: Returns whether the tracker's topic has a publisher.
 
         """
         self._arm = arm
@@ -542,11 +533,11 @@ class StationaryReader:
         return self._joints.newest
 
     async def wait(self) -> None:
-        """Wait until somebody sends tracker messages that are of use.
+        """Wait for usable tracker messages.
 
         Raises:
-            DataError: If nobody does within the tracker's timeout.
-            CancelledError: If a stop was asked for meanwhile.
+            DataError: If none arrive within the tracker's timeout.
+            CancelledError: On a stop request.
 
         """
         tracker = self._tracker
@@ -556,49 +547,49 @@ class StationaryReader:
             raise DataError(f'{tracker.problem()} The arm was not moved.')
         if tracker.age() == np.inf and not self._has_sender():
             raise DataError(
-                f"Nobody sends tracker readings on '{tracker.topic}'. Start the tracker's driver, "
+                f"Topic '{tracker.topic}' has no publisher. Start the tracker's driver, "
                 'or correct tracker_topic and tracker_message. The arm was not moved.')
 
     def silence(self) -> str:
-        """Return how long nothing has been heard, as a sentence with a space, or nothing."""
+        """Return the time without readings as a sentence with a space, empty if short."""
         age = self._tracker.age()
         if age <= self._parameters().tracker_timeout:
             return ''
-        since = f'for {age:.0f} s' if np.isfinite(age) else 'at all'
-        return f"No reading has come on '{self._tracker.topic}' {since}. "
+        since = f'for {age:.0f} s' if np.isfinite(age) else 'so far'
+        return f"No reading was received on '{self._tracker.topic}' {since}. "
 
     def fault(self) -> str:
-        """Return what is wrong with the tracker's messages, or an empty string."""
+        """Return the fault of the tracker's messages as a sentence, empty for none."""
         tracker = self._tracker
         if tracker.problem():
             return tracker.problem()
         latest = self._joints.latest
         apart = abs(tracker.newest - latest[0]) if latest else 0.0
         if tracker.counts.received > self._received + 1 and apart > _OTHER_CLOCK:
-            return (f'Tracker messages came, but the newest stamp is {apart:.1f} s off the joint '
+            return (f'The newest tracker stamp differs by {apart:.1f} s from the joint '
                     'states; both must use one clock.')
         return ''
 
     async def read(self) -> EndPosition | None:
-        """Rest until enough readings are in; return their average, None if too few come.
+        """Rest until there are enough readings; return their average, None for too few.
 
         Raises:
-            DataError: If joint states stop coming.
-            CancelledError: If a stop was asked for.
+            DataError: If joint states stop.
+            CancelledError: On a stop request.
 
         """
         values = self._parameters()
         latest = self._joints.latest
         begin = latest[0] if latest else 0.0
-        # Nothing of the way here is needed, and one measurement may last for hours.
+        # Samples of the motion are not needed, and a measurement may last for hours.
         self._joints.forget_after(-np.inf)
         self._received = self._tracker.counts.received
-        # A little more than settle and dwell: the arm may still creep when it has arrived.
+        # Margin: the arm may still creep when it has arrived.
         await self._arm.dwell(values.settle + values.dwell + 0.1)
         await self._tracker_keeps_up()
         for _ in range(_PATIENCE):
             found = self._average(begin)
-            # Where nothing was seen, more patience won't help; where little was, it may.
+            # A longer rest helps only if there were readings at all.
             if found is not None or not len(self._tracker.samples(begin)):
                 return found
             await self._arm.dwell(values.dwell)
@@ -606,7 +597,7 @@ class StationaryReader:
         return self._average(begin)
 
     async def _tracker_keeps_up(self) -> None:
-        """Let messages arrive that were sent before the newest joint state."""
+        """Wait for tracker readings older than the newest joint state."""
         latest = self._joints.latest
         newest = latest[0] if latest else 0.0
         await self._until(lambda: self._tracker.newest >= newest - _LATE,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the tracker stands: the transform that maps its frame's coordinates to the base's.
+"""Registration of the tracker: the transform from its frame to the base frame.
 
 Sources: Arun, Huang, Blostein, Least-Squares Fitting of Two 3-D Point Sets, IEEE Trans. PAMI 9
 (1987) 698, doi 10.1109/TPAMI.1987.4767965; Umeyama, IEEE Trans. PAMI 13 (1991) 376, doi
@@ -18,22 +18,22 @@ from robocal_ros.errors import DataError, ExcitationError
 
 METHODS = ('least_squares', 'three_point')
 
-# Second over first extent of a set of points below which it counts as a line.
+# Ratio of second to first extent below which points count as collinear.
 _COLLINEAR = 0.02
 _SMALLEST_EXTENT = 0.01
 
 
 @dataclass(frozen=True)
 class Registration:
-    """The tracker's place.
+    """Pose of the tracker in the base frame.
 
     Attributes:
-        rotation: Turns the tracker's axes into the base's, shape (3, 3).
-        translation: The tracker's origin in the base frame, shape (3,) [m].
-        residual: Distances between the points known in the base frame and those of the tracker
-            after the transform, shape (k,) [m].
+        rotation: Rotation from tracker to base, shape (3, 3).
+        translation: Origin of the tracker in the base frame, shape (3,) [m].
+        residual: Distances between the points in the base frame and the transformed points of
+            the tracker, shape (k,) [m].
         method: One of ``METHODS``.
-        target: The target in its own frame, where it was found along; None if it was given [m].
+        target: Position of the target in its frame where it was estimated too, else None [m].
 
     """
 
@@ -64,27 +64,27 @@ def _checked(tracker: Array, base: Array) -> tuple[Array, Array]:
     tracker, base = np.asarray(tracker, dtype=float), np.asarray(base, dtype=float)
     if tracker.shape != base.shape or tracker.ndim != 2 or tracker.shape[1:] != (3,):
         raise DataError(
-            f'Registering the tracker needs the same points in both frames, got shapes '
-            f'{tracker.shape} and {base.shape}; expected (k, 3) twice.')
+            f'Registration needs the same points in both frames; expected two arrays of shape '
+            f'(k, 3), got {tracker.shape} and {base.shape}.')
     if len(tracker) < 3:
         raise DataError(
-            f'{len(tracker)} points cannot place the tracker; at least 3 that do not lie on one '
-            'line are needed. Measure more postures.')
+            f'{len(tracker)} points cannot register the tracker; at least 3 that are not '
+            'collinear are needed. Measure more postures.')
     if not (np.isfinite(tracker).all() and np.isfinite(base).all()):
         row = int(np.argmin((np.isfinite(tracker) & np.isfinite(base)).all(axis=1)))
-        raise DataError(f'Point {row + 1} of the registration is not finite; leave it out.')
+        raise DataError(f'Point {row + 1} of the registration is not finite; remove it.')
     for points, where in ((tracker, "the tracker's"), (base, 'the base')):
         extent = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
         extent = extent / np.sqrt(len(points))
         if extent[0] < _SMALLEST_EXTENT:
             raise DataError(
-                f'The points of the registration lie within {1e3 * extent[0]:.2f} mm in {where} '
-                'frame; a tracker cannot be placed by points that close. Spread them.')
+                f'The points of the registration extend over {1e3 * extent[0]:.2f} mm in {where} '
+                f'frame; expected at least {1e3 * _SMALLEST_EXTENT:.0f} mm. Spread them.')
         if extent[1] < _COLLINEAR * extent[0]:
             raise DataError(
-                f'The {len(points)} points of the registration lie on a line in {where} frame '
-                f'(they extend {1e3 * extent[0]:.0f} mm along it, {1e3 * extent[1]:.2f} mm '
-                'across), so that the turn about it stays open. Add a point off the line.')
+                f'The {len(points)} points of the registration are collinear in {where} frame '
+                f'({1e3 * extent[0]:.0f} mm long, {1e3 * extent[1]:.2f} mm wide), so the rotation '
+                'about the line is unobservable. Add a point off the line.')
     return tracker, base
 
 
@@ -92,10 +92,11 @@ def _judged(registration: Registration, limit: float) -> Registration:
     worst = int(np.argmax(registration.residual))
     if registration.residual[worst] > limit:
         raise DataError(
-            f'The tracker frame does not fit the arm: after registration point {worst + 1} lies '
-            f'{1e3 * registration.residual[worst]:.2f} mm from where the arm says it is (limit '
-            f'{1e3 * limit:.2f} mm, RMS {1e3 * registration.rms:.2f} mm). Check target_frame and '
-            'target_xyz, whether the tracker or the target was moved, and the units.')
+            f'The tracker frame does not fit the arm: after registration point {worst + 1} is '
+            f'{1e3 * registration.residual[worst]:.2f} mm from its position by forward kinematics '
+            f'(limit {1e3 * limit:.2f} mm, RMS {1e3 * registration.rms:.2f} mm). Check '
+            'target_frame and target_xyz, whether the tracker or the target was moved, and the '
+            'units.')
     return registration
 
 
@@ -109,10 +110,7 @@ def _user_frame(points: Array) -> tuple[Array, Array]:
 
 
 def three_point(tracker: Array, base: Array, limit: float = np.inf) -> Registration:
-    """Place the tracker by three points that define one user frame in both frames.
-
-    Origin, a point on +x, a point in the xy-plane: base ← tracker = (base ← user) ·
-    (tracker ← user)⁻¹.
+    """Register the tracker by origin, a point on +x and a point in the xy-plane of a user frame.
 
     Args:
         tracker: The points in the tracker's frame, shape (3, 3) [m].
@@ -120,13 +118,13 @@ def three_point(tracker: Array, base: Array, limit: float = np.inf) -> Registrat
         limit: Largest residual [m].
 
     Raises:
-        DataError: If there are not three points, if they lie on a line, or if the triangles
-            differ by more than ``limit``.
+        DataError: If there are not three points, if they are collinear, or if a residual exceeds
+            ``limit``.
 
     """
     tracker, base = _checked(tracker, base)
     if len(tracker) != 3:
-        raise DataError(f'The three-point way takes 3 points, got {len(tracker)}; use '
+        raise DataError(f'Registration three_point takes 3 points, got {len(tracker)}; use '
                         'least_squares for more.')
     transform_user_to_tracker, tracker_origin = _user_frame(tracker)
     transform_user_to_base, base_origin = _user_frame(base)
@@ -139,7 +137,7 @@ def three_point(tracker: Array, base: Array, limit: float = np.inf) -> Registrat
 def least_squares_transform(
     tracker: Array, base: Array, limit: float = np.inf
 ) -> Registration:
-    """Place the tracker by the rigid transform with the least squared distances.
+    """Register the tracker by the rigid transform of least squared distances.
 
     Args:
         tracker: Points in the tracker's frame, shape (k, 3), k ≥ 3 [m].
@@ -147,7 +145,7 @@ def least_squares_transform(
         limit: Largest residual [m].
 
     Raises:
-        DataError: If there are fewer than 3 points, if they lie on a line, or if a residual
+        DataError: If there are fewer than 3 points, if they are collinear, or if a residual
             exceeds ``limit``.
 
     """
@@ -158,7 +156,7 @@ def least_squares_transform(
 
 
 def _aligned(tracker: Array, base: Array) -> tuple[Array, Array]:
-    """Return rotation and translation with the least squared distances (Arun, Umeyama)."""
+    """Return rotation and translation of least squared distances (Arun, Umeyama)."""
     centre_tracker, centre_base = tracker.mean(axis=0), base.mean(axis=0)
     left, _, right = np.linalg.svd((base - centre_base).T @ (tracker - centre_tracker))
     proper = np.diag([1.0, 1.0, np.linalg.det(left @ right)])
@@ -169,11 +167,11 @@ def _aligned(tracker: Array, base: Array) -> tuple[Array, Array]:
 def register_with_target(
     tracker: Array, rotations: Array, origins: Array, limit: float = np.inf
 ) -> Registration:
-    """Place the tracker and find the target on its link at once.
+    """Register the tracker and estimate the target on its link jointly.
 
-    Minimises |R y_k + t − (o_k + R_k x)| over R, t and the target x, with the link's poses
-    from forward kinematics; nine unknowns, so at least four postures that turn the link about
-    two axes.
+    Minimises |R y_k + t − (o_k + R_k x)| over R, t and the target x, with the link's poses from
+    forward kinematics; the nine unknowns need at least four postures that turn the link about two
+    axes.
 
     Args:
         tracker: Readings of the target, shape (k, 3) [m].
@@ -183,12 +181,12 @@ def register_with_target(
 
     Raises:
         DataError: If there are fewer than 4 points or a residual exceeds ``limit``.
-        ExcitationError: If the postures leave a direction of the target open.
+        ExcitationError: If a direction of the target is unobservable.
 
     """
     if len(tracker) < 4:
         raise DataError(
-            f'{len(tracker)} points cannot place tracker and target; at least 4 are needed.')
+            f'{len(tracker)} points cannot register tracker and target; at least 4 are needed.')
     _checked(tracker, origins + rotations[:, :, 0] * 1e-3)
     rotation, translation = _aligned(tracker, origins)
     target = np.zeros(3)
@@ -205,9 +203,9 @@ def register_with_target(
     condition = float(np.linalg.cond(columns))
     if condition > 1e3:
         raise ExcitationError(
-            'The postures of the registration turn the target too little to tell where it is on '
-            f'its link (condition number {condition:.3g}). Give target_xyz, or turn the wrist '
-            'further.', rank=8, needed=9, condition=condition, unobservable=('target',))
+            'The postures of the registration turn the target too little to estimate its position '
+            f'on its link (condition number {condition:.3g}, limit 1e3). Set target_xyz, or turn '
+            'the wrist further.', rank=8, needed=9, condition=condition, unobservable=('target',))
     turn = scipy.spatial.transform.Rotation.from_rotvec(solution.x[:3]).as_matrix() @ rotation
     distances = np.linalg.norm(solution.fun.reshape(-1, 3), axis=1)
     return _judged(Registration(turn, translation + solution.x[3:6], distances, 'least_squares',

@@ -135,7 +135,7 @@ class TestRefusedWhenCalled:
     def test_without_a_tracker(self, rig):
         made = rig(load_mass=5.0, tracker_timeout=0.3).start()
         message = self.answer(made, 'measure_unloaded')
-        assert "Nobody sends tracker readings on '/tracker/point'" in message
+        assert "Topic '/tracker/point' has no publisher" in message
         assert 'The arm was not moved' in message
 
     def test_with_a_tracker_that_sends_no_numbers(self, rig):

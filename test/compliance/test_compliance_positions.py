@@ -200,7 +200,7 @@ class TestSets:
 
     def test_more_loaded_than_unloaded(self):
         unloaded, loaded = self.both()
-        with pytest.raises(DataError, match='1 postures are measured with the load alone'):
+        with pytest.raises(DataError, match='1 postures are measured with the load only'):
             self.join(unloaded[1:], loaded)
 
     def test_nothing_measured(self):
@@ -212,7 +212,7 @@ class TestSets:
         unloaded, loaded = self.both()
         off = loaded[2].posture + np.array([0.0, 0.0, 3e-4, 0.0, 0.0, 0.0])
         loaded[2] = replace(loaded[2], posture=off)
-        with pytest.raises(DataError, match=r"Posture 3 .* 'joint_3' stands 3.00e-04 rad apart"):
+        with pytest.raises(DataError, match=r"Posture 3 .* 'joint_3' differs by 3.00e-04 rad"):
             self.join(unloaded, loaded)
         assert len(self.join(unloaded, loaded, match_tolerance=1e-3)) == 6
 
@@ -272,5 +272,5 @@ class TestSplit:
         unloaded, loaded = Cell().sets(self.WHERE[:2])
         mixed = [unloaded[0], loaded[0], unloaded[1], loaded[1]]
         mixed = [replace(item, time=float(i)) for i, item in enumerate(mixed)]
-        with pytest.raises(DataError, match='does not tell when the load was mounted'):
+        with pytest.raises(DataError, match='the load was mounted is ambiguous'):
             split_by_load(mixed, TOLERANCE)

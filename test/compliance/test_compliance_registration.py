@@ -91,14 +91,14 @@ class TestRefused:
     """Points that cannot place a tracker."""
 
     def test_too_few(self, register):
-        with pytest.raises(DataError, match='2 points cannot place the tracker'):
+        with pytest.raises(DataError, match='2 points cannot register the tracker'):
             register(TRIANGLE[:2], TRIANGLE[:2])
 
     @pytest.mark.parametrize('off', [0.0, 1e-4, 3e-3])
     def test_on_a_line_or_nearly(self, register, off):
         line = np.array([[0.0, 0.0, 0.0], [0.3, 0.1, 0.2], [0.9, 0.3, 0.6]])
         line[1, 2] += off
-        with pytest.raises(DataError, match='lie on a line .* Add a point off the line'):
+        with pytest.raises(DataError, match='are collinear .* Add a point off the line'):
             register(line, line)
 
     def test_all_in_one_place(self, register):
@@ -118,7 +118,7 @@ class TestRefused:
     def test_residuals_above_the_limit(self, register):
         spoilt = TRIANGLE.copy()
         spoilt[2] += [0.0, 0.05, 0.0]
-        with pytest.raises(DataError, match=r'point [123] lies .* mm from where the arm says'):
+        with pytest.raises(DataError, match=r'point [123] is .* mm from its position by forward'):
             register(spoilt, TRIANGLE, limit=1e-3)
 
 

@@ -88,7 +88,7 @@ class TestRefusedAtConfigure:
             assert word in made.log['error'][-1]
 
     @pytest.mark.parametrize(('text', 'words'), [
-        ('- [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]\n', ('holds 1 postures; at least 5',)),
+        ('- [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]\n', ('contains 1 postures; at least 5',)),
         ('- [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]\n' * 4 + '- [0.0, 2.2, 1.3, 0.0, 0.0, 0.0]\n',
          ('In posture 5 of posture_file', 'touches')),
     ])

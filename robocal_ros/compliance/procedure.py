@@ -49,7 +49,7 @@ Share = tuple[float, float]
 
 
 class Joints(Protocol):
-    """Joint states as used by ``RestReader``."""
+    """Joint states as used by ``StationaryReader``."""
 
     @property
     def latest(self) -> tuple[float, Array] | None:
@@ -67,7 +67,7 @@ class Joints(Protocol):
 
 
 class Tracker(Protocol):
-    """Tracker readings as used by ``RestReader``."""
+    """Tracker readings as used by ``StationaryReader``."""
 
     @property
     def topic(self) -> str:

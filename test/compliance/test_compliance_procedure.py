@@ -242,7 +242,7 @@ def test_an_arm_that_is_elsewhere_than_the_tracker_says_is_noticed_at_once() -> 
         rig.measure(UNLOADED)
 
 
-class TestRestReader:
+class TestStationaryReader:
     """Rests are prolonged where the target is seen now and then, and no longer than that."""
 
     @dataclass

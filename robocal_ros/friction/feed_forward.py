@@ -82,7 +82,7 @@ class FrictionFeedForward:
     def _on_state(self, stamp: float, velocity: Array) -> None:
         """Publish the torque for this instant."""
         if (self._compensator is None or not self._node.is_active
-            or not self._compensation.get_subscription_count()):
+                or not self._compensation.get_subscription_count()):
             return
         reference = self._reference
         commanded = reference is not None and abs(stamp - reference[0]) < _REFERENCE_AGE

@@ -498,7 +498,7 @@ class CalibrationNode(LifecycleNode):
         self.store.save(result)
         if result.verdict is not Verdict.PASS:
             return Answer(False, f'Verdict {result.verdict.value}: {" ".join(result.reasons)} '
-                          'The last good result stays.')
+                                 'The last good result stays.')
         publish(result)
         return Answer(True, summary(result))
 

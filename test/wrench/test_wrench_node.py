@@ -235,7 +235,7 @@ def trigger_without_samples(made: Rig) -> Trigger.Response:
 
 def tare_result() -> Any:
     found = Tare(np.array([[1, 2, 3, 0.1, 0.2, 0.3]]), *(np.full((1, 6), 1e-3),) * 3,
-                 count=100, stamp=1.0)
+                      count=100, stamp=1.0)
     return to_result(found, ['ft_wrist'], identity(), WrenchParameters(), 'live')
 
 

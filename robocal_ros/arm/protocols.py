@@ -189,15 +189,15 @@ class Arm(Protocol):
 
 
 class Recorder(Protocol):
-    """The joint states that are recorded.
+    """The joint states that are recorded."""
 
-    Attributes:
-        on_sample: Called with stamp [s], position [rad] and torque [N·m], shape (n,) each, of
-            every sample as it is recorded; None for nobody.
+    @property
+    def on_sample(self) -> Callable[[float, Array, Array], None] | None:
+        """Called with stamp [s], position [rad] and torque [N·m] of every recorded sample."""
 
-    """
-
-    on_sample: Callable[[float, Array, Array], None] | None
+    @on_sample.setter
+    def on_sample(self, receive: Callable[[float, Array, Array], None] | None) -> None:
+        """Set the callback; None for no callback."""
 
     @property
     def recorded(self) -> int:

@@ -52,7 +52,7 @@ class Waiter:
         self._timer = node.create_timer(period, self._wake, group, clock=self._clock)
         self._timer.cancel()
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix='robocal')
-        self._loading: ThreadFuture[Any] | None = None
+        self._loading: list[ThreadFuture[Any]] = []
 
     def destroy(self) -> None:
         """Wake everybody once more, remove the timer, and let the thread end."""
@@ -135,15 +135,16 @@ class Waiter:
     def load(self, modules: Sequence[str]) -> None:
         """Import modules in the thread, before anything else runs there.
 
-        Importing them when they are first needed would hold up the executor for a second.
+        Importing them when they are first needed would hold up the executor for a second. Each
+        is a task of its own, so that ``destroy`` cancels those not begun: Python joins the
+        thread at exit, and a busy machine takes many seconds for all of them.
         """
-        self._loading = self._threads.submit(
-            lambda: [importlib.import_module(name) for name in modules])
+        self._loading = [self._threads.submit(importlib.import_module, name) for name in modules]
 
     @property
     def loading(self) -> bool:
         """Whether modules are still being imported."""
-        return self._loading is not None and not self._loading.done()
+        return not all(future.done() for future in self._loading)
 
     async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a function in the thread and wait for what it returns or raises."""

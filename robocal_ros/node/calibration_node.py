@@ -132,8 +132,8 @@ class CalibrationNode(LifecycleNode):
     parameter_table: type[RobotParameters]
 
     late_modules: tuple[str, ...] = tuple(f'scipy.{name}' for name in (
-        'interpolate', 'linalg', 'ndimage', 'optimize', 'signal', 'spatial', 'stats'))
-    """What is imported once the node is active, so that it is active soon."""
+        'linalg', 'spatial', 'optimize', 'interpolate', 'ndimage', 'stats', 'signal'))
+    """Modules imported after activation, to activate sooner; those that others need come first."""
 
     idle_message = 'Active; call run, or play a bag and call estimate.'
     """What the status says of an active node."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a procedure records, live or out of a replayed bag, and the marks that tell what counts."""
+"""Samples that a procedure records, live or from a replayed bag, and the marks about them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +23,8 @@ from robocal_ros.node.calibration_node import CalibrationNode
 class Recorder:
     """Records joint states, F/T readings and a tracker while the node is active.
 
-    A replayed bag may bring the marks of the run that it was recorded of; then only what they
-    say belongs to that run counts.
-
-    Attributes:
-        on_sample: Called with stamp [s], position [rad] and torque [N·m], shape (n,) each, of
-            every sample as it is recorded; None for nobody.
-
+    If a replayed bag brings the marks of its run, only the samples that they assign to the run
+    are used.
     """
 
     def __init__(
@@ -46,7 +42,7 @@ class Recorder:
             wrenches: F/T sensors by topic, as parameters name it.
             tracker: The tracker and its topic; None for none.
             temperature: Temperatures [°C]; None for none.
-            services: Services whose marks, in a replayed bag, tell what belongs to a run.
+            services: Services whose marks, in a replayed bag, delimit a run.
 
         """
         self._node = node
@@ -55,32 +51,32 @@ class Recorder:
         self._tracker = tracker
         self._temperature = temperature
         self._services = services
+        self._marked: dict[str, Stream[Any]] = {marks.JOINTS: joints, **self._wrenches}
+        if tracker is not None:
+            self._marked[tracker[0]] = tracker[1]
+        self._streams = [*self._marked.values(), *([] if temperature is None else [temperature])]
         self._marks = node.part(Marks(node, node.group))
-        self.on_sample: Callable[[float, Array, Array], None] | None = None
-        joints.on_sample = self._pass_on
-
-    def _pass_on(self, stamp: float, position: Array, torque: Array) -> None:
-        if self.on_sample is not None:
-            self.on_sample(stamp, position, torque)
 
     def start(self) -> None:
-        """Record."""
-        self._record(True)
+        """Begin to record."""
+        for stream in self._streams:
+            stream.recording = True
 
     def stop(self) -> None:
-        """Record no more; what was recorded stays."""
-        self._record(False)
+        """Stop recording; recorded samples are kept."""
+        for stream in self._streams:
+            stream.recording = False
 
     destroy = stop
 
-    def _record(self, on: bool) -> None:
-        self._joints.recording = on
-        for stream in self._wrenches.values():
-            stream.recording = on
-        if self._tracker is not None:
-            self._tracker[1].recording = on
-        if self._temperature is not None:
-            self._temperature.recording = on
+    @property
+    def on_sample(self) -> Callable[[float, Array, Array], None] | None:
+        """Called with every joint sample as it is recorded; None for no callback."""
+        return self._joints.on_sample
+
+    @on_sample.setter
+    def on_sample(self, receive: Callable[[float, Array, Array], None] | None) -> None:
+        self._joints.on_sample = receive
 
     @property
     def recorded(self) -> int:
@@ -97,15 +93,10 @@ class Recorder:
         return self._joints.samples(after)
 
     def clear(self) -> int:
-        """Forget what was recorded, and mark that; return how many joint samples it was."""
+        """Discard all recorded samples, mark it, and return the number of joint samples."""
         count = self._joints.recorded
-        self._joints.clear()
-        for stream in self._wrenches.values():
+        for stream in self._streams:
             stream.clear()
-        if self._tracker is not None:
-            self._tracker[1].clear()
-        if self._temperature is not None:
-            self._temperature.clear()
         self._marks.forget()
         self._mark(marks.BEGIN, {})
         return count
@@ -113,11 +104,11 @@ class Recorder:
     def recording(
         self, needs: Needs, *, words: Mapping[str, str] | None = None
     ) -> Recording:
-        """Return what counts of what is recorded, and mark that an estimation begins.
+        """Return the recorded samples of the run, and mark that an estimation begins.
 
         Args:
-            needs: What the estimation reads, and how many samples it works on at most.
-            words: What else an estimation from a bag should know, by name.
+            needs: Streams that the estimation reads, and its sample budget.
+            words: Further values for an estimation from a bag, by name.
 
         """
         spans, joints = self._marks.replayed(self._services), self._joints.samples()
@@ -135,31 +126,29 @@ class Recorder:
         found = no_readings() if self._temperature is None else self._temperature.intake.rows()
         self._mark(marks.END, words or {})
         return Recording(
-            # Averages over rests are to be exact; elsewhere neighbours may be averaged.
+            # Averages over stationary intervals must be exact; otherwise neighbours may be
+            # averaged.
             joints if spans.stationary else within_budget(joints, needs.budget), wrenches,
             found[span.holds(found[:, 0])], spans.joints_wanted, tracked, spans.stationary)
 
     # ----------------------------------------------------------------------- marks
 
     def _mark(self, name: str, words: Mapping[str, str]) -> None:
-        newest = {marks.JOINTS: self._joints.newest,
-                  **{topic: stream.newest for topic, stream in self._wrenches.items()}}
-        if self._tracker is not None:
-            newest[self._tracker[0]] = self._tracker[1].newest
-        stamps = {stream: repr(stamp) for stream, stamp in newest.items() if np.isfinite(stamp)}
+        stamps = {topic: repr(stream.newest) for topic, stream in self._marked.items()
+                  if np.isfinite(stream.newest)}
         self._marks.publish(name, self._node.running, {**stamps, **words})
 
     def discard_after(self, stamp: float) -> None:
-        """Forget the joint samples after a stamp [s]: a motion cut short is no measurement."""
+        """Discard the joint samples after a stamp [s], those of an interrupted motion."""
         self.mark_discarded(self._joints.forget_after(stamp))
 
     def mark_discarded(self, span: tuple[float, float]) -> None:
-        """Note that joint states after one stamp, up to another, do not count [s]."""
+        """Mark that joint states after one stamp, up to another [s], are not used."""
         self._marks.publish(marks.DISCARD, self._node.running,
                             {marks.JOINTS: f'{span[0]!r} {span[1]!r}'})
 
     def mark_stationary(self, interval: StationaryInterval) -> None:
-        """Note that the arm was measured at rest."""
+        """Mark an interval in which the arm was measured at rest."""
         self._marks.publish(marks.REST, self._node.running, {
             marks.JOINTS: f'{interval.begin!r} {interval.end!r}', marks.PURPOSE: interval.purpose,
             marks.POSTURE: str(interval.posture)})

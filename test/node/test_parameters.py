@@ -146,7 +146,7 @@ def test_a_bad_value_is_forgotten_once_a_good_one_is_set(tmp_path: Path) -> None
     'path', sorted(parameter_files.documents()), ids=lambda path: path.name)
 def test_generated_files_are_up_to_date(path: Path) -> None:
     assert path.read_text(encoding='utf-8') == parameter_files.documents()[path], (
-        f'{path.name} is not what the tables say; run python test/ros/parameter_files.py')
+        f'{path.name} does not match the tables; run cd test && python -m support.parameter_files')
 
 
 @pytest.mark.parametrize('name', TABLES)

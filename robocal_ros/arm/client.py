@@ -2,7 +2,7 @@
 """The client of the arm's joint trajectory controller: sends a motion, watches it, and stops it.
 
 A controller may report success before the arm is there, or for a goal that another replaced. So
-a motion is followed by the joint states while it runs, and believed only when the arm rests at
+a motion is monitored by the joint states while it runs, and succeeds only if the arm is at rest at
 its goal.
 """
 
@@ -30,7 +30,7 @@ from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.motion import Trajectory
 
 STILL_TRAVEL, STILL_TIME = 1e-3, 0.15
-"""The arm rests when no joint travels further than this [rad] in so long a time [s]."""
+"""The arm is at rest if no joint travels further than this [rad] in this time [s]."""
 
 STALL_TIMEOUT = 5.0
 """Longest time of a motion without progress, by the joint states' stamps [s]."""
@@ -55,7 +55,7 @@ _ERRORS = {
 
 
 class _PathFollower:
-    """Where on a path the arm is, judged by the postures alone.
+    """Progress of the arm along a path, judged by its postures alone.
 
     Time does not enter, so a controller that stretches the motion (speed scaling, a teach
     pendant's slider) is still on its path.
@@ -96,7 +96,7 @@ class ArmClient:
 
     Attributes:
         name: Name of the controller's action.
-        controller_joints: The joints that the controller moves; empty while it has not said.
+        controller_joints: Joints that the controller moves; empty until it has published them.
 
     """
 
@@ -130,12 +130,12 @@ class ArmClient:
         waiter.when_stopped(self._cancel_now)
 
     def start(self) -> None:
-        """Learn which joints the controller moves."""
+        """Subscribe to the controller's state until its joints are known."""
         if not self.controller_joints:
             self._controller_state.start()
 
     def stop(self) -> None:
-        """Learn no more."""
+        """Unsubscribe."""
         self._controller_state.stop()
 
     def destroy(self) -> None:
@@ -149,7 +149,7 @@ class ArmClient:
         self._controller_state.stop()
 
     def _cancel_now(self) -> None:
-        """Send the request at once; the waiting motion sees to it that the arm rests."""
+        """Send the cancel request at once; the awaiting motion checks that the arm stops."""
         if self._handle is not None:
             self._handle.cancel_goal_async()
 
@@ -171,8 +171,8 @@ class ArmClient:
         """Wait until the controller's action server and joint states are there.
 
         Raises:
-            ConfigurationError: If they are not within ``timeout`` seconds; says what exists.
-            CancelledError: If a stop was asked for meanwhile.
+            ConfigurationError: If they are not ready within ``timeout`` seconds.
+            CancelledError: If a stop was requested.
 
         """
         if not await self._waiter.until_stopped(
@@ -307,7 +307,7 @@ class ArmClient:
     async def _cancelled(
         self, handle: Any, result: Any, status: MotionStatus, message: str
     ) -> MotionOutcome:
-        """Cancel and wait until the arm rests."""
+        """Cancel and wait until the arm is at rest."""
         answer = handle.cancel_goal_async()
         timeout = ANSWER_TIMEOUT
         answered = await self._waiter.until(lambda: answer.done() or result.done(), timeout)
@@ -320,16 +320,16 @@ class ArmClient:
     async def _concluded(
         self, response: Any, trajectory: Trajectory, follower: _PathFollower
     ) -> MotionOutcome:
-        """Judge the controller's result by where the arm rests."""
+        """Judge the controller's result by the posture at which the arm stops."""
         if response.status != GoalStatus.STATUS_SUCCEEDED:
             held = await self.comes_to_rest()
             if self._waiter.stop_reason:
                 return MotionOutcome(MotionStatus.CANCELLED, self._waiter.stop_reason, held)
             code = response.result.error_code
-            said = _ERRORS.get(code, f'error code {code}')
+            error = _ERRORS.get(code, f'error code {code}')
             text = f' ("{response.result.error_string}")' if response.result.error_string else ''
             return MotionOutcome(MotionStatus.ABORTED,
-                                 f'The controller ended the motion: {said}{text}.', held)
+                                 f'The controller ended the motion: {error}{text}.', held)
         # Success may come before the arm is there, or for a goal that another one replaced.
         problem: tuple[MotionStatus, str] | None = None
         end = self._waiter.now() + _LATE_ARRIVAL
@@ -346,10 +346,10 @@ class ArmClient:
                 f"The controller reported success, but joint '{self._joint_names[worst]}'"
                 f' is {distance[worst]:.4f} rad from the goal (limit '
                 f'{self._parameters().goal_tolerance} rad).', await self._hold())
-        return MotionOutcome(MotionStatus.DONE, 'The arm rests at the goal.', True)
+        return MotionOutcome(MotionStatus.DONE, 'The arm is at rest at the goal.', True)
 
     async def _hold(self) -> bool:
-        """Stop what still moves: command the measured posture; return whether it rests."""
+        """Command the measured posture to stop the arm; return whether it is at rest."""
         if not self.resting and self._joints.latest is not None:
             here = self._joints.posture()
             still = np.zeros((2, len(here)))
@@ -362,14 +362,14 @@ class ArmClient:
 
     @property
     def resting(self) -> bool:
-        """Whether the arm is seen at rest."""
+        """True while the joint states show the arm at rest."""
         return (self._joints.age() < self._parameters().state_timeout
                 and self._joints.travel(STILL_TIME) < STILL_TRAVEL)
 
     async def comes_to_rest(self) -> bool:
-        """Wait until the arm rests; return whether it was seen to."""
+        """Wait until the arm is at rest; return whether the joint states show it."""
         began = self._waiter.now()
-        # What was heard before says nothing about now: the states may have ended.
+        # Earlier joint states prove nothing: the stream may have stopped.
         return await self._waiter.until(
             lambda: self.resting and self._joints.age() < self._waiter.now() - began,
             ANSWER_TIMEOUT)

@@ -70,11 +70,11 @@ class GuardedArm:
         self.client = ArmClient(waiter, joints, robot.joint_names, parameters)
 
     def start(self) -> None:
-        """Learn which joints the controller moves."""
+        """Subscribe to the controller's state until its joints are known."""
         self.client.start()
 
     def stop(self) -> None:
-        """Learn no more."""
+        """Unsubscribe."""
         self.client.stop()
 
     def destroy(self) -> None:
@@ -83,7 +83,7 @@ class GuardedArm:
 
     @property
     def limits(self) -> MotionLimits:
-        """What no motion may exceed."""
+        """Limits of every motion."""
         return MotionLimits(
             self.robot.joint_names, self.robot.lower, self.robot.upper,
             self.robot.velocity_limit,
@@ -91,7 +91,7 @@ class GuardedArm:
 
     @property
     def resting(self) -> bool:
-        """Whether the arm is seen at rest."""
+        """True while the joint states show the arm at rest."""
         return self.client.resting
 
     def posture(self) -> Array:
@@ -99,7 +99,7 @@ class GuardedArm:
         return self._joints.posture().copy()
 
     def check_stopped(self) -> None:
-        """Raise CancelledError once a stop was asked for."""
+        """Raise CancelledError once a stop was requested."""
         self._waiter.check_stopped()
 
     async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -155,8 +155,8 @@ class GuardedArm:
         """Wait until joint states and the controller are there.
 
         Raises:
-            ConfigurationError: If they are not in time; says what exists.
-            CancelledError: If a stop was asked for.
+            ConfigurationError: If they are not ready in time.
+            CancelledError: If a stop was requested.
 
         """
         await self.client.connect(self._parameters().connect_timeout)
@@ -224,7 +224,7 @@ class GuardedArm:
                 raise DataError(f'{problem} The arm {held}.')
 
     async def await_readings(self, watch: Watch) -> None:
-        """Wait until a sensor that the motion needs is of use."""
+        """Wait until a sensor that the motion needs delivers usable readings."""
         await self._waiter.until_stopped(lambda: not watch(), self._parameters().connect_timeout)
         if problem := watch():
             raise DataError(f'{problem} The arm was not moved.')
@@ -238,7 +238,7 @@ class GuardedArm:
         if problem:
             raise DataError(f'{problem} The arm was not moved; check the driver.')
         raise DataError('The arm is moving; another client seems to drive it. Nothing was sent; '
-                        'call again when it rests.')
+                        'call again when it is at rest.')
 
     def _check_clock(self) -> None:
         """Raise DataError once the clock has jumped back: samples of the run are lost."""

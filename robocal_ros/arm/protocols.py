@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arm, the recorder and the status as procedures see them; no ROS, so fakes can serve."""
+"""Protocols of arm, recorder and status as procedures use them, without ROS."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from robocal_ros.robot.motion import MotionLimits, Trajectory
 
 T = TypeVar('T')
 Watch = Callable[[], str]
-"""Says in a sentence that data are lost, which ends a motion; empty while all is well."""
+"""Returns a sentence when data are lost, which ends a motion; empty otherwise."""
 
 
 class MotionStatus(Enum):
-    """How a motion ended."""
+    """Outcome of a motion."""
 
     DONE = 'done'
     REFUSED = 'refused'
@@ -39,7 +39,7 @@ class MotionStatus(Enum):
 
 @dataclass(frozen=True)
 class MotionOutcome:
-    """How a motion ended, and where that left the arm.
+    """Outcome of a motion, and whether the arm is at rest after it.
 
     Attributes:
         status: How it ended.
@@ -95,7 +95,7 @@ class Report(Protocol):
 
 
 class Arm(Protocol):
-    """The arm, moved through the one gate that every motion passes.
+    """The arm, moved through the gate that checks every motion.
 
     Attributes:
         robot: The arm's model.
@@ -108,16 +108,16 @@ class Arm(Protocol):
 
     @property
     def limits(self) -> MotionLimits:
-        """What no motion may exceed."""
+        """Limits of every motion."""
 
     def posture(self) -> Array:
-        """Return where the arm is, shape (n,) [rad]; raises DataError if nobody knows."""
+        """Return the posture, shape (n,) [rad]; raises DataError if it is unknown."""
 
     def check_stopped(self) -> None:
-        """Raise CancelledError once a stop was asked for; called between the steps."""
+        """Raise CancelledError once a stop was requested; called between the steps."""
 
     async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a long computation, such as planning, while the node goes on."""
+        """Run a long computation, such as planning, beside the executor."""
 
     async def move(
         self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
@@ -130,7 +130,7 @@ class Arm(Protocol):
             phase: Phase shown during it.
             message: Sentence shown during it.
             share: Progress of the procedure at its start and end [%].
-            watch: Says when data are lost.
+            watch: Returns a sentence when data are lost.
             limits: Limits of this motion instead of the usual ones.
 
         Raises:
@@ -143,10 +143,10 @@ class Arm(Protocol):
         self, posture: Array, *, phase: str, message: str, share: tuple[float, float],
         watch: Watch | None = None,
     ) -> None:
-        """Move to a posture on a way that touches nothing; arguments as of ``move``.
+        """Move to a posture on a collision-free path; arguments as of ``move``.
 
         Raises:
-            MotionError: As of ``move``, or if no such way is found.
+            MotionError: As of ``move``, or if no such path is found.
             CancelledError: If it was ended on request.
 
         """
@@ -155,20 +155,20 @@ class Arm(Protocol):
         """Rest for a time, by the stamps of the joint states [s].
 
         Raises:
-            DataError: If joint states stop coming or ``watch`` complains.
-            CancelledError: If a stop was asked for.
+            DataError: If joint states stop or ``watch`` returns a problem.
+            CancelledError: If a stop was requested.
 
         """
 
     async def await_readings(self, watch: Watch) -> None:
-        """Wait until a sensor that the motion needs is of use.
+        """Wait until a sensor that the motion needs delivers usable readings.
 
         Args:
-            watch: Says what is wrong with the sensor.
+            watch: Returns what is wrong with the sensor.
 
         Raises:
-            DataError: If it is of no use in time.
-            CancelledError: If a stop was asked for.
+            DataError: If it delivers none in time.
+            CancelledError: If a stop was requested.
 
         """
 
@@ -177,7 +177,7 @@ class Arm(Protocol):
 
         Raises:
             DataError: If there are none, or the arm keeps moving.
-            CancelledError: If a stop was asked for.
+            CancelledError: If a stop was requested.
 
         """
 
@@ -205,16 +205,16 @@ class Recorder(Protocol):
 
     @property
     def newest(self) -> float:
-        """Newest stamp that has come, -inf before the first [s]."""
+        """Newest stamp received, -inf before the first [s]."""
 
     def samples(self, after: float = ...) -> JointSamples:
-        """Return what is recorded after a stamp [s]; all of it by default."""
+        """Return the samples recorded after a stamp [s]; all of them by default."""
 
     def discard_after(self, stamp: float) -> None:
-        """Forget the samples after a stamp [s]: a motion that was cut short is no measurement."""
+        """Discard the samples after a stamp [s], those of an interrupted motion."""
 
     def mark_discarded(self, span: tuple[float, float]) -> None:
-        """Note that samples after one stamp, up to another, do not count [s]."""
+        """Mark that samples after one stamp, up to another [s], are not used."""
 
     def mark_stationary(self, interval: StationaryInterval) -> None:
-        """Note that the arm was measured at rest."""
+        """Mark an interval in which the arm was measured at rest."""

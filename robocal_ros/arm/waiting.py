@@ -22,15 +22,15 @@ T = TypeVar('T')
 
 
 class Waiter:
-    """Lets a node's coroutines wait for time, conditions and computations, or be stopped.
+    """Waiting for time, conditions and computations in a node's coroutines, and stopping them.
 
-    A timer on the steady clock wakes them, and is stopped while none waits; so a watchdog works
-    also when the simulation, and with it the ROS clock, stands still.
+    A timer on the steady clock resumes them and is cancelled while none waits, so a watchdog
+    works also while the simulation, and with it the ROS clock, is paused.
 
     Attributes:
         node: The node whose executor runs the coroutines.
         group: A reentrant callback group.
-        stop_reason: Why what is under way must end; empty while it may go on.
+        stop_reason: Reason of a requested stop; empty if none is requested.
 
     """
 
@@ -40,7 +40,7 @@ class Waiter:
         Args:
             node: The node.
             group: A reentrant callback group.
-            period: Time between two looks at what is waited for [s].
+            period: Interval at which conditions are checked [s].
 
         """
         self.node = node
@@ -55,7 +55,7 @@ class Waiter:
         self._loading: list[ThreadFuture[Any]] = []
 
     def destroy(self) -> None:
-        """Wake everybody once more, remove the timer, and let the thread end."""
+        """Resume all coroutines once more, remove the timer and end the thread."""
         self._wake_all()
         self.node.destroy_timer(self._timer)
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -76,7 +76,7 @@ class Waiter:
             future.set_result(None)
 
     async def tick(self) -> None:
-        """Wait for the timer's next tick."""
+        """Wait for the next tick of the timer."""
         future: Future[None] = Future()
         self._waiting.append(future)
         if self._timer.is_canceled():
@@ -84,10 +84,10 @@ class Waiter:
         await future
 
     async def until(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait until a condition holds, also while stopped; return whether it came to hold.
+        """Wait until a condition is true, also after a stop request; return whether it is.
 
         Args:
-            condition: Looked at on every tick.
+            condition: Checked on every tick.
             timeout: Longest wait, by the steady clock [s].
 
         """
@@ -99,10 +99,10 @@ class Waiter:
         return True
 
     async def until_stopped(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait as ``until`` does, but no longer than until a stop is asked for.
+        """Wait like ``until``, but end at a stop request.
 
         Raises:
-            CancelledError: If a stop was asked for.
+            CancelledError: If a stop was requested.
 
         """
         held = await self.until(lambda: bool(self.stop_reason) or condition(), timeout)
@@ -112,21 +112,21 @@ class Waiter:
     # -------------------------------------------------------------------- stopping
 
     def stop(self, reason: str) -> None:
-        """Have what is under way end; returns at once."""
+        """Request that the running procedure ends; return at once."""
         self.stop_reason = reason
         for act in self._when_stopped:
             act()
 
     def when_stopped(self, act: Callable[[], None]) -> None:
-        """Have something done the moment that a stop is asked for."""
+        """Register a callback for stop requests."""
         self._when_stopped.append(act)
 
     def allow(self) -> None:
-        """Let the next procedure begin after a stop."""
+        """Clear a stop request, so that the next procedure can begin."""
         self.stop_reason = ''
 
     def check_stopped(self) -> None:
-        """Raise CancelledError once a stop was asked for; called between the steps."""
+        """Raise CancelledError once a stop was requested; called between the steps."""
         if self.stop_reason:
             raise CancelledError(self.stop_reason)
 
@@ -143,11 +143,11 @@ class Waiter:
 
     @property
     def loading(self) -> bool:
-        """Whether modules are still being imported."""
+        """True while modules are being imported."""
         return not all(future.done() for future in self._loading)
 
     async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a function in the thread and wait for what it returns or raises."""
+        """Run a function in the thread; return its result or raise its exception."""
         future = self._threads.submit(function, *args, **kwargs)
         while not future.done():
             await self.tick()
@@ -158,7 +158,7 @@ _THERE, _ANSWER = 5.0, 60.0
 
 
 class ServiceCall:
-    """Somebody else's std_srvs/Trigger service."""
+    """Client of another node's std_srvs/Trigger service."""
 
     def __init__(self, waiter: Waiter, name: str) -> None:
         """Create the client.
@@ -180,11 +180,11 @@ class ServiceCall:
         """Call and return the answer's message.
 
         Raises:
-            DataError: If the service is not there, does not answer, or refuses.
+            DataError: If the service is unavailable, does not answer, or refuses.
 
         """
         if not await self._waiter.until(self._client.service_is_ready, _THERE):
-            raise DataError(f"Service '{self._name}' is not there; start its node or correct "
+            raise DataError(f"Service '{self._name}' is not available; start its node or correct "
                             'the parameter that names it.')
         future = self._client.call_async(Trigger.Request())
         if not await self._waiter.until(future.done, _ANSWER):

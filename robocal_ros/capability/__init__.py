@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every capability declares, and estimation from bags."""
+"""Declaration of capabilities, and estimation from bags."""

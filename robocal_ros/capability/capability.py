@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes a capability usable without its node: what it reads, and how it estimates."""
+"""Declaration of a capability: the streams that it reads, and its estimator."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TrackerNeed:
 
 @dataclass(frozen=True)
 class Needs:
-    """What an estimation reads, besides positions.
+    """Streams that an estimation reads besides positions.
 
     Attributes:
         effort: Whether joint states without effort are of no use.
@@ -73,7 +73,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class BagReader:
-    """What can be made of a bag by the rules of a node.
+    """Estimation from a bag by the rules of a node.
 
     Attributes:
         name: Its name on the command line.
@@ -108,7 +108,7 @@ class Capability(BagReader):
 
 @dataclass(frozen=True)
 class Follower(BagReader, Generic[F]):
-    """One kind of observation: samples are followed one by one, and a series comes of it.
+    """Observation of a bag sample by sample, with a time series as output.
 
     Attributes:
         follow: Looks whether all that is needed is there, given the bag, the parameters, the

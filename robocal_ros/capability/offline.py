@@ -36,7 +36,7 @@ from robocal_ros.robot.setup import make_robot, make_store, torque_factor
 
 @dataclass(frozen=True)
 class Outcome:
-    """A result, and what is to be said about how it came about.
+    """A result and remarks on its origin.
 
     Attributes:
         result: The result.
@@ -90,7 +90,7 @@ class OfflineEstimation:
 
     @property
     def messages(self) -> int:
-        """How many messages are to be read."""
+        """Number of messages to be read."""
         return sum(self._bag.counts[topic] for topic in self._intakes)
 
     def run(self, progress: Callable[[int], None] | None = None) -> Outcome:
@@ -110,7 +110,7 @@ class OfflineEstimation:
             self._temperature.rows(), self._spans.joints_wanted,
             None if self._tracker is None else self._tracker.bag_samples(), self._stationary())
         result = self._capability.estimate(self.robot, recording, self._values, self.store)
-        return Outcome(result, (*self._remarks, *self._told()))
+        return Outcome(result, (*self._remarks, *self._messages()))
 
     def _found(self) -> Iterator[tuple[str, Intake]]:
         """Yield what is read, by its topic in the bag."""
@@ -134,7 +134,7 @@ class OfflineEstimation:
     # ------------------------------------------------------------------------ marks
 
     def _marked(self) -> tuple[Spans, tuple[str, ...]]:
-        """Return the spans of the last run that the bag tells of, and a remark about it."""
+        """Return the spans of the last run marked in the bag, and a remark about it."""
         name = f'{self._capability.node}/{marks.TOPIC}'
         topic = self._selection.known_topic(self._bag, name, MARKS)
         if self._selection.whole or topic is None:
@@ -142,7 +142,7 @@ class OfflineEstimation:
         spans = marks.last_run(marks_in(self._bag, topic), self._capability.services)
         if spans is None:
             return Spans(), ()
-        return spans, ('The last run that the bag tells of is used; --whole takes all of it.',)
+        return spans, ('The last run marked in the bag is used; --whole uses the whole bag.',)
 
     def _span(self, stream: str) -> Span:
         marked = self._spans.of(stream)
@@ -150,12 +150,12 @@ class OfflineEstimation:
                     min(marked.end, self._selection.end), marked.discarded)
 
     def _stationary(self) -> tuple[StationaryInterval, ...]:
-        """Return the rests that marks tell of and that lie within what was selected."""
+        """Return the marked stationary intervals within the selected time."""
         span = self._span(marks.JOINTS)
         return tuple(rest for rest in self._spans.stationary
                      if span.begin < rest.begin and rest.end <= span.end)
 
-    def _told(self) -> Iterator[str]:
+    def _messages(self) -> Iterator[str]:
         intakes: dict[str, Intake] = {marks.JOINTS: self._joints, **self._wrenches}
         if self._tracker is not None:
             intakes['the tracker'] = self._tracker

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks on ``~/marks``: what a live procedure knows of its samples, for bags and replays."""
+"""Publisher and subscriber of marks on ``~/marks``, for bags and replays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Marks:
-    """Publishes a node's marks, and remembers those that a replayed bag brings."""
+    """Publisher of a node's marks that also collects those of a replayed bag."""
 
     def __init__(self, node: Node, group: CallbackGroup) -> None:
         """Create publisher and subscription.
@@ -29,7 +29,7 @@ class Marks:
 
         """
         self._node = node
-        # Tells this start of the node from the one that a bag was recorded of.
+        # Distinguishes this start of the node from the recorded one.
         self._own = uuid.uuid4().hex
         self._received: list[Mark] = []
         self._publisher = node.create_publisher(DiagnosticArray, f'~/{TOPIC}', qos.MARKS)
@@ -51,11 +51,11 @@ class Marks:
         self._publisher.publish(array)
 
     def replayed(self, services: Sequence[str]) -> Spans:
-        """Return what replayed marks say of the last run; everything counts if nothing."""
+        """Return the spans of the last replayed run; without marks, everything is used."""
         return last_run(self._received, services) or Spans()
 
     def forget(self) -> None:
-        """Forget replayed marks."""
+        """Discard replayed marks."""
         self._received.clear()
 
     def _take(self, message: DiagnosticArray) -> None:

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks that a procedure makes: which samples of which stream belong to a run.
+"""Marks of a procedure: the samples of each stream that belong to a run.
 
 A node publishes them on ``~/marks`` as diagnostic_msgs/DiagnosticArray. Each is one status:
 
 ======== =================================================================================
 name     meaning
 ======== =================================================================================
-begin    recorded samples were forgotten; what comes after the stamps told belongs to the run
-discard  samples after the first and up to the second stamp told do not count
-rest     the arm rested, and was measured, from the first to before the second stamp told
-end      an estimation began; samples up to the stamps told belong to it
-tared    sensors were tared with the instants from the first to the second stamp told
+begin    recorded samples were discarded; samples after the given stamps belong to the run
+discard  samples after the first and up to the second stamp are not used
+rest     the arm was measured at rest from the first to before the second stamp
+end      an estimation began; samples up to the given stamps belong to it
+tared    sensors were tared with the instants from the first to the second stamp
 ======== =================================================================================
 
-``message`` is the service that is under way, ``hardware_id`` tells one start of the node from
-another, and the values are stamps [s] by stream (two, with a space between them, for a discard
+``message`` is the running service, ``hardware_id`` identifies one start of the node, and the
+values are stamps [s] by stream (two, with a space between them, for a discard
 and a rest) and further words by name.
 """
 
@@ -32,16 +32,16 @@ from robocal_ros.errors import DataError
 TOPIC = 'marks'
 BEGIN, DISCARD, REST, END = 'begin', 'discard', 'rest', 'end'
 JOINTS = 'joint_states'
-"""Name under which marks tell the stamps of the joint states."""
+"""Key of the stamps of the joint states in a mark."""
 
 TARED = 'tared'
 """Name of the mark of a tare."""
 
 WANTED = 'measure_joints'
-"""Name under which an end mark tells the joints that were to be measured."""
+"""Key of the joints to be measured in an end mark."""
 
 PURPOSE, POSTURE = 'set', 'posture'
-"""Names under which a mark of a rest tells what it was for, and the number of the posture."""
+"""Keys of purpose and posture number in the mark of a stationary interval."""
 
 _CURE = 'Estimate from the whole bag with --whole.'
 
@@ -52,8 +52,8 @@ class Mark:
 
     Attributes:
         name: ``begin``, ``discard``, ``rest``, ``end`` or ``tared``.
-        service: The service that was under way.
-        values: What it tells, by name.
+        service: The running service.
+        values: Its values, by name.
 
     """
 
@@ -64,12 +64,12 @@ class Mark:
 
 @dataclass(frozen=True)
 class Span:
-    """Which samples of one stream count: stamps after ``begin``, up to ``end``.
+    """Samples of one stream that belong to a run: stamps after ``begin``, up to ``end``.
 
     Attributes:
-        begin: Stamp after which samples count [s].
-        end: Stamp up to which they count [s].
-        discarded: Stretches that do not count, after the first and up to the second stamp [s].
+        begin: Stamp after which samples are used [s].
+        end: Stamp up to which they are used [s].
+        discarded: Intervals that are not used, after the first and up to the second stamp [s].
 
     """
 
@@ -78,7 +78,7 @@ class Span:
     discarded: tuple[tuple[float, float], ...] = ()
 
     def holds(self, time: Array) -> npt.NDArray[np.bool_]:
-        """Return which stamps count, shape (k,)."""
+        """Return the mask of the stamps within, shape (k,)."""
         inside: npt.NDArray[np.bool_] = (time > self.begin) & (time <= self.end)
         for first, last in self.discarded:
             inside &= ~((time > first) & (time <= last))
@@ -87,12 +87,12 @@ class Span:
 
 @dataclass(frozen=True)
 class StationaryInterval:
-    """A rest of the arm in which something was measured.
+    """Interval in which the arm was measured at rest.
 
     Attributes:
-        begin: Stamp from which samples count [s].
-        end: Stamp before which they count [s].
-        purpose: What it was for, such as ``loaded``.
+        begin: First stamp [s].
+        end: Stamp before which it ends [s].
+        purpose: Purpose of the measurement, such as ``loaded``.
         posture: Number of the posture.
 
     """
@@ -103,7 +103,7 @@ class StationaryInterval:
     posture: int
 
     def holds(self, time: Array) -> npt.NDArray[np.bool_]:
-        """Return which stamps count, shape (k,)."""
+        """Return the mask of the stamps within, shape (k,)."""
         inside: npt.NDArray[np.bool_] = (time >= self.begin) & (time < self.end)
         return inside
 
@@ -114,8 +114,8 @@ class Spans:
 
     Attributes:
         by_stream: Spans by the stream's name.
-        joints_wanted: Joints that were to be measured, empty if nobody said.
-        stationary: Rests that count, in the order in which they were marked.
+        joints_wanted: Joints that were to be measured, empty if unknown.
+        stationary: Valid stationary intervals, in the order in which they were marked.
 
     """
 
@@ -124,7 +124,7 @@ class Spans:
     stationary: tuple[StationaryInterval, ...] = ()
 
     def of(self, stream: str) -> Span:
-        """Return a stream's span; everything counts where nothing is said."""
+        """Return a stream's span; an unmarked stream is used whole."""
         return self.by_stream.get(stream, Span())
 
 
@@ -133,13 +133,13 @@ def last_run(marks: Iterable[Mark], services: Sequence[str]) -> Spans | None:
 
     Args:
         marks: Marks in the order of time.
-        services: Services whose runs count.
+        services: Services whose runs are considered.
 
     Returns:
         None if there is no such run.
 
     Raises:
-        DataError: If a mark does not tell stamps where it should.
+        DataError: If a mark lacks its stamps.
 
     """
     found, open_run = None, None
@@ -165,7 +165,7 @@ def tares(marks: Iterable[Mark]) -> tuple[tuple[float, float], ...]:
     """Return the first and the last instant of each tare, in the order of time [s].
 
     Raises:
-        DataError: If a mark does not tell stamps where it should.
+        DataError: If a mark lacks its stamps.
 
     """
     found = {(first, last) for mark in marks if mark.name == TARED and JOINTS in mark.values
@@ -189,7 +189,7 @@ def _spans(begin: Mark | None, between: Sequence[Mark], end: Mark | None) -> Spa
 
 
 def _intervals(between: Sequence[Mark]) -> tuple[StationaryInterval, ...]:
-    """Return the rests that no stretch of discarded samples reaches the end of."""
+    """Return the stationary intervals whose end is not within a discarded one."""
     cut = [_stamps(mark, JOINTS, 2) for mark in between
            if mark.name == DISCARD and JOINTS in mark.values]
     intervals = [_interval(mark) for mark in between if mark.name == REST]
@@ -199,21 +199,21 @@ def _intervals(between: Sequence[Mark]) -> tuple[StationaryInterval, ...]:
 
 def _interval(mark: Mark) -> StationaryInterval:
     begin, end = _stamps(mark, JOINTS, 2)
-    told = mark.values.get(POSTURE, '')
-    if not told.isdecimal():
-        raise DataError(f"A mark '{mark.name}' tells '{told}' for {POSTURE}; expected a number. "
+    number = mark.values.get(POSTURE, '')
+    if not number.isdecimal():
+        raise DataError(f"A mark '{mark.name}' has '{number}' for {POSTURE}; expected a number. "
                         f'{_CURE}')
-    return StationaryInterval(begin, end, mark.values.get(PURPOSE, ''), int(told))
+    return StationaryInterval(begin, end, mark.values.get(PURPOSE, ''), int(number))
 
 
 def _stamps(mark: Mark, name: str, count: int) -> tuple[float, ...]:
-    told = mark.values.get(name, '')
+    text = mark.values.get(name, '')
     try:
-        stamps = tuple(float(word) for word in told.split())
+        stamps = tuple(float(word) for word in text.split())
     except ValueError:
         stamps = ()
     if len(stamps) != count or np.isnan(stamps).any():
         raise DataError(
-            f"A mark '{mark.name}' tells '{told}' for {name}; expected {count} stamp(s) in "
+            f"A mark '{mark.name}' has '{text}' for {name}; expected {count} stamp(s) in "
             f'seconds. {_CURE}')
     return stamps

@@ -14,7 +14,7 @@ from rclpy.qos import (
 )
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
-# One second and more of a 1 kHz stream. Best effort hears reliable and best-effort writers.
+# At least 1 s of a 1 kHz stream. Best effort matches reliable and best-effort publishers.
 SENSOR = QoSProfile(
     history=QoSHistoryPolicy.KEEP_LAST,
     depth=2000,
@@ -22,7 +22,7 @@ SENSOR = QoSProfile(
     durability=QoSDurabilityPolicy.VOLATILE,
 )
 
-# What a node says at the rate of what it hears: reliable, so that every tool can listen.
+# Outputs at the rate of the inputs: reliable, so that every tool can subscribe.
 STREAM = QoSProfile(
     history=QoSHistoryPolicy.KEEP_LAST,
     depth=SENSOR.depth,
@@ -30,7 +30,7 @@ STREAM = QoSProfile(
     durability=QoSDurabilityPolicy.VOLATILE,
 )
 
-# The newest value, also for those who come late.
+# The newest value, also for late subscribers.
 LATCHED = QoSProfile(
     history=QoSHistoryPolicy.KEEP_LAST,
     depth=1,
@@ -45,7 +45,7 @@ RELIABLE = QoSProfile(
     durability=QoSDurabilityPolicy.VOLATILE,
 )
 
-# Marks are few, a thousand at most, each of them matters, and a recorder may come after the
+# A run has a thousand marks at most, each is needed, and a recorder may subscribe after the
 # first.
 MARKS = QoSProfile(
     history=QoSHistoryPolicy.KEEP_LAST,

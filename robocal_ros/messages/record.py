@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of any length in bounded memory: what is too long is averaged pairwise until it fits.
+"""Records of any length in bounded memory, averaged pairwise until they fit.
 
-Nothing is lost for models that are smooth over a few milliseconds, and a record comes out the
-same whether it was handed over at once or in pieces.
+Models that are smooth over a few milliseconds lose nothing, and a record is the same whether its
+rows are added at once or in pieces.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Record:
 
     @property
     def averaged(self) -> int:
-        """How many rows that came in make one that is kept."""
+        """Number of received rows per row kept."""
         return 2**self._level
 
     def _cuts(self, rows: Array) -> list[int]:
@@ -141,7 +141,7 @@ class Record:
                 self._close()
 
     def _close(self) -> None:
-        """End a piece: it is full, or what comes next does not follow."""
+        """End a piece that is full or followed by a gap."""
         if self._filled:
             self._keep(self._open[:self._filled].copy())
             self._filled = 0

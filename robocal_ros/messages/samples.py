@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured, as frozen arrays: what estimations read."""
+"""Measured samples as frozen arrays, the input of all estimators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robocal_ros.messages.marks import StationaryInterval
 
 @dataclass(frozen=True)
 class StreamCounts:
-    """What a stream of messages went through before it became samples.
+    """Counts of messages of a stream by what became of them.
 
     Attributes:
         received: Messages that arrived.
@@ -226,9 +226,9 @@ class Recording:
         joints: Joint states.
         wrenches: Readings of F/T sensors by topic, as parameters name it.
         temperatures: Stamps and temperatures, shape (k, 2) [s, °C].
-        joints_wanted: Names of the joints that were to be measured, empty if nobody said.
+        joints_wanted: Names of the joints that were to be measured, empty if unknown.
         tracker: Readings of the tracker, None where none is read.
-        stationary: Rests that were measured in, empty if nobody said.
+        stationary: Intervals in which the arm was measured at rest, empty if unknown.
 
     """
 
@@ -265,7 +265,7 @@ def check_joints(samples: JointSamples, joints: Sequence[str]) -> None:
 
 
 def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
-    """Refuse joints whose effort says nothing.
+    """Refuse joints whose effort holds no information.
 
     Args:
         samples: Joint states.
@@ -281,7 +281,7 @@ def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
             raise DataError(
                 f"Effort of joint '{name}' is zero in all {len(effort)} samples; expected the "
                 'drive torque in N·m. Does the hardware interface export effort for it? A '
-                'mock has none to tell.'
+                'mock has none.'
             )
         if len(effort) > 1 and np.ptp(effort) == 0.0:
             raise DataError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of a bag's messages count, and what little is read of it besides samples."""
+"""Selection of a bag's messages, and contents of a bag other than samples."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MARKS = 'diagnostic_msgs/msg/DiagnosticArray'
 
 @dataclass(frozen=True)
 class Selection:
-    """Which of a bag's messages count, and where they are.
+    """Topics and times of the messages of a bag that are used.
 
     Attributes:
         namespace: Namespace of the robot's topics.
-        remapped: Topics in the bag by the names that nodes know them by.
-        begin: Stamp after which joint states and readings count [s].
-        end: Stamp up to which they count [s].
-        whole: Whether marks of runs are left aside.
+        remapped: Topics in the bag by the names that nodes use.
+        begin: Stamp after which joint states and readings are used [s].
+        end: Stamp up to which they are used [s].
+        whole: True to ignore the marks of runs.
 
     """
 

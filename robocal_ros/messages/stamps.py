@@ -74,7 +74,7 @@ class StampGuard:
 
     @property
     def counts(self) -> StreamCounts:
-        """What the stream went through since the last reset."""
+        """Counts of messages since the last reset."""
         return StreamCounts(**self._tally)
 
     @property
@@ -99,7 +99,7 @@ class StampGuard:
     def admit(self, stamp: int) -> bool:
         """Take note of a stamp [ns]; return whether its message counts.
 
-        A jump back of the clock counts too; tell it by ``jumps``.
+        A jump back of the clock counts too; see ``jumps``.
         """
         tally = self._tally
         tally['received'] += 1

@@ -38,7 +38,7 @@ _LINGER = 0.01
 
 
 class Stream(Subscriber, Generic[I]):
-    """One topic, received while asked to.
+    """One topic, received between ``start`` and ``stop``.
 
     Attributes:
         intake: Turns its messages into samples.
@@ -50,7 +50,7 @@ class Stream(Subscriber, Generic[I]):
         now: Callable[[], float] = time.monotonic, remedy: str = '', tolerated: int = 9,
         on_message: Callable[[Message], None] | None = None, **others: Any,
     ) -> None:
-        """Prepare to listen.
+        """Prepare the subscription.
 
         Args:
             node: The node.
@@ -58,10 +58,10 @@ class Stream(Subscriber, Generic[I]):
             kind: Type of the messages.
             topic: The topic.
             intake: Turns its messages into samples.
-            now: Steady clock [s], for noticing silence.
-            remedy: What to do about silence, as a sentence.
-            tolerated: How many messages in a row may be of no use without a complaint.
-            on_message: Called with every message whose stamp counts, and those of other joints.
+            now: Steady clock [s], for detecting silence.
+            remedy: Instruction for the user when no message arrives, as a sentence.
+            tolerated: Number of consecutive unusable messages that are not yet a problem.
+            on_message: Called with every message whose stamp is accepted, and with foreign ones.
             others: As of ``Subscriber``.
 
         """
@@ -78,7 +78,7 @@ class Stream(Subscriber, Generic[I]):
         self._hint = ''
 
     def stop(self) -> None:
-        """Unsubscribe; what was recorded stays."""
+        """Unsubscribe; recorded samples are kept."""
         super().stop()
         self._last_received = -np.inf
 
@@ -97,7 +97,7 @@ class Stream(Subscriber, Generic[I]):
             self._on_message(message)
 
     def age(self) -> float:
-        """Return how long nothing of use has come, by the steady clock [s]."""
+        """Return the time since the last usable message, by the steady clock [s]."""
         return float(self._now() - self._last_received)
 
     def problem(self, patience: float = np.inf) -> str:
@@ -123,7 +123,7 @@ class Stream(Subscriber, Generic[I]):
 
     @property
     def recording(self) -> bool:
-        """Whether samples are kept."""
+        """True while samples are recorded."""
         return self.intake.recording
 
     @recording.setter
@@ -132,7 +132,7 @@ class Stream(Subscriber, Generic[I]):
 
     @property
     def counts(self) -> StreamCounts:
-        """What the stream went through since the last clear."""
+        """Counts of messages since the last clear."""
         return self.intake.counts
 
     @property
@@ -158,7 +158,7 @@ class JointStateStream(Stream[JointIntake]):
     """The arm's joint states, in the order of its joints.
 
     Attributes:
-        on_sample: Called while recording with stamp, position and torque; None for nobody.
+        on_sample: Called while recording with stamp, position and torque; None for no callback.
         listeners: Called with stamp [s] and velocity of every usable message.
 
     """
@@ -173,13 +173,13 @@ class JointStateStream(Stream[JointIntake]):
         factor: Array,
         on_sample: Callable[[float, Array, Array], None] | None = None,
     ) -> None:
-        """Prepare to listen.
+        """Prepare the subscription.
 
         Args:
             node: The node.
             group: A reentrant callback group.
             joint_names: Names of the n joints wanted.
-            now: Steady clock [s], for noticing silence.
+            now: Steady clock [s], for detecting silence.
             factor: From the driver's effort to torque, joint by joint, shape (n,).
             on_sample: Called while recording with stamp, position and torque.
 
@@ -194,7 +194,7 @@ class JointStateStream(Stream[JointIntake]):
         self.listeners: list[Callable[[float, Array], None]] = []
 
     def stop(self) -> None:
-        """Unsubscribe; what was recorded stays, where the arm is gets forgotten."""
+        """Unsubscribe; recorded samples are kept, the posture is discarded."""
         super().stop()
         self._recent.clear()
 
@@ -206,7 +206,7 @@ class JointStateStream(Stream[JointIntake]):
         stamp, n = to_seconds(message.stamp), self._n
         posture = message.values[:n]
         if message.state is not State.USABLE:
-            # An arm whose efforts fail can still be seen to rest.
+            # An arm whose efforts fail can still be seen at rest.
             if np.isfinite(posture).all():
                 self._note_posture(stamp, posture)
             return
@@ -238,7 +238,7 @@ class JointStateStream(Stream[JointIntake]):
 
     @property
     def need_effort(self) -> bool:
-        """Whether a message without effort is unusable."""
+        """True if a message without effort is unusable."""
         return self.intake.decoder.need_effort
 
     @need_effort.setter
@@ -267,7 +267,7 @@ class JointStateStream(Stream[JointIntake]):
     def travel(self, window: float) -> float:
         """Return the largest joint travel within the newest ``window`` seconds [rad].
 
-        Infinite while less than that has been heard.
+        Infinite until messages span that time.
         """
         if not self._recent:
             return float('inf')
@@ -295,7 +295,7 @@ class WrenchStream(Stream[WrenchIntake]):
         self, node: Node, group: CallbackGroup, topic: str, frame: str, sign: float,
         *, now: Callable[[], float],
     ) -> None:
-        """Prepare to listen.
+        """Prepare the subscription.
 
         Args:
             node: The node.
@@ -303,7 +303,7 @@ class WrenchStream(Stream[WrenchIntake]):
             topic: The sensor's topic.
             frame: The frame that its messages must name.
             sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
-            now: Steady clock [s], for noticing silence.
+            now: Steady clock [s], for detecting silence.
 
         """
         super().__init__(
@@ -323,14 +323,14 @@ class TrackerStream(Stream[TrackerIntake]):
         self, node: Node, group: CallbackGroup, message: str, topic: str,
         *, now: Callable[[], float],
     ) -> None:
-        """Prepare to listen.
+        """Prepare the subscription.
 
         Args:
             node: The node.
             group: A reentrant callback group.
             message: What the tracker sends: ``point`` (PointStamped) or ``pose`` (PoseStamped).
             topic: The topic; empty for ``tracker/point`` or ``tracker/pose``.
-            now: Steady clock [s], for noticing silence.
+            now: Steady clock [s], for detecting silence.
 
         """
         pose = message == 'pose'

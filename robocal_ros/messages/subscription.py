@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subscriptions that come and go with a node's activity.
+"""Subscriptions to fast topics that exist only while their node is active.
 
-What comes a thousand times a second costs a quarter of a core only to be thrown away; a node
-that is not active does not subscribe to it. And the executor's own round costs more than all
-that is done with a message; a node that is active watches such a topic by itself for a while.
+A 1 kHz topic costs a quarter of a core even if its messages are discarded, so an inactive node
+does not subscribe to it. In an active node one pass of the executor costs more than the
+processing of a message, so the node polls such a topic by itself for a while.
 
-For that it takes messages with ``handle.take_message`` and waits with a ``WaitSet`` of
-``rclpy.impl``, which are not part of rclpy's public interface; they are used here and nowhere
-else. Measured with joint states and four F/T topics at 1 kHz each, best effort, as bytes, one
-process on two busy cores (rclpy 9.1): a plain subscription callback takes 116 to 133 µs of
-processor time for each message, two thirds of a core, and loses up to half of the messages when
-the machine is busy; this takes 34 to 46 µs and loses none.
+It takes messages with ``handle.take_message`` and waits with a ``WaitSet`` of ``rclpy.impl``,
+which are not part of rclpy's public interface; the package uses them only here. Measured with
+joint states and four F/T topics at 1 kHz each, best effort, as bytes, one process on two busy
+cores (rclpy 9.1): a plain subscription callback takes 116 to 133 µs of processor time per
+message, two thirds of a core, and loses up to half of the messages when the machine is busy;
+this takes 34 to 46 µs and loses none.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 
 SPARSE = 0.003
-"""Topics that let one wait longer than this are not worth watching without the executor [s]."""
+"""Topics with a longer interval between messages are left to the executor [s]."""
 
-# Messages of one topic that are taken at a time, so that no topic holds up the others.
+# Messages of one topic that are taken at a time, so that no topic starves the others.
 _AT_A_TIME = 500
-# Topics that are named at most where one is looked for elsewhere.
+# Most topics that a hint lists.
 _SHOWN = 6
 
 
 class Subscriber:
-    """A fast topic, subscribed to while asked to listen.
+    """Subscription to a fast topic between ``start`` and ``stop``.
 
     Attributes:
         topic: Full name of the topic.
-        subscription: The subscription, None while resting.
+        subscription: The subscription, None while stopped.
 
     """
 
@@ -53,7 +53,7 @@ class Subscriber:
         receive: Callable[[Any], None], *, raw: bool = False, linger: float = 0.0,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """Remember what to subscribe to.
+        """Prepare the subscription.
 
         Args:
             node: The node.
@@ -62,9 +62,9 @@ class Subscriber:
             topic: The topic.
             receive: Called with every message.
             raw: Whether messages are taken as bytes.
-            linger: How long to go on watching this topic alone after a message, as long as
-                more come [s]; all else waits meanwhile.
-            wake: Called after a message that woke the executor, instead of all this.
+            linger: Time for which this topic alone is polled after a message, as long as more
+                arrive [s]; the executor waits for that time.
+            wake: Called after a message that woke the executor, instead of polling.
 
         """
         self._node = node
@@ -81,7 +81,7 @@ class Subscriber:
         self.subscription: Subscription[Any] | None = None
 
     def start(self) -> None:
-        """Subscribe, unless that is done."""
+        """Subscribe, unless subscribed already."""
         if self.subscription is None:
             # rclpy writes what is overridden into the profile that it is given.
             self.subscription = self._node.create_subscription(
@@ -98,9 +98,9 @@ class Subscriber:
     destroy = stop
 
     def drain(self) -> int:
-        """Take all that waits; returns how many messages that was.
+        """Take all queued messages; return their number.
 
-        Whoever is behind catches up so, without a round of the executor for each message.
+        This saves one pass of the executor per message when messages have queued up.
         """
         subscription = self.subscription
         if subscription is None:
@@ -108,7 +108,7 @@ class Subscriber:
         handle: Any = subscription.handle
         with handle:
             for count in range(_AT_A_TIME):
-                # What was taken may have had the node rest.
+                # The message just received may have stopped this subscriber.
                 taken = (handle.take_message(self._kind, self._raw)
                          if self.subscription is subscription else None)
                 if taken is None:
@@ -117,7 +117,7 @@ class Subscriber:
         return _AT_A_TIME
 
     def wait(self, timeout: float) -> bool:
-        """Wait for a message, without the executor; returns whether one came.
+        """Wait for a message, without the executor; return whether one arrived.
 
         Args:
             timeout: Longest wait [s].
@@ -150,21 +150,21 @@ def type_name(kind: Any) -> str:
 
 
 def publisher_hint(node: Node, topic: str, kind: Any) -> str:
-    """Say where a topic is, when nothing comes on it.
+    """Return where messages of a type are published, if a topic has none.
 
     Args:
-        node: The node that listens.
+        node: The subscribing node.
         topic: Its topic, relative names within its namespace.
         kind: The message type.
 
     Returns:
-        Sentences: who publishes on the topic, or on which topics of the same name, else of the
-        same type, messages are published.
+        Sentences that name the topic's publishers, or else published topics of the same name,
+        or else of the same type.
 
     """
     wanted, name = node.resolve_topic_name(topic), type_name(kind)
     if node.count_publishers(wanted):
-        return f"'{wanted}' has a publisher, but no message of type {name} came from it."
+        return f"'{wanted}' has a publisher, but no message of type {name} has arrived."
     own = f'{node.get_fully_qualified_name()}/'
     same_type = [
         other for other, kinds in node.get_topic_names_and_types()
@@ -175,6 +175,6 @@ def publisher_hint(node: Node, topic: str, kind: Any) -> str:
     if not shown:
         return f"Nobody publishes on '{wanted}', nor {name} on any other topic."
     listed = ', '.join(shown[:_SHOWN]) + (', …' if len(shown) > _SHOWN else '')
-    cure = ('Start the node in that namespace, or remap the topic.' if same_name else
-            'Name or remap the right one.')
-    return f"Nobody publishes on '{wanted}'; {name} is published on {listed}. {cure}"
+    remedy = ('Start the node in that namespace, or remap the topic.' if same_name else
+              'Name or remap the right one.')
+    return f"Nobody publishes on '{wanted}'; {name} is published on {listed}. {remedy}"

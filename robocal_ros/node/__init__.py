@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the lifecycle nodes share."""
+"""Base class and services shared by the lifecycle nodes."""

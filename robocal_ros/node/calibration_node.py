@@ -6,23 +6,23 @@ How a capability node is made
 Derive one class from ``CalibrationNode``, name its parameter table, and write, in this order:
 
 ``build``
-    What the node is made of, once its parameters are read and the robot is known: streams
+    Create the parts of the node once its parameters are read and the robot is known: streams
     (``self.stream``), the arm, the recorder, publishers (``self.publisher``), other nodes'
-    results (``self.follow``), services of its own (``self.service``). All of it is removed by
-    ``release``, streams listen while the node is active.
+    results (``self.follow``), further services (``self.service``). ``release`` removes all of
+    them; streams are started on activation and stopped on deactivation.
 ``check``
-    What parameters must fit beyond their table: the robot, stored results. It is called before
-    ``build``, and before a parameter that may change is accepted.
+    Check parameters against the robot and stored results, beyond the ranges of their table. It
+    is called before ``build``, and before a change of a dynamic parameter is accepted.
 ``run``, ``estimate``, ``clear``
-    What the services of these names do. They return the answer: a sentence, or an ``Answer``
-    where it may be a failure. A RobocalError is answered with its text, anything else is a
+    Implement the services of these names. They return the answer: a sentence, or an ``Answer``
+    if it may be a failure. A RobocalError is answered with its text; any other exception is a
     defect: it is logged with its traceback, and the node stays usable.
 
-``cancel`` is offered here: it has ``self.waiter`` raise CancelledError wherever the procedure
-waits next, and the arm is held. Deactivating, shutting down and a signal do the same.
+``cancel`` is implemented here: ``self.waiter`` raises CancelledError where the procedure waits
+next, and the arm is held. Deactivation, shutdown and a signal do the same.
 
-``self.values`` are the parameters that hold now. Those declared ``dynamic`` may be replaced
-between two procedures, so read them when a procedure begins instead of keeping copies.
+``self.values`` are the current parameters. Those declared ``dynamic`` may be replaced between
+two procedures, so read them when a procedure begins instead of keeping copies.
 """
 
 from __future__ import annotations
@@ -57,35 +57,35 @@ SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
 ERROR = TransitionCallbackReturn.ERROR
 
-# Longest wait for something that was told to end [s].
+# Longest wait for a cancelled procedure to end [s].
 _ENDING = 15.0
-# Longest wait for modules to be imported, before a procedure goes on without [s].
+# Longest wait for late imports before a procedure begins without them [s].
 _LOADING = 30.0
 
 
 class Part(Protocol):
-    """Something that release undoes."""
+    """Resource that ``release`` removes."""
 
     def destroy(self) -> None:
-        """Remove it for good."""
+        """Remove it."""
 
 
 class Stream(Part, Protocol):
-    """Something that listens while its node is active."""
+    """Part that works while its node is active."""
 
     def start(self) -> None:
-        """Subscribe."""
+        """Start, on activation."""
 
     def stop(self) -> None:
-        """Unsubscribe; what was recorded stays."""
+        """Stop, on deactivation; recorded samples are kept."""
 
 
 class Answer(NamedTuple):
     """The answer of a service.
 
     Attributes:
-        success: Whether what was asked for was done.
-        message: A sentence or two with numbers and units, or the reason.
+        success: Whether the request was carried out.
+        message: A sentence or two with numbers and units, or the reason of the failure.
 
     """
 
@@ -99,7 +99,7 @@ AnyStream = TypeVar('AnyStream', bound=Stream)
 
 
 class _ForwardToRos(logging.Handler):
-    """Hands the log records of modules without ROS to a node's logger."""
+    """Log handler that forwards records of modules without ROS to a node's logger."""
 
     def __init__(self, node: LifecycleNode) -> None:
         super().__init__()
@@ -116,15 +116,15 @@ class _ForwardToRos(logging.Handler):
 class CalibrationNode(LifecycleNode):
     """A lifecycle node of one capability: guarded transitions, parameters, services, release.
 
-    The constructor declares parameters and nothing else; all else is made by configure.
+    The constructor only declares parameters; configure creates everything else.
 
     Attributes:
-        values: The parameters that hold now.
-        robot: The arm's model.
+        values: Current parameters.
+        robot: Model of the arm.
         store: Its stored results.
-        status: What the node says of itself.
-        waiter: Means to wait, compute, and be stopped.
-        running: The service that is under way, empty for none.
+        status: Publisher of the node's status.
+        waiter: Waiting, computing and cancelling inside coroutines.
+        running: Name of the running service, empty for none.
         is_active: Whether the node is active.
 
     """
@@ -136,7 +136,7 @@ class CalibrationNode(LifecycleNode):
     """Modules imported after activation, to activate sooner; those that others need come first."""
 
     idle_message = 'Active; call run, or play a bag and call estimate.'
-    """What the status says of an active node."""
+    """Status message of an active, idle node."""
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         """Declare the parameters.
@@ -188,7 +188,7 @@ class CalibrationNode(LifecycleNode):
         return part
 
     def stream(self, stream: AnyStream) -> AnyStream:
-        """Have a stream listen while the node is active, and destroyed by release."""
+        """Register a stream to be started on activation and destroyed by release."""
         self._streams.append(stream)
         return self.part(stream)
 
@@ -201,7 +201,7 @@ class CalibrationNode(LifecycleNode):
     def subscription(
         self, kind: Any, topic: str, callback: Callable[[Any], None], profile: Any
     ) -> None:
-        """Subscribe, also while inactive, to a topic on which little comes."""
+        """Subscribe to a topic with a low rate, also while inactive."""
         made = self.create_subscription(kind, topic, callback, profile,
                                         callback_group=self.group)
         self._made.callback(self.destroy_subscription, made)
@@ -358,8 +358,9 @@ class CalibrationNode(LifecycleNode):
             String, self, 'robot_description', qos_profile=qos.LATCHED, time_to_wait=timeout)
         if not found or message is None or not message.data.strip():
             raise ConfigurationError(
-                "No robot description: parameter 'robot_description' is empty and nothing came "
-                f"on topic '{self.resolve_topic_name('robot_description')}' within {timeout} s. "
+                "No robot description: parameter 'robot_description' is empty and no message "
+                f"arrived on topic '{self.resolve_topic_name('robot_description')}' within "
+                f'{timeout} s. '
                 f"{publisher_hint(self, 'robot_description', String)} Or start "
                 'robot_state_publisher (or sim_arm) in this namespace, or give the parameter.')
         return str(message.data)
@@ -419,7 +420,7 @@ class CalibrationNode(LifecycleNode):
 
     @property
     def busy(self) -> bool:
-        """Whether a procedure is under way, or somebody waits for its end."""
+        """True while a procedure runs or a transition waits for its end."""
         return bool(self.running) or self._cancelling > 0
 
     def stop(self, reason: str) -> None:
@@ -428,7 +429,7 @@ class CalibrationNode(LifecycleNode):
             self.waiter.stop(reason)
 
     async def answer(self, name: str, action: Action) -> Answer:
-        """Do what a service is for, and turn whatever comes of it into its answer."""
+        """Run the action of a service and return its answer, also for an exception."""
         if not self.is_active:
             return Answer(False, f'The node is not active; activate it before calling {name}.')
         if self.running:
@@ -446,7 +447,7 @@ class CalibrationNode(LifecycleNode):
         except RobocalError as error:
             answer = Answer(False, str(error))
         except Exception as error:  # noqa: BLE001
-            # A defect: say so, with the traceback, and leave the node usable.
+            # A defect: log it with the traceback and keep the node usable.
             self.get_logger().fatal(f'Defect in {name}:\n{traceback.format_exc()}')
             answer = Answer(
                 False, f'Defect in {name} ({type(error).__name__}: {error}); see the log.')
@@ -474,7 +475,7 @@ class CalibrationNode(LifecycleNode):
             self._cancelling -= 1
         response.message = (
             f'{running} was ended.' if response.success else
-            f'{running} was told to end, but has not within {_ENDING:.0f} s.')
+            f'{running} was cancelled, but has not ended within {_ENDING:.0f} s.')
         return response
 
     async def compute(self, function: Callable[[], CalibrationResult]) -> CalibrationResult:
@@ -482,7 +483,7 @@ class CalibrationNode(LifecycleNode):
 
         Raises:
             RobocalError: If the data do not allow it.
-            CancelledError: If a stop was asked for; the result is lost then.
+            CancelledError: If a stop was requested; the result is discarded.
 
         """
         self.status.update('estimating', 'Estimating from the recorded samples.')
@@ -505,7 +506,7 @@ class CalibrationNode(LifecycleNode):
     # ----------------------------------------------------------------- parameters
 
     def _on_set_parameters(self, changed: list[Parameter[Any]]) -> SetParametersResult:
-        """Accept or refuse parameters that somebody sets."""
+        """Accept or reject changes of parameters."""
         given = {item.name: item.value for item in changed}
         reason = parameters.refusal(
             self.parameter_table, given, self.values if self._configured else None,

@@ -29,7 +29,7 @@ class DriveGains:
     """
 
     def __init__(self, node: CalibrationNode, joints: Scaled) -> None:
-        """Follow the results, if the parameter ``use_drive_gains`` says so.
+        """Follow the results if the parameter ``use_drive_gains`` is true.
 
         Args:
             node: The node.
@@ -51,5 +51,5 @@ class DriveGains:
         self.scale = scale
         self._joints.set_factor(effort_factor(node.robot, node.values) / scale)
         known = effort_scales(result)
-        told = ', '.join(f'{name} {known[name]:.3f}' for name in known)
-        node.get_logger().info(f'Efforts are divided by the identified scales: {told}.')
+        scales = ', '.join(f'{name} {known[name]:.3f}' for name in known)
+        node.get_logger().info(f'Efforts are divided by the identified scales: {scales}.')

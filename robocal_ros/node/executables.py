@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entry points of the nodes: a process that is asked to end does so without a word, at any time.
+"""Entry points of the nodes: the process ends cleanly on SIGINT and SIGTERM at any time.
 
-A launch file's Ctrl-C reaches all nodes at once, also those that still load their libraries and
-those that Python is taking down already.
+Ctrl-C in a launch file reaches all nodes at once, also those that are still importing libraries
+and those whose interpreter is already shutting down.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ NODES = {
 """Modules of the nodes by the names of their executables."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# What takes long to load. A request to end is looked at between two of them: an exception from a
-# signal handler in the middle of one would leave it half made, or be swallowed by it.
+# Libraries that take long to import. The stop request is checked between two of them: an
+# exception raised by a signal handler during an import could leave the module half initialised,
+# or be swallowed by it.
 _LOADED_FIRST = ('numpy', 'rclpy', 'pinocchio')
 
 
 class Ending:
-    """Whether the process is asked to end, by SIGINT or SIGTERM.
+    """Stop request to the process, by SIGINT or SIGTERM.
 
     Attributes:
-        asked: Whether it is.
-        wake: Called when it is asked, for whoever waits.
+        asked: True once a signal was received.
+        wake: Called on a signal, to wake a waiting executor.
 
     """
 
     def __init__(self) -> None:
-        """Take the signals from now on."""
+        """Install the signal handlers."""
         self.asked = False
         self.wake: Callable[[], None] = lambda: None
         for number in _SIGNALS:
@@ -50,14 +51,14 @@ class Ending:
 
 
 def executable(*modules: str) -> Callable[[], None]:
-    """Return an entry point that loads modules and exits with what ``main`` of the last returns.
+    """Return an entry point that imports modules and exits with the code of the last's ``main``.
 
     Args:
-        *modules: What takes long to load, each by itself, then the module with ``main``.
+        *modules: Libraries that take long to import, then the module with ``main``.
 
     """
     def main() -> None:
-        """Load and run."""
+        """Import the modules and run the node."""
         ending = Ending()
         try:
             for name in modules:
@@ -66,7 +67,7 @@ def executable(*modules: str) -> Callable[[], None]:
                     return
             sys.exit(loaded.main(ending))
         finally:
-            # All is released; a second request must not make that a death by signal.
+            # Everything is released; a further signal must not change the exit code.
             for number in _SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
 

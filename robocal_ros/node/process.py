@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process of one node: autostart, spin, and on a signal hold the arm before it ends."""
+"""Process of one node: autostart, spin, and hold the arm on a signal before it ends."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _FAREWELL = 0.5
 
 
 def spin(make_node: Callable[[], CalibrationNode], ending: Ending) -> int:
-    """Run a node until its process is asked to end.
+    """Run a node until its process receives a stop signal.
 
     Args:
-        make_node: Makes the node.
-        ending: Says when the process is asked to end.
+        make_node: Creates the node.
+        ending: Stop request to the process.
 
     Returns:
-        Exit code: 0 when asked to end, 1 after a defect.
+        Exit code: 0 after a stop signal, 1 after a defect.
 
     """
     # rclpy's own handler would tear the context down before a motion can be cancelled.
@@ -40,17 +40,17 @@ def spin(make_node: Callable[[], CalibrationNode], ending: Ending) -> int:
         if node.get_parameter('autostart').value:
             started = node.trigger_configure() == SUCCESS and node.trigger_activate() == SUCCESS
             if not started:
-                node.get_logger().error('autostart failed; the node stays for another try.')
+                node.get_logger().error('autostart failed; configure and activate the node again.')
         while rclpy.ok() and not ending.asked:
             executor.spin_once(timeout_sec=0.5)
         _hold(node, executor, 'The node was asked to shut down.')
     except ExternalShutdownException:
         code = 0
     except Exception:  # noqa: BLE001
-        # A defect in a callback must not leave an arm in motion behind.
+        # After a defect in a callback the arm must not keep moving.
         node.get_logger().fatal(f'Defect in a callback; the node ends:\n{traceback.format_exc()}')
         code = 1
-        _hold(node, executor, 'The node met a defect and ends.')
+        _hold(node, executor, 'The node ends after a defect.')
     finally:
         node.release()
         ending.wake = lambda: None
@@ -61,14 +61,14 @@ def spin(make_node: Callable[[], CalibrationNode], ending: Ending) -> int:
 
 
 def _hold(node: CalibrationNode, executor: SingleThreadedExecutor, reason: str) -> None:
-    """Stop a motion, if there is one, and see the arm come to rest."""
+    """Stop a running motion and wait until the arm is at rest."""
     if not node.busy:
         return
     node.stop(reason)
     end = time.monotonic() + _SHUTDOWN_PATIENCE
     while node.busy and time.monotonic() < end:
         executor.spin_once(timeout_sec=0.05)
-    # What the process sends just before it ends can be lost: let the answers arrive.
+    # Messages sent just before the process ends can be lost: give the answers time to arrive.
     end = time.monotonic() + _FAREWELL
     while time.monotonic() < end:
         executor.spin_once(timeout_sec=0.05)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a procedure node says of itself: ``~/status``, latched, and ``/diagnostics`` at 1 Hz."""
+"""Status of a procedure node: ``~/status``, latched, and ``/diagnostics`` at 1 Hz."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class StatusReporter:
         self._status.level = level
         self._status.message = message
         self._status.values = [KeyValue(key=k, value=v) for k, v in self._values.items()]
-        # What is said of an idle node is its last word for a while.
+        # The status of an idle node stays for a while: publish it at once.
         if changed or phase == 'idle' or self._now() - self._sent >= _SHORTEST_INTERVAL:
             self._sent = self._now()
             self._publisher.publish(self._status)
 
     def note(self, **values: str) -> None:
-        """Add values to the current status without changing what it says."""
+        """Add values to the current status; phase and message stay."""
         self._values.update(values)
         self.update(self._values.get('phase', ''), self._status.message, level=self._status.level)
 

@@ -237,7 +237,7 @@ def test_on_the_command_line(marked, tmp_path, capsys, monkeypatch) -> None:
     told = capsys.readouterr().out
     assert code == 0, told
     assert 'joint_2.compliance' in told
-    assert 'The last run that the bag tells of is used' in told
+    assert 'The last run marked in the bag is used' in told
 
 
 @pytest.mark.parametrize(('changes', 'words'), [

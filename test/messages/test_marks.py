@@ -99,7 +99,7 @@ def test_rests_that_end_in_what_was_discarded_do_not_count() -> None:
     {}, {'joint_states': '1.0'}, {'joint_states': '1.0 2.0', 'posture': 'x'},
     {'joint_states': '1.0 2.0'}])
 def test_rests_without_sense_are_refused(values: dict[str, str]) -> None:
-    with pytest.raises(DataError, match="mark 'rest' tells .*--whole"):
+    with pytest.raises(DataError, match="mark 'rest' has .*--whole"):
         last_run([begin(0.0), mark('rest', 'run', **values), end(2.0)], RUN)
 
 

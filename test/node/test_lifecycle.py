@@ -96,7 +96,7 @@ def test_release_twice_is_harmless(make: Make) -> None:
 
 
 @pytest.mark.parametrize(('values', 'words'), [
-    ({'robot_description': ''}, "nothing came on topic '/robot_description' within 0.2 s"),
+    ({'robot_description': ''}, "no message arrived on topic '/robot_description' within 0.2 s"),
     ({'robot_description': '<robot'}, 'not well-formed XML.*xacro'),
     ({'robot_description': '<sdf/>'}, "starts with <sdf>; expected a URDF's <robot>"),
     ({'tool_frame': 'tool9'}, "Frame 'tool9' is not in .*tool0"),

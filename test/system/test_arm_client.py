@@ -191,7 +191,7 @@ def test_motion_ends_at_its_goal_at_rest(rig: Rig) -> None:
     goal = np.array([0.2, -0.2, 0.3, 0.4, 0.3, -0.5])
     shares: list[float] = []
     outcome = rig.spinner.run(lambda: rig.arm.try_move(rig.path(goal), progress=shares.append))
-    assert outcome == MotionOutcome(MotionStatus.DONE, 'The arm rests at the goal.', True)
+    assert outcome == MotionOutcome(MotionStatus.DONE, 'The arm is at rest at the goal.', True)
     assert np.abs(rig.posture - goal).max() < 0.01
     assert rig.rests()
     assert shares == sorted(shares)

@@ -121,7 +121,7 @@ def test_configure_without_a_description_names_the_topic_and_works_once_there_is
                       description_timeout=0.5) as node:
         client.until(lambda: 'autostart failed' in node.log.read_text())
         log = node.log.read_text()
-        assert "nothing came on topic '/robot_description' within 0.5 s" in log
+        assert "no message arrived on topic '/robot_description' within 0.5 s" in log
         assert client.state() == 'unconfigured'
         with sim_arm(tmp_path / 'sim_arm.log'):
             client.until(lambda: client.change(Transition.TRANSITION_CONFIGURE))

@@ -238,7 +238,7 @@ class Motion:
         seed: Seed of the posture.
         tilt: True final tilt of the flange [rad].
         drift: True final drift of its origin [m].
-        drift_on_way: Largest true drift during the motion [m].
+        drift_in_motion: Largest true drift during the motion [m].
         measured: Verification from the joint states: tilt [rad], final drift and largest drift
             during the motion [m].
 
@@ -247,7 +247,7 @@ class Motion:
     seed: int
     tilt: float
     drift: float
-    drift_on_way: float
+    drift_in_motion: float
     measured: tuple[float, float, float]
 
 
@@ -290,7 +290,7 @@ def _leveled(arm: _WatchedArm, planner: LevelingPlanner, seed: int) -> Motion:
     check = check_level(plan.task, _UP, way, arm.take_samples()[0].position)
     drifts = np.linalg.norm(np.array([point for _, point in arm.frames]) - begin, axis=1)
     return Motion(seed, tilt(arm.frames[-1][0], _UP, 'nearest'), float(drifts[-1]),
-                  float(drifts.max()), (check.tilt, check.drift, check.drift_on_way))
+                  float(drifts.max()), (check.tilt, check.drift, check.drift_in_motion))
 
 
 def figures(cases: Sequence[Case], opinions: Sequence[Opinion]) -> list[Figure]:
@@ -354,7 +354,7 @@ def _simulated_figures(motions: Sequence[Motion]) -> list[Figure]:
         Figure(series, 'true drift at the end', 'mm',
                *_both(1e3 * np.array([motion.drift for motion in motions])), DRIFT_BAR),
         Figure(series, 'true drift, all along the way', 'mm',
-               *_both(1e3 * np.array([motion.drift_on_way for motion in motions])), DRIFT_BAR),
+               *_both(1e3 * np.array([motion.drift_in_motion for motion in motions])), DRIFT_BAR),
     ]
 
 

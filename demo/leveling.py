@@ -194,7 +194,7 @@ def leveling_panel(
     tilts = np.array([tilt(rotation, _UP, 'nearest') for rotation in rotations])
     drifts = np.linalg.norm(points - points[0], axis=1)
     middle = int(np.argmin(np.abs(tilts - 0.5 * (tilts[0] + tilts[-1]))))
-    seen = re.search(r'The IMU sees a tilt of ([\d.]+)°', message)
+    seen = re.search(r'The IMU measures a tilt of ([\d.]+)°', message)
     rows = (
         ('residual tilt', f'{np.degrees(tilts[0]):.2f}', f'{np.degrees(tilts[-1]):.4f}', '°',
          f'≤ {_TILT_BAR:g}'),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Friction result of all joints from recorded runs, and how it joins an older one."""
+"""Friction result of all joints from recorded runs, and its merge with an older result."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
 UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
          'viscous': 'N·m·s/rad'}
 BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
-"""What the dynamic law has besides, with units."""
+"""Additional parameters of the dynamic law, with units."""
 
 
 def loaded(robot: Robot, payload: CalibrationResult | None) -> tuple[Robot, list[Robot]]:
-    """Return the arm with what it carries, and with what it may carry instead."""
+    """Return the arm with its payload, and with payloads one standard deviation off."""
     if payload is None:
         return robot, []
     return (robot.with_payload(carried_load(payload), payload.frame),
@@ -56,11 +56,11 @@ def estimate(
     """Estimate friction from recorded runs.
 
     Args:
-        robot: The arm with what it carries.
+        robot: The arm with its payload.
         recording: Joint states of the runs, and temperatures.
-        values: The node's parameters; joints that they do not name may be named by the
-            recording.
-        alternatives: The arm with what it may carry instead; as of ``read_run``.
+        values: The node's parameters. If they name no joints, those that the recording names
+            are identified, otherwise all with runs.
+        alternatives: The arm with payloads one standard deviation off; see ``read_run``.
 
     Raises:
         ConfigurationError: If the arm lacks a joint that is asked for.
@@ -74,7 +74,7 @@ def fit_joints(
     robot: Robot, recording: Recording, values: FrictionParameters,
     alternatives: Sequence[Robot] = (),
 ) -> list[JointFriction]:
-    """Fit and judge joint by joint; arguments and errors as of ``estimate``."""
+    """Fit each joint; arguments and errors as for ``estimate``."""
     samples, names = recording.joints, values.joint_names or recording.joints_wanted
     wanted = [robot.index(name) for name in names or robot.joint_names]
     if not len(samples):
@@ -83,11 +83,12 @@ def fit_joints(
     if not points:
         raise DataError(
             'No constant-speed run of joint '
-            f'{", ".join(robot.joint_names[joint] for joint in wanted)} is recorded, with all '
-            'others at rest; expected runs in both directions. Call run, or record such motions.')
+            f'{", ".join(robot.joint_names[joint] for joint in wanted)} with all other joints '
+            'at rest was found in the recording; expected runs in both directions. Call run, or '
+            'record such motions.')
     moved = sorted({point.joint for point in points})
     check_effort(samples, [robot.joint_names[joint] for joint in moved])
-    # A joint that was asked for and has no run fails; one that nobody asked for is left out.
+    # A requested joint without runs fails; other joints without runs are left out.
     found = [fit_joint(robot.joint_names[joint], [p for p in points if p.joint == joint], values)
              for joint in (sorted(wanted) if names else moved)]
     if values.model == DYNAMIC:
@@ -96,7 +97,7 @@ def fit_joints(
 
 
 def with_presliding(robot: Robot, samples: JointSamples, item: JointFriction) -> JointFriction:
-    """Return a joint with its bristles from reversals, if its steady law passed."""
+    """Return a joint with its bristle parameters, if its steady law passed."""
     if not item.passed:
         return item
     return replace(item, presliding=estimate_presliding(
@@ -107,16 +108,18 @@ def assemble(
     robot: Robot, recording: Recording, values: FrictionParameters,
     found: Sequence[JointFriction],
 ) -> CalibrationResult:
-    """Put the joints together into one result; arguments as of ``estimate``."""
+    """Assemble the result from the fitted joints; other arguments as for ``estimate``."""
     samples = recording.joints
-    names, blocks = zip(*map(_covariance, found), strict=True)
+    covariances = [_covariance(item) for item in found]
+    names, blocks = zip(*covariances, strict=True)
     result = CalibrationResult(
         kind='friction',
         method=values.model,
         robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
         frame='',
-        parameters=tuple(parameter for item in found for parameter in (
-            *_parameters(item), *(_bristles(item) if values.model == DYNAMIC else ()))),
+        parameters=tuple(
+            parameter for item, covariance in zip(found, covariances, strict=True)
+            for parameter in _parameters(item, *covariance, dynamic=values.model == DYNAMIC)),
         covariance_names=tuple(name for part in names for name in part),
         covariance=scipy.linalg.block_diag(*blocks),
         fit=tuple(_fit(item) for item in found if item.fits),
@@ -145,7 +148,7 @@ def assemble(
 
 
 def _temperatures(found: Sequence[JointFriction], readings: Array) -> dict[str, float]:
-    """Return the mean temperature from each joint's first run to its last [°C]."""
+    """Return the mean temperature during the runs of each joint [°C]."""
     temperatures = {}
     for item in found if len(readings) else ():
         during = np.zeros(len(readings), dtype=bool)
@@ -161,40 +164,38 @@ def _identified(item: JointFriction, name: str) -> bool:
     if not item.fits or not item.passed:
         return False
     if name in ('static', 'stribeck_velocity'):
-        return item.fits[0].model == 'stribeck' and not item.doubt
+        return item.fits[0].model == 'stribeck' and not item.stribeck_unidentified
     return name in parameter_names(item.fits[0].model)
 
 
-def _parameters(item: JointFriction) -> list[Parameter]:
+def _parameters(
+    item: JointFriction, names: Sequence[str], covariance: Array, *, dynamic: bool,
+) -> list[Parameter]:
+    """Return the parameters of a joint, with standard deviations from its covariance."""
+    stds = dict(zip(names, np.sqrt(np.maximum(np.diag(covariance), 0.0)), strict=True))
+    objections = ' '.join(item.objections)
     parameters = []
+
+    def add(name: str, unit: str, value: float, note: str) -> None:
+        full = f'{item.joint}.{name}'
+        parameters.append(
+            Parameter(full, unit, value, float(stds[full])) if full in stds
+            else Parameter(full, unit, state=State.NOT_IDENTIFIED, note=note))
+
     for side, direction in enumerate(DIRECTIONS):
+        fit = item.fits[side] if item.fits else None
+        fitted = {} if fit is None else dict(zip(parameter_names(fit.model), fit.value,
+                                                 strict=True))
         for name in NAMES:
-            full = f'{item.joint}.{name}_{direction}'
-            if not _identified(item, name) or not item.fits:
-                note = ' '.join(item.objections) or item.doubt or 'not part of the chosen model'
-                parameters.append(Parameter(full, UNITS[name], state=State.NOT_IDENTIFIED,
-                                            note=note))
-                continue
-            fit = item.fits[side]
-            at = parameter_names(fit.model).index(name)
-            variance = fit.covariance[at, at] + (item.offset_std * _offset_share(full)) ** 2
-            std = float(np.sqrt(max(variance, 0.0)))
-            parameters.append(Parameter(full, UNITS[name], float(fit.value[at]), std))
+            add(f'{name}_{direction}', UNITS[name], float(fitted.get(name, np.nan)),
+                objections or item.stribeck_unidentified or 'not part of the chosen model')
+    if dynamic:
+        found = item.presliding
+        for at, (name, unit) in enumerate(BRISTLES.items()):
+            add(name, unit, np.nan if found is None else (found.stiffness, found.damping)[at],
+                (objections or 'no slow small reversals are recorded') if found is None
+                else found.unidentified[at])
     return parameters
-
-
-def _bristles(item: JointFriction) -> list[Parameter]:
-    found = item.presliding
-    if found is None:
-        note = ' '.join(item.objections) or 'no slow small reversals are recorded'
-        return [Parameter(f'{item.joint}.{name}', unit, state=State.NOT_IDENTIFIED, note=note)
-                for name, unit in BRISTLES.items()]
-    values = (found.stiffness, found.damping)
-    return [
-        Parameter(f'{item.joint}.{name}', unit, state=State.NOT_IDENTIFIED, note=doubt) if doubt
-        else Parameter(f'{item.joint}.{name}', unit, value, float(np.sqrt(variance)))
-        for (name, unit), value, variance, doubt in zip(
-            BRISTLES.items(), values, np.diag(found.covariance), found.doubts, strict=True)]
 
 
 def _covariance(item: JointFriction) -> tuple[list[str], Array]:
@@ -210,13 +211,13 @@ def _covariance(item: JointFriction) -> tuple[list[str], Array]:
     steady = scipy.linalg.block_diag(*blocks) + item.offset_std**2 * np.outer(shares, shares)
     if item.presliding is None:
         return names, steady
-    keep = [i for i, doubt in enumerate(item.presliding.doubts) if not doubt]
+    keep = [i for i, reason in enumerate(item.presliding.unidentified) if not reason]
     return ([*names, *(f'{item.joint}.{tuple(BRISTLES)[i]}' for i in keep)],
             scipy.linalg.block_diag(steady, item.presliding.covariance[np.ix_(keep, keep)]))
 
 
 def _offset_share(name: str) -> float:
-    """Return by how much a parameter changes when gravity is off: it adds to one direction."""
+    """Return the derivative of a parameter by an error of the gravity torque: 1, -1 or 0."""
     if name.rpartition('.')[2].startswith(('coulomb', 'static')):
         return 1.0 if name.endswith('forward') else -1.0
     return 0.0
@@ -304,7 +305,7 @@ def friction_temperature(result: CalibrationResult) -> float:
 def with_temperatures(
     result: CalibrationResult, temperatures: Mapping[str, float]
 ) -> CalibrationResult:
-    """File temperatures with a result.
+    """Return a result with temperatures in its settings.
 
     Args:
         result: Friction result.
@@ -317,30 +318,30 @@ def with_temperatures(
 
 
 def select_joints(result: CalibrationResult, joints: Sequence[str]) -> CalibrationResult:
-    """Return the part of a friction result that concerns some joints."""
-    def concerned(name: str) -> bool:
+    """Return the part of a friction result that belongs to some joints."""
+    def selected(name: str) -> bool:
         return name.split('.')[0].split(':')[0] in joints
 
-    rows = [i for i, name in enumerate(result.covariance_names) if concerned(name)]
+    rows = [i for i, name in enumerate(result.covariance_names) if selected(name)]
     return replace(
         result,
-        parameters=tuple(p for p in result.parameters if concerned(p.name)),
+        parameters=tuple(p for p in result.parameters if selected(p.name)),
         covariance_names=tuple(result.covariance_names[i] for i in rows),
         covariance=result.covariance[np.ix_(rows, rows)],
-        fit=tuple(f for f in result.fit if concerned(f.what)),
-        validation=tuple(f for f in result.validation if concerned(f.what)),
-        checks=tuple(c for c in result.checks if concerned(c.name)),
+        fit=tuple(f for f in result.fit if selected(f.what)),
+        validation=tuple(f for f in result.validation if selected(f.what)),
+        checks=tuple(c for c in result.checks if selected(c.name)),
         series=tuple(s for s in result.series if s.title.split()[-1] in joints),
     )
 
 
 def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationResult | None:
-    """Return the joints of a new result that passed, and the old ones of all others.
+    """Return the joints of a new result that passed, and all other joints of the old result.
 
-    A joint whose fit could not be held against left-out speeds counts as not passed.
+    A joint whose fit could not be validated on left-out speeds counts as not passed.
 
     Returns:
-        None if that leaves nothing.
+        None if no joint is left.
 
     """
     judged = dict.fromkeys(check.name.split(':')[0] for check in new.checks)
@@ -371,7 +372,7 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
 
 
 def needs(values: FrictionParameters) -> Needs:
-    """Return what an estimation reads."""
+    """Return the data that an estimation reads."""
     return Needs(effort=True, temperature_topic=values.temperature_topic)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identified friction at work: ``~/compensation``, and torque for trajectories passed through."""
+"""Friction compensation: ``~/compensation``, and efforts for ``~/trajectory_in``."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 
-# A reference velocity older than this no longer says what the arm is to do [s].
+# A reference velocity older than this is not used [s].
 _REFERENCE_AGE = 0.1
 
 
 class FrictionFeedForward:
-    """Publishes the torque to add, and fills in the effort of trajectories.
+    """Publishes the friction torque to add, and fills in the effort of trajectories.
 
     Attributes:
-        robot: The arm with what it carries.
+        robot: The arm with its payload.
         temperature: Temperature at which the friction in use was identified, NaN if unknown.
 
     """
 
     def __init__(self, node: CalibrationNode, joints: JointStateStream) -> None:
-        """Create topics; nothing is published before there is a result.
+        """Create the topics; nothing is published before the first result.
 
         Args:
             node: The node.
@@ -59,7 +59,7 @@ class FrictionFeedForward:
         joints.listeners.append(self._on_state)
 
     def use(self, result: CalibrationResult) -> None:
-        """Use a friction result from now on."""
+        """Replace the friction result in use."""
         self._laws = friction_by_joint(result)
         self.temperature = friction_temperature(result)
         self._compensator = Compensator(
@@ -80,7 +80,7 @@ class FrictionFeedForward:
             self._reference = (conversions.seconds(message.header.stamp), velocity)
 
     def _on_state(self, stamp: float, velocity: Array) -> None:
-        """Publish the torque for this instant."""
+        """Publish the friction torque for one joint state."""
         if (self._compensator is None or not self._node.is_active
                 or not self._compensation.get_subscription_count()):
             return
@@ -93,19 +93,19 @@ class FrictionFeedForward:
         self._compensation.publish(self._message)
 
     def _pass(self, message: JointTrajectory) -> None:
-        """Fill in the effort of a trajectory and send it on; a bad one is not sent on."""
+        """Fill in the effort of a trajectory and republish it; an invalid one is dropped."""
         if not self._node.is_active:
             return
         if self._compensator is None:
             self._node.get_logger().warning(
-                'No friction is identified yet: the effort of this trajectory holds gravity and '
-                'inertia alone.')
+                'No friction result is available: the effort of this trajectory contains gravity '
+                'and inertia only.')
         try:
             trajectory, order = conversions.from_joint_trajectory(
                 message, self.robot.joint_names)
             torque = feed_forward(self.robot, self._laws, trajectory)
         except RobocalError as error:
-            self._node.get_logger().error(f'Trajectory not passed on: {error}')
+            self._node.get_logger().error(f'Trajectory not republished: {error}')
             return
         for point, row in zip(message.points, torque, strict=True):
             effort = np.zeros(len(message.joint_names))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Friction of one joint: from points of torque against speed to a law, and whether it holds.
+"""Friction law of one joint, fitted to torque against speed and tested on left-out speeds.
 
 Both directions are fitted separately, on |v| and |F|, by f(v) = Fc + D exp(−(v/vs)²) + B v with
 Fs = Fc + D. For a given vs it is linear in the rest, so vs is searched on a grid with
@@ -32,9 +32,9 @@ from robocal_ros.results.result import rms
 from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction
 
 GRAVITY_ERROR = 0.2
-"""Largest gravity-like torque that the model may lack, as a share of the joint's friction."""
+"""Largest gravity-like torque missing from the model, as a share of the joint's friction."""
 MIN_POINTS = 3
-"""Fewest usable runs in each direction: fewer leave no residual to judge the simplest laws by."""
+"""Fewest usable runs in each direction that leave a residual for the simplest laws."""
 
 _GRID = 48
 _MAX_RELATIVE_STD = 0.5
@@ -48,11 +48,11 @@ Side = tuple[Array, Array, Array]
 
 @dataclass(frozen=True)
 class DirectionFit:
-    """One direction's law.
+    """Fitted law of one direction.
 
     Attributes:
         model: Name of the model.
-        value: Parameters as of ``parameter_names(model)``, shape (p,).
+        value: Parameters in the order of ``parameter_names(model)``, shape (p,).
         covariance: Their covariance, shape (p, p).
         chi_square: Weighted squared residual.
         residual: Measured minus fitted |F|, shape (k,) [N·m].
@@ -82,8 +82,8 @@ def fit_direction(speed: Array, torque: Array, std: Array, model: str) -> Direct
     count = len(parameter_names(model))
     if len(speed) <= count:
         raise DataError(
-            f"Model '{model}' has {count} parameters in each direction; {len(speed)} usable runs "
-            'cannot tell them with a residual to judge by. Add speeds.')
+            f"Model '{model}' has {count} parameters in each direction, so it needs more than "
+            f'{count} usable runs; got {len(speed)}. Add speeds.')
     value = _linear_start(speed, torque, std, model)
     if model == 'stribeck':
         value = _refined(speed, torque, std, value)
@@ -96,7 +96,7 @@ def fit_direction(speed: Array, torque: Array, std: Array, model: str) -> Direct
 
 
 def _linear_start(speed: Array, torque: Array, std: Array, model: str) -> Array:
-    """Solve the linear part by non-negative least squares, vs by a grid."""
+    """Fit by non-negative least squares over a grid of Stribeck velocities."""
     def solve(columns: list[Array]) -> tuple[Array, float]:
         return scipy.optimize.nnls(np.column_stack(columns) / std[:, None], torque / std)
 
@@ -140,7 +140,7 @@ def _refined(speed: Array, torque: Array, std: Array, start: Array) -> Array:
 
 
 def distinct(speed: Array) -> Array:
-    """Return the different speeds among repeated ones, which differ by noise, ascending.
+    """Return one speed for each group of repeated speeds, which differ by noise, ascending.
 
     Args:
         speed: |v|, shape (k,) [rad/s].
@@ -152,8 +152,8 @@ def distinct(speed: Array) -> Array:
     return ordered[np.concatenate(([True], np.diff(ordered) > _SAME * ordered[1:]))]
 
 
-def stribeck_doubt(fit: DirectionFit, speed: Array) -> str:
-    """Return why a Stribeck part can't be told from these points, or an empty string."""
+def stribeck_unidentified(fit: DirectionFit, speed: Array) -> str:
+    """Return the reason why the Stribeck part is not identified, empty if it is identified."""
     if fit.model != 'stribeck':
         return 'a simpler model was chosen'
     coulomb, static, velocity, _ = fit.value
@@ -161,14 +161,13 @@ def stribeck_doubt(fit: DirectionFit, speed: Array) -> str:
     excess_std = float(np.sqrt(max(
         fit.covariance[0, 0] + fit.covariance[1, 1] - 2.0 * fit.covariance[0, 1], 0.0)))
     different = distinct(speed)
-    # At 1.5 vs a tenth of the rise is left: runs beyond tell nothing about it.
-    slow, telling = int((different < velocity).sum()), int((different < 1.5 * velocity).sum())
-    if slow < 1 or telling < 2:
+    # A tenth of the rise is left at 1.5 vs, so faster runs carry no information about it.
+    slow, informative = (int((different < factor * velocity).sum()) for factor in (1.0, 1.5))
+    if slow < 1 or informative < 2:
         return (f'{slow} of the speeds lie below the Stribeck velocity ({velocity:.4f} rad/s) and '
-                f'{telling} below 1.5 times that (1 and 2 needed): no low speeds, no Stribeck '
-                'numbers')
+                f'{informative} below 1.5 times that (at least 1 and 2 needed); add lower speeds')
     if static - coulomb < 2.0 * excess_std:
-        return 'the rise of friction towards low speed is within its own uncertainty'
+        return 'the rise of friction towards low speed is within twice its standard deviation'
     if std[2] > _MAX_RELATIVE_STD * velocity:
         return (f'the Stribeck velocity is uncertain by {100 * std[2] / velocity:.0f} % '
                 f'(limit {100 * _MAX_RELATIVE_STD:.0f} %)')
@@ -178,8 +177,8 @@ def stribeck_doubt(fit: DirectionFit, speed: Array) -> str:
 def information_criterion(fits: Sequence[DirectionFit]) -> float:
     """Return the Bayesian information criterion of both directions together.
 
-    With the scatter's overall size unknown: n ln(χ²/n) + p ln n (Schwarz, Ann. Statist. 6
-    (1978) 461, doi 10.1214/aos/1176344136).
+    n ln(χ²/n) + p ln n, for noise of unknown scale (Schwarz, Ann. Statist. 6 (1978) 461, doi
+    10.1214/aos/1176344136).
     """
     count = sum(len(fit.residual) for fit in fits)
     chi_square = max(sum(fit.chi_square for fit in fits), 1e-12)
@@ -188,7 +187,7 @@ def information_criterion(fits: Sequence[DirectionFit]) -> float:
 
 
 def law(forward: DirectionFit, backward: DirectionFit) -> SteadyFriction:
-    """Join two directions into one law, with the RMS of their residuals as its uncertainty."""
+    """Return the law of both directions, with the RMS of their residuals as deviation."""
     sides = [dict(zip(parameter_names(fit.model), fit.value, strict=True))
              for fit in (forward, backward)]
     return SteadyFriction(
@@ -208,20 +207,20 @@ def fit_degree(torque: Array, fitted: Array) -> float:
 
 @dataclass(frozen=True)
 class JointFriction:
-    """Friction of one joint, and what speaks for and against it.
+    """Friction of one joint, with the evidence for and against it.
 
     Attributes:
         joint: Name of the joint.
-        points: All its runs, rejected ones too, torque ripple removed.
-        failures: What is wrong with its runs or its fit; empty if nothing is.
-        fits: Forward and backward fit; empty where nothing could be fitted.
-        doubt: Why the Stribeck part is not identified, empty if it is.
-        offset_std: What gravity may be off by, with one sign for both directions [N·m].
+        points: All its runs including rejected ones, torque ripple removed.
+        failures: Reasons why its runs or its fit are not accepted; empty if they are.
+        fits: Forward and backward fit; empty if nothing could be fitted.
+        stribeck_unidentified: Reason why the Stribeck part is not identified; empty if it is.
+        offset_std: Standard deviation of the gravity torque, common to both directions [N·m].
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
-        held_out_degree: The same for speeds predicted from the others; None if too few.
-        gravity: Comparison of both ways of removing gravity; None without a pair of runs.
-        gravity_failure: What that comparison says against the model's gravity, empty if nothing.
-        presliding: Bristles from reversals; None if there were none or they were not asked for.
+        held_out_degree: The same for left-out speeds; None with too few speeds.
+        gravity: Model gravity compared with pairs of runs; None without a pair.
+        gravity_failure: Reason why the model's gravity is wrong; empty if it is not.
+        presliding: Bristle parameters; None if not requested or without reversals.
 
     """
 
@@ -229,7 +228,7 @@ class JointFriction:
     points: tuple[SpeedPoint, ...]
     failures: tuple[str, ...]
     fits: tuple[DirectionFit, ...] = ()
-    doubt: str = ''
+    stribeck_unidentified: str = ''
     offset_std: float = 0.0
     fit_degree: float = np.inf
     held_out_degree: float | None = None
@@ -239,21 +238,26 @@ class JointFriction:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against the joint's numbers."""
+        """Whether the joint is accepted."""
         return not self.objections
 
     @property
     def objections(self) -> tuple[str, ...]:
-        """Everything that speaks against the joint's numbers, as sentences."""
+        """All reasons why the joint is not accepted, as sentences."""
         return (*self.failures, *filter(None, (self.gravity_failure,)))
 
     @property
     def usable(self) -> list[SpeedPoint]:
-        """Points that are not rejected, by speed."""
+        """Runs that are not rejected, sorted by speed."""
         return sorted((p for p in self.points if not p.rejected), key=lambda p: p.speed)
 
     def law(self) -> SteadyFriction:
-        """Return the fitted law; raises DataError where there is none."""
+        """Return the fitted law.
+
+        Raises:
+            DataError: If nothing was fitted.
+
+        """
         if not self.fits:
             raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
                             f'{" ".join(self.objections)}')
@@ -263,7 +267,7 @@ class JointFriction:
 def fit_joint(
     joint: str, points: Sequence[SpeedPoint], values: FrictionParameters
 ) -> JointFriction:
-    """Fit one joint and judge the fit.
+    """Fit one joint and test the fit.
 
     Args:
         joint: Name of the joint.
@@ -279,17 +283,17 @@ def fit_joint(
            for direction, side in zip(DIRECTIONS, sides, strict=True)
            if len(side[0]) < MIN_POINTS]
     rejected = [p for p in points if p.rejected]
-    told = '' if not rejected else (
+    rejections = '' if not rejected else (
         f' {len(rejected)} of {len(points)} runs were rejected, first at '
         f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
     if few:
-        return JointFriction(joint, points, (f"Joint '{joint}': {' and '.join(few)}.{told}",),
-                             offset_std=offset, gravity=gravity)
-    fits, doubt = _choose(sides, values.steady_model)
+        failure = f"Joint '{joint}': {' and '.join(few)}.{rejections}"
+        return JointFriction(joint, points, (failure,), offset_std=offset, gravity=gravity)
+    fits, unidentified = _choose(sides, values.steady_model)
     extra = _extra_std(sides, fits)
     if extra > 0.0:
         sides = [(speed, size, np.hypot(std, extra)) for speed, size, std in sides]
-        fits, doubt = _choose(sides, values.steady_model)
+        fits, unidentified = _choose(sides, values.steady_model)
     torque = np.concatenate([side[1] for side in sides])
     fitted = torque - np.concatenate([fit.residual for fit in fits])
     degree = fit_degree(torque, fitted)
@@ -297,22 +301,22 @@ def fit_joint(
     limit, failures = values.fit_threshold, []
     if degree > limit:
         failures.append(f"Joint '{joint}': fit degree {degree:.1f} % (limit {limit:.1f} %)."
-                        f'{told}')
+                        f'{rejections}')
     if held_out is not None and held_out > limit:
         failures.append(f"Joint '{joint}': speeds left out of the fit are predicted with a fit "
                         f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
     wrong = (gravity is not None and gravity.significant
              and gravity.error > GRAVITY_ERROR * rms(fitted))
     return JointFriction(
-        joint, points, tuple(failures), fits, doubt, offset, degree, held_out, gravity,
+        joint, points, tuple(failures), fits, unidentified, offset, degree, held_out, gravity,
         '' if gravity is None or not wrong else
         f"Joint '{joint}': the runs forward and back show {gravity.error:.2f} N·m of gravity "
-        'that the model lacks: the payload it assumes is wrong. Identify the payload first, '
-        'or take the tool off.')
+        'that the model lacks, so its payload is wrong. Identify the payload first, or remove '
+        'the tool.')
 
 
 def _side(points: Sequence[SpeedPoint], sign: int) -> Side:
-    """Return the usable points of one direction, by speed."""
+    """Return the usable runs of one direction, sorted by speed."""
     chosen = sorted((p for p in points if p.speed * sign > 0.0 and not p.rejected),
                     key=lambda p: abs(p.speed))
     return (np.array([abs(p.speed) for p in chosen]), np.array([sign * p.torque for p in chosen]),
@@ -320,7 +324,7 @@ def _side(points: Sequence[SpeedPoint], sign: int) -> Side:
 
 
 def _choose(sides: Sequence[Side], wanted: str) -> tuple[tuple[DirectionFit, ...], str]:
-    """Return the fits of the chosen model, and why Stribeck is not among it, if it is not."""
+    """Return the fits of the chosen model, and why its Stribeck part is not identified."""
     candidates = MODELS if wanted == 'auto' else (wanted,)
     fitted, refusal = {}, ''
     for model in candidates:
@@ -330,28 +334,29 @@ def _choose(sides: Sequence[Side], wanted: str) -> tuple[tuple[DirectionFit, ...
             refusal = str(error)
     if not fitted:
         raise DataError(refusal)
-    doubts = {
+    unidentified = {
         model: '; '.join(
-            f'{direction}: {doubt}'
+            f'{direction}: {reason}'
             for direction, fit, side in zip(DIRECTIONS, fits, sides, strict=True)
-            if (doubt := stribeck_doubt(fit, side[0])))
+            if (reason := stribeck_unidentified(fit, side[0])))
         for model, fits in fitted.items()
     }
     if wanted != 'auto':
-        return fitted[wanted], doubts[wanted] if wanted == 'stribeck' else 'not asked for'
-    tellable = {model: fits for model, fits in fitted.items()
-                if model != 'stribeck' or not doubts['stribeck']}
-    best = min(tellable or fitted, key=lambda model: information_criterion(fitted[model]))
+        return fitted[wanted], unidentified[wanted] if wanted == 'stribeck' else 'not requested'
+    identifiable = [model for model in fitted
+                    if model != 'stribeck' or not unidentified['stribeck']]
+    best = min(identifiable or fitted, key=lambda model: information_criterion(fitted[model]))
     if best == 'stribeck':
-        return fitted[best], doubts[best]
-    return fitted[best], doubts.get('stribeck') or refusal or 'a simpler model explains as much'
+        return fitted[best], unidentified[best]
+    return fitted[best], (unidentified.get('stribeck') or refusal
+                          or 'a simpler model has the lower information criterion')
 
 
 def _extra_std(sides: Sequence[Side], fits: Sequence[DirectionFit]) -> float:
-    """Return the scatter from run to run that scatter within the runs does not explain [N·m].
+    """Return the standard deviation between runs beyond the noise within runs [N·m].
 
-    Zero while the residuals are within chance; else what brings the reduced chi-square to one,
-    as in random-effects analysis (Paule, Mandel, J. Res. NBS 87 (1982) 377).
+    Zero while the residuals are consistent with the noise; otherwise the value that brings the
+    reduced chi-square to one (random effects; Paule, Mandel, J. Res. NBS 87 (1982) 377).
     """
     residual = np.concatenate([fit.residual for fit in fits])
     std = np.concatenate([side[2] for side in sides])
@@ -366,12 +371,12 @@ def _extra_std(sides: Sequence[Side], fits: Sequence[DirectionFit]) -> float:
 
 
 def _held_out_degree(sides: Sequence[Side], model: str) -> float | None:
-    """Fit without every fourth speed and predict it; None if too few are left."""
+    """Return the fit degree of every fourth speed, predicted from the others; None if too few."""
     torque, predicted = [], []
     for side in sides:
         count = len(side[0])
         out = np.zeros(count, dtype=bool)
-        # Interior speeds only: outside them a prediction would be an extrapolation.
+        # Interior speeds only, so that nothing is extrapolated.
         out[2:count - 1:_HELD_OUT_EVERY] = True
         if not out.any():
             return None

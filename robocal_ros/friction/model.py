@@ -28,11 +28,11 @@ def parameter_names(model: str) -> tuple[str, ...]:
 
 
 def evaluate(model: str, value: Array, speed: Array) -> Array:
-    """Return |F| of a direction's law.
+    """Return |F| of the law of one direction.
 
     Args:
         model: Name of the model.
-        value: Parameters as of ``parameter_names(model)``.
+        value: Parameters in the order of ``parameter_names(model)``.
         speed: |v|, shape (k,) [rad/s].
 
     """
@@ -62,7 +62,7 @@ def jacobian(model: str, value: Array, speed: Array) -> Array:
 def simulate(
     angle: Array, speed: Array, level: Array, stiffness: float, damping: float, begin: float
 ) -> Array:
-    """Return the bristles' torque along a motion, σ0 z + σ1 dz/dt.
+    """Return the torque of the bristles along a motion, σ0 z + σ1 dz/dt [N·m].
 
     Args:
         angle: Joint angles, shape (k,) [rad].
@@ -70,7 +70,7 @@ def simulate(
         level: Steady level g at each speed, shape (k,) [N·m].
         stiffness: σ0 [N·m/rad].
         damping: σ1 [N·m·s/rad].
-        begin: Torque of the spring at the beginning [N·m].
+        begin: Initial torque of the spring [N·m].
 
     """
     # In terms of the spring's torque s = σ0 z: ds/dx = σ0 (1 − s sgn v / g).
@@ -88,22 +88,21 @@ def simulate(
 
 
 class Compensator:
-    """Friction torque for the present speed, without chatter at standstill.
+    """Friction torque at the current speed, without chatter at standstill.
 
-    Friction has a step at zero speed. A commanded speed is clean and may cross that step; a
-    measured one scatters about zero, and the step would turn its noise into torque. So within
-    ``width`` of zero the step is replaced by a smooth rise, and a measured speed counts as zero
-    until it has left a dead band, which it must enter again to count as zero (hysteresis).
+    The step of friction at zero speed is replaced by a smooth rise over ``width``, and a measured
+    speed counts as zero until it leaves a dead band, and again below half of it (hysteresis);
+    otherwise the noise of the measured speed would become torque.
     """
 
     def __init__(
         self, laws: Mapping[str, SteadyFriction], joint_names: Sequence[str],
         *, width: float, dead_band: float,
     ) -> None:
-        """Prepare for a set of joints.
+        """Initialise for a set of joints.
 
         Args:
-            laws: Identified friction by joint name; other joints get no torque.
+            laws: Identified friction by joint name; other joints get zero torque.
             joint_names: The arm's joints, the order of all arrays.
             width: Speed over which the torque rises from zero [rad/s].
             dead_band: Measured speeds below this are standstill [rad/s].
@@ -119,7 +118,7 @@ class Compensator:
 
         Args:
             velocity: Joint velocities, shape (n,) [rad/s].
-            measured: Whether they were measured, not commanded.
+            measured: Whether they are measured rather than commanded.
 
         """
         speed = np.abs(velocity)
@@ -140,20 +139,20 @@ def feed_forward(
     """Return the drive torques of a motion: gravity, inertia and friction.
 
     Args:
-        robot: The arm with what it carries.
+        robot: The arm with its payload.
         laws: Identified friction by joint name.
-        trajectory: The motion; where it gives no accelerations those of its spline are used.
+        trajectory: The motion; without accelerations, those of its spline are used.
 
     Returns:
         Torque at each knot, shape (k, n) [N·m].
 
     Raises:
-        DataError: If the trajectory has another number of joints.
+        DataError: If the trajectory does not have the arm's number of joints.
 
     """
     if trajectory.position.shape[1] != robot.n:
-        raise DataError(f'The trajectory has {trajectory.position.shape[1]} joints, the arm '
-                        f'{robot.n}; name all of them.')
+        raise DataError(f'The trajectory has {trajectory.position.shape[1]} joints; expected '
+                        f'all {robot.n} joints of the arm.')
     position, velocity, acceleration = trajectory.sample(trajectory.time)
     if trajectory.acceleration is not None:
         acceleration = trajectory.acceleration

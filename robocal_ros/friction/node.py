@@ -37,18 +37,18 @@ from robocal_ros.robot.setup import effort_factor
 
 
 class FrictionIdentification(CalibrationNode):
-    """Turns joints at constant speeds, one after the other, and identifies their friction."""
+    """Runs joints at constant speeds, one after the other, and identifies their friction."""
 
     parameter_table = FrictionParameters
     values: FrictionParameters
 
     def check(self, values: FrictionParameters) -> None:
-        """Refuse joints that the arm lacks."""
+        """Refuse joints that the arm does not have."""
         for name in values.joint_names:
             self.robot.index(name)
 
     def build(self) -> None:
-        """Create streams, arm, recorder and compensation, and use the last good result."""
+        """Create streams, arm, recorder and compensation, and use the stored result."""
         values = self.values
         self.joints = self.stream(JointStateStream(
             self, self.group, self.robot.joint_names, now=self.waiter.now,
@@ -62,7 +62,7 @@ class FrictionIdentification(CalibrationNode):
             temperature_intake(values.temperature_topic), on_message=self._take_temperature)
         ) if values.temperature_topic else None
         self.recorder = self.stream(Recorder(self, self.joints, temperature=temperature))
-        self._loaded = self.robot
+        self._robot_with_payload = self.robot
         self._alternatives: list[Robot] = []
         self._result_topic = self.publisher(String, '~/result')
         self._points_topic = self.publisher(JointState, '~/points')
@@ -73,12 +73,12 @@ class FrictionIdentification(CalibrationNode):
             self._show)
         self._feed_forward = FrictionFeedForward(self, self.joints)
         if values.use_payload:
-            self.follow('payload', 'payload_identification/result', self._carry)
+            self.follow('payload', 'payload_identification/result', self._use_payload)
         if last_good := self.store.load('friction'):
             self._publish(last_good)
 
     def _given(self) -> list[FrictionRun]:
-        """Return the user's own set of runs; empty to plan them."""
+        """Return the runs of the user's trajectory set; empty to plan them."""
         if not self.values.trajectory_file:
             return []
         runs = load_trajectory_set(self.values.trajectory_file, self.robot)
@@ -86,25 +86,25 @@ class FrictionIdentification(CalibrationNode):
         return runs
 
     def _wanted(self, given: list[FrictionRun]) -> tuple[str, ...]:
-        """Return the joints to measure: those named, else those of the set, else all."""
+        """Return the joints to measure: the named ones, those of the set, or all."""
         names = self.values.joint_names
         in_set = tuple(dict.fromkeys(self.robot.joint_names[run.joint] for run in given))
         missing = [name for name in names if given and name not in in_set]
         if missing:
             raise ConfigurationError(
                 f'The trajectory set has no run of {", ".join(missing)}, which measure_joints '
-                f'names; it has runs of {", ".join(in_set)}. Correct one of the two.')
+                f'names; it has runs of {", ".join(in_set)}. Correct either of them.')
         return names or in_set or self.robot.joint_names
 
     # ------------------------------------------------- payload and temperature
 
-    def _carry(self, payload: CalibrationResult) -> None:
-        self._loaded, self._alternatives = loaded(self.robot, payload)
-        self._feed_forward.robot = self._loaded
+    def _use_payload(self, payload: CalibrationResult) -> None:
+        self._robot_with_payload, self._alternatives = loaded(self.robot, payload)
+        self._feed_forward.robot = self._robot_with_payload
 
     def _load(self) -> tuple[Robot, list[Robot]]:
-        """Return copies, for another thread, of the arm with what it carries or may carry."""
-        return self._loaded.copy(), [robot.copy() for robot in self._alternatives]
+        """Return copies, for another thread, of the arm with the payload and its alternatives."""
+        return self._robot_with_payload.copy(), [robot.copy() for robot in self._alternatives]
 
     def _take_temperature(self, message: Message) -> None:
         if message.state is not State.USABLE:
@@ -114,41 +114,41 @@ class FrictionIdentification(CalibrationNode):
         if abs(temperature - identified) > self.values.temperature_warning:
             self.get_logger().warning(
                 f'Friction was identified at {identified:.1f} °C; it is '
-                f'{temperature:.1f} °C now. Identify it anew.',
+                f'{temperature:.1f} °C now. Identify it again.',
                 throttle_duration_sec=60.0)
 
     # -------------------------------------------------------------------- services
 
     async def run(self) -> Answer:
-        """Measure the joints, those that a cancelled run left first, and estimate."""
+        """Measure the joints, or the rest of them after a cancelled run, and estimate."""
         await self.arm.connect()
         if not self._method.under_way or self.joints.counts.clock_jumps:
-            self._forget()
+            self._discard()
         await self._method.measure(self.values)
         return await self.estimate()
 
     async def estimate(self) -> Answer:
-        """Estimate friction from what is recorded."""
+        """Estimate friction from the recording."""
         (robot, alternatives), values = self._load(), self.values
         measured = tuple(self._method.finished)
         recording = self.recorder.recording(
             needs(values), words={marks.WANTED: ','.join(measured)})
-        # After a run the joints that were measured must be there; in a bag, those that are.
+        # After a run, all measured joints are expected; in a bag, those it names.
         recording = replace(recording, joints_wanted=measured or recording.joints_wanted)
         result = await self.compute(lambda: estimate(robot, recording, values, alternatives))
-        return self._filed(result)
+        return self._save(result)
 
     async def clear(self) -> str:
-        """Forget what is recorded."""
-        return f'{self._forget()} samples forgotten.'
+        """Discard the recording."""
+        return f'{self._discard()} samples forgotten.'
 
-    def _forget(self) -> int:
-        """Forget what is recorded and measured; return how many samples it was."""
+    def _discard(self) -> int:
+        """Discard recording and finished joints; return the number of samples."""
         self._method.clear()
         return self.recorder.clear()
 
-    def _filed(self, result: CalibrationResult) -> Answer:
-        """Save; joints that passed count even where others failed, and keep what others had."""
+    def _save(self, result: CalibrationResult) -> Answer:
+        """Save the result; joints that failed keep their older parameters."""
         passed = result.verdict is Verdict.PASS
         if not passed:
             self.store.save(result)
@@ -158,18 +158,18 @@ class FrictionIdentification(CalibrationNode):
             self._publish(merged)
         sentence = summary(result) if passed else (
             f'Verdict {result.verdict.value}: {" ".join(result.reasons)} Joints that passed are '
-            'filed; the others keep their last good numbers.')
-        if lost := self._method.lost:
-            sentence += f' {len(lost)} things went wrong; the first: {lost[0]}'
+            'stored; the others keep their last accepted parameters.')
+        if problems := self._method.problems:
+            sentence += f' {len(problems)} problems occurred; the first: {problems[0]}'
         return Answer(passed, sentence)
 
     def _publish(self, result: CalibrationResult) -> None:
-        """Publish a good result, and use it at once."""
+        """Publish an accepted result, and use it for the compensation."""
         self._result_topic.publish(String(data=to_yaml(result)))
         self._feed_forward.use(result)
 
     def _show(self, found: JointFriction) -> None:
-        """Publish points and curve, for PlotJuggler and RViz."""
+        """Publish points and curve for PlotJuggler and RViz."""
         speed = np.array([p.speed for p in found.usable])
         torque = np.array([p.torque for p in found.usable])
         self._points_topic.publish(self._plot(found.joint, speed, torque))
@@ -194,12 +194,12 @@ class FrictionIdentification(CalibrationNode):
 def curve_markers(
     frame: str, speed: Array, torque: Array, fine: Array, curve: Array, joint: str
 ) -> MarkerArray:
-    """Return measured points and a curve as a drawing above the robot's base.
+    """Return a plot of measured points and fitted curve above the robot's base.
 
-    One metre across is the range of speeds, half a metre up the range of torques.
+    The range of speeds is 1 m wide, the range of torques 0.5 m high.
 
     Args:
-        frame: Frame of the drawing.
+        frame: Frame of the plot.
         speed: Measured speeds, shape (k,) [rad/s].
         torque: Measured torques, shape (k,) [N·m].
         fine: Speeds of the curve, shape (m,) [rad/s].

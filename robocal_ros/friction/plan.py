@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which constant-speed runs to make: given by the user, or planned from the limits alone."""
+"""Constant-speed runs, read from the user's trajectory set or planned from the limits."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory
 
 SLOWEST = 1e-3
-"""Speeds below this cannot be told from rest [rad/s]."""
+"""Lowest speed that is planned; lower ones are not distinguishable from rest [rad/s]."""
 
 _MARGIN = 0.05
 _CHECK_STEP = 0.04
-# Angle that slow runs cover, to see through torque ripple [rad].
+# Angle covered by slow runs, to average torque ripple [rad].
 _MIN_SPAN = 0.13
-# Shortest cruise where there is room, and shortest of all [s].
+# Shortest cruise within a sufficient range, and shortest of all [s].
 _USUAL_CRUISE, _MIN_CRUISE = 2.0, 0.8
 _SETTLING = 0.8
-# Each round cruises longer than the one before by this factor, and elsewhere by this share.
+# Factor of the cruise time from round to round, and shift within the free range.
 _LONGER, _SHIFT = 1.5, 0.37
-# Reversals: how often a second the joint turns to and fro, and how many times.
+# Frequency [Hz] and number of periods of the reversals.
 _REVERSAL_FREQUENCY, _REVERSALS = 1.0, 8
 _KNOT_PERIOD = 0.02
 
 
 @dataclass(frozen=True)
 class FrictionRun:
-    """One run of one joint at constant speed, all others still.
+    """One run of one joint at constant speed, all others at rest.
 
     Attributes:
         joint: Column of the joint.
         posture: Angles of the other joints, shape (n,) [rad].
-        segment: Accelerate, cruise, decelerate.
+        segment: Linear segment with parabolic blends.
 
     """
 
@@ -57,25 +57,25 @@ class FrictionRun:
     segment: Lspb
 
     def trajectory(self) -> Trajectory:
-        """Return it as a motion of the arm."""
+        """Return the motion of the arm."""
         return self.segment.trajectory(self.posture, self.joint)
 
     def start_posture(self) -> Array:
-        """Return where it begins, shape (n,) [rad]."""
+        """Return the posture at its start, shape (n,) [rad]."""
         posture = self.posture.copy()
         posture[self.joint] = self.segment.start
         return posture
 
 
 def planned_speeds(values: FrictionParameters, limit: float) -> Array:
-    """Return the speeds for a joint, log-spaced, so denser near zero [rad/s].
+    """Return log-spaced speeds for a joint [rad/s].
 
     Args:
         values: The node's parameters.
         limit: The joint's speed limit [rad/s].
 
     Raises:
-        ConfigurationError: If the joint is too slow for the slowest speed.
+        ConfigurationError: If half the speed limit is not above ``min_speed``.
 
     """
     fastest = min(values.max_speed, 0.5 * limit)
@@ -89,22 +89,22 @@ def planned_speeds(values: FrictionParameters, limit: float) -> Array:
 def free_range(
     robot: Robot, checker: CollisionChecker, posture: Array, joint: int, width: float
 ) -> tuple[float, float]:
-    """Return the range of a joint about a posture that limits and contacts leave.
+    """Return the range of a joint about a posture within its limits and free of contact [rad].
 
     Args:
-        robot: The arm with what it carries.
+        robot: The arm with its payload.
         checker: Its collision geometry.
         posture: Angles of all joints, shape (n,) [rad].
         joint: Column of the joint.
-        width: Widest range wanted [rad].
+        width: Largest range [rad].
 
     Raises:
-        MotionError: If the posture itself touches something.
+        MotionError: If the posture itself is in contact.
 
     """
     low = max(posture[joint] - 0.5 * width, float(robot.lower[joint]) + _MARGIN)
     high = min(posture[joint] + 0.5 * width, float(robot.upper[joint]) - _MARGIN)
-    # A joint near a limit gets what the limit takes on one side on the other one.
+    # Near a limit the range is shifted to the other side.
     low = max(min(low, high - width), float(robot.lower[joint]) + _MARGIN)
     high = min(max(high, low + width), float(robot.upper[joint]) - _MARGIN)
     angles = np.linspace(low, high, max(3, int(np.ceil((high - low) / _CHECK_STEP))))
@@ -117,8 +117,8 @@ def free_range(
 
     if not free(angles[centre]):
         raise MotionError(
-            f"The arm touches itself where joint '{robot.joint_names[joint]}' is to be measured; "
-            'start from another posture.')
+            f"The arm touches itself in the posture for joint '{robot.joint_names[joint]}'; start "
+            'from another posture.')
     first = last = centre
     while first > 0 and free(angles[first - 1]):
         first -= 1
@@ -139,23 +139,23 @@ def plan_runs(
 ) -> list[FrictionRun]:
     """Plan runs of a joint at log-spaced speeds, forward and back over the same positions.
 
-    Where in the free range a speed is run varies from speed to speed, so that what depends on
-    the position (torque ripple, an error of the gravity model) scatters instead of biasing.
+    The positions vary from speed to speed, so that torque ripple and errors of the gravity model
+    become scatter instead of a bias.
 
     Args:
-        robot: The arm with what it carries.
+        robot: The arm with its payload.
         checker: Its collision geometry.
-        posture: Where the other joints stay, shape (n,) [rad].
+        posture: Angles of all joints; those of the others are kept, shape (n,) [rad].
         joint: Column of the joint.
         values: The node's parameters.
-        speeds: Speeds instead of planned ones [rad/s]; empty to plan them.
-        number: Number of the round, from 0; each cruises longer than the one before, elsewhere.
-        within: Range of the joint that is not left, beyond what limits and contacts ask [rad].
+        speeds: Speeds that replace the planned ones [rad/s]; empty to plan them.
+        number: Number of the round, from 0; later rounds cruise longer and elsewhere.
+        within: Additional bounds of the joint angle [rad].
 
     Raises:
-        ConfigurationError: If the joint is too slow for the slowest speed.
-        ConvergenceError: If the free range is too short for any of the speeds.
-        MotionError: If the posture itself touches something.
+        ConfigurationError: If half the speed limit is not above ``min_speed``.
+        ConvergenceError: If the free range is too short for all of the speeds.
+        MotionError: If the posture itself is in contact.
 
     """
     low, high = free_range(robot, checker, posture, joint, values.max_range)
@@ -172,7 +172,7 @@ def plan_runs(
         span = min(speed * (cruise + _SETTLING) + blends, high - low)
         if span < speed * _MIN_CRUISE + blends:
             continue
-        # Multiples of the golden ratio spread evenly, however many there are.
+        # Multiples of the golden ratio are evenly distributed for any number of speeds.
         share = (0.618034 * place + _SHIFT * number) % 1.0
         start = low + share * (high - low - span)
         goal = start + span
@@ -182,34 +182,34 @@ def plan_runs(
     if not runs:
         raise ConvergenceError(
             f"Joint '{robot.joint_names[joint]}' has only {high - low:.3f} rad of free range "
-            'about this posture, too short for any of the speeds. Start from another posture.')
+            'about this posture, too short for all of the speeds. Start from another posture.')
     return runs
 
 
 def plan_reversals(
     robot: Robot, checker: CollisionChecker, posture: Array, joint: int, size: float
 ) -> Trajectory:
-    """Plan slow small turns of a joint to and fro, in which its bristles bend before it slides.
+    """Plan small slow reversals of a joint, which show its presliding friction.
 
-    A sine whose size rises from zero and falls to zero within a period each, sampled at knots.
+    A sine whose amplitude rises from zero and falls to zero within one period each.
 
     Args:
-        robot: The arm with what it carries.
+        robot: The arm with its payload.
         checker: Its collision geometry.
-        posture: Where the arm stays, shape (n,) [rad].
+        posture: Centre of the motion, shape (n,) [rad].
         joint: Column of the joint.
-        size: Size of the turns [rad].
+        size: Amplitude [rad].
 
     Raises:
-        ConvergenceError: If there is no room for them.
-        MotionError: If the posture itself touches something.
+        ConvergenceError: If the free range is too short.
+        MotionError: If the posture itself is in contact.
 
     """
     low, high = free_range(robot, checker, posture, joint, 4.0 * size)
     if min(high - posture[joint], posture[joint] - low) < 1.2 * size:
         raise ConvergenceError(
-            f"Joint '{robot.joint_names[joint]}' has no room to turn to and fro by "
-            f'{size:.3g} rad about this posture. Start from another posture.')
+            f"Joint '{robot.joint_names[joint]}' lacks a free range of ±{1.2 * size:.3g} rad for "
+            'its reversals about this posture. Start from another posture.')
     pulsation = 2.0 * np.pi * _REVERSAL_FREQUENCY
     duration = _REVERSALS / _REVERSAL_FREQUENCY
     time = np.linspace(0.0, duration, int(np.ceil(duration / _KNOT_PERIOD)) + 1)
@@ -241,7 +241,7 @@ def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
 
         - {joint: joint_6, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}
 
-    The other joints stay where the arm is when the run begins; here they are set to zero.
+    The other joints keep the angles at the start of the procedure; here they are set to zero.
 
     Args:
         path: The file.
@@ -271,9 +271,7 @@ def load_trajectory_set(path: str, robot: Robot) -> list[FrictionRun]:
 def check_given(
     robot: Robot, limits: MotionLimits, runs: Sequence[FrictionRun]
 ) -> None:
-    """Refuse a given set that leaves the limits.
-
-    Only the joint that moves is judged: where the others stand is not known beforehand.
+    """Refuse a given set that exceeds the limits of the moving joint.
 
     Raises:
         MotionError: With the number of the run, the joint, the value and the limit.
@@ -288,13 +286,12 @@ def check_given(
 
 
 def weak_speeds(measured: Array, stribeck_velocity: float | None) -> Array:
-    """Return further speeds where a fit was weak: between those at and below the bend.
-
-    Where no bend was found yet it is looked for at lower speeds than there were.
+    """Return speeds for a further round: between and below those near the Stribeck velocity.
 
     Args:
-        measured: Signed speeds that there are already, shape (k,), k > 0 [rad/s].
-        stribeck_velocity: Where the bend was found, or None.
+        measured: Signed speeds of the runs so far, shape (k,), k > 0 [rad/s].
+        stribeck_velocity: Stribeck velocity [rad/s]; None if it is not identified, so that still
+            lower speeds are needed.
 
     """
     known = distinct(np.abs(measured))

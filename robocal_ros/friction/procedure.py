@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How friction is measured on the arm: joint by joint, in rounds, going on where it was."""
+"""Friction measurement: the joints one after the other, each in rounds, resumable."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from robocal_ros.robot.model import Robot
 _LOG = logging.getLogger(__name__)
 
 _REST = 0.3
-# After as many runs in a row that the controller ended, a joint is left alone.
-_GIVE_UP = 4
-# Time of a run besides its segment: moving to its start, resting [s].
-_BESIDES = 1.5
+# Number of failed runs in a row after which a joint is skipped.
+_MAX_FAILURES = 4
+# Estimated time of a run in addition to its segment: approach and rest [s].
+_OVERHEAD = 1.5
+# Progress at the first and after the last run [%].
 _MEASURED = (2.0, 92.0)
-# After these the arm is where it was and the next run may still succeed; after the last one,
-# an obstacle, a stop or another client, no further run of the joint is tried.
-_RUN_ALONE = (MotionStatus.ABORTED, MotionStatus.NOT_AT_GOAL, MotionStatus.REJECTED,
+# The next run may succeed after these, except for other runs of the joint after FOREIGN_MOTION
+# (an obstacle, a stop or another client).
+_RECOVERABLE = (MotionStatus.ABORTED, MotionStatus.NOT_AT_GOAL, MotionStatus.REJECTED,
               MotionStatus.FOREIGN_MOTION)
 
 
 class FrictionProcedure:
-    """Runs joints at constant speeds, one after the other, until their laws hold.
+    """Runs joints at constant speeds, one after the other, until their laws are identified.
 
     Attributes:
-        finished: Friction of the joints that are done, by name, in the order of measuring.
-        lost: What went wrong on the way, such as runs that the controller ended, as sentences.
+        finished: Friction of the finished joints by name, in the order of the measurement.
+        problems: Problems such as runs that the controller aborted, as sentences.
 
     """
 
@@ -52,17 +53,17 @@ class FrictionProcedure:
         load: Callable[[], tuple[Robot, list[Robot]]],
         show: Callable[[JointFriction], None],
     ) -> None:
-        """Prepare; nothing moves yet.
+        """Initialise; nothing moves yet.
 
         Args:
             arm: The arm.
-            recorder: What is recorded meanwhile.
-            report: Shows the progress.
-            wanted: Names of the joints, in the order of measuring.
-            given: A set of runs by the user; empty to plan them.
-            load: Returns copies of the arm with what it carries at present, and with what it
-                may carry instead.
-            show: Called with what each round brought.
+            recorder: The recording.
+            report: Receives the progress.
+            wanted: Names of the joints, in the order of the measurement.
+            given: Runs of the user's trajectory set; empty to plan them.
+            load: Returns copies of the arm with its payload, and with payloads one standard
+                deviation off.
+            show: Called with the friction of a joint after each round.
 
         """
         self._arm = arm
@@ -75,43 +76,43 @@ class FrictionProcedure:
         self._values = FrictionParameters()
         self._blocked = False
         self.finished: dict[str, JointFriction] = {}
-        self.lost: list[str] = []
+        self.problems: list[str] = []
 
     @property
     def under_way(self) -> bool:
-        """Whether some of the joints are done and some are not."""
+        """Whether some but not all of the joints are finished."""
         return 0 < len(self.finished) < len(self._wanted)
 
     def clear(self) -> None:
-        """Forget what was measured."""
+        """Discard all finished joints and problems."""
         self.finished.clear()
-        self.lost.clear()
+        self.problems.clear()
 
     async def measure(self, values: FrictionParameters) -> None:
-        """Measure the joints that are left, and move back to where it began.
+        """Measure the unfinished joints, and move back to the initial posture.
 
         Args:
-            values: The parameters that hold now.
+            values: The parameters.
 
         Raises:
-            RobocalError: If the arm does not do its part; joints that are done stay.
+            RobocalError: If a motion fails beyond recovery; finished joints are kept.
 
         """
         self._values = values
-        self.lost.clear()
+        self.problems.clear()
         home = self._arm.posture()
         left = [name for name in self._wanted if name not in self.finished]
         width = (_MEASURED[1] - _MEASURED[0]) / max(len(left), 1)
         for number, name in enumerate(left):
             await self._measure_joint(
                 name, home, _MEASURED[0] + number * width, width, len(left) - number - 1)
-        # What was measured counts, even if the arm cannot get back.
-        await self._go_to(home, 'Moving back to where it began', (_MEASURED[1], 98.0))
+        # The measurement is valid even if the arm cannot move back.
+        await self._go_to(home, 'Moving back to the initial posture', (_MEASURED[1], 98.0))
 
     async def _measure_joint(
         self, name: str, home: Array, begin: float, width: float, later: int
     ) -> None:
-        """Run a joint in rounds until its law holds, or rounds are used up."""
+        """Run a joint in rounds until its law is identified, at most ``max_rounds``."""
         values, began = self._values, self._recorder.newest
         rounds = values.max_rounds
         speeds = sorted(speed for speed in values.speeds if speed > 0.0)
@@ -119,7 +120,7 @@ class FrictionProcedure:
             try:
                 runs = await self._planned(name, home, number, speeds)
             except ConvergenceError as error:
-                self._lose(str(error))
+                self._report_problem(str(error))
                 runs = []
             share = width / rounds
             await self._run_all(name, runs, begin + number * share, share, later)
@@ -127,33 +128,33 @@ class FrictionProcedure:
             self._show(found)
             self.finished[name] = found
             full_model_wanted = values.model in ('auto', 'stribeck', DYNAMIC)
-            satisfied = found.passed and not (found.doubt and full_model_wanted)
-            # More runs do not make a wrong payload right.
+            satisfied = found.passed and not (found.stribeck_unidentified and full_model_wanted)
+            # Further runs cannot correct a wrong payload.
             if not runs or satisfied or found.gravity_failure:
                 break
             speeds = _next_speeds(found) or speeds
             if number + 1 < rounds:
                 del self.finished[name]
         if values.model == DYNAMIC and found.passed:
-            # A joint whose reversals were cancelled is not done.
+            # A joint whose reversals are cancelled is not finished.
             del self.finished[name]
             await self._reverse(name, home, begin + width)
             self.finished[name] = found
 
     async def _reverse(self, name: str, home: Array, at: float) -> None:
-        """Turn a joint to and fro in a small range, for its bristles."""
+        """Carry out the reversals of a joint."""
         arm = self._arm
         try:
             motion = await arm.compute(
                 plan_reversals, self._load()[0], arm.checker, home, arm.robot.index(name),
                 self._values.reversal_size)
         except (ConvergenceError, MotionError) as error:
-            self._lose(str(error))
+            self._report_problem(str(error))
             return
-        if not await self._go_to(home, f'Moving to where {name} reverses', (at, at)):
+        if not await self._go_to(home, f'Moving to the reversals of {name}', (at, at)):
             return
         await arm.dwell(_REST)
-        begin, what = self._recorder.newest, f'Turning {name} to and fro'
+        begin, what = self._recorder.newest, f'Reversals of {name}'
         if await self._done(arm.move(
                 motion, phase='reversing', message=f'{what}.', share=(at, at)), what):
             await arm.dwell(_REST)
@@ -163,7 +164,7 @@ class FrictionProcedure:
     async def _planned(
         self, name: str, home: Array, number: int, speeds: Sequence[float]
     ) -> list[FrictionRun]:
-        """Return the runs of a round: the given ones first, later planned within their range."""
+        """Return the runs of a round: first the given ones, then planned ones in their range."""
         arm = self._arm
         joint = arm.robot.index(name)
         given = [replace(run, posture=home) for run in self._given if run.joint == joint]
@@ -177,38 +178,39 @@ class FrictionProcedure:
     async def _run_all(
         self, name: str, runs: Sequence[FrictionRun], begin: float, width: float, later: int
     ) -> None:
-        total = sum(run.segment.duration + _BESIDES for run in runs)
-        done, in_vain, checked = 0.0, 0, False
+        total = sum(run.segment.duration + _OVERHEAD for run in runs)
+        done, failed, checked = 0.0, 0, False
         self._blocked = False
         for run in runs:
-            part = width * (run.segment.duration + _BESIDES) / total
+            part = width * (run.segment.duration + _OVERHEAD) / total
             at = begin + width * done / total
             signed = np.copysign(run.segment.speed, run.segment.goal - run.segment.start)
             what = f'{name} at {signed:+.4g} rad/s'
-            # Later joints are taken to need as long as this one.
+            # All joints are assumed to take equally long.
             remaining = (total - done + later * total) / self._values.speed_scale
             self._report.note(**{'remaining [s]': f'{remaining:.0f}'})
             started = await self._one_run(run, what, (at, at + part))
-            in_vain = 0 if started is not None else in_vain + 1
-            if in_vain == _GIVE_UP or self._blocked:
-                self._lose(f'Joint {name} is left alone: more runs would end as the last one.')
+            failed = 0 if started is not None else failed + 1
+            if failed == _MAX_FAILURES or self._blocked:
+                self._report_problem(
+                    f'Joint {name} is skipped: further runs would fail like the last one.')
                 return
             if started is not None and not checked:
                 check_effort(self._recorder.samples(started), [name])
                 checked = True
-            done += run.segment.duration + _BESIDES
+            done += run.segment.duration + _OVERHEAD
 
     async def _one_run(
         self, run: FrictionRun, what: str, share: tuple[float, float]
     ) -> float | None:
-        """Carry out a run; return the stamp after which its samples begin [s].
+        """Carry out a run.
 
         Returns:
-            None if it does not count.
+            The stamp after which its samples begin [s]; None if it failed.
 
         """
         arm, recorder = self._arm, self._recorder
-        if not await self._go_to(run.start_posture(), f'Moving to where {what} starts',
+        if not await self._go_to(run.start_posture(), f'Moving to the start of {what}',
                                  (share[0], share[0])):
             return None
         await arm.dwell(_REST)
@@ -220,31 +222,32 @@ class FrictionProcedure:
             return None
         await arm.dwell(_REST)
         if not find_runs(recorder.samples(begin), [run.joint]):
-            self._lose(f'Running {what} does not count: the speed was not held. Something pushed '
-                       'the arm, or the drive could not follow.')
+            self._report_problem(
+                f'Running {what} is not used: the speed was not constant. Check whether something '
+                'pushed the arm, or the drive could not follow.')
         return begin
 
     async def _go_to(self, posture: Array, what: str, share: tuple[float, float]) -> bool:
-        """Move to a posture on a way that touches nothing; return as of ``_done``."""
+        """Move to a posture on a collision-free path; return as for ``_done``."""
         return await self._done(self._arm.go_to(
             posture, phase='moving', message=f'{what}.', share=share), what)
 
     async def _done(self, motion: Awaitable[None], what: str) -> bool:
-        """Carry out a motion; return False where it failed and others may still succeed."""
+        """Carry out a motion; return False after a failure from which others can recover."""
         self._blocked = False
         try:
             await motion
         except MotionFailedError as error:
             outcome = error.outcome
             self._blocked = outcome.status is MotionStatus.FOREIGN_MOTION
-            if outcome.status not in _RUN_ALONE or not outcome.held:
+            if outcome.status not in _RECOVERABLE or not outcome.held:
                 raise
-            self._lose(f'{what} failed: {outcome.message}')
+            self._report_problem(f'{what} failed: {outcome.message}')
             return False
         return True
 
-    def _lose(self, sentence: str) -> None:
-        self.lost.append(sentence)
+    def _report_problem(self, sentence: str) -> None:
+        self.problems.append(sentence)
         _LOG.warning(sentence)
 
     def _read_joint(self, name: str, after: float) -> JointFriction:
@@ -255,10 +258,10 @@ class FrictionProcedure:
 
 
 def _next_speeds(found: JointFriction) -> list[float]:
-    """Return speeds where the fit was weak; none if nothing could be measured."""
+    """Return the speeds of the next round; empty if no run was usable."""
     measured = np.array([p.speed for p in found.points if not p.rejected])
     if not len(measured):
         return []
-    known = found.fits and not found.doubt
+    known = found.fits and not found.stribeck_unidentified
     bend = float(found.law().stribeck_velocity.min()) if known else None
     return [float(speed) for speed in weak_speeds(measured, bend)]

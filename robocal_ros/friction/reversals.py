@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stiffness and damping of the bristles of LuGre friction, from slow small reversals.
+"""Stiffness and damping of the bristles of LuGre friction, from small slow reversals.
 
-Before a joint slides its friction is a spring: dz/dt = v − σ0 |v| z / g(v), F = σ0 z + σ1 dz/dt
+In presliding, friction acts as a spring: dz/dt = v − σ0 |v| z / g(v), F = σ0 z + σ1 dz/dt
 + B v, with g(v) the steady level (Canudas de Wit et al., IEEE TAC 40 (1995) 419, doi
-10.1109/9.376053). At constant speed only g shows; σ0 and σ1 show where the joint turns round. The
-state z is simulated along the measured motion, exactly for a constant speed within each step, and
-σ0, σ1 are found by nonlinear least squares on the torque, together with what else is uncertain
-there: the level in each direction, an offset of gravity, and z at the beginning.
+10.1109/9.376053). Constant speeds identify g, reversals identify σ0 and σ1. The state z is
+simulated along the measured motion, exactly for a constant speed within each step. Nonlinear
+least squares on the torque estimate σ0 and σ1 jointly with nuisance parameters: a factor of the
+level in each direction, an offset of gravity, and the initial z.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from robocal_ros.results.result import rms, spread
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 
-# A joint reverses if it goes at least this far between turns and no farther than that [rad].
+# Smallest and largest angle between two turning points of a reversal [rad].
 _SHORTEST, _FARTHEST = 3e-4, 0.03
 _LONGEST = 10.0
 _FEWEST_TURNS = 6
 _STILL = 5e-4
 # Positions are smoothed up to this frequency [Hz].
 _BAND = 22.0
-# How well the stamps of efforts and positions agree [s].
+# Standard deviation of the delay between efforts and positions [s].
 _DELAY_STD = 5e-4
-# Angles over which the torque might turn round, to start from [rad].
+# Presliding angles to start the fit from [rad].
 _WAYS = np.geomspace(1e-6, 1e-2, 25)
-# Of stiffness and of damping.
+# Limits for stiffness and damping.
 _MAX_RELATIVE_STD = (0.3, 0.5)
 _FEWEST_STEPS = 3.0
 _MAX_DEGREE = 10.0
@@ -48,13 +48,13 @@ _PLOT_POINTS = 150
 
 @dataclass(frozen=True)
 class Presliding:
-    """What reversals told of one joint's bristles.
+    """Bristle parameters of one joint, estimated from its reversals.
 
     Attributes:
         stiffness: σ0 [N·m/rad].
         damping: σ1 [N·m·s/rad].
         covariance: Covariance of both, shape (2, 2).
-        doubts: Why they are not identified, for each; empty where it is.
+        unidentified: Reason why each of them is not identified; empty if it is.
         angle: Joint angles, thinned, shape (k,) [rad].
         torque: Friction torque measured there, shape (k,) [N·m].
         fitted: Friction torque of the model there, shape (k,) [N·m].
@@ -64,21 +64,21 @@ class Presliding:
     stiffness: float
     damping: float
     covariance: Array
-    doubts: tuple[str, str]
+    unidentified: tuple[str, str]
     angle: Array
     torque: Array
     fitted: Array
 
 
 def find_reversals(samples: JointSamples, joint: int) -> tuple[int, int] | None:
-    """Return the longest stretch in which one joint turns round over and over in a small range.
+    """Return the longest stretch of repeated small reversals of one joint.
 
     Args:
         samples: Joint states.
         joint: Column of the joint.
 
     Returns:
-        First row and one past the last, None if there is no such stretch.
+        First row and one past the last; None if there are no reversals.
 
     """
     turns = _turns(samples.position[:, joint])
@@ -93,7 +93,7 @@ def find_reversals(samples: JointSamples, joint: int) -> tuple[int, int] | None:
 
 
 def _turns(position: Array) -> list[int]:
-    """Return the rows at which a joint turns round after going far enough."""
+    """Return the rows of the turning points that are at least ``_SHORTEST`` apart."""
     turns: list[int] = []
     low = high = sign = 0
     for row, angle in enumerate(position.tolist()):
@@ -101,8 +101,7 @@ def _turns(position: Array) -> list[int]:
             high = row
         if sign <= 0 and angle < position[low]:
             low = row
-        # An extreme is a turn once the joint has gone back from it far enough; the first one is
-        # where the record begins.
+        # An extreme is a turning point once the joint has moved back by ``_SHORTEST``.
         if sign >= 0 and position[high] - angle > _SHORTEST:
             turns += [high] * sign
             sign, low = -1, row
@@ -122,15 +121,15 @@ def _is_reversal(samples: JointSamples, joint: int, before: int, after: int) -> 
 
 @dataclass(frozen=True)
 class _Reversals:
-    """A joint's reversals, evenly sampled and smoothed; arrays of shape (k,).
+    """Reversals of a joint, evenly sampled and smoothed; arrays of shape (k,).
 
     Attributes:
         angle: Joint angles [rad].
         speed: Joint speeds [rad/s].
-        torque: Drive torque less what the rigid arm takes [N·m].
-        side: 0 where the joint goes forward, 1 where it goes back.
-        level: Steady level g by the law, |F| without its viscous part [N·m].
-        viscous: The viscous part [N·m].
+        torque: Drive torque minus rigid-body torque [N·m].
+        side: 0 for forward and 1 for backward motion.
+        level: Steady level g of the law, |F| without its viscous part [N·m].
+        viscous: Viscous part [N·m].
 
     """
 
@@ -145,7 +144,7 @@ class _Reversals:
     def of(
         cls, robot: Robot, samples: JointSamples, joint: int, law: SteadyFriction, band: float
     ) -> _Reversals:
-        """Smooth positions up to a frequency [Hz] without phase error, and read the torque."""
+        """Low-pass the positions at a frequency [Hz] without phase error, and read the torque."""
         step = float(np.median(np.diff(samples.time)))
         time = np.arange(samples.time[0], samples.time[-1], step)
         position, effort = (np.column_stack([np.interp(time, samples.time, c) for c in columns.T])
@@ -170,7 +169,7 @@ class _Reversals:
         return float(np.mean(self.level))
 
     def predicted(self, x: Array) -> Array:
-        """Return the friction torque for ln σ0, ln σ1, factors of both levels, offset, start."""
+        """Return the torque for (ln σ0, ln σ1, two level factors, offset, initial z)."""
         level = self.level * x[2:4][self.side]
         return x[4] + self.viscous + simulate(
             self.angle, self.speed, level, exp(x[0]), exp(x[1]), x[5] * self.size)
@@ -180,7 +179,7 @@ class _Reversals:
         def residual(x: Array) -> Array:
             return self.predicted(x) - self.torque
 
-        # Stiffness and damping by their logarithms: both above zero, of unknown size.
+        # Logarithms keep stiffness and damping positive over many orders of magnitude.
         starts = [np.array([np.log(self.size / way), np.log(1e-3 * self.size / way), 1.0, 1.0,
                             0.0, 0.0]) for way in _WAYS]
         start = min(starts, key=lambda x: float((residual(x) ** 2).sum()))
@@ -196,16 +195,16 @@ class _Reversals:
 def estimate_presliding(
     robot: Robot, samples: JointSamples, joint: int, law: SteadyFriction
 ) -> Presliding | None:
-    """Find a joint's bristle stiffness and damping from its reversals.
+    """Estimate the bristle stiffness and damping of a joint from its reversals.
 
     Args:
-        robot: The arm with what it carries.
+        robot: The arm with its payload.
         samples: Joint states.
         joint: Column of the joint.
         law: Its steady friction.
 
     Returns:
-        None where no reversals are recorded.
+        None if no reversals are recorded.
 
     """
     found = find_reversals(samples, joint)
@@ -215,26 +214,25 @@ def estimate_presliding(
     data = _Reversals.of(robot, part, joint, law, _BAND)
     value, covariance = data.fitted()
     stiffness, damping = (exp(x) for x in value[:2])
-    # What half the band changes is what smoothing may have changed.
+    # The change with half the band bounds the effect of smoothing.
     coarse, _ = _Reversals.of(robot, part, joint, law, 0.5 * _BAND).fitted()
-    doubt = value[:2] - coarse[:2]
-    relative = covariance[:2, :2] + np.outer(doubt, doubt)
+    change = value[:2] - coarse[:2]
+    relative = covariance[:2, :2] + np.outer(change, change)
     units = np.array([stiffness, damping])
-    # The way in which the bristles bend is told by few steps of the encoder; smoothing spreads
-    # their error over whole reversals, so it does not average out.
+    # Presliding spans few encoder steps; smoothing spreads their error over whole reversals, so
+    # that it does not average out.
     steps = np.abs(np.diff(part.position[:, joint]))
     step = float(steps[steps > 0.0].min())
     relative[0, 0] += (step * stiffness / data.size) ** 2 / 12.0
     covariance = relative * np.outer(units, units)
-    # A torque that is told late by δ looks like damping of σ0 δ.
+    # A delay δ of the torque is equivalent to a damping of σ0 δ.
     covariance[1, 1] += (stiffness * _DELAY_STD) ** 2
     torque, fitted = data.torque - value[4], data.predicted(value) - value[4]
-    # How much of the torque is unexplained: 100 · sqrt(Σ(f − f̂)²/Σf²) [%].
     degree = 100.0 * rms(_block_means(torque - fitted)) / max(rms(_block_means(torque)), 1e-12)
     pick = spread(len(torque), _PLOT_POINTS)
     return Presliding(
         stiffness, damping, covariance,
-        _doubts(units, covariance, degree, data.size / stiffness, step),
+        _unidentified(units, covariance, degree, data.size / stiffness, step),
         data.angle[pick], torque[pick], fitted[pick])
 
 
@@ -244,21 +242,21 @@ def _block_means(values: Array) -> Array:
     return np.asarray(values[:count * _BLOCK].reshape(count, _BLOCK).mean(axis=1))
 
 
-def _doubts(
+def _unidentified(
     values: Array, covariance: Array, degree: float, way: float, resolution: float
 ) -> tuple[str, str]:
-    """Return why stiffness and damping can't be told, empty where they can."""
+    """Return reasons why stiffness and damping are not identified, empty if they are."""
     if degree > _MAX_DEGREE:
-        told = (f'the model leaves {degree:.0f} % of the torque at the reversals unexplained '
-                f'(limit {_MAX_DEGREE:.0f} %)')
-        return told, told
+        reason = (f'the model leaves {degree:.0f} % of the torque at the reversals unexplained '
+                  f'(limit {_MAX_DEGREE:.0f} %)')
+        return reason, reason
     if way < _FEWEST_STEPS * resolution:
-        told = (f'the joint slides after {1e6 * way:.1f} µrad, and its encoder steps by '
-                f'{1e6 * resolution:.1f} µrad ({_FEWEST_STEPS:.0f} steps needed)')
-        return told, told
+        reason = (f'the joint slides after {1e6 * way:.1f} µrad, less than {_FEWEST_STEPS:.0f} '
+                  f'encoder steps of {1e6 * resolution:.1f} µrad')
+        return reason, reason
     shares = np.sqrt(np.diag(covariance)) / values
     stiffness, damping = (
         '' if share <= limit else
-        f'it is uncertain by {100.0 * share:.0f} % (limit {100.0 * limit:.0f} %)'
+        f'its standard deviation is {100.0 * share:.0f} % (limit {100.0 * limit:.0f} %)'
         for share, limit in zip(shares, _MAX_RELATIVE_STD, strict=True))
     return stiffness, damping

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs at constant speed as points of torque against speed.
+"""Constant-speed runs as points of friction torque against speed.
 
-What remains of the drive torque after gravity is friction at that speed. A run on which
-something else acted (a stop, an obstacle, a push, a saturated drive) is rejected, by name.
-Gravity is compared with what pairs of runs show without a model, and torque ripple, which
-repeats over the angle, is taken out of the points.
+Friction is the drive torque minus gravity. A run with other torques (a stop, an obstacle, a push,
+a saturated drive) is rejected with the reason. Pairs of runs give gravity without a model, to
+compare with; torque ripple, which repeats over the joint angle, is subtracted.
 """
 
 from __future__ import annotations
@@ -25,21 +24,20 @@ from robocal_ros.robot.model import Robot
 
 @dataclass(frozen=True)
 class SpeedPoint:
-    """One run at constant speed, read.
+    """Speed and friction torque of one run.
 
     Attributes:
         joint: Column of the joint.
         speed: Mean signed speed [rad/s].
-        torque: Mean torque less gravity, signed [N·m].
-        std: Standard deviation of that mean, correlated samples allowed for [N·m].
-        gravity_std: Standard deviation of what the gravity model may be off by, the same for
-            all samples of the run [N·m].
+        torque: Mean torque minus gravity, signed [N·m].
+        std: Standard deviation of that mean for autocorrelated samples [N·m].
+        gravity_std: Standard deviation of the gravity torque, common to the run [N·m].
         low: Lower end of the window [rad].
         high: Upper end of the window [rad].
         begin: Stamp of the first sample [s].
         end: Stamp of the last sample [s].
-        rejected: Why the run does not count, empty if it does.
-        angle: Joint angles through the window, thinned, shape (m,) [rad].
+        rejected: Reason why the run is rejected; empty if it is used.
+        angle: Joint angles in the window, thinned, shape (m,) [rad].
         total: Drive torque at those angles, block means, shape (m,) [N·m].
         gravity: Gravity torque of the model at those angles, shape (m,) [N·m].
 
@@ -61,13 +59,13 @@ class SpeedPoint:
 
 
 SLOW = 0.02
-"""Speeds below this are looked for with a longer chord [rad/s]."""
+"""Speed below which runs are detected over longer intervals [rad/s]."""
 MIN_SPAN = 0.004
-"""Shortest angle of a window [rad]."""
+"""Smallest angle covered by a run [rad]."""
 ANGLE_STD = 5e-4
-"""How far the links may be from where encoders and model say: zero offsets, sag [rad]."""
+"""Standard deviation of joint angles due to zero offsets and sag [rad]."""
 
-# Slow runs are looked for up to here, so that one near the border is found whole at least once.
+# Upper speed of the slow detection, so that a run near SLOW is found whole at least once.
 _OVERLAP = 1.3 * SLOW
 _BLOCK = 0.05
 _KNOTS = 60
@@ -77,11 +75,11 @@ _SATURATED = 0.98
 
 
 def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
-    """Find the constant-speed parts of single-joint motions, slow ones too.
+    """Find the constant-speed parts of single-joint motions.
 
     Args:
         samples: Joint states.
-        joints: Columns of the joints that matter.
+        joints: Columns of the joints.
 
     """
     fast = steady_sweeps(samples, min_speed=SLOW, min_span=MIN_SPAN, settle=0.2)
@@ -93,7 +91,7 @@ def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
         if sweep.joint not in joints:
             continue
         if found and sweep.start < found[-1].stop:
-            # The same run by both ways of looking: the longer part of it counts.
+            # Both detections found the same run: keep the longer one.
             if sweep.stop - sweep.start > found[-1].stop - found[-1].start:
                 found[-1] = sweep
         else:
@@ -104,14 +102,14 @@ def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
 def read_run(
     robot: Robot, samples: JointSamples, run: Sweep, alternatives: Sequence[Robot] = ()
 ) -> SpeedPoint:
-    """Read one run.
+    """Return speed and friction torque of one run.
 
     Args:
-        robot: The arm with what it carries.
-        samples: The record in which the run lies.
-        run: Its window.
-        alternatives: The arm with what it may carry instead: loads one standard deviation off,
-            along independent directions.
+        robot: The arm with its payload.
+        samples: Joint states.
+        run: Rows and speed of the run.
+        alternatives: The arm with payloads one standard deviation off along independent
+            directions.
 
     """
     rows = slice(run.start, run.stop)
@@ -140,12 +138,12 @@ def read_runs(
     robot: Robot, samples: JointSamples, joints: Sequence[int],
     alternatives: Sequence[Robot] = (),
 ) -> list[SpeedPoint]:
-    """Find and read all constant-speed runs of some joints; arguments as of both functions."""
+    """Find and read all runs; arguments as for ``find_runs`` and ``read_run``."""
     return [read_run(robot, samples, run, alternatives) for run in find_runs(samples, joints)]
 
 
 def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
-    """Return the gravity torque of a joint along its run; smooth, so from a few postures."""
+    """Return the gravity torque of a joint along its run, interpolated, shape (k,) [N·m]."""
     count = len(positions)
     knots = spread(count, _KNOTS)
     values = robot.gravity_torques(positions[knots])[:, joint]
@@ -153,7 +151,7 @@ def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
 
 
 def _gravity_std(robot: Robot, run: Sweep, alternatives: Sequence[Robot]) -> float:
-    """Return how uncertain the gravity torque of a run's joint is: angles and load."""
+    """Return the standard deviation of gravity due to joint angles and payload [N·m]."""
     assumed = robot.gravity_torque(run.posture)[run.joint]
     loads = [other.gravity_torque(run.posture)[run.joint] - assumed for other in alternatives]
     shifts = ANGLE_STD * np.eye(robot.n)
@@ -188,20 +186,20 @@ def _why_rejected(
     typical = 1.4826 * float(np.median(deviation))
     worst = float(deviation.max())
     if worst > max(_SPIKE * typical, _SPIKE_FLOOR, 0.25 * size):
-        return f'the torque jumped by {worst:.2f} N·m on the way: a stop, an obstacle or a push'
+        return f'the torque jumped by {worst:.2f} N·m: a stop, an obstacle or a push'
     return ''
 
 
 @dataclass(frozen=True)
 class GravityComparison:
-    """Gravity measured without a model against the model's, over pairs of runs.
+    """Comparison of the model's gravity with that of pairs of runs.
 
-    Half the sum of the drive torques of a forward and a backward run over the same positions
-    is gravity, plus half the friction's asymmetry, which does not depend on the position.
+    Half the sum of the drive torques of a forward and a backward run over the same positions is
+    gravity plus half the asymmetry of friction, which does not depend on the position.
 
     Attributes:
         pairs: Number of pairs.
-        error: Size of a gravity-like torque, a sinθ + b cosθ, that the model lacks [N·m].
+        error: Amplitude of a torque a sinθ + b cosθ that is missing from the model [N·m].
         std: Its standard deviation [N·m].
 
     """
@@ -212,12 +210,12 @@ class GravityComparison:
 
     @property
     def significant(self) -> bool:
-        """Whether the model's gravity is wrong beyond chance."""
+        """Whether the error exceeds four standard deviations."""
         return self.error > 4.0 * self.std
 
 
 def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
-    """Compare both ways of removing gravity; None without a pair over the same positions."""
+    """Compare the model's gravity with pairs of runs; None without a pair."""
     usable = [p for p in points if not p.rejected]
     grids, left = [], []
     for first in usable:
@@ -231,7 +229,7 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
         left.append(0.5 * (up + down) - _at(first, first.gravity, grid))
     if not grids:
         return None
-    # Asymmetry shifts each pair by a constant of its own; only the shape within pairs counts.
+    # Asymmetry shifts each pair by a constant, so only the shape within pairs is compared.
     rows = [np.column_stack((np.sin(g), np.cos(g))) for g in grids]
     regressor = np.vstack([r - r.mean(axis=0) for r in rows])
     measured = np.concatenate([item - item.mean() for item in left])
@@ -258,7 +256,7 @@ def _at(point: SpeedPoint, values: Array, grid: Array) -> Array:
 
 
 def ripple_of(points: Sequence[SpeedPoint]) -> tuple[Ripple, ...]:
-    """Find what repeats over the angle in the runs of one joint, strongest first.
+    """Find the torque ripple in the runs of one joint, largest amplitude first.
 
     Args:
         points: Runs of one joint; rejected ones are not used.
@@ -271,11 +269,11 @@ def ripple_of(points: Sequence[SpeedPoint]) -> tuple[Ripple, ...]:
 def without_ripple(
     points: Sequence[SpeedPoint], ripples: Sequence[Ripple]
 ) -> tuple[SpeedPoint, ...]:
-    """Return the points with ripple taken out of their torques.
+    """Return the points with ripple subtracted from their torques.
 
     Args:
         points: Runs of one joint.
-        ripples: What repeats over its angle.
+        ripples: Its torque ripple.
 
     """
     def cleaned(point: SpeedPoint) -> SpeedPoint:

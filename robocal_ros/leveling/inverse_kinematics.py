@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inverse kinematics that never leaves its branch: from a posture along the way, step by step.
+"""Inverse kinematics that stays on its branch, by Newton iterations from a nearby posture.
 
-Each step is a Newton iteration on what is missing. A redundant arm's step is the quadratic
-programme
+The step of a redundant arm is the quadratic programme
 
-    min ½ |Δq − b|²  subject to  J Δq = missing,  lower ≤ q + Δq ≤ upper
+    min ½ |Δq − b|²  subject to  J Δq = error,  lower ≤ q + Δq ≤ upper
 
-which keeps position limits exactly and lets the null space pull towards b (Escande, Mansard,
-Wieber, Hierarchical quadratic programming, IJRR 33(7), 2014, doi:10.1177/0278364914521306). An
-arm without redundancy has one answer; it is followed past limits too, so that a refusal can say
-by how much.
+which satisfies position limits exactly and moves the null space towards b (Escande, Mansard,
+Wieber, Hierarchical quadratic programming, IJRR 33(7), 2014, doi:10.1177/0278364914521306). The
+solution of an arm without redundancy is unique; it is followed past limits too, so that a refusal
+can state by how much.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.leveling.model import LevelingTask
 
 Bias = Callable[[Array], Array]
-"""Where the null space should go from a posture: a joint step, shape (n,) [rad]."""
+"""Preferred joint step at a posture, shape (n,) [rad], as a function of the posture."""
 
 _ITERATIONS = 8
 _POINT_TOLERANCE, _TURN_TOLERANCE = 1e-8, 1e-8
@@ -33,7 +32,7 @@ _EQUAL, _BOUND = 5, 0
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where joints may be while a way is planned.
+    """Bounds of the joint angles.
 
     Attributes:
         lower: Shape (n,) [rad].
@@ -45,17 +44,17 @@ class Bounds:
     upper: Array
 
     def excess(self, q: Array) -> Array:
-        """Return how far each joint is outside, shape (n,) [rad]."""
+        """Return the distance of each joint outside the bounds, shape (n,) [rad]."""
         return np.maximum(np.maximum(self.lower - q, q - self.upper), 0.0)
 
 
 @dataclass(frozen=True)
 class Reached:
-    """A posture that meets the task.
+    """A posture that satisfies the task.
 
     Attributes:
-        q: Shape (n,) [rad].
-        singular: Smallest singular value of the tool's Jacobian there.
+        q: Joint angles, shape (n,) [rad].
+        singular: Smallest singular value of the tool's Jacobian.
 
     """
 
@@ -64,25 +63,25 @@ class Reached:
 
 
 def joint_step(
-    jacobian: Array, missing: Array, bias: Array | None = None, room: Bounds | None = None
+    jacobian: Array, error: Array, bias: Array | None = None, room: Bounds | None = None
 ) -> Array | None:
-    """Return the joint step that brings what is missing, nearest to a bias; None if none can.
+    """Return the joint step that removes the task error, nearest to a bias; None if infeasible.
 
     Args:
         jacobian: Shape (rows, n).
-        missing: Shape (rows,).
+        error: Task error, shape (rows,) [m, rad].
         bias: Preferred step, shape (n,) [rad]; None for none.
-        room: How far joints may step [rad]; None for no limits.
+        room: Bounds of the step; None for none.
 
     """
     rows, n = jacobian.shape
     if n <= rows or room is None:
-        step = np.array(np.linalg.lstsq(jacobian, missing, rcond=None)[0])
+        step = np.array(np.linalg.lstsq(jacobian, error, rcond=None)[0])
         if n > rows and bias is not None:
             step += bias - np.linalg.lstsq(jacobian, jacobian @ bias, rcond=None)[0]
         return step
-    upper = np.concatenate((room.upper, missing))
-    lower = np.concatenate((room.lower, missing))
+    upper = np.concatenate((room.upper, error))
+    lower = np.concatenate((room.lower, error))
     sense = np.array([_BOUND] * n + [_EQUAL] * rows, dtype=np.int32)
     slope = np.zeros(n) if bias is None else -bias
     found, _, flag, _ = daqp.solve(
@@ -94,33 +93,33 @@ def converge(
     task: LevelingTask, q: Array, share: float, *, bias: Bias | None = None,
     bounds: Bounds | None = None,
 ) -> Reached | None:
-    """Return the posture at a share of the way that Newton's iteration finds from another one.
+    """Return the posture at a share of the turn, by Newton iterations from another posture.
 
     Args:
         task: The task.
-        q: Where to begin, shape (n,) [rad].
-        share: Share of the way.
-        bias: Pull of the null space, for the first iteration.
-        bounds: Limits that a redundant arm keeps; None for none.
+        q: Initial posture, shape (n,) [rad].
+        share: Share of the turn.
+        bias: Null-space step of the first iteration.
+        bounds: Bounds of a redundant arm; None for none.
 
     Returns:
-        None if the task cannot be met from there.
+        None if the iterations do not converge.
 
     """
     first_step = np.inf
     for iteration in range(_ITERATIONS):
-        missing, jacobian, full = task.linearised(q, share)
-        if (np.abs(missing[:3]).max() < _POINT_TOLERANCE
-                and np.abs(missing[3:]).max() < _TURN_TOLERANCE
+        error, jacobian, full = task.linearised(q, share)
+        if (np.abs(error[:3]).max() < _POINT_TOLERANCE
+                and np.abs(error[3:]).max() < _TURN_TOLERANCE
                 and not (iteration == 0 and bias is not None)):
             return Reached(q, task.tool.least_singular_value(full))
         room = None if bounds is None else Bounds(bounds.lower - q, bounds.upper - q)
-        pull = bias(q) if bias is not None and iteration == 0 else None
-        step = joint_step(jacobian, missing, pull, room)
+        preferred = bias(q) if bias is not None and iteration == 0 else None
+        step = joint_step(jacobian, error, preferred, room)
         if step is None:
             return None
         length = float(np.abs(step).max())
-        # Corrections that don't shrink lead to another branch, or nowhere.
+        # Corrections that do not shrink diverge or lead to another branch.
         if iteration and length > 0.5 * first_step:
             return None
         first_step = length

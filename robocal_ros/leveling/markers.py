@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What RViz shows of leveling: frames before and after, the poses between, and a ghost's way."""
+"""RViz markers of leveling: current and target frame, transition poses and ghost."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def leveling_markers(tool: Tool, start: Array, plan: LevelPlan, max_step: float)
 
     Args:
         tool: Forward kinematics.
-        start: Posture from which was planned, shape (n,) [rad].
-        plan: The plan; of one without motion only the current frame is shown.
+        start: Initial posture, shape (n,) [rad].
+        plan: The plan; without a motion, only the current frame is shown.
         max_step: Largest turn between two transition poses [rad].
 
     """
@@ -35,14 +35,14 @@ def leveling_markers(tool: Tool, start: Array, plan: LevelPlan, max_step: float)
     cleared = Marker(action=Marker.DELETEALL)
     cleared.header.frame_id = root
     markers = [cleared, _frames(root, 'current_frame', [rotation], point, _CURRENT, 0.010)]
-    task, way = plan.task, plan.way
-    if task is not None and way is not None:
+    task, path = plan.task, plan.path
+    if task is not None and path is not None:
         between = list(task.transition_poses(max_step))
         markers += [
             _frames(root, 'target_frame', [task.orientation(1.0)], point, _TARGET, 0.014),
             _frames(root, 'transition_poses', between, point, _BETWEEN, 0.004),
-            *_ghosts(root, tool, way.positions),
-            _path_of_z(root, tool, way.positions),
+            *_ghosts(root, tool, path.positions),
+            _path_of_z(root, tool, path.positions),
         ]
     return MarkerArray(markers=markers)
 
@@ -58,7 +58,7 @@ def _marker(root: str, name: str, number: int, kind: int, width: float) -> Marke
 def _frames(
     root: str, name: str, rotations: Sequence[Array], point: Array, length: float, width: float
 ) -> Marker:
-    """Return frames at one point as red, green and blue lines."""
+    """Return frames at one point as red, green and blue axes."""
     marker = _marker(root, name, 0, Marker.LINE_LIST, width)
     for rotation in rotations:
         for axis, (red, green, blue) in zip(rotation.T, _AXES, strict=True):
@@ -69,7 +69,7 @@ def _frames(
 
 
 def _ghosts(root: str, tool: Tool, positions: Array) -> list[Marker]:
-    """Return stick figures of the arm on the way, the later the more solid."""
+    """Return stick figures of the arm along the path, increasingly opaque."""
     rows = np.unique(np.linspace(0, len(positions) - 1, _GHOSTS).round().astype(int))
     ghosts = []
     for number, row in enumerate(rows):
@@ -82,7 +82,7 @@ def _ghosts(root: str, tool: Tool, positions: Array) -> list[Marker]:
 
 
 def _path_of_z(root: str, tool: Tool, positions: Array) -> Marker:
-    """Return the way of the tip of the tool's z axis."""
+    """Return the path of the tip of the tool's z axis."""
     marker = _marker(root, 'ghost_path', 0, Marker.LINE_STRIP, 0.005)
     rotations, points = tool.poses(positions)
     marker.points = [_point(tip) for tip in points + _TARGET * rotations[:, :, 2]]

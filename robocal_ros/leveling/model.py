@@ -1,14 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The axis that the tool is to be parallel to: of the base, against gravity, or of a frame.
-
-Which orientation is level: headings, directions, and what to do where they are undefined.
+"""Leveling task: reference axis, level orientations, kinematics of the tool, and path of the tool.
 
 Rotations map tool coordinates to the root frame; their columns are the tool's axes. A turn is a
-rotation vector in root axes that leads from the current orientation to the level one.
-
-Where the tool is: orientation of the tool frame, and the point of it that is held.
-
-What the arm is to do at every share of the way: hold the tool point, turn the tool.
+rotation vector in root axes from the current orientation to the level one.
 """
 
 from __future__ import annotations
@@ -28,7 +22,7 @@ BASE, GRAVITY = 'base', 'gravity'
 
 
 def base_frame(robot: Robot) -> str:
-    """Return the frame of the link that carries the arm's first joint."""
+    """Return the frame of the link that carries the first joint."""
     model = robot.model
     joint = model.frames[model.getFrameId(robot.joint_names[0], pin.FrameType.JOINT)]
     index = joint.parentFrame
@@ -42,11 +36,11 @@ def reference_axis(robot: Robot, reference: str) -> Array:
 
     Args:
         robot: The arm.
-        reference: ``base`` (the link that carries the first joint), ``gravity`` (against it),
-            or a frame of the URDF that does not move with the arm.
+        reference: ``base`` (link that carries the first joint), ``gravity`` (opposite to it), or
+            a frame of the URDF that does not move with the arm.
 
     Raises:
-        ConfigurationError: If the frame does not exist or moves, or there is no gravity.
+        ConfigurationError: If the frame does not exist or moves, or gravity is zero.
 
     """
     if reference == GRAVITY:
@@ -60,36 +54,36 @@ def reference_axis(robot: Robot, reference: str) -> Array:
     index = robot.frame_id(frame)
     if robot.model.frames[index].parentJoint != 0:
         raise ConfigurationError(
-            f"The reference '{frame}' moves with the arm; name a frame that stands still, "
-            f"'{BASE}' or '{GRAVITY}'.")
+            f"The reference '{frame}' moves with the arm; name a fixed frame, '{BASE}' or "
+            f"'{GRAVITY}'.")
     rotation = robot.transform_frame_to_root(np.zeros(robot.n), frame).rotation
     return frozen(rotation[:, 2])
 
 
 HEADINGS = ('nearest', 'x', 'y', 'free')
-"""What becomes of the heading: least turn, kept direction of an axis, or whatever suits."""
+"""Headings: smallest turn, kept direction of an axis, or unconstrained."""
 
 DIRECTIONS = ('up', 'down', 'nearest')
-"""Where the tool's z axis is to point, along the reference's z axis."""
+"""Directions of the tool's z axis relative to the reference's z axis."""
 
 TIE = 2e-3
-"""Two choices whose angles differ by less are a tie: more than the noise of encoders [rad]."""
+"""Difference of angles below which two targets are a tie, above encoder noise [rad]."""
 
 SHORTEST_PROJECTION = 0.05
-"""A projected axis shorter than this (3° off the vertical) defines no heading."""
+"""Length of a projected axis below which it defines no heading (3° off the vertical)."""
 
 _AXES_OF_A_TIE = 24
 
 
 @dataclass(frozen=True)
 class LevelTarget:
-    """One way to become level.
+    """A level orientation and the turn to it.
 
     Attributes:
         rotation: Level orientation, shape (3, 3).
         turn: Rotation vector from the current orientation to it, root axes, shape (3,) [rad].
         up: Whether z points along the reference axis rather than against it.
-        note: What the user should know of how it was chosen; empty for nothing.
+        note: Explanation of the choice for the user; empty for none.
 
     """
 
@@ -100,17 +94,17 @@ class LevelTarget:
 
     @property
     def angle(self) -> float:
-        """Angle of the turn [rad]."""
+        """Return the angle of the turn [rad]."""
         return float(np.linalg.norm(self.turn))
 
 
 def angle_between(first: Array, second: Array) -> float:
-    """Return the angle between two vectors, exact for small angles too [rad]."""
+    """Return the angle between two vectors, accurate for small angles [rad]."""
     return float(np.arctan2(np.linalg.norm(np.cross(first, second)), first @ second))
 
 
 def tilt(rotation: Array, axis: Array, direction: str) -> float:
-    """Return how far the tool's z axis is from where it should point [rad].
+    """Return the angle between the tool's z axis and its target [rad].
 
     Args:
         rotation: Orientation of the tool, shape (3, 3).
@@ -125,12 +119,12 @@ def tilt(rotation: Array, axis: Array, direction: str) -> float:
 def level_targets(
     rotation: Array, axis: Array, *, heading: str = 'nearest', direction: str = 'nearest'
 ) -> list[LevelTarget]:
-    """Return the level orientations that fit, several of them only where there is a tie.
+    """Return the level orientations, several of them only for a tie.
 
-    With ``nearest`` (and ``free``) the target is the level orientation at the least angle: the
-    turn that takes z to the vertical about a horizontal axis. Its yaw is the closed form
-    atan2(A[1,0] - A[0,1], A[0,0] + A[1,1]) for z up (the maximum of the trace of the rotation
-    between the two). With ``x`` or ``y`` that axis keeps the direction of its projection.
+    With ``nearest`` (and ``free``) the target is the level orientation at the smallest angle: the
+    turn takes z to the vertical about a horizontal axis. For z up its yaw is
+    atan2(A[1,0] - A[0,1], A[0,0] + A[1,1]), which maximises the trace of the rotation between
+    both. With ``x`` or ``y`` that axis keeps the direction of its projection.
 
     Args:
         rotation: Current orientation of the tool, shape (3, 3).
@@ -171,38 +165,38 @@ def _least_turns(rotation: Array, goal: Array, up: bool) -> list[LevelTarget]:
 
 
 def _half_turn(rotation: Array, goal: Array, up: bool, number: int) -> LevelTarget:
-    """Turn about one of many horizontal axes; all of them are equally near."""
+    """Return the turn about one of several equally near horizontal axes."""
     first = rotation[:, 0] - (rotation[:, 0] @ goal) * goal
     first /= np.linalg.norm(first)
     phase = 2.0 * np.pi * number / _AXES_OF_A_TIE
     normal = np.cos(phase) * first + np.sin(phase) * np.cross(goal, first)
-    # The tool is not exactly upside down: what is left after the half turn is taken too.
+    # Add the remaining turn, because the tool is not exactly upside down.
     about = pin.exp3(np.pi * normal)
     rest = _shortest(about @ rotation[:, 2], goal)
     turn = _rotation_vector(pin.exp3(rest) @ about, normal)
     return LevelTarget(
         frozen(pin.exp3(turn) @ rotation), frozen(turn), up,
-        'The tool is upside down, so that every horizontal axis turns it equally far; the one '
-        'with the least joint travel was taken.')
+        'The tool is upside down, so that the turn is equally large about every horizontal axis; '
+        'the one with the least joint travel was selected.')
 
 
 def _shortest(z: Array, goal: Array) -> Array:
-    """Return the turn about a normal to both that takes one unit vector to the other."""
+    """Return the smallest turn that takes one unit vector to the other."""
     normal = np.cross(z, goal)
     length = float(np.linalg.norm(normal))
     return normal * (angle_between(z, goal) / length) if length > 0.0 else np.zeros(3)
 
 
 def _rotation_vector(rotation: Array, axis: Array | None = None) -> Array:
-    """Return a rotation's vector; about half a turn, the one that looks along ``axis``."""
+    """Return the rotation vector; near half a turn, the one with the direction of ``axis``."""
     vector: Array = scipy.spatial.transform.Rotation.from_matrix(rotation).as_rotvec()
     if axis is not None and vector @ axis < 0.0:
-        vector = _other_way(vector)
+        vector = _opposite_turn(vector)
     return vector
 
 
-def _other_way(turn: Array) -> Array:
-    """Return the turn that ends in the same orientation the other way round."""
+def _opposite_turn(turn: Array) -> Array:
+    """Return the turn in the opposite direction to the same orientation."""
     return turn * (1.0 - 2.0 * np.pi / float(np.linalg.norm(turn)))
 
 
@@ -211,8 +205,8 @@ def _kept_heading(rotation: Array, goal: Array, heading: str, up: bool) -> list[
     projection = _projected(rotation[:, column], goal)
     if np.linalg.norm(projection) < SHORTEST_PROJECTION:
         other = 'y' if heading == 'x' else 'x'
-        note = (f"The tool's {heading} axis stands upright and defines no heading; that of "
-                f'{other} was kept instead.')
+        note = (f"The tool's {heading} axis is vertical and defines no heading; that of {other} "
+                'was kept instead.')
         column = 1 - column
         projection = _projected(rotation[:, column], goal)
     kept = projection / np.linalg.norm(projection)
@@ -221,9 +215,10 @@ def _kept_heading(rotation: Array, goal: Array, heading: str, up: bool) -> list[
     turn = _rotation_vector(level @ rotation.T)
     if np.linalg.norm(turn) <= np.pi - TIE:
         return [LevelTarget(frozen(level), frozen(turn), up, note)]
-    told = (f'{note} Both ways round are equally far; the one with the least joint travel was '
-            'taken.').strip()
-    return [LevelTarget(frozen(level), frozen(way), up, told) for way in (turn, _other_way(turn))]
+    note = (f'{note} Both directions of the turn are equally far; the one with the least joint '
+            'travel was selected.').strip()
+    return [LevelTarget(frozen(level), frozen(either), up, note)
+            for either in (turn, _opposite_turn(turn))]
 
 
 def _projected(vector: Array, goal: Array) -> Array:
@@ -231,22 +226,22 @@ def _projected(vector: Array, goal: Array) -> Array:
 
 
 class Tool:
-    """Forward kinematics of a point of the tool, quick enough for thousands of postures.
+    """Forward kinematics of a point of the tool.
 
     Attributes:
-        robot: The arm, with scratch memory of its own.
-        point: The point, in the tool frame, shape (3,) [m].
-        length: Half the arm's stretched length, which makes metres comparable with radians in
-            singular values [m].
+        robot: Copy of the arm.
+        point: The point in the tool frame, shape (3,) [m].
+        length: Half the length of the stretched arm, which scales metres to radians in singular
+            values [m].
 
     """
 
     def __init__(self, robot: Robot, point: Sequence[float] = (0.0, 0.0, 0.0)) -> None:
-        """Prepare.
+        """Initialise.
 
         Args:
             robot: The arm.
-            point: Point of the tool that is held, in the tool frame [m].
+            point: Point that is held, in the tool frame [m].
 
         Raises:
             ConfigurationError: If the point is not three finite numbers.
@@ -282,7 +277,7 @@ class Tool:
         return np.array([pose[0] for pose in found]), np.array([pose[1] for pose in found])
 
     def skeleton(self, q: Array) -> Array:
-        """Return what a stick figure of the arm needs: base, joints, tool frame, held point.
+        """Return base, joints, tool frame and held point, as a stick figure of the arm.
 
         Args:
             q: Joint angles, shape (n,) [rad].
@@ -314,10 +309,10 @@ class Tool:
         return rotation, placement.translation + lever, jacobian
 
     def least_singular_value(self, jacobian: Array) -> float:
-        """Return how far the arm is from a singularity: 0 in it, about 1 in the best posture.
+        """Return the smallest singular value of the Jacobian, linear rows divided by ``length``.
 
-        The smallest singular value of the Jacobian whose linear rows are divided by
-        ``length`` (Yoshikawa, Foundations of Robotics, sec. 4.3).
+        It is 0 at a singularity and about 1 in the best posture (Yoshikawa, Foundations of
+        Robotics, sec. 4.3).
         """
         scaled = jacobian.copy()
         scaled[:3] /= self.length
@@ -325,19 +320,19 @@ class Tool:
 
 
 class LevelingTask:
-    """The tool point held while the tool turns evenly about one axis (SLERP).
+    """Turn of the tool about one axis (SLERP) with its tool point held in place.
 
-    Shares of the way run from 0 to 1. With a free heading only the tool's z axis follows the
-    way; the tool may turn about the reference axis as suits the arm.
+    Shares of the turn run from 0 to 1. With a free heading only the tool's z axis follows the
+    turn; rotation about the reference axis is unconstrained.
 
     Attributes:
         tool: Forward kinematics.
         start: Posture at share 0, shape (n,) [rad].
-        point: Where the tool point is held, shape (3,) [m].
-        target: Where the way leads to.
-        rows: Number of conditions that a posture has to meet: 6, or 5 with a free heading.
-        free_heading: Whether the tool may turn about the reference axis.
-        across: Two unit vectors across the reference axis, shape (2, 3).
+        point: Position of the tool point, shape (3,) [m].
+        target: Level orientation and the turn to it.
+        rows: Number of constraints on a posture: 6, or 5 with a free heading.
+        free_heading: Whether rotation about the reference axis is unconstrained.
+        across: Two unit vectors normal to the reference axis, shape (2, 3).
 
     """
 
@@ -345,14 +340,14 @@ class LevelingTask:
         self, tool: Tool, start: Array, target: LevelTarget, axis: Array, *,
         free_heading: bool = False,
     ) -> None:
-        """Prepare.
+        """Initialise.
 
         Args:
             tool: Forward kinematics.
             start: Current posture, shape (n,) [rad].
             target: Level orientation and the turn to it.
             axis: The reference's z axis in the root frame, shape (3,).
-            free_heading: Whether the tool may turn about that axis.
+            free_heading: Whether rotation about that axis is unconstrained.
 
         """
         self.tool = tool
@@ -361,28 +356,31 @@ class LevelingTask:
         self._first, self.point = tool.pose(start)
         self._axis = axis
         self.free_heading = free_heading
-        self.across = _plane_across(axis)
+        helper = np.eye(3)[int(np.argmin(np.abs(axis)))]
+        first = np.cross(axis, helper)
+        first /= np.linalg.norm(first)
+        self.across = np.stack((first, np.cross(axis, first)))
         self.rows = 5 if free_heading else 6
 
     @property
     def redundancy(self) -> int:
-        """Number of freedoms that the task leaves to the arm; negative if some are missing."""
+        """Degrees of freedom beyond those of the task; negative if there are too few."""
         return int(self.tool.robot.n) - self.rows
 
     @property
     def angle(self) -> float:
-        """Angle of the whole turn [rad]."""
+        """Return the angle of the whole turn [rad]."""
         return self.target.angle
 
     def orientation(self, share: float) -> Array:
-        """Return the orientation at a share of the way, shape (3, 3)."""
+        """Return the orientation at a share of the turn, shape (3, 3)."""
         return pin.exp3(share * self.target.turn) @ self._first
 
     def transition_poses(self, max_step: float) -> Array:
         """Return the orientations between start and target, at least one, shape (k, 3, 3).
 
         Args:
-            max_step: Largest angle from one to the next [rad].
+            max_step: Largest angle between neighbours [rad].
 
         """
         count = max(1, int(np.ceil(self.angle / max_step)) - 1)
@@ -390,36 +388,28 @@ class LevelingTask:
         return np.array([self.orientation(share) for share in shares])
 
     def linearised(self, q: Array, share: float) -> tuple[Array, Array, Array]:
-        """Return what is missing at a posture, its Jacobian, and the tool's full Jacobian.
+        """Return the task error at a posture, its Jacobian, and the tool's full Jacobian.
 
         Args:
             q: Joint angles, shape (n,) [rad].
-            share: Share of the way.
+            share: Share of the turn.
 
         Returns:
-            What is missing, shape (rows,) [m, rad]; the Jacobian that maps joint steps to it,
-            shape (rows, n); Jacobian of the tool, shape (6, n).
+            Task error, shape (rows,) [m, rad]; Jacobian that maps joint steps to it, shape
+            (rows, n); Jacobian of the tool, shape (6, n).
 
         """
         rotation, point, jacobian = self.tool.pose_and_jacobian(q)
         wanted = self.orientation(share)
-        missing = np.empty(self.rows)
-        missing[:3] = self.point - point
+        error = np.empty(self.rows)
+        error[:3] = self.point - point
         if not self.free_heading:
-            missing[3:] = pin.log3(wanted @ rotation.T)
-            return missing, jacobian, jacobian
+            error[3:] = pin.log3(wanted @ rotation.T)
+            return error, jacobian, jacobian
         now = rotation @ (wanted.T @ self._axis)
-        missing[3:] = self.across @ np.cross(now, self._axis)
-        return missing, np.vstack((jacobian[:3], self.across @ jacobian[3:])), jacobian
+        error[3:] = self.across @ np.cross(now, self._axis)
+        return error, np.vstack((jacobian[:3], self.across @ jacobian[3:])), jacobian
 
     def drift(self, q: Array) -> float:
-        """Return how far the tool point is from where it is held [m]."""
+        """Return the distance of the tool point from its held position [m]."""
         return float(np.linalg.norm(self.tool.pose(q)[1] - self.point))
-
-
-def _plane_across(axis: Array) -> Array:
-    """Return two unit vectors across an axis, shape (2, 3)."""
-    helper = np.eye(3)[int(np.argmin(np.abs(axis)))]
-    first = np.cross(axis, helper)
-    first /= np.linalg.norm(first)
-    return np.stack((first, np.cross(axis, first)))

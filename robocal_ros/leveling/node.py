@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Node ``leveling``: the tool made level where it is, by one call or by rule, and proven so."""
+"""Node ``leveling``: levels the tool in place, on call or by rule, and verifies the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from robocal_ros.robot.setup import effort_factor
 
 
 class Leveling(CalibrationNode):
-    """Plans, shows, moves and verifies."""
+    """Plans, shows, executes and verifies leveling motions."""
 
     parameter_table = LevelingParameters
     values: LevelingParameters
@@ -56,20 +56,20 @@ class Leveling(CalibrationNode):
     # -------------------------------------------------------------------- services
 
     async def run(self) -> Answer:
-        """Level the tool now."""
+        """Level the tool."""
         await self.arm.connect()
         return Answer(*await self._procedure().level())
 
     async def preview(self) -> str:
-        """Plan and show, move nothing."""
+        """Plan and show the motion without moving."""
         return await self._procedure().preview()
 
     async def estimate(self) -> str:
-        """Measure the present tilt without moving."""
+        """Measure the tilt without moving."""
         return await self._procedure().measure()
 
     async def clear(self) -> str:
-        """Forget the samples of the last motion."""
+        """Discard the samples of the last motion."""
         count = self.joints.recorded
         self.joints.clear()
         return f'{count} samples forgotten.'
@@ -87,7 +87,7 @@ class Leveling(CalibrationNode):
 
 
 class ToolImu:
-    """The IMU on the tool: the mean of its accelerometer at rest.
+    """IMU on the tool, averaged at rest.
 
     Attributes:
         rotation: Orientation of the IMU in the tool frame, shape (3, 3).
@@ -95,7 +95,7 @@ class ToolImu:
     """
 
     def __init__(self, node: Leveling) -> None:
-        """Listen to ``imu_topic`` while the node is active.
+        """Subscribe to ``imu_topic`` while the node is active.
 
         Raises:
             ConfigurationError: If ``imu_frame`` does not exist or is not fixed to the tool.
@@ -120,7 +120,7 @@ class ToolImu:
         return self._stream.problem(patience)
 
     def begin(self) -> None:
-        """Begin a mean."""
+        """Begin averaging."""
         self._stream.clear()
         self._stream.recording = True
 
@@ -128,13 +128,13 @@ class ToolImu:
         """Return the mean specific force since ``begin``, IMU frame, shape (3,) [m/s²].
 
         Raises:
-            DataError: If no reading came.
+            DataError: If there were no readings.
 
         """
         rows = self._stream.intake.rows()
         if not len(rows):
-            raise DataError(f'No reading came on {self._stream.intake.decoder.source} while the '
-                            'arm rested; check the sensor.')
+            raise DataError(f'No readings were received from {self._stream.intake.decoder.source} '
+                            'while the arm was at rest; check the sensor.')
         mean: Array = rows[:, 1:4].mean(axis=0)
         return mean
 

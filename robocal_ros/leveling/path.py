@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Along the whole way, in steps as long as accuracy, limits and singularities allow.
+"""Joint paths that hold the tool point while the tool turns.
 
-A redundant arm's other ways: all postures that can be reached at each share of the way.
+``follow`` tracks the task from the start on one branch of the inverse kinematics, in steps as long
+as accuracy, limits and singularities allow.
 
-A redundant arm can meet the task at one share of the way with a whole curve of postures (or
-more). A front of them, a small distance apart, is carried from share to share; from every one
-the null space is explored sideways. Each move is short and checked, so a way through the front
-is a way of the arm, and a front that dies out shows that there is none, up to its spacing.
+``search`` finds other paths of a redundant arm. At each share of the turn such an arm meets the
+task in a whole set of postures. A front of them, spaced apart, is carried from share to share, and
+the null space is explored from each. All moves are short and checked, so a path through the front
+is a path of the arm, and an empty front shows that there is none, up to the spacing.
 
-A way with corners made even, and any way made dense enough for a controller.
+``smoothed`` and ``refined`` remove the corners of such a path and make it dense enough for a
+controller.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from robocal_ros.robot.collision import CollisionChecker
 
 _SHORTEST = 1e-5
 _GROWTH = 1.6
-# A short step towards a singularity is never longer than this part of the distance to it.
+# Largest step towards a singularity, as a share of the smallest singular value.
 _CAUTION = 0.5
 
 
 class Obstacle(Enum):
-    """What can end a way before its end."""
+    """Reasons why a path ends early."""
 
     LIMIT = 'position limit'
     COLLISION = 'collision'
@@ -40,12 +42,12 @@ class Obstacle(Enum):
 
 
 @dataclass(frozen=True)
-class WayRules:
-    """What a way has to keep.
+class PathRules:
+    """Constraints of a path.
 
     Attributes:
-        bounds: Where joints may be.
-        max_step: Largest joint step, and turn, from one point to the next [rad].
+        bounds: Bounds of the joint angles.
+        max_step: Largest joint step, and turn, between neighbouring points [rad].
         max_drift: Largest drift of the tool point on straight joint lines between points [m].
         singularity_margin: Smallest allowed singular value; see ``Tool``.
         checker: Collision geometry; None for no check.
@@ -60,15 +62,15 @@ class WayRules:
 
 
 @dataclass(frozen=True)
-class Way:
-    """How far a way was followed, and what ended it.
+class JointPath:
+    """Postures along the turn, as far as they lead.
 
     Attributes:
-        shares: Shares of the way, ascending from 0, shape (k,).
+        shares: Shares of the turn, ascending from 0, shape (k,).
         positions: Postures, shape (k, n) [rad].
-        obstacle: What ended it before its end; None if it is complete.
+        obstacle: Reason why it ends early; None if it is complete.
         touching: The two bodies that would touch; empty for none.
-        cut_short: Whether the search for it ran out of time.
+        cut_short: Whether the search ran out of time.
 
     """
 
@@ -80,58 +82,58 @@ class Way:
 
     @property
     def share(self) -> float:
-        """Share of the way that was reached."""
+        """Share of the turn that is reached."""
         return float(self.shares[-1])
 
     @property
     def travel(self) -> float:
-        """Travel of all joints together [rad]."""
+        """Sum of the travel of all joints [rad]."""
         return float(np.abs(np.diff(self.positions, axis=0)).sum())
 
 
-class Gate:
-    """Lets pass what a way may pass through; leaving a singular start is allowed."""
+class _Checks:
+    """Singularity and collision checks along a path; a singular start is allowed.
 
-    def __init__(self, rules: WayRules, start: Reached) -> None:
-        """Begin at a start.
+    Attributes:
+        start: The start of the path.
 
-        Args:
-            rules: What has to be kept.
-            start: The posture from which the way leads.
+    """
 
-        """
+    def __init__(self, task: LevelingTask, rules: PathRules) -> None:
+        jacobian = task.linearised(task.start, 0.0)[2]
+        self.start = Reached(task.start, task.tool.least_singular_value(jacobian))
         self._rules = rules
-        self._threshold = min(rules.singularity_margin, start.singular)
+        self._threshold = min(rules.singularity_margin, self.start.singular)
 
-    def passed(self, found: Reached) -> None:
-        """Demand from now on what was met here, up to the full margin."""
+    def tighten(self, reached: Reached) -> None:
+        """Require the singular value of this posture from now on, up to the full margin."""
         self._threshold = min(
-            self._rules.singularity_margin, max(self._threshold, found.singular))
+            self._rules.singularity_margin, max(self._threshold, reached.singular))
 
-    def singular(self, found: Reached) -> bool:
-        """Tell whether a posture is too near a singularity."""
-        return found.singular < self._threshold * (1.0 - 1e-6)
+    def singular(self, reached: Reached) -> bool:
+        """Return whether a posture is too close to a singularity."""
+        return reached.singular < self._threshold * (1.0 - 1e-6)
 
     def touching(self, q: Array) -> tuple[str, ...]:
-        """Return the bodies that touch in a posture, or nothing."""
+        """Return the bodies in contact in a posture, empty for none."""
         checker = self._rules.checker
         return () if checker is None else (checker.touching(q) or ())
 
 
 def follow(
-    task: LevelingTask, rules: WayRules, *, bias: Bias | None = None, bounded: bool = True
-) -> Way:
-    """Follow the way from its start as far as it leads.
+    task: LevelingTask, rules: PathRules, *, bias: Bias | None = None, bounded: bool = True
+) -> JointPath:
+    """Follow the task from its start as far as possible.
 
     Args:
-        task: What to do.
-        rules: What to keep.
-        bias: Pull of the null space of a redundant arm, for a step of full length.
-        bounded: Whether a redundant arm keeps its limits on the way; without, they are only
-            looked at, as they are for other arms.
+        task: The task.
+        rules: Constraints.
+        bias: Null-space step of a redundant arm, for a step of full length.
+        bounded: Whether a redundant arm is kept within its bounds; otherwise they are only
+            checked, as for other arms.
 
     Returns:
-        The way, complete or with what ended it.
+        The path, complete or with the obstacle that ended it.
 
     """
     return _Follower(task, rules, bias, bounded).run()
@@ -139,20 +141,19 @@ def follow(
 
 class _Follower:
     def __init__(
-        self, task: LevelingTask, rules: WayRules, bias: Bias | None, bounded: bool
+        self, task: LevelingTask, rules: PathRules, bias: Bias | None, bounded: bool
     ) -> None:
         self._task = task
         self._rules = rules
         self._bias = bias
         self._bounds = rules.bounds if bounded else None
-        jacobian = task.linearised(task.start, 0.0)[2]
-        self._now = Reached(task.start, task.tool.least_singular_value(jacobian))
-        self._gate = Gate(rules, self._now)
+        self._checks = _Checks(task, rules)
+        self._now = self._checks.start
         self._shares = [0.0]
         self._positions = [task.start]
         self._step = min(1.0, rules.max_step / max(task.angle, 1e-9))
 
-    def run(self) -> Way:
+    def run(self) -> JointPath:
         while self._shares[-1] < 1.0:
             found = self._next()
             if found is None:
@@ -160,16 +161,18 @@ class _Follower:
             share, reached = found
             if self._rules.bounds.excess(reached.q).any():
                 return self._ended(Obstacle.LIMIT)
-            if self._gate.singular(reached):
+            if self._checks.singular(reached):
                 return self._ended(Obstacle.SINGULARITY)
-            touching = self._gate.touching(reached.q)
-            if touching:
+            if touching := self._checks.touching(reached.q):
                 return self._ended(Obstacle.COLLISION, touching)
-            self._accept(share, reached)
+            self._now = reached
+            self._checks.tighten(reached)
+            self._shares.append(share)
+            self._positions.append(reached.q)
         return self._ended(None)
 
     def _next(self) -> tuple[float, Reached] | None:
-        """Return the next point, its step shortened until it is good enough; None if none is."""
+        """Return the next point, its step shortened as needed; None if there is none."""
         share, longest = self._shares[-1], min(1.0, self._rules.max_step / self._task.angle)
         while self._step > _SHORTEST:
             goal = min(1.0, share + self._step)
@@ -190,7 +193,7 @@ class _Follower:
         return lambda q: part * bias(q)
 
     def _shrink(self, reached: Reached) -> float:
-        """Return by what a step has to be shortened; above 1 it may be lengthened."""
+        """Return the factor of the step length; at least 1 if the step is acceptable."""
         rules = self._rules
         length = float(np.abs(reached.q - self._now.q).max())
         near = min(reached.singular, self._now.singular)
@@ -202,24 +205,18 @@ class _Follower:
         shrink = min(by_length, by_drift)
         return shrink if length <= allowed and drift <= rules.max_drift else max(shrink, 0.2)
 
-    def _accept(self, share: float, reached: Reached) -> None:
-        self._now = reached
-        self._gate.passed(reached)
-        self._shares.append(share)
-        self._positions.append(reached.q)
-
     def _reason(self) -> Obstacle:
         if self._task.redundancy < 0:
             return Obstacle.FREEDOM
         if self._task.redundancy > 0 and self._bounds is not None:
-            blocked = self._rules.bounds
-            near = np.minimum(self._now.q - blocked.lower, blocked.upper - self._now.q)
+            bounds = self._rules.bounds
+            near = np.minimum(self._now.q - bounds.lower, bounds.upper - self._now.q)
             if near.min() < self._rules.max_step:
                 return Obstacle.LIMIT
         return Obstacle.SINGULARITY
 
-    def _ended(self, obstacle: Obstacle | None, touching: tuple[str, ...] = ()) -> Way:
-        return Way(np.array(self._shares), np.array(self._positions), obstacle, touching)
+    def _ended(self, obstacle: Obstacle | None, touching: tuple[str, ...] = ()) -> JointPath:
+        return JointPath(np.array(self._shares), np.array(self._positions), obstacle, touching)
 
 
 _SPACING = 0.12
@@ -231,7 +228,7 @@ _LONGEST = 3.0
 
 @dataclass
 class _State:
-    """A posture of the front, how it was reached, and at what travel."""
+    """A posture of the front, with its predecessor and the travel to it."""
 
     share: float
     q: Array
@@ -239,56 +236,54 @@ class _State:
     cost: float
 
 
-def search(task: LevelingTask, rules: WayRules, patience: float) -> Way:
-    """Look for a way through the null space.
+def search(task: LevelingTask, rules: PathRules, patience: float) -> JointPath:
+    """Search for a path through the null space.
 
     Args:
-        task: What to do.
-        rules: What to keep.
+        task: The task.
+        rules: Constraints.
         patience: Longest search [s].
 
     Returns:
-        A complete way with corners, or how far any posture gets.
+        A complete path with corners, or one that leads as far as any posture does.
 
     """
     return _Front(task, rules, time.monotonic() + patience).run()
 
 
 class _Front:
-    def __init__(self, task: LevelingTask, rules: WayRules, deadline: float) -> None:
+    def __init__(self, task: LevelingTask, rules: PathRules, deadline: float) -> None:
         self._task = task
         self._rules = rules
         self._deadline = deadline
-        jacobian = task.linearised(task.start, 0.0)[2]
-        start = Reached(task.start, task.tool.least_singular_value(jacobian))
-        self._gate = Gate(rules, start)
+        self._checks = _Checks(task, rules)
         self._states = [_State(0.0, task.start, -1, 0.0)]
         self._blocked = Obstacle.LIMIT
         self._touching: tuple[str, ...] = ()
 
-    def run(self) -> Way:
+    def run(self) -> JointPath:
         layers = max(2, int(np.ceil(self._task.angle / _LAYER)))
         front = self._spread([0], 0.0)
         deepest = front[0]
         for share in np.arange(1, layers + 1) / layers:
             front = self._spread(self._advance(front, float(share)), float(share))
             if not front:
-                return self._way(deepest, self._blocked)
+                return self._path(deepest, self._blocked)
             deepest = min(front, key=lambda index: self._states[index].cost)
-        return self._way(deepest, None)
+        return self._path(deepest, None)
 
-    def _way(self, last: int, obstacle: Obstacle | None) -> Way:
+    def _path(self, last: int, obstacle: Obstacle | None) -> JointPath:
         chain = []
         while last >= 0:
             chain.append(self._states[last])
             last = self._states[last].parent
         chain.reverse()
-        return Way(np.array([state.share for state in chain]),
-                   np.array([state.q for state in chain]), obstacle, touching=self._touching,
-                   cut_short=time.monotonic() > self._deadline)
+        return JointPath(np.array([state.share for state in chain]),
+                         np.array([state.q for state in chain]), obstacle,
+                         touching=self._touching, cut_short=time.monotonic() > self._deadline)
 
     def _advance(self, front: list[int], share: float) -> list[int]:
-        """Carry every posture of the front on to the next share."""
+        """Carry every posture of the front to the next share."""
         carried: list[int] = []
         for index in sorted(front, key=lambda item: self._states[item].cost):
             if time.monotonic() > self._deadline:
@@ -299,11 +294,10 @@ class _Front:
         return carried
 
     def _carried(self, state: _State, share: float) -> Reached | None:
-        """Follow one posture from its share to another, in smaller steps where needed."""
+        """Follow one posture from its share to another, in smaller steps if necessary."""
         for halving in range(_HALVINGS):
-            shares = np.linspace(state.share, share, 2**halving + 1)[1:]
             found: Reached | None = Reached(state.q, 1.0)
-            for part in shares:
+            for part in np.linspace(state.share, share, 2**halving + 1)[1:]:
                 if found is not None:
                     found = self._moved(found.q, found.q, float(part))
             if found is not None:
@@ -311,24 +305,23 @@ class _Front:
         return None
 
     def _moved(self, start: Array, guess: Array, share: float) -> Reached | None:
-        """Return the checked posture at a share near a guess; None if it may not be entered."""
+        """Return the posture at a share near a guess; None if it violates a constraint."""
         found = converge(self._task, guess, share, bounds=self._rules.bounds)
         if found is None:
             self._blocked = Obstacle.LIMIT
             return None
         if np.abs(found.q - start).max() > _LONGEST * _SPACING:
             return None
-        if self._gate.singular(found):
+        if self._checks.singular(found):
             self._blocked = Obstacle.SINGULARITY
             return None
-        touching = self._gate.touching(found.q)
-        if touching:
+        if touching := self._checks.touching(found.q):
             self._blocked, self._touching = Obstacle.COLLISION, touching
             return None
         return found
 
     def _spread(self, layer: list[int], share: float) -> list[int]:
-        """Explore the null space sideways from all postures of a share."""
+        """Explore the null space from all postures of a share."""
         waiting = list(layer)
         while waiting and time.monotonic() < self._deadline:
             index = waiting.pop(0)
@@ -336,11 +329,11 @@ class _Front:
             jacobian = self._task.linearised(q, share)[1]
             for direction in _null_space(jacobian):
                 for sign in (1.0, -1.0):
-                    room = np.clip(q + sign * _SPACING * direction, self._rules.bounds.lower,
-                                   self._rules.bounds.upper)
-                    if self._known(room, layer):
+                    guess = np.clip(q + sign * _SPACING * direction, self._rules.bounds.lower,
+                                    self._rules.bounds.upper)
+                    if self._known(guess, layer):
                         continue
-                    found = self._moved(q, room, share)
+                    found = self._moved(q, guess, share)
                     if found is not None and not self._known(found.q, layer):
                         layer.append(self._add(found, share, index))
                         waiting.append(layer[-1])
@@ -360,7 +353,7 @@ class _Front:
 
 
 def _null_space(jacobian: Array) -> Array:
-    """Return directions that leave the task alone, largest joint step 1, shape (k, n)."""
+    """Return null-space directions with a largest joint step of 1, shape (k, n)."""
     rows, n = jacobian.shape
     vectors = np.linalg.svd(jacobian)[2][min(rows, n):]
     return vectors / np.abs(vectors).max(axis=1, keepdims=True)
@@ -370,76 +363,67 @@ _SWEEPS = 30
 _DEEPEST = 8
 
 
-def smoothed(task: LevelingTask, rules: WayRules, way: Way) -> Way | None:
-    """Return a way without the corners that a search leaves; None if it cannot be refined.
+def smoothed(task: LevelingTask, rules: PathRules, path: JointPath) -> JointPath | None:
+    """Return a path without the corners of a search; None if it cannot be refined.
 
-    Every point moves to the middle of its neighbours, back onto the task, as often as that is
-    allowed; start and end stay.
+    Every interior point is moved repeatedly to the middle of its neighbours, projected onto the
+    task, where the constraints allow it.
 
     Args:
-        task: What the way does.
-        rules: What it keeps.
-        way: A complete way of a redundant arm.
+        task: The task.
+        rules: Constraints.
+        path: A complete path of a redundant arm.
 
     """
-    even = _Refiner(task, rules, np.inf).refined(way)
+    even = refined(task, rules, path, np.inf)
     if even is None:
         return None
-    gate = _gate(task, rules)
+    checks = _Checks(task, rules)
     shares, positions = even.shares.copy(), even.positions.copy()
     for _ in range(_SWEEPS):
         for row in range(1, len(shares) - 1):
             share = 0.5 * (shares[row - 1] + shares[row + 1])
             middle = 0.5 * (positions[row - 1] + positions[row + 1])
             found = converge(task, middle, share, bounds=rules.bounds)
-            if found is None or gate.singular(found) or gate.touching(found.q):
+            if found is None or checks.singular(found) or checks.touching(found.q):
                 continue
             shares[row], positions[row] = share, found.q
-    return refined(task, rules, Way(shares, positions))
+    return refined(task, rules, JointPath(shares, positions), rules.max_drift)
 
 
-def refined(task: LevelingTask, rules: WayRules, way: Way) -> Way | None:
-    """Return a way with points between its points; None if some cannot be put there."""
-    return _Refiner(task, rules, rules.max_drift).refined(way)
+def refined(
+    task: LevelingTask, rules: PathRules, path: JointPath, max_drift: float
+) -> JointPath | None:
+    """Return a path with points inserted until steps and drift are small enough.
 
+    Args:
+        task: The task.
+        rules: Constraints.
+        path: A complete path.
+        max_drift: Largest drift of the tool point between points [m].
 
-def _gate(task: LevelingTask, rules: WayRules) -> Gate:
-    jacobian = task.linearised(task.start, 0.0)[2]
-    return Gate(rules, Reached(task.start, task.tool.least_singular_value(jacobian)))
+    Returns:
+        None if a point between two others violates a constraint.
 
+    """
+    checks = _Checks(task, rules)
+    shares, positions = [float(path.shares[0])], [path.positions[0]]
 
-class _Refiner:
-    """Puts points between points until steps and drift are small enough."""
-
-    def __init__(self, task: LevelingTask, rules: WayRules, max_drift: float) -> None:
-        self._task = task
-        self._rules = rules
-        self._max_drift = max_drift
-        self._gate = _gate(task, rules)
-
-    def refined(self, way: Way) -> Way | None:
-        points = list(zip(way.shares.tolist(), way.positions, strict=True))
-        found = [points[0]]
-        for point in points[1:]:
-            if not self._connect(found, point, 0):
-                return None
-        return Way(np.array([share for share, _ in found]), np.array([q for _, q in found]))
-
-    def _connect(
-        self, found: list[tuple[float, Array]], point: tuple[float, Array], depth: int
-    ) -> bool:
-        share, q = found[-1]
-        if self._short(q, point[1]):
-            found.append(point)
+    def connect(share: float, q: Array, depth: int) -> bool:
+        """Append a point, and before it as many as are needed."""
+        middle = 0.5 * (positions[-1] + q)
+        if np.abs(q - positions[-1]).max() <= rules.max_step and task.drift(middle) <= max_drift:
+            shares.append(share)
+            positions.append(q)
             return True
-        middle = 0.5 * (share + point[0])
-        between = converge(self._task, 0.5 * (q + point[1]), middle, bounds=self._rules.bounds)
-        if (between is None or depth > _DEEPEST or self._gate.singular(between)
-                or self._gate.touching(between.q)):
+        half = 0.5 * (shares[-1] + share)
+        between = converge(task, middle, half, bounds=rules.bounds)
+        if (between is None or depth > _DEEPEST or checks.singular(between)
+                or checks.touching(between.q)):
             return False
-        return (self._connect(found, (middle, between.q), depth + 1)
-                and self._connect(found, point, depth + 1))
+        return connect(half, between.q, depth + 1) and connect(share, q, depth + 1)
 
-    def _short(self, first: Array, second: Array) -> bool:
-        return bool(np.abs(second - first).max() <= self._rules.max_step
-                    and self._task.drift(0.5 * (first + second)) <= self._max_drift)
+    for share, q in zip(path.shares[1:].tolist(), path.positions[1:], strict=True):
+        if not connect(share, q, 0):
+            return None
+    return JointPath(np.array(shares), np.array(positions))

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path of postures made a motion: as fast as speed and acceleration limits allow, smoothly.
+"""Planning of a checked leveling motion from a posture.
 
-Postures are joined by a cubic spline over the joint travel, measured in seconds at full speed.
-Along it runs one quintic from rest to rest, so that speed and acceleration are continuous and
-both end at zero. (Time-optimal parameterisation, such as TOPP-RA's, would be faster, but its
-acceleration jumps from limit to limit, which spills what a level tool is to carry.)
-
-
-From a posture to a checked motion that makes the tool level.
+The postures of a path are joined by a cubic spline over the joint travel, measured in seconds at
+full speed. Time follows one quintic from rest to rest, so that speed and acceleration are
+continuous and zero at both ends. (Time-optimal parameterisation, such as TOPP-RA's, is faster, but
+its acceleration jumps between limits, which spills the load of a level tool.)
 """
 
 from __future__ import annotations
@@ -24,26 +21,34 @@ from robocal_ros.errors import MotionError
 from robocal_ros.leveling.inverse_kinematics import Bounds
 from robocal_ros.leveling.model import LevelingTask, LevelTarget, Tool, level_targets, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
-from robocal_ros.leveling.path import Obstacle, Way, WayRules, follow, refined, search, smoothed
+from robocal_ros.leveling.path import (
+    JointPath,
+    Obstacle,
+    PathRules,
+    follow,
+    refined,
+    search,
+    smoothed,
+)
 from robocal_ros.leveling.refusal import LevelingRefusal, Refusal, explain
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.motion import MotionLimits, Trajectory
 
 _SAMPLES = 1000
-# What interpolation between knots may add.
+# Factor of the duration that allows for interpolation between knots.
 _RESERVE = 1.02
 _MIN_DURATION = 0.2
-# Knots closer than this say nothing new to a controller [s].
+# Smallest time between knots [s].
 _SHORTEST_KNOT = 0.002
 
 
 def timed(positions: Array, max_velocity: Array, max_acceleration: Array) -> Trajectory:
-    """Return the motion along postures that reaches a limit somewhere, and passes none.
+    """Return the fastest motion along postures within speed and acceleration limits.
 
     Args:
-        positions: Different postures in their order, shape (k, n) [rad].
-        max_velocity: Speed that no joint exceeds, shape (n,) [rad/s].
-        max_acceleration: Acceleration that no joint exceeds, shape (n,) [rad/s²].
+        positions: Distinct postures in order, shape (k, n) [rad].
+        max_velocity: Speed limits, shape (n,) [rad/s].
+        max_acceleration: Acceleration limits, shape (n,) [rad/s²].
 
     """
     steps = np.linalg.norm(np.diff(positions, axis=0) / max_velocity, axis=1)
@@ -51,7 +56,6 @@ def timed(positions: Array, max_velocity: Array, max_acceleration: Array) -> Tra
     spline = scipy.interpolate.CubicSpline(travel / travel[-1], positions)
     duration = _duration(spline, max_velocity, max_acceleration)
     time = _knot_times(spline.x)
-    # A knot of the path is one of the motion, but for those that would come too close.
     keep = _spaced(time * duration, _SHORTEST_KNOT)
     position, velocity, acceleration = _along(spline, time[keep])
     velocity[[0, -1]] = acceleration[[0, -1]] = 0.0
@@ -61,36 +65,35 @@ def timed(positions: Array, max_velocity: Array, max_acceleration: Array) -> Tra
 
 
 def _along(spline: scipy.interpolate.CubicSpline, time: Array) -> tuple[Array, Array, Array]:
-    """Return position and its derivatives by relative time, the quintic run along a spline."""
+    """Return position and its derivatives by relative time along a spline."""
     x = time[:, None]
-    way = (10.0 * x**3 - 15.0 * x**4 + 6.0 * x**5)[:, 0]
+    share = (10.0 * x**3 - 15.0 * x**4 + 6.0 * x**5)[:, 0]
     speed = 30.0 * x**2 - 60.0 * x**3 + 30.0 * x**4
     change = 60.0 * x - 180.0 * x**2 + 120.0 * x**3
-    slope, bend = spline(way, 1), spline(way, 2)
-    return spline(way), slope * speed, bend * speed**2 + slope * change
+    slope, bend = spline(share, 1), spline(share, 2)
+    return spline(share), slope * speed, bend * speed**2 + slope * change
 
 
 def _duration(
     spline: scipy.interpolate.CubicSpline, max_velocity: Array, max_acceleration: Array
 ) -> float:
-    """Return the shortest duration: speed falls with it, acceleration with its square."""
+    """Return the shortest duration within the limits [s]."""
     _, velocity, acceleration = _along(spline, np.linspace(0.0, 1.0, _SAMPLES))
     by_velocity = float((np.abs(velocity) / max_velocity).max())
     by_acceleration = float(np.sqrt((np.abs(acceleration) / max_acceleration).max()))
     return max(_RESERVE * by_velocity, _RESERVE * by_acceleration, _MIN_DURATION)
 
 
-def _knot_times(way: Array) -> Array:
-    """Return the relative times at which the quintic has gone given parts of its way."""
+def _knot_times(shares: Array) -> Array:
+    """Return the relative times at which the quintic reaches given shares of the path."""
     fine = np.linspace(0.0, 1.0, 20 * _SAMPLES)
-    gone = 10.0 * fine**3 - 15.0 * fine**4 + 6.0 * fine**5
-    time = np.interp(way, gone, fine)
+    time = np.interp(shares, 10.0 * fine**3 - 15.0 * fine**4 + 6.0 * fine**5, fine)
     time[0], time[-1] = 0.0, 1.0
     return time
 
 
 def _spaced(time: Array, shortest: float) -> list[int]:
-    """Return the rows to keep so that times are not too close, the first and last included."""
+    """Return the rows of times that are not too close, with the first and last row."""
     keep = [0]
     for row in range(1, len(time) - 1):
         if time[row] - time[keep[-1]] >= shortest and time[-1] - time[row] >= shortest:
@@ -98,31 +101,30 @@ def _spaced(time: Array, shortest: float) -> list[int]:
     return [*keep, len(time) - 1]
 
 
-# A joint may stand this much past its limit, by the noise of its encoder [rad].
+# Tolerated excess of a position limit at the start, for encoder noise [rad].
 _START_NOISE = 1e-3
-# Straight joint lines between the points may use this part of the allowed drift; tracking by
-# the drives needs the rest.
+# Share of max_drift for straight joint lines between points; the rest is for tracking errors.
 _SHARE_OF_DRIFT = 0.4
-# How near to a limit the null space begins to pull away [rad].
+# Distance from a limit at which the null-space bias sets in [rad].
 _ZONE = 0.2
 
 
 @dataclass(frozen=True)
 class LevelPlan:
-    """A way to become level, or the finding that the tool is level.
+    """Plan of a leveling motion, or the finding that the tool is level.
 
     Attributes:
         tilt: Tilt of the tool at the start [rad].
-        task: What the motion does; None if the tool is level already.
-        way: The postures; None if the tool is level already.
+        task: The task; None if the tool is level already.
+        path: The postures; None if the tool is level already.
         trajectory: The motion; None if the tool is level already.
-        note: What the user should know; empty for nothing.
+        note: Explanation of the choice for the user; empty for none.
 
     """
 
     tilt: float
     task: LevelingTask | None = None
-    way: Way | None = None
+    path: JointPath | None = None
     trajectory: Trajectory | None = None
     note: str = ''
 
@@ -134,12 +136,12 @@ class LevelingPlanner:
         self, tool: Tool, axis: Array, limits: MotionLimits, values: LevelingParameters,
         checker: CollisionChecker | None = None,
     ) -> None:
-        """Prepare.
+        """Initialise.
 
         Args:
             tool: Forward kinematics of the tool.
             axis: The reference's z axis in the root frame, shape (3,).
-            limits: What the motion may not exceed.
+            limits: Limits of the motion.
             values: The parameters.
             checker: Collision geometry; None for no check.
 
@@ -153,14 +155,14 @@ class LevelingPlanner:
     def plan(self, start: Array) -> LevelPlan:
         """Plan the motion from a posture.
 
-        Where several targets are equally near, the one with the least joint travel is taken.
+        Of several equally near targets, the one with the least joint travel is selected.
 
         Args:
             start: Current posture, shape (n,) [rad].
 
         Raises:
-            LevelingRefusal: If there is no way; with the reason.
-            MotionError: If the arm stands outside its limits, or touches something.
+            LevelingRefusal: If there is no path; with the reason.
+            MotionError: If the arm is outside its limits or in contact.
 
         """
         start = self._checked_start(start)
@@ -180,22 +182,22 @@ class LevelingPlanner:
                 plans.append(found)
         if not plans:
             raise LevelingRefusal(max(refusals, key=lambda refusal: refusal.share))
-        return min(plans, key=lambda plan: plan.way.travel if plan.way else 0.0)
+        return min(plans, key=lambda plan: plan.path.travel if plan.path else 0.0)
 
     def _checked_start(self, start: Array) -> Array:
-        """Return the start, moved onto a limit that it passes by noise."""
+        """Return the start, clipped to limits that it exceeds by noise."""
         inside = np.clip(start, self.limits.lower, self.limits.upper)
         excess = np.abs(start - inside)
         joint = int(np.argmax(excess))
         if excess[joint] > _START_NOISE:
             raise MotionError(
-                f"Joint '{self.limits.joint_names[joint]}' stands at {start[joint]:.4f} rad, "
+                f"Joint '{self.limits.joint_names[joint]}' is at {start[joint]:.4f} rad, "
                 f'{excess[joint]:.4f} rad past its limit of {inside[joint]:.4f} rad. The arm was '
                 'not moved; jog the joint back.')
         pair = self.checker.touching(inside) if self.checker is not None else None
         if pair:
             raise MotionError(
-                f"Where the arm stands '{pair[0]}' touches '{pair[1]}'. The arm was not moved; "
+                f"In the current posture '{pair[0]}' touches '{pair[1]}'. The arm was not moved; "
                 'move it clear by hand, or correct the collision geometry.')
         return inside
 
@@ -203,18 +205,18 @@ class LevelingPlanner:
         task = LevelingTask(self.tool, start, target, self.axis,
                             free_heading=self.values.heading == 'free')
         rules = self._rules(start, redundant=task.redundancy > 0)
-        problem, share = '', 0.0
-        for way in self._ways(task, rules):
-            if way.obstacle is not None:
-                return explain(task, rules, way)
-            trajectory = timed(way.positions, self.limits.velocity, self.limits.acceleration)
-            problem, share = self._problem(task, trajectory), way.share
-            if not problem:
-                return LevelPlan(before, task, way, trajectory, target.note)
-        return Refusal(Obstacle.LIMIT, share, problem)
+        violation, share = '', 0.0
+        for path in self._paths(task, rules):
+            if path.obstacle is not None:
+                return explain(task, rules, path)
+            trajectory = timed(path.positions, self.limits.velocity, self.limits.acceleration)
+            violation, share = self._violation(task, trajectory), path.share
+            if not violation:
+                return LevelPlan(before, task, path, trajectory, target.note)
+        return Refusal(Obstacle.LIMIT, share, violation)
 
-    def _ways(self, task: LevelingTask, rules: WayRules) -> Iterator[Way]:
-        """Yield complete ways, the best first; or, last, how far the furthest one leads."""
+    def _paths(self, task: LevelingTask, rules: PathRules) -> Iterator[JointPath]:
+        """Yield complete paths, the best first, or last an incomplete one."""
         if task.redundancy <= 0:
             yield follow(task, rules)
             return
@@ -226,19 +228,20 @@ class LevelingPlanner:
                 yield even
         found = search(task, rules, self.values.search_time)
         if found.obstacle is not None:
-            furthest = max(found, direct, key=lambda way: way.share)
+            furthest = max(found, direct, key=lambda path: path.share)
             yield replace(furthest, cut_short=found.cut_short)
             return
-        for even in (smoothed(task, rules, found), refined(task, rules, found)):
+        for even in (smoothed(task, rules, found),
+                     refined(task, rules, found, rules.max_drift)):
             if even is not None:
                 yield even
 
-    def _problem(self, task: LevelingTask, trajectory: Trajectory) -> str:
-        """Return what is wrong with a motion between its points too, or an empty string."""
+    def _violation(self, task: LevelingTask, trajectory: Trajectory) -> str:
+        """Return the constraint that a motion violates, also between its points, or nothing."""
         try:
             self.limits.check(trajectory)
-        except MotionError as refusal:
-            return str(refusal)
+        except MotionError as error:
+            return str(error)
         positions = trajectory.sample(trajectory.dense())[0]
         middles = 0.5 * (trajectory.position[1:] + trajectory.position[:-1])
         drift = max(float(np.linalg.norm(self.tool.poses(part)[1] - task.point, axis=1).max())
@@ -247,20 +250,20 @@ class LevelingPlanner:
             return (f'The tool point would drift {1e3 * drift:.2f} mm; max_drift is '
                     f'{1e3 * self.values.max_drift:.2f} mm.')
         contact = None if self.checker is None else self.checker.first_contact(positions)
-        return f'On the way {contact}.' if contact else ''
+        return f'During the motion {contact}.' if contact else ''
 
-    def _rules(self, start: Array, *, redundant: bool) -> WayRules:
+    def _rules(self, start: Array, *, redundant: bool) -> PathRules:
         values = self.values
         half = 0.5 * (self.limits.upper - self.limits.lower)
         margin = np.minimum(values.limit_margin if redundant else 0.0, half)
         bounds = Bounds(np.minimum(self.limits.lower + margin, start),
                         np.maximum(self.limits.upper - margin, start))
-        return WayRules(bounds, values.max_step, _SHARE_OF_DRIFT * values.max_drift,
-                        values.singularity_margin, self.checker)
+        return PathRules(bounds, values.max_step, _SHARE_OF_DRIFT * values.max_drift,
+                         values.singularity_margin, self.checker)
 
 
-def _away_from_limits(rules: WayRules, q: Array) -> Array:
-    """Return the joint step that leads away from limits that are near, shape (n,) [rad]."""
+def _away_from_limits(rules: PathRules, q: Array) -> Array:
+    """Return the joint step away from nearby limits, shape (n,) [rad]."""
     into_lower = np.clip(1.0 - (q - rules.bounds.lower) / _ZONE, 0.0, 1.0)
     into_upper = np.clip(1.0 - (rules.bounds.upper - q) / _ZONE, 0.0, 1.0)
     return 0.5 * rules.max_step * (into_lower - into_upper)

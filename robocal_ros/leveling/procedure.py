@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the tool is levelled: planned, shown, moved, and verified by joint states and an IMU."""
+"""Leveling procedure: plan, show, move, and verify by joint states and an IMU."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from robocal_ros.robot.motion import MotionLimits
 
 
 class JointRecord(Protocol):
-    """Joint states, recorded while asked to.
+    """Recording of joint states.
 
     Attributes:
-        recording: Whether they are.
+        recording: Whether joint states are recorded.
 
     """
 
@@ -30,17 +30,17 @@ class JointRecord(Protocol):
 
     @property
     def newest(self) -> float:
-        """Newest stamp that has come [s]."""
+        """Newest stamp received [s]."""
 
     def clear(self) -> None:
-        """Forget what was recorded."""
+        """Discard the recording."""
 
     def samples(self) -> JointSamples:
-        """Return what is recorded."""
+        """Return the recorded joint states."""
 
 
 class Imu(Protocol):
-    """An IMU on the tool.
+    """IMU on the tool.
 
     Attributes:
         rotation: Its orientation in the tool frame, shape (3, 3).
@@ -53,29 +53,29 @@ class Imu(Protocol):
         """Return what is wrong with the readings, or silent for so long [s], or nothing."""
 
     def begin(self) -> None:
-        """Begin a mean."""
+        """Begin averaging."""
 
     def mean(self) -> Array:
-        """Return the mean specific force since then, shape (3,) [m/s²]; raises DataError."""
+        """Return the mean specific force since ``begin``, shape (3,) [m/s²]."""
 
 
 class LevelingProcedure:
-    """Levels the tool, by the parameters that hold when it begins."""
+    """Levels the tool with the parameters at its start."""
 
     def __init__(
         self, arm: Arm, joints: JointRecord, report: Report, values: LevelingParameters,
         axis: Array, imu: Imu | None, show: Callable[[Array, LevelPlan], None],
     ) -> None:
-        """Prepare; nothing moves yet.
+        """Initialise; nothing moves yet.
 
         Args:
             arm: The arm.
             joints: Its joint states.
-            report: Shows the progress.
+            report: Receives the progress.
             values: The parameters.
             axis: The reference's z axis in the root frame, shape (3,).
-            imu: The IMU that verifies; None for none.
-            show: Shows a plan, and the posture from which it was made.
+            imu: IMU to verify the result; None for none.
+            show: Called with the initial posture and the plan.
 
         """
         self._arm = arm
@@ -88,18 +88,18 @@ class LevelingProcedure:
         self._tool = Tool(arm.robot, values.tool_point)
 
     async def preview(self) -> str:
-        """Plan and show, move nothing."""
+        """Plan and show the motion without moving; return the answer."""
         await self._arm.await_rest()
         plan = await self._plan()
         if plan.trajectory is None or plan.task is None:
             return self._level_already(plan)
-        return (f'The tool is tilted by {_degrees(plan.tilt)}; level would turn it by '
+        return (f'The tool is tilted by {_degrees(plan.tilt)}; leveling would turn it by '
                 f'{_degrees(plan.task.angle)} in {plan.trajectory.duration:.1f} s, over '
                 f'{len(plan.task.transition_poses(self._values.max_step))} transition poses. '
                 f'{plan.note} Nothing was moved.').replace('  ', ' ')
 
     async def level(self) -> tuple[bool, str]:
-        """Level the tool; return whether that is verified, and the numbers in sentences."""
+        """Level the tool; return whether the result is verified, and the answer."""
         arm, values = self._arm, self._values
         await self._await_readings()
         plan = await self._plan()
@@ -109,7 +109,7 @@ class LevelingProcedure:
         self._joints.recording = True
         try:
             await arm.move(plan.trajectory, phase='moving', share=(5.0, 90.0), message=(
-                f'Turning the tool by {_degrees(plan.task.angle)}, its point held.'))
+                f'Turning the tool by {_degrees(plan.task.angle)} about its tool point.'))
             moved = self._joints.newest
             if self._imu is not None:
                 self._imu.begin()
@@ -118,11 +118,12 @@ class LevelingProcedure:
             samples = self._joints.samples()
         finally:
             self._joints.recording = False
-        way = samples.time <= moved
-        return self._verified(plan, plan.task, samples.position[way], samples.position[~way])
+        moving = samples.time <= moved
+        return self._verified(
+            plan, plan.task, samples.position[moving], samples.position[~moving])
 
     async def measure(self) -> str:
-        """Measure the tilt where the arm rests, without moving it; return it in sentences."""
+        """Measure the tilt without moving; return the answer."""
         arm, values = self._arm, self._values
         await self._await_readings()
         self._joints.clear()
@@ -147,7 +148,7 @@ class LevelingProcedure:
         return f'{message} Nothing was moved.'
 
     async def _await_readings(self) -> None:
-        """Wait for readings of the IMU, if there is one, and for an arm at rest."""
+        """Wait for readings of the IMU, if there is one, and for the arm to rest."""
         if (imu := self._imu) is not None:
             await self._arm.await_readings(lambda: imu.problem(self._values.state_timeout))
         await self._arm.await_rest()
@@ -174,27 +175,28 @@ class LevelingProcedure:
     # ---------------------------------------------------------------- verification
 
     def _verified(
-        self, plan: LevelPlan, task: LevelingTask, way: Array, rest: Array
+        self, plan: LevelPlan, task: LevelingTask, motion: Array, rest: Array
     ) -> tuple[bool, str]:
-        """Judge the motion by joint states, and by the IMU if there is one."""
+        """Verify the motion by joint states, and by the IMU if there is one."""
         values = self._values
-        check = check_level(task, self._axis, way, rest)
+        check = check_level(task, self._axis, motion, rest)
         bad = []
         if check.tilt > values.tolerance:
             bad.append(f'the residual tilt is above the tolerance of {_degrees(values.tolerance)}')
         if check.drift > values.max_drift:
-            bad.append(f'the tool point is further off than {1e3 * values.max_drift:.2f} mm')
+            bad.append(f'the drift of the tool point is above {1e3 * values.max_drift:.2f} mm')
         message = (
             f'The tool was turned by {_degrees(task.angle)}; residual tilt '
-            f'{_degrees(check.tilt)}, tool point {1e3 * check.drift:.2f} mm from where it was, '
-            f'at most {1e3 * check.drift_on_way:.2f} mm on the way.')
+            f'{_degrees(check.tilt)}, drift of the tool point {1e3 * check.drift:.2f} mm, '
+            f'at most {1e3 * check.drift_in_motion:.2f} mm during the motion.')
         if self._imu is not None:
             rotation = self._tool.pose(rest.mean(axis=0))[0]
             seen = self._tilt_by_imu(rotation, self._imu, up=task.target.up)
             message += f' {_seen_by_imu(seen)}'
             if seen > values.imu_tolerance:
-                bad.append(f'the IMU sees more than {_degrees(values.imu_tolerance)}: check the '
-                           'mounting of base and IMU, and the parameters gravity and reference')
+                bad.append(f'the IMU measures more than {_degrees(values.imu_tolerance)}: check '
+                           'the mounting of base and IMU, and the parameters gravity and '
+                           'reference')
         self._report.note(tilt=f'{check.tilt:.6g}', drift=f'{check.drift:.6g}')
         if bad:
             return False, f'{message} Not verified: {"; ".join(bad)}.'
@@ -206,10 +208,10 @@ class LevelingProcedure:
 
 
 def _seen_by_imu(angle: float) -> str:
-    return f'The IMU sees a tilt of {_degrees(angle)}.'
+    return f'The IMU measures a tilt of {_degrees(angle)}.'
 
 
 def _degrees(angle: float) -> str:
-    """Return an angle in degrees, as fine as it deserves."""
+    """Return an angle in degrees, with more digits below 1°."""
     value = float(np.degrees(angle))
     return f'{value:.1f}°' if value >= 1.0 else f'{value:.3f}°'

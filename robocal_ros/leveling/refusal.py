@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why there is no way, in a sentence: which joint and by how much, or which freedom is missing."""
+"""Explanation of a refusal: the joint and its excess, the contact, or the missing freedom."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
 from robocal_ros.leveling.inverse_kinematics import Bounds
 from robocal_ros.leveling.model import LevelingTask
-from robocal_ros.leveling.path import Obstacle, Way, WayRules, follow
+from robocal_ros.leveling.path import JointPath, Obstacle, PathRules, follow
 
 _ALIGNED = 0.99
 _HELD = 'The arm was not moved.'
@@ -19,12 +19,12 @@ _HELD = 'The arm was not moved.'
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a way ends before its end.
+    """Reason why a path ends early.
 
     Attributes:
-        obstacle: What is in the way.
-        share: Share of the way that can be reached.
-        sentence: All of it in words.
+        obstacle: Kind of the obstacle.
+        share: Share of the turn that can be reached.
+        sentence: Explanation for the user.
 
     """
 
@@ -34,10 +34,10 @@ class Refusal:
 
 
 class LevelingRefusal(MotionError):
-    """Leveling that was refused because there is no way.
+    """Leveling is refused because there is no path.
 
     Attributes:
-        refusal: Why.
+        refusal: The reason.
 
     """
 
@@ -46,57 +46,57 @@ class LevelingRefusal(MotionError):
         self.refusal = refusal
 
 
-def explain(task: LevelingTask, rules: WayRules, way: Way) -> Refusal:
-    """Return why a way could not be completed.
+def explain(task: LevelingTask, rules: PathRules, path: JointPath) -> Refusal:
+    """Return the reason why a path is incomplete.
 
     Args:
-        task: What was to be done.
-        rules: What had to be kept.
-        way: The furthest way that was found, with its obstacle.
+        task: The task.
+        rules: Constraints.
+        path: The path that leads furthest, with its obstacle.
 
     """
     free = follow(task, _without_limits(task, rules), bounded=False)
     past = _first_past_limit(free, rules.bounds)
-    obstacle = way.obstacle or Obstacle.LIMIT
+    obstacle = path.obstacle or Obstacle.LIMIT
     if obstacle is Obstacle.COLLISION:
-        sentence = _collision(way)
+        sentence = _collision(path)
     elif past is not None:
-        obstacle, sentence = Obstacle.LIMIT, _limit(task, rules.bounds, free, past, way)
+        obstacle, sentence = Obstacle.LIMIT, _limit(task, rules.bounds, free, past, path)
     elif obstacle is Obstacle.FREEDOM:
-        sentence = _freedom(task, way)
-    elif free.obstacle is None and way.touching:
-        obstacle, sentence = Obstacle.COLLISION, _collision(way)
+        sentence = _freedom(task, path)
+    elif free.obstacle is None and path.touching:
+        obstacle, sentence = Obstacle.COLLISION, _collision(path)
     else:
-        obstacle, sentence = Obstacle.SINGULARITY, _singularity(task, way)
+        obstacle, sentence = Obstacle.SINGULARITY, _singularity(task, path)
     if task.redundancy > 0:
-        sentence += _search(way)
-    return Refusal(obstacle, way.share, sentence)
+        sentence += _search(path)
+    return Refusal(obstacle, path.share, sentence)
 
 
-def _search(way: Way) -> str:
-    if way.cut_short:
-        return (f' Other postures of the redundant arm were looked for until search_time ended; '
-                f'they get to {_percent(way)}.')
-    return f' No other posture of the redundant arm gets further than {_percent(way)}.'
+def _search(path: JointPath) -> str:
+    if path.cut_short:
+        return (f' The search for other postures of the redundant arm ended at search_time; they '
+                f'reach {_percent(path)}.')
+    return f' No other posture of the redundant arm reaches more than {_percent(path)}.'
 
 
-def _without_limits(task: LevelingTask, rules: WayRules) -> WayRules:
+def _without_limits(task: LevelingTask, rules: PathRules) -> PathRules:
     n = task.tool.robot.n
-    return WayRules(Bounds(np.full(n, -np.inf), np.full(n, np.inf)), rules.max_step,
-                    rules.max_drift, rules.singularity_margin)
+    return PathRules(Bounds(np.full(n, -np.inf), np.full(n, np.inf)), rules.max_step,
+                     rules.max_drift, rules.singularity_margin)
 
 
-def _first_past_limit(free: Way, bounds: Bounds) -> int | None:
-    """Return the first row of a way without limits that lies outside of them, or None."""
+def _first_past_limit(free: JointPath, bounds: Bounds) -> int | None:
+    """Return the first row of an unlimited path outside the bounds, or None."""
     outside = np.array([bounds.excess(q).any() for q in free.positions])
     return int(np.argmax(outside)) if outside.any() else None
 
 
-def _percent(way: Way) -> str:
-    return f'{100.0 * way.share:.0f} % of the way'
+def _percent(path: JointPath) -> str:
+    return f'{100.0 * path.share:.0f} % of the turn'
 
 
-def _limit(task: LevelingTask, bounds: Bounds, free: Way, row: int, way: Way) -> str:
+def _limit(task: LevelingTask, bounds: Bounds, free: JointPath, row: int, path: JointPath) -> str:
     robot = task.tool.robot
     joint = int(np.argmax(bounds.excess(free.positions[row])))
     column = free.positions[row:, joint]
@@ -104,46 +104,46 @@ def _limit(task: LevelingTask, bounds: Bounds, free: Way, row: int, way: Way) ->
     extreme = float(column.max() if above else column.min())
     limit = float(bounds.upper[joint] if above else bounds.lower[joint])
     end = '' if free.obstacle is None else ' and further'
-    share = 100.0 * (way.share if robot.n <= task.rows else free.shares[row])
+    share = 100.0 * (path.share if robot.n <= task.rows else free.shares[row])
     return (
         f"Joint '{robot.joint_names[joint]}' reaches its limit of {limit:.3f} rad after "
-        f'{share:.0f} % of the way; to level the tool it would have to go to '
+        f'{share:.0f} % of the turn; to level the tool it would have to move to '
         f'{extreme:.3f} rad, {abs(extreme - limit):.3f} rad past it{end}.')
 
 
-def _collision(way: Way) -> str:
-    first, second = way.touching
-    return (f"'{first}' touches '{second}' after {_percent(way)}; make room, or bring the tool "
-            'nearer to level by hand.')
+def _collision(path: JointPath) -> str:
+    first, second = path.touching
+    return (f"'{first}' touches '{second}' after {_percent(path)}; make room, or level the tool "
+            'further by hand.')
 
 
-def _singularity(task: LevelingTask, way: Way) -> str:
-    _, _, jacobian = task.linearised(way.positions[-1], way.share)
+def _singularity(task: LevelingTask, path: JointPath) -> str:
+    _, _, jacobian = task.linearised(path.positions[-1], path.share)
     scaled = jacobian.copy()
     scaled[:3] /= task.tool.length
     lost = np.linalg.svd(scaled)[0][:, min(jacobian.shape) - 1]
-    return (f'After {_percent(way)} the arm comes to the edge of its reach or into a singular '
-            f'posture, where it can hardly {_motion(lost)} any more; level the tool in a place '
-            'with more room, or from another posture.')
+    return (f'After {_percent(path)} the arm reaches the edge of its workspace or a singular '
+            f'posture, in which it can hardly {_motion(lost)}; level the tool elsewhere, or from '
+            'another posture.')
 
 
-def _freedom(task: LevelingTask, way: Way) -> str:
+def _freedom(task: LevelingTask, path: JointPath) -> str:
     robot = task.tool.robot
-    missing, jacobian, _ = task.linearised(way.positions[-1], min(1.0, way.share + 1e-3))
+    error, jacobian, _ = task.linearised(path.positions[-1], min(1.0, path.share + 1e-3))
     scale = np.concatenate((np.full(3, 1.0 / task.tool.length), np.ones(task.rows - 3)))
     scaled = jacobian * scale[:, None]
-    left = missing * scale - scaled @ np.linalg.lstsq(scaled, missing * scale, rcond=None)[0]
+    left = error * scale - scaled @ np.linalg.lstsq(scaled, error * scale, rcond=None)[0]
     if task.free_heading:
         left = np.concatenate((left[:3], task.across.T @ left[3:]))
-        cure = 'tilt the tool the way it can, or use an arm with more joints.'
+        remedy = 'tilt the tool about another axis, or use an arm with more joints.'
     else:
-        cure = "an arm that may turn the tool about the vertical needs heading 'free'."
-    return (f'With {robot.n} joints the arm lacks a freedom that leveling needs here: while the '
-            f'tool point is held it cannot {_motion(left)}; {cure}')
+        remedy = "set heading to 'free' to allow rotation about the vertical."
+    return (f'With {robot.n} joints the arm lacks a degree of freedom for leveling here: with the '
+            f'tool point held it cannot {_motion(left)}; {remedy}')
 
 
 def _motion(direction: Array) -> str:
-    """Return a velocity of the tool in words: point first, then turn."""
+    """Return a tool velocity (linear, angular) in words."""
     point, turn = direction[:3], direction[3:]
     if np.linalg.norm(point) > np.linalg.norm(turn):
         return f'move the tool point along {_axis(point)}'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When to level without being called: after a motion into a region, or during a task."""
+"""Rules that trigger leveling: after a motion into a region, or during a task."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from robocal_ros.messages import qos
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.robot.model import Robot
 
-# An action's status is latched; a few deep, so that a short motion is seen too.
+# QoS of action status topics; the depth covers short motions.
 _STATUS = QoSProfile(
     history=QoSHistoryPolicy.KEEP_LAST, depth=10,
     reliability=QoSReliabilityPolicy.RELIABLE, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
-# Longest wait for the arm to rest after its controller has ended a motion [s].
+# Longest wait for the arm to rest after a motion [s].
 _REST = 10.0
 _FRAME, _TASK = 'frame:', 'task:'
 
 
 class _Region:
-    """A box about a frame that stands still."""
+    """A box about a fixed frame."""
 
     def __init__(self, robot: Robot, frame: str, size: Sequence[float]) -> None:
         if robot.model.frames[robot.frame_id(frame)].parentJoint != 0:
             raise ConfigurationError(
-                f"auto_level_after names the frame '{frame}', which moves with the arm; name "
-                'one that stands still.')
+                f"auto_level_after names the frame '{frame}', which moves with the arm; name a "
+                'fixed frame.')
         placement = robot.transform_frame_to_root(np.zeros(robot.n), frame)
         self.frame = frame
         self._rotation, self._centre = frozen(placement.rotation), frozen(placement.translation)
@@ -50,25 +50,25 @@ class _Region:
 
 
 class AutoLeveling:
-    """Looks at the controller's motions and at the task, and says when leveling is due.
+    """Triggers leveling after motions of the controller and on tasks.
 
-    Only a motion that succeeded counts: after one that was cancelled or aborted, and after
-    moves by hand, somebody may stand beside the arm.
+    Only a successful motion triggers it: after one that was cancelled or aborted, and after
+    motions by hand, a person may be next to the arm.
     """
 
     def __init__(
         self, node: CalibrationNode, arm: GuardedArm, tool_point: Callable[[], Array],
         names: Sequence[str], size: Sequence[float], level: Callable[[str], Awaitable[None]],
     ) -> None:
-        """Subscribe to what the rules need.
+        """Subscribe to the topics that the rules need.
 
         Args:
             node: The node.
             arm: The arm.
-            tool_point: Returns where the tool point is, shape (3,) [m].
-            names: Frames and tasks, perhaps with ``frame:`` or ``task:`` before them.
+            tool_point: Returns the position of the tool point, shape (3,) [m].
+            names: Frames and tasks, optionally with the prefix ``frame:`` or ``task:``.
             size: Size of the box about each frame, along its axes [m].
-            level: Levels, and is told why.
+            level: Levels the tool; its argument is the reason.
 
         Raises:
             ConfigurationError: If a frame does not exist or moves.
@@ -121,14 +121,14 @@ class AutoLeveling:
                 ended.add(identity)
             if item.status == GoalStatus.STATUS_SUCCEEDED:
                 succeeded.add(identity)
-        # What ended before this node listened, or by its own doing, is no news.
+        # Motions that ended before the subscription, and motions of this node, do not count.
         news = set() if self._ended is None else succeeded - self._ended
         self._ended = ended
         if news and not self._node.busy:
             self._expect()
 
     def _expect(self) -> None:
-        """Level as soon as the arm rests, if there is still a reason then."""
+        """Level as soon as the arm rests, if a rule still applies then."""
         node = self._node
         if self._pending or not node.is_active or node.executor is None:
             return
@@ -147,7 +147,7 @@ class AutoLeveling:
             await self._level(reason)
 
     def reason(self) -> str:
-        """Return why the tool should be level now, or an empty string."""
+        """Return the rule that applies, or an empty string."""
         if self._task in self._tasks:
             return f"task '{self._task}'"
         point = self._tool_point()

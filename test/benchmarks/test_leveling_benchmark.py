@@ -94,7 +94,7 @@ def test_the_simulated_arm_meets_the_limits() -> None:
     [motion] = leveling.simulated(range(1, 10), 1)
     assert np.degrees(motion.measured[0]) <= leveling.TILT_BAR
     assert 1e3 * motion.measured[2] <= leveling.DRIFT_BAR
-    assert 1e3 * motion.drift_on_way <= leveling.DRIFT_BAR
+    assert 1e3 * motion.drift_in_motion <= leveling.DRIFT_BAR
 
 
 def test_the_panel_shows_the_arm_before_during_and_after() -> None:
@@ -103,7 +103,7 @@ def test_the_panel_shows_the_arm_before_during_and_after() -> None:
     start = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
     way = np.linspace(start, start + 0.001, 50)
     panel = leveling_panel(tool, np.linspace(0.0, 1.0, 50), way,
-                           'The IMU sees a tilt of 0.031°.', success=True, number=1)
+                           'The IMU measures a tilt of 0.031°.', success=True, number=1)
     assert [title for title, _ in panel.drawings] == [
         'before', 'on the way', 'after', 'tilt and drift over time']
     assert panel.rows[2][2] == '0.031'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known friction is recovered, the unknowable is not told, bad runs fail no other joint."""
+"""Recovery of known friction, unidentified parameters, and isolation of joints with bad runs."""
 
 from __future__ import annotations
 
@@ -191,16 +191,16 @@ class TestGravityIsUncertainToo:
     def test_a_load_known_within_limits_widens_the_intervals(self, two_joints, robot):
         recording = Recording(two_joints.samples())
         arms = [loaded(robot, replace(TOOL, mass=mass)) for mass in (2.0, 2.02)]
-        sure = estimate(arms[0], recording, DEFAULTS)
-        doubtful = estimate(arms[0], recording, DEFAULTS, arms[1:])
+        certain = estimate(arms[0], recording, DEFAULTS)
+        uncertain = estimate(arms[0], recording, DEFAULTS, arms[1:])
         name = f'{ELBOW_NAME}.coulomb_forward'
-        assert doubtful.parameter(name).value == sure.parameter(name).value
+        assert uncertain.parameter(name).value == certain.parameter(name).value
         posture = two_joints.position[len(two_joints.time) // 2]
         change = np.ptp([arm_.gravity_torque(posture)[ELBOW] for arm_ in arms])
-        added = doubtful.parameter(name).std**2 - sure.parameter(name).std**2
+        added = uncertain.parameter(name).std**2 - certain.parameter(name).std**2
         assert np.sqrt(added) == pytest.approx(change, rel=0.5)
         viscous = f'{ELBOW_NAME}.viscous_forward'
-        assert doubtful.parameter(viscous).std == sure.parameter(viscous).std
+        assert uncertain.parameter(viscous).std == certain.parameter(viscous).std
 
 
 class TestStatistics:
@@ -225,7 +225,7 @@ class TestStatistics:
 
 
 class TestHonesty:
-    """What the data cannot tell is not told."""
+    """Parameters that the data cannot determine are not identified."""
 
     def test_no_low_speeds_no_stribeck_numbers(self, robot):
         made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, np.geomspace(0.15, 0.6, 6)))
@@ -243,7 +243,7 @@ class TestHonesty:
     def test_forcing_the_full_model_makes_no_numbers_up(self, robot):
         made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, np.geomspace(0.15, 0.6, 6)))
         result, (item,) = found_by(made, robot, FrictionParameters(model='stribeck'))
-        assert item.doubt
+        assert item.stribeck_unidentified
         assert numbers(result) <= {'coulomb', 'viscous'}
 
     @pytest.mark.parametrize(('model', 'expected'), [
@@ -294,7 +294,7 @@ class TestHonesty:
         assert result.validation == ()
         assert result.verdict is Verdict.NOT_EVALUATED
 
-    def test_a_wrong_payload_is_told_from_friction(self, robot):
+    def test_a_wrong_payload_is_distinguished_from_friction(self, robot):
         made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS, span=0.4), tool=TOOL)
         result, (item,) = found_by(made, robot)
         assert result.verdict is Verdict.FAIL

@@ -17,7 +17,7 @@ from robocal_ros.friction.fit import (
     fit_direction,
     information_criterion,
     law,
-    stribeck_doubt,
+    stribeck_unidentified,
 )
 from robocal_ros.friction.model import MODELS, evaluate, jacobian, parameter_names
 
@@ -67,7 +67,7 @@ def test_clean_points_give_the_law_back(value):
     fit = fit_direction(SPEED, plain('stribeck', value, SPEED), STD, 'stribeck')
     np.testing.assert_allclose(fit.value, value, rtol=1e-5)
     assert np.abs(fit.residual).max() < 1e-5 * value[1]
-    assert stribeck_doubt(fit, SPEED) == ''
+    assert stribeck_unidentified(fit, SPEED) == ''
 
 
 @given(stribeck(), st.floats(0.01, 100.0))
@@ -126,7 +126,7 @@ class TestChoice:
             torque = plain(true_model, VALUES[true_model], SPEED) + noise
             fits = {model: [fit_direction(SPEED, side, std, model) for side in torque]
                     for model in MODELS}
-            if any(stribeck_doubt(fit, SPEED) for fit in fits['stribeck']):
+            if any(stribeck_unidentified(fit, SPEED) for fit in fits['stribeck']):
                 del fits['stribeck']
             chosen.append(min(fits, key=lambda model: information_criterion(fits[model])))
         # The criterion is consistent, not infallible.
@@ -135,23 +135,23 @@ class TestChoice:
     def test_no_low_speeds_no_stribeck_numbers(self):
         speed = np.geomspace(0.15, 0.7, 12)
         fit = fit_direction(speed, plain('stribeck', VALUES['stribeck'], speed), STD, 'stribeck')
-        assert stribeck_doubt(fit, speed)
+        assert stribeck_unidentified(fit, speed)
 
     def test_one_speed_below_the_bend_repeated_is_still_one(self):
         speed = np.concatenate(([0.01, 0.010001, 0.0100002], np.geomspace(0.06, 0.7, 9)))
         torque = plain('stribeck', np.array([0.7, 1.2, 0.03, 0.6]), speed)
         fit = fit_direction(speed, torque, STD, 'stribeck')
-        assert 'no low speeds, no Stribeck numbers' in stribeck_doubt(fit, speed)
+        assert 'add lower speeds' in stribeck_unidentified(fit, speed)
 
     def test_flat_friction_shows_no_rise(self):
         noise = np.random.default_rng(5).normal(size=12) * 0.01
         torque = plain('coulomb_viscous', VALUES['coulomb_viscous'], SPEED) + noise
         fit = fit_direction(SPEED, torque, np.full(12, 0.01), 'stribeck')
-        assert stribeck_doubt(fit, SPEED)
+        assert stribeck_unidentified(fit, SPEED)
 
     def test_a_simpler_model_says_so(self):
         fit = fit_direction(SPEED, np.ones(12), STD, 'coulomb')
-        assert stribeck_doubt(fit, SPEED) == 'a simpler model was chosen'
+        assert stribeck_unidentified(fit, SPEED) == 'a simpler model was chosen'
 
 
 @pytest.mark.parametrize('model', MODELS)

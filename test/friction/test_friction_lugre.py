@@ -106,7 +106,7 @@ def test_without_noise_the_bristles_come_out():
     assert found.stiffness == pytest.approx(STIFFNESS, rel=0.01)
     assert found.damping == pytest.approx(DAMPING, rel=0.1)
     assert np.std(found.torque - found.fitted) < 0.01 * np.std(found.torque)
-    # However little noise there is, half a millisecond of doubt about stamps remains.
+    # However little noise there is, 0.5 ms of uncertainty of the stamps remains.
     assert np.sqrt(found.covariance[1, 1]) > 0.99 * found.stiffness * 5e-4
 
 
@@ -115,7 +115,7 @@ def test_in_the_reference_cell_they_lie_within_their_intervals(seed):
     found = estimate_presliding(
         arm('robocal').robot(), reversals(seed=seed, offset=0.05), JOINT, law_of(WRIST))
     std = np.sqrt(np.diag(found.covariance))
-    assert found.doubts == ('', '')
+    assert found.unidentified == ('', '')
     assert abs(found.stiffness - STIFFNESS) < 3.0 * std[0]
     assert abs(found.damping - DAMPING) < 3.0 * std[1]
     assert std[0] < 0.1 * STIFFNESS
@@ -132,16 +132,16 @@ def test_a_level_that_is_a_little_off_does_not_matter(usual):
 def test_bristles_stiffer_than_the_encoder_tells_are_not_identified():
     found = estimate_presliding(
         arm('robocal').robot(), reversals(stiffness=3e5), JOINT, law_of(WRIST))
-    assert 'its encoder steps by 20.0 µrad (3 steps needed)' in found.doubts[0]
-    assert found.doubts[1]
+    assert 'less than 3 encoder steps of 20.0 µrad' in found.unidentified[0]
+    assert found.unidentified[1]
 
 
 def test_damping_that_noise_hides_is_not_identified():
     found = estimate_presliding(
         arm('robocal').robot(), reversals(damping=0.3), JOINT, law_of(WRIST))
-    assert found.doubts[0] == ''
-    assert 'it is uncertain by' in found.doubts[1]
-    assert '(limit 50 %)' in found.doubts[1]
+    assert found.unidentified[0] == ''
+    assert 'its standard deviation is' in found.unidentified[1]
+    assert '(limit 50 %)' in found.unidentified[1]
 
 
 def test_a_torque_that_is_no_friction_is_not_explained(usual):
@@ -149,7 +149,8 @@ def test_a_torque_that_is_no_friction_is_not_explained(usual):
     effort[:, JOINT] += 1.5 * np.sin(usual.time * 17.0)
     found = estimate_presliding(
         arm('robocal').robot(), replace(usual, effort=effort), JOINT, law_of(WRIST))
-    assert all('of the torque at the reversals unexplained' in doubt for doubt in found.doubts)
+    assert all('of the torque at the reversals unexplained' in reason
+               for reason in found.unidentified)
 
 
 # ------------------------------------------------------------------- finding reversals
@@ -217,7 +218,7 @@ def test_the_result_holds_them_beside_the_steady_law(both):
     assert from_yaml(to_yaml(result)).parameters == result.parameters
 
 
-def test_they_are_neither_asked_for_nor_told_by_other_models(both):
+def test_other_models_report_no_bristles(both):
     values = FrictionParameters(measure_joints=[NAME])
     result = estimate(arm('robocal').robot(), Recording(both), values)
     assert not any('Reversals' in series.title for series in result.series)
@@ -229,8 +230,8 @@ def test_without_reversals_they_are_not_identified_and_the_law_stands():
     runs = record({JOINT: WRIST}, both_ways(JOINT, SPEEDS)).samples()
     result = estimate(robot, Recording(runs), WANTED)
     assert result.verdict is Verdict.PASS
-    told = result.parameter(f'{NAME}.bristle_stiffness')
-    assert (told.state, told.note) == (
+    parameter = result.parameter(f'{NAME}.bristle_stiffness')
+    assert (parameter.state, parameter.note) == (
         State.NOT_IDENTIFIED, 'no slow small reversals are recorded')
 
 
@@ -243,7 +244,7 @@ def test_a_joint_that_failed_tells_nothing_of_its_bristles(both):
     assert result.parameter(f'{NAME}.bristle_damping').note == 'No runs.'
 
 
-def test_the_choice_of_models_is_told():
+def test_unknown_models_are_refused():
     with pytest.raises(ConfigurationError, match="'auto', 'coulomb', .*'lugre_dynamic'"):
         checked(FrictionParameters, {'model': 'bristles'})
 
@@ -268,5 +269,5 @@ def test_planned_reversals_begin_and_end_at_rest_and_turn_one_joint(robocal):
 def test_without_room_there_is_a_sentence(robocal):
     at_limit = POSTURE.copy()
     at_limit[JOINT] = robocal.upper[JOINT] - 0.05
-    with pytest.raises(ConvergenceError, match="'joint_6' has no room to turn to and fro"):
+    with pytest.raises(ConvergenceError, match="'joint_6' lacks a free range of"):
         plan_reversals(robocal, CollisionChecker(robocal.copy()), at_limit, JOINT, 4e-3)

@@ -175,7 +175,7 @@ class TestGivenSets:
 
 
 class TestWeakSpeeds:
-    """Further rounds look below and between the slow speeds, where Stribeck numbers come from."""
+    """Further rounds add speeds below and between the slow ones, for Stribeck friction."""
 
     MEASURED = np.array([0.01, -0.0100003, 0.0200001, -0.02, 0.04, -0.04001, 0.3, -0.3, 0.5, -0.5])
 
@@ -188,7 +188,7 @@ class TestWeakSpeeds:
         found = weak_speeds(np.array([0.08, -0.08, 0.2, -0.2, 0.5, -0.5]), None)
         np.testing.assert_allclose(found[:3], [0.01, 0.02, 0.04], rtol=1e-6)
 
-    def test_speeds_that_cannot_be_told_from_rest_are_not_asked_for(self):
+    def test_speeds_indistinguishable_from_rest_are_not_planned(self):
         assert weak_speeds(np.array([0.0012, 0.1, 0.2]), None).min() == 1e-3
 
     @pytest.mark.parametrize('measured', [[0.1], [0.1, -0.1], [0.1, 0.2]])

@@ -25,7 +25,7 @@ from robocal_ros.robot.motion import Lspb, Trajectory
 STEP = 0.005
 FIRST, SECOND = 'joint_6', 'joint_5'
 SIMPLE = Truth(static=(0.70, 0.64))
-"""Without a rise towards low speeds, so that few speeds tell it."""
+"""Friction without a rise towards low speeds, which few speeds identify."""
 VALUES = FrictionParameters(
     speeds=[0.05, 0.1, 0.2, 0.4], model='coulomb_viscous', max_cruise=2.0, max_rounds=1)
 
@@ -60,7 +60,7 @@ class Record:
 
 @dataclass
 class DrivenArm(FakeArm):
-    """Records the torque that friction and rigid bodies take, and fails where it is told to."""
+    """Records the torque that friction and rigid bodies take, and fails on request."""
 
     truth: Truth = SIMPLE
     record: Record = field(default_factory=lambda: Record(()))
@@ -131,7 +131,7 @@ def test_joint_by_joint_is_run_both_ways_and_the_arm_comes_home() -> None:
     shares = [share for _, share in made.arm.log]
     assert shares == sorted(shares)
     assert shares[-1] == (92.0, 98.0)
-    assert made.procedure.lost == []
+    assert made.procedure.problems == []
 
 
 def test_a_run_that_the_controller_ended_is_discarded_and_the_others_go_on() -> None:
@@ -141,7 +141,7 @@ def test_a_run_that_the_controller_ended_is_discarded_and_the_others_go_on() -> 
     assert found.passed
     assert len(found.points) == 7
     assert len(made.arm.record.discarded) == 1
-    assert made.procedure.lost == ['Running joint_6 at +0.1 rad/s failed: It ended.']
+    assert made.procedure.problems == ['Running joint_6 at +0.1 rad/s failed: It ended.']
 
 
 @pytest.mark.parametrize(('status', 'runs'), [
@@ -153,7 +153,7 @@ def test_a_joint_whose_runs_fail_is_left_alone_and_the_next_one_is_run(
     made.measure()
     assert [item.passed for item in made.procedure.finished.values()] == [False, True]
     assert made.arm.runs == len(runs) + 8
-    assert 'Joint joint_6 is left alone' in made.procedure.lost[-1]
+    assert 'Joint joint_6 is skipped' in made.procedure.problems[-1]
 
 
 def test_an_arm_that_is_not_held_ends_it_and_the_next_call_goes_on() -> None:
@@ -172,10 +172,10 @@ def test_a_law_that_is_not_known_yet_is_looked_for_at_lower_speeds() -> None:
     made = cell([FIRST], truth=WRIST)
     made.measure(FrictionParameters(speeds=[0.08, 0.2, 0.5], max_cruise=4.0, max_rounds=2))
     assert len(made.shown) == 2
-    assert made.shown[0].doubt
+    assert made.shown[0].stribeck_unidentified
     speeds = np.abs([p.speed for p in made.procedure.finished[FIRST].points])
     assert speeds.min() == pytest.approx(0.01, rel=0.05)
-    assert not made.shown[1].doubt
+    assert not made.shown[1].stribeck_unidentified
 
 
 def test_given_runs_come_first_from_where_the_other_joints_are() -> None:

@@ -178,5 +178,5 @@ def test_a_real_exciting_motion_without_constant_speeds_is_refused():
     columns = [np.array([getattr(m, what) for m in messages])[keep][:, order]
                for what in ('position', 'velocity', 'effort')]
     samples = JointSamples(robot.joint_names, time[keep], *columns, source='ur10')
-    with pytest.raises(DataError, match='No constant-speed run .*with all others at rest'):
+    with pytest.raises(DataError, match='No constant-speed run .*with all other joints at rest'):
         estimate(robot, Recording(samples), FrictionParameters())

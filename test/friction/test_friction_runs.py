@@ -114,7 +114,7 @@ def test_stamps_may_be_uneven(wrist, robot):
 
 
 class TestRejected:
-    """A run on which something else acted does not count, and says what it was."""
+    """A run with other torques is rejected with the reason."""
 
     @pytest.fixture
     def spoilt(self, wrist) -> tuple[Record, np.ndarray, slice]:
@@ -180,7 +180,7 @@ class TestGravity:
             flags.append(comparison.significant)
         assert sum(flags) <= 1
 
-    def test_a_forgotten_payload_shows_with_its_size(self, shoulder, robot):
+    def test_a_missing_payload_shows_with_its_size(self, shoulder, robot):
         comparison = compare_gravity(points(shoulder, robot, SHOULDER))
         assert comparison is not None
         assert comparison.significant

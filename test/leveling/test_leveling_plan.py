@@ -16,7 +16,7 @@ from robocal_ros.errors import ConfigurationError, MotionError
 from robocal_ros.leveling.inverse_kinematics import Bounds
 from robocal_ros.leveling.model import Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
-from robocal_ros.leveling.path import Obstacle, WayRules, follow
+from robocal_ros.leveling.path import Obstacle, PathRules, follow
 from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
 from robocal_ros.leveling.refusal import LevelingRefusal
 from robocal_ros.robot.motion import MotionLimits
@@ -88,11 +88,11 @@ def test_the_tool_turns_evenly_about_one_axis() -> None:
     made = planner('robocal')
     plan = made.plan(TILTED)
     assert plan.task is not None
-    assert plan.way is not None
+    assert plan.path is not None
     turned = [pin.log3(made.tool.pose(q)[0] @ made.tool.pose(TILTED)[0].T)
-              for q in plan.way.positions]
+              for q in plan.path.positions]
     np.testing.assert_allclose(
-        turned, plan.way.shares[:, None] * plan.task.target.turn, atol=1e-7)
+        turned, plan.path.shares[:, None] * plan.task.target.turn, atol=1e-7)
     assert plan.tilt == pytest.approx(plan.task.angle)
 
 
@@ -156,10 +156,10 @@ def test_upside_down_takes_the_axis_of_least_travel() -> None:
     plan = turned.plan(level)
     keeps_everything(turned, plan, level)
     assert 'upside down' in plan.note
-    assert plan.way is not None
+    assert plan.path is not None
     kept = LevelingPlanner(turned.tool, UP, turned.limits, replace(turned.values, heading='x'))
     other, _ = attempt(kept, level)
-    assert other is None or other.way is None or plan.way.travel <= other.way.travel + 1e-6
+    assert other is None or other.path is None or plan.path.travel <= other.path.travel + 1e-6
 
 
 class TestRedundantArms:
@@ -172,7 +172,7 @@ class TestRedundantArms:
         made = planner('panda', search_time=30.0)
         plan = made.plan(np.array(start))
         assert plan.task is not None
-        alone = follow(plan.task, WayRules(
+        alone = follow(plan.task, PathRules(
             Bounds(made.limits.lower, made.limits.upper), made.values.max_step, 2e-4,
             made.values.singularity_margin, made.checker))
         assert alone.obstacle is not None
@@ -240,8 +240,8 @@ class TestRefusals:
         """Return a planner whose limit of one joint ends before the leveling motion does."""
         made = planner('robocal', free=True)
         plan = made.plan(TILTED)
-        assert plan.way is not None
-        column = plan.way.positions[:, joint]
+        assert plan.path is not None
+        column = plan.path.positions[:, joint]
         assert (np.diff(column) > 0.0).all() or (np.diff(column) < 0.0).all()
         upward = column[-1] > column[0]
         lower, upper = made.limits.lower.copy(), made.limits.upper.copy()
@@ -262,14 +262,14 @@ class TestRefusals:
         assert told.obstacle is Obstacle.LIMIT
         assert 0.3 < told.share < 1.0
         assert f"Joint 'joint_4' reaches its limit of {limit:.3f} rad" in told.sentence
-        assert f'after {100 * told.share:.0f} % of the way' in told.sentence
+        assert f'after {100 * told.share:.0f} % of the turn' in told.sentence
         assert '0.123 rad past it' in told.sentence
 
     def test_a_joint_at_its_limit_may_leave_it(self) -> None:
         made, _ = self.narrowed(3, 0.0)
         plan = planner('robocal', free=True).plan(TILTED)
-        assert plan.way is not None
-        column = plan.way.positions[:, 3]
+        assert plan.path is not None
+        column = plan.path.positions[:, 3]
         lower, upper = made.limits.lower.copy(), made.limits.upper.copy()
         (lower if column[-1] > column[0] else upper)[3] = TILTED[3]
         at_limit = LevelingPlanner(
@@ -304,7 +304,7 @@ class TestRefusals:
             planner('ur5').plan(np.array([4.072, 0.588, 1.838, -1.181, 5.963, 1.321]))
         told = refusal.value.refusal
         assert told.obstacle is Obstacle.COLLISION
-        assert "'base_link_0' touches 'upper_arm_link_0' after 31 % of the way" in told.sentence
+        assert "'base_link_0' touches 'upper_arm_link_0' after 31 % of the turn" in told.sentence
 
     def test_touching_at_the_start(self) -> None:
         made = planner('robocal')

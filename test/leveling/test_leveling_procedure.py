@@ -23,7 +23,7 @@ UP = np.array([0.0, 0.0, 1.0])
 
 @dataclass
 class Record:
-    """What the joint states say: the way, then the arm at rest."""
+    """Joint states of the motion, then of the arm at rest."""
 
     arm: FakeArm
     bent: float = 0.0
@@ -91,7 +91,7 @@ def test_the_tool_is_level_where_it_was() -> None:
     assert done, message
     assert rig.tilt() < 0.01
     assert 'turned by 26.5°; residual tilt 0.000°' in message
-    assert 'The IMU sees a tilt of 0.000°.' in message
+    assert 'The IMU measures a tilt of 0.000°.' in message
     assert [phase for phase, _ in rig.arm.log] == ['moving', 'dwell']
     assert rig.record.was_on == [False, True]
     assert not rig.record.recording
@@ -108,7 +108,8 @@ def test_a_level_tool_is_left_alone() -> None:
 
 @pytest.mark.parametrize(('given', 'words'), [
     ({'bent': 0.01}, 'Not verified: the residual tilt is above the tolerance of 0.050°'),
-    ({'imu': {'askew': 0.02}}, 'Not verified: the IMU sees more than 0.498°: check the mounting'),
+    ({'imu': {'askew': 0.02}},
+     'Not verified: the IMU measures more than 0.498°: check the mounting'),
 ])
 def test_what_is_not_level_afterwards_is_no_success(given: dict[str, Any], words: str) -> None:
     done, message = asyncio.run(Rig(**given).procedure.level())
@@ -119,10 +120,10 @@ def test_what_is_not_level_afterwards_is_no_success(given: dict[str, Any], words
 def test_preview_and_measure_move_nothing() -> None:
     rig = Rig(imu={})
     preview = asyncio.run(rig.procedure.preview())
-    assert preview.startswith('The tool is tilted by 26.5°; level would turn it by 26.5° in ')
+    assert preview.startswith('The tool is tilted by 26.5°; leveling would turn it by 26.5° in ')
     measured = asyncio.run(rig.procedure.measure())
-    assert measured == ('The tool is tilted by 26.5° (tolerance 0.050°). The IMU sees a tilt of '
-                        '26.5°. Nothing was moved.')
+    assert measured == ('The tool is tilted by 26.5° (tolerance 0.050°). The IMU measures a tilt '
+                        'of 26.5°. Nothing was moved.')
     assert [phase for phase, _ in rig.arm.log] == ['dwell']
     assert len(rig.shown) == 1
     assert not rig.record.recording

@@ -29,7 +29,7 @@ class TestJointStates:
         check = check_level(plan.task, UP, way, rest)
         assert check.tilt < 1e-6
         assert check.drift < 1e-6
-        assert check.drift_on_way < 2e-5
+        assert check.drift_in_motion < 2e-5
 
     def test_what_is_left_is_seen(self) -> None:
         made = planner('robocal')
@@ -40,7 +40,7 @@ class TestJointStates:
         check = check_level(plan.task, UP, way, rest)
         assert check.tilt == pytest.approx(0.004, rel=0.05)
         assert check.drift == pytest.approx(0.0004, rel=0.2)
-        assert check.drift_on_way == pytest.approx(check.drift)
+        assert check.drift_in_motion == pytest.approx(check.drift)
 
     def test_a_jerk_of_two_samples_is_the_encoder_and_a_longer_one_is_drift(self) -> None:
         made = planner('robocal')
@@ -51,7 +51,7 @@ class TestJointStates:
             jerked = way.copy()
             jerked[:samples] += 1e-3
             check = check_level(plan.task, UP, jerked, rest)
-            assert (check.drift_on_way > 3e-4) == seen
+            assert (check.drift_in_motion > 3e-4) == seen
 
 
 class TestImu:

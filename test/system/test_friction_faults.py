@@ -95,9 +95,9 @@ class TestOneJoint:
         assert result.verdict is Verdict.PASS
         log = cell.node.log.read_text()
         assert 'failed: The controller ended' in log
-        assert 'things went wrong; the first: Running joint_6' in answer.message
+        assert 'problems occurred; the first: Running joint_6' in answer.message
         # The push is seen in the torque, or already in the speed.
-        assert result.counts['rejected_runs'] or f'{pushed} rad/s does not count: the speed' in log
+        assert result.counts['rejected_runs'] or f'{pushed} rad/s is not used: the speed' in log
         assert result.counts['runs'] - result.counts['rejected_runs'] <= 2 * len(SPEEDS) - 2
         assert result.counts['out_of_order'] > 100
         assert curve_error(friction_by_joint(result)[JOINT], hidden(JOINT)) < 3.0
@@ -153,7 +153,7 @@ class TestNarrowArm:
         for joint in ('joint_5', 'joint_6'):
             assert f"Joint '{joint}':" in message
         assert 'usable runs' in message
-        assert 'things went wrong; the first: ' in message
+        assert 'problems occurred; the first: ' in message
         for parameter in result.parameters:
             if not parameter.name.startswith('joint_4'):
                 assert parameter.state is State.NOT_IDENTIFIED

@@ -98,7 +98,7 @@ def test_other_joints_stay_still(interrupted: dict[str, object]) -> None:
     assert travel[5] > 0.5
 
 
-def test_progress_and_remaining_time_are_told(interrupted: dict[str, object]) -> None:
+def test_progress_and_remaining_time_are_reported(interrupted: dict[str, object]) -> None:
     assert min(interrupted['share']) < 50.0
     assert interrupted['share'] == sorted(interrupted['share'])
     assert 10.0 < interrupted['remaining'][-1] < 120.0
@@ -143,7 +143,7 @@ def test_bristles_lie_in_their_intervals(result: CalibrationResult, joint: str) 
     for name in ('bristle_stiffness', 'bristle_damping'):
         parameter = result.parameter(f'{joint}.{name}')
         if parameter.state is not State.IDENTIFIED:
-            # Damping shows little: where it can't be told, that is said instead.
+            # Damping has little effect, and may be not identified.
             assert name == 'bristle_damping'
             assert 'uncertain by' in parameter.note
             continue

@@ -171,13 +171,14 @@ def test_level_and_level_again(cell: Cell) -> None:
     point = cell.point()
     assert cell.tilt() == pytest.approx(np.radians(26.5), abs=1e-3)
     before = cell.client.call('estimate', NODE)
-    assert re.search(r'tilted by 26\.5°.* The IMU sees a tilt of 26\.\d°', before.message)
+    assert re.search(r'tilted by 26\.5°.* The IMU measures a tilt of 26\.\d°', before.message)
     answer = cell.client.call('run', NODE)
     assert answer.success, answer.message
     assert np.degrees(cell.tilt()) <= 0.05
     assert np.linalg.norm(cell.point() - point) <= 5e-4
-    told = re.search(r'residual tilt ([\d.]+)°, tool point ([\d.]+) mm .* at most ([\d.]+) mm '
-                     r'on the way\. The IMU sees a tilt of ([\d.]+)°', answer.message)
+    told = re.search(r'residual tilt ([\d.]+)°, drift of the tool point ([\d.]+) mm, '
+                     r'at most ([\d.]+) mm during the motion\. '
+                     r'The IMU measures a tilt of ([\d.]+)°', answer.message)
     assert told, answer.message
     residual, drift, on_way, felt = (float(number) for number in told.groups())
     assert residual <= 0.05
@@ -262,7 +263,7 @@ def test_while_another_client_moves_the_arm(cell: Cell) -> None:
 def test_no_way_says_why(cell: Cell) -> None:
     cell.take_to(STRETCHED)
     refused_before_moving(cell, lambda: cell.client.begin('level', NODE),
-                          'edge of its reach or into a singular posture', '% of the way')
+                          'edge of its workspace or a singular posture', '% of the turn')
 
 
 def test_other_parameters_and_what_configure_refuses(cell: Cell) -> None:
@@ -272,8 +273,9 @@ def test_other_parameters_and_what_configure_refuses(cell: Cell) -> None:
     assert cell.configure(reference='gravity', heading='x', imu_tolerance=1e-5)
     answer = cell.client.call('level', NODE)
     assert not answer.success
-    assert re.search(r'residual tilt 0\.0.* The IMU sees a tilt of 0\..* Not verified: the IMU '
-                     r'sees more than 0\.001°: check the mounting', answer.message), answer.message
+    assert re.search(r'residual tilt 0\.0.* The IMU measures a tilt of 0\..* Not verified: the '
+                     r'IMU measures more than 0\.001°: check the mounting',
+                     answer.message), answer.message
     assert cell.configure(reference='base', heading='nearest', imu_tolerance=8.7e-3)
 
 

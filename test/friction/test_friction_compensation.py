@@ -105,5 +105,5 @@ class TestFeedForward:
     def test_other_joints_are_refused(self):
         robot = arm('robocal').robot()
         motion = Lspb.with_acceleration(-0.3, 0.4, 0.2, 2.0).trajectory(np.zeros(3), 1)
-        with pytest.raises(DataError, match='3 joints, the arm 6'):
+        with pytest.raises(DataError, match='has 3 joints; expected all 6'):
             feed_forward(robot, {}, motion)

@@ -155,7 +155,7 @@ def test_preview_says_why_there_is_no_way(rig: Callable[..., Rig]) -> None:
     made.rest(np.array([0.2, 0.6, -1.5, 0.1, 0.4, 0.0]))
     answer = made.call('preview')
     assert not answer.success
-    assert 'edge of its reach or into a singular posture' in answer.message
+    assert 'edge of its workspace or a singular posture' in answer.message
     assert 'The arm was not moved' in answer.message
 
 
@@ -228,7 +228,7 @@ class TestImu:
     def test_mean_of_what_came_since(self, rig: Callable[..., Rig]) -> None:
         made = rig(imu_topic='tool_imu').start()
         imu = made.node.imu
-        with pytest.raises(DataError, match='No reading came'):
+        with pytest.raises(DataError, match='No readings were received'):
             imu.mean()
         publisher = made.publisher(Imu, 'tool_imu')
         imu.begin()
@@ -241,7 +241,7 @@ class TestImu:
         made.spinner.until(lambda: imu._stream.recorded == 2)
         np.testing.assert_allclose(imu.mean(), [0.0, 0.0, 2.0])
         imu.begin()
-        with pytest.raises(DataError, match='No reading came'):
+        with pytest.raises(DataError, match='No readings were received'):
             imu.mean()
 
     def test_a_reading_that_is_no_rest(self) -> None:

@@ -101,12 +101,12 @@ def test_x_and_y_keep_the_direction_of_their_projection(
     ('x', [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], 'y'),
     ('y', [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], 'x'),
 ])
-def test_an_upright_axis_defines_no_heading(
+def test_a_vertical_axis_defines_no_heading(
     heading: str, matrix: list[list[float]], other: str
 ) -> None:
     current = np.array(matrix)
     [target] = level_targets(current, UP, heading=heading, direction='up')
-    assert f"The tool's {heading} axis stands upright" in target.note
+    assert f"The tool's {heading} axis is vertical" in target.note
     assert f'that of {other} was kept' in target.note
     [expected] = level_targets(current, UP, heading=other, direction='up')
     np.testing.assert_allclose(target.rotation, expected.rotation, atol=1e-12)

@@ -105,7 +105,7 @@ class FrictionFeedForward:
                 message, self.robot.joint_names)
             torque = feed_forward(self.robot, self._laws, trajectory)
         except RobocalError as error:
-            self._node.get_logger().error(f'Trajectory not republished: {error}')
+            self._node.get_logger().error(f'Trajectory not published: {error}')
             return
         for point, row in zip(message.points, torque, strict=True):
             effort = np.zeros(len(message.joint_names))

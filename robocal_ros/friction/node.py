@@ -62,7 +62,7 @@ class FrictionIdentification(CalibrationNode):
             temperature_intake(values.temperature_topic), on_message=self._take_temperature)
         ) if values.temperature_topic else None
         self.recorder = self.stream(Recorder(self, self.joints, temperature=temperature))
-        self._robot_with_payload = self.robot
+        self._robot_loaded = self.robot
         self._alternatives: list[Robot] = []
         self._result_topic = self.publisher(String, '~/result')
         self._points_topic = self.publisher(JointState, '~/points')
@@ -99,12 +99,12 @@ class FrictionIdentification(CalibrationNode):
     # ------------------------------------------------- payload and temperature
 
     def _use_payload(self, payload: CalibrationResult) -> None:
-        self._robot_with_payload, self._alternatives = loaded(self.robot, payload)
-        self._feed_forward.robot = self._robot_with_payload
+        self._robot_loaded, self._alternatives = loaded(self.robot, payload)
+        self._feed_forward.robot = self._robot_loaded
 
     def _load(self) -> tuple[Robot, list[Robot]]:
         """Return copies, for another thread, of the arm with the payload and its alternatives."""
-        return self._robot_with_payload.copy(), [robot.copy() for robot in self._alternatives]
+        return self._robot_loaded.copy(), [robot.copy() for robot in self._alternatives]
 
     def _take_temperature(self, message: Message) -> None:
         if message.state is not State.USABLE:

@@ -179,7 +179,7 @@ class TestCompensation:
         into = active.publisher(JointTrajectory, f'{active.node.get_name()}/trajectory_in')
         into.publish(JointTrajectory(joint_names=['joint_1']))
         active.spinner.until(lambda: active.log['error'])
-        assert 'Trajectory not republished: Expected at least two points' in active.log['error'][-1]
+        assert 'Trajectory not published: Expected at least two points' in active.log['error'][-1]
         assert not out
 
     def test_without_a_result_the_effort_lacks_friction_and_says_so(self, rig):
@@ -216,15 +216,15 @@ class TestHandOver:
 
         store(tmp_path, payload_result(1.5))
         made = rig().start()
-        np.testing.assert_allclose(made.node._robot_with_payload.gravity_torque(posture), weight(1.5))
+        np.testing.assert_allclose(made.node._robot_loaded.gravity_torque(posture), weight(1.5))
         results = made.publisher(String, 'payload_identification/result', qos.LATCHED)
         results.publish(String(data=to_yaml(payload_result(2.5))))
         made.spinner.until(lambda: np.allclose(
-            made.node._robot_with_payload.gravity_torque(posture), weight(2.5)))
+            made.node._robot_loaded.gravity_torque(posture), weight(2.5)))
         results.publish(String(data='kind: friction'))
         made.spinner.until(lambda: made.log['warning'])
         assert 'Payload result not used' in made.log['warning'][-1]
-        np.testing.assert_allclose(made.node._robot_with_payload.gravity_torque(posture), weight(2.5))
+        np.testing.assert_allclose(made.node._robot_loaded.gravity_torque(posture), weight(2.5))
 
     def test_a_stored_result_is_published_at_configure(self, rig, tmp_path):
         store(tmp_path, friction_result())

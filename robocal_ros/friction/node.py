@@ -140,7 +140,7 @@ class FrictionIdentification(CalibrationNode):
 
     async def clear(self) -> str:
         """Discard the recording."""
-        return f'{self._discard()} samples forgotten.'
+        return f'{self._discard()} samples deleted.'
 
     def _discard(self) -> int:
         """Discard recording and finished joints; return the number of samples."""

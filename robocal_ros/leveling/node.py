@@ -72,7 +72,7 @@ class Leveling(CalibrationNode):
         """Discard the samples of the last motion."""
         count = self.joints.recorded
         self.joints.clear()
-        return f'{count} samples forgotten.'
+        return f'{count} samples deleted.'
 
     async def _level_by_rule(self, reason: str) -> None:
         self.get_logger().info(f'Leveling by rule: {reason}.')

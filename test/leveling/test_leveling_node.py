@@ -179,7 +179,7 @@ def test_estimate_measures_the_tilt_and_moves_nothing(rig: Callable[..., Rig]) -
     assert not made.node.joints.recording
     recorded = made.node.joints.recorded
     assert recorded >= 50
-    assert made.call('clear').message == f'{recorded} samples forgotten.'
+    assert made.call('clear').message == f'{recorded} samples deleted.'
     assert made.node.joints.recorded == 0
 
 

@@ -16,7 +16,7 @@ from robocal_ros.friction.fit import JointFriction, fit_joint
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import FrictionRun, plan_reversals, plan_runs, weak_speeds
 from robocal_ros.friction.runs import find_runs, read_runs
-from robocal_ros.messages.samples import check_effort
+from robocal_ros.messages.samples import JointSamples, check_effort
 from robocal_ros.robot.model import Robot
 
 _LOG = logging.getLogger(__name__)
@@ -124,7 +124,9 @@ class FrictionProcedure:
                 runs = []
             share = width / rounds
             await self._run_all(name, runs, begin + number * share, share, later)
-            found = await self._arm.compute(self._read_joint, name, began)
+            # Taken here: a worker thread would read the record while samples are added to it.
+            samples = self._recorder.samples(began)
+            found = await self._arm.compute(self._read_joint, name, samples)
             self._show(found)
             self.finished[name] = found
             full_model_wanted = values.model in ('auto', 'stribeck', DYNAMIC)
@@ -250,8 +252,7 @@ class FrictionProcedure:
         self.problems.append(sentence)
         _LOG.warning(sentence)
 
-    def _read_joint(self, name: str, after: float) -> JointFriction:
-        samples = self._recorder.samples(after)
+    def _read_joint(self, name: str, samples: JointSamples) -> JointFriction:
         robot, alternatives = self._load()
         points = read_runs(robot, samples, [robot.index(name)], alternatives)
         return fit_joint(name, points, self._values)

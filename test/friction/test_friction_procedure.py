@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ class Record:
     names: tuple[str, ...]
     rows: list[np.ndarray] = field(default_factory=list)
     discarded: list[int] = field(default_factory=list)
+    in_worker: bool = False
 
     @property
     def recorded(self) -> int:
@@ -47,6 +48,7 @@ class Record:
         return STEP * (len(self.rows) - 1)
 
     def samples(self, after: float = -np.inf) -> JointSamples:
+        assert not self.in_worker, 'a worker thread must not read what the node is recording'
         columns = np.array(self.rows).reshape(len(self.rows), 3, len(self.names))
         time = STEP * np.arange(len(self.rows))
         return JointSamples(self.names, time[time > after], *(
@@ -71,6 +73,13 @@ class DrivenArm(FakeArm):
         noise = 0.02 * np.random.default_rng(len(self.record.rows)).standard_normal(len(q))
         torque = self.robot.inverse_dynamics(q, v, a) + self.truth.torque(v) + noise
         self.record.rows.append(np.array((q, v, torque)))
+
+    async def compute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.record.in_worker = True
+        try:
+            return await super().compute(function, *args, **kwargs)
+        finally:
+            self.record.in_worker = False
 
     async def dwell(self, duration: float, watch: Any = None) -> None:
         still = np.zeros(self.robot.n)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one array type of the package, and how arrays are made immutable."""
+"""Array type of the package, and immutable copies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
-"""Array of 64-bit floats; shapes stand in the docstrings."""
+"""Array of 64-bit floats; docstrings give the shapes."""
 
 
 def frozen(values: npt.ArrayLike) -> Array:

@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one tree of errors: what went wrong, what was expected, what was got, and the cure."""
+"""Error classes; messages state what happened, what was expected, and what to do."""
 
 from __future__ import annotations
 
 
 class RobocalError(Exception):
-    """Base of every error that a user can meet; its text is a sentence with the cure."""
+    """Base of all errors shown to users."""
 
 
 class ConfigurationError(RobocalError):
-    """A parameter, name, frame or file that the user gave does not fit the robot."""
+    """Parameter, name, frame or file given by the user that does not fit the robot."""
 
 
 class ModelError(RobocalError):
-    """The robot description cannot be turned into the model that is needed."""
+    """Robot description from which the required model cannot be built."""
 
 
 class DataError(RobocalError):
-    """Samples that are missing, out of order, not finite, or not what they claim to be."""
+    """Samples that are missing, out of order, not finite, or inconsistent."""
 
 
 class ExcitationError(RobocalError):
-    """The data leave a direction of the parameter space unobservable.
+    """Data that leave a direction of the parameter space unobservable.
 
     Attributes:
         rank: Number of observable directions.
@@ -48,16 +48,16 @@ class ExcitationError(RobocalError):
 
 
 class ConvergenceError(RobocalError):
-    """A search or an iteration ended without an answer that can be vouched for."""
+    """Search or iteration that ended without a valid solution."""
 
 
 class MotionError(RobocalError):
-    """A motion that was refused before it began, or that did not end where it should."""
+    """Motion that was refused, or that did not reach its goal."""
 
 
 class CancelledError(RobocalError):
-    """A procedure that was ended on request: cancel, deactivate or shutdown."""
+    """Procedure that was ended on request: cancel, deactivate or shutdown."""
 
 
 class FileFormatError(RobocalError):
-    """A file that is not what it should be: version, robot, or content."""
+    """File of the wrong version, robot or content."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of text: YAML that is read strictly, and writing that never leaves half a file.
+"""Strict reading of YAML files, and atomic writing of text files.
 
-msgspec checks what was read against a schema; here its errors become sentences that name file
-and key, what was expected, what is there, and what to do.
+msgspec validates against a schema; its errors become sentences that name file and key, what was
+expected, what was found, and what to do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from robocal_ros.errors import ConfigurationError, FileFormatError
 
 T = TypeVar('T')
 
-_CURE = 'Correct the file, or restore the one that the program wrote.'
+_REMEDY = 'Correct the file, or restore the one that the program wrote.'
 _SHOWN = 60
 _LARGEST = sys.float_info.max
 
@@ -31,7 +31,7 @@ Finite = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
 
 
 class Section(msgspec.Struct, forbid_unknown_fields=True):
-    """One mapping of a file; it must have exactly the keys of its schema."""
+    """Mapping of a file with exactly the keys of its schema."""
 
 
 # ---------------------------------------------------------------------------- reading
@@ -40,53 +40,49 @@ _Loader: Any = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 
 
 class _UniqueKeyLoader(_Loader):  # type: ignore[misc]
-    """A safe loader that refuses a key that stands twice, where YAML takes the last one."""
+    """Safe loader that refuses duplicate keys, of which YAML uses the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Build a dict; raises ConstructorError on the second of two equal keys."""
+        """Return the mapping; raises ConstructorError for duplicate keys."""
         seen: set[tuple[str, str]] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if (key.tag, key.value) in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"key '{key.value}' stands twice", key.start_mark
+                    None, None, f"key '{key.value}' is duplicate", key.start_mark
                 )
             seen.add((key.tag, key.value))
         built: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return built
 
 
-def read_text(path: Path, what: str, cure: str = 'Correct its name or its permissions.') -> str:
+def read_text(path: Path, what: str, remedy: str = 'Correct its name or its permissions.') -> str:
     """Return the text of a file.
 
     Args:
         path: The file.
-        what: What it should be, e.g. ``URDF``.
-        cure: What to do if it cannot be read.
+        what: Expected kind of file, e.g. ``URDF``.
+        remedy: What to do if it cannot be read.
 
     Raises:
         ConfigurationError: If it cannot be read.
-        FileFormatError: If it is no text in UTF-8.
+        FileFormatError: If it is not UTF-8 text.
 
     """
     try:
         return path.read_text(encoding='utf-8')
     except OSError as error:
         raise ConfigurationError(
-            f'The {what} {path} cannot be read: {error.strerror}. {cure}') from error
+            f'The {what} {path} cannot be read: {error.strerror}. {remedy}') from error
     except UnicodeDecodeError as error:
         raise FileFormatError(
             f'The {what} {path} is not text in UTF-8 ({error.reason} at byte {error.start}). '
-            f'{cure}') from error
+            f'{remedy}') from error
 
 
 def load(text: str, name: str) -> object:
-    """Parse YAML into plain Python values.
-
-    Args:
-        text: The YAML.
-        name: Name of the file, for the sentences.
+    """Return the plain values of a YAML text of the named file.
 
     Raises:
         FileFormatError: If the text is not YAML of plain values.
@@ -94,45 +90,44 @@ def load(text: str, name: str) -> object:
     """
     try:
         return yaml.load(text, Loader=_UniqueKeyLoader)
-    # Beyond its own errors PyYAML lets these escape: impossible dates and numbers, misplaced
-    # tags (!!bool maybe), nesting without end.
+    # PyYAML also raises these, for invalid dates and numbers, misplaced tags, infinite nesting.
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError,
             RecursionError) as error:
         reason = ' '.join(str(error).split()) or type(error).__name__
         raise FileFormatError(
-            f'{name} is not readable YAML ({reason}); expected a file as this package writes '
-            f'it. {_CURE}'
+            f'{name} is not valid YAML ({reason}); expected a file as written by this package. '
+            f'{_REMEDY}'
         ) from error
 
 
-def refuse(name: str, key: str, expected: str, got: object, cure: str = _CURE) -> FileFormatError:
-    """Return the error of a value that is not what it should be.
+def refuse(
+    name: str, key: str, expected: str, got: object, remedy: str = _REMEDY
+) -> FileFormatError:
+    """Return the error of an unexpected value.
 
     Args:
         name: Name of the file.
-        key: Where in the file, e.g. ``robot.name``.
-        expected: What should be there.
-        got: What is there.
-        cure: What to do about it.
+        key: Key in the file, e.g. ``robot.name``.
+        expected: Expected value in words.
+        got: Value found.
+        remedy: What to do.
 
     """
-    return FileFormatError(f"{name}, key '{key}': expected {expected}, got {_shown(got)}. {cure}")
+    return FileFormatError(
+        f"{name}, key '{key}': expected {expected}, got {_shown(got)}. {remedy}")
 
 
 def convert(value: object, schema: type[T], name: str, at: str = '') -> T:
-    """Check a part of a file against a schema.
+    """Return plain values as a schema's type.
 
     Args:
-        value: Plain values, as ``load`` returns them.
-        schema: Type that msgspec knows: a ``Section``, or lists and mappings of such.
-        name: Name of the file, for the sentences.
-        at: Where in the file the value stands; empty for the whole.
-
-    Returns:
-        The value as its type.
+        value: Plain values as returned by ``load``.
+        schema: Type known to msgspec: a ``Section``, or lists and mappings of such.
+        name: Name of the file, for error messages.
+        at: Key of the value in the file; empty for the whole.
 
     Raises:
-        FileFormatError: If it lacks a key, has an unknown one, or a value does not fit.
+        FileFormatError: For a missing or unknown key, or an invalid value.
 
     """
     try:
@@ -146,12 +141,12 @@ _STEP = re.compile(r'\.(\w+)|\[(\d+)\]')
 _FIELD = re.compile(r'Object (contains unknown|missing required) field `(.*)`', re.DOTALL)
 _FINITE = re.compile(rf'float [<>]= -?{re.escape(repr(_LARGEST))}')
 _TYPE = re.compile(r'\b(float|int|str|bool|object|array)\b|\|')
-_WORDS = {'float': 'a number', 'int': 'a whole number', 'str': 'a text', 'bool': 'true or false',
+_WORDS = {'float': 'a number', 'int': 'a whole number', 'str': 'a string', 'bool': 'true or false',
           'object': 'a mapping', 'array': 'a list', '|': 'or'}
 
 
 def _refusal(message: str, value: Any, schema: Any, name: str, at: str) -> FileFormatError:
-    """Turn a message of msgspec into a sentence with key and value."""
+    """Return a message of msgspec as a sentence with key and value."""
     match = _MESSAGE.fullmatch(message)
     what, path = (match['what'], match['path'] or '') if match else (message, '')
     steps = [key or int(index) for key, index in _STEP.findall(path)]
@@ -164,9 +159,9 @@ def _refusal(message: str, value: Any, schema: Any, name: str, at: str) -> FileF
         if field[1].startswith('missing'):
             return refuse(name, key, 'a value', 'nothing')
         return FileFormatError(
-            f"{name}, key '{key}' is unknown; expected only {_allowed(schema, steps)}. {_CURE}")
+            f"{name}, key '{key}' is unknown; expected only {_allowed(schema, steps)}. {_REMEDY}")
     if match is not None and match['keys']:
-        expected = 'a mapping with texts for keys'
+        expected = 'a mapping with strings as keys'
     elif what.startswith('Invalid enum value'):
         expected = f'one of {_allowed(schema, steps)}'
     elif what.startswith('Expected'):
@@ -176,13 +171,13 @@ def _refusal(message: str, value: Any, schema: Any, name: str, at: str) -> FileF
         if expected == 'a mapping' and _allowed(schema, steps):
             expected += f' with {_allowed(schema, steps)}'
     else:
-        # What is left is an integer that no float holds.
+        # The remaining case: an integer beyond the range of floats.
         expected = 'a number of at most 64 bits'
     return refuse(name, place or 'the whole file', expected, value)
 
 
 def _allowed(schema: Any, steps: list[str | int]) -> str:
-    """Return the keys or the texts that a schema allows at a place, empty for any."""
+    """Return the keys or choices that a schema allows at a place, empty for any."""
     info: Any = msgspec.inspect.type_info(schema)
     for step in steps:
         if isinstance(step, int):
@@ -203,7 +198,7 @@ def _shown(value: object) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that, whenever the machine stops, the old or the new one is there whole.
+    """Write a file atomically: the old or the new one is complete at any time.
 
     Raises:
         OSError: If it cannot be written.
@@ -218,12 +213,12 @@ def write_atomically(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes private files; a result is as readable as any file of the user.
+        # mkstemp creates private files.
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     finally:
         Path(temporary).unlink(missing_ok=True)
-    # The renaming itself, too, must reach the disk.
+    # Flush the renaming too.
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A procedure's parameters as one frozen dataclass: default, unit, range, description together.
+"""Declaration of node parameters as frozen dataclasses, and the parameters shared by all nodes.
 
-The dataclass is the only declaration: ROS descriptors, range checks, the documentation's
-table, the test of the files in ``config/`` and reading those files without ROS all come from
-its fields.
-
-
-Parameters that capabilities share: of all that know the robot, and of all that move it.
+ROS descriptors, range checks, the documentation's table and the files in ``config/`` are derived
+from the fields: default, unit, range and description.
 """
 
 from __future__ import annotations
@@ -26,17 +22,17 @@ _TYPE_NAMES = {bool: 'true or false', int: 'an integer', float: 'a number with a
 
 @dataclass(frozen=True)
 class Declaration:
-    """What is said about one parameter.
+    """Declaration of one parameter.
 
     Attributes:
-        name: Name of the parameter.
-        default: Default; its type is the parameter's.
-        description: A sentence.
+        name: Name.
+        default: Default, which also sets the type.
+        description: One sentence.
         unit: SI unit, empty for none.
-        minimum: Smallest value, of every element for arrays; None for none.
-        maximum: Largest value; None for none.
+        minimum: Smallest value of every element; None for none.
+        maximum: Largest value of every element; None for none.
         choices: Allowed strings; empty for any.
-        dynamic: Whether it may change while the node is configured; the next procedure uses it.
+        dynamic: Whether it may change while the node is configured, for the next procedure.
 
     """
 
@@ -60,7 +56,7 @@ class Declaration:
         return f'{low} … {high}'
 
     def problem(self, value: Any) -> str:
-        """Return what is wrong with a value, or an empty string."""
+        """Return the violated range or choice as a sentence, empty for a valid value."""
         unit = f' {self.unit}' if self.unit else ''
         for element in value if isinstance(value, list | tuple) else (value,):
             if self.choices and element not in self.choices:
@@ -85,7 +81,7 @@ class Declaration:
         return wanted
 
     def fits(self, value: Any) -> bool:
-        """Return whether a value has the parameter's type, as ROS sees types."""
+        """Return whether a value has the parameter's ROS type."""
         if isinstance(self.default, list):
             return isinstance(value, list) and all(
                 type(element) is self.element_type for element in value)
@@ -114,7 +110,7 @@ class ParameterTable:
     """Base of the parameter dataclasses."""
 
     def check(self) -> None:
-        """Raise a ConfigurationError if values that are each in range do not fit each other."""
+        """Raise a ConfigurationError if values in range contradict each other."""
 
 
 T = TypeVar('T', bound=ParameterTable)
@@ -130,11 +126,11 @@ def declarations(table: type[ParameterTable]) -> Iterator[Declaration]:
 
 
 def checked(table: type[T], values: Mapping[str, Any]) -> T:
-    """Make a table from values of the right types; parameters that are not named take defaults.
+    """Return a table from values of the right types, with defaults for missing ones.
 
     Raises:
-        ConfigurationError: With one sentence for each value that is out of range, or if the
-            values do not fit each other.
+        ConfigurationError: If values are out of range (one sentence each) or contradict each
+            other.
 
     """
     problems = []
@@ -153,7 +149,7 @@ def checked(table: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _yaml_value(value: Any) -> str:
-    """Return a value as ROS's parser of parameter files takes it."""
+    """Return a value in the syntax of ROS parameter files."""
     if isinstance(value, list):
         return f'[{", ".join(_yaml_value(element) for element in value)}]'
     if isinstance(value, bool):
@@ -162,24 +158,18 @@ def _yaml_value(value: Any) -> str:
         doubled = value.replace("'", "''")
         return f"'{doubled}'"
     text = repr(value)
-    # YAML takes 5e-05 for a word, 5.0e-05 for a number.
+    # YAML 1.1 reads 5e-05 as a string, 5.0e-05 as a number.
     return text.replace('e', '.0e') if 'e' in text and '.' not in text else text
 
 
 def _remarks(item: Declaration) -> str:
-    """Return unit, range, and whether it may change, in words; empty for none."""
+    """Return unit, range and dynamic as text, empty for none."""
     texts = (item.unit, item.range_text(), 'may change while active' if item.dynamic else '')
     return ', '.join(text for text in texts if text)
 
 
 def yaml_text(table: type[ParameterTable], node_name: str) -> str:
-    """Return a parameter file that holds every parameter of a table with its default.
-
-    Args:
-        table: The parameter dataclass.
-        node_name: Name of the node; the file fits it in every namespace.
-
-    """
+    """Return a parameter file with all defaults, for a node in any namespace."""
     lines = ['# SPDX-License-Identifier: Apache-2.0', f'# Parameters of {node_name}, all at '
              'their defaults.', f'/**/{node_name}:', '  ros__parameters:']
     for item in declarations(table):
@@ -203,34 +193,34 @@ def markdown_table(items: Iterable[Declaration]) -> str:
 
 
 def named(values: Sequence[str]) -> tuple[str, ...]:
-    """Drop empty strings: ROS parameter files cannot hold an empty list, [''] stands for it."""
+    """Drop empty strings: [''] represents the empty list, which ROS parameter files lack."""
     return tuple(value for value in values if value)
 
 
 @dataclass(frozen=True)
 class RobotParameters(ParameterTable):
-    """Parameters of every node that knows the robot."""
+    """Parameters of every node."""
 
     autostart: bool = parameter(
         False, 'Configure and activate at start, without a lifecycle manager.')
     robot_description: str = parameter(
         '', 'URDF text; when empty it is taken from the topic robot_description.')
     description_timeout: float = parameter(
-        5.0, 'Longest wait for the topic robot_description.', unit='s', minimum=0.1,
+        5.0, 'Timeout of the topic robot_description.', unit='s', minimum=0.1,
         maximum=600.0)
     robot_name: str = parameter(
-        '', 'Name under which results are filed; the name in the URDF when empty. Give two arms '
-        'of one type two names.')
+        '', 'Name of the robot in results; the name in the URDF when empty. Two arms of one type '
+        'need different names.')
     tool_frame: str = parameter(
         'tool0', 'Frame of the flange or tool in which results are expressed; the arm is the '
         'chain from the root to it.')
     joints: list[str] = parameter(
         [''], "The arm's joints; [''] for all movable joints from the root to tool_frame.")
     gravity: list[float] = parameter(
-        [0.0, 0.0, -9.81], 'Gravity in the root frame of the URDF, for bases that do not stand '
-        'upright.', unit='m/s²', minimum=-30.0, maximum=30.0)
+        [0.0, 0.0, -9.81], 'Gravity vector in the root frame of the URDF, for tilted bases.',
+        unit='m/s²', minimum=-30.0, maximum=30.0)
     effort_source: str = parameter(
-        'torque', 'What the effort field of joint_states holds: link-side torque in N·m, or '
+        'torque', 'Quantity in the effort field of joint_states: link-side torque in N·m, or '
         'motor current in A.', choices=('torque', 'current'))
     torque_constants: list[float] = parameter(
         [1.0], 'With effort_source current: torque constants, one per joint or one for all.',
@@ -239,7 +229,7 @@ class RobotParameters(ParameterTable):
         [1.0], 'With effort_source current: gear ratios, one per joint or one for all.',
         minimum=-1e5, maximum=1e5)
     use_drive_gains: bool = parameter(
-        True, 'Divide efforts by the effort scales of calibrate_gains, when there is a result.')
+        True, 'Divide efforts by the effort scales of calibrate_gains if there is a result.')
     results_dir: str = parameter(
         '', 'Folder of the result files; ~/.ros/robocal/<robot> when empty.')
 
@@ -251,35 +241,35 @@ class ArmParameters(RobotParameters):
     controller: str = parameter(
         'joint_trajectory_controller', 'Name of the joint trajectory controller.')
     connect_timeout: float = parameter(
-        5.0, 'Longest wait for joint states and controller when run is called.', unit='s',
+        5.0, 'Timeout of joint states and controller when run is called.', unit='s',
         minimum=0.1, maximum=600.0, dynamic=True)
     speed_scale: float = parameter(
-        1.0, 'Scales the speed of every motion.', minimum=0.01, maximum=1.0, dynamic=True)
+        1.0, 'Scale factor of the speed of every motion.', minimum=0.01, maximum=1.0, dynamic=True)
     max_velocity: float = parameter(
-        1.0, 'Fastest joint speed of moves between postures, besides the limits of the URDF.',
+        1.0, 'Largest joint speed of moves between postures, in addition to the URDF limits.',
         unit='rad/s', minimum=0.01, maximum=10.0, dynamic=True)
     max_acceleration: float = parameter(
         2.0, 'Largest joint acceleration.', unit='rad/s²', minimum=0.01, maximum=100.0,
         dynamic=True)
     path_tolerance: float = parameter(
-        0.1, 'Largest deviation from the path before the controller ends a motion; half as much '
-        'again, and it is cancelled from here.', unit='rad', minimum=1e-4, maximum=1.0,
+        0.1, 'Largest deviation from the path before the controller aborts a motion; the node '
+        'cancels it at 1.5 times this value.', unit='rad', minimum=1e-4, maximum=1.0,
         dynamic=True)
     goal_tolerance: float = parameter(
         0.01, 'Largest deviation from the goal at the end.', unit='rad', minimum=1e-5,
         maximum=0.5, dynamic=True)
     goal_time: float = parameter(
-        2.0, 'Time past the end of a motion within which the goal must be met.', unit='s',
+        2.0, 'Time after the end of a motion within which the goal must be reached.', unit='s',
         minimum=0.1, maximum=60.0, dynamic=True)
     state_timeout: float = parameter(
-        0.5, 'Longest silence of the joint states before a motion is cancelled.', unit='s',
+        0.5, 'Longest gap in joint states before a motion is cancelled.', unit='s',
         minimum=0.05, maximum=10.0, dynamic=True)
     tool_box: list[float] = parameter(
         [0.0, 0.0, 0.0], 'Size of a box around the mounted tool, x, y, z of tool_frame, for the '
         'collision check; zeros for none.', unit='m', minimum=0.0, maximum=5.0)
     floor: float = parameter(
-        -1000.0, 'Height in the root frame, against gravity, below which the arm may not reach; '
+        -1000.0, 'Height in the root frame, against gravity, below which the arm must not reach; '
         '-1000 for none.', unit='m', minimum=-1000.0, maximum=1000.0)
     mesh_folders: list[str] = parameter(
-        [''], 'Further folders in which package:// meshes of the collision geometry are looked '
-        'up, besides those of the ROS installation.')
+        [''], 'Further folders to search for package:// meshes of the collision geometry, in '
+        'addition to the ROS installation.')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the files that come with the package lie: `config/`, `launch/` and `urdf/`."""
+"""Location of the package's files: `config/`, `launch/` and `urdf/`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ _PACKAGE = 'robocal_ros'
 
 
 def share_directory() -> Path:
-    """Return the folder that holds `package.xml`, `config/`, `launch/` and `urdf/`.
+    """Return the folder that contains `package.xml`, `config/`, `launch/` and `urdf/`.
 
-    Code that runs out of a source checkout (also one linked into an environment or a
-    workspace) gets the checkout, so that code and files never come from two versions. Code that
-    was installed gets the share folder, through the ament index or below the prefix of the
-    running interpreter.
+    A source checkout (also a linked one) comes first, so that code and files are of one version;
+    then the share folder of the ament index, then that of the interpreter's prefix.
 
     Raises:
-        ConfigurationError: None of these places holds the package's files.
+        ConfigurationError: If none of them contains the package's files.
 
     """
     checkout = Path(__file__).resolve().parents[1]
@@ -38,5 +36,5 @@ def share_directory() -> Path:
     raise ConfigurationError(
         f'The files of {_PACKAGE} (config, launch, urdf) were not found: expected package.xml in '
         f'{checkout}, in {installed}, or the package in the ament index. Source the workspace '
-        'that it was built in, or run it from its source checkout.'
+        'in which it was built, or run it from its source checkout.'
     )

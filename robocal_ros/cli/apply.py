@@ -57,8 +57,8 @@ def _apply_payload(result: CalibrationResult, urdf: str, options: argparse.Names
     _write(options.out, merged)
     print_line(f"{options.out}: {payload.mass:.4f} kg on link '{result.frame}'.")
     if not payload.inertia.any():
-        print_line(f'Its inertia was not identified; a ball of its mass stands in for it '
-                   f'({least_inertia(payload.mass):.2g} kg·m²).', 'yellow')
+        print_line('Its inertia was not identified and is replaced by that of a sphere of its '
+                   f'mass ({least_inertia(payload.mass):.2g} kg·m²).', 'yellow')
     _show_driver_values(moved, frame)
 
 

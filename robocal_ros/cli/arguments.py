@@ -34,14 +34,14 @@ CAPABILITIES = {
 _ESTIMATE = """\
 Estimate from a bag of rosbag2, as the node would after replaying it; no robot and no ROS needed.
 
-payload, drive_gains, friction, compliance: one result, from the samples of the last run that the
-bag tells of, or of the whole bag.
+payload, drive_gains, friction, compliance: one result, from the samples of the last marked
+procedure, or of the whole bag.
 
 wrench: tares, then follows the bag sample by sample. Shows each link (how long its wrench was
 known, RMS and largest force) and each contact (when, how hard, where). Writes the tare as the
 result file, and the wrench on every link at every instant as a CSV file beside it. The tare is,
-in this order: the stored one with -p keep_tare:=true; the one that the bag's marks tell of, from
-the same samples; the one that the node published; that of the first rest in the bag."""
+in this order: the stored one with -p keep_tare:=true; the marked tare of the bag, from the
+same samples; the one that the node published; that of the first rest in the bag."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -60,8 +60,8 @@ def build_parser() -> argparse.ArgumentParser:
             run=lambda options: import_module(f'robocal_ros.cli.{name}').run(options))
         return own
 
-    _doctor(command('doctor', 'look at machine and robot, and say what is missing and how to '
-                    'cure it'))
+    _doctor(command('doctor', 'check machine and robot, and report what is missing and how to '
+                    'fix it'))
     _run(command('run', 'call the procedure of a running node; Ctrl-C cancels it and holds the '
                  'arm'))
     _record(command('record', 'record the topics that an estimation needs into a bag, until '
@@ -95,7 +95,7 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--controller', default='joint_trajectory_controller', metavar='NAME',
                         help='the joint trajectory controller (default: %(default)s)')
     parser.add_argument('--duration', type=float, default=3.0, metavar='SECONDS',
-                        help='how long to listen (default: %(default)s)')
+                        help='duration of the check (default: %(default)s)')
     parser.add_argument('--machine', action='store_true',
                         help='look at the machine only, not for a robot')
 
@@ -112,7 +112,7 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('-p', '--param', action='append', default=[], type=_assignment,
                         metavar='NAME:=VALUE',
                         help='with --configure: one parameter, e.g. known_mass:=2.0; the node is '
-                             'configured anew with it')
+                             'configured again with it')
     parser.add_argument('--timeout', type=float, default=10.0, metavar='SECONDS',
                         help='longest wait for the node (default: %(default)s)')
 
@@ -158,7 +158,7 @@ def _estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--to', dest='end', type=float, metavar='SECONDS',
                         help='leave out what is later after the first joint state')
     parser.add_argument('--whole', action='store_true',
-                        help='take the whole bag, not only the last run that it tells of')
+                        help='use the whole bag, not only the last marked procedure')
     parser.add_argument('-o', '--output', type=Path, metavar='FILE',
                         help='the result file (default: <bag>.<capability>.yaml)')
     parser.add_argument('--series', type=Path, metavar='FILE',

@@ -49,7 +49,7 @@ class ProgressView:
         self._title = title
         self._console = console
         self._began = time.monotonic()
-        self._told = -_LINE_EVERY
+        self._printed = -_LINE_EVERY
         self._bar = Progress(
             TextColumn('{task.fields[title]}', style='bold'),
             BarColumn(bar_width=24),
@@ -85,8 +85,8 @@ class ProgressView:
 
         """
         self._bar.update(self._task, completed=percent, description=message)
-        if not self._console.is_terminal and percent >= self._told + _LINE_EVERY:
-            self._told = percent - percent % _LINE_EVERY
+        if not self._console.is_terminal and percent >= self._printed + _LINE_EVERY:
+            self._printed = percent - percent % _LINE_EVERY
             self._console.print(f'  {self._title}: {percent:3.0f} %, {message}', soft_wrap=True)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal doctor`: what is missing on this machine or robot, each with its cure."""
+"""`robocal doctor`: checks of machine and robot, each with its remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEEDED = ('rclpy', 'control_msgs', 'pinocchio', 'scipy', 'msgspec')
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, and tell.
+    """Check and report.
 
     Returns:
         0 if nothing is bad, 1 if something is.

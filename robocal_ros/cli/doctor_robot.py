@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a robot's graph offers, heard for a while and judged: its part of `robocal doctor`."""
+"""Checks of a robot's ROS graph and messages for `robocal doctor`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _DISCOVERY, _STATE_TIMEOUT = 4.0, 2.0
 # Rates below the first are of no use to any method, below the second to some [Hz].
 _USELESS_RATE, _LOW_RATE = 20.0, 100.0
 _OLD = 1.0
-# Holding torques below this tell nothing of an effort's scale [N·m].
+# Least holding torque at which the scale of an effort is checked [N·m].
 _TELLING = 4.0
 # Efforts at rest so far from what holds the arm, as a ratio, are no torques of this arm.
 _FAR = 2.5
 
 
 def robot_findings(options: argparse.Namespace) -> Iterator[Finding]:
-    """Look at the graph, listen for a while, and judge what came.
+    """Yield the findings on the graph and on messages received for a while.
 
     Args:
         options: ``namespace``, ``tool_frame``, ``controller`` and ``duration``.
@@ -107,7 +107,7 @@ def _description(
     if mass < 0.1:
         yield Finding(Grade.BAD, 'robot_description', message,
                       'The links have no mass: without inertials in the URDF no torque can be '
-                      'told from weight. Add them.')
+                      'distinguished from weight. Add them.')
     else:
         yield good('robot_description', message)
     return robot
@@ -138,12 +138,12 @@ def _controller(listener: Listener, controller: str) -> Finding:
         f'control switch_controllers --activate {controller}.')
 
 
-# ------------------------------------------------------------------------- listening
+# ------------------------------------------------------------------------ subscribing
 
 
 @dataclass
 class ReceivedJoints:
-    """Joint states that came while listening.
+    """Received joint states.
 
     Attributes:
         names: Names in the newest message.
@@ -181,7 +181,7 @@ class ReceivedWrench:
 
 @dataclass
 class Received:
-    """What came while listening.
+    """Received messages.
 
     Attributes:
         description: URDF text, empty if none came.
@@ -196,7 +196,7 @@ class Received:
 
 
 class Listener:
-    """Looks at a graph and listens to it, without changing anything."""
+    """Read-only view of the ROS graph and its messages."""
 
     def __init__(self, session: RosSession, namespace: str) -> None:
         """Look at the graph from a session, at one namespace of it."""
@@ -290,12 +290,12 @@ def _take_wrench(received: ReceivedWrench, message: WrenchStamped) -> None:
 
 
 def rate_finding(what: str, stamps: Sequence[float], duration: float) -> Finding:
-    """Judge how often messages come.
+    """Check the rate of messages.
 
     Args:
         what: Name of the topic.
         stamps: Their stamps [s].
-        duration: How long was listened [s].
+        duration: Duration of the subscription [s].
 
     """
     steps = np.diff(np.array(stamps))
@@ -313,8 +313,8 @@ def rate_finding(what: str, stamps: Sequence[float], duration: float) -> Finding
         return Finding(Grade.BAD, what, message, f'At least {_USELESS_RATE:.0f} Hz are needed: '
                        'raise update_rate or the publish rate.')
     if rate < _LOW_RATE:
-        return Finding(Grade.WARNING, what, message, f'{_LOW_RATE:.0f} Hz and more tell more: '
-                       'raise the publish rate.')
+        return Finding(Grade.WARNING, what, message, f'{_LOW_RATE:.0f} Hz or more improve the '
+                       'estimates: raise the publish rate.')
     if lost > 0.01 * len(steps):
         return Finding(Grade.WARNING, what, message, 'Messages are lost: lower the load of the '
                        'machine, or use a wired network.')

@@ -226,7 +226,7 @@ def _of_node(document: Mapping[Any, Any], node: str, file: str, at: str = '') ->
 
 
 def _matches(node: str, pattern: str) -> bool:
-    """Tell whether a node's full name fits; ``**`` stands for any namespaces, ``*`` for one."""
+    """Return whether a node's full name matches; ``**`` is any namespaces, ``*`` is one."""
     names, parts = node.strip('/').split('/'), pattern.strip('/').split('/')
 
     def fits(names: Sequence[str], parts: Sequence[str]) -> bool:
@@ -276,11 +276,11 @@ def _link_table(digest: Digest) -> Table:
                       ('largest [N]', True), ('at stamp [s]', True)), 'External force on links')
     for item in digest.links:
         if item.valid:
-            told = (f'{item.rms:.3g}', f'{item.peak:.3g}', f'{item.peak_stamp:.3f}')
+            figures = (f'{item.rms:.3g}', f'{item.peak:.3g}', f'{item.peak_stamp:.3f}')
         else:
-            told = ('–', '–', '–')
+            figures = ('–', '–', '–')
         known = f'{100.0 * item.share:.1f} %' if item.samples else '–'
-        table.add_row(item.link, str(item.samples), known, *told)
+        table.add_row(item.link, str(item.samples), known, *figures)
     return table
 
 

@@ -34,5 +34,5 @@ class Finding:
 
 
 def good(what: str, message: str) -> Finding:
-    """Return a finding that needs no cure."""
+    """Return a finding without a remedy."""
     return Finding(Grade.GOOD, what, message)

@@ -29,7 +29,7 @@ _ANSWER_TIMEOUT = 60.0
 _CANCEL_TIMEOUT = 20.0
 _ASK_AGAIN = 3.0
 _SETTLING = 0.3
-# A node that misses the first announcements is heard with the next, 3 s later (measured).
+# Announcements that were missed are repeated after 3 s (measured).
 _DISCOVERY = 4.0
 _MORE = 0.3
 
@@ -110,7 +110,7 @@ class RosSession(AbstractContextManager['RosSession']):
         """Return the full names of the domain's other nodes.
 
         Args:
-            wait: How long to listen for them [s].
+            wait: Longest wait for their discovery [s].
 
         """
         own = self.node.get_fully_qualified_name()

@@ -256,7 +256,7 @@ class Recorder:
                 self._subscribe(name, kind, [item.qos_profile for item in offers])
 
     def _subscribe(self, name: str, kind: str, offered: list[QoSProfile]) -> None:
-        # With the best that all publishers offer, every one of them is heard.
+        # The best QoS that all publishers offer matches every one of them.
         reliable = all(item.reliability == QoSReliabilityPolicy.RELIABLE for item in offered)
         latched = all(item.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL for item in offered)
         try:

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exciting record in short blocks: means of what was measured, and of what explains it.
+"""Block averages of an exciting recording: measurements and regressors over the same blocks.
 
-Both sides of the equation are averaged over the same blocks, so averaging biases nothing, and
-white noise stays white from block to block, as no other thinning leaves it. Positions are
-splined, so that derivatives have no phase error and hardly any other; what follows from them is
-smooth and averaged by Gauss-Legendre quadrature, five instants for each block.
+Averaging both sides of the equation is unbiased and leaves white noise white. Positions are
+interpolated by splines, which gives derivatives without phase error; functions of them are
+averaged by Gauss-Legendre quadrature with five nodes per block.
 
-Splines are quintic and made by a filter in place of a system of equations (Unser, Splines: A
-Perfect Fit for Signal and Image Processing, IEEE Signal Process. Mag. 16 (1999) 22, doi
-10.1109/79.799930). SciPy's splines do the same on any knots, and take longer to import than a
-record of ten minutes takes to fit.
+The quintic splines are computed by a filter (Unser, Splines: A Perfect Fit for Signal and Image
+Processing, IEEE Signal Process. Mag. 16 (1999) 22, doi 10.1109/79.799930). SciPy's splines on
+general knots take longer to import than a recording of ten minutes takes to fit.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ from robocal_ros.messages.samples import JointSamples
 
 _DEGREE = 5
 _TAPS = _DEGREE + 1
-# The basis function at whole numbers.
+# Basis function at integers.
 _SAMPLES = np.array([1.0, 26.0, 66.0, 26.0, 1.0]) / 120.0
-# Weights of the samples fall by 0.43 from one to the next: to 1e-18 over so many.
+# Half-length of the filter: weights decay by 0.43 per sample, to 1e-18.
 _REACH = 48
 
 
 def _pieces() -> Array:
-    """Return the six parts of the basis function, from its last one on: powers in rows."""
+    """Return the six pieces of the basis function, last one first: powers in rows."""
     parts = np.zeros((_TAPS, _TAPS))
     for tap in range(_TAPS):
         # At u of an interval the tap's basis function is at x = u + 5 - tap of its support:
@@ -60,21 +58,21 @@ _ROOTS = np.array(sorted(np.roots(_SAMPLES).real, key=abs)[:2])
 
 
 class UniformSpline:
-    """A quintic spline through values at evenly spaced times."""
+    """Quintic spline through evenly spaced values."""
 
     def __init__(self, start: float, period: float, values: Array) -> None:
-        """Fit it.
+        """Compute the coefficients.
 
         Args:
             start: Time of the first value [s].
             period: Time between values [s].
-            values: Shape (k, c); some tens at least, so that the ends do not feel each other.
+            values: Shape (k, c), with at least some tens of values.
 
         """
         self._start, self._period, self._last = start, period, len(values) - 1
-        # Two basis functions from beyond each end reach into the record.
+        # Two basis functions beyond each end overlap the record.
         extended = np.pad(values, ((_REACH + 2, _REACH + 2), (0, 0)), mode='edge')
-        # Channels in rows: operations on long rows are the fast ones.
+        # Channels in rows: operations on long rows are fast.
         self._coefficients = np.stack([
             np.convolve(column, _INVERSE, mode='valid') for column in extended.T])
         for coefficients in (self._coefficients, self._coefficients[:, ::-1]):
@@ -84,7 +82,7 @@ class UniformSpline:
         """Return values and their first two derivatives.
 
         Args:
-            time: Between the first and the last, shape (m,) [s].
+            time: Times within the record, shape (m,) [s].
 
         Returns:
             Three arrays of shape (m, c).
@@ -108,25 +106,25 @@ class UniformSpline:
 
 def _end(coefficients: Array) -> None:
     """Make the first three intervals one polynomial ("not a knot"), in place; shape (c, k)."""
-    # These add nothing at any sample, and die away from the end.
+    # Null-space sequences: zero at all samples, decaying from the end.
     free = np.power(_ROOTS[:, None], np.arange(coefficients.shape[1]))
-    # Where a sixth difference is zero, the fifth derivative has no step.
+    # A zero sixth difference means a continuous fifth derivative.
     steps, ours = (np.diff(item[:, :_TAPS + 2], n=_TAPS, axis=1) for item in (coefficients, free))
     coefficients -= np.linalg.solve(ours.T, steps.T).T @ free
 
 
 _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(5))
 _BLOCKS_PER_PERIOD = 5.0
-# Well above the band, so that the jerks of drives that turn round pass as they do in what is
-# measured; not so far that the encoders' steps would pass for acceleration.
+# Well above the band, so that jerks at reversals of drives pass; low enough to suppress the
+# acceleration noise of encoder steps.
 _POSITION_CUTOFF = 6.0
 _LEAST_RATE = 4.0
 _LEAST_BLOCKS = 40
-# Instants worked on at once: what belongs to them stays in the cache.
+# Instants per batch, so that the data stay in the cache.
 _AT_ONCE = 2048
 
 Channels = Callable[[Array, Array, Array], Array]
-"""What instants add, shape (k, …), from positions, velocities, accelerations, (k, n) each."""
+"""Function of positions, velocities and accelerations, (k, n) each, with values (k, …)."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +145,12 @@ class Kinematics:
 
 @dataclass(frozen=True)
 class Blocks:
-    """A record in blocks of equal duration.
+    """Recording in blocks of equal duration.
 
     Attributes:
         edges: Borders, shape (k + 1,) [s].
         centre: Kinematics at the middle of each block, shape (k, n) each.
-        slowest: Slowest speed of each joint in each block, shape (k, n) [rad/s].
+        slowest: Lowest speed of each joint in each block, shape (k, n) [rad/s].
 
     """
 
@@ -163,15 +161,15 @@ class Blocks:
 
     @classmethod
     def of(cls, samples: JointSamples, band: float, min_motion: float) -> Blocks:
-        """Read joint states.
+        """Return the blocks of joint states.
 
         Args:
             samples: Joint states.
-            band: End of the band in which the arm is excited [Hz].
-            min_motion: Least joint travel for a record to count as exciting [rad].
+            band: Upper limit of the excitation band [Hz].
+            min_motion: Least joint travel of an exciting recording [rad].
 
         Raises:
-            DataError: If the record is too coarse, too short, or no excitation.
+            DataError: If the recording is too coarse, too short, or not exciting.
 
         """
         if len(samples) < 2:
@@ -184,7 +182,7 @@ class Blocks:
         period = time[1] - time[0]
         samples_each = max(1, round(1.0 / (_BLOCKS_PER_PERIOD * band * period)))
         length = samples_each * period
-        # Filter and spline begin and end in what they cannot know.
+        # Margin for end effects of filter and spline.
         edge = 1.0 / band
         count = int((time[-1] - time[0] - 2.0 * edge) / length)
         if count < _LEAST_BLOCKS:
@@ -193,7 +191,7 @@ class Blocks:
         edges = time[0] + edge - 0.5 * period + length * np.arange(count + 1)
         spline = UniformSpline(time[0], period, position)
         middle = 0.5 * (edges[:-1] + edges[1:])
-        # Evenly spaced samples spread as much as a continuous block that is a little shorter.
+        # Evenly spaced samples have the variance of a slightly shorter continuous block.
         reach = length * np.sqrt(1.0 - 1.0 / samples_each**2)
         nodes = tuple(Kinematics(*spline.at(middle + reach * node)) for node in _NODES)
         return cls(edges, Kinematics(*spline.at(middle)),
@@ -205,7 +203,7 @@ class Blocks:
         return float(self.edges[1] - self.edges[0])
 
     def means(self, function: Channels) -> Array:
-        """Return the means over the blocks of what follows from the motion, shape (k, …)."""
+        """Return the means over the blocks of a function of the motion, shape (k, …)."""
         return _averaged(node.values_of(function) for node in self._nodes)
 
     def velocity_means(self, function: Callable[[Array], Array]) -> Array:
@@ -215,8 +213,8 @@ class Blocks:
     def sample_means(self, time: Array, values: Array) -> Array:
         """Return the means over the blocks of measured values.
 
-        Where the stamps of a block lie beside its middle, as after a loss, the mean is carried
-        there along the slope. A block without a sample takes what lies between its neighbours.
+        A mean whose stamps are off the middle of the block, as after a loss, is extrapolated along
+        the slope. Blocks without a sample are interpolated.
 
         Args:
             time: Stamps, shape (m,) [s].
@@ -226,7 +224,7 @@ class Blocks:
             Shape (k, c).
 
         Raises:
-            DataError: If less than half of the blocks hold a sample.
+            DataError: If less than half of the blocks have a sample.
 
         """
         borders = np.searchsorted(time, self.edges)
@@ -249,7 +247,7 @@ class Blocks:
 
 
 def _averaged(values: Iterable[Array]) -> Array:
-    """Return the quadrature over each block, from values at one of its nodes after the other."""
+    """Return the quadrature over each block from the values at its nodes."""
     total: Array | float = 0.0
     for weight, part in zip(_WEIGHTS, values, strict=True):
         total = total + weight * part
@@ -257,7 +255,7 @@ def _averaged(values: Iterable[Array]) -> Array:
 
 
 def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
-    """Return evenly spaced stamps, and positions without noise far above the band."""
+    """Return evenly spaced stamps and positions, low-passed far above the band."""
     period = float(np.median(np.diff(samples.time)))
     rate = 1.0 / period
     if rate < _LEAST_RATE * band:
@@ -274,12 +272,12 @@ def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
 
 
 def low_passed(values: Array, period: float, cutoff: float) -> Array:
-    """Return evenly spaced values through a zero-phase low-pass.
+    """Return evenly spaced values after a zero-phase low-pass filter.
 
     Args:
         values: Shape (k, c).
         period: Time between values [s].
-        cutoff: Frequency that passes with half its amplitude [Hz].
+        cutoff: Frequency of half amplitude [Hz].
 
     """
     sections = scipy.signal.butter(4, 2.0 * cutoff * period, output='sos')
@@ -287,7 +285,7 @@ def low_passed(values: Array, period: float, cutoff: float) -> Array:
 
 
 def _slowest(velocity: Array) -> Array:
-    """Return the slowest speed within each block, 0 where the joint turns round, shape (k, n).
+    """Return the lowest speed within each block, 0 at reversals, shape (k, n).
 
     Args:
         velocity: At the nodes of each block, shape (nodes, k, n) [rad/s].

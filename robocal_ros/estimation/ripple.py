@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torque ripple over the joint angle, found in runs at constant speed.
+"""Detection of torque ripple over the joint angle in constant-velocity runs.
 
-Gears and motors add a torque that repeats over the angle, whatever the speed. In a run that
-covers only a part of its period it would pass for friction, in a longer one for correlated noise.
-It is looked for as a sinusoid a sin kθ + b cos kθ of unknown k: what is left within the runs is
-projected onto each k in turn (Lomb-Scargle periodogram with weights and means of their own for
-each run; Zechmeister, Kürster, A&A 496 (2009) 577, doi 10.1051/0004-6361:200811296), and the
-best one is kept only if chance could not have made it.
+Gears and motors add a torque that is periodic in the angle. In short runs it biases friction, in
+long ones it correlates the noise. The model is a sin kθ + b cos kθ of unknown k: the residuals of
+the runs are projected onto each k (Lomb-Scargle periodogram with weights and a separate mean for
+each run; Zechmeister, Kürster, A&A 496 (2009) 577, doi 10.1051/0004-6361:200811296), and the best
+one is kept if it is significant.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from robocal_ros.arrays import Array
 from robocal_ros.estimation.least_squares import autocorrelation_time
 
 FEWEST_CYCLES = 8.0
-"""Fewer periods per turn than this look like an error of gravity."""
+"""Least number of periods per turn; fewer resemble an error of gravity."""
 
-# A block of samples must not cover more than this share of a cycle, or it would average it out.
+# Largest share of a cycle that a block of samples may average over.
 _MAX_BLOCK_SHARE = 0.25
 _MOST_CYCLES = 250.0
 _OVERSAMPLING = 4.0
 _MOST_COMPONENTS = 3
-# Drop of chi-square that noise alone reaches at one k with probability 1e-6, two free numbers.
+# Chi-square with two degrees of freedom at probability 1e-6.
 _SIGNIFICANT = 27.6
 _MIN_BLOCKS = 60
-# More blocks than these show no ripple that matters and these do not; long bags have many.
+# Limit of the number of blocks, for the computing time of long bags.
 _MOST_BLOCKS = 10_000
 _REFINEMENT = 41
 
@@ -88,11 +87,11 @@ def ripple_columns(angle: Array, ripples: Sequence[Ripple]) -> Array:
 
 @dataclass(frozen=True)
 class RippleRun:
-    """One run at constant speed, in blocks of samples.
+    """Constant-velocity run in blocks of samples.
 
     Attributes:
         angle: Mean joint angle of each block, shape (m,) [rad].
-        torque: Mean torque that a smooth model leaves of each block, shape (m,) [N·m].
+        torque: Mean torque residual of a smooth model in each block, shape (m,) [N·m].
 
     """
 
@@ -101,16 +100,16 @@ class RippleRun:
 
     @property
     def step(self) -> float:
-        """Angle that a block covers [rad]."""
+        """Angle covered by a block [rad]."""
         return float(np.ptp(self.angle)) / max(len(self.angle) - 1, 1)
 
     @classmethod
     def of_samples(cls, angle: Array, torque: Array) -> RippleRun:
-        """Average samples over blocks, short against every ripple that is looked for.
+        """Average samples over blocks that are short against every searched period.
 
         Args:
             angle: Joint angles in the order of time, shape (k,) [rad].
-            torque: What a smooth model leaves, shape (k,) [N·m].
+            torque: Torque residual of a smooth model, shape (k,) [N·m].
 
         """
         count = int(np.clip(np.ptp(angle) * _MOST_CYCLES / (2.0 * np.pi * _MAX_BLOCK_SHARE),
@@ -124,18 +123,18 @@ class RippleRun:
 def find_ripple(
     runs: Sequence[RippleRun], fewest_cycles: float = FEWEST_CYCLES
 ) -> tuple[Ripple, ...]:
-    """Find what repeats over the angle in the runs of one joint, strongest first.
+    """Return the torque ripple in the runs of one joint, strongest component first.
 
     Args:
         runs: The runs.
-        fewest_cycles: Fewest periods per turn that are looked for.
+        fewest_cycles: Least number of periods per turn.
 
     """
     usable = [run for run in runs if len(run.angle) > 2]
     blocks = sum(len(run.angle) for run in usable)
     if blocks < _MIN_BLOCKS:
         return ()
-    # Left out evenly over the record; ripple is the same in both directions.
+    # Thinned evenly; ripple is the same in both directions.
     usable = usable[::-(-blocks // _MOST_BLOCKS)]
     left = [run.torque for run in usable]
     found: list[Ripple] = []
@@ -150,7 +149,7 @@ def find_ripple(
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Means of short blocks of all runs, one after the other."""
+    """Means of short blocks, concatenated over all runs."""
 
     counts: np.ndarray
     angle: Array
@@ -160,7 +159,7 @@ class _Blocks:
 
     @classmethod
     def of(cls, runs: Sequence[RippleRun], left: Sequence[Array]) -> _Blocks:
-        """Line up the blocks; torques and slopes count without their run's mean."""
+        """Concatenate the blocks of all runs; each run's mean is removed."""
         counts = np.array([len(run.angle) for run in runs])
         return cls(
             counts, np.concatenate([run.angle for run in runs]),
@@ -169,11 +168,11 @@ class _Blocks:
             np.repeat([1.0 / _block_variance(item) for item in left], counts))
 
     def seen(self, cycles: float) -> Array:
-        """Return the weights; blocks that are long against the cycle know little about it."""
+        """Return the weights, zero for blocks that are long against the cycle."""
         return np.where(self.step * cycles < 2.0 * np.pi * _MAX_BLOCK_SHARE, self.weight, 0.0)
 
     def fit(self, cycles: float) -> tuple[float, float, float]:
-        """Return by how much chi-square falls, sine and cosine of the best sinusoid."""
+        """Return the decrease of chi-square, sine and cosine of the best sinusoid."""
         sine = _demeaned(np.sin(cycles * self.angle), self.counts)
         cosine = _demeaned(np.cos(cycles * self.angle), self.counts)
         weight = self.seen(cycles)
@@ -196,7 +195,7 @@ class _Blocks:
 def _strongest(
     runs: Sequence[RippleRun], left: Sequence[Array], fewest_cycles: float
 ) -> Ripple | None:
-    """Return the sinusoid that explains most, or None if chance may have made it."""
+    """Return the strongest sinusoid, None if it is not significant."""
     blocks = _Blocks.of(runs, left)
     candidates = _candidates(runs, fewest_cycles)
     if not len(candidates):
@@ -209,12 +208,12 @@ def _strongest(
     cycles = float(max(np.linspace(*around, _REFINEMENT), key=lambda k: blocks.fit(k)[0]))
     gain, sine, cosine = blocks.fit(cycles)
     ripple = Ripple(cycles, sine, cosine, blocks.covariance(cycles, sine, cosine))
-    # Correlated noise raises many k, and is still there once the best one is taken off.
+    # Correlated noise raises many k and remains after subtraction of the best one.
     return ripple if gain > _SIGNIFICANT * _memory(runs, left, ripple) else None
 
 
 def _memory(runs: Sequence[RippleRun], left: Sequence[Array], ripple: Ripple) -> float:
-    """Return by how much slow noise exceeds what neighbouring blocks let expect; 1 if white."""
+    """Return the ratio of slow noise to that of neighbouring blocks, 1 if white."""
     factors = []
     for run, item in zip(runs, left, strict=True):
         rest = item - ripple.torque(run.angle)
@@ -224,7 +223,7 @@ def _memory(runs: Sequence[RippleRun], left: Sequence[Array], ripple: Ripple) ->
 
 
 def _candidates(runs: Sequence[RippleRun], fewest: float) -> Array:
-    """Return the k to look at: as close as the range tells apart, as many as blocks resolve."""
+    """Return the candidate k: spaced by the resolution of the range, limited by the blocks."""
     width = max(run.angle.max() for run in runs) - min(run.angle.min() for run in runs)
     finest = min(run.step for run in runs)
     if width <= 0.0 or finest <= 0.0:
@@ -235,11 +234,11 @@ def _candidates(runs: Sequence[RippleRun], fewest: float) -> Array:
 
 
 def _demeaned(values: Array, counts: np.ndarray) -> Array:
-    """Take each run's own mean off, which is friction, not ripple; runs have so many values."""
+    """Subtract each run's mean, which is friction; ``counts`` are the lengths of the runs."""
     means = np.add.reduceat(values, np.cumsum(counts) - counts) / counts
     return np.asarray(values - np.repeat(means, counts))
 
 
 def _block_variance(values: Array) -> float:
-    """Return the variance of single blocks from neighbours, which slow ripple hardly moves."""
+    """Return the variance of blocks from successive differences, insensitive to slow ripple."""
     return max(0.5 * float(np.mean(np.diff(values) ** 2)), 1e-12)

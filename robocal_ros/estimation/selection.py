@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choosing the measurements that tell most: greedy D-optimal selection."""
+"""Greedy D-optimal selection of measurements, and short tours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from robocal_ros.arrays import Array
 
 
 def d_optimal(blocks: Array, count: int, prior: float = 1e-6) -> list[int]:
-    """Choose measurements whose joint information matrix has a large determinant.
+    """Choose measurements that maximise the determinant of their information matrix.
 
     Greedy growth (Fedorov, Theory of Optimal Experiments, 1972; matrix determinant lemma),
     then exchanges of single measurements until none helps.
@@ -17,8 +17,8 @@ def d_optimal(blocks: Array, count: int, prior: float = 1e-6) -> list[int]:
     Args:
         blocks: Regressor rows of each candidate, weighted to unit noise, columns scaled to
             about one, shape (candidates, rows, parameters).
-        count: How many to choose; no more than there are candidates.
-        prior: Information about each parameter to start from; keeps the matrix invertible.
+        count: Number of measurements, limited to the number of candidates.
+        prior: Initial information on each parameter, which keeps the matrix invertible.
 
     Returns:
         Indices of the chosen candidates.
@@ -59,11 +59,11 @@ def _gains(blocks: Array, information: Array) -> Array:
 
 
 def short_tour(postures: Array, start: Array) -> list[int]:
-    """Order postures so that the way from one to the next stays short: nearest next.
+    """Order postures by nearest neighbour.
 
     Args:
         postures: Shape (k, n) [rad].
-        start: Where the arm is, shape (n,) [rad].
+        start: Posture of the arm, shape (n,) [rad].
 
     """
     left, order, here = list(range(len(postures))), [], start

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derivatives without phase error, and the parts of a record where a joint moves steadily."""
+"""Zero-phase derivatives, and detection of constant-velocity sweeps and dwells."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from robocal_ros.arrays import Array
 from robocal_ros.messages.samples import JointSamples
 
 SLOWEST_SWEEP = 0.02
-"""Speeds below this are not looked for, unless asked for [rad/s]."""
+"""Default lower limit of the speed of sweeps [rad/s]."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A stretch of samples in which one joint turns at constant speed, all others still.
+    """Interval in which one joint turns at constant speed and all others rest.
 
     Attributes:
-        joint: Index of the turning joint.
+        joint: Index of the moving joint.
         start: First sample.
         stop: One past the last sample.
         speed: Mean signed speed [rad/s].
@@ -45,7 +45,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Dwell:
-    """A stretch of samples in which no joint moves.
+    """Interval in which no joint moves.
 
     Attributes:
         start: First sample.
@@ -60,7 +60,7 @@ class Dwell:
 
 
 def central_velocity(time: Array, position: Array, half_width: float = 0.05) -> Array:
-    """Differentiate positions symmetrically about each sample, so without phase error.
+    """Return velocities by central differences, without phase error.
 
     The slope of the chord from ``t - half_width`` to ``t + half_width`` (shortened at the
     ends); positions between samples by linear interpolation, so stamps may be uneven.
@@ -85,13 +85,13 @@ def central_velocity(time: Array, position: Array, half_width: float = 0.05) -> 
 
 
 def runs(mask: np.ndarray) -> list[tuple[int, int]]:
-    """Return the (start, stop) pairs of the stretches where ``mask`` is true."""
+    """Return the (start, stop) pairs of the intervals where ``mask`` is true."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])).astype(np.int8)))
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def _without_gaps(time: Array, mask: np.ndarray, max_gap: float) -> list[tuple[int, int]]:
-    """Split the stretches of ``mask`` where stamps are more than ``max_gap`` apart."""
+    """Split the intervals of ``mask`` at gaps longer than ``max_gap``."""
     pieces = []
     for start, stop in runs(mask):
         cuts = start + 1 + np.flatnonzero(np.diff(time[start:stop]) > max_gap)
@@ -120,22 +120,21 @@ def steady_sweeps(
     max_gap: float = 0.1,
     half_width: float = 0.05,
 ) -> list[Sweep]:
-    """Find where one joint turns at constant speed while all others rest.
+    """Find intervals in which one joint turns at constant speed while all others rest.
 
-    Speeds are judged from differentiated positions, never from effort and never from what was
-    commanded, so a record of somebody else's motion is read the same way as one's own.
+    Speeds are differentiated positions, not commands, so that any recording is treated alike.
 
     Args:
         samples: Joint states.
-        min_speed: Slowest speed that counts as turning [rad/s].
-        max_speed: Fastest speed looked for [rad/s].
-        still_speed: Fastest speed that counts as resting [rad/s].
-        tolerance: Allowed deviation from the stretch's median speed, as a share of it.
-        settle: Time cut from both ends of every stretch [s].
-        min_span: Shortest angle worth keeping [rad].
-        max_gap: Stamps further apart than this end a stretch [s].
-        half_width: Half the length of the chord that gives the speed; slow speeds need a long
-            one to rise above the encoder's steps [s].
+        min_speed: Lower limit of the speed [rad/s].
+        max_speed: Upper limit of the speed [rad/s].
+        still_speed: Upper limit of the speed of resting joints [rad/s].
+        tolerance: Allowed relative deviation from the median speed.
+        settle: Time cut from both ends of every interval [s].
+        min_span: Shortest angle [rad].
+        max_gap: Gaps of stamps longer than this end an interval [s].
+        half_width: Half the length of the chord of the speed; slow speeds need a long one
+            because of encoder quantisation [s].
 
     Returns:
         The sweeps in the order of time.
@@ -167,7 +166,7 @@ def _plateaus(
     settle: float,
     min_span: float,
 ) -> list[Sweep]:
-    """Cut one monotone stretch down to its constant-speed part."""
+    """Return the constant-speed parts of one monotone interval."""
     plateau = float(np.median(velocity[start:stop]))
     steady = np.zeros(len(velocity), dtype=bool)
     steady[start:stop] = np.abs(velocity[start:stop] - plateau) <= tolerance * abs(plateau)
@@ -202,14 +201,14 @@ def dwells(
     min_duration: float = 0.3,
     max_gap: float = 0.1,
 ) -> list[Dwell]:
-    """Find where the whole arm rests.
+    """Find intervals in which the whole arm rests.
 
     Args:
         samples: Joint states.
-        still_speed: Fastest speed, from differentiated positions, that counts as rest [rad/s].
-        settle: Time cut from both ends of every stretch [s].
-        min_duration: Shortest rest, after cutting, worth keeping [s].
-        max_gap: Stamps further apart than this end a stretch [s].
+        still_speed: Upper limit of the speed by differentiated positions [rad/s].
+        settle: Time cut from both ends of every interval [s].
+        min_duration: Shortest duration after cutting [s].
+        max_gap: Gaps of stamps longer than this end an interval [s].
 
     Returns:
         The dwells in the order of time.

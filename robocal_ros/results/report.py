@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results as one HTML page that needs nothing else: no network, no other files.
+"""Report of results as one self-contained HTML page.
 
-Plots of a result: measurements as markers, models as lines, intervals as bands.
+Plots show measurements as markers, models as lines and intervals as bands.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _DROPS = ('dropped', 'out_of_order', 'incomplete', 'not_finite', 'clock_jumps')
 
 @dataclass(frozen=True)
 class Panel:
-    """Something shown beside the results: a table and drawings that no result file holds.
+    """Section beside the results: a table and figures from other sources.
 
     Attributes:
         title: Heading.
-        passed: Whether all of it is as it should be.
-        message: What it says, in a sentence or two.
-        columns: Headings of the table, and whether numbers stand below.
-        rows: The table's cells, as text.
+        passed: Verdict of the section.
+        message: Summary in one or two sentences.
+        columns: Headings of the table, and whether the column is numeric.
+        rows: Cells of the table as text.
         drawings: Titles and Plotly figures.
 
     """
@@ -64,11 +64,11 @@ def write_report(
     """Write the report.
 
     Args:
-        results: What to report, in this order.
+        results: Results in this order.
         path: The HTML file.
-        truth: Known values to compare with, where there are any.
+        truth: Known values for comparison.
         title: Title of the page.
-        panels: What else to show, after the results.
+        panels: Further sections after the results.
 
     Raises:
         ConfigurationError: If the file cannot be written.
@@ -93,11 +93,11 @@ def report_html(
 ) -> str:
     """Return the page; see ``write_report`` for the arguments."""
     truth = truth or {}
-    # In the order of their places on the page.
+    # In the order of their placeholders on the page.
     plots = [figure(series) for result in results for series in result.series]
     plots += [drawing for panel in panels for _, drawing in panel.drawings]
     figures = [json.loads(plot.to_json()) for plot in plots]
-    # "<" would end the script early if a name held a tag.
+    # "<" in a name could end the script element.
     data = json.dumps(figures, ensure_ascii=False).replace('<', '\\u003c')
     sections = '\n'.join(
         _section(i, result, truth.get(result.kind, {})) for i, result in enumerate(results)
@@ -141,7 +141,7 @@ def _overview(results: Sequence[CalibrationResult]) -> str:
 
 
 def _headline(result: CalibrationResult) -> str:
-    """Return the first few parameters in a line."""
+    """Return the first four parameters on one line."""
     found = [p for p in result.parameters if p.value is not None][:4]
     return ' · '.join(
         f'{wording.described(p.name)} {wording.reading(p).text}' for p in found
@@ -187,7 +187,7 @@ def _plot(title: str) -> str:
 def _verdict(result: CalibrationResult) -> str:
     checks = ''.join(
         f'<li class="{"ok" if check.passed else "bad"}">{escape(check.reason)}</li>'
-        # What failed comes first.
+        # Failed checks first.
         for check in sorted(result.checks, key=lambda check: check.passed)
     )
     told = '' if result.checks else f'<p>{escape(" ".join(result.reasons))}</p>'
@@ -196,7 +196,7 @@ def _verdict(result: CalibrationResult) -> str:
 
 
 def _table(header: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells that are HTML already; a header's flag says: numbers."""
+    """Return a table of HTML cells; a header's flag marks numeric columns."""
     kinds = [' class="number"' if number else ' class="words"' for _, number in header]
     head = ''.join(f'<th{kind}>{escape(text)}</th>'
                    for (text, _), kind in zip(header, kinds, strict=True))
@@ -237,7 +237,7 @@ def _parameter_row(parameter: Parameter, truth: float | None, compared: bool) ->
 
 
 def _compared(parameter: Parameter, truth: float | None) -> list[str]:
-    """Return the truth and the error, with as many decimals as the interval deserves."""
+    """Return truth and error, rounded to the resolution of the interval."""
     if truth is None or parameter.value is None:
         return ['', '']
     _, factor = wording.handy(parameter.unit)
@@ -250,14 +250,14 @@ def _compared(parameter: Parameter, truth: float | None) -> list[str]:
 def _residuals(result: CalibrationResult) -> str:
     parts = []
     for title, fits, explanation in (
-        ('Fit', result.fit, 'How much of the measurements the model explains, as root mean '
-         'square: what was measured, and what is left unexplained.'),
-        ('Held-out data', result.validation, 'The same for measurements that the fit has not '
-         'seen: the real test.'),
+        ('Fit', result.fit,
+         'Root mean square of the measurements and of the residuals of the model.'),
+        ('Held-out data', result.validation,
+         'The same for measurements that were not used in the fit.'),
     ):
         if fits:
             parts.append(f'<h3>{title}</h3>\n<p class="soft small">{explanation}</p>\n'
-                         + _table([('Measurement', False), ('Measured', True), ('Left', True),
+                         + _table([('Measurement', False), ('Measured', True), ('Residual', True),
                                    ('Unit', False), ('Explained', True), ('Count', True)],
                                   map(_fit_row, fits)))
     return '\n'.join(parts)
@@ -270,12 +270,12 @@ def _fit_row(fit: Fit) -> list[str]:
 
 
 def _details(result: CalibrationResult) -> str:
-    """Return what only some readers want, folded away: counts, settings, origin."""
+    """Return the collapsed section of counts, settings and origin."""
     losses = {name: n for name, n in result.counts.items() if name.endswith(_DROPS)}
     counted = {name: n for name, n in result.counts.items() if name not in losses}
     lost = {name: n for name, n in losses.items() if n}
-    told = ('Some messages were lost or unusable:' if lost else
-            'No message was lost or unusable.' if losses else 'Losses were not counted.')
+    summary = ('Some messages were lost or unusable:' if lost else
+               'No message was lost or unusable.' if losses else 'Losses were not counted.')
     origin = {
         'robot': result.robot.name,
         'joints': ', '.join(result.robot.joint_names),
@@ -287,7 +287,7 @@ def _details(result: CalibrationResult) -> str:
     return (
         '<details><summary>Counts, settings and origin</summary>\n<div class="two">'
         f'<div><h3>Counts</h3>{_pairs(counted)}'
-        f'<h3>Losses</h3><p class="soft small">{told}</p>{_pairs(lost)}</div>'
+        f'<h3>Losses</h3><p class="soft small">{summary}</p>{_pairs(lost)}</div>'
         f'<div><h3>Settings</h3>{_pairs(result.settings)}</div></div>'
         f'<h3>Origin</h3>{_pairs(origin)}</details>'
     )
@@ -314,7 +314,7 @@ def _setting(value: object) -> str:
     return 'none' if value is None or value == '' else str(value)
 
 
-# Okabe and Ito's colours, which people with colour-blind eyes can tell apart.
+# Okabe and Ito's palette, distinguishable with colour blindness.
 _COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#7f7f7f')
 _UPPER, _LOWER = '95 % upper', '95 % lower'
 _SETTLED = 0.5
@@ -323,8 +323,8 @@ _SETTLED = 0.5
 def figure(series: Series) -> go.Figure:
     """Draw the curves of a series.
 
-    A curve's name may carry a remark after a comma: ``x, held out`` is drawn with hollow
-    markers in the colour of ``x``; ``x, 95 % upper`` and ``x, 95 % lower`` as a band about it.
+    A curve's name may have a suffix after a comma: ``x, held out`` is drawn with hollow markers
+    in the colour of ``x``; ``x, 95 % upper`` and ``x, 95 % lower`` as a band about it.
     """
     counted = series.x_label == 'samples'
     subjects = dict.fromkeys(map(_subject, series.curves))
@@ -359,7 +359,7 @@ def _remark(name: str) -> str:
 
 
 def _bands(series: Series, colours: dict[str, str]) -> Iterator[go.Scatter]:
-    """Yield the outlines of each band: the lower one, then the upper one filled down to it."""
+    """Yield the outlines of each band: the lower, then the upper filled down to it."""
     for subject, colour in colours.items():
         lower = series.curves.get(f'{subject}, {_LOWER}')
         upper = series.curves.get(f'{subject}, {_UPPER}')
@@ -384,7 +384,7 @@ def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:
                     'line': {'width': 1.5 if hollow else 0, 'color': colour}},
         )
     if _jumps(y):
-        # Two branches in one curve (there and back): a line would dash to and fro.
+        # Two branches in one curve (both directions): a line would jump between them.
         return go.Scatter(mode='markers', **shared,
                           marker={'color': colour, 'size': 7, 'symbol': 'line-ew-open',
                                   'line': {'width': 2}})
@@ -392,12 +392,12 @@ def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:
 
 
 def _jumps(y: Array) -> bool:
-    """Tell whether neighbouring points lie far apart all along the curve."""
+    """Return whether neighbouring points are far apart along the whole curve."""
     return len(y) > 10 and float(np.abs(np.diff(y)).sum()) > 8.0 * float(np.ptp(y))
 
 
 def _settled_range(series: Series) -> list[float] | None:
-    """Return the range of the ordinate once an estimate has settled; its start is off scale."""
+    """Return the range of the ordinate after settling; the start may be off scale."""
     late = slice(int(_SETTLED * len(series.x)), None)
     curves = [y[late] for y in series.curves.values()]
     if not curves or not len(curves[0]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one result type of all calibrations: values, covariance, checks and a verdict."""
+"""Result type of all calibrations: values, covariance, checks and verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 
 
 class State(str, Enum):
-    """What became of a parameter."""
+    """State of a parameter after estimation."""
 
     IDENTIFIED = 'identified'
     NOT_IDENTIFIED = 'not_identified'
@@ -27,7 +27,7 @@ class State(str, Enum):
 
 
 class Verdict(str, Enum):
-    """What the checks say of a result."""
+    """Verdict of the checks on a result."""
 
     PASS = 'pass'
     FAIL = 'fail'
@@ -36,15 +36,15 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One number that a calibration finds.
+    """Scalar parameter of a calibration.
 
     Attributes:
         name: Name, unique within the result.
         unit: SI unit, ``1`` for pure numbers.
-        value: Value; None unless identified, or given by the user.
-        std: Standard deviation; None where it is not known.
-        state: Whether the data identified it.
-        note: Why not, or where a given value comes from.
+        value: Value; None unless identified or given by the user.
+        std: Standard deviation; None if unknown.
+        state: State after estimation.
+        note: Reason for the state, or origin of a given value.
 
     """
 
@@ -56,7 +56,7 @@ class Parameter:
     note: str = ''
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Return the two-sided interval of a level, or None where there is none."""
+        """Return the two-sided confidence interval of a level, None without value or std."""
         if self.value is None or self.std is None:
             return None
         half = float(scipy.special.ndtri(0.5 + level / 2.0)) * self.std
@@ -65,15 +65,15 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at before the verdict.
+    """Criterion of the verdict.
 
     Attributes:
-        name: What was looked at, in words.
-        passed: Whether it is as it should be.
-        value: The figure.
-        limit: The figure's limit.
-        unit: Their unit.
-        reason: A sentence for the user.
+        name: Name in words.
+        passed: Whether the criterion is met.
+        value: Measured figure.
+        limit: Limit of the figure.
+        unit: Unit of both.
+        reason: Sentence for the user.
 
     """
 
@@ -87,13 +87,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Fit:
-    """How well the model meets a set of measurements.
+    """Residuals of the model on a set of measurements.
 
     Attributes:
-        what: Which measurements, e.g. ``torque of joint_6``.
+        what: Name of the measurements, e.g. ``torque of joint_6``.
         unit: Unit of the residuals.
-        before: RMS of the measurements before the model was fitted.
-        after: RMS of what the model leaves.
+        before: RMS of the measurements.
+        after: RMS of the residuals.
         count: Number of measurements.
 
     """
@@ -107,10 +107,10 @@ class Fit:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of a plot, kept small, so that a report can be drawn from the result alone.
+    """Data of a plot, thinned so that results stay small.
 
     Attributes:
-        title: What is drawn.
+        title: Title.
         x_label: Name and unit of the abscissa.
         y_label: Name and unit of the ordinate.
         x: Abscissa, shape (k,).
@@ -127,7 +127,7 @@ class Series:
 
 @dataclass(frozen=True)
 class RobotIdentity:
-    """For which robot a result holds.
+    """Robot of a result.
 
     Attributes:
         name: The URDF's robot name.
@@ -143,20 +143,20 @@ class RobotIdentity:
 
 @dataclass(frozen=True)
 class CalibrationResult:
-    """Everything that a calibration found and how it was found.
+    """Result of a calibration with its origin.
 
     Attributes:
         kind: Capability: ``payload``, ``friction`` …
         method: Method, e.g. ``two_plane``.
-        robot: For which robot.
-        frame: Frame of vector-valued parameters, empty where none.
-        parameters: The numbers, in order.
+        robot: Robot of the result.
+        frame: Frame of vector-valued parameters, empty for none.
+        parameters: Parameters in order.
         covariance_names: Row order of ``covariance``.
         covariance: Covariance of the identified parameters, shape (p, p).
-        fit: Residuals on the data the model was fitted to.
-        validation: Residuals on held-out data; empty when not evaluated.
-        checks: What led to the verdict.
-        counts: Sample counts, drops and the like.
+        fit: Residuals on the fitted data.
+        validation: Residuals on held-out data; empty if not evaluated.
+        checks: Criteria of the verdict.
+        counts: Sample counts and drops.
         settings: Settings of the method.
         source: ``live`` or the name of the bag.
         time: Stamp of the newest sample [s].
@@ -193,23 +193,23 @@ class CalibrationResult:
 
     @property
     def verdict(self) -> Verdict:
-        """Pass when every check passed and there is held-out data, fail when one failed."""
+        """Verdict: fail if a check failed, not_evaluated without held-out data, else pass."""
         if any(not check.passed for check in self.checks):
             return Verdict.FAIL
         return Verdict.PASS if self.validation else Verdict.NOT_EVALUATED
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Sentences behind the verdict: the failed checks, else all of them."""
+        """Reasons of the failed checks, else of all checks."""
         failed = tuple(check.reason for check in self.checks if not check.passed)
         if failed:
             return failed
         if not self.validation:
-            return ('No held-out data: the fit cannot be vouched for.',)
+            return ('No held-out data: the fit could not be validated.',)
         return tuple(check.reason for check in self.checks)
 
     def parameter(self, name: str) -> Parameter:
-        """Return a parameter by name; raises DataError with the names there are."""
+        """Return a parameter by name; raises DataError with the existing names."""
         for candidate in self.parameters:
             if candidate.name == name:
                 return candidate
@@ -217,7 +217,7 @@ class CalibrationResult:
         raise DataError(f"The {self.kind} result has no parameter '{name}'; it has {names}.")
 
     def values(self, names: Sequence[str]) -> Array:
-        """Return identified or given values as an array; raises DataError where one is not."""
+        """Return identified or given values as an array; raises DataError if one is missing."""
         found = [self.parameter(name) for name in names]
         for parameter in found:
             if parameter.value is None:
@@ -229,13 +229,7 @@ class CalibrationResult:
 
 
 def spread(count: int, most: int) -> npt.NDArray[np.intp]:
-    """Return evenly spread rows of so many, not more than asked for: what a plot needs.
-
-    Args:
-        count: Number of rows.
-        most: Most rows that are returned.
-
-    """
+    """Return the indices of at most ``most`` evenly spread rows out of ``count``."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.intp))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results as YAML: one schema for all calibrations, strict reading, and safe keeping on disk."""
+"""Result files: one strict YAML schema for all calibrations, and the store on disk."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from robocal_ros.results.result import (
 _LOGGER = logging.getLogger(__name__)
 
 _END = '\n...'
-"""YAML's sign for the end of a document: without it a file cut between two keys looks whole."""
+"""End marker of a YAML document, which reveals truncated files."""
 
 _KIND = r'[a-z][a-z0-9_]*'
 _RELATIVE = 1e-6
-"""Agreement asked of figures that a file states twice, such as a variance and its interval."""
+"""Relative tolerance of redundant figures, such as a variance and its interval."""
 
 # ---------------------------------------------------------------------------- schema
 
@@ -48,7 +48,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 class _Check(Section):
     name: str
     passed: bool
-    # A ratio to a scatter of zero is infinite, and so is a limit that was switched off.
+    # Infinite for a ratio to a scatter of zero, or for a disabled limit.
     value: float
     limit: float
     unit: str
@@ -123,7 +123,7 @@ _BaseDumper: Any = getattr(yaml, 'CSafeDumper', yaml.SafeDumper)
 
 
 class _Dumper(_BaseDumper):  # type: ignore[misc]
-    """Block style, but lists of numbers in one line; no anchors."""
+    """Block style with lists of numbers on one line and without anchors."""
 
     def ignore_aliases(self, data: object) -> bool:
         """Write equal values out in full."""
@@ -141,14 +141,11 @@ _Dumper.add_representer(tuple, _represent_list)
 
 
 def to_yaml(result: CalibrationResult) -> str:
-    """Write a result as YAML; ``from_yaml`` gives back the same numbers to the last bit.
-
-    Args:
-        result: The result.
+    """Return a result as YAML, from which ``from_yaml`` restores identical numbers.
 
     Raises:
-        DataError: If the result holds what no reader would take: a number that is not finite, a
-            covariance that is none, a setting that is not plain data.
+        DataError: If the result is not valid: a number that is not finite, an inconsistent
+            covariance, or a setting that is not plain data.
 
     """
     intervals = [parameter.interval() for parameter in result.parameters]
@@ -184,18 +181,18 @@ def to_yaml(result: CalibrationResult) -> str:
         )
     except (FileFormatError, TypeError, UnicodeEncodeError) as error:
         raise DataError(
-            f'The {result.kind} result cannot be written because no reader would take it: {error}'
+            f'The {result.kind} result is not valid and was not written: {error}'
         ) from error
     return text
 
 
 def _plain(value: object) -> object:
-    """Turn NumPy's scalars and arrays into what YAML knows; refuse what it does not."""
+    """Return NumPy scalars and arrays as plain values; raises TypeError for other types."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(
-        f'it holds a {type(value).__name__}; expected texts, numbers, flags and lists or mappings '
-        'of them. Give the settings of a method plain values.'
+        f'it contains a {type(value).__name__}; expected strings, numbers, flags, lists and '
+        'mappings.'
     )
 
 
@@ -205,20 +202,20 @@ def _plain(value: object) -> object:
 def from_yaml(
     text: str, robot: RobotIdentity | None = None, name: str = 'text'
 ) -> CalibrationResult:
-    """Read a result, and refuse whatever is not one, of this version and for this robot.
+    """Return the result of a YAML text.
 
     Args:
         text: The YAML.
-        robot: For which robot it must be; any by default. Name and joints must be the same; if
-            only the URDF differs, a warning is logged.
-        name: Name of the file, for the sentences.
+        robot: Required robot; any by default. Name and joints must match; a different URDF is
+            logged as a warning.
+        name: Name of the file, for error messages.
 
     Raises:
-        FileFormatError: With file, key, what was expected, what is there, and the cure.
+        FileFormatError: If the text is not a consistent result of this version and robot.
 
     """
     document = load(text, name)
-    # The version before anything else: in another one all may be different.
+    # Checked first, because another version may differ in every key.
     version = document.get('schema_version') if isinstance(document, dict) else None
     if isinstance(document, dict) and (version != SCHEMA_VERSION or isinstance(version, bool)):
         raise refuse(
@@ -227,8 +224,8 @@ def from_yaml(
         )
     if not text.rstrip().endswith(_END):
         raise FileFormatError(
-            f"{name} is cut off: expected '...' in its last line, where a result ends. Restore "
-            'it from the history folder, or calibrate again.'
+            f"{name} is truncated: expected '...' in its last line. Restore it from the history "
+            'folder, or calibrate again.'
         )
     result = _result(convert(document, _Document, name), name)
     if robot is not None:
@@ -237,7 +234,7 @@ def from_yaml(
 
 
 def _result(document: _Document, name: str) -> CalibrationResult:
-    """Return what a document states; raises FileFormatError where it contradicts itself."""
+    """Return the result of a document; raises FileFormatError if it is inconsistent."""
     parameters = tuple(_parameter(item, name, f'parameters[{row}]')
                        for row, item in enumerate(document.parameters))
     for key, names in (('parameters', [parameter.name for parameter in parameters]),
@@ -341,11 +338,11 @@ def _series(item: _Plot, name: str, at: str) -> Series:
 
 
 def _check_plain(value: object, name: str, at: str) -> None:
-    """Refuse NaN, and what only YAML's own types can hold, such as dates and keys of numbers."""
+    """Raise a FileFormatError for NaN, dates, numeric keys and other values of YAML only."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise refuse(name, at, 'a mapping with texts for keys', key)
+                raise refuse(name, at, 'a mapping with strings as keys', key)
             _check_plain(item, name, f'{at}.{key}')
     elif isinstance(value, list | tuple):
         for i, item in enumerate(value):
@@ -353,22 +350,24 @@ def _check_plain(value: object, name: str, at: str) -> None:
     elif isinstance(value, float) and np.isnan(value):
         raise refuse(name, at, 'a number', value)
     elif value is not None and not isinstance(value, bool | int | float | str):
-        raise refuse(name, at, 'a text, number, flag, list or mapping', value)
+        raise refuse(name, at, 'a string, number, flag, list or mapping', value)
 
 
 def _check_robot(written: RobotIdentity, robot: RobotIdentity, name: str) -> None:
-    cure = ('Use the files of this robot, or calibrate it. Two robots need a robot_name or a '
+    remedy = ('Use the files of this robot, or calibrate it. Two robots need a robot_name or a '
             'results_dir each.')
     if written.name != robot.name:
-        raise refuse(name, 'robot.name', f"'{robot.name}', the robot at hand", written.name, cure)
+        raise refuse(name, 'robot.name', f"'{robot.name}', the present robot", written.name,
+                     remedy)
     if written.joint_names != robot.joint_names:
         raise FileFormatError(
             f"{name}, key 'robot.joint_names': expected {', '.join(robot.joint_names)}, the "
-            f'joints of the robot at hand, got {", ".join(written.joint_names)}. {cure}'
+            f'joints of the present robot, got {", ".join(written.joint_names)}. {remedy}'
         )
     if written.urdf_sha256 != robot.urdf_sha256:
         _LOGGER.warning(
-            "%s was made with another robot description of '%s' (SHA-256 %.12s…, now %.12s…). "
+            "%s was identified with another description of robot '%s' (SHA-256 %.12s…, now "
+            '%.12s…). '
             'Calibrate again if links, frames or masses have changed.',
             name, robot.name, written.urdf_sha256, robot.urdf_sha256,
         )
@@ -382,7 +381,7 @@ def read_result(path: Path, robot: RobotIdentity | None = None) -> CalibrationRe
 
     Args:
         path: The file.
-        robot: For which robot it must be; any by default.
+        robot: Required robot; any by default.
 
     Raises:
         ConfigurationError: If it cannot be read.
@@ -395,15 +394,11 @@ def read_result(path: Path, robot: RobotIdentity | None = None) -> CalibrationRe
 
 
 def write_result(result: CalibrationResult, path: Path) -> None:
-    """Write a result file of the user's choice, whole or not at all.
-
-    Args:
-        result: The result.
-        path: The file; one that is there is replaced.
+    """Write a result file atomically, replacing an existing one.
 
     Raises:
         ConfigurationError: If it cannot be written.
-        DataError: If the result is not fit for a file.
+        DataError: If the result is not valid.
 
     """
     text = to_yaml(result)
@@ -417,57 +412,40 @@ def write_result(result: CalibrationResult, path: Path) -> None:
 
 
 def default_directory(robot_name: str) -> Path:
-    """Return where a robot's results are kept unless the user says otherwise.
-
-    Args:
-        robot_name: The URDF's robot name; signs that don't belong in a folder name become ``_``.
-
-    """
+    """Return the default results folder of a robot, its name with ``_`` for other characters."""
     home = Path(os.environ.get('ROS_HOME') or '~/.ros').expanduser()
     folder = re.sub(r'[^\w.-]', '_', robot_name).strip('.') or 'robot'
     return home / 'robocal' / folder
 
 
 class ResultStore:
-    """The results of one robot, in a folder: the good ones, their history, the last failure.
+    """Results of one robot in a folder.
 
-    ``<kind>.yaml`` is the newest result that passed, ``history/`` every one that did, and
-    ``<kind>.failed.yaml`` the newest that did not. Files appear whole or not at all, so readers
-    and several writers need no lock.
+    ``<kind>.yaml`` is the newest result that passed, ``history/`` contains all that passed, and
+    ``<kind>.failed.yaml`` is the newest that did not. Files are written atomically, so readers and
+    several writers need no lock.
     """
 
     def __init__(self, directory: Path, robot: RobotIdentity) -> None:
-        """Name the folder; it is made when the first result is saved.
-
-        Args:
-            directory: The folder.
-            robot: Whose results it holds.
-
-        """
+        """Set the folder, which is created with the first result, and the robot."""
         self.directory = directory.expanduser()
         self.robot = robot
 
     def path(self, kind: str) -> Path:
-        """Return the file of the newest good result of a kind; raises ConfigurationError."""
+        """Return the file of the newest passed result of a kind; raises ConfigurationError."""
         if not re.fullmatch(_KIND, kind):
             raise ConfigurationError(
-                f"'{kind}' is no kind of result; expected lower-case letters, digits and "
+                f"'{kind}' is not a kind of result; expected lower-case letters, digits and "
                 'underscores, such as payload.'
             )
         return self.directory / f'{kind}.yaml'
 
     def save(self, result: CalibrationResult) -> Path:
-        """Keep a result; one that did not pass never replaces one that did.
-
-        Args:
-            result: The result.
-
-        Returns:
-            The file that was written.
+        """Save a result and return its file; a failed result never replaces a passed one.
 
         Raises:
             ConfigurationError: If the folder cannot be written, or the result is another robot's.
-            DataError: If the result is not fit for a file.
+            DataError: If the result is not valid.
 
         """
         if (result.robot.name, result.robot.joint_names) != (
@@ -475,7 +453,7 @@ class ResultStore:
         ):
             raise ConfigurationError(
                 f"The {result.kind} result is of robot '{result.robot.name}' with joints "
-                f"{', '.join(result.robot.joint_names)}; {self.directory} holds those of "
+                f"{', '.join(result.robot.joint_names)}; {self.directory} contains those of "
                 f"'{self.robot.name}' with {', '.join(self.robot.joint_names)}. Nothing was "
                 'saved; give each robot a results_dir of its own.'
             )
@@ -490,16 +468,13 @@ class ResultStore:
         except OSError as error:
             raise ConfigurationError(
                 f'The {result.kind} result could not be written to {self.directory} '
-                f'({error.strerror or error}); an earlier result is left as it was. Make the '
+                f'({error.strerror or error}); an earlier result is unchanged. Make the '
                 'folder writable or name another one as results_dir.'
             ) from error
         return path
 
     def load(self, kind: str) -> CalibrationResult | None:
-        """Return the newest good result of a kind, None if there is none.
-
-        Args:
-            kind: Capability, e.g. ``payload``.
+        """Return the newest passed result of a kind such as ``payload``, None without one.
 
         Raises:
             FileFormatError: If the file is not a passing result of this kind and robot.
@@ -517,7 +492,7 @@ class ResultStore:
         return result
 
     def _history_path(self, kind: str) -> Path:
-        """Name a file of the history after the present time, and apart from other writers'."""
+        """Return a unique file name in the history, from the present time."""
         now = datetime.now(timezone.utc)
         name = f'{kind}-{now:%Y%m%dT%H%M%S.%fZ}-{uuid.uuid4().hex[:8]}.yaml'
         return self.directory / 'history' / name

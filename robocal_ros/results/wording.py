@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How numbers and names are put for a reader: rounding, handy units, plain words."""
+"""Numbers, units and names as shown to readers."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ STATE_WORDS = {
     State.NOT_EVALUATED: 'not evaluated',
 }
 VERDICT_WORDS = {
-    Verdict.PASS: 'Pass: every check was met, on data that the fit had not seen too.',
-    Verdict.FAIL: 'Fail: do not use these values. What was not met:',
-    Verdict.NOT_EVALUATED: 'Not evaluated: there is nothing to vouch for these values.',
+    Verdict.PASS: 'Pass: every check was met, also on held-out data.',
+    Verdict.FAIL: 'Fail: do not use these values. Failed checks:',
+    Verdict.NOT_EVALUATED: 'Not evaluated: these values could not be validated.',
 }
 
 
 def heading(text: str) -> str:
-    """Return a name such as ``static_poses`` in words."""
+    """Return a name with spaces instead of underscores."""
     return text.replace('_', ' ')
 
 
 def title_of(result: CalibrationResult) -> str:
-    """Return what a result is, in words: ``Payload, static poses``."""
+    """Return the title of a result, e.g. ``Payload, static poses``."""
     kind = heading(result.kind)
     return f'{kind[:1].upper()}{kind[1:]}, {heading(result.method)}'
 
 
 def described(name: str) -> str:
-    """Return a parameter's name in words: ``com_x`` is the centre of mass's x."""
+    """Return a parameter's name in words, e.g. ``centre of mass x`` for ``com_x``."""
     joint, _, own = name.rpartition('.')
     stem, axis = own, ''
     for candidate in _AXES:
-        # Of bias_fx the axis is x, of com_x too; the longest axis that fits counts.
+        # The longest matching suffix is the axis: x of bias_fx and com_x.
         if own.endswith(candidate) and own.removesuffix(candidate).rstrip('_') in _NAMES:
             stem, axis = own.removesuffix(candidate).rstrip('_'), candidate
     words = _NAMES.get(stem, heading(stem)) + (f' {axis}' if axis else '')
@@ -55,17 +55,17 @@ def described(name: str) -> str:
 
 
 def handy(unit: str) -> tuple[str, float]:
-    """Return the unit in which people read such a quantity, and the factor to it."""
+    """Return the display unit of a quantity, and the factor from SI."""
     return _HANDY_UNITS.get(unit, (unit, 1.0))
 
 
 def rounded(value: float, resolution: float | None = None) -> str:
-    """Write a number with the decimals that count.
+    """Return a number with its significant decimals.
 
     Args:
         value: The number.
-        resolution: What it can be told apart by, such as its interval's half-width; without
-            it five significant digits are given.
+        resolution: Uncertainty such as the half-width of its interval; five significant digits
+            without it.
 
     """
     if not math.isfinite(value):
@@ -79,19 +79,19 @@ def rounded(value: float, resolution: float | None = None) -> str:
             text = f'{value:.5g}'
         else:
             text = f'{round(value, decimals):.{max(decimals, 0)}f}'
-    # A true minus sign lines up with digits; "-0.00" is no news.
+    # A true minus sign aligns with digits; no sign for zero.
     return text.lstrip('-') if float(text) == 0.0 else text.replace('-', '−')
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A parameter as it is shown.
+    """Parameter as shown.
 
     Attributes:
-        value: The number, empty where there is none.
-        half: Half-width of the 95 % interval, empty where there is none.
-        unit: The unit of both, empty for pure numbers.
-        state: What became of it.
+        value: The number, empty for none.
+        half: Half-width of the 95 % interval, empty for none.
+        unit: Unit of both, empty for pure numbers.
+        state: State in words.
 
     """
 
@@ -102,7 +102,7 @@ class Reading:
 
     @property
     def text(self) -> str:
-        """Value, interval and unit in one line."""
+        """Value, interval and unit on one line."""
         if not self.value:
             return self.state
         half = f' ± {self.half}' if self.half else ''
@@ -110,13 +110,13 @@ class Reading:
 
 
 def half_width(parameter: Parameter, level: float = 0.95) -> float | None:
-    """Return the half-width of a parameter's interval in its own unit, None without one."""
+    """Return the half-width of a parameter's interval in its SI unit, None without one."""
     interval = parameter.interval(level)
     return None if interval is None else 0.5 * (interval[1] - interval[0])
 
 
 def reading(parameter: Parameter) -> Reading:
-    """Return a parameter as it is shown, with its 95 % interval."""
+    """Return a parameter as shown, with its 95 % interval."""
     unit, factor = handy(parameter.unit)
     state = STATE_WORDS[parameter.state]
     if parameter.state is not State.IDENTIFIED and parameter.value is not None:
@@ -134,12 +134,7 @@ def reading(parameter: Parameter) -> Reading:
 
 
 def without_value(parameters: Iterable[Parameter]) -> list[str]:
-    """Return which parameters have no value and why, those with one reason in one sentence.
-
-    Args:
-        parameters: Any parameters.
-
-    """
+    """Return sentences on the parameters without value, one for each reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for parameter in parameters:
         if parameter.value is None:

@@ -170,7 +170,7 @@ class TestProfile:
     @pytest.mark.parametrize(('text', 'words'), [
         ('recorder: {topics: [a, a], types: [], needed: []}', 'names that all differ'),
         ('recorder: {topics: [a], types: []}', "'recorder.needed': expected a value"),
-        ('[]', 'the whole file'), ('a: {', 'not readable YAML'),
+        ('[]', 'the whole file'), ('a: {', 'not valid YAML'),
     ])
     def test_files_that_are_none(self, tmp_path: Path, text: str, words: str) -> None:
         (tmp_path / 'x.yaml').write_text(text)

@@ -44,7 +44,7 @@ def test_a_result_passes_only_with_held_out_data_and_no_failed_check():
     assert result().reasons == ('It is fine.',)
     assert result(validation=()).verdict is Verdict.NOT_EVALUATED
     assert result(validation=()).reasons == (
-        'No held-out data: the fit cannot be vouched for.',)
+        'No held-out data: the fit could not be validated.',)
 
 
 @pytest.mark.parametrize('validation', [(), HELD_OUT])

@@ -122,7 +122,7 @@ def test_spoilt_file_is_a_sentence(store: ResultStore, content: bytes) -> None:
 
 
 def test_kind_cannot_leave_the_folder(store: ResultStore) -> None:
-    with pytest.raises(ConfigurationError, match='no kind of result'):
+    with pytest.raises(ConfigurationError, match='is not a kind of result'):
         store.load('../payload')
 
 

@@ -151,7 +151,7 @@ def test_writer_refuses_what_the_reader_would(spoilt: dict[str, Any]) -> None:
      'expected only name, urdf_sha256, joint_names'),
     (lambda d: d.update(robot='arm'), 'robot',
      "expected a mapping with name, urdf_sha256, joint_names, got 'arm'"),
-    (lambda d: d['robot'].update({3: 'x'}), 'robot', 'a mapping with texts for keys'),
+    (lambda d: d['robot'].update({3: 'x'}), 'robot', 'a mapping with strings as keys'),
     (lambda d: d['parameters'][0].update(state='good'), 'parameters[0].state',
      'expected one of identified, not_identified, not_evaluated'),
     (lambda d: d['verdict']['checks'][0].update(limit=-10**400), 'verdict.checks[0].limit',
@@ -191,8 +191,8 @@ def test_what_is_no_result_is_refused(text: str) -> None:
     refusal(text)
 
 
-def test_key_that_stands_twice_is_refused() -> None:
-    assert "'frame' stands twice" in refusal(VALID.replace('\n...', '\nframe: flange\n...'))
+def test_duplicate_key_is_refused() -> None:
+    assert "'frame' is duplicate" in refusal(VALID.replace('\n...', '\nframe: flange\n...'))
 
 
 def test_other_robot_is_refused_with_both() -> None:
@@ -208,7 +208,7 @@ def test_other_robot_is_refused_with_both() -> None:
 def test_other_urdf_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         from_yaml(VALID, replace(ROBOT, urdf_sha256='cd' * 32), 'payload.yaml')
-    assert 'payload.yaml was made with another robot description' in caplog.text
+    assert 'payload.yaml was identified with another description' in caplog.text
     caplog.clear()
     from_yaml(VALID, ROBOT)
     assert not caplog.records

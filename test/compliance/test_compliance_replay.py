@@ -19,7 +19,7 @@ from scipy.spatial.transform import Rotation
 from support.ros_rig import arm_urdf, joint_state, overrides, stamp
 
 from robocal_ros.capability.offline import OfflineEstimation
-from robocal_ros.cli import estimate
+from robocal_ros.cli import console
 from robocal_ros.cli.estimate import capability
 from robocal_ros.cli.main import main
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
@@ -228,7 +228,7 @@ def test_a_part_of_the_bag_holds_the_rests_within_it(recorded, marked, tmp_path)
 
 
 def test_on_the_command_line(marked, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(estimate.OUT, '_width', 400)
+    monkeypatch.setattr(console.OUT, '_width', 400)
     urdf = tmp_path / 'arm.urdf'
     urdf.write_text(arm_urdf())
     code = main(['estimate', 'compliance', str(marked), '--urdf', str(urdf), '--results-dir',

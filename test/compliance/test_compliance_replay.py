@@ -263,7 +263,7 @@ class TestMarking:
         said: list[Mark] = []
         monkeypatch.setattr(node.recorder._marks, 'publish', lambda name, service, values: (
             said.append(Mark(name, 'run', dict(values)))))
-        node._forget()
+        node._discard()
         return said
 
     def seen(self, begin: float, point: float = 0.0) -> EndPosition:
@@ -320,6 +320,6 @@ class TestMarking:
         asyncio.run(node._begin())
         assert len(said) == count
         assert self.begins(said) == {'registration': [1.0, 3.0, 5.0]}
-        node._forget()
+        node._discard()
         assert said[-1].name == 'begin'
         assert self.begins(said) == {}

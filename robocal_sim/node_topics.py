@@ -231,14 +231,17 @@ class ControllerStateTopic:
 
     def __init__(self, node: Node, controller: str, joints: Sequence[str]) -> None:
         self._publisher = node.create_publisher(
-            JointTrajectoryControllerState, f'{controller}/controller_state', latched(200)
+            JointTrajectoryControllerState, f'{controller}/controller_state', 200
         )
+        self._audience = _Audience(self._publisher)
         self._message = JointTrajectoryControllerState()
         self._message.header.frame_id = 'base_link'
         self._message.joint_names = list(joints)
 
     def publish(self, now: float, controller: TrajectoryController) -> None:
-        """Publish reference, feedback and error of the controller."""
+        """Publish reference, feedback and error of the controller, if anybody subscribes."""
+        if not self._audience:
+            return
         message = self._message
         set_stamp(message.header.stamp, now)
         fill_point(message.reference, controller.desired)

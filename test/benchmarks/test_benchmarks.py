@@ -125,8 +125,9 @@ def test_bench_writes_figures_with_conditions(
 
 
 def test_static_poses_in_process_find_the_drawn_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payload, '_POSES', 8)
-    monkeypatch.setattr(payload, '_DWELL', 0.8)
+    for name, value in (('_POSES', 6), ('_DWELL', 0.8), ('_VELOCITY', 3.0),
+                        ('_ACCELERATION', 12.0)):
+        monkeypatch.setattr(payload, name, value)
     procedure = payload._Procedure(drawn(2), 2)
     result = procedure.static_poses()
     for name, limit in (('mass', 0.01), ('com_x', 5e-4), ('com_y', 5e-4), ('com_z', 5e-4)):

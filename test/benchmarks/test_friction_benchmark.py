@@ -46,7 +46,7 @@ def test_figures_are_judged_by_their_limits() -> None:
 def test_a_short_case_meets_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """One random arm, its last joint, few and short runs."""
     monkeypatch.setattr(friction, '_VALUES', FrictionParameters(
-        min_speed=0.01, speed_count=5, max_cruise=2.0))
+        min_speed=0.01, speed_count=5, max_cruise=1.5, max_velocity=3.0, max_acceleration=12.0))
     case = friction.run_case(7, ['joint_6'])
     assert [curve.joint for curve in case.curves] == ['joint_6']
     for figure in friction.figures([case]):

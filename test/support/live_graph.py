@@ -139,7 +139,7 @@ class Client:
         self.node.destroy_node()
 
     def until(
-        self, condition: Callable[[], Any], timeout: float = 30.0, what: str = 'the event'
+        self, condition: Callable[[], Any], timeout: float = 60.0, what: str = 'the event'
     ) -> None:
         """Spin until something holds, or fail."""
         end = time.monotonic() + timeout
@@ -178,7 +178,7 @@ class Client:
         return self._client(Trigger, f'/{node}/{verb}').call_async(Trigger.Request())
 
     def call(
-        self, verb: str, node: str = 'payload_identification', timeout: float = 120.0
+        self, verb: str, node: str = 'payload_identification', timeout: float = 300.0
     ) -> Trigger.Response:
         return self.wait(self.begin(verb, node), timeout)
 
@@ -209,7 +209,7 @@ class Client:
         return messages
 
     def await_phase(
-        self, *phases: str, node: str = 'payload_identification', timeout: float = 40.0
+        self, *phases: str, node: str = 'payload_identification', timeout: float = 60.0
     ) -> None:
         """Wait for a status, newer than this call, that shows one of these phases."""
         received = self.statuses[node]

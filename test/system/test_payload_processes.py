@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that end, one way or the other, while the arm moves."""
+"""Nodes and simulations that end, are killed, or come up in the wrong order."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def begin_moving(client: Client) -> object:
     return run
 
 
+@pytest.mark.realtime
 class TestNodeEnds:
-    """The node is told to end; the arm goes on living."""
+    """The node is asked to end while the arm's process goes on."""
 
     @pytest.fixture(scope='class', autouse=True)
     @classmethod
@@ -65,13 +66,6 @@ class TestNodeEnds:
         assert 0.0 < stopped - asked < 2.5
         assert not list(tmp_path.rglob('payload*.yaml'))
 
-    def test_node_asked_to_end_at_rest(self, client: Client, tmp_path: Path) -> None:
-        with payload_node(tmp_path / 'node.log', tmp_path / 'results') as node:
-            client.until(lambda: client.state() == 'active')
-            node.send(signal.SIGTERM)
-            assert node.end(5.0) == 0
-            assert 'Traceback' not in node.log.read_text()
-
     def test_shutdown_transition_in_mid_motion(
         self, client: Client, tmp_path: Path
     ) -> None:
@@ -93,7 +87,8 @@ class TestNodeEnds:
 def test_simulation_killed_in_mid_motion_and_started_again(
     client: Client, tmp_path: Path
 ) -> None:
-    with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:
+    with payload_node(tmp_path / 'node.log', tmp_path / 'results', state_timeout=1.5,
+                      **FAST) as node:
         with sim_arm(tmp_path / 'first.log') as first:
             run = begin_moving(client)
             first.send(signal.SIGKILL)
@@ -114,7 +109,7 @@ def test_simulation_killed_in_mid_motion_and_started_again(
         assert node.running
 
 
-def test_configure_without_a_description_names_the_topic_and_works_once_there_is_one(
+def test_a_node_configures_once_there_is_a_description_and_ends_when_asked_at_rest(
     client: Client, tmp_path: Path
 ) -> None:
     with payload_node(tmp_path / 'node.log', tmp_path / 'results',
@@ -127,3 +122,6 @@ def test_configure_without_a_description_names_the_topic_and_works_once_there_is
             client.until(lambda: client.change(Transition.TRANSITION_CONFIGURE))
             assert client.change(Transition.TRANSITION_ACTIVATE)
             assert client.call('clear').success
+            node.send(signal.SIGTERM)
+            assert node.end(5.0) == 0
+            assert 'Traceback' not in node.log.read_text()

@@ -61,7 +61,7 @@ class Cell:
         run = client.begin('run', MOVER)
         client.until(lambda: 'under way' in client.call('clear', MOVER).message)
         client.set('sim_arm', fault='none')
-        answer = client.wait(run, 120.0)
+        answer = client.wait(run, 300.0)
         client.set('sim_arm', fault='joint_states_silent,ft_silent')
         assert answer.success, answer.message
         return str(answer.message)
@@ -72,7 +72,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     folder = tmp_path_factory.mktemp('success')
     opened = folder / 'opened.txt'
     # Silences begin and end while simulated time runs: waiting for it must not fail the run.
-    common = {**RELIABLE, 'state_timeout': 5.0, 'sweep_speed': 0.8, 'max_velocity': 3.0,
+    common = {**RELIABLE, 'state_timeout': 20.0, 'sweep_speed': 1.0, 'max_velocity': 3.0,
               'max_acceleration': 12.0}
     with (
         sim_arm(folder / 'sim_arm.log'),
@@ -109,7 +109,7 @@ def two_plane_twice(cell: Cell, two_plane: CalibrationResult) -> list[Calibratio
 def static_poses(cell: Cell, two_plane_twice: object) -> CalibrationResult:
     cell.client.set('sim_arm', fault='none')
     for node in (MOVER, LISTENER):
-        cell.use(node, method='static_poses', dwell=0.7)
+        cell.use(node, method='static_poses', poses=8, dwell=0.7)
     # The sensor speaks to those whom it has found; whoever is found late misses its first words.
     client = cell.client
     client.until(lambda: client.node.count_subscribers('/ft_wrist/wrench') >= 2)

@@ -31,6 +31,9 @@ from robocal_ros.messages.bag import Bag
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import ResultStore, read_result
 
+# The simulated arm keeps real time here, because it does not wait for the recorder.
+pytestmark = pytest.mark.realtime
+
 NODE = 'wrench_observer'
 LINKS = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
          'ft_wrist')

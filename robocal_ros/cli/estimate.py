@@ -11,13 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rich.table import Table
-
-from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Capability, Follower
 from robocal_ros.capability.offline import OfflineEstimation
 from robocal_ros.cli.arguments import CAPABILITIES
-from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
+from robocal_ros.cli.console import ProgressView, print_line
 from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.files import load, read_text
@@ -29,16 +26,11 @@ from robocal_ros.parameters import ParameterTable, checked, declarations
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import write_result
 from robocal_ros.robot.urdf import read_urdf
-from robocal_ros.wrench.bag import WrenchFollowing
-from robocal_ros.wrench.series import Digest, Episode, TorqueDigest, WrenchSeries
 
 T = TypeVar('T', bound=ParameterTable)
 
 _SECTION = 'ros__parameters'
 _NUMBER = re.compile(r'[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+')
-
-# Most contacts that are shown; the hardest ones, where there are more.
-_MOST = 30
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         urdf = (read_urdf(options.urdf) if options.urdf is not None
                 else values.robot_description or description_in(bag, selection))
         if isinstance(chosen, Follower):
-            return _follow(chosen.follow(bag, values, urdf, selection), bag.name, options)
+            return _follow(chosen, bag, values, urdf, selection, options)
         estimation = OfflineEstimation(chosen, bag, values, urdf, selection)
         with ProgressView(f'Reading {bag.name}') as view:
             outcome = estimation.run(lambda count: view.update(
@@ -73,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     return _tell(outcome.result, outcome.remarks, _output(options), chosen.summary)
 
 
-def capability(name: str) -> Capability | Follower[WrenchFollowing]:
+def capability(name: str) -> Capability | Follower[Any]:
     """Return a capability by name; raises ConfigurationError with the names there are.
 
     Only its own numerics are imported: all of them take long.
@@ -83,23 +75,23 @@ def capability(name: str) -> Capability | Follower[WrenchFollowing]:
             f"There is no capability '{name}' that estimates from bags; expected one of "
             f'{", ".join(CAPABILITIES)}.')
     module, _, item = CAPABILITIES[name].partition(':')
-    found: Capability | Follower[WrenchFollowing] = getattr(
+    found: Capability | Follower[Any] = getattr(
         import_module(f'robocal_ros.{module}'), item)
     return found
 
 
-def _follow(following: WrenchFollowing, name: str, options: argparse.Namespace) -> int:
+def _follow(
+    chosen: Follower[Any], bag: Bag, values: Any, urdf: str, selection: Selection,
+    options: argparse.Namespace,
+) -> int:
+    # The observer's modules take a tenth of a second, which no other capability needs.
+    from robocal_ros.cli.estimate_wrench import follow, show_wrenches
+
     output = _output(options)
     series = options.series or output.with_suffix('.csv')
-    with (
-        ProgressView(f'Reading {name}') as view,
-        WrenchSeries(series, following.links) as writer,
-    ):
-        outcome = following.run(writer, lambda count: view.update(
-            100.0 * count / max(following.messages, 1), f'{count} messages'))
-    code = 0
-    if outcome.tare is not None:
-        code = _tell(outcome.tare, (), output)
+    following = chosen.follow(bag, values, urdf, selection)
+    outcome = follow(following, bag.name, series)
+    code = 0 if outcome.tare is None else _tell(outcome.tare, (), output)
     for remark in outcome.remarks:
         print_line(remark, 'yellow')
     show_wrenches(outcome.digest, following.robot.joint_names)
@@ -248,59 +240,3 @@ def _flat(values: Mapping[Any, Any], prefix: str = '') -> dict[str, Any]:
         else:
             found[f'{prefix}{key}'] = value
     return found
-
-
-# ------------------------------------------------------------------------ wrenches
-
-
-def show_wrenches(digest: Digest, joint_names: Sequence[str]) -> None:
-    """Show links, external joint torques of the arm's joints, and contacts."""
-    OUT.print(_link_table(digest))
-    for item in digest.links:
-        for reason, count in item.reasons.most_common(3):
-            print_line(f'{item.link}: not known at {count} instants. {reason}', 'yellow')
-    if digest.torque.count:
-        OUT.print(_torque_table(digest.torque, joint_names))
-    episodes = sorted(sorted(digest.episodes, key=lambda item: -item.peak)[:_MOST],
-                      key=lambda item: item.begin)
-    if not episodes:
-        OUT.print('No link was touched.')
-        return
-    OUT.print(_contact_table(episodes))
-    if len(digest.episodes) > _MOST:
-        OUT.print(f'The hardest {_MOST} of {len(digest.episodes)} contacts are shown.')
-
-
-def _link_table(digest: Digest) -> Table:
-    table = table_of((('link', False), ('instants', True), ('known', True), ('RMS [N]', True),
-                      ('largest [N]', True), ('at stamp [s]', True)), 'External force on links')
-    for item in digest.links:
-        if item.valid:
-            figures = (f'{item.rms:.3g}', f'{item.peak:.3g}', f'{item.peak_stamp:.3f}')
-        else:
-            figures = ('–', '–', '–')
-        known = f'{100.0 * item.share:.1f} %' if item.samples else '–'
-        table.add_row(item.link, str(item.samples), known, *figures)
-    return table
-
-
-def _torque_table(torque: TorqueDigest, joint_names: Sequence[str]) -> Table:
-    table = table_of((('joint', False), ('RMS [N·m]', True), ('largest [N·m]', True),
-                      ('collisions', True)), 'External joint torque')
-    for name, rms, peak, count in zip(joint_names, torque.rms, torque.peak, torque.collisions,
-                                      strict=True):
-        table.add_row(name, f'{rms:.3g}', f'{peak:.3g}', str(count))
-    return table
-
-
-def _contact_table(episodes: Sequence[Episode]) -> Table:
-    table = table_of((('contact on', False), ('from stamp [s]', True), ('to [s]', True),
-                      ('largest [N]', True), ('place', False), ('at [mm]', True)), 'Contacts')
-    for item in episodes:
-        table.add_row(item.link, f'{item.begin:.3f}', f'{item.end:.3f}', f'{item.peak:.1f}',
-                      item.contact.place.value, _point(item.contact.point))
-    return table
-
-
-def _point(point: Array | None) -> str:
-    return '–' if point is None else ' '.join(f'{1e3 * value:.0f}' for value in point)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.bag_examples import joint_state, write
 
-from robocal_ros.cli import estimate
+from robocal_ros.cli import console
 from robocal_ros.cli import main as entry
 from robocal_ros.cli.arguments import CAPABILITIES
 from robocal_ros.cli.estimate import capability
@@ -29,7 +29,7 @@ ARM = ('-p', 'tool_frame:=lower')
 @pytest.fixture(autouse=True)
 def _wide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(entry.ERRORS, '_width', 400)
-    monkeypatch.setattr(estimate.OUT, '_width', 400)
+    monkeypatch.setattr(console.OUT, '_width', 400)
     monkeypatch.chdir(tmp_path)
 
 

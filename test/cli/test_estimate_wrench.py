@@ -27,7 +27,7 @@ from support.friction_results import identity, payload_result
 
 from benchmarks.wrench_arm import ObservedArm
 from demo import default_cell
-from robocal_ros.cli import estimate
+from robocal_ros.cli import console as screen
 from robocal_ros.cli import main as entry
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag_writer import BagWriter
@@ -126,7 +126,7 @@ def run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
     """Return what writes a bag, estimates, and returns exit code, words and the series."""
-    for console in (entry.ERRORS, estimate.OUT):
+    for console in (entry.ERRORS, screen.OUT):
         monkeypatch.setattr(console, '_width', 400)
     monkeypatch.chdir(tmp_path)
     ResultStore(tmp_path / 'results', identity()).save(payload_result())

@@ -19,7 +19,7 @@ from scipy.spatial.transform import Rotation
 from support.ros_rig import arm_urdf, joint_state, overrides, stamp
 
 from robocal_ros.capability.offline import OfflineEstimation
-from robocal_ros.cli import estimate
+from robocal_ros.cli import console
 from robocal_ros.cli.estimate import capability
 from robocal_ros.cli.main import main
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
@@ -228,7 +228,7 @@ def test_a_part_of_the_bag_holds_the_rests_within_it(recorded, marked, tmp_path)
 
 
 def test_on_the_command_line(marked, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(estimate.OUT, '_width', 400)
+    monkeypatch.setattr(console.OUT, '_width', 400)
     urdf = tmp_path / 'arm.urdf'
     urdf.write_text(arm_urdf())
     code = main(['estimate', 'compliance', str(marked), '--urdf', str(urdf), '--results-dir',
@@ -263,7 +263,7 @@ class TestMarking:
         said: list[Mark] = []
         monkeypatch.setattr(node.recorder._marks, 'publish', lambda name, service, values: (
             said.append(Mark(name, 'run', dict(values)))))
-        node._forget()
+        node._discard()
         return said
 
     def seen(self, begin: float, point: float = 0.0) -> EndPosition:
@@ -320,6 +320,6 @@ class TestMarking:
         asyncio.run(node._begin())
         assert len(said) == count
         assert self.begins(said) == {'registration': [1.0, 3.0, 5.0]}
-        node._forget()
+        node._discard()
         assert said[-1].name == 'begin'
         assert self.begins(said) == {}

@@ -14,6 +14,7 @@ import numpy as np
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
+from robocal_ros.messages.stamps import from_seconds
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import quintic_path
 from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
@@ -118,7 +119,7 @@ class ObservedArm:
         finally:
             self.observer.recorder = None
         found = Taring(self.arm).find(record, self.values)
-        self.observer.use_bias(found.bias)
+        self.observer.use_bias(found.bias, found.reference)
         return found
 
     def random_path(
@@ -203,14 +204,16 @@ class ObservedArm:
         for index, stamp, values in wrenches:
             # Like the message decoder of the node.
             if math.isfinite(sum(values)):
-                observer.add_reading(index, stamp, values)
+                observer.add_reading(index, from_seconds(stamp), values)
             else:
-                feed = observer.feeds[index]
-                feed.refuse(f"Sensor '{feed.name}' sends values that are not finite numbers.")
+                observer.refuse_reading(
+                    index, from_seconds(stamp), f"Sensor '{observer.feeds[index].name}' sends "
+                    'values that are not finite numbers.')
         for index, stamp, values in imus:
-            observer.imu_feeds[index].add(stamp, values)
+            observer.imu_feeds[index].add(from_seconds(stamp), values)
         for joint in readings.joints:
-            observer.add_joint_state(joint.time, joint.position, joint.velocity, joint.effort)
+            observer.add_joint_state(
+                from_seconds(joint.time), joint.position, joint.velocity, joint.effort)
         while (observation := observer.take()) is not None:
             observations.append(observation)
         if self.keep_seconds:

@@ -13,6 +13,7 @@ import pinocchio as pin
 
 from benchmarks import seven_joints
 from robocal_ros.arrays import Array, frozen
+from robocal_ros.messages.stamps import from_seconds
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.wrench.observer import WrenchObserver
@@ -96,9 +97,10 @@ class _Bench:
         for stamp, q, v, torque, readings in samples:
             rows = [tuple(row) for row in readings.tolist()]
             began = time.perf_counter()
+            nanoseconds = from_seconds(stamp)
             for index, row in enumerate(rows):
-                observer.add_reading(index, stamp, row)
-            observer.add_joint_state(stamp, q, v, torque)
+                observer.add_reading(index, nanoseconds, row)
+            observer.add_joint_state(nanoseconds, q, v, torque)
             while observer.take() is not None:
                 pass
             taken.append(time.perf_counter() - began)

@@ -22,7 +22,7 @@ from robocal_ros.messages.decode import Decoded, Decoder, JointDecoder, Message,
 from robocal_ros.messages.marks import Span, StationaryInterval
 from robocal_ros.messages.record import BUDGET, LONGEST, Averages, Record
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
-from robocal_ros.messages.stamps import StampGuard, to_seconds
+from robocal_ros.messages.stamps import SECOND, StampGuard, to_seconds
 
 TRACKER_BUDGET = 2**21
 """Most readings of a tracker that are kept: averages of rests need each of them."""
@@ -395,14 +395,16 @@ def temperature_intake(topic: str, **others: Any) -> Intake:
 
 # ------------------------------------------------------------------ in the order of stamps
 
-LATEST = 1.0
-"""Samples that were recorded so much later than others of their stamp are put in order [s]."""
+LATEST = SECOND
+"""Samples that were recorded so much later than others of their stamp are put in order [ns]."""
 
-Take = Callable[[float, Any], None]
-Sample = tuple[float, Take, Any]
-"""A stamp [s], what takes the sample, and what it takes."""
+Take = Callable[[int, Any], None]
+Sample = tuple[int, Take, Any]
+"""A stamp [ns], what takes the sample, and what it takes."""
 
 _stamp_of = itemgetter(0)
+# Stamp of messages without one, before the first one with [s].
+_BEFORE_ALL = -1e9
 
 
 class Channel:
@@ -418,7 +420,7 @@ class Channel:
 
         Args:
             intake: Decodes and judges the messages.
-            take: Takes a stamp [s] and the row of values, or what is wrong, as a text.
+            take: Takes a stamp [ns] and the row of values, or what is wrong, as a text.
             span: Which stamps count.
 
         """
@@ -442,12 +444,14 @@ class Channel:
         times[counted] = to_seconds(decoded.stamps[counted])
         # What is of other joints has no stamp of its own; it comes where it came.
         foreign = np.flatnonzero(decoded.states == State.FOREIGN)
+        stamps = decoded.stamps.copy()
         for row in foreign.tolist():
             times[row] = newest if not row else np.nan_to_num(times[row - 1], nan=newest)
+            stamps[row] = round(max(times[row], _BEFORE_ALL) * SECOND)
         samples: list[Sample | None] = [None] * len(raw)
         rows = np.flatnonzero(self._span.holds(times) | (times == -np.inf))
         for row, time, values, state in zip(
-                rows.tolist(), times[rows].tolist(), decoded.values[rows],
+                rows.tolist(), stamps[rows].tolist(), decoded.values[rows],
                 decoded.states[rows].tolist(), strict=True):
             samples[row] = (time, self._take,
                             values if state == State.USABLE else decoded.reason(row))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of several sources on common instants: checked, buffered, interpolated, windowed."""
+"""Samples of several sources at common instants: checked, buffered, interpolated, windowed."""
 
 from __future__ import annotations
 
@@ -10,144 +10,227 @@ from collections.abc import Sequence
 import numpy as np
 
 from robocal_ros.arrays import Array
+from robocal_ros.messages.stamps import SECOND
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.smoothing import Window
 
 COLUMNS = 6
 """Values of one reading: force and torque, or specific force and angular velocity."""
 
-# Readings that are kept at least: seconds of them, for those who come late.
+NEVER = -2**62
+"""Stamp before the first one [ns]."""
+
+# Smallest number of readings that are kept: seconds of them, for late instants.
 _KEPT = 4000
+
+Reading = tuple[float, ...]
+
+
+class Saturated(tuple[float, ...]):
+    """Reading at the end of the sensor's range: a bound of what acts on it."""
 
 
 class Feed:
-    """The readings of one sensor, by stamps.
+    """Readings of one sensor by stamps.
 
-    A reading that is not usable counts as lost. What is wrong stays known until a good one
-    comes, so that whoever misses the readings can say why.
+    A lost reading is bridged by interpolation. A refused one is not: the sensor has no values
+    between the usable readings before and after it.
 
     Attributes:
-        name: Name of the sensor, for sentences.
-        newest: Newest usable stamp, -inf before the first [s].
-        problem: What is wrong with the newest reading, empty if nothing is.
-        rejected: How many readings were not usable.
+        name: Name of the sensor, for messages.
+        newest: Newest stamp, ``NEVER`` before the first [ns].
+        problem: Problem of the newest reading, empty if there is none.
+        rejected: Number of readings that were refused.
 
     """
 
     def __init__(
-        self, name: str, values: WrenchParameters, ranges: Sequence[float] = ()
+        self, name: str, values: WrenchParameters, ranges: Sequence[float] = (),
+        delay: float = 0.0,
     ) -> None:
         """Start without readings.
 
         Args:
             name: Name of the sensor.
             values: The parameters; ``max_delay`` is also the longest gap between readings
-                across which they are interpolated.
-            ranges: Largest magnitude that each value can show; 0 or none for no limit.
+                that is interpolated.
+            ranges: Measuring range of each value; 0 or none for no limit.
+            delay: Time by which readings are older than their stamps [s].
 
         """
         self.name = name
-        self.newest = float('-inf')
+        self.newest = NEVER
         self.problem = ''
         self.rejected = 0
-        self._max_gap = values.max_delay
-        self._stuck_time = values.stuck_time
-        # A converter at its end may show one step less.
-        self._limits = [(i, 0.999 * limit) for i, limit in enumerate(ranges) if limit > 0.0]
-        self._stamps: list[float] = []
-        self._values: list[tuple[float, ...]] = []
-        self._last: tuple[float, ...] = ()
-        self._same_since = float('-inf')
+        self._refused = NEVER, ''
+        self.max_gap = round(values.max_delay * SECOND)
+        self.stuck_time = round(values.stuck_time * SECOND)
+        self.delay = round(delay * SECOND)
+        # A converter may reach one step less than its range.
+        self.limits = [(i, 0.999 * limit) for i, limit in enumerate(ranges) if limit > 0.0]
+        self._stamps: list[int] = []
+        self._values: list[Reading | None] = []
+        self._last: Reading = ()
+        self._same_since = NEVER
 
     def clear(self) -> None:
-        """Forget all readings, as after a jump of the clock."""
+        """Discard all readings, as after a jump of the clock."""
         self._stamps.clear()
         self._values.clear()
-        self.newest = float('-inf')
+        self.newest = NEVER
         self.problem = ''
         self._last = ()
 
-    def refuse(self, problem: str) -> None:
-        """Note a reading that is not usable, and why."""
+    def refuse(self, problem: str, stamp: int | None = None) -> None:
+        """Note an unusable reading.
+
+        Args:
+            problem: Its problem, as a sentence.
+            stamp: Its stamp [ns]; None if it has none.
+
+        """
         self.problem = problem
         self.rejected += 1
+        if stamp is not None:
+            self._keep(stamp - self.delay, None)
+            self._refused = self.newest, problem
 
-    def add(self, stamp: float, values: tuple[float, ...]) -> None:
+    def add(self, stamp: int, values: Reading) -> None:
         """Check and keep a reading.
 
         Args:
-            stamp: Its stamp, newer than the newest [s].
+            stamp: Its stamp, newer than the newest [ns].
             values: Its values, finite numbers.
 
         """
-        for index, limit in self._limits:
+        stamp -= self.delay
+        for index, limit in self.limits:
             if not -limit < values[index] < limit:
-                self.refuse(f"Sensor '{self.name}' is saturated: value {index + 1} of "
-                            f'{len(values)} reads {values[index]:.4g}, its range ends at '
-                            f'{limit / 0.999:.4g}. Take the load off.')
+                self.problem = self.saturation(values, index)
+                self.rejected += 1
+                self._keep(stamp, Saturated(values))
+                self._refused = stamp, self.problem
                 return
         if values != self._last:
             self._last, self._same_since = values, stamp
-        elif self._stuck_time and stamp - self._same_since > self._stuck_time:
-            self.refuse(f"Sensor '{self.name}' has sent the same values for "
-                        f'{stamp - self._same_since:.1f} s; a live one scatters. Check it.')
+        elif self.stuck_time and stamp - self._same_since > self.stuck_time:
+            self.refuse(self.stuck(stamp - self._same_since), stamp + self.delay)
             return
         self.problem = ''
+        self._keep(stamp, values)
+
+    def saturation(self, values: Sequence[float], index: int) -> str:
+        """Return a sentence on a reading of which value ``index`` is at the end of its range."""
+        return (f"Sensor '{self.name}' is saturated: value {index + 1} of {len(values)} reads "
+                f'{values[index]:.4g}, its range ends at '
+                f'{dict(self.limits)[index] / 0.999:.4g}. Reduce the load.')
+
+    def stuck(self, since: int) -> str:
+        """Return a sentence on constant values since a time [ns]."""
+        return (f"Sensor '{self.name}' has sent the same values for {since / SECOND:.1f} s; "
+                'a working one scatters. Check it.')
+
+    def _keep(self, stamp: int, values: Reading | None) -> None:
         self.newest = stamp
         self._stamps.append(stamp)
         self._values.append(values)
         if len(self._stamps) > 2 * _KEPT:
             del self._stamps[:_KEPT], self._values[:_KEPT]
 
-    def at(self, instant: float) -> Sequence[float] | None:
-        """Return the values at an instant, interpolated; None where there are none.
+    def at(self, instant: int) -> Sequence[float] | None:
+        """Return the values at an instant, interpolated; None if they are not known.
 
         Args:
-            instant: Any instant of the last seconds [s].
+            instant: Any instant of the last seconds [ns].
 
         """
         stamps = self._stamps
         place = bisect_right(stamps, instant)
         if place == 0:
             return None
-        before, values = stamps[place - 1], self._values[place - 1]
-        if before == instant:
-            return values
-        if place == len(stamps) or stamps[place] - before > self._max_gap:
+        before = self._values[place - 1]
+        if before.__class__ is not tuple:
             return None
-        after, others = stamps[place], self._values[place]
-        share = (instant - before) / (after - before)
-        return [a + share * (b - a) for a, b in zip(values, others, strict=True)]
+        begin = stamps[place - 1]
+        if begin == instant:
+            return before
+        if place == len(stamps):
+            return None
+        after, gap = self._values[place], stamps[place] - begin
+        if after.__class__ is not tuple or gap > self.max_gap:
+            return None
+        share = (instant - begin) / gap
+        return [a + share * (b - a)
+                for a, b in zip(before, after, strict=True)]  # type: ignore[arg-type]
 
-    def missing_reason(self, lag: float) -> str:
+    def around(self, instant: int) -> list[Reading | None]:
+        """Return the readings before and after an instant [ns], None for refused ones."""
+        place = bisect_right(self._stamps, instant)
+        return self._values[max(0, place - 1):place + 1]
+
+    def several_between(self, begin: int, end: int) -> bool:
+        """Return whether two or more readings are after ``begin`` and before ``end`` [ns]."""
+        place = bisect_right(self._stamps, end - 1)
+        return place > 1 and self._stamps[place - 2] > begin
+
+    def excess(self, begin: int, first: Array, end: int, last: Array) -> Array | None:
+        """Return by how much the mean over an interval differs from that of its ends.
+
+        Args:
+            begin: Begin of the interval [ns].
+            first: Values there, shape (6,).
+            end: End of the interval [ns].
+            last: Values there, shape (6,).
+
+        Returns:
+            Shape (6,), None if a reading in the interval was refused.
+
+        """
+        stamps = self._stamps
+        inside = range(bisect_right(stamps, begin), bisect_right(stamps, end - 1))
+        readings = [self._values[place] for place in inside]
+        if any(values.__class__ is not tuple for values in readings):
+            return None
+        times = np.array([begin, *(stamps[place] for place in inside), end])
+        rows = np.array([first, *readings, last])
+        steps = (times[1:] - times[:-1]) / (end - begin)
+        return np.asarray(0.5 * (steps @ (rows[1:] + rows[:-1]) - first - last))
+
+    def missing_reason(self, lag: float, instant: int | None = None) -> str:
         """Return in a sentence why readings are missing.
 
         Args:
-            lag: How far the newest reading lies behind [s].
+            lag: Age of the newest reading [s].
+            instant: The instant at which they are missing [ns]; None for now.
 
         """
         if self.problem:
             return self.problem
-        if not np.isfinite(self.newest):
-            return f"No readings come from sensor '{self.name}'; check its topic and driver."
+        if instant is not None and instant - self._refused[0] < self.max_gap:
+            return self._refused[1]
+        if self.newest == NEVER:
+            return (f"No readings are received from sensor '{self.name}'; check its topic and "
+                    'driver.')
         if lag > 1.0:
             return f"Sensor '{self.name}' has been silent for {lag:.1f} s; check its driver."
-        if lag > self._max_gap:
-            return (f"Readings of sensor '{self.name}' come {1e3 * lag:.0f} ms late, more than "
-                    f'max_delay ({1e3 * self._max_gap:.0f} ms).')
+        longest = self.max_gap / SECOND
+        if lag > longest:
+            return (f"Readings of sensor '{self.name}' are {1e3 * lag:.0f} ms late, more than "
+                    f'max_delay ({1e3 * longest:.0f} ms).')
         return f"Readings of sensor '{self.name}' are missing."
 
 
 class AlignedWindow:
     """Window over the rows of a leading stream, completed by the readings of sensors.
 
-    Rows wait until the sensors have caught up with them. A sensor that stays behind by more
-    than ``max_delay`` is waited for no more until it has caught up: it costs its own links, not
-    the others.
+    Rows wait until the sensors have caught up with them. A sensor that lags by more than
+    ``max_delay`` is not waited for until it has caught up: only its own links become invalid.
 
     Attributes:
-        newest: Newest stamp of the leading stream, -inf before the first [s].
-        window: The rows that are complete: the leading columns, then 6 for each sensor.
+        newest: Newest stamp of the leading stream, ``NEVER`` before the first [ns].
+        window: Complete rows: the leading columns, 6 for each sensor's reading, and 6 for each
+            sensor by which its mean since the row before differs from that of both readings.
+        uneven_mean: Newest stamp at which such a difference is not zero [ns].
 
     """
 
@@ -160,39 +243,42 @@ class AlignedWindow:
             values: The parameters.
 
         """
-        columns = leading + COLUMNS * len(feeds)
-        self.newest = float('-inf')
-        self.window = Window(values.window, columns)
+        count = COLUMNS * len(feeds)
+        self.newest = NEVER
+        self.window = Window(values.window, leading + 2 * count, values.window_samples)
+        self.uneven_mean = NEVER
         self._feeds = tuple(feeds)
         self._leading = leading
-        self._max_delay = values.max_delay
-        self._waiting: deque[tuple[float, Array | tuple[float, ...]]] = deque()
-        self._row = np.zeros(columns)
-        # By sensor: the last instant without a reading, and why there was none.
-        self._missed = [float('-inf')] * len(feeds)
+        self._max_delay = round(values.max_delay * SECOND)
+        self._waiting: deque[tuple[int, Array | Reading]] = deque()
+        self._row = np.zeros(leading + 2 * count)
+        self._readings = slice(leading, leading + count)
+        self._before = NEVER
+        # By sensor: last row without a reading, and the reason.
+        self._missed = [NEVER] * len(feeds)
         self._why = [''] * len(feeds)
-        self._last_missed = float('-inf')
+        self._last_missed = NEVER
+        self._unknown = [0.0] * COLUMNS
 
     def clear(self) -> None:
-        """Forget all rows."""
-        self.newest = self._last_missed = float('-inf')
+        """Discard all rows."""
+        self.newest = self._last_missed = self._before = self.uneven_mean = NEVER
         self._waiting.clear()
         self.window.clear()
-        self._missed = [float('-inf')] * len(self._feeds)
+        self._missed = [NEVER] * len(self._feeds)
 
-    def add(self, stamp: float, row: Array | tuple[float, ...]) -> None:
-        """Add a row of the leading stream; stamps must increase [s]."""
+    def add(self, stamp: int, row: Array | Reading) -> None:
+        """Add a row of the leading stream; stamps must increase [ns]."""
         self._waiting.append((stamp, row))
         self.newest = stamp
 
-    def take(self) -> float | None:
-        """Complete the next row, move it into the window and return its stamp [s].
+    def take(self) -> int | None:
+        """Complete the next row, move it into the window and return its stamp [ns].
 
-        Columns of a sensor without a reading at that instant keep earlier values; see
-        ``missing``.
+        Columns of a sensor without a reading at that instant are zero; see ``missing``.
 
         Returns:
-            None while no row waits, or readings that may come in time are still missing.
+            None while no row waits, or readings that may still arrive in time are missing.
 
         """
         if not self._waiting:
@@ -202,24 +288,55 @@ class AlignedWindow:
             for feed in self._feeds:
                 if feed.newest < instant and newest - feed.newest <= patience:
                     return None
-        row, column = self._row, self._leading
-        row[:column] = self._waiting.popleft()[1]
+        row = self._row
+        row[:self._leading] = self._waiting.popleft()[1]
+        readings: list[float] = []
+        several = False
         for index, feed in enumerate(self._feeds):
             values = feed.at(instant)
             if values is None:
-                self._missed[index] = self._last_missed = instant
-                self._why[index] = feed.missing_reason(newest - feed.newest)
-            else:
-                row[column:column + COLUMNS] = values
-            column += COLUMNS
+                self._miss(index, instant, newest)
+                values = self._unknown
+            readings += values
+            several = several or feed.several_between(self._before, instant)
+        if readings:
+            before = row[self._readings].copy() if several else row
+            row[self._readings] = readings
+            if several and self._before != NEVER:
+                self._average(before, instant)
+            elif self.uneven_mean == self._before:
+                row[self._readings.stop:] = 0.0
+        self._before = instant
         self.window.add(instant, row)
         return instant
 
-    def missing(self, since: float) -> list[str] | None:
-        """Return by sensor why its readings since a stamp are incomplete, empty where complete.
+    def _miss(self, index: int, instant: int, newest: int) -> None:
+        feed = self._feeds[index]
+        self._missed[index] = self._last_missed = instant
+        self._why[index] = feed.missing_reason((newest - feed.newest) / SECOND, instant)
+
+    def _average(self, before: Array, instant: int) -> None:
+        """Set the last columns of the row, for sensors faster than the leading stream."""
+        row, at = self._row, self._readings.stop
+        now = row[self._readings]
+        for index, feed in enumerate(self._feeds):
+            place = slice(COLUMNS * index, COLUMNS * (index + 1))
+            row[at:at + COLUMNS] = 0.0
+            if self._missed[index] < self._before \
+                    and feed.several_between(self._before, instant):
+                excess = feed.excess(self._before, before[place], instant, now[place])
+                if excess is None:
+                    self._miss(index, instant, self.newest)
+                else:
+                    row[at:at + COLUMNS] = excess
+            at += COLUMNS
+        self.uneven_mean = instant
+
+    def missing(self, since: int) -> list[str] | None:
+        """Return by sensor why its readings since a stamp are incomplete, empty if complete.
 
         Args:
-            since: The stamp [s].
+            since: The stamp [ns].
 
         Returns:
             None if the readings of all sensors are complete.

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Follower
 from robocal_ros.errors import DataError, RobocalError
@@ -18,11 +16,13 @@ from robocal_ros.messages.decode import Decoder, JointDecoder
 from robocal_ros.messages.intake import Channel, Intake, Take, in_stamp_order
 from robocal_ros.messages.marks import Span
 from robocal_ros.messages.selection import JOINT_STATE, MARKS, STRING, WRENCH, Selection, marks_in
+from robocal_ros.messages.stamps import SECOND, to_seconds
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.setup import make_robot, make_store, torque_factor
 from robocal_ros.wrench import estimate
+from robocal_ros.wrench.alignment import NEVER, Feed, Reading
 from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
@@ -67,19 +67,20 @@ class _MarkedRest(TareRecord):
         self.begin, self.end = begin, end
 
     def add(
-        self, stamp: float, posture: Array, readings: Array, held: Array, valid: list[bool]
+        self, stamp: int, posture: Array, readings: Array, held: Array, valid: list[bool]
     ) -> None:
         """Take one instant if it belongs to the tare; arguments as of the base class."""
-        if self.begin <= stamp <= self.end:
+        if self.begin <= to_seconds(stamp) <= self.end:
             super().add(stamp, posture, readings, held, valid)
 
-    def add_link(self, index: int, stamp: float, net: Array, rate: Array) -> None:
+    def add_link(self, index: int, stamp: int, net: Array, rate: Array) -> None:
         """Leave links aside: what marks tell of was tared sensor by sensor."""
 
     @property
     def complete(self) -> bool:
         """Whether the first and the last instant are there."""
-        return bool(self.stamps) and (self.stamps[0], self.stamps[-1]) == (self.begin, self.end)
+        return bool(self.stamps) and (
+            to_seconds(self.stamps[0]), to_seconds(self.stamps[-1])) == (self.begin, self.end)
 
 
 class _AnyRest(TareRecord):
@@ -89,22 +90,22 @@ class _AnyRest(TareRecord):
         super().__init__()
         self._duration = duration
         self._records: list[TareRecord] = []
-        self._begun = -np.inf
+        self._begun = NEVER
 
     def add(
-        self, stamp: float, posture: Array, readings: Array, held: Array, valid: list[bool]
+        self, stamp: int, posture: Array, readings: Array, held: Array, valid: list[bool]
     ) -> None:
         """Take one instant; arguments as of the base class."""
         for record in self._open(stamp):
             record.add(stamp, posture, readings, held, valid)
 
-    def add_link(self, index: int, stamp: float, net: Array, rate: Array) -> None:
+    def add_link(self, index: int, stamp: int, net: Array, rate: Array) -> None:
         """Take one instant of a link with an IMU; arguments as of the base class."""
         for record in self._open(stamp):
             record.add_link(index, stamp, net, rate)
 
-    def _open(self, stamp: float) -> list[TareRecord]:
-        if not 0.0 <= stamp - self._begun < self._duration / _LOOKS:
+    def _open(self, stamp: int) -> list[TareRecord]:
+        if not 0 <= stamp - self._begun < self._duration * SECOND / _LOOKS:
             self._begun = stamp
             self._records.append(TareRecord())
         return self._records
@@ -125,7 +126,7 @@ class _AnyRest(TareRecord):
     def clear(self) -> None:
         """Forget all, as after a jump of the clock."""
         self._records.clear()
-        self._begun = -np.inf
+        self._begun = NEVER
 
 
 class WrenchFollowing:
@@ -215,7 +216,7 @@ class WrenchFollowing:
         wanted = [(sensor.topic, WRENCH) for sensor in sensors]
         wanted += [(sensor.imu.topic, IMU) for sensor in sensors if sensor.imu is not None]
         topics = {name: selection.topic(bag, name, kind) for name, kind in wanted}
-        if all(sensor.imu is not None for sensor in sensors):
+        if sensors and all(sensor.imu is not None for sensor in sensors):
             found = selection.known_topic(bag, 'joint_states', JOINT_STATE)
             return topics if found is None else {**topics, marks.JOINTS: found}
         return {**topics, marks.JOINTS: selection.topic(bag, 'joint_states', JOINT_STATE)}
@@ -235,10 +236,10 @@ class WrenchFollowing:
         friction = self._store.load('friction') if values.use_friction else None
         if friction is not None:
             self._observer.use_friction(friction_by_joint(friction))
-        momentum = self._observer.momentum
-        if momentum is not None and not momentum.friction.known.all():
+        torques = self._observer.torques
+        if torques is not None and not torques.friction.known.all():
             unknown = ', '.join(name for name, known in zip(
-                self.robot.joint_names, momentum.friction.known.tolist(), strict=True)
+                self.robot.joint_names, torques.friction.known.tolist(), strict=True)
                 if not known)
             self._remarks.append(
                 f'Friction of {unknown} is not known and counts as external joint torque.')
@@ -255,19 +256,19 @@ class WrenchFollowing:
         for index, sensor in enumerate(observer.sensors):
             channels[self._topics[sensor.topic]] = _channel(
                 sensor.decoder(), span, partial(observer.add_reading, index),
-                observer.feeds[index].refuse)
+                partial(observer.refuse_reading, index))
             if sensor.imu is not None:
                 feed = observer.imu_feeds[index]
                 channels[self._topics[sensor.imu.topic]] = _channel(
-                    sensor.imu.decoder(), span, feed.add, feed.refuse)
+                    sensor.imu.decoder(), span, feed.add, _refusal(feed))
 
-        def move(stamp: float, values: Array) -> None:
+        def move(stamp: int, values: Array) -> None:
             observer.add_joint_state(stamp, values[:n], values[n:2 * n], values[2 * n:])
 
         if marks.JOINTS in self._topics:
             channels[self._topics[marks.JOINTS]] = Channel(
                 Intake(JointDecoder(self.robot.joint_names, self._factor)),
-                _taker(move, observer.refuse_joint_state), span)
+                _taker(move, lambda stamp, problem: observer.refuse_joint_state(problem)), span)
         return channels
 
     def _observations(
@@ -282,7 +283,7 @@ class WrenchFollowing:
                 observer.clear()
                 self._rest.clear()
                 continue
-            newest = -np.inf
+            newest = NEVER
             for stamp, take, content in samples:
                 if stamp != newest:
                     newest = stamp
@@ -310,7 +311,7 @@ class WrenchFollowing:
 
     def _use(self, found: Tare) -> CalibrationResult:
         """Compensate biases from now on."""
-        self._observer.use_bias(found.bias)
+        self._observer.use_bias(found.bias, found.reference)
         return estimate.to_result(
             found, self._frames, self._store.robot, self._values, self._bag.name)
 
@@ -326,6 +327,8 @@ class WrenchFollowing:
         if stored is not None:
             self._remarks.append('The tare that is stored is used.')
             return self._use_result(stored)
+        if not self._observer.sensors:
+            return None
         if not values.require_tare and not self._marked:
             self._remarks.append('The sensors are taken to be without bias (require_tare).')
             return None
@@ -381,7 +384,7 @@ class WrenchFollowing:
             except DataError as error:
                 self._refusal = str(error)
                 continue
-            begin = record.stamps[0]
+            begin = to_seconds(record.stamps[0])
             self._remarks.append(
                 f'Tared over the first rest of {self._values.tare_duration:g} s, from stamp '
                 f'{begin:.3f} on.')
@@ -426,19 +429,23 @@ class WrenchFollowing:
 
 
 def _channel(
-    decoder: Decoder, span: Span, add: Callable[[float, tuple[float, ...]], None],
-    refuse: Callable[[str], None],
+    decoder: Decoder, span: Span, add: Callable[[int, Reading], None],
+    refuse: Callable[[int, str], None],
 ) -> Channel:
     """Return a sensor's topic on its way to a feed."""
     return Channel(Intake(decoder), _taker(
         lambda stamp, values: add(stamp, tuple(values.tolist())), refuse), span)
 
 
-def _taker(add: Callable[[float, Array], None], refuse: Callable[[str], None]) -> Take:
+def _refusal(feed: Feed) -> Callable[[int, str], None]:
+    return lambda stamp, problem: feed.refuse(problem, stamp)
+
+
+def _taker(add: Callable[[int, Array], None], refuse: Callable[[int, str], None]) -> Take:
     """Return what takes a sample: the row of values, or what is wrong, as a text."""
-    def take(stamp: float, content: Array | str) -> None:
+    def take(stamp: int, content: Array | str) -> None:
         if isinstance(content, str):
-            refuse(content)
+            refuse(stamp, content)
         else:
             add(stamp, content)
 

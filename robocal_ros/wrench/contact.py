@@ -26,6 +26,7 @@ class Place(Enum):
     REFERENCE = 'through the reference point'
     OUTSIDE = 'the line of action meets no geometry of this link'
     MOMENT = 'several contacts or a torque: no single force explains the moment'
+    SATURATED = 'a sensor is saturated, so only a lower bound of the force is known'
 
 
 @dataclass(slots=True)
@@ -40,6 +41,7 @@ class Contact:
         distance: Distance of the line of action from the reference point [m].
         pitch: Moment along the force divided by the force: zero for one pure force [m].
         candidates: Number of points on the surface where the force could act.
+        least: Lower bound of the force while a sensor is saturated, 0 otherwise [N].
 
     """
 
@@ -50,6 +52,7 @@ class Contact:
     distance: float
     pitch: float
     candidates: int
+    least: float = 0.0
 
 
 def _cross(a: Vector, b: Vector) -> Vector:
@@ -103,6 +106,8 @@ class ContactJudge:
         self._since = 0.0
         self._before = 0.0
         self._quiet = -math.inf
+        self._bound: Contact | None = None
+        self._bounded_until = -math.inf
         self.level = 0.0
         self.in_contact = False
 
@@ -116,6 +121,36 @@ class ContactJudge:
         """End a contact, as when the wrench becomes invalid."""
         self.in_contact = False
         self._quiet = -math.inf
+        self._bound = None
+        self._bounded_until = -math.inf
+
+    def saturate(self, stamp: float, span: float, least: float, force: Array) -> None:
+        """Add a lower bound of the force, from saturated readings.
+
+        Args:
+            stamp: Its instant [s].
+            span: Time for which the readings stay in the window [s].
+            least: The bound [N].
+            force: Force of that size, in the sub-chain's frame, shape (3,) [N].
+
+        """
+        if stamp > self._bounded_until:
+            self._bound = None
+        self._bounded_until = stamp + span
+        if least >= max(self._values.force_threshold, self._bound.least if self._bound else 0.0):
+            origin = frozen(self._reference)
+            self._bound = Contact(Place.SATURATED, None, origin, frozen(force / least), 0.0,
+                                  0.0, 0, least)
+
+    def bounded(self, stamp: float) -> Contact | None:
+        """Return the contact of an instant without a valid wrench [s], None without one."""
+        if self._bound is None or stamp > self._bounded_until:
+            self.clear()
+            return None
+        if not self.in_contact:
+            self.in_contact, self._since = True, stamp
+        self._mean, self._before = [], stamp
+        return self._bound
 
     @property
     def duration(self) -> float:
@@ -124,7 +159,7 @@ class ContactJudge:
 
     def update(
         self, stamp: float, wrench: Array, force: float, strongest: float,
-        scatter: Callable[[int], float],
+        consistency: Callable[[int, Array], float],
     ) -> Contact | None:
         """Add a wrench and return the contact, None while there is none.
 
@@ -133,8 +168,9 @@ class ContactJudge:
             wrench: On the sub-chain, in its frame about its origin, shape (6,) [N, N·m].
             force: Magnitude of the force [N].
             strongest: Magnitude of the largest force on any sub-chain [N].
-            scatter: Returns the standard deviation of the force on a sub-chain, given by its
-                index, within the window [N].
+            consistency: Returns, for a sub-chain given by its index and its wrench, the size of
+                the mean force divided by the mean size of the force within the window: 1 for a
+                push or an impact, small for a vibration.
 
         """
         limits = self._values
@@ -142,7 +178,8 @@ class ContactJudge:
             pushed = force >= limits.release_ratio * limits.force_threshold
         else:
             pushed = (force >= max(limits.force_threshold, limits.crosstalk * strongest)
-                      and force >= limits.steadiness * scatter(self._chain.proximal))
+                      and limits.steadiness <= (
+                          limits.steadiness and consistency(self._chain.proximal, wrench)))
         if not pushed:
             self.in_contact = False
             step, self._quiet = stamp - self._quiet, stamp
@@ -151,15 +188,15 @@ class ContactJudge:
             return None
         self._quiet = -math.inf
         newest = wrench.tolist()
-        if self.in_contact:
+        if self.in_contact and self._mean:
             # Averaged over what has passed since the contact began, at most the averaging time.
             step = stamp - self._before
             past = min(stamp - self._since, limits.contact_averaging)
             share = step / past if past > step else 0.5
             self._mean = [m + share * (v - m) for m, v in zip(self._mean, newest, strict=True)]
         else:
-            self.in_contact = True
-            self._since = stamp
+            if not self.in_contact:
+                self.in_contact, self._since = True, stamp
             self._mean = newest
         self._before = stamp
         return self._placed()
@@ -218,7 +255,7 @@ class Contacts:
 
     def update(
         self, stamp: float, links: Sequence[int], wrenches: Array, reasons: Sequence[str],
-        scatter: Callable[[int], float],
+        consistency: Callable[[int, Array], float],
     ) -> dict[int, Contact]:
         """Add the wrenches on some sub-chains and return their contacts.
 
@@ -227,21 +264,19 @@ class Contacts:
             links: Indices of these sub-chains.
             wrenches: By sub-chain, as of ``ContactJudge.update``, shape (k, 6) [N, N·m].
             reasons: By sub-chain, why its wrench is invalid; empty if it is valid.
-            scatter: As of ``ContactJudge.update``.
+            consistency: As of ``ContactJudge.update``.
 
         """
         force = wrenches[:, :3]
         forces = np.sqrt(np.einsum('ij,ij->i', force, force)).tolist()
         for index in links:
             self._forces[index] = 0.0 if reasons[index] else forces[index]
-        strongest = max(self._forces)
+        strongest = max(self._forces, default=0.0)
         contacts = {}
         for index in links:
             judge = self.judges[index]
-            if reasons[index]:
-                judge.clear()
-                continue
-            contact = judge.update(stamp, wrenches[index], forces[index], strongest, scatter)
+            contact = judge.bounded(stamp) if reasons[index] else judge.update(
+                stamp, wrenches[index], forces[index], strongest, consistency)
             if contact is not None:
                 contacts[index] = contact
         return contacts

@@ -17,8 +17,10 @@ import numpy.typing as npt
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
+from robocal_ros.estimation.least_squares import autocorrelation_time
+from robocal_ros.messages.stamps import SECOND, to_seconds
 from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, RobotIdentity, rms
-from robocal_ros.wrench.model import SensedArm
+from robocal_ros.wrench.model import SensedArm, TareReference
 from robocal_ros.wrench.parameters import WrenchParameters
 
 KIND = 'tare'
@@ -39,22 +41,22 @@ class TareRecord:
 
     def __init__(self) -> None:
         """Start empty."""
-        self.stamps: list[float] = []
+        self.stamps: list[int] = []
         self._postures: list[Array] = []
         self._readings: list[Array] = []
         self._held: list[Array] = []
         self._valid: list[list[bool]] = []
-        self._spans: dict[int, list[float]] = {}
+        self._spans: dict[int, list[int]] = {}
         self._nets: dict[int, list[Array]] = {}
         self._rates: dict[int, list[Array]] = {}
 
     def add(
-        self, stamp: float, posture: Array, readings: Array, held: Array, valid: list[bool]
+        self, stamp: int, posture: Array, readings: Array, held: Array, valid: list[bool]
     ) -> None:
         """Add one instant.
 
         Args:
-            stamp: Its stamp [s].
+            stamp: Its stamp [ns].
             posture: Joint angles, shape (n,) [rad].
             readings: Of all sensors, in their measurement frames, shape (k, 6).
             held: As of ``SensedArm.held``, shape (k, 6).
@@ -67,7 +69,7 @@ class TareRecord:
         self._held.append(held)
         self._valid.append(valid)
 
-    def add_link(self, index: int, stamp: float, net: Array, rate: Array) -> None:
+    def add_link(self, index: int, stamp: int, net: Array, rate: Array) -> None:
         """Add one instant of a link with an IMU: its net wrench and its angular velocity."""
         self._spans.setdefault(index, [stamp, stamp])[1] = stamp
         self._nets.setdefault(index, []).append(net.copy())
@@ -76,12 +78,12 @@ class TareRecord:
     @property
     def duration(self) -> float:
         """Time between the first and the last instant [s]."""
-        return self.stamps[-1] - self.stamps[0] if self.stamps else 0.0
+        return (self.stamps[-1] - self.stamps[0]) / SECOND if self.stamps else 0.0
 
     @property
     def link_duration(self) -> float:
         """Shortest time recorded of a link with an IMU, 0 without one [s]."""
-        return min((end - begin for begin, end in self._spans.values()), default=0.0)
+        return min(((end - begin) / SECOND for begin, end in self._spans.values()), default=0.0)
 
     @property
     def covered(self) -> float:
@@ -125,21 +127,24 @@ class Tare:
 
     Attributes:
         bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
-        std: Standard deviations of their means, shape (k, 6).
+        reference: Posture and mean readings from which it was computed.
+        std: Standard deviations of the mean readings, which a filter in the sensor correlates,
+            shape (k, 6).
         scatter: Scatter of single readings, shape (k, 6).
         agreement: RMS difference of the two halves of the record, shape (k, 6).
         count: Number of instants.
-        stamp: Stamp of the last one [s].
+        stamp: Stamp of the last one [ns].
         remarks: Sentences on what could not be checked.
 
     """
 
     bias: Array
+    reference: TareReference
     std: Array
     scatter: Array
     agreement: Array
     count: int
-    stamp: float
+    stamp: int
     remarks: tuple[str, ...] = ()
 
 
@@ -184,7 +189,8 @@ class Taring:
         half = len(readings) // 2
         return Tare(
             bias=mean - expected,
-            std=readings.std(axis=0, ddof=1) / np.sqrt(len(readings)),
+            reference=TareReference(record.posture, mean),
+            std=readings.std(axis=0, ddof=1) / np.sqrt(_independent(readings)),
             scatter=readings.std(axis=0, ddof=1),
             agreement=np.abs(readings[:half].mean(axis=0) - readings[half:].mean(axis=0)),
             count=len(readings), stamp=record.stamps[-1], remarks=remarks)
@@ -347,6 +353,21 @@ class Taring:
                 'unchecked: tare once more in another posture to check it.',)
 
 
+def _independent(readings: Array) -> Array:
+    """Return the number of independent readings among correlated ones, shape (k, 6).
+
+    Args:
+        readings: Successive readings, shape (m, k, 6).
+
+    """
+    count = len(readings)
+    deviation = readings - readings.mean(axis=0)
+    # Drift through the record is part of the mean's error, so lags up to a quarter are summed.
+    times = [autocorrelation_time(column, count // 4)
+             for column in deviation.reshape(count, -1).T]
+    return np.maximum(count / np.reshape(times, readings.shape[1:]), 1.0)
+
+
 def _share(bias: Array, limits: Array) -> float:
     """Return the largest ratio of a component of a bias to its limit; both shape (6,)."""
     return float((np.abs(bias) / limits).max())
@@ -402,8 +423,10 @@ def to_result(
         covariance=np.diag(tare.std.ravel()**2), fit=tuple(fits), validation=tuple(held_out),
         checks=tuple(checks), counts={'samples': tare.count},
         settings={'duration': values.tare_duration, 'max_force_bias': values.tare_force_limit,
-                  'max_torque_bias': values.tare_torque_limit},
-        source=source, time=tare.stamp, software_version=__version__)
+                  'max_torque_bias': values.tare_torque_limit,
+                  'posture': tare.reference.posture.tolist(),
+                  'readings': tare.reference.readings.tolist()},
+        source=source, time=to_seconds(tare.stamp), software_version=__version__)
 
 
 def biases(result: CalibrationResult, frames: Sequence[str]) -> Array:
@@ -420,3 +443,11 @@ def biases(result: CalibrationResult, frames: Sequence[str]) -> Array:
     if result.kind != KIND:
         raise DataError(f"Expected a result of kind '{KIND}', got '{result.kind}'.")
     return result.values([f'{frame}.{axis}' for frame in frames for axis in _AXES]).reshape(-1, 6)
+
+
+def reference(result: CalibrationResult, frames: Sequence[str]) -> TareReference | None:
+    """Return the readings of a tare result, None if it lacks them; arguments as of ``biases``."""
+    posture, readings = (result.settings.get(name) for name in ('posture', 'readings'))
+    if posture is None or readings is None or np.shape(readings) != (len(frames), 6):
+        return None
+    return TareReference(np.array(posture, dtype=float), np.array(readings, dtype=float))

@@ -163,14 +163,14 @@ class WrenchHealth:
         }
         for index, link in enumerate(self._links):
             values[f'link {link}'] = self._reasons[index] or self._state(index)
-        momentum = self._observer.momentum
-        if momentum is not None:
+        torques = self._observer.torques
+        if torques is not None:
             unknown = [name for name, known in zip(
-                node.robot.joint_names, momentum.friction.known.tolist(), strict=True)
+                node.robot.joint_names, torques.friction.known.tolist(), strict=True)
                        if not known]
             values['joints without friction result'] = ', '.join(unknown) or 'none'
             values['joints in contact'] = ', '.join(
-                name for name, hit in zip(node.robot.joint_names, momentum.colliding.tolist(),
+                name for name, hit in zip(node.robot.joint_names, torques.colliding.tolist(),
                                           strict=True) if hit) or 'none'
         tool = self._outputs.tool
         if tool is not None:

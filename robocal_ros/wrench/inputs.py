@@ -20,10 +20,9 @@ from sensor_msgs.msg import Imu, JointState
 from robocal_ros.arrays import Array
 from robocal_ros.messages.decode import Decoder, JointDecoder, Message, State
 from robocal_ros.messages.intake import Intake
-from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.messages.stream import Stream
 from robocal_ros.messages.subscription import SPARSE
-from robocal_ros.wrench.alignment import Feed
+from robocal_ros.wrench.alignment import Feed, Reading
 from robocal_ros.wrench.observer import WrenchObserver
 
 # Wake-ups after which the waking stream is reviewed, and the largest fraction of early ones.
@@ -63,7 +62,8 @@ class WrenchInputs:
         self._joints = self._stream(JointState, 'joint_states', self._decoder, self._on_joints)
         self._sensors = [
             self._stream(WrenchStamped, sensor.topic, sensor.decoder(), _receiver(
-                observer.feeds[index], partial(observer.add_reading, index)))
+                observer.feeds[index], partial(observer.add_reading, index),
+                partial(observer.refuse_reading, index)))
             for index, sensor in enumerate(sensors)
         ]
         self._imus = {
@@ -72,7 +72,7 @@ class WrenchInputs:
             for index, sensor in enumerate(sensors) if sensor.imu is not None
         }
         self._streams = [self._joints, *self._sensors, *self._imus.values()]
-        self._imu_only = len(self._imus) == len(sensors)
+        self._imu_only = 0 < len(sensors) == len(self._imus)
         self._waker = self._sensors[0] if self._imu_only else self._joints
         self._waker.gate.is_open = True
         # Only streams that others wait for can be late.
@@ -183,17 +183,22 @@ class WrenchInputs:
             return
         values, n = message.values, self._n
         self._observer.add_joint_state(
-            to_seconds(message.stamp), values[:n], values[n:2 * n], values[2 * n:])
+            message.stamp, values[:n], values[n:2 * n], values[2 * n:])
 
 
 def _receiver(
-    feed: Feed, add: Callable[[float, tuple[float, ...]], None]
+    feed: Feed, add: Callable[[int, Reading], None],
+    refuse: Callable[[int, str], None] | None = None,
 ) -> Callable[[Message], None]:
     def receive(message: Message) -> None:
         if message.state is State.USABLE:
-            add(to_seconds(message.stamp), tuple(message.values))
-        else:
+            add(message.stamp, tuple(message.values))
+        elif message.state is State.FOREIGN:
             feed.refuse(message.reason)
+        elif refuse is None:
+            feed.refuse(message.reason, message.stamp)
+        else:
+            refuse(message.stamp, message.reason)
 
     return receive
 

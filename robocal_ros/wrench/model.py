@@ -17,9 +17,9 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
@@ -46,6 +46,19 @@ class SensorMount:
     def carried(self) -> str:
         """First link distal to the sensor."""
         return self.link or self.frame
+
+
+class TareReference(NamedTuple):
+    """Readings at rest from which biases are computed anew when the load changes.
+
+    Attributes:
+        posture: Joint angles, shape (n,) [rad].
+        readings: Mean readings, in measurement frames, shape (k, 6) [N, N·m].
+
+    """
+
+    posture: Array
+    readings: Array
 
 
 @dataclass(frozen=True)
@@ -106,27 +119,23 @@ def _check_mounts(robot: Robot, mounts: Sequence[SensorMount]) -> None:
     carried = [child.get('link', '') for joint in tree.findall('joint')
                for child in joint.findall('child')]
     links = [mount.carried for mount in mounts]
-    if not mounts:
-        raise ConfigurationError(
-            'No F/T sensor is named, and no link begins with ft_; name at least one in '
-            'sensor_frames.')
     for mount in mounts:
-        robot.frame_id(mount.frame)
+        frame = robot.model.frames[robot.frame_id(mount.frame)]
         if mount.carried not in carried:
             raise ConfigurationError(
                 f"'{mount.carried}' is not a link that a joint of the robot description carries; "
                 f'an F/T sensor carries one of {", ".join(carried)}.')
+        link = robot.model.frames[robot.frame_id(mount.carried)]
+        if frame.parentJoint != link.parentJoint:
+            joint = robot.model.names[max(frame.parentJoint, link.parentJoint)]
+            raise ConfigurationError(
+                f"The frame '{mount.frame}' of an F/T sensor and the link '{mount.carried}' that "
+                f"it carries are separated by the moving joint '{joint}'; expected a constant "
+                'transform between them. Correct sensor_frames or sensor_links.')
         if links.count(mount.carried) > 1:
             raise ConfigurationError(
                 f"Two F/T sensors carry the link '{mount.carried}'; give each sensor its own "
                 'link in sensor_frames or sensor_links.')
-
-
-def _selection(rows: Sequence[int]) -> slice | npt.NDArray[np.intp]:
-    """Return an index of rows: a slice if they are consecutive, which is faster."""
-    if rows and list(rows) == list(range(rows[0], rows[0] + len(rows))):
-        return slice(rows[0], rows[0] + len(rows))
-    return np.array(rows, dtype=np.intp)
 
 
 class SensedArm:
@@ -137,6 +146,7 @@ class SensedArm:
         mounts: The sensors, in the order of all arrays, k of them.
         model: Pinocchio model of the arm cut at its sensors, with its load.
         data: Its data.
+        torque: Joint torques that the motion last given to ``held`` takes, shape (n,) [N·m].
         urdf: URDF of the cut arm.
         chains: The sub-chains; sub-chain i is distal to sensor i.
 
@@ -169,7 +179,8 @@ class SensedArm:
         ]
         self._to_link = self._measurement_transforms()
         self._in_place = bool(np.allclose(self._to_link, np.eye(6), atol=1e-12))
-        self._pairs = [(i, d) for i, beyond in enumerate(self._next) for d in beyond]
+        self.pairs = tuple((i, d) for i, beyond in enumerate(self._next) for d in beyond)
+        self.torque = np.zeros(robot.n)
         self._load(self._bare)
         self._check_carried()
 
@@ -211,7 +222,7 @@ class SensedArm:
             in_link = self.robot.transform_frame_to_root(zero, mount.carried).actInv(
                 self.robot.transform_frame_to_root(zero, mount.frame))
             matrices.append(in_link.toDualActionMatrix())
-        return np.array(matrices)
+        return np.array(matrices).reshape(-1, 6, 6)
 
     def _check_carried(self) -> None:
         tool = self._bare.frames[self._bare.getFrameId(self.robot.tool_frame)].parentJoint
@@ -234,22 +245,23 @@ class SensedArm:
         self._q_columns = np.array([model.idx_qs[joint] for joint in joints])
         self._v_columns = np.array([model.idx_vs[joint] for joint in joints])
         self._held = np.array([range(model.idx_vs[joint], model.idx_vs[joint] + 6)
-                               for joint in self._joints])
+                               for joint in self._joints], dtype=np.intp).reshape(-1, 6)
         self.chains = tuple(self._chain(i) for i in range(len(self.mounts)))
-        # Transforms between two sensors on one rigid link are constant.
-        self._between = np.zeros((len(self._pairs), 6, 6))
-        self._moving = []
-        for row, (i, d) in enumerate(self._pairs):
-            if model.parents[self._joints[d]] == self._joints[i]:
-                placement = model.jointPlacements[self._joints[d]]
-                self._between[row] = placement.toDualActionMatrix()
-            else:
-                # References that Pinocchio updates.
-                self._moving.append((row, self.data.oMi[self._joints[i]],
-                                     self.data.oMi[self._joints[d]]))
-        inner, outer = [i for i, _ in self._pairs], [d for _, d in self._pairs]
-        self._inner, self._outer = _selection(inner), _selection(outer)
-        self._branched = len(set(inner)) < len(inner)
+        # By pair of sensors: placements of the joints from one to the next, which Pinocchio
+        # updates, or the constant placement on one rigid link.
+        self._paths: list[tuple[int, int, list[pin.SE3]]] = []
+        for i, d in self.pairs:
+            joints = self.path(i, d)
+            self._paths.append((i, d, [pin.SE3(model.jointPlacements[joints[0]])]
+                                if len(joints) == 1 else [self.data.liMi[j] for j in joints]))
+
+    def path(self, inner: int, outer: int) -> list[int]:
+        """Return the joints of the cut model after one sensor up to a distal one."""
+        joint, path = self._joints[outer], []
+        while joint != self._joints[inner]:
+            path.append(joint)
+            joint = self.model.parents[joint]
+        return path[::-1]
 
     def _chain(self, index: int) -> Chain:
         joint = self._joints[index]
@@ -308,7 +320,43 @@ class SensedArm:
         self._v[self._v_columns] = v
         self._a[self._v_columns] = a
         efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a)
+        self.torque = efforts[self._v_columns]
         return np.asarray(efforts[self._held])
+
+    def held_many(self, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
+        """Return the wrenches of ``held``, and joint torques, for many instants.
+
+        Args:
+            q: Joint angles, shape (m, n) [rad].
+            v: Joint velocities, shape (m, n) [rad/s].
+            a: Joint accelerations, shape (m, n) [rad/s²].
+
+        Returns:
+            Wrenches, shape (m, k, 6) [N, N·m], and torques, shape (m, n) [N·m].
+
+        """
+        model, count = self.model, len(q)
+        states = np.empty((count, model.nq + 2 * model.nv))
+        states[:, :model.nq] = self._q
+        states[:, model.nq:] = 0.0
+        states[:, self._q_columns] = q
+        states[:, model.nq + self._v_columns] = v
+        states[:, model.nq + model.nv + self._v_columns] = a
+        efforts = np.empty((count, model.nv))
+        rnea, data, v_at, a_at = pin.rnea, self.data, model.nq, model.nq + model.nv
+        for row, effort in zip(states, efforts, strict=True):
+            effort[:] = rnea(model, data, row[:v_at], row[v_at:a_at], row[a_at:])
+        return efforts[:, self._held], efforts[:, self._v_columns]
+
+    def expected(self, q: Array) -> Array:
+        """Return the readings at rest without bias, in measurement frames, shape (k, 6).
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+
+        """
+        rest = np.zeros(self.robot.n)
+        return self.in_measurement(-self.held(q, rest, rest))
 
     def between(self, distal: Array) -> Array:
         """Return the external wrench on each sub-chain in the posture last given to ``held``.
@@ -323,20 +371,64 @@ class SensedArm:
             In the sub-chains' frames, about their origins, shape (k, 6) [N, N·m].
 
         """
-        if not self._pairs:
-            return distal.copy()
-        if self._moving:
-            pin.forwardKinematics(self.model, self.data, self._q)
-            for row, inner, outer in self._moving:
-                self._between[row] = inner.actInv(outer).toDualActionMatrix()
-        carried_over = np.matmul(self._between, distal[self._outer][:, :, None])[:, :, 0]
         net = distal.copy()
-        if self._branched:
-            for (inner, _), wrench in zip(self._pairs, carried_over, strict=True):
-                net[inner] -= wrench
-        else:
-            net[self._inner] -= carried_over
+        for inner, outer, path in self._paths:
+            placement = path[0]
+            for further in path[1:]:
+                placement = placement * further
+            net[inner] -= placement.act(pin.Force(distal[outer])).vector
         return net
+
+    def between_many(self, q: Array, distal: Array) -> Array:
+        """Return the external wrenches of ``between`` for many instants.
+
+        Args:
+            q: Joint angles, shape (m, n) [rad].
+            distal: Reading + held of each sensor, shape (m, k, 6) [N, N·m].
+
+        Returns:
+            Shape (m, k, 6) [N, N·m].
+
+        """
+        net = distal.copy()
+        for inner, outer in self.pairs:
+            force, moment = distal[:, outer, :3], distal[:, outer, 3:]
+            for joint in reversed(self.path(inner, outer)):
+                rotation, origin = self._placements(joint, q)
+                force = np.einsum('...ij,...j->...i', rotation, force)
+                moment = np.einsum('...ij,...j->...i', rotation, moment) + np.cross(origin, force)
+            net[:, inner, :3] -= force
+            net[:, inner, 3:] -= moment
+        return net
+
+    def _placements(self, joint: int, q: Array) -> tuple[Array, Array]:
+        """Return rotations and origins of a joint's frame in that of the joint before it.
+
+        Args:
+            joint: Joint of the cut model.
+            q: Joint angles, shape (m, n) [rad].
+
+        Returns:
+            Shapes (m, 3, 3) and (m, 3), or (3, 3) and (3,) for the joint of a sensor.
+
+        """
+        model = self.model
+        fixed = model.jointPlacements[joint]
+        rotation, origin = np.array(fixed.rotation), np.array(fixed.translation)
+        if joint in self._joints:
+            return rotation, origin
+        angles = q[:, self.robot.joint_names.index(model.names[joint]), None]
+        unit = pin.neutral(model)
+        unit[model.idx_qs[joint]] = 1.0
+        data = model.createData()
+        pin.forwardKinematics(model, data, unit)
+        twist = pin.log6(fixed.actInv(data.liMi[joint]))
+        origin = origin + angles * (rotation @ twist.linear)
+        cross = _spin(twist.angular)
+        if not cross.any():
+            return rotation, origin
+        return rotation @ (np.eye(3) + np.sin(angles)[:, :, None] * cross
+                           + (1.0 - np.cos(angles))[:, :, None] * (cross @ cross)), origin
 
     def force_series(self, index: int, readings: Array) -> Array:
         """Return the difference of the sensors' forces on a sub-chain, without inertia and weight.
@@ -349,13 +441,26 @@ class SensedArm:
             In the sub-chain's frame, shape (m, 3) [N].
 
         """
-        turns = self._to_link[:, :3, :3]
-        series = readings[:, index, :3] @ turns[index].T
-        for row, (inner, outer) in enumerate(self._pairs):
+        series = readings[:, index, :3] @ self.sensor_rotation(index, index).T
+        for inner, outer in self.pairs:
             if inner == index:
-                turn = self._between[row, :3, :3] @ turns[outer]
-                series = series - readings[:, outer, :3] @ turn.T
+                series = series - readings[:, outer, :3] @ self.sensor_rotation(index, outer).T
         return series
+
+    def sensor_rotation(self, index: int, sensor: int) -> Array:
+        """Return the rotation from a sensor's measurement frame to a sub-chain, shape (3, 3).
+
+        Args:
+            index: The sub-chain.
+            sensor: Its proximal sensor, or one of its distal ones; in the posture last given.
+
+        """
+        turn = self._to_link[sensor, :3, :3]
+        for inner, outer, path in self._paths:
+            if (inner, outer) == (index, sensor):
+                for placement in reversed(path):
+                    turn = placement.rotation @ turn
+        return np.asarray(turn)
 
     def distal_transform(self, chain: Chain) -> pin.SE3 | None:
         """Return the placement of a rigid sub-chain's one distal sensor, None at a free end.

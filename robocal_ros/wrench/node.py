@@ -12,6 +12,7 @@ from std_msgs.msg import String
 
 from robocal_ros.messages import marks
 from robocal_ros.messages.mark_topic import Marks
+from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import Ending
@@ -87,12 +88,14 @@ class WrenchObserverNode(CalibrationNode):
         self.service(TARE, self.run)
         if values.use_payload:
             self.follow('payload', 'payload_identification/result', self._carry)
-        if values.use_friction and self.observer.momentum is not None:
+        if values.use_friction and self.observer.torques is not None:
             self.follow('friction', 'friction_identification/result',
                         lambda result: self.observer.use_friction(friction_by_joint(result)))
         stored = self.store.load(estimate.KIND) if values.keep_tare else None
         if stored is not None:
-            self.observer.use_bias(estimate.biases(stored, self._tare.taring.names))
+            names = self._tare.taring.names
+            self.observer.use_bias(
+                estimate.biases(stored, names), estimate.reference(stored, names))
             self._publish(stored)
 
     def _carry(self, result: CalibrationResult) -> None:
@@ -137,7 +140,8 @@ class WrenchObserverNode(CalibrationNode):
         if outcome.result is not None:
             # Lets the bag reader tare with the same samples.
             first, last = outcome.span
-            self.marks.publish(marks.TARED, TARE, {marks.JOINTS: f'{first!r} {last!r}'})
+            self.marks.publish(marks.TARED, TARE, {
+                marks.JOINTS: f'{to_seconds(first)!r} {to_seconds(last)!r}'})
             self.store.save(outcome.result)
             self._publish(outcome.result)
         return outcome.message

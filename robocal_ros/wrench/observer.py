@@ -2,13 +2,13 @@
 """External wrenches and contacts from samples, at every instant.
 
 All sub-chains whose motion comes from joint states are computed together, at the instants of
-the joint states. A link with an IMU is computed for itself, at the instants of its proximal
+the joint states. A link with an IMU is computed on its own, at the instants of its proximal
 sensor, and needs no joint states. In both cases readings are interpolated to the instant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,49 +16,55 @@ import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages.stamps import SECOND, to_seconds
 from robocal_ros.parameters import named
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.load import carried_load
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.setup import mesh_folders
-from robocal_ros.wrench.alignment import COLUMNS, AlignedWindow, Feed
+from robocal_ros.wrench.alignment import COLUMNS, NEVER, AlignedWindow, Feed, Reading, Saturated
 from robocal_ros.wrench.contact import Contact, Contacts
 from robocal_ros.wrench.estimate import TareRecord
-from robocal_ros.wrench.model import ImuLink, SensedArm, SensorMount
+from robocal_ros.wrench.model import ImuLink, SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.parameters import WrenchParameters, sensors_of
-from robocal_ros.wrench.smoothing import FEWEST, leaps, slopes_without
+from robocal_ros.wrench.smoothing import LONGEST, Weights, leaps, slopes_without
 from robocal_ros.wrench.surface import Surface
-from robocal_ros.wrench.torque import JointFriction, MomentumObserver
+from robocal_ros.wrench.torque import JointTorques
 
 FILLING = 'Filling the window'
-"""How the reason begins that passes by itself."""
+"""Beginning of the reason that resolves by itself."""
 
 _NONE: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
-# Share of the usual threshold that a force must reach when leaps have been taken out: what is
-# left is less certain.
+# Multiple of the threshold that a force must reach when leaps have been removed: what remains
+# is less certain.
 _WITHOUT_LEAPS = 1.5
+_TURN = 2.0 * np.pi
+# Component of a direction that counts as zero.
+_PARALLEL = 1e-9
 
 
 @dataclass(slots=True)
 class Observation:
-    """What is known at one instant.
+    """Estimates at one instant.
 
     Attributes:
-        stamp: Stamp of the sample that gave it [s].
+        nanoseconds: Stamp of the newest sample in it [ns].
         delay: The estimate is of the instant ``stamp`` − ``delay`` [s].
         links: Indices of the sub-chains that it is about.
         wrench: External wrench on each sub-chain, in its frame about its origin; rows of
-            others and of those with a reason mean nothing, shape (k, 6) [N, N·m].
-        reasons: By sub-chain, why its wrench is not known; empty where it is.
-        contacts: Contacts by sub-chain; only those that are pushed.
-        external: External joint torques; None where they are not followed, shape (n,) [N·m].
-        colliding: Which joints carry more than friction explains, shape (n,).
+            others and of those with a reason are undefined, shape (k, 6) [N, N·m].
+        reasons: By sub-chain, why its wrench is invalid; empty if it is valid.
+        contacts: Contacts by sub-chain.
+        external: External joint torques; None without efforts, shape (n,) [N·m].
+        colliding: Whether each joint's torque exceeds its threshold, shape (n,).
         posture: Joint angles; None without joint states, shape (n,) [rad].
+        velocity: Joint velocities; None without joint states, shape (n,) [rad/s].
 
     """
 
-    stamp: float
+    nanoseconds: int
     delay: float
     links: tuple[int, ...]
     wrench: Array
@@ -67,10 +73,16 @@ class Observation:
     external: Array | None = None
     colliding: npt.NDArray[np.bool_] | None = None
     posture: Array | None = None
+    velocity: Array | None = None
+
+    @property
+    def stamp(self) -> float:
+        """Stamp of the newest sample in it [s]."""
+        return to_seconds(self.nanoseconds)
 
 
 class WrenchObserver:
-    """Follows all sub-chains of an arm.
+    """Observer of all sub-chains of an arm.
 
     Attributes:
         sensors: The F/T sensors, in the order of all arrays, k of them.
@@ -81,14 +93,14 @@ class WrenchObserver:
         bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
         tared: Whether biases are known.
         contacts: Contacts on the sub-chains.
-        momentum: The momentum observer; None where torques are not used.
-        recorder: Takes what a tare needs while one is under way, else None.
-        remarks: What is to be said about the geometry, in sentences.
+        torques: External joint torques; None if they are not estimated.
+        recorder: Collects samples during a tare, else None.
+        remarks: Sentences on the collision geometry.
 
     """
 
     def __init__(self, robot: Robot, values: WrenchParameters) -> None:
-        """Put the parts together, without results of others: no payload, no friction, no tare.
+        """Build the observer, without load, friction and tare.
 
         Args:
             robot: The arm.
@@ -101,28 +113,33 @@ class WrenchObserver:
         """
         self._values = values
         self.sensors = sensors_of(values, robot.urdf)
+        if not self.sensors and not values.observe_torque:
+            raise ConfigurationError(
+                'There is nothing to observe: no F/T sensor is named, no link begins with ft_, '
+                'and observe_torque is false. Name a sensor in sensor_frames, or set '
+                'observe_torque.')
         self.arm = SensedArm(
             robot, [SensorMount(sensor.frame, sensor.link) for sensor in self.sensors])
-        self.feeds = tuple(Feed(sensor.frame, values, sensor.ranges) for sensor in self.sensors)
+        self.feeds = tuple(Feed(sensor.frame, values, sensor.ranges, sensor.delay)
+                           for sensor in self.sensors)
         self.remarks: tuple[str, ...] = ()
         surface = self._surface()
-        self.momentum = MomentumObserver(
-            robot, JointFriction({}, robot.joint_names, values), values,
-        ) if values.observe_torque else None
+        self.torques = JointTorques(robot, values) if values.observe_torque else None
         self.bias = np.zeros((len(self.sensors), COLUMNS))
-        self.tared = not values.require_tare
+        self.tared = not values.require_tare or not self.sensors
         self.recorder: TareRecord | None = None
+        self._reference: TareReference | None = None
         self.contacts = Contacts(self.arm.chains, values, surface)
         self._imu_chains = {
             index: _ImuChain(self.arm, index, sensor.imu.frame, self.feeds, values, self.contacts)
             for index, sensor in enumerate(self.sensors) if sensor.imu is not None}
         self.imu_feeds = {index: chain.imu for index, chain in self._imu_chains.items()}
-        self._joint_chains = _JointChains(
+        self.joint_chains = JointChains(
             self.arm, tuple(i for i in range(len(self.sensors)) if i not in self._imu_chains),
-            self.feeds, values, self.contacts, self.momentum)
+            self.feeds, values, self.contacts, self.torques)
 
     def _surface(self) -> Surface:
-        """Return the collision geometry, with a box around the tool where one is given."""
+        """Return the collision geometry, with a box around the tool if there is one."""
         arm, values = self.arm, self._values
         surface = Surface(arm, mesh_folders(named(values.mesh_folders)))
         if surface.missing_meshes:
@@ -137,68 +154,89 @@ class WrenchObserver:
     # ------------------------------------------------------------------------ input
 
     def add_joint_state(
-        self, stamp: float, q: Array, v: Array | None, effort: Array | None
+        self, stamp: int, q: Array, v: Array | None, effort: Array | None
     ) -> None:
-        """Take a joint state.
+        """Add a joint state.
 
         Args:
-            stamp: Its stamp, newer than the newest [s].
+            stamp: Its stamp, newer than the newest [ns].
             q: Joint angles, shape (n,) [rad].
             v: Joint velocities, NaN for joints whose velocity is not known and None where none
                 is, shape (n,) [rad/s].
-            effort: Drive torques, shape (n,) [N·m]; None where there are none, and of no use if
+            effort: Drive torques, shape (n,) [N·m]; None where there are none, and unusable if
                 one is NaN.
 
         """
-        self._joint_chains.add(stamp, q, v, effort)
+        self.joint_chains.add(stamp, q, v, effort)
 
     def refuse_joint_state(self, problem: str) -> None:
-        """Note a joint state that is not usable, and why."""
-        self._joint_chains.problem = problem
+        """Note the problem of a joint state that is not usable."""
+        self.joint_chains.problem = problem
 
     @property
     def joint_problem(self) -> str:
-        """What is wrong with the newest joint state, empty if nothing is."""
-        return self._joint_chains.problem
+        """Problem of the newest joint state, empty if there is none."""
+        return self.joint_chains.problem
 
-    def add_reading(self, index: int, stamp: float, values: tuple[float, ...]) -> None:
-        """Take a reading of an F/T sensor.
+    @property
+    def newest_joint_state(self) -> int:
+        """Newest stamp of the joint states, ``NEVER`` before the first [ns]."""
+        return self.joint_chains.newest
+
+    def add_reading(self, index: int, stamp: int, values: Reading) -> None:
+        """Add a reading of an F/T sensor.
 
         Args:
-            index: Which sensor.
-            stamp: Its stamp, newer than the newest [s].
+            index: The sensor.
+            stamp: Its stamp, newer than the newest [ns].
             values: Force [N], then moment [N·m].
 
         """
         feed = self.feeds[index]
         feed.add(stamp, values)
         chain = self._imu_chains.get(index)
-        if chain is not None and feed.newest == stamp:
-            chain.samples.add(stamp, values)
+        if chain is not None:
+            chain.add(feed, values)
+
+    def refuse_reading(self, index: int, stamp: int, problem: str) -> None:
+        """Note an unusable reading of an F/T sensor.
+
+        Args:
+            index: The sensor.
+            stamp: Its stamp, newer than the newest [ns].
+            problem: Its problem, as a sentence.
+
+        """
+        self.feeds[index].refuse(problem, stamp)
+        chain = self._imu_chains.get(index)
+        if chain is not None:
+            chain.add(self.feeds[index], (0.0,) * COLUMNS)
 
     def clear(self) -> None:
-        """Forget all samples, as after a jump of the clock; biases stay."""
+        """Discard all samples, as after a jump of the clock; biases stay."""
         for feed in (*self.feeds, *self.imu_feeds.values()):
             feed.clear()
-        self._joint_chains.clear()
+        self.joint_chains.clear()
         for chain in self._imu_chains.values():
             chain.samples.clear()
         self.contacts.clear()
 
-    # -------------------------------------------------- what was identified before
+    # -------------------------------------------------- results of identification
 
-    def use_bias(self, bias: Array) -> None:
-        """Compensate sensor biases from now on; contacts begin anew.
+    def use_bias(self, bias: Array, reference: TareReference | None = None) -> None:
+        """Compensate sensor biases from now on; all contacts end.
 
         Args:
             bias: Of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
+            reference: Readings from which it was computed; None if they are not known.
 
         """
         self.bias = bias
+        self._reference = reference
         self.use_link_biases(dict.fromkeys(self._imu_chains))
 
     def use_link_biases(self, biases: Mapping[int, Array | None]) -> None:
-        """Compensate what whole links with IMUs read at rest; contacts begin anew.
+        """Compensate the net wrenches of links with IMUs at rest; all contacts end.
 
         Args:
             biases: By sub-chain, shape (6,) each [N, N·m]; None for none.
@@ -210,43 +248,57 @@ class WrenchObserver:
         self.tared = True
 
     def use_payload(self, result: CalibrationResult) -> str:
-        """Count an identified payload from now on; returns a sentence.
+        """Compensate an identified payload from now on; returns a sentence.
 
         Raises:
             DataError: If the result is not one of a payload.
 
         """
         load = carried_load(result)
-        self.carry(load, result.frame)
-        return f'The identified payload of {load.mass:.3f} kg is counted.'
+        redone = self.carry(load, result.frame)
+        return f'The identified payload of {load.mass:.3f} kg is compensated.' + (
+            ' The biases were computed anew from the readings of the tare.' if redone else '')
 
-    def carry(self, payload: RigidBodyInertia | None, frame: str = '') -> None:
-        """Count what the arm carries from now on; arguments as of ``SensedArm.carry``."""
+    def carry(self, payload: RigidBodyInertia | None, frame: str = '') -> bool:
+        """Replace the load; arguments as of ``SensedArm.carry``.
+
+        Biases are computed anew from the readings of the tare, if that explains the newest
+        readings better: a load that was mounted after the tare is not in its readings.
+
+        Returns:
+            Whether biases were computed anew.
+
+        """
         self.arm.carry(payload, frame)
         self.contacts.use(self.arm.chains)
         for index, chain in self._imu_chains.items():
             chain.link.use(self.arm.chains[index])
-        if self.momentum is not None:
-            robot = self.arm.robot
-            self.momentum.use(robot if payload is None else robot.with_payload(
-                payload, frame or None))
+        if self._reference is None:
+            return False
+        posture, readings = self._reference
+        bias = readings - self.arm.expected(posture)
+        latest = self.joint_chains.residual
+        redone = latest is None or np.linalg.norm(
+            latest(bias)[:, :3]) <= np.linalg.norm(latest(self.bias)[:, :3])
+        if redone:
+            self.bias = bias
+        return bool(redone)
 
     def use_friction(self, laws: Mapping[str, SteadyFriction]) -> None:
-        """Compensate friction in the joint torques, if they are followed.
+        """Compensate friction in the joint torques, if they are estimated.
 
         Args:
             laws: Identified friction by joint name.
 
         """
-        if self.momentum is not None:
-            self.momentum.use(friction=JointFriction(
-                laws, self.arm.robot.joint_names, self._values))
+        if self.torques is not None:
+            self.torques.use_friction(laws)
 
     # ----------------------------------------------------------------------- output
 
     def take(self) -> Observation | None:
-        """Return the next observation, None when more samples are needed first."""
-        observation = self._joint_chains.take(self.bias, self.recorder)
+        """Return the next observation, None if more samples are needed first."""
+        observation = self.joint_chains.take(self.bias, self.recorder)
         if observation is not None:
             return observation
         for chain in self._imu_chains.values():
@@ -256,45 +308,74 @@ class WrenchObserver:
         return None
 
 
-class _JointChains:
-    """The sub-chains whose motion comes from joint states, all of them in one pass.
+class JointChains:
+    """Sub-chains whose motion comes from joint states, all of them in one pass.
 
     Attributes:
-        problem: What is wrong with the newest joint state, empty if nothing is.
+        problem: Problem of the newest joint state, empty if there is none.
 
     """
 
     def __init__(
         self, arm: SensedArm, links: tuple[int, ...], feeds: tuple[Feed, ...],
-        values: WrenchParameters, contacts: Contacts, momentum: MomentumObserver | None,
+        values: WrenchParameters, contacts: Contacts, torques: JointTorques | None,
     ) -> None:
         self.problem = ''
         self._arm = arm
         self._links = links
         self._count = len(feeds)
+        self._feeds = feeds
+        self._limits = [feed.limits for feed in feeds]
         self._values = values
         self._contacts = contacts
-        self._momentum = momentum
+        self._torques = torques
         self._n = arm.robot.n
         # Position, velocity, torque; then the sensors.
         self._samples = AlignedWindow(feeds, 3 * self._n, values)
-        self._without_effort = float('-inf')
-        # Joints whose velocity the newest joint state does not tell.
+        self._means = 3 * self._n + COLUMNS * self._count
+        self._without_effort = NEVER
+        # Joints whose velocity the newest joint state lacks.
         self._unknown = _NONE
+        self._continuous = np.isinf(arm.robot.lower) & np.isinf(arm.robot.upper)
+        self._wraps = bool(self._continuous.any())
+        self._position: Array | None = None
+        # Newest means of motion and readings.
+        self._latest: tuple[Array, Array, Array, Array] | None = None
         # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
         self._settled: tuple[Array, Array | None] | None = None
 
     def clear(self) -> None:
+        """Discard all samples."""
         self._samples.clear()
-        self._without_effort = float('-inf')
-        if self._momentum is not None:
-            self._momentum.clear()
+        self._without_effort = NEVER
+        self._latest = self._position = None
+        if self._torques is not None:
+            self._torques.clear()
 
-    def add(self, stamp: float, q: Array, v: Array | None, effort: Array | None) -> None:
-        """Take a joint state; arguments as of ``WrenchObserver.add_joint_state``."""
+    @property
+    def newest(self) -> int:
+        """Newest stamp of the joint states, ``NEVER`` before the first [ns]."""
+        return self._samples.newest
+
+    @property
+    def residual(self) -> Callable[[Array], Array] | None:
+        """Function from biases to readings that the model does not explain, both (k, 6).
+
+        It is of the newest window; None without one.
+        """
+        if self._latest is None:
+            return None
+        q, v, a, readings = self._latest
+        held = self._arm.held(q, v, a)
+        return lambda bias: self._arm.in_links(readings - bias) + held
+
+    def add(self, stamp: int, q: Array, v: Array | None, effort: Array | None) -> None:
+        """Add a joint state; arguments as of ``WrenchObserver.add_joint_state``."""
         n = self._n
         row = np.empty(3 * n)
         row[:n] = q
+        if self._wraps:
+            self._unwrap(row[:n])
         row[n:2 * n] = np.nan if v is None or not self._values.use_velocity else v
         if effort is None or not _finite(effort):
             row[2 * n:] = 0.0
@@ -304,51 +385,110 @@ class _JointChains:
         self.problem = ''
         self._samples.add(stamp, row)
 
+    def _unwrap(self, q: Array) -> None:
+        """Continue the angles of continuous joints from those of the row before, in place."""
+        if self._position is not None:
+            turns = np.rint((self._position - q) / _TURN)
+            q += np.where(self._continuous, turns * _TURN, 0.0)
+        self._position = q
+
     def take(self, bias: Array, recorder: TareRecord | None) -> Observation | None:
-        """Return the next observation, None when more samples are needed first.
+        """Return the next observation, None if more samples are needed first.
 
         Args:
             bias: Bias of each sensor, shape (k, 6) [N, N·m].
-            recorder: Takes what a tare needs.
+            recorder: Collects samples during a tare, else None.
 
         """
-        stamp = self._samples.take()
+        samples = self._samples
+        stamp = samples.take()
         if stamp is None:
             return None
-        n, count, arm, window = self._n, self._count, self._arm, self._samples.window
+        n, count, arm, window = self._n, self._count, self._arm, samples.window
         rows = window.rows
         self._differentiate(rows)
-        observation = Observation(
-            stamp, 0.5 * window.length, self._links, np.empty((count, 6)), [''] * count)
         weights = window.weights()
         if weights is None:
-            observation.reasons = [self._why_not_full()] * count
             self._contacts.clear(self._links)
-            return observation
-        mean, slope, observation.delay = weights
-        means = mean @ rows
+            return Observation(stamp, 0.5 * window.length / SECOND, self._links,
+                               np.zeros((count, COLUMNS)), [self._not_full_reason()] * count)
+        mean, slope, intervals, delay = weights
+        means = mean @ rows[:, :self._means]
+        oldest = window.oldest
+        if samples.uneven_mean >= oldest:
+            means[3 * n:] += intervals @ rows[:, self._means:]
         q, v = means[:n], means[n:2 * n]
-        held = arm.held(q, v, slope @ rows[:, n:2 * n])
-        observation.posture = q
-        readings = arm.in_links(means[3 * n:].reshape(count, 6) - bias)
-        observation.wrench = arm.between(readings + held)
-        oldest = window.time[0]
-        missing = self._samples.missing(oldest)
-        if missing is not None:
+        a = slope @ rows[:, n:2 * n]
+        held = arm.held(q, v, a)
+        torque = arm.torque
+        raw = means[3 * n:].reshape(count, COLUMNS)
+        readings = arm.in_links(raw - bias)
+        observation = Observation(
+            stamp, delay, self._links, arm.between(readings + held), [''] * count, posture=q,
+            velocity=v)
+        missing = samples.missing(oldest)
+        if missing is None:
+            self._latest = q, v, a, raw
+        else:
             for index in self._links:
                 observation.reasons[index] = missing[index] or next(
                     (missing[d] for d in arm.chains[index].distal if missing[d]), '')
-        instant = stamp - observation.delay
+            self._bound(stamp, weights, bias, held)
         observation.contacts = self._contacts.update(
-            instant, self._links, observation.wrench, observation.reasons,
-            partial(self._scatter, mean, rows, means, readings))
-        if self._momentum is not None and self._without_effort < oldest:
-            observation.external = self._momentum.update(instant, q, v, means[2 * n:3 * n])
-            observation.colliding = self._momentum.colliding
+            stamp / SECOND - delay, self._links, observation.wrench, observation.reasons,
+            partial(self._consistency, weights, rows, means, readings))
+        if self._torques is not None and self._without_effort < oldest:
+            observation.external = self._torques.update(torque, v, a, means[2 * n:3 * n])
+            observation.colliding = self._torques.colliding
         if recorder is not None:
-            recorder.add(stamp, rows[-1, :n], rows[-1, 3 * n:].reshape(count, 6), held,
+            recorder.add(stamp, rows[-1, :n],
+                         rows[-1, 3 * n:self._means].reshape(count, COLUMNS), held,
                          [not why for why in missing or observation.reasons])
         return observation
+
+    def _bound(self, stamp: int, weights: Weights, bias: Array, held: Array) -> None:
+        """Pass lower bounds of the force to the contacts, where sensors are saturated."""
+        around = [feed.around(stamp) for feed in self._feeds]
+        saturated = [any(isinstance(values, Saturated) for values in pair) for pair in around]
+        if not any(saturated):
+            return
+        arm = self._arm
+        model = arm.between(held)
+        for index in self._links:
+            sensors = (index, *arm.chains[index].distal)
+            pairs = [around[sensor] for sensor in sensors]
+            if not any(saturated[sensor] for sensor in sensors) or any(
+                    len(pair) < 2 or None in pair for pair in pairs):
+                continue
+            if len(sensors) == 1:
+                # No other sensor has to be compared at the same instant.
+                pairs = [[values for values in pairs[0] if isinstance(values, Saturated)]]
+            low = high = model[index, :3]
+            for sensor, pair in zip(sensors, pairs, strict=True):
+                turn = arm.sensor_rotation(index, sensor) * (1.0 if sensor == index else -1.0)
+                ends = self._force_range(sensor, pair) - bias[sensor, :3]
+                # Of 0 · ∞, an axis that a component does not act on.
+                with np.errstate(invalid='ignore'):
+                    terms = np.where(np.abs(turn) > _PARALLEL, turn * ends[:, None], 0.0)
+                low = low + terms.min(axis=0).sum(axis=1)
+                high = high + terms.max(axis=0).sum(axis=1)
+            least = np.clip(0.0, low, high)
+            self._contacts.judges[index].saturate(
+                stamp / SECOND - weights.delay, 2.0 * weights.delay,
+                float(np.linalg.norm(least)), least)
+
+    def _force_range(self, sensor: int, readings: list[Reading | None]) -> Array:
+        """Return the smallest and the largest force of readings, shape (2, 3) [N].
+
+        A component at the end of its range may be anything beyond.
+        """
+        rows = np.array([np.array(values[:3]) for values in readings if values is not None])
+        low, high = rows.min(axis=0), rows.max(axis=0)
+        for column, limit in self._limits[sensor]:
+            if column < 3:
+                high[column] = np.inf if high[column] >= limit else high[column]
+                low[column] = -np.inf if low[column] <= -limit else low[column]
+        return np.array([low, high])
 
     def _differentiate(self, rows: Array) -> None:
         """Fill in unknown velocities from positions: central once the next one is there."""
@@ -362,39 +502,42 @@ class _JointChains:
         if len(rows) < 2:
             rows[-1, n + unknown] = 0.0
             return
-        rows[-1, n + unknown] = (rows[-1, unknown] - rows[-2, unknown]) / (time[-1] - time[-2])
+        rows[-1, n + unknown] = (rows[-1, unknown] - rows[-2, unknown]) / (
+            (time[-1] - time[-2]) / SECOND)
         if len(rows) > 2:
             q = np.intersect1d(unknown, before)
-            rows[-2, n + q] = (rows[-1, q] - rows[-3, q]) / (time[-1] - time[-3])
+            rows[-2, n + q] = (rows[-1, q] - rows[-3, q]) / ((time[-1] - time[-3]) / SECOND)
 
-    def _why_not_full(self) -> str:
+    def _not_full_reason(self) -> str:
         if self.problem:
             return self.problem
         window = self._samples.window
-        time, length, step = window.time, window.length, window.step
-        span = time[-1] - time[0]
-        rate = (len(time) - 1) / span if span > 0.0 else 0.0
-        if length / (FEWEST - 1) < step < np.inf:
-            return (f'Joint states came {1e3 * step:.0f} ms apart ({1.0 / step:.0f} Hz); a window '
-                    f'of {length:g} s needs {(FEWEST - 1) / length:.0f} Hz for accelerations. '
-                    'Raise their rate, or lengthen window.')
-        return f'{FILLING} of {length:g} s ({rate:.0f} Hz).'
+        count, length, step = len(window), window.length / SECOND, window.step / SECOND
+        rate = 1.0 / step if step > 0.0 else 0.0
+        longest = max(window.length, LONGEST) / SECOND
+        if step * (window.fewest - 1) > longest:
+            return (f'Joint states are {1e3 * step:.0f} ms apart ({rate:.0f} Hz); '
+                    f'{window.fewest} of them within {longest:g} s are needed for accelerations, '
+                    f'{(window.fewest - 1) / longest:.0f} Hz. Raise their rate, or lengthen '
+                    'window.')
+        return f'{FILLING} of {length:g} s ({count} joint states, {rate:.0f} Hz).'
 
-    def _scatter(
-        self, mean: Array, rows: Array, means: Array, readings: Array, index: int
+    def _consistency(
+        self, weights: Weights, rows: Array, means: Array, readings: Array, index: int,
+        wrench: Array,
     ) -> float:
-        """Return what speaks against a contact that seems to begin; called only if one does.
+        """Return how consistently the readings in the window show a contact that begins.
 
         Args:
-            mean: Weights of the mean.
+            weights: Weights of the window.
             rows: The window's rows.
             means: Their mean.
             readings: Mean readings without bias, in the links' frames, shape (k, 6).
             index: The sub-chain.
+            wrench: External wrench on it, shape (6,) [N, N·m].
 
         Returns:
-            How much its force varied within the window, infinite if nothing is left of it
-            without leaps of single velocities [N].
+            As of ``Contacts.update``; zero if the force is due to leaps of single velocities.
 
         """
         if self._settled is None or self._settled[0] is not means:
@@ -402,9 +545,9 @@ class _JointChains:
         without = self._settled[1]
         if without is not None and np.linalg.norm(
                 without[index, :3]) < _WITHOUT_LEAPS * self._values.force_threshold:
-            return float('inf')
-        series = rows[:, 3 * self._n:].reshape(len(rows), self._count, 6)
-        return _spread(mean, self._arm.force_series(index, series))
+            return 0.0
+        series = rows[:, 3 * self._n:self._means].reshape(len(rows), self._count, COLUMNS)
+        return _consistency(weights.mean, self._arm.force_series(index, series), wrench[:3])
 
     def _without_leaps(self, rows: Array, means: Array, readings: Array) -> Array | None:
         """Return the wrenches without leaps of single velocities, (k, 6); None without leaps."""
@@ -420,13 +563,13 @@ class _JointChains:
 
 
 class _ImuChain:
-    """One rigid link whose motion its IMU measures, at the instants of its proximal sensor.
+    """Rigid link whose motion its IMU measures, at the instants of its proximal sensor.
 
     Attributes:
         link: The link.
         imu: Readings of its IMU.
         samples: Readings of its proximal sensor, then of IMU and distal sensor.
-        bias: What it reads at rest, where it was tared as a whole; None otherwise, shape (6,).
+        bias: Its net wrench at rest if it was tared as a whole, else None, shape (6,).
 
     """
 
@@ -445,23 +588,35 @@ class _ImuChain:
         self._count = len(feeds)
         self._index = index
         self._sensors = [index, *chain.distal]
+        # Newest refused reading of the proximal sensor.
+        self._refused = (NEVER, '')
+
+    def add(self, feed: Feed, values: Reading) -> None:
+        """Add a reading of the proximal sensor, after the feed has checked it."""
+        if feed.problem:
+            self._refused = feed.newest, feed.problem
+        self.samples.add(feed.newest, values)
 
     def take(self, bias: Array, recorder: TareRecord | None) -> Observation | None:
-        """Return the next observation; arguments as of ``_JointChains.take``."""
+        """Return the next observation; arguments as of ``JointChains.take``."""
         stamp = self.samples.take()
         if stamp is None:
             return None
         window, index = self.samples.window, self._index
         observation = Observation(
-            stamp, 0.5 * window.length, (index,), np.empty((self._count, 6)), [''] * self._count)
+            stamp, 0.5 * window.length / SECOND, (index,), np.zeros((self._count, COLUMNS)),
+            [''] * self._count)
         weights = window.weights()
-        missing = None if weights is None else self.samples.missing(window.time[0])
-        if weights is None or missing is not None:
-            observation.reasons[index] = f'{FILLING} of {window.length:g} s.' \
-                if missing is None else next(why for why in missing if why)
+        problem = f'{FILLING} of {window.length / SECOND:g} s.'
+        if weights is not None:
+            missing = self.samples.missing(window.oldest)
+            problem = self._refused[1] if self._refused[0] >= window.oldest else next(
+                (why for why in missing or () if why), '')
+        if weights is None or problem:
+            observation.reasons[index] = problem
             self._contacts.clear((index,))
             return observation
-        mean, slope, observation.delay = weights
+        mean, slope, _, observation.delay = weights
         rows = window.rows
         means = mean @ rows
         acceleration, rate = means[6:9], means[9:12]
@@ -473,20 +628,21 @@ class _ImuChain:
             recorder.add_link(index, stamp, net, rate)
         observation.wrench[index] = net if self.bias is None else net - self.bias
         observation.contacts = self._contacts.update(
-            stamp - observation.delay, (index,), observation.wrench, observation.reasons,
-            partial(self._scatter, mean, rows))
+            stamp / SECOND - observation.delay, (index,), observation.wrench,
+            observation.reasons, partial(self._consistency, mean, rows))
         return observation
 
     def _all_sensors(self, rows: Array) -> Array:
         """Return the readings in rows as readings of all sensors, others zero, (m, k, 6)."""
-        readings = np.zeros((len(rows), self._count, 6))
+        readings = np.zeros((len(rows), self._count, COLUMNS))
         for place, index in enumerate(self._sensors):
             column = 12 * place
-            readings[:, index] = rows[:, column:column + 6]
+            readings[:, index] = rows[:, column:column + COLUMNS]
         return readings
 
-    def _scatter(self, mean: Array, rows: Array, index: int) -> float:
-        return _spread(mean, self._arm.force_series(index, self._all_sensors(rows)))
+    def _consistency(self, mean: Array, rows: Array, index: int, wrench: Array) -> float:
+        return _consistency(mean, self._arm.force_series(index, self._all_sensors(rows)),
+                            wrench[:3])
 
 
 def _finite(values: Array) -> bool:
@@ -495,7 +651,14 @@ def _finite(values: Array) -> bool:
     return square - square == 0.0
 
 
-def _spread(mean: Array, series: Array) -> float:
-    """Return the standard deviation of a vector about its weighted mean."""
-    deviation = series - mean @ series
-    return float(np.sqrt((mean @ (deviation * deviation)).sum()))
+def _consistency(mean: Array, series: Array, force: Array) -> float:
+    """Return the size of a mean force divided by the mean size of the force.
+
+    Args:
+        mean: Weights of the mean, shape (m,).
+        series: Differences of the sensors' forces, shape (m, 3) [N].
+        force: The mean force, inertia and weight compensated, shape (3,) [N].
+
+    """
+    deviation = series - mean @ series + force
+    return float(np.linalg.norm(force) / (mean @ np.linalg.norm(deviation, axis=1)))

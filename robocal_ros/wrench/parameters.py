@@ -44,6 +44,9 @@ class WrenchParameters(RobotParameters):
     sensor_torque_ranges: list[float] = parameter(
         [0.0], 'Measuring range of a torque component; 0 if unknown. One per sensor or one for '
         'all.', unit='N·m', minimum=0.0, maximum=1e6)
+    sensor_delays: list[float] = parameter(
+        [0.0], 'Time by which readings are older than their stamps, as by a filter in the '
+        'sensor; one per sensor or one for all.', unit='s', minimum=-0.1, maximum=0.1)
     kinematics: list[str] = parameter(
         ['joint_states'], 'Source of the motion between each sensor and the next; imu requires '
         'one rigid link with an IMU on it. One per sensor or one for all.',
@@ -56,6 +59,10 @@ class WrenchParameters(RobotParameters):
     window: float = parameter(
         0.02, 'Window over which motion, readings and torques are smoothed; a longer one reduces '
         'noise and delays the output by half its length.', unit='s', minimum=0.002, maximum=0.5)
+    window_samples: int = parameter(
+        5, 'Smallest number of joint states in the window, which makes it longer than window '
+        'where they are rare; a larger number reduces noise and adds delay.', minimum=5,
+        maximum=500)
     use_velocity: bool = parameter(
         True, 'Use the velocities in joint_states; otherwise positions are differentiated.')
     stamp_estimates: bool = parameter(
@@ -81,9 +88,9 @@ class WrenchParameters(RobotParameters):
         'must exceed to be a contact of its own, since a sudden push shakes the whole arm.',
         minimum=0.0, maximum=1.0)
     steadiness: float = parameter(
-        1.0, "Multiple of the readings' standard deviation within the window that a force must "
-        'exceed to begin a contact, which rejects jolts of the drives; 0 disables the check.',
-        minimum=0.0, maximum=10.0)
+        0.8, 'Smallest ratio of the mean force to the mean of its magnitude within the window '
+        'at which a contact begins, which rejects vibrations; 0 disables the check.',
+        minimum=0.0, maximum=1.0)
     moment_threshold: float = parameter(
         0.05, 'Moment about the reference point below which the force is assumed to act there.',
         unit='N·m', minimum=0.0, maximum=100.0)
@@ -119,13 +126,17 @@ class WrenchParameters(RobotParameters):
         True, 'Compensate identified friction in the joint torques, if there is a result.')
     observe_torque: bool = parameter(
         True, 'Estimate external joint torques, if joint_states contains efforts.')
-    observer_gain: float = parameter(
-        50.0, 'Bandwidth of the observer of external joint torques.', unit='1/s', minimum=0.1,
-        maximum=1000.0)
     torque_thresholds: list[float] = parameter(
         [8.0], 'External joint torque at which a collision is reported, one per joint or one for '
         "all; near standstill the joint's breakaway friction is added.", unit='N·m',
         minimum=0.01, maximum=1e4)
+    unidentified_friction: list[float] = parameter(
+        [30.0], 'Largest friction torque of a joint without identified friction, by which its '
+        'threshold is raised; one per joint or one for all.', unit='N·m', minimum=0.0,
+        maximum=1e4)
+    rotor_inertias: list[float] = parameter(
+        [0.0], 'Inertia of the drive reflected to the joint, which adds to the inertia of the '
+        'URDF; one per joint or one for all.', unit='kg·m²', minimum=0.0, maximum=100.0)
     friction_width: float = parameter(
         0.005, 'Speed over which the friction model rises from zero to the Coulomb level.',
         unit='rad/s', minimum=1e-5, maximum=1.0)
@@ -182,6 +193,7 @@ class SensorSource:
         link: First link distal to it; empty for that of its frame.
         sign: +1, or -1 for a sensor that reports the opposite.
         ranges: Measuring range of each component, 0 if unknown [N, N·m].
+        delay: Time by which readings are older than their stamps [s].
         imu: IMU that measures the motion distal to it; None if joint states do.
 
     """
@@ -191,6 +203,7 @@ class SensorSource:
     link: str
     sign: float
     ranges: tuple[float, ...]
+    delay: float
     imu: ImuSource | None
 
     def decoder(self) -> SensorDecoder:
@@ -220,10 +233,11 @@ def sensors_of(values: WrenchParameters, urdf: str) -> tuple[SensorSource, ...]:
     imus = [_imu(frame, *words) for frame, *words in zip(
         frames, each('kinematics'), each('imu_topics'), each('imu_frames'), strict=True)]
     return tuple(
-        SensorSource(frame, topic, link, sign, (force,) * 3 + (torque,) * 3, imu)
-        for frame, topic, link, sign, force, torque, imu in zip(
+        SensorSource(frame, topic, link, sign, (force,) * 3 + (torque,) * 3, delay, imu)
+        for frame, topic, link, sign, force, torque, delay, imu in zip(
             frames, topics, each('sensor_links'), each('sensor_signs'),
-            each('sensor_force_ranges'), each('sensor_torque_ranges'), imus, strict=True))
+            each('sensor_force_ranges'), each('sensor_torque_ranges'), each('sensor_delays'),
+            imus, strict=True))
 
 
 def _named_links(urdf: str) -> list[str]:
@@ -255,7 +269,7 @@ def _check_lists(values: WrenchParameters, frames: list[str], topics: list[str])
 
 def _per_sensor(values: list[Any], count: int, name: str) -> list[Any]:
     """Return one value per sensor, given one per sensor or one for all."""
-    if len(values) not in (1, count):
+    if count and len(values) not in (1, count):
         raise ConfigurationError(
             f"Parameter '{name}' has {len(values)} values; expected 1 or {count}, one for each "
             'of the sensors.')

@@ -39,13 +39,13 @@ class TareOutcome:
     Attributes:
         message: Sentence for the user.
         result: The biases; None where only links with IMUs were tared.
-        span: Stamps of the first and the last instant used [s].
+        span: Stamps of the first and the last instant used [ns].
 
     """
 
     message: str
     result: CalibrationResult | None = None
-    span: tuple[float, float] = (0.0, 0.0)
+    span: tuple[int, int] = (0, 0)
 
 
 class TareProcedure:
@@ -100,6 +100,9 @@ class TareProcedure:
 
         """
         observer, duration = self._observer, values.tare_duration
+        if not observer.sensors:
+            raise DataError('The arm has no F/T sensor to tare; external joint torques need no '
+                            'tare.')
         record = self._record = TareRecord()
         observer.recorder = record
         try:
@@ -135,7 +138,7 @@ class TareProcedure:
 
     def _tare_sensors(self, record: TareRecord, values: WrenchParameters) -> TareOutcome:
         found = self.taring.find(record, values)
-        self._observer.use_bias(found.bias)
+        self._observer.use_bias(found.bias, found.reference)
         force, torque = abs(found.bias[:, :3]).max(), abs(found.bias[:, 3:]).max()
         names = self.taring.names
         message = ' '.join((

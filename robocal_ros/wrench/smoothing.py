@@ -1,79 +1,116 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A causal window over joint motion and readings, with one delay for all of them.
+"""Causal window over joint motion and readings, with one delay for all of them.
 
-An acceleration is the slope of a straight line fitted to the velocities in the window. That is
-exactly a weighted mean of the acceleration over the window; the same weights average readings,
-positions and torques, so that whatever is linear in them cancels as if nothing were filtered,
-only later, by half the window (Savitzky and Golay, Analytical Chemistry 36 (1964) 1627,
-doi 10.1021/ac60214a047, for the fit). Stamps may be uneven.
+An acceleration is the slope of a straight line fitted to the velocities in the window, which is
+exactly a weighted mean of the acceleration over the window. The same weights average readings,
+positions and torques, so that everything linear in them cancels as if nothing were filtered, half
+a window later (Savitzky and Golay, Analytical Chemistry 36 (1964) 1627, doi 10.1021/ac60214a047,
+for the fit). Stamps may be uneven.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, frozen
+from robocal_ros.messages.stamps import SECOND
+
+Stamps = npt.NDArray[np.int64]
 
 FEWEST = 5
-"""Fewest rows that a window must hold."""
+"""Smallest number of rows in a window."""
 
-# So many times the usual deviation is a leap; the usual one is at least this: of positions from
-# the velocities [rad], and of velocities from their neighbours [rad/s].
+LONGEST = SECOND // 10
+"""Longest time that a window may span to hold its number of rows [ns]: 5 rows at 40 Hz."""
+
+# Multiples of the median deviation, and absolute values, beyond which a deviation is a leap: of
+# positions from velocities [rad], and of velocities from their neighbours [rad/s].
 _MISFIT = (5.0, 3e-6)
 _BEND = (8.0, 1e-3)
-# The window counts as full when it covers this share of its length: a gap may just be leaving it.
+# Fraction of its length that a window must span.
 _FULL = 0.6
-# A gap longer than this share of the window leaves too little around it.
+# Longest gap, as a fraction of what the window spans.
 _GAP = 0.6
 _CAPACITY = 512
-# Times count in steps so long [s], so that even stamps share their weights and the weights are
-# those of the stamps alone, whatever came before. Finer than any clock is even.
-_TICK = 1e-7
+# Steps that differ by less than this fraction from the one before count as even. With jitter of
+# 5 % of a step, weights of even steps add 0.2 % of an acceleration to its noise.
+UNEVEN = 0.5
 
 
-class Window:
-    """The newest rows of numbers, stamped.
+class Weights(NamedTuple):
+    """Weights of the m rows in a window.
 
     Attributes:
-        length: Length of the window [s].
-        step: Time between the two newest rows, infinite before the second [s].
+        mean: Weights of means, shape (m,); they sum to 1.
+        slope: Weights of slopes, shape (m,) [1/s].
+        intervals: Weights of means over the intervals that end in each row, shape (m,).
+        delay: Delay of means and slopes with respect to the newest stamp [s].
 
     """
 
-    def __init__(self, length: float, columns: int) -> None:
+    mean: Array
+    slope: Array
+    intervals: Array
+    delay: float
+
+
+class Window:
+    """The newest rows of numbers with their stamps: those of a time, and at least some.
+
+    Attributes:
+        length: Length of the window [ns].
+        fewest: Smallest number of rows that it holds, whatever their stamps.
+        step: Time between the two newest rows, 0 before the second [ns].
+
+    """
+
+    def __init__(self, length: float, columns: int, fewest: int = FEWEST) -> None:
         """Start empty.
 
         Args:
             length: Length of the window [s].
             columns: Number of columns.
+            fewest: Smallest number of rows that it holds.
 
         """
-        self.length = length
-        self.step = float('inf')
-        self._newest = float('-inf')
-        self._time = np.empty(_CAPACITY)
+        self.length = round(length * SECOND)
+        self.fewest = fewest
+        self.step = 0
+        self._slack = self.length + self.length // 10**6 + 1000
+        self._time: Stamps = np.empty(_CAPACITY, dtype=np.int64)
         self._rows = np.empty((_CAPACITY, columns))
         self._begin = self._end = 0
-        self._known: tuple[bytes, Array, Array, float] | None = None
+        # Rows since the last uneven step.
+        self._even = 0
 
     def clear(self) -> None:
-        """Forget all rows."""
-        self._begin = self._end = 0
-        self.step = float('inf')
-        self._newest = float('-inf')
+        """Discard all rows."""
+        self._begin = self._end = self.step = self._even = 0
 
-    def add(self, stamp: float, row: Array) -> None:
-        """Add a row; stamps must increase [s]."""
-        if self._end == len(self._time):
+    def add(self, stamp: int, row: Array) -> None:
+        """Add a row; stamps must increase [ns]."""
+        end = self._end
+        if end == len(self._time):
             self._make_room()
-        self.step, self._newest = stamp - self._newest, stamp
-        self._time[self._end] = stamp
-        self._rows[self._end] = row
-        self._end += 1
-        oldest = stamp - self.length * (1.0 + 1e-6) - 1e-6
-        while self._time[self._begin] < oldest:
-            self._begin += 1
+            end = self._end
+        time = self._time
+        if end > self._begin:
+            step = stamp - int(time[end - 1])
+            if abs(step - self.step) > UNEVEN * min(step, self.step) > 0.0:
+                self._even = 0
+            self.step = step
+        self._even += 1
+        time[end] = stamp
+        self._rows[end] = row
+        self._end = end + 1
+        begin, oldest = self._begin, stamp - self._slack
+        while end - begin >= self.fewest and time[begin] < oldest:
+            begin += 1
+        self._begin = begin
 
     def _make_room(self) -> None:
         kept = self._end - self._begin
@@ -89,8 +126,13 @@ class Window:
         return self._end - self._begin
 
     @property
-    def time(self) -> Array:
-        """Stamps of the rows in the window, a view [s]."""
+    def oldest(self) -> int:
+        """Stamp of the oldest row in the window [ns]."""
+        return int(self._time[self._begin])
+
+    @property
+    def time(self) -> Stamps:
+        """Stamps of the rows in the window, a view [ns]."""
         return self._time[self._begin:self._end]
 
     @property
@@ -98,64 +140,63 @@ class Window:
         """The rows in the window, a view; the last one may be corrected in place."""
         return self._rows[self._begin:self._end]
 
-    def weights(self) -> tuple[Array, Array, float] | None:
-        """Return the weights of means and slopes, and how far the means lie back.
+    def weights(self) -> Weights | None:
+        """Return the weights, None while the rows do not cover the window.
 
-        Returns:
-            Weights of the mean, shape (m,); weights of the slope, shape (m,) [1/s]; the delay
-            of both against the newest stamp [s]. None while rows do not cover the window well
-            enough: too few, too short a time, or a gap.
-
+        That is, while there are too few, over too short a time, or with a gap between them.
         """
         count = self._end - self._begin
-        if count < FEWEST:
+        if count < self.fewest:
             return None
-        ticks = np.rint((self.time - self._newest) * (1.0 / _TICK))
-        key = ticks.tobytes()
-        known = self._known
-        if known is not None and known[0] == key:
-            return known[1], known[2], known[3]
-        elapsed = ticks * _TICK
-        if -elapsed[0] < _FULL * self.length \
-                or (elapsed[1:] - elapsed[:-1]).max() > _GAP * self.length:
+        span = int(self._time[self._end - 1]) - int(self._time[self._begin])
+        if not _FULL * self.length <= span <= max(self._slack, LONGEST):
             return None
-        mean, slope = matched_weights(elapsed)
-        self._known = (key, mean, slope, float(-(mean @ elapsed)))
-        return mean, slope, self._known[3]
+        # Of the rows in the window, the steps before the third are not compared with others.
+        if self._even + 2 > count:
+            even = even_weights(count)
+            return Weights(even.mean, even.slope * (SECOND * (count - 1) / span), even.intervals,
+                           0.5 * span / SECOND)
+        elapsed = (self.time - self._time[self._end - 1]) / SECOND
+        if (elapsed[1:] - elapsed[:-1]).max() * SECOND > _GAP * max(self.length, span):
+            return None
+        return matched_weights(elapsed)
 
 
-def matched_weights(time: Array) -> tuple[Array, Array]:
-    """Return weights of a mean and of a slope that see the same part of a motion.
+@lru_cache(maxsize=64)
+def even_weights(count: int) -> Weights:
+    """Return the weights of rows one second apart, read-only."""
+    found = matched_weights(np.arange(1.0 - count, 1.0))
+    return Weights(frozen(found.mean), frozen(found.slope), frozen(found.intervals), found.delay)
+
+
+def matched_weights(time: Array) -> Weights:
+    """Return weights of means and of slopes that average the same part of a motion.
 
     The slope of the line fitted to velocities v at times t is Σ s v. Summed by parts it is
     Σ Cᵢ ∫ a dt over the intervals, with Cᵢ the sum of the s from there on: a mean of the
-    acceleration whose weights, by the trapezoidal rule, are those returned.
+    acceleration with the weights Cᵢ Δtᵢ of intervals, and by the trapezoidal rule of rows.
 
     Args:
         time: Increasing times, shape (m,) [s].
-
-    Returns:
-        Weights of the mean, which sum to 1, and of the slope, shape (m,) each.
 
     """
     centred = time - time.mean()
     slope = centred / (centred @ centred)
-    areas = slope[::-1].cumsum()[::-1][1:] * (time[1:] - time[:-1])
-    mean = np.zeros_like(time)
-    mean[:-1] = areas
-    mean[1:] += areas
-    mean *= 0.5
-    return mean, slope
+    intervals = np.zeros_like(time)
+    intervals[1:] = slope[::-1].cumsum()[::-1][1:] * (time[1:] - time[:-1])
+    mean = 0.5 * intervals
+    mean[:-1] += 0.5 * intervals[1:]
+    return Weights(mean, slope, intervals, float(time[-1] - mean @ time))
 
 
-def leaps(time: Array, position: Array, velocity: Array) -> npt.NDArray[np.bool_]:
-    """Tell which joints' motion holds a leap somewhere.
+def leaps(time: Stamps, position: Array, velocity: Array) -> npt.NDArray[np.bool_]:
+    """Return whether each joint's motion contains a leap.
 
     A sudden torque winds up an elastic joint between two samples: the encoder leaps, the link
-    does not. Velocities then don't fit the positions, or one stands out from its neighbours.
+    does not. Velocities then do not match the positions, or one differs from its neighbours.
 
     Args:
-        time: Increasing times, shape (m,) [s].
+        time: Increasing stamps, shape (m,) [ns].
         position: Joint angles, shape (m, n) [rad].
         velocity: Joint velocities, shape (m, n) [rad/s].
 
@@ -163,7 +204,7 @@ def leaps(time: Array, position: Array, velocity: Array) -> npt.NDArray[np.bool_
         Shape (n,).
 
     """
-    steps = (time[1:] - time[:-1])[:, None]
+    steps = ((time[1:] - time[:-1]) / SECOND)[:, None]
     misfit = position[1:] - position[:-1] - 0.5 * steps * (velocity[1:] + velocity[:-1])
     bend = velocity[2:] - 2.0 * velocity[1:-1] + velocity[:-2]
     found = np.zeros(velocity.shape[1], dtype=bool)
@@ -172,13 +213,13 @@ def leaps(time: Array, position: Array, velocity: Array) -> npt.NDArray[np.bool_
     return found
 
 
-def slopes_without(time: Array, velocity: Array, leaping: npt.NDArray[np.bool_]) -> Array:
-    """Return the slopes of velocities; of joints that leap, without the two worst samples.
+def slopes_without(time: Stamps, velocity: Array, leaping: npt.NDArray[np.bool_]) -> Array:
+    """Return the slopes of velocities; for joints with leaps, without the two worst samples.
 
     Args:
-        time: Increasing times, shape (m,) [s].
+        time: Increasing stamps, shape (m,) [ns].
         velocity: Joint velocities, shape (m, n) [rad/s].
-        leaping: Which joints leap, shape (n,).
+        leaping: Whether each joint's motion contains a leap, shape (n,).
 
     Returns:
         Accelerations, shape (n,) [rad/s²].
@@ -186,7 +227,7 @@ def slopes_without(time: Array, velocity: Array, leaping: npt.NDArray[np.bool_])
     """
     slopes = np.empty(velocity.shape[1])
     for joint, leaps_there in enumerate(leaping.tolist()):
-        t, v = time - time[0], velocity[:, joint]
+        t, v = (time - time[0]) / SECOND, velocity[:, joint]
         for _ in range(2 if leaps_there else 0):
             centred = t - t.mean()
             line = v.mean() + centred * (centred @ v) / (centred @ centred)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """External joint torques from joint data alone, and the wrench on the tool.
 
-The generalised momentum p = M(q) q̇ obeys ṗ = τ + Cᵀ q̇ − g + τ_ext. The observer estimates τ_ext
-from this balance, low-pass filtered with the gain K and without accelerations (De
-Luca and Mattone, ICRA 2003, doi 10.1109/ROBOT.2003.1241872; Haddadin, De Luca and Albu-Schäffer,
-IEEE T-RO 33 (2017) 1292, doi 10.1109/TRO.2017.2723903).
+The equation of motion, M(q) q̈ + C(q, q̇) q̇ + g(q) + I_r q̈ + τ_f(q̇) = τ + τ_ext, is evaluated on
+the means of the observer's window, in the pass that also predicts the sensors' readings. Over a
+window this equals the generalised-momentum balance with a finite impulse response for a filter
+(Haddadin, De Luca and Albu-Schäffer, IEEE T-RO 33 (2017) 1292, doi 10.1109/TRO.2017.2723903).
 """
 
 from __future__ import annotations
@@ -25,25 +25,29 @@ from robocal_ros.robot.setup import per_joint
 from robocal_ros.wrench.model import SensedArm
 from robocal_ros.wrench.parameters import WrenchParameters
 
-# Gap after which the momentum balance is reset [s].
-_PAUSE = 0.1
 # Speed up to which presliding after a reversal may persist [rad/s].
 _STICKING = 0.06
 # Fraction of the threshold below which a collision ends.
 _RELEASE = 0.6
+# Standard deviations of the friction model by which thresholds are raised.
+_WIDTH = 3.0
 # Components of a tool wrench.
 _NAMES = ('force x', 'force y', 'force z', 'moment x', 'moment y', 'moment z')
 # A component is published if at most this fraction of it, squared, is unobservable.
 _HIDDEN_SHARE = 1e-3
 
+Flags = npt.NDArray[np.bool_]
+
 
 class JointFriction:
-    """Identified friction of all joints, with its uncertainty near standstill.
+    """Identified friction of all joints, with its uncertainty.
 
     Attributes:
         known: Whether the friction of each joint is identified, shape (n,).
         any_known: Whether that of any joint is.
         breakaway: Largest friction at standstill, zero if unknown, shape (n,) [N·m].
+        std: Standard deviation of the friction model, ``unidentified_friction`` if there is
+            none, shape (n,) [N·m].
 
     """
 
@@ -58,10 +62,16 @@ class JointFriction:
             joint_names: The arm's joints.
             values: The parameters.
 
+        Raises:
+            ConfigurationError: If ``unidentified_friction`` does not fit the arm.
+
         """
         found = [laws.get(name) for name in joint_names]
-        self.known = np.array([law is not None for law in found])
+        self.known: Flags = np.array([law is not None for law in found])
         self.any_known = bool(self.known.any())
+        unknown = per_joint(values.unidentified_friction, len(found), 'unidentified_friction')
+        self.std = np.array([width if law is None else law.std
+                             for law, width in zip(found, unknown.tolist(), strict=True)])
         self._width = values.friction_width
 
         def rows(name: str, fallback: float) -> Array:
@@ -75,116 +85,122 @@ class JointFriction:
                                   1.0 / rows('stribeck_velocity', 1.0), rows('viscous', 0.0)), 1)
         self.breakaway = np.maximum(coulomb, static).max(axis=0)
         self._reversal = self.breakaway + coulomb.max(axis=0)
+        # Threshold added to that of contact torques, where a joint moves.
+        self._margin = np.where(self.known, _WIDTH * self.std, self.std)
 
     def torque(self, velocity: Array) -> Array:
-        """Return the friction torque, smooth through standstill, shape (n,) [N·m].
+        """Return the friction torque, smooth through standstill, shape (..., n) [N·m].
 
         Args:
-            velocity: Joint velocities, shape (n,) [rad/s].
+            velocity: Joint velocities, shape (..., n) [rad/s].
 
         """
-        coulomb, excess, inverse, viscous = np.where(velocity >= 0.0, *self._numbers)
+        forward = velocity >= 0.0
+        coulomb, excess, inverse, viscous = (
+            np.where(forward, *sides) for sides in zip(*self._numbers, strict=True))
         ratio = velocity * inverse
         level = coulomb + excess * np.exp(-ratio * ratio)
         return np.asarray(level * np.tanh(velocity / self._width) + viscous * velocity)
 
-    def open_torque(self, velocity: Array) -> Array:
-        """Return the bound of the friction model's error near standstill, shape (n,) [N·m].
+    def uncertainty(self, velocity: Array) -> Array:
+        """Return the bound of the friction model's error, shape (..., n) [N·m].
 
         At standstill friction may be anything up to the breakaway torque, and shortly after a
         reversal that of the other direction.
 
         Args:
-            velocity: Joint velocities, shape (n,) [rad/s].
+            velocity: Joint velocities, shape (..., n) [rad/s].
 
         """
-        return np.asarray(self._reversal * np.exp(-(velocity / _STICKING)**2))
+        return np.asarray(self._margin + self._reversal * np.exp(-(velocity / _STICKING)**2))
 
 
-class MomentumObserver:
-    """Momentum observer of external joint torques.
+class JointTorques:
+    """External joint torques, and collisions by their thresholds.
 
     Attributes:
-        external: External joint torques, shape (n,) [N·m].
+        friction: Identified friction.
+        external: Newest external joint torques, shape (n,) [N·m].
         colliding: Whether each joint's torque exceeds its threshold, shape (n,).
 
     """
 
-    def __init__(self, robot: Robot, friction: JointFriction, values: WrenchParameters) -> None:
-        """Start without a momentum balance.
+    def __init__(self, robot: Robot, values: WrenchParameters) -> None:
+        """Start without friction and without collision.
 
         Args:
-            robot: The arm with its load.
-            friction: Identified friction.
+            robot: The arm.
             values: The parameters.
 
         Raises:
-            ConfigurationError: If ``torque_thresholds`` does not fit the arm.
+            ConfigurationError: If a parameter with one value per joint does not fit the arm.
 
         """
-        self.robot = robot.copy()
-        self.friction = friction
-        self._gain = values.observer_gain
+        self._names = robot.joint_names
+        self._values = values
+        self.friction = JointFriction({}, robot.joint_names, values)
+        self._rotor = per_joint(values.rotor_inertias, robot.n, 'rotor_inertias').copy()
+        self._has_rotors = bool(self._rotor.any())
         self._threshold = per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy()
         self.external = np.zeros(robot.n)
-        self.colliding: npt.NDArray[np.bool_] = np.zeros(robot.n, dtype=bool)
+        self.colliding: Flags = np.zeros(robot.n, dtype=bool)
         self._limits = self._threshold.tolist()
         self._near = False
-        self._stamp = -np.inf
-        # Initial momentum plus the integral of all torques since.
-        self._account = np.zeros(robot.n)
 
     def clear(self) -> None:
-        """Reset the momentum balance."""
-        self._stamp = -np.inf
+        """End all collisions."""
         self.colliding = np.zeros_like(self.colliding)
         self._near = False
 
-    def use(self, robot: Robot | None = None, friction: JointFriction | None = None) -> None:
-        """Replace the arm or its friction, and reset."""
-        self.robot = self.robot if robot is None else robot.copy()
-        self.friction = self.friction if friction is None else friction
+    def use_friction(self, laws: Mapping[str, SteadyFriction]) -> None:
+        """Replace the friction, by joint name; joints that are not named have none."""
+        self.friction = JointFriction(laws, self._names, self._values)
         self.clear()
 
-    def update(self, stamp: float, q: Array, v: Array, torque: Array) -> Array:
-        """Add a sample and return the external joint torques, shape (n,) [N·m].
+    def external_torque(self, model: Array, v: Array, a: Array, torque: Array) -> Array:
+        """Return external joint torques, shape (..., n) [N·m].
 
         Args:
-            stamp: Its instant [s].
-            q: Joint angles, shape (n,) [rad].
-            v: Joint velocities, shape (n,) [rad/s].
-            torque: Drive torques, shape (n,) [N·m].
+            model: Torques that the rigid arm takes, shape (..., n) [N·m].
+            v: Joint velocities, shape (..., n) [rad/s].
+            a: Joint accelerations, shape (..., n) [rad/s²].
+            torque: Drive torques, shape (..., n) [N·m].
 
         """
-        model, data = self.robot.model, self.robot.data
-        momentum = pin.crba(model, data, q) @ v
-        drift = (v @ pin.computeCoriolisMatrix(model, data, q, v)
-                 - pin.computeGeneralizedGravity(model, data, q))
-        pushing = torque + drift
+        external = model - torque
+        if self._has_rotors:
+            external += self._rotor * a
         if self.friction.any_known:
-            pushing -= self.friction.torque(v)
-        step = stamp - self._stamp
-        self._stamp = stamp
-        if not 0.0 < step < _PAUSE:
-            # Reset with zero external torque.
-            self._account = momentum
-            self.external = np.zeros_like(momentum)
-            return self.external
-        # Implicit integration, stable for every step and gain.
-        balance = momentum - self._account - pushing * step
-        self.external = balance * (self._gain / (1.0 + self._gain * step))
-        self._account = self._account + (pushing + self.external) * step
+            external += self.friction.torque(v)
+        return external
+
+    def update(self, model: Array, v: Array, a: Array, torque: Array) -> Array:
+        """Add a sample and return its external joint torques; as of ``external_torque``."""
+        self.external = self.external_torque(model, v, a, torque)
         if self._near or any(map(gt, map(abs, self.external.tolist()), self._limits)):
-            self._judge(v)
+            self.judge(v, self.external)
         return self.external
 
-    def _judge(self, v: Array) -> None:
-        """Compare with the thresholds, raised by the uncertainty of friction."""
-        size = np.abs(self.external)
-        limit = self._threshold + self.friction.open_torque(v)
-        self.colliding = self.friction.known & (
-            size > np.where(self.colliding, _RELEASE * limit, limit))
+    def judge(self, v: Array, external: Array) -> None:
+        """Compare torques with the thresholds, raised by the uncertainty of friction.
+
+        Args:
+            v: Joint velocities, shape (n,) [rad/s].
+            external: External joint torques, shape (n,) [N·m].
+
+        """
+        limit = self._threshold + self.friction.uncertainty(v)
+        self.colliding = np.abs(external) > np.where(self.colliding, _RELEASE * limit, limit)
         self._near = bool(self.colliding.any())
+
+    def beyond_threshold(self, external: Array) -> Flags:
+        """Return where a torque exceeds the threshold without friction; shapes (m, n), (m,)."""
+        return np.asarray((np.abs(external) > self._threshold).any(axis=1))
+
+    @property
+    def is_colliding(self) -> bool:
+        """Whether any joint's torque exceeds its threshold."""
+        return self._near
 
 
 @dataclass(frozen=True)

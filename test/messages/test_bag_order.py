@@ -17,6 +17,7 @@ from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.decode import JointDecoder, imus, wrenches
 from robocal_ros.messages.intake import Channel, Intake, in_stamp_order
 from robocal_ros.messages.marks import Span
+from robocal_ros.messages.stamps import to_seconds
 
 KINDS = {'/joint_states': JOINT_STATE, '/f/wrench': WRENCH, '/imu': IMU}
 
@@ -42,8 +43,8 @@ def read(path: Path, span: Span | None = None) -> list[Any]:
     """Return stamps with what was taken, and None where the clock jumped."""
     taken: list[Any] = []
 
-    def take(stamp: float, content: Any) -> None:
-        taken.append((stamp, content))
+    def take(stamp: int, content: Any) -> None:
+        taken.append((to_seconds(stamp), content))
 
     with Bag(path) as bag:
         for samples in in_stamp_order(bag, {
@@ -134,7 +135,7 @@ class TestContents:
         channel = Channel(Intake(wrenches('The sensor', 'f', 1.0)), lambda stamp, content: None,
                           Span())
         samples, jumps = channel.read([force(1.0)[1], b'\0\1\0\0nothing', force(2.0)[1]])
-        assert [sample and sample[0] for sample in samples] == [1.0, 1.0, 2.0]
+        assert [sample and sample[0] for sample in samples] == [10**9, 10**9, 2 * 10**9]
         assert samples[1]
         assert 'layout of their type' in samples[1][2]
         assert not jumps

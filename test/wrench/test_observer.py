@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.wrench_arm import ObservedArm, of_chain
 from robocal_ros.errors import DataError
+from robocal_ros.messages.stamps import from_seconds
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.wrench.observer import FILLING, Observation
 
@@ -156,7 +157,8 @@ class TestFaults:
     def test_slow_joint_states(self, spoilt) -> None:
         told = spoilt('joint_states_slow')
         assert 'apart (10 Hz)' in told[-1].reasons[0]
-        assert 'needs 200 Hz' in told[-1].reasons[0]
+        assert '5 of them within 0.1 s are needed for accelerations, 40 Hz' in \
+            told[-1].reasons[0]
 
     def test_a_lone_dropout_is_bridged(self, observed: ObservedArm) -> None:
         feed = observed.observer.feeds[4]
@@ -222,7 +224,7 @@ def test_observations_do_not_depend_on_the_order_of_arrival() -> None:
         joints, readings.joints = readings.joints, []
         for joint in joints:
             other.observer.add_joint_state(
-                joint.time, joint.position, joint.velocity, joint.effort)
+                from_seconds(joint.time), joint.position, joint.velocity, joint.effort)
         hand_over(readings, observations)
 
     other._hand_over = shuffled

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from robocal_ros.wrench.alignment import AlignedWindow, Feed
+from robocal_ros.messages.stamps import from_seconds as ns
+from robocal_ros.wrench.alignment import NEVER, AlignedWindow, Feed, Saturated
 from robocal_ros.wrench.parameters import WrenchParameters
 
 
@@ -16,52 +19,75 @@ def feed(ranges: tuple[float, ...] = (), **values: float) -> Feed:
 
 def test_readings_are_interpolated_on_stamps() -> None:
     sensor = feed()
-    sensor.add(1.000, (0.0, 10.0))
-    sensor.add(1.004, (2.0, 30.0))
-    assert sensor.at(1.000) == (0.0, 10.0)
-    assert sensor.at(1.001) == pytest.approx([0.5, 15.0])
-    assert sensor.at(1.004) == (2.0, 30.0)
+    sensor.add(ns(1.000), (0.0, 10.0))
+    sensor.add(ns(1.004), (2.0, 30.0))
+    assert sensor.at(ns(1.000)) == (0.0, 10.0)
+    assert sensor.at(ns(1.001)) == pytest.approx([0.5, 15.0])
+    assert sensor.at(ns(1.004)) == (2.0, 30.0)
     # An older instant may still be asked for.
-    assert sensor.at(1.003) == pytest.approx([1.5, 25.0])
+    assert sensor.at(ns(1.003)) == pytest.approx([1.5, 25.0])
 
 
 def test_nothing_is_invented_outside_and_across_gaps() -> None:
     sensor = feed()
-    assert sensor.at(1.0) is None
-    sensor.add(1.0, (1.0,))
-    sensor.add(1.1, (2.0,))
-    assert sensor.at(0.9) is None
-    assert sensor.at(1.05) is None
-    assert sensor.at(1.2) is None
+    assert sensor.at(ns(1.0)) is None
+    sensor.add(ns(1.0), (1.0,))
+    sensor.add(ns(1.1), (2.0,))
+    assert sensor.at(ns(0.9)) is None
+    assert sensor.at(ns(1.05)) is None
+    assert sensor.at(ns(1.2)) is None
 
 
 def test_old_readings_are_dropped_and_new_ones_found() -> None:
     sensor = feed()
     for number in range(20000):
-        sensor.add(0.001 * number, (float(number),))
-    assert sensor.at(19.9985) == pytest.approx([19998.5])
-    assert sensor.at(1.0) is None
+        sensor.add(ns(0.001 * number), (float(number),))
+    assert sensor.at(ns(19.9985)) == pytest.approx([19998.5])
+    assert sensor.at(ns(1.0)) is None
 
 
 def test_saturated_says_where_the_range_ends() -> None:
     sensor = feed(ranges=(100.0, 0.0))
-    sensor.add(1.0, (99.0, 5000.0))
+    sensor.add(ns(1.0), (99.0, 5000.0))
     assert not sensor.problem
-    sensor.add(1.001, (-100.0, 0.0))
+    sensor.add(ns(1.001), (-100.0, 0.0))
     assert "'ft' is saturated: value 1 of 2 reads -100, its range ends at 100" in sensor.problem
-    sensor.add(1.002, (98.0, 0.0))
+    sensor.add(ns(1.002), (98.0, 0.0))
     assert not sensor.problem
 
 
 def test_stuck_after_a_while_and_well_again() -> None:
     sensor = feed(stuck_time=0.1)
     for number in range(200):
-        sensor.add(0.001 * number, (1.0, 2.0))
+        sensor.add(ns(0.001 * number), (1.0, 2.0))
     assert 'the same values for 0.1 s' in sensor.problem or 'for 0.2 s' in sensor.problem
-    assert sensor.newest == pytest.approx(0.1, abs=0.002)
-    sensor.add(0.3, (1.0, 2.1))
+    assert sensor.at(ns(0.15)) is None
+    sensor.add(ns(0.3), (1.0, 2.1))
     assert not sensor.problem
-    assert sensor.newest == 0.3
+    assert sensor.at(ns(0.3)) == (1.0, 2.1)
+
+
+def test_lost_readings_are_bridged_and_refused_ones_are_not() -> None:
+    lost, clipped, refused = feed(), feed(ranges=(200.0,)), feed()
+    for sensor in (lost, clipped, refused):
+        sensor.add(ns(1.0), (10.0,))
+    clipped.add(ns(1.005), (200.0,))
+    refused.refuse('not a finite number', ns(1.005))
+    for sensor in (lost, clipped, refused):
+        sensor.add(ns(1.010), (20.0,))
+    assert lost.at(ns(1.006)) == pytest.approx([16.0])
+    for sensor in (clipped, refused):
+        assert sensor.at(ns(1.003)) is None
+        assert sensor.at(ns(1.006)) is None
+        assert sensor.at(ns(1.010)) == (20.0,)
+    assert clipped.around(ns(1.006)) == [Saturated((200.0,)), (20.0,)]
+    assert refused.around(ns(1.006)) == [None, (20.0,)]
+
+
+def test_a_delay_makes_readings_older_than_their_stamps() -> None:
+    sensor = Feed('ft', WrenchParameters(), delay=0.004)
+    sensor.add(ns(1.004), (5.0,))
+    assert sensor.at(ns(1.0)) == (5.0,)
 
 
 READING = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
@@ -77,37 +103,37 @@ class TestAlignedWindow:
     def test_waits_until_all_have_caught_up(self) -> None:
         one, two, samples = self.make()
         for sensor in (one, two):
-            sensor.add(0.999, READING)
-        samples.add(1.0, np.array([7.0]))
-        one.add(1.0, READING)
+            sensor.add(ns(0.999), READING)
+        samples.add(ns(1.0), np.array([7.0]))
+        one.add(ns(1.0), READING)
         assert samples.take() is None
-        two.add(1.001, tuple(2.0 * value for value in READING))
-        assert samples.take() == 1.0
+        two.add(ns(1.001), tuple(2.0 * value for value in READING))
+        assert samples.take() == ns(1.0)
         np.testing.assert_allclose(
-            samples.window.rows, [[7.0, *READING, *(1.5 * np.array(READING))]])
+            samples.window.rows[:, :13], [[7.0, *READING, *(1.5 * np.array(READING))]])
         assert samples.take() is None
-        assert samples.missing(0.0) is None
+        assert samples.missing(0) is None
 
     def test_a_late_sensor_costs_the_others_one_delay_only(self) -> None:
         one, two, samples = self.make()
-        two.add(0.95, READING)
+        two.add(ns(0.95), READING)
         taken = []
         for number in range(50):
-            stamp = 1.0 + 0.001 * number
+            stamp = ns(1.0 + 0.001 * number)
             one.add(stamp, READING)
             samples.add(stamp, np.zeros(1))
             taken.append(samples.take() is not None)
         assert all(taken)
         good, late = samples.missing(samples.newest)
         assert not good
-        assert late == "Readings of sensor 'ft' come 99 ms late, more than max_delay (20 ms)."
-        assert samples.missing(samples.newest + 0.001) is None
+        assert late == "Readings of sensor 'ft' are 99 ms late, more than max_delay (20 ms)."
+        assert samples.missing(samples.newest + 1) is None
 
     def test_a_sensor_that_falls_silent_is_waited_for_once(self) -> None:
         one, two, samples = self.make()
         count = 0
         for number in range(100):
-            stamp = 0.001 * number
+            stamp = ns(0.001 * number)
             one.add(stamp, READING)
             if number < 50:
                 two.add(stamp, READING)
@@ -116,10 +142,40 @@ class TestAlignedWindow:
                 count += 1
         assert count == 100
 
+    @given(seed=st.integers(0, 10**6), rate=st.sampled_from([30, 250, 1000, 4000]))
+    @settings(max_examples=30, deadline=None)
+    def test_readings_of_any_rate_are_averaged_between_rows(self, seed: int, rate: int) -> None:
+        """The mean between rows is that of the straight lines through all readings."""
+        generator = np.random.default_rng(seed)
+        one = Feed('ft', WrenchParameters(max_delay=0.1))
+        samples = AlignedWindow([one], 1, WrenchParameters(max_delay=0.1, window=0.5))
+        stamps = np.cumsum(generator.integers(
+            10**9 // (2 * rate), 2 * 10**9 // rate, 10 + rate // 2))
+        values = generator.normal(size=len(stamps))
+        for stamp, value in zip(stamps.tolist(), values.tolist(), strict=True):
+            one.add(stamp, (value, *READING[1:]))
+        rows = np.arange(stamps[2] + 1, stamps[-2], 8 * 10**6)[:40]
+        for row in rows.tolist():
+            samples.add(row, np.zeros(1))
+            assert samples.take() == row
+        found = samples.window.rows
+        means = 0.5 * (found[1:, 1] + found[:-1, 1]) + found[1:, 7]
+        corners = np.union1d(rows, stamps)
+        course = np.interp(corners, stamps, values)
+        several = False
+        for number in range(len(rows) - 1):
+            inside = (corners >= rows[number]) & (corners <= rows[number + 1])
+            if inside.sum() < 4:
+                continue
+            several = True
+            exact = np.trapezoid(course[inside], corners[inside]) / (8 * 10**6)
+            assert means[number] == pytest.approx(exact, abs=1e-9)
+        assert several or rate < 250
+
     def test_cleared(self) -> None:
         one, _, samples = self.make()
-        samples.add(1.0, np.zeros(1))
+        samples.add(ns(1.0), np.zeros(1))
         samples.clear()
         one.clear()
         assert samples.take() is None
-        assert np.isinf(samples.newest)
+        assert samples.newest == NEVER

@@ -52,7 +52,7 @@ class Bench:
         record = TareRecord()
         for number in range(count):
             noisy = readings + self.bias + NOISE * self.generator.normal(size=self.bias.shape)
-            record.add(100.0 + 0.002 * number, posture + drift * number, noisy, believed,
+            record.add(10**11 + 2 * 10**6 * number, posture + drift * number, noisy, believed,
                        [True] * len(self.bias))
         return record
 
@@ -149,9 +149,28 @@ def test_not_while_moving_shaken_or_blind() -> None:
         rough.find(rough.record())
     bench.generator = calm
     record = bench.record()
-    record.add(200.0, HOME, np.zeros((5, 6)), record.held, [True, True, False, True, True])
+    record.add(2 * 10**11, HOME, np.zeros((5, 6)), record.held, [True, True, False, True, True])
     with pytest.raises(DataError, match="'ft_link_3_proximal' had unusable readings"):
         bench.find(record)
+
+
+def test_the_standard_deviation_counts_what_a_filter_correlates() -> None:
+    """A sensor with a filter: 100 tares scatter by what each of them states."""
+    bench = Bench('ft_wrist')
+    generator = np.random.default_rng(8)
+    found, stated = [], []
+    for _ in range(100):
+        record = bench.record(count=500)
+        noise = NOISE * generator.normal(size=(700, 1, 6))
+        for row in range(1, 700):
+            noise[row] = 0.9 * noise[row - 1] + 0.1 * noise[row]
+        record._readings = [bench.bias + reading for reading in noise[200:]]
+        tare = bench.find(record)
+        found.append(record.readings.mean(axis=0) - bench.bias)
+        stated.append(tare.std)
+    ratio = np.std(found, axis=0) / np.sqrt(np.mean(np.square(stated), axis=0))
+    assert ratio.max() < 1.3
+    assert ratio.min() > 0.7
 
 
 def test_links_with_imus_are_tared_as_a_whole() -> None:
@@ -159,11 +178,11 @@ def test_links_with_imus_are_tared_as_a_whole() -> None:
     record = TareRecord()
     net = np.array([3.0, -2.0, 1.0, 0.1, 0.2, -0.1])
     for number in range(200):
-        record.add_link(2, 0.01 * number, net + 0.01 * bench.generator.normal(size=6),
+        record.add_link(2, 10**7 * number, net + 0.01 * bench.generator.normal(size=6),
                         1e-3 * bench.generator.normal(size=3))
     assert record.link_duration == pytest.approx(1.99)
     np.testing.assert_allclose(bench.taring.find_links(record, bench.values)[2], net, atol=0.01)
-    record.add_link(2, 2.0, net, np.full(3, 50.0))
+    record.add_link(2, 2 * 10**9, net, np.full(3, 50.0))
     with pytest.raises(DataError, match='rotated at'):
         bench.taring.find_links(record, bench.values)
 

@@ -126,7 +126,6 @@ def test_fingers_stay_where_they_are_locked() -> None:
 
 
 @pytest.mark.parametrize(('mounts', 'sentence'), [
-    ([], 'No F/T sensor is named'),
     ([SensorMount('elsewhere')], "'elsewhere' is not in the robot description"),
     ([SensorMount('world')], "'world' is not a link that a joint"),
     ([SensorMount('ft_wrist'), SensorMount('flange', 'ft_wrist')], 'Two F/T sensors carry'),

@@ -24,7 +24,7 @@ from visualization_msgs.msg import MarkerArray
 from robocal_ros.messages import qos
 from robocal_ros.results.store import ResultStore, to_yaml
 from robocal_ros.wrench.estimate import Tare, to_result
-from robocal_ros.wrench.model import SensedArm, SensorMount
+from robocal_ros.wrench.model import SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.node import WrenchObserverNode
 from robocal_ros.wrench.parameters import WrenchParameters
 
@@ -234,8 +234,9 @@ def trigger_without_samples(made: Rig) -> Trigger.Response:
 
 
 def tare_result() -> Any:
-    found = Tare(np.array([[1, 2, 3, 0.1, 0.2, 0.3]]), *(np.full((1, 6), 1e-3),) * 3,
-                      count=100, stamp=1.0)
+    bias = np.array([[1, 2, 3, 0.1, 0.2, 0.3]])
+    found = Tare(bias, TareReference(POSTURE, bias + weight()), *(np.full((1, 6), 1e-3),) * 3,
+                 count=100, stamp=10**9)
     return to_result(found, ['ft_wrist'], identity(), WrenchParameters(), 'live')
 
 
@@ -254,14 +255,14 @@ class TestHandOver:
         rest = np.zeros(6)
         held = np.linalg.norm(carried.held(POSTURE, rest, rest)[0, :3])
         assert held == pytest.approx(9.81 * (0.35 + 1.5))
-        assert made.node.observer.momentum.friction.known.tolist() == [False] * 5 + [True]
+        assert made.node.observer.torques.friction.known.tolist() == [False] * 5 + [True]
         made.publisher(String, 'payload_identification/result', qos.LATCHED).publish(
             String(data=to_yaml(payload_result(2.5))))
         made.spinner.until(lambda: np.linalg.norm(
             carried.held(POSTURE, rest, rest)[0, :3]) > 9.81 * 2.8)
         made.publisher(String, 'friction_identification/result', qos.LATCHED).publish(
             String(data=to_yaml(friction_result('joint_2'))))
-        made.spinner.until(lambda: made.node.observer.momentum.friction.known[1])
+        made.spinner.until(lambda: made.node.observer.torques.friction.known[1])
         made.publisher(String, 'payload_identification/result', qos.LATCHED).publish(
             String(data='kind: nonsense'))
         made.spinner.until(lambda: any('Payload result not used' in line
@@ -273,7 +274,7 @@ class TestHandOver:
         rest = np.zeros(6)
         held = made.node.observer.arm.held(POSTURE, rest, rest)[0, :3]
         assert np.linalg.norm(held) == pytest.approx(9.81 * 0.35)
-        assert not made.node.observer.momentum.friction.known.any()
+        assert not made.node.observer.torques.friction.known.any()
 
 
 class TestTorques:

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The observer on what real arms send: saturation, wrapped joints, any sensors, any rate."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from support.arms import arm
+from support.friction_results import payload_result
+
+from benchmarks import seven_joints
+from benchmarks.wrench_samples import FORCE_NOISE, Impact, SampledArm, Settings, follow
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.wrench.contact import Place
+from robocal_ros.wrench.model import SensedArm, SensorMount, TareReference
+from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.parameters import WrenchParameters
+
+SENSORS = list(seven_joints.SENSORS)
+RANGE = 200.0
+
+
+def sampled(**settings: Any) -> SampledArm:
+    return SampledArm(seven_joints.urdf(), SENSORS, Settings(range=RANGE, **settings), seed=3)
+
+
+def observer(urdf: str = '', **values: Any) -> WrenchObserver:
+    return WrenchObserver(Robot(urdf or seven_joints.urdf()), WrenchParameters(**{
+        'sensor_frames': SENSORS, 'sensor_force_ranges': [RANGE], 'require_tare': False,
+        **values}))
+
+
+def forces(found: list[Observation], chain: int) -> np.ndarray:
+    return np.array([item.wrench[chain, :3] for item in found if not item.reasons[chain]])
+
+
+def rms(found: list[Observation], chain: int) -> float:
+    return float(np.sqrt(np.mean(np.square(forces(found, chain)))))
+
+
+def hit(size: float, duration: float, begin: float = 0.2, chain: int = 3) -> Impact:
+    return Impact(chain, np.array([-size, 0.0, 0.3 * size]), np.array([0.04, 0.0, 0.02]), begin,
+                  duration)
+
+
+class TestSaturation:
+    """Readings at the end of the range are neither bridged nor silent."""
+
+    @pytest.mark.parametrize('duration', [0.005, 0.015, 0.1])
+    def test_a_clipped_impact_is_a_contact_with_a_lower_bound(self, duration: float) -> None:
+        arm = sampled(filtered=1.0)
+        found = follow(observer(), *arm.samples(0.6, [hit(900.0, duration)]))
+        during = [item for item in found if 0.2 < arm_time(item) < 0.2 + duration]
+        assert all(item.reasons[3].startswith("Sensor 'ft_wrist' is saturated") or
+                   item.reasons[3] == '' for item in during)
+        bounds = [item.contacts[3] for item in found
+                  if 3 in item.contacts and item.contacts[3].place is Place.SATURATED]
+        assert bounds
+        assert 150.0 < max(contact.least for contact in bounds) <= 940.0
+        assert min(arm_time(item) for item in found if 3 in item.contacts) < 0.203
+        # What is published as valid holds no part of the impact that was cut off.
+        valid = [item for item in found if not item.reasons[3] and arm_time(item) > 0.2]
+        assert valid
+        assert all(np.linalg.norm(item.wrench[3, :3]) < 100.0 for item in valid)
+        assert found[-1].contacts == {}
+
+    def test_a_link_between_two_saturated_sensors_is_not_called_touched(self) -> None:
+        found = follow(observer(), *sampled(filtered=1.0).samples(0.4, [hit(900.0, 0.05)]))
+        assert {index for item in found for index in item.contacts} == {3}
+
+
+def arm_time(item: Observation) -> float:
+    from benchmarks.wrench_samples import EPOCH
+
+    return (item.nanoseconds - EPOCH) / 1e9
+
+
+@pytest.mark.parametrize('duration', [0.005, 0.01, 0.02])
+def test_short_impacts_are_contacts(duration: float) -> None:
+    found = follow(observer(), *sampled().samples(0.5, [hit(60.0, duration)]))
+    assert {index for item in found for index in item.contacts} == {3}
+
+
+def test_an_arm_without_force_sensors_observes_joint_torques() -> None:
+    arm = SampledArm(seven_joints.urdf(), [], Settings(), seed=1)
+    made = observer(sensor_frames=[''], sensor_force_ranges=[0.0],
+                    urdf=seven_joints.urdf().replace('ft_', 'tube_'))
+    assert made.tared
+    joints, _ = arm.samples(0.5)
+    joints.values[300:, 14 + 3] -= 12.0
+    found = follow(made, joints, [])
+    external = np.array([item.external for item in found if item.external is not None])
+    assert np.abs(external[:200]).max() < 3.0
+    assert external[-100:, 3].mean() == pytest.approx(12.0, abs=0.3)
+    assert found[-1].wrench.shape == (0, 6)
+
+
+def test_nothing_to_observe_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match='nothing to observe'):
+        observer(sensor_frames=[''], observe_torque=False,
+                 urdf=seven_joints.urdf().replace('ft_', 'tube_'))
+
+
+def test_a_frame_beyond_a_moving_joint_is_refused() -> None:
+    robot = arm('robocal').robot()
+    with pytest.raises(ConfigurationError, match=r"separated by the moving joint 'joint_\d'"):
+        SensedArm(robot, [SensorMount('ft_wrist', 'ft_link_3_proximal')])
+
+
+def test_continuous_joints_may_wrap() -> None:
+    urdf = seven_joints.urdf().replace('type="revolute"', 'type="continuous"')
+    arm = SampledArm(urdf, SENSORS, Settings(amplitude=2.5, filtered=1.0), seed=2)
+    arm._centre[:] = 2.0
+    joints, sensors = arm.samples(4.0)
+    wrapped = (joints.values[:, :7] + math.pi) % (2.0 * math.pi) - math.pi
+    assert np.abs(np.diff(wrapped, axis=0)).max() > 6.0
+    joints.values[:, :7] = wrapped
+    found = follow(observer(urdf), joints, sensors)
+    assert max(np.abs(forces(found, chain)).max() for chain in range(4)) < 2.0
+
+
+@pytest.mark.parametrize(('rate', 'sensor_rate'), [
+    (100.0, 100.0), (125.0, 125.0), (125.0, 1000.0), (500.0, 250.0), (2000.0, 1000.0)])
+def test_defaults_work_at_any_rate(rate: float, sensor_rate: float) -> None:
+    arm = sampled(rate=rate, sensor_rates=(sensor_rate,), filtered=1.0)
+    found = follow(observer(), *arm.samples(3.0))
+    valid = [item for item in found if item.reasons == [''] * 4]
+    assert len(valid) > 0.9 * len(found)
+    assert max(rms(valid, chain) for chain in range(4)) < 1.5 * FORCE_NOISE
+    found = follow(observer(), *sampled(
+        rate=rate, sensor_rates=(sensor_rate,)).samples(0.5, [hit(100.0, 0.05)]))
+    assert 3 in {index for item in found for index in item.contacts}
+
+
+def test_readings_faster_than_joint_states_are_all_used() -> None:
+    """Noise is averaged over all readings, not over those next to joint states."""
+    slow, fast = (follow(observer(), *sampled(
+        rate=125.0, sensor_rates=(rate,), filtered=1.0).samples(4.0)) for rate in (125.0, 1000.0))
+    assert rms(fast, 0) < 0.6 * rms(slow, 0)
+
+
+class TestLoadAfterTare:
+    """A payload result that arrives after a tare."""
+
+    load = RigidBodyInertia(1.5, np.array([0.0, 0.02, 0.08]), 1e-3 * np.eye(3))
+
+    def tared(self, arm: SampledArm) -> WrenchObserver:
+        made = observer()
+        joints, sensors = arm.samples(0.5, moving=False)
+        follow(made, joints, sensors)
+        readings = np.array([stream.values.mean(axis=0) for stream in sensors])
+        posture = joints.values[0, :7]
+        made.use_bias(readings - made.arm.expected(posture), TareReference(posture, readings))
+        return made
+
+    def test_the_tare_is_redone_for_the_load_that_it_weighed(self) -> None:
+        arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(filtered=1.0), seed=5,
+                         load=self.load)
+        made = self.tared(arm)
+        assert made.carry(self.load, 'tool0')
+        # The first samples of the motion are a step.
+        found = [item for item in follow(made, *arm.samples(2.0)) if arm_time(item) > 0.6]
+        assert max(rms(found, chain) for chain in range(4)) < 1.5 * FORCE_NOISE
+        assert not any(item.contacts for item in found)
+
+    def test_a_load_that_was_mounted_later_is_not_in_the_tare(self) -> None:
+        arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(filtered=1.0), seed=5)
+        made = self.tared(arm)
+        arm.truth.carry(self.load, 'tool0')
+        follow(made, *arm.samples(0.5))
+        assert not made.carry(self.load, 'tool0')
+        found = follow(made, *arm.samples(2.0))
+        assert max(rms(found, chain) for chain in range(4)) < 1.5 * FORCE_NOISE
+
+    def test_the_sentence_says_so(self) -> None:
+        made = observer(urdf=arm('robocal').urdf, sensor_frames=['ft_wrist'])
+        assert 'compensated' in made.use_payload(payload_result())

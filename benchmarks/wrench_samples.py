@@ -140,9 +140,9 @@ class SampledArm:
             factor = 1.0 + self.settings.inertia_error * self.generator.normal()
             for element, names in (('mass', ('value',)),
                                    ('inertia', ('ixx', 'iyy', 'izz', 'ixy', 'ixz', 'iyz'))):
-                found = body.find(element)
-                for name in names if found is not None else ():
-                    found.set(name, repr(factor * float(found.get(name, '0'))))
+                for found in body.findall(element):
+                    for name in names:
+                        found.set(name, repr(factor * float(found.get(name, '0'))))
         return ElementTree.tostring(tree, encoding='unicode')
 
     def motion(self, time: Array, moving: bool = True) -> tuple[Array, Array, Array]:

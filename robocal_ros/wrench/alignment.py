@@ -160,8 +160,7 @@ class Feed:
         if after.__class__ is not tuple or gap > self.max_gap:
             return None
         share = (instant - begin) / gap
-        return [a + share * (b - a)
-                for a, b in zip(before, after, strict=True)]  # type: ignore[arg-type]
+        return [a + share * (b - a) for a, b in zip(before, after, strict=True)]
 
     def around(self, instant: int) -> list[Reading | None]:
         """Return the readings before and after an instant [ns], None for refused ones."""

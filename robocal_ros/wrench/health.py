@@ -9,8 +9,10 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from robocal_ros.messages import qos
+from robocal_ros.messages.stamps import SECOND
 from robocal_ros.node import status
 from robocal_ros.node.calibration_node import CalibrationNode
+from robocal_ros.wrench.alignment import NEVER
 from robocal_ros.wrench.contact import Place
 from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
@@ -23,6 +25,8 @@ _DRIFTED = 0.5
 _LONG = 30.0
 _NUMBERS = re.compile(r'[0-9.]+')
 _WAITING = 'Waiting for samples'
+_NO_EFFORT = ('joint_states contains no efforts. Add <state_interface name="effort"/> to each '
+              "joint of the URDF's <ros2_control> block.")
 _NOT_TARED = ('No wrench is published before a tare: hold the arm still, untouched, and call '
               '~/tare, or set require_tare to false.')
 
@@ -57,6 +61,8 @@ class WrenchHealth:
         self._delay = 0.0
         self._diagnosed = float('-inf')
         self._fresh = [False] * count
+        self._torque_reason = '' if self._links else _WAITING
+        self._torque_received = now
 
     def note(self, observation: Observation) -> None:
         """Add an observation; cheap, called for every sample."""
@@ -66,6 +72,9 @@ class WrenchHealth:
         for index in observation.links:
             reasons[index] = observation.reasons[index]
             fresh[index] = True
+        if not self._links:
+            self._torque_received = self._node.waiter.now()
+            self._torque_reason = '' if observation.external is not None else _NO_EFFORT
         if observation.contacts:
             for index, contact in observation.contacts.items():
                 self._places[index] = contact.place.value
@@ -76,7 +85,7 @@ class WrenchHealth:
     def first_reason(self) -> str:
         """Reason why the first invalid link is invalid, empty if all are valid."""
         self._watch()
-        return next((reason for reason in self._reasons if reason), '')
+        return next((reason for reason in self._reasons if reason), self._torque_reason)
 
     def _watch(self) -> None:
         """Set the reason of links without recent observations."""
@@ -96,9 +105,15 @@ class WrenchHealth:
                     feeds, key=lambda f: f.newest))
                 self._reasons[index] = feed.missing_reason(silence)
             else:
-                self._reasons[index] = observer.joint_problem or (
-                    f'No joint states have been received for {silence:.1f} s; check '
-                    'joint_state_broadcaster.')
+                self._reasons[index] = self._joint_silence(silence)
+        silence = now - self._torque_received
+        if not self._links and silence >= self._node.values.silence:
+            self._torque_reason = self._joint_silence(silence)
+
+    def _joint_silence(self, silence: float) -> str:
+        return self._observer.joint_problem or (
+            f'No joint states have been received for {silence:.1f} s; check '
+            'joint_state_broadcaster.')
 
     def report(self) -> None:
         """Publish the status, log changes, and publish diagnostics once a second."""
@@ -135,13 +150,30 @@ class WrenchHealth:
             names = ', '.join(self._links[index] for index in broken)
             return status.ERROR if len(broken) == len(self._links) else status.WARN, (
                 f'Wrench invalid on {names}: {self._reasons[broken[0]]}')
+        if self._torque_reason:
+            return status.ERROR, f'External torque invalid: {self._torque_reason}'
         if not self._observer.tared:
             return status.WARN, _NOT_TARED
+        ahead = self._ahead()
+        if ahead:
+            return status.WARN, ahead
         drifted = self._drifted()
         if drifted:
             return status.WARN, drifted[0]
-        return status.OK, (f'Observing {len(self._links)} links with a delay of '
-                           f'{1e3 * self._delay:.1f} ms.')
+        observed = f'{len(self._links)} links' if self._links else 'external joint torques'
+        return status.OK, f'Observing {observed} with a delay of {1e3 * self._delay:.1f} ms.'
+
+    def _ahead(self) -> str:
+        """Return a sentence on a sensor whose clock is ahead of that of the joint states."""
+        observer = self._observer
+        newest, limit = observer.newest_joint_state, self._node.values.max_delay
+        for feed in observer.feeds:
+            skew = (feed.newest - newest) / SECOND
+            if newest != NEVER and limit < skew and len(observer.imu_feeds) < len(self._links):
+                return (f"Stamps of sensor '{feed.name}' are {1e3 * skew:.0f} ms ahead of "
+                        'joint_states: the clocks of two machines differ. Synchronise them '
+                        '(chrony, PTP), or set sensor_delays.')
+        return ''
 
     def _drifted(self) -> list[str]:
         limit = _DRIFTED * self._node.values.force_threshold

@@ -85,6 +85,7 @@ class _LinkTopics:
         self.wrench = _Topic(node, WrenchStamped, f'{base}/wrench')
         self.contact = _Topic(node, PointStamped, f'{base}/contact')
         self.pitch = _Topic(node, Float64, f'{base}/pitch')
+        self.bound = _Topic(node, Float64, f'{base}/force_lower_bound')
         self.in_contact = _Topic(node, Bool, f'{base}/in_contact')
         self.flag = _Flag(self.in_contact)
         self.wrench.message.header.frame_id = link
@@ -92,7 +93,7 @@ class _LinkTopics:
 
     @property
     def topics(self) -> tuple[_Topic, ...]:
-        return self.wrench, self.contact, self.pitch, self.in_contact
+        return self.wrench, self.contact, self.pitch, self.bound, self.in_contact
 
 
 class WrenchOutputs:
@@ -157,7 +158,7 @@ class WrenchOutputs:
         stamp = observation.stamp - (observation.delay if self._shift else 0.0)
         self._stamp.sec, self._stamp.nanosec = divmod(from_seconds(stamp), SECOND)
         for index in observation.links:
-            if not observation.reasons[index]:
+            if not observation.reasons[index] or index in observation.contacts:
                 self._publish_link(index, stamp, observation)
         if observation.external is not None:
             self._publish_torque(stamp, observation)
@@ -169,11 +170,16 @@ class WrenchOutputs:
 
     def _publish_link(self, index: int, stamp: float, observation: Observation) -> None:
         topics = self._links[index]
-        if topics.wrench.subscribed:
+        if topics.wrench.subscribed and not observation.reasons[index]:
             topics.wrench.send_wrench(self._stamp, observation.wrench[index])
         contact = observation.contacts.get(index)
         topics.flag.update(stamp, contact is not None)
         if contact is None:
+            return
+        if contact.least:
+            if topics.bound.subscribed:
+                topics.bound.message.data = contact.least
+                topics.bound.send()
             return
         if topics.pitch.subscribed:
             topics.pitch.message.data = contact.pitch
@@ -213,7 +219,7 @@ class WrenchOutputs:
     def _publish_markers(self, observation: Observation) -> None:
         markers: list[Marker] = []
         for index, contact in observation.contacts.items():
-            force = float(np.linalg.norm(observation.wrench[index, :3]))
+            force = contact.least or float(np.linalg.norm(observation.wrench[index, :3]))
             markers += contact_markers(self._names[index], index, contact, force)
         self._markers.publish(MarkerArray(markers=markers))
 

@@ -31,6 +31,7 @@ from robocal_ros.cli import console as screen
 from robocal_ros.cli import main as entry
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.results.store import ResultStore, read_result, to_yaml
 from robocal_ros.wrench.estimate import TareRecord, Taring, to_result
 from robocal_ros.wrench.observer import Observation
@@ -85,19 +86,13 @@ def recorded() -> Recorded:
     arm.observer.recorder = None
     found = Taring(arm.arm).find(record, arm.values)
     made.tare = to_result(found, arm.frames, identity(), arm.values, 'live')
-    made.span = as_sent(record.stamps[0]), as_sent(record.stamps[-1])
+    made.span = to_seconds(record.stamps[0]), to_seconds(record.stamps[-1])
     arm.observer.use_bias(found.bias)
     path = arm.random_path(np.random.default_rng(1), 1, measured=True)
     made.observations += arm.run(arm.begin_motion(path, 1.5) + 0.3)
     arm.push(0, POINT, FORCE, 0.4)
     made.observations += arm.run(0.8)
     return made
-
-
-def as_sent(stamp: float) -> float:
-    """Return a stamp as a message tells it [s]."""
-    seconds, nanoseconds = divmod(round(stamp * 1e9), 10**9)
-    return float(seconds) + 1e-9 * float(nanoseconds)
 
 
 def arm_load() -> Any:

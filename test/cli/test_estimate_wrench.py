@@ -149,7 +149,7 @@ def test_a_push_is_found_where_it_is(recorded: Recorded, run: Run, tmp_path: Pat
     code, told, rows = run(recorded.messages)
     assert code == 0
     assert 'Tared over the first rest of 1 s' in told
-    assert '2.000 kg is counted' in told
+    assert '2.000 kg is compensated' in told
     (line,) = [line for line in told.splitlines() if 'on the surface' in line]
     assert LINK in line
     assert '0 -55 180' in line or '-0 -55 180' in line

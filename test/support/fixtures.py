@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of all tests."""
+"""Fixtures of all tests, and the outcome of a test for its fixtures."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import rclpy
@@ -16,6 +16,24 @@ from support.arms import arm
 # Examples are drawn from a fixed seed: a red run is red again.
 settings.register_profile('robocal', deadline=None, max_examples=60, derandomize=True)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'robocal'))
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note failures, for fixtures that share processes between tests."""
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+def has_failed(item: pytest.Item) -> bool:
+    """Return whether a test has failed in its setup or call."""
+    return item.stash.get(_FAILED, False)
 
 
 @pytest.fixture(scope='session')

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ import rclpy
 from support.live_graph import Client
 
 HERE = Path(__file__).parent
-FAILED = pytest.StashKey[bool]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,22 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker('system')
     items.sort(key=lambda item: not item.path.is_relative_to(HERE))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note failures, for fixtures that share processes between tests."""
-    report = yield
-    if report.failed:
-        item.stash[FAILED] = True
-    return report
-
-
-def has_failed(item: pytest.Item) -> bool:
-    """Return whether a test has failed in its setup or call."""
-    return item.stash.get(FAILED, False)
 
 
 @pytest.fixture(scope='module')

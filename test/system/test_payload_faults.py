@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from conftest import has_failed
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import Transition
 from std_srvs.srv import Trigger
+from support.fixtures import has_failed
 from support.friction_results import identity, payload_result
 from support.live_graph import Client, Process, payload_node, phase, sim_arm
 

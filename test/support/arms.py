@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arms and mounts that the tests run on."""
+"""Robot arms and mounts of the tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOUNTS = {
 
 @dataclass(frozen=True)
 class Arm:
-    """A robot description, the frame of its tools, and where its meshes are."""
+    """A robot description, its tool frame, and the folders of its meshes."""
 
     name: str
     urdf: str
@@ -57,7 +57,7 @@ def _share() -> Path | None:
 
 @cache
 def arm(name: str) -> Arm:
-    """Return an arm; skip the test, saying so, where its description is not installed."""
+    """Return an arm; skip the test if its description is not installed."""
     if name == 'robocal':
         return Arm(name, xacro.process_file(str(_PROJECT_ARM)).toxml(), 'tool0')
     share = _share()
@@ -70,7 +70,7 @@ def arm(name: str) -> Arm:
 
 
 def middle(robot: Robot) -> np.ndarray:
-    """Return the posture in the middle of the limits."""
+    """Return the posture in the middle of the joint limits, shape (n,) [rad]."""
     low, high = robot.sampling_limits()
     return 0.5 * (low + high)
 

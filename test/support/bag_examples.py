@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small bags, good and bad."""
+"""Small bags, valid and damaged."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def write(
 
 
 def file_of(path: Path) -> Path:
-    """Return the one file of a bag's folder."""
+    """Return the only file in the folder of a bag."""
     (found,) = (item for item in path.iterdir() if item.suffix in ('.db3', '.mcap'))
     return found
 
 
 def without_summary(path: Path) -> Path:
-    """Take the summary out of an MCAP file, as recorders may leave it out."""
+    """Remove the summary from an MCAP file, which recorders may omit."""
     file = file_of(path)
     raw = file.read_bytes()
     (summary_start,) = struct.unpack('<Q', raw[-37 + 9:-37 + 17])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tracker would see of an arm with soft joints, worked out apart from the code under test.
+"""Tracker measurements of an arm with compliant joints, independent of the code under test.
 
 The arm is Pinocchio's own model of the untouched URDF; where it rests is found by iterating
 q = encoders − c G(q) with recursive Newton-Euler, tracker readings by plain rotation and noise.
@@ -29,14 +29,14 @@ SIGMA, READINGS = 15e-6, 20
 
 
 def postures(count: int, seed: int = 0, name: str = 'robocal') -> np.ndarray:
-    """Draw postures within the limits, without regard to collisions."""
+    """Draw postures within the joint limits; they may be in collision."""
     low, high = arm(name).robot().sampling_limits()
     return np.random.default_rng(seed).uniform(0.6 * low, 0.6 * high, (count, len(low)))
 
 
 @dataclass
 class Cell:
-    """An arm, a load, a tracker; makes end positions."""
+    """Simulates the end positions of an arm with a load, measured by a tracker."""
 
     name: str = 'robocal'
     mount: str = 'upright'
@@ -65,7 +65,7 @@ class Cell:
         return Registration(*self.tracker, np.zeros(3), 'least_squares')
 
     def angles(self, encoders: np.ndarray, loaded: bool) -> np.ndarray:
-        """Return where the links rest."""
+        """Return the link-side joint positions at rest."""
         q, still = encoders, np.zeros((1, len(encoders)))
         for _ in range(8):
             q = encoders - self.compliance * self._arms[loaded].torque(q[None], still, still)[0]
@@ -101,7 +101,7 @@ class Cell:
     def sets(
         self, where: np.ndarray, seed: int = 0, **changes
     ) -> tuple[list[EndPosition], list[EndPosition]]:
-        """Return both sets: every posture once without and once with the load."""
+        """Return the end positions of all postures without the load, then with it."""
         generator = np.random.default_rng([seed, 7])
         return tuple(
             [self.see(q, loaded, generator, 1000.0 * loaded + 5.0 * i, **changes)

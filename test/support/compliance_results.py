@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compliance result as its node would file it."""
+"""A compliance result as the node stores it."""
 
 from __future__ import annotations
 

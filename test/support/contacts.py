@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contacts of an arm, found apart from the checker under test."""
+"""Collisions of an arm, independent of the checker under test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pinocchio as pin
 
 
 class Contacts:
-    """All pairs of an untouched model, but for neighbours and for what always touches."""
+    """All pairs of links of the original model, except neighbours and pairs that always touch."""
 
     def __init__(
         self, urdf: str, tool: str, package_dirs: Sequence[str], box: Sequence[float],
@@ -25,7 +25,7 @@ class Contacts:
         self.geometry.addGeometryObject(pin.GeometryObject(
             'tool', frame.parentJoint, self.model.getFrameId(tool), frame.placement * lifted,
             coal.Box(*box)))
-        # The arm ends at the tool's joint; fingers beyond it belong to the same body.
+        # The arm ends at the tool's joint; fingers distal to it belong to the same body.
         last = frame.parentJoint
         bodies = [min(item.parentJoint, last) for item in self.geometry.geometryObjects]
         for i, a in enumerate(bodies):
@@ -49,7 +49,7 @@ class Contacts:
             self.geometry.collisionPairs, hits, strict=True) if h > 90]
 
     def touch(self, angles: np.ndarray, stop: bool = True) -> bool:
-        """Tell whether anything touches."""
+        """Return whether any two links collide."""
         q = pin.neutral(self.model)
         for joint, angle in zip(list(self.model.joints)[1:self.n + 1], angles, strict=True):
             q[joint.idx_q:joint.idx_q + joint.nq] = (

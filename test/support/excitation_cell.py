@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an arm in an exciting motion would measure, worked out apart from the code under test.
+"""Measurements of an arm in an exciting motion, independent of the code under test.
 
 Motions are sums of sines with their derivatives written out; torques come from recursive
-Newton-Euler of the untouched URDF with the tool added to its carrier; wrenches from Newton's and
-Euler's laws of each body beyond the sensor, in spatial algebra.
+Newton-Euler of the original URDF with the tool added to its carrier; wrenches from Newton's and
+Euler's laws of each body distal to the sensor, in spatial algebra.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SENSORS = {'robocal': ('ft_wrist', ('ft_wrist',)),
            'panda': ('panda_link8', ('panda_hand', 'panda_leftfinger', 'panda_rightfinger')),
            'ur5': ('ee_link', ())}
 FRICTION = (0.2, 1.0, 1.5, 0.1)
-"""Offset, Coulomb, viscous friction, and by how much the latter differs between directions."""
+"""Offset, Coulomb and viscous friction, and the difference of the latter between directions."""
 NAMES = ('mass', 'com_x', 'com_y', 'com_z', 'inertia_xx', 'inertia_xy', 'inertia_xz',
          'inertia_yy', 'inertia_yz', 'inertia_zz')
 
@@ -68,12 +68,12 @@ def exciting(name: str = 'robocal', seed: int = 0, harmonics: int = 5, size: flo
 
 
 def tensor_of(tool: Tool) -> np.ndarray:
-    """Return a tool as the ten numbers of ``NAMES``."""
+    """Return the ten parameters of a tool in the order of ``NAMES``."""
     return np.array([tool.mass, *tool.com, *np.asarray(tool.inertia)[np.triu_indices(3)]])
 
 
 def random_tool(generator: np.random.Generator, mass: float | None = None) -> Tool:
-    """Draw a brick of 2 to 3 kg, turned somehow, up to 0.15 m off the flange."""
+    """Draw a brick of 2 to 3 kg in a random orientation, up to 0.15 m from the flange."""
     mass = generator.uniform(2.0, 3.0) if mass is None else mass
     centre = generator.normal(size=3)
     centre *= generator.uniform(0.03, 0.15) / np.linalg.norm(centre)
@@ -106,7 +106,7 @@ def _links(urdf: str, names: tuple[str, ...]) -> list[tuple[str, pin.Inertia]]:
 def wrench_of(
     name: str, tool: Tool | None, q: np.ndarray, v: np.ndarray, a: np.ndarray
 ) -> np.ndarray:
-    """Return what the sensor of an arm reads without noise and bias, shape (k, 6)."""
+    """Return the readings of the wrist sensor without noise and bias, shape (k, 6)."""
     case = arm(name)
     sensor, names = SENSORS[name]
     bodies = _links(case.urdf, names)
@@ -133,7 +133,7 @@ def wrench_of(
 
 
 def friction_of(velocity: np.ndarray) -> np.ndarray:
-    """Return friction of every joint, of the class that the estimator knows."""
+    """Return the friction torque of every joint, by the model that the estimator uses."""
     offset, coulomb, viscous, asymmetry = FRICTION
     return (offset + coulomb * np.sign(velocity) + viscous * velocity
             + asymmetry * np.abs(velocity))
@@ -141,10 +141,10 @@ def friction_of(velocity: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Record:
-    """A motion with all that it takes, before noise.
+    """A motion with its torques and wrenches, before noise.
 
-    ``compliance`` [rad/(N·m)] and ``offset`` [rad] put encoders where the links are not;
-    ``delay`` [s] has sensors tell what was.
+    ``compliance`` [rad/(N·m)] and ``offset`` [rad] are differences between encoder and link
+    angles; ``delay`` [s] is the delay of the sensors.
     """
 
     name: str

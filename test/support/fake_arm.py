@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What procedures receive, without ROS: an arm that is at once where it is sent."""
+"""Arm, recorder and report for procedures, without ROS and without motion."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
 from support.arms import arm as example_arm
 
 HOME = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
-"""Where the project's arm is at first: its tool is 26° off level."""
+"""Initial posture of the default arm; its tool is tilted by 26°."""
 
 
 @dataclass
 class FakeArm:
-    """Is at once where it is sent; remembers what it was asked for."""
+    """An arm that reaches every goal at once, and logs the requests."""
 
     robot: Robot
     checker: CollisionChecker
@@ -42,7 +42,7 @@ class FakeArm:
         return self.at.copy()
 
     def check_stopped(self) -> None:
-        """Nobody stops it."""
+        """Do nothing: this arm is never stopped."""
 
     async def compute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -80,12 +80,12 @@ class FakeArm:
         return np.ones(self.robot.n), np.full(self.robot.n, self.max_acceleration)
 
     async def await_rest(self) -> None:
-        """Rests always."""
+        """Do nothing: this arm is always at rest."""
 
 
 @dataclass
 class FakeRecorder:
-    """Holds a second of an arm at rest with efforts that scatter."""
+    """A recorder with samples of an arm at rest."""
 
     names: tuple[str, ...]
     effort: np.ndarray
@@ -100,7 +100,7 @@ class FakeRecorder:
 
 @dataclass
 class FakeReport:
-    """Keeps what it is told."""
+    """Collects the phases and notes of a procedure."""
 
     phases: list[str] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A procedure node that moves nothing, in a thread and a ROS context of its own."""
+"""A node with a fake procedure, in its own thread and ROS context."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from robocal_ros.messages import qos
 
 
 class FakeProcedure(LifecycleNode):
-    """`run` takes ten beats and can be cancelled; method `bad` cannot be configured."""
+    """`run` takes ten timer periods and can be cancelled; method `bad` cannot be configured."""
 
     def __init__(self, context: Context) -> None:
         group = ReentrantCallbackGroup()
@@ -33,13 +33,13 @@ class FakeProcedure(LifecycleNode):
         self._result = self.create_publisher(String, '~/result', qos.LATCHED)
         self.create_service(Trigger, '~/run', self._run, callback_group=group)
         self.create_service(Trigger, '~/cancel', self._cancel, callback_group=group)
-        self.create_timer(0.02, self._beat, group)
+        self.create_timer(0.02, self._tick, group)
         self._waiting: list[Future] = []
         self.cancelled = False
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         bad = self.get_parameter('method').value == 'bad'
-        # As the real nodes: the last good result, which may be another method's.
+        # Like the real nodes: the last passed result, which may be another method's.
         self._result.publish(String(data='kind: payload\nmethod: stale\n'))
         return TransitionCallbackReturn.FAILURE if bad else TransitionCallbackReturn.SUCCESS
 
@@ -47,7 +47,7 @@ class FakeProcedure(LifecycleNode):
         wrong = [p.value for p in parameters if p.name == 'method' and p.value == 'unknown']
         return SetParametersResult(successful=not wrong, reason='No such method.' if wrong else '')
 
-    def _beat(self) -> None:
+    def _tick(self) -> None:
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             future.set_result(None)
@@ -58,21 +58,21 @@ class FakeProcedure(LifecycleNode):
             if self.cancelled:
                 response.message = 'Cancelled on request. The arm is held.'
                 return response
-            self._say('moving', 10.0 * beat)
+            self._publish_status('moving', 10.0 * beat)
             future: Future = Future()
             self._waiting.append(future)
             await future
         method = self.get_parameter('method').value
         self._result.publish(String(data=f'kind: payload\nmethod: {method}\n'))
         response.success, response.message = True, f'{method} done.'
-        self._say('idle', 100.0)
+        self._publish_status('idle', 100.0)
         return response
 
     def _cancel(self, request: Trigger.Request, response: Trigger.Response) -> Any:
         self.cancelled = response.success = True
         return response
 
-    def _say(self, phase: str, progress: float) -> None:
+    def _publish_status(self, phase: str, progress: float) -> None:
         self._status.publish(DiagnosticStatus(message=f'{phase}.', values=[
             KeyValue(key='phase', value=phase), KeyValue(key='progress', value=f'{progress}')]))
 

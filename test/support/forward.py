@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an arm with a payload would measure, worked out apart from the estimators.
+"""Measurements of an arm with a payload, independent of the estimators.
 
-Nothing here uses the code under test: the model is Pinocchio's own of the untouched URDF (so
+Nothing here uses the code under test: the model is Pinocchio's of the original URDF (so
 continuous joints have two coordinates), torques come from recursive Newton-Euler with the
 payload's inertia added to its carrier, profiles from the formula of a trapezoidal speed.
 """
@@ -28,14 +28,14 @@ class Tool:
 
 
 def random_tool(generator: np.random.Generator) -> Tool:
-    """Draw a tool of 1 to 3 kg whose centre is up to 0.15 m off the flange."""
+    """Draw a tool of 1 to 3 kg with its centre of mass up to 0.15 m from the flange."""
     direction = generator.normal(size=3)
     direction *= generator.uniform(0.02, 0.15) / np.linalg.norm(direction)
     return Tool(generator.uniform(1.0, 3.0), direction)
 
 
 class Reference:
-    """An arm by Pinocchio alone."""
+    """Kinematics and dynamics of an arm by Pinocchio alone."""
 
     def __init__(
         self, urdf: str, tool: str, gravity: Sequence[float], payload: Tool | None = None
@@ -61,7 +61,7 @@ class Reference:
         self.data = self.model.createData()
 
     def configuration(self, angles: np.ndarray) -> np.ndarray:
-        """Turn joint angles, shape (…, n), into Pinocchio's coordinates."""
+        """Return Pinocchio's coordinates of joint angles, shape (…, n)."""
         q = np.empty((*angles.shape[:-1], self.model.nq))
         for at, into, count in self._places:
             angle = angles[..., at]
@@ -80,7 +80,7 @@ class Reference:
                          for q, v, a in zip(placed, velocity, acceleration, strict=True)])
 
     def placement(self, angles: np.ndarray, frame: str) -> pin.SE3:
-        """Return where a frame is in the root frame."""
+        """Return the placement of a frame in the root frame."""
         pin.framesForwardKinematics(self.model, self.data, self.configuration(angles))
         return self.data.oMf[self.model.getFrameId(frame)].copy()
 
@@ -116,7 +116,7 @@ def horizontal_posture(
 def trapezoid(
     start: np.ndarray, goal: np.ndarray, speed: float, acceleration: float, rate: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sample a straight way in joint space with a trapezoidal speed; positions, speeds, ..."""
+    """Return positions, velocities and accelerations of a line in joint space, LSPB profile."""
     span = np.abs(goal - start).max()
     direction = (goal - start) / span
     blend = speed / acceleration
@@ -135,7 +135,7 @@ def trapezoid(
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep of one joint to and fro about a posture."""
+    """A sweep of one joint in both directions about a posture."""
 
     joint: int
     posture: np.ndarray
@@ -166,7 +166,7 @@ def procedure(
 
 @dataclass(frozen=True)
 class Motion:
-    """A motion at rest or under way, sampled evenly; ``window`` numbers constant speeds."""
+    """Evenly sampled motion; ``window`` numbers the parts with constant speed."""
 
     time: np.ndarray
     position: np.ndarray
@@ -179,7 +179,7 @@ def run(
     start: np.ndarray, sweeps: Sequence[SweepPlan], speed: float = 0.35, acceleration: float = 1.5,
     rate: float = RATE, rest: float = 0.3,
 ) -> Motion:
-    """Drive to each sweep, sweep to and fro, and rest in between."""
+    """Move to each sweep, sweep in both directions, and rest in between."""
     pieces, windows, here, count = [], [], start, 0
 
     def drive(goal: np.ndarray, cruise: bool) -> None:
@@ -188,7 +188,7 @@ def run(
         pieces.append((still + here, still, still))
         windows.append(np.zeros(len(still), int))
         if np.abs(goal - here).max() > 0.01:
-            # A way too short for the speed gets a slower one.
+            # A path too short for the speed gets a lower speed.
             v = min(speed, 0.9 * np.sqrt(np.abs(goal - here).max() * acceleration))
             way = trapezoid(here, goal, v, acceleration, rate)
             count += cruise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What joints with friction would measure at constant speeds, apart from the code under test.
+"""Measurements of joints with friction at constant speeds, independent of the code under test.
 
 The law is written out from its formula, gravity and inertia come from Pinocchio's recursive
 Newton-Euler of the untouched URDF, speed profiles from the formula of a trapezoid.
@@ -33,7 +33,7 @@ class Truth:
     viscous: tuple[float, float] = (0.62, 0.68)
 
     def torque(self, velocity: np.ndarray) -> np.ndarray:
-        """Return the torque that friction takes, by the formula, side by side."""
+        """Return the friction torque by the formula of each direction [N·m]."""
         found = np.zeros_like(np.asarray(velocity, dtype=float))
         for side, sign in ((0, 1.0), (1, -1.0)):
             speed = np.maximum(sign * np.asarray(velocity, dtype=float), 0.0)
@@ -43,11 +43,11 @@ class Truth:
         return found
 
     def vector(self) -> np.ndarray:
-        """Return the eight numbers: forward, then backward, in the order of ``NAMES``."""
+        """Return the eight parameters: forward, then backward, in the order of ``NAMES``."""
         return np.array([getattr(self, name)[side] for side in (0, 1) for name in NAMES])
 
     def curve_error(self, law: object, low: float = 0.005, high: float = 0.6) -> float:
-        """Return the RMS of a law's error over a range of speeds, of the truth's RMS [%]."""
+        """Return the RMS error of a law over a range of speeds, relative to the truth's [%]."""
         speed = np.linspace(low, high, 400)
         both = np.concatenate((speed, -speed))
         truth = self.torque(both)
@@ -56,12 +56,12 @@ class Truth:
 
 
 WRIST = Truth()
-"""Like the last joint of the reference cell."""
+"""Friction of the last joint of the reference cell."""
 
 
 @dataclass(frozen=True)
 class ConstantSpeed:
-    """One run: a joint, where it starts, its signed speed, and how long it cruises [s]."""
+    """One run: joint, start [rad], signed speed [rad/s], and duration of constant speed [s]."""
 
     joint: int
     start: float
@@ -89,7 +89,7 @@ SPEEDS = tuple(np.geomspace(0.005, 0.6, 8))
 
 @dataclass(frozen=True)
 class Record:
-    """A recorded motion before noise: what moved, and the torque that it took."""
+    """A motion and its torques, before noise."""
 
     joint_names: tuple[str, ...]
     time: np.ndarray
@@ -97,7 +97,7 @@ class Record:
     velocity: np.ndarray
     torque: np.ndarray
     run: np.ndarray
-    """Number of the run that cruises in each sample, from 1; 0 for none."""
+    """Number, from 1, of the run with constant speed in each sample; 0 for none."""
     runs: tuple[ConstantSpeed, ...]
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -107,11 +107,11 @@ class Record:
         return JointSamples(self.joint_names, self.time, **{**arrays, **changes})
 
     def effort(self, seed: int = 0) -> np.ndarray:
-        """Return measured effort that may be spoilt."""
+        """Return a copy of the measured effort for modification."""
         return self.samples(seed=seed).effort.copy()
 
     def rows(self, run: int) -> np.ndarray:
-        """Return the samples in which a run cruises."""
+        """Return the samples of a run with constant speed."""
         return np.flatnonzero(self.run == run)
 
 
@@ -119,7 +119,7 @@ def record(
     truths: dict[int, Truth], runs: Sequence[ConstantSpeed], *, name: str = 'robocal',
     tool: Tool | None = None, rate: float = 250.0, posture: np.ndarray | None = None,
 ) -> Record:
-    """Make runs one after the other, moving to each start, at rest in between."""
+    """Return runs one after the other, with moves to each start and rests in between."""
     robot = arm(name).robot()
     reference = Reference(arm(name).urdf, arm(name).tool, (0.0, 0.0, -9.81), tool)
     here = np.array([0.2, 0.4, -0.6, 0.3, 0.5, 0.0]) if posture is None else posture.copy()
@@ -142,7 +142,7 @@ def record(
             goal = here.copy()
             goal[run.joint] = angle
             if abs(goal[run.joint] - here[run.joint]) > 1e-9:
-                # A way to a start that is too short for its speed gets a triangle of speed.
+                # A path too short for its speed gets a triangular profile.
                 fast = min(speed, np.sqrt(ACCELERATION * np.abs(goal - here).max()))
                 piece = trapezoid(here, goal, fast, ACCELERATION, rate)
                 cruising = np.abs(piece[2]).max(axis=1) == 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The friction node on the simulated arm: short sets of runs, and what the arm hides."""
+"""The friction node on the simulated arm, with few short runs, and the hidden friction."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def friction_node(log: Path, results: Path, *, opened: Path | None = None, **par
 
 
 def file_payload(results: Path, payload: CalibrationResult) -> None:
-    """Put a payload result where the node finds it."""
+    """Store a payload result for the node."""
     ResultStore(results, identity()).save(payload)
 
 
 def hidden(joint: str) -> SteadyFriction:
-    """Return the friction that the simulated arm hides."""
+    """Return the hidden friction of a joint."""
     friction = yaml.safe_load(TRUTH.read_text())['joints'][joint]['friction']
     return SteadyFriction(
         friction['coulomb'], friction['breakaway'], friction['stribeck_velocity'],
@@ -47,7 +47,7 @@ def hidden(joint: str) -> SteadyFriction:
 
 
 def curve_error(law: SteadyFriction, truth: SteadyFriction) -> float:
-    """Return the RMS error over the range of speeds, of the truth's RMS [%]."""
+    """Return the RMS error over the range of speeds, relative to the truth's RMS [%]."""
     speed = np.linspace(SPEEDS[0], SPEEDS[-1], 300)
     both = np.concatenate((speed, -speed))
     error = law.torque(both) - truth.torque(both)
@@ -56,7 +56,7 @@ def curve_error(law: SteadyFriction, truth: SteadyFriction) -> float:
 
 @dataclass
 class Cell:
-    """The graph, and where the node keeps its results."""
+    """The processes, and the folder of the results."""
 
     client: Client
     node: Process
@@ -72,7 +72,7 @@ class Cell:
         return [str(status.message) for status in self.client.statuses[NODE]]
 
     def await_message(self, text: str, timeout: float = 150.0) -> None:
-        """Wait for a status, newer than this call, that says something."""
+        """Wait for a status, newer than this call, whose message contains a text."""
         received = self.client.statuses[NODE]
         received.clear()
         self.client.until(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results for the project's arm, made up or taken from the hidden truth."""
+"""Results of the default arm, fictitious or from the hidden truth."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _result(kind: str, method: str, frame: str, parameters: list[Parameter], wha
 def friction_result(
     joint: str = 'joint_6', values: tuple[float, ...] = (0.7, 1.2, 0.04, 0.6), **settings: object
 ) -> CalibrationResult:
-    """Return a symmetric law of one joint that passed."""
+    """Return a passed friction result with a symmetric law of one joint."""
     return _result('friction', 'auto', '', [
         Parameter(f'{joint}.{name}_{direction}', unit, value, 0.001)
         for direction in ('forward', 'backward')
@@ -62,7 +62,7 @@ def friction_result(
 def payload_result(
     mass: float = 2.0, com: tuple[float, float, float] = (0.018, -0.011, 0.102)
 ) -> CalibrationResult:
-    """Return a payload on the flange that passed."""
+    """Return a passed payload result in the flange frame."""
     parameters = [Parameter('mass', 'kg', mass, 0.002)]
     parameters += [Parameter(f'com_{axis}', 'm', value, 1e-4)
                    for axis, value in zip('xyz', com, strict=True)]
@@ -72,6 +72,6 @@ def payload_result(
 
 
 def hidden_payload(truth: Path) -> CalibrationResult:
-    """Return the tool that a truth file hides."""
+    """Return a passed payload result with the tool of a truth file."""
     tool = yaml.safe_load(truth.read_text())['tool']
     return payload_result(tool['mass'], tuple(tool['centre_of_mass']))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The imports of the package's modules, read from their source without running it."""
+"""Imports of the modules, read from their source without running it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def name_of(path: Path) -> str:
 def imports_of(source: str, module: str = PACKAGE, *, package: bool = False) -> Iterator[Import]:
     """Yield every import of a module's source, those inside functions too.
 
-    `from a import b` counts as `a.b`, for b may be a module.
+    `from a import b` counts as `a.b`, because b may be a module.
     """
     parts = module.split('.') if package else module.split('.')[:-1]
     for node in ast.walk(ast.parse(source)):
@@ -49,6 +49,6 @@ def imports_of(source: str, module: str = PACKAGE, *, package: bool = False) -> 
 
 
 def imports_in(path: Path) -> list[Import]:
-    """Return the imports of a file of the package."""
+    """Return the imports of a source file."""
     source = path.read_text(encoding='utf-8')
     return list(imports_of(source, name_of(path), package=path.name == '__init__.py'))

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Started:
-    """A process that would be started, with its parameters, remappings and arguments in full."""
+    """A process that launch would start, with its parameters, remappings and arguments."""
 
     package: str
     executable: str
@@ -42,7 +42,7 @@ class Started:
 
 @dataclass
 class Context:
-    """Stands in for launch.LaunchContext; notes what happens."""
+    """Replacement of launch.LaunchContext that records the actions."""
 
     launch_configurations: dict[str, str]
     is_shutdown: bool = False
@@ -53,7 +53,7 @@ class Context:
     events: list[Any] = field(default_factory=list)
 
     def visit(self, entities: Iterable[Any] | None) -> None:
-        """Execute actions, and what they return."""
+        """Execute actions and the actions that they return."""
         for entity in entities or ():
             condition = entity.options.get('condition')
             if condition is None or condition(self):
@@ -75,7 +75,7 @@ def text(item: Any, context: Context) -> str:
 
 
 def _substitution(perform: Callable[..., str]) -> Callable[..., Any]:
-    """Return a substitution class from what it performs with its arguments."""
+    """Return a substitution class from its perform function."""
     class Substitution:
         def __init__(self, *args: Any, **options: Any) -> None:
             self._args, self._options = args, options
@@ -117,18 +117,18 @@ SUBSTITUTIONS = {
 
 
 class Action:
-    """What every action keeps: its arguments, its condition."""
+    """Base of all actions: arguments and condition."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.args, self.options = args, options
 
     def execute(self, context: Context) -> Iterable[Any] | None:
-        """Do what the action does; returns further actions."""
+        """Execute the action; return further actions."""
         raise NotImplementedError
 
 
 class DeclareLaunchArgument(Action):
-    """Sets the default; refuses what is no choice."""
+    """Sets the default; refuses values that are not among the choices."""
 
     def execute(self, context: Context) -> None:
         (name,) = self.args
@@ -207,7 +207,7 @@ class Node(Action):
 
 
 class LifecycleNode(Node):
-    """A node with states."""
+    """A lifecycle node."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def _value(value: Any, context: Context) -> Any:
 
 
 class Options:
-    """Event handlers and events: what they were made of."""
+    """Arguments of an event handler or event."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self.args, self.options = args, options
@@ -268,7 +268,7 @@ def _modules() -> dict[str, dict[str, Any]]:
 
 
 def launched(monkeypatch: pytest.MonkeyPatch, name: str, **arguments: str) -> Context:
-    """Evaluate a launch file; returns what it would have started."""
+    """Evaluate a launch file and return the recorded context."""
     for module_name, content in _modules().items():
         module = ModuleType(module_name)
         module.__dict__.update(content)

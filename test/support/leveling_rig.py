@@ -17,7 +17,7 @@ from support.arms import arm
 
 UP = np.array([0.0, 0.0, 1.0])
 TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
-"""A posture of the project's arm whose tool is 26° off level."""
+"""A posture of the default arm with a tool tilt of 26°."""
 
 
 @cache
@@ -35,7 +35,7 @@ def planner(
     name: str, *, point: tuple[float, ...] = (0.0, 0.0, 0.0), axis: np.ndarray = UP,
     free: bool = False, **values: object,
 ) -> LevelingPlanner:
-    """Return a planner of a named arm; ``free`` leaves collisions aside."""
+    """Return a planner of a named arm; ``free`` omits the collision check."""
     robot = arm(name).robot()
     return LevelingPlanner(
         Tool(robot, point), axis, limits(robot), LevelingParameters(**values),
@@ -51,7 +51,7 @@ def urdf_planner(urdf: str, tool: str, **values: object) -> LevelingPlanner:
 def chain_urdf(
     axes: list[str], lengths: list[str], lower: float = -3.0, upper: float = 3.0
 ) -> str:
-    """Return the URDF of a chain of turning joints, each ``lengths`` from the one before."""
+    """Return the URDF of a chain of revolute joints at offsets ``lengths`` [m]."""
     links = ''.join(f'<link name="l{i}"/>' for i in range(len(axes) + 1))
     joints = ''.join(
         f'<joint name="j{i + 1}" type="revolute"><parent link="l{i}"/><child link="l{i + 1}"/>'

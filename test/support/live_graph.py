@@ -30,8 +30,7 @@ TRUTH = CONFIG / 'sim' / 'hidden_truth.yaml'
 CELL = CONFIG / 'sim' / 'reference_cell.yaml'
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
 
-# Lists every file that a module's process opens; the first argument is the list, the second
-# the module.
+# Program that runs a module and lists every file that it opens; arguments: list, module.
 _AUDITED = (
     'import runpy, sys\n'
     "listing = open(sys.argv.pop(1), 'w', buffering=1)\n"
@@ -48,7 +47,7 @@ def _argument(value: Any) -> str:
 
 
 class Process:
-    """A node in a process of its own, ended on leaving at the latest."""
+    """A node in a separate process, which ends with the context at the latest."""
 
     def __init__(
         self, module: str, log: Path, *, name: str = '', namespace: str = '',
@@ -63,7 +62,7 @@ class Process:
             command += ['-r', f'{key}:={value}'] if value else []
         for key, value in parameters.items():
             command += ['-p', f'{key}:={_argument(value)}']
-        # One BLAS thread: the machine's cores are for the processes.
+        # One BLAS thread per process: the cores are shared by several processes.
         environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'PYTHONUNBUFFERED': '1'}
         with log.open('w') as output:
             self._child = subprocess.Popen(
@@ -78,8 +77,8 @@ class Process:
     ) -> None:
         if kind is not None:
             sys.stdout.write(f'--- {self.log.name}\n{self.log.read_text()[-6000:]}\n')
-        # Who is killed stays in the others' discovery for a while, and the next process of the
-        # same name would be taken for it.
+        # Not killed: a killed node stays in discovery for a while, and the next one of the same
+        # name would be confused with it.
         self._child.terminate()
         try:
             self._child.wait(8.0)
@@ -101,13 +100,13 @@ class Process:
 
 def sim_arm(log: Path, **parameters: Any) -> Process:
     """Start the simulated arm on the reference cell, as fast as its consumers keep up."""
-    # A slow driver's rate: what is tested here is the same, and takes half the time.
+    # The rate of a slow driver: the tests do not depend on it and take half the time.
     defaults = {'real_time_factor': 0.0, 'truth_file': TRUTH, 'cell_file': CELL,
                 'joint_states_rate': 250.0}
     return Process('robocal_sim.node', log, **{**defaults, **parameters})
 
 
-# A stream's reader waits for nothing; a test whose point is equality must not lose a sample.
+# Best-effort readers may lose samples; tests of equality must not.
 RELIABLE = {
     f'qos_overrides./{topic}.subscription.reliability': 'reliable'
     for topic in ('joint_states', 'ft_wrist/wrench')}
@@ -125,7 +124,7 @@ def payload_node(
 
 
 class Client:
-    """Calls services, sets parameters, hears statuses, and watches the arm."""
+    """A client that calls services, sets parameters, and records status and joint states."""
 
     def __init__(self) -> None:
         self.node = rclpy.create_node('client')
@@ -141,7 +140,7 @@ class Client:
     def until(
         self, condition: Callable[[], Any], timeout: float = 60.0, what: str = 'the event'
     ) -> None:
-        """Spin until something holds, or fail."""
+        """Spin until a condition holds; raise TimeoutError otherwise."""
         end = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > end:
@@ -158,7 +157,7 @@ class Client:
     def _ask(self, kind: Any, name: str, request: Any) -> Any:
         """Call a service that may be called twice, until it answers.
 
-        A server that has not yet discovered the caller's ear loses its answer.
+        A server that has not yet discovered the reader of the answer loses the answer.
         """
         client = self._client(kind, name)
         for _ in range(10):
@@ -183,7 +182,7 @@ class Client:
         return self.wait(self.begin(verb, node), timeout)
 
     def set(self, node: str, **values: Any) -> None:
-        """Set parameters, or fail with the node's reason."""
+        """Set parameters; fail with the reason of the node if it refuses."""
         request = SetParameters.Request(parameters=[
             Parameter(name.replace('__', '.'), value=value).to_parameter_msg()
             for name, value in values.items()])
@@ -192,7 +191,7 @@ class Client:
             assert result.successful, result.reason
 
     def change(self, transition: int, node: str = 'payload_identification') -> bool:
-        """Ask for a lifecycle transition; return whether it succeeded."""
+        """Request a lifecycle transition and return whether it succeeded."""
         request = ChangeState.Request()
         request.transition.id = transition
         client = self._client(ChangeState, f'/{node}/change_state')
@@ -203,7 +202,7 @@ class Client:
         return str(answer.current_state.label)
 
     def subscribe(self, kind: Any, topic: str, profile: QoSProfile) -> list[Any]:
-        """Subscribe and return the list that messages go to."""
+        """Subscribe and return the list that received messages are appended to."""
         messages: list[Any] = []
         self.node.create_subscription(kind, topic, messages.append, profile)
         return messages
@@ -211,7 +210,7 @@ class Client:
     def await_phase(
         self, *phases: str, node: str = 'payload_identification', timeout: float = 60.0
     ) -> None:
-        """Wait for a status, newer than this call, that shows one of these phases."""
+        """Wait for a status, newer than this call, with one of these phases."""
         received = self.statuses[node]
         received.clear()
         self.until(
@@ -219,7 +218,7 @@ class Client:
             f'phase {" or ".join(phases)}')
 
     def await_progress(self, name: str, node: str = 'payload_identification') -> None:
-        """Wait for a phase to be under way: its progress has grown."""
+        """Wait until the progress within a phase has increased."""
         self.await_phase(name, node=node)
         received = self.statuses[node]
 
@@ -230,7 +229,7 @@ class Client:
         self.until(grown, what=f'progress of phase {name}')
 
     def watch(self) -> list[tuple[float, Any]]:
-        """Return a list that arrival times and joint states go to from now on."""
+        """Subscribe to joint states and return the list of arrival times and messages."""
         received: list[tuple[float, Any]] = []
         self.node.create_subscription(
             JointState, '/joint_states',
@@ -244,7 +243,7 @@ class Client:
             JointState, '/joint_states', states.append, qos_profile_sensor_data)
 
         def span() -> float:
-            # Other faults may disorder the stamps.
+            # Not first and last: stamps may be out of order.
             stamps = [seconds(state.header.stamp) for state in states]
             return max(stamps) - min(stamps) if stamps else 0.0
 
@@ -259,7 +258,7 @@ class Client:
 
 
 def last_motion(received: list[tuple[float, Any]], least: float = 1e-3) -> float:
-    """Return when the arm was last seen away from where it is now, by the steady clock [s]."""
+    """Return the time of the last joint state away from the newest posture, steady clock [s]."""
     end = np.array(received[-1][1].position)
     return max((when for when, state in received
                 if np.abs(np.array(state.position) - end).max() > least), default=0.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that follow from the parameter tables; run this module to write them anew."""
+"""Files generated from the parameter tables; run this module to write them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ again.
 
 
 def node_classes() -> dict[str, type[CalibrationNode]]:
-    """Return the lifecycle nodes by name: every one that a module of the nodes defines."""
+    """Return the lifecycle node classes by node name."""
     found = {}
     for name, module in NODES.items():
         for item in vars(importlib.import_module(module)).values():
@@ -49,7 +49,7 @@ def tables() -> dict[str, type[parameters.RobotParameters]]:
 
 
 def documents() -> dict[Path, str]:
-    """Return what every generated file must hold."""
+    """Return the content of every generated file, by path."""
     shared = {item.name for item in fields(ArmParameters)}
     page = _HEAD + parameters.markdown_table(parameters.declarations(ArmParameters))
     texts = {}

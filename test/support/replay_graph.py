@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recorder beside a live graph, and a player that hands a bag to nodes as rosbag2's does."""
+"""Process of `robocal record`, and a bag player with a clock, like that of rosbag2."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AHEAD = 0.3
 
 
 class RecorderProcess:
-    """`robocal record` in a process of its own."""
+    """`robocal record` in a separate process."""
 
     def __init__(self, folder: Path, log: Path, *arguments: str) -> None:
         self._log = log
@@ -55,7 +55,7 @@ class RecorderProcess:
         return self._log.read_text()
 
     def end(self) -> int:
-        """Press Ctrl-C and return the exit code."""
+        """Send SIGINT and return the exit code."""
         self._child.send_signal(signal.SIGINT)
         return self._child.wait(60.0)
 
@@ -64,10 +64,10 @@ def play(
     client: Client, bag: Path, readers: Sequence[str], topics: Sequence[str],
     others: Sequence[str] = (), *, settle: float = 0.0,
 ) -> None:
-    """Publish a bag with a clock, no faster than all readers follow.
+    """Publish a bag with a clock, no faster than all readers process it.
 
     Readers are nodes under simulated time. Topics besides the joint states are latched,
-    ``others`` are streams. Nodes that look for listeners now and then want time to settle [s].
+    ``others`` are streams. Nodes that check for subscribers periodically need time to settle [s].
     """
     node = client.node
     streams = ('/joint_states', *others)
@@ -84,7 +84,7 @@ def play(
                 message_class(opened.topics[topic]), topic,
                 QoSProfile(depth=1000) if topic in streams else qos.MARKS)
             for topic in (*topics, *others)}
-        # Marks and latched topics first: nobody can say in which order topics are replayed.
+        # Marks and latched topics first: the order in which topics are replayed is undefined.
         for topic in topics:
             if topic not in streams:
                 for _, raw in opened.raw(topic):
@@ -99,7 +99,7 @@ def play(
         newest, count = 0.0, 0
 
         def follow(stamp: float) -> None:
-            """Wait until all readers have taken everything up to a stamp."""
+            """Wait until all readers have received everything up to a stamp [s]."""
             def followed() -> bool:
                 consumers.look(time.monotonic())
                 consumers.ask(newest)
@@ -124,7 +124,7 @@ def play(
 
 
 def assert_same_result(one: CalibrationResult, other: CalibrationResult) -> None:
-    """All that was estimated is the same to 1e-12."""
+    """Check that all estimated values are equal to 1e-12."""
     assert (one.kind, one.method, one.verdict) == (other.kind, other.method, other.verdict)
     assert one.covariance_names == other.covariance_names
     assert [(p.name, p.state) for p in one.parameters] == [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A result with everything that a result can hold."""
+"""A result with every kind of content."""
 
 from __future__ import annotations
 

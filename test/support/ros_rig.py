@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node with an executor in the test's own thread."""
+"""Nodes with an executor in the thread of the test."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def joint_state(
 
 
 class Log:
-    """Takes the place of a node's logger's methods, and keeps what is said."""
+    """Replaces the methods of a node's logger and collects the messages."""
 
     def __init__(self, node: Node) -> None:
         self.lines: dict[str, list[str]] = {}
@@ -67,7 +67,7 @@ class Log:
 
 
 class Spinner:
-    """Spins nodes until something holds; use as a context manager, which destroys them."""
+    """Spins nodes until a condition holds; a context manager that destroys them."""
 
     def __init__(self, *nodes: Node) -> None:
         self._nodes = nodes
@@ -98,7 +98,7 @@ class Spinner:
     def begin(self, coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Start a coroutine in the executor."""
         async def awaited() -> Any:
-            # The executor knows coroutine functions, but not functions that return a coroutine.
+            # The executor accepts coroutine functions, but not functions that return a coroutine.
             return await coroutine()
 
         return self.executor.create_task(awaited)
@@ -115,13 +115,13 @@ class Spinner:
 
 
 def pair(name: str = 'subject', **values: Any) -> tuple[Node, Node]:
-    """Return a node under test and one that talks to it."""
+    """Return a node under test and its peer."""
     return (rclpy.create_node(name, parameter_overrides=overrides(**values)),
             rclpy.create_node('talker'))
 
 
 class NodeRig:
-    """A lifecycle node of this package on its own arm, and one that talks to it."""
+    """A lifecycle node on the default arm, and its peer."""
 
     def __init__(
         self, kind: type[CalibrationNode], results: Path, *, name: str = '', **values: Any
@@ -147,7 +147,7 @@ class NodeRig:
             pass
 
     def subscribe(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> list[Any]:
-        """Subscribe to a topic of the node and return the list that messages go to."""
+        """Subscribe to a topic of the node and return the list of received messages."""
         received: list[Any] = []
         topic = f'{self.node.get_name()}/{topic}'
         self.talker.create_subscription(kind, topic, received.append, profile)
@@ -155,7 +155,7 @@ class NodeRig:
         return received
 
     def publisher(self, kind: Any, topic: str, profile: Any = qos.RELIABLE) -> Any:
-        """Return a publisher that the node hears."""
+        """Return a publisher to which the node has subscribed."""
         made = self.talker.create_publisher(kind, topic, profile)
         self.spinner.until(made.get_subscription_count, what=f'a reader of {topic}')
         return made
@@ -174,7 +174,7 @@ MadeRig = TypeVar('MadeRig', bound=NodeRig)
 
 
 def made_rigs(kind: Callable[..., MadeRig]) -> Iterator[Callable[..., MadeRig]]:
-    """Yield what makes rigs; those that it made are ended afterwards."""
+    """Yield a factory of rigs, and end the created ones afterwards."""
     made: list[MadeRig] = []
 
     def make(*arguments: Any, **values: Any) -> MadeRig:

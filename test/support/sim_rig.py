@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running `sim_arm` in a thread, and a client that talks to it over DDS."""
+"""`sim_arm` in a thread, and its client over DDS."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def tolerances(position: float, joints: Sequence[str] = JOINTS) -> list[JointTol
 
 
 class Rig:
-    """The arm and its client; use as a context manager."""
+    """The arm and its client; a context manager."""
 
     def __init__(self, namespace: str = 'shared', **parameters: Any) -> None:
         overrides = [Parameter(name, value=value)
@@ -68,7 +68,7 @@ class Rig:
         self._action = ActionClient(
             self.node, FollowJointTrajectory, f'{CONTROLLER}/follow_joint_trajectory'
         )
-        # These take all that waits before a request of the arm is answered.
+        # A Subscriber takes all waiting messages before a request of the arm is answered.
         group = ReentrantCallbackGroup()
         Subscriber(self.node, group, JointState, 'joint_states', self.states.append).start()
         Subscriber(
@@ -99,7 +99,7 @@ class Rig:
         self.arm.destroy_node()
 
     def until(self, predicate: Callable[[], bool], timeout: float = 15.0) -> None:
-        """Serve the client until something is true, or fail."""
+        """Spin the client until a predicate holds; raise TimeoutError otherwise."""
         deadline = time.monotonic() + timeout
         while not predicate():
             if time.monotonic() > deadline:
@@ -111,12 +111,12 @@ class Rig:
         return future.result()
 
     def advance(self, duration: float) -> None:
-        """Let simulated time pass, by the joint states' stamps."""
+        """Wait for a duration of simulated time, by the stamps of the joint states [s]."""
         goal = self.time + duration
         self.until(lambda: self.time >= goal)
 
     def spin(self, duration: float) -> None:
-        """Serve the client for a while of wall time."""
+        """Spin the client for a duration of wall time [s]."""
         deadline = time.monotonic() + duration
         while time.monotonic() < deadline:
             self._executor.spin_once(timeout_sec=0.01)
@@ -141,7 +141,7 @@ class Rig:
         goal: Sequence[JointTolerance] = (),
         goal_time: float = 0.0,
     ) -> Any:
-        """Send a goal; returns its handle, or None if it is rejected."""
+        """Send a goal and return its handle, or None if it is rejected."""
         handle = self.wait(self._action.send_goal_async(FollowJointTrajectory.Goal(
             trajectory=message,
             path_tolerance=list(path),
@@ -151,11 +151,11 @@ class Rig:
         return handle if handle.accepted else None
 
     def result(self, handle: Any) -> Any:
-        """Wait for the end of a goal: status and result."""
+        """Wait for the end of a goal and return status and result."""
         return self.wait(handle.get_result_async())
 
     def home(self) -> None:
-        """Bring the arm to zero, at rest."""
+        """Move the arm to the zero posture and wait until it is at rest."""
         if np.abs(self.position).max() < 1e-3 and np.abs(self.velocity).max() < 5e-3:
             return
         self.result(self.send(trajectory((0.8, [0.0] * 6))))
@@ -163,7 +163,7 @@ class Rig:
                    and np.abs(self.velocity).max() < 5e-3)
 
     def set(self, name: str, value: Any) -> Any:
-        """Set a parameter of the arm; returns the answer."""
+        """Set a parameter of the arm and return the answer."""
         request = SetParameters.Request(
             parameters=[Parameter(name, value=value).to_parameter_msg()]
         )

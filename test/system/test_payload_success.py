@@ -72,7 +72,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     folder = tmp_path_factory.mktemp('success')
     opened = folder / 'opened.txt'
     # Silences begin and end while simulated time runs: waiting for it must not fail the run.
-    common = {**RELIABLE, 'state_timeout': 20.0, 'sweep_speed': 1.0, 'max_velocity': 3.0,
+    common = {**RELIABLE, 'state_timeout': 10.0, 'sweep_speed': 1.0, 'max_velocity': 3.0,
               'max_acceleration': 12.0}
     with (
         sim_arm(folder / 'sim_arm.log'),

@@ -155,7 +155,7 @@ def test_the_tracker_is_placed(cell: Cell, registered: str) -> None:
 def test_a_silent_tracker_ends_it_and_what_was_measured_stays(silenced: str) -> None:
     assert 'did not see the target long enough in 3 postures in a row' in silenced
     assert 'postures are measured and kept' in silenced
-    assert 'Call measure_unloaded again to go on' in silenced
+    assert 'Call measure_unloaded again to continue' in silenced
 
 
 def test_it_goes_on_and_then_asks_for_the_load(

@@ -145,7 +145,7 @@ def test_bristles_lie_in_their_intervals(result: CalibrationResult, joint: str) 
         if parameter.state is not State.IDENTIFIED:
             # Damping has little effect, and may be not identified.
             assert name == 'bristle_damping'
-            assert 'uncertain by' in parameter.note
+            assert 'standard deviation is' in parameter.note
             continue
         low, high = parameter.interval(0.9999)
         assert low < truth[name] < high, parameter

@@ -309,7 +309,7 @@ class TestRecord:
         cell, where = Cell(), postures(10, seed=6)
         joints, readings = self.record(cell, where)
         found, told = (
-            estimate(cell.robot(), Recording(joints, tracker=readings, rests=rests), VALUES,
+            estimate(cell.robot(), Recording(joints, tracker=readings, stationary=rests), VALUES,
                      cell.known_load())
             for rests in ((), self.marked(joints, readings)))
         assert [p.value for p in told.parameters] == [p.value for p in found.parameters]
@@ -326,7 +326,7 @@ class TestRecord:
         rows = averages.release()
         few = JointSamples(JOINTS, rows[:, 0], rows[:, 1:7], rows[:, 7:13], rows[:, 13:],
                            joints.counts, joints.source)
-        one, other = (estimate(cell.robot(), Recording(part, tracker=readings, rests=rests),
+        one, other = (estimate(cell.robot(), Recording(part, tracker=readings, stationary=rests),
                                VALUES, cell.known_load()) for part in (joints, few))
         assert [p.value for p in one.parameters] == [p.value for p in other.parameters]
         assert [p.std for p in one.parameters] == [p.std for p in other.parameters]
@@ -340,7 +340,7 @@ class TestRecord:
         count = 3 if 'registration' in changes else 8
         placing = [replace(rest, purpose=REGISTRATION) for rest in rests[:count]]
         result = estimate(
-            cell.robot(), Recording(joints, tracker=readings, rests=(*placing, *rests)),
+            cell.robot(), Recording(joints, tracker=readings, stationary=(*placing, *rests)),
             replace(VALUES, **changes), cell.known_load())
         if 'registration' in changes:
             assert result.settings['registration'] == 'three_point'
@@ -355,10 +355,10 @@ class TestRecord:
         rests = self.marked(joints, readings)
         with pytest.raises(DataError, match=r'rest in posture 1 \(unloaded\).*No joint state'):
             estimate(cell.robot(), Recording(joints.rows(1000, len(joints)), tracker=readings,
-                                             rests=rests), VALUES, cell.known_load())
+                                             stationary=rests), VALUES, cell.known_load())
         with pytest.raises(DataError, match=r'posture 5 \(loaded\).*tracker readings.*--whole'):
             estimate(cell.robot(), Recording(joints, tracker=readings.between(0.0, 52.0),
-                                             rests=rests), VALUES, cell.known_load())
+                                             stationary=rests), VALUES, cell.known_load())
 
     def test_a_record_without_rests_or_readings_is_refused(self):
         cell, where = Cell(), postures(5, seed=6)

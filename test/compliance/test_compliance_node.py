@@ -247,7 +247,7 @@ class TestAtWork:
     @pytest.mark.parametrize(('start', 'words'), [
         (None, 'Expected at least two points'),
         (np.array([0.0, 2.2, np.radians(80.0), 0.0, 0.0, 0.0]),
-         "joint 'joint_3' would go"),
+         "joint 'joint_3' exceeds its limit"),
     ])
     def test_a_bad_trajectory_is_not_sent_on(self, active, start, words):
         out = active.subscribe(JointTrajectory, 'trajectory_out')

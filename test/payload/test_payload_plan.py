@@ -175,7 +175,7 @@ def test_a_last_joint_that_hardly_turns_is_a_stated_reason():
     of = narrowed('joint_6', -30.0, 30.0)
     robot = of.robot()
     with pytest.raises(ConvergenceError, match=(
-            r"'joint_6' and a second .* limits or contacts leave too short a sweep \(\d+ times\)"
+            r"'joint_6' and a second .* limits or collisions leave too short a sweep \(\d+ times\)"
             r".*second_joint.*'static_poses'")):
         plan_two_plane(robot, checker_of(robot, of), middle(robot), mass=MASS)
 

@@ -373,7 +373,8 @@ def flange_up(count: int) -> np.ndarray:
 
 def test_postures_with_one_direction_of_gravity_are_refused():
     case = record('robocal', 'upright', TOOL, 0, postures=flange_up(8))
-    with pytest.raises(ExcitationError, match=r'blind: .*tilt the sensor about both') as caught:
+    with pytest.raises(
+            ExcitationError, match=r'unobservable: .*tilt the sensor about both') as caught:
         case.estimate()
     # Every parameter hides behind a bias when gravity never moves: a mass and three biases of
     # force, two of the moments and the biases of torque.

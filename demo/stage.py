@@ -19,6 +19,7 @@ from robocal_ros.robot.model import Robot
 from robocal_sim.truth import HiddenTruth, load_truth
 
 _START_TIMEOUT = 60.0
+_DESCRIPTION = '/robot_description'
 # The simulated arm pauses whenever the machine is busy, which is harmless here.
 _STATE_TIMEOUT = 5.0
 
@@ -78,7 +79,8 @@ def open_stage(
         truth_file: Hidden truth of the arm.
 
     Raises:
-        ConfigurationError: The folder cannot be used, or the chosen domain has nodes.
+        ConfigurationError: The folder cannot be used, the chosen domain has nodes, or the arm does
+            not come up.
 
     """
     truth = load_truth(truth_file)
@@ -94,7 +96,17 @@ def open_stage(
             'cell_file': str(default_cell.CELL_FILE),
         })
         with RosSession('robocal_client', domain, watch=children.check) as session:
+            _await_arm(session)
             yield Stage(domain, children, session, Robot(default_cell.urdf()), truth, store, full)
+
+
+def _await_arm(session: RosSession) -> None:
+    """Wait until the simulated arm has loaded: nodes wait a few seconds for its description."""
+    if not session.spin_until(
+            lambda: session.node.count_publishers(_DESCRIPTION) > 0, _START_TIMEOUT):
+        raise ConfigurationError(
+            f'The simulated arm does not publish {_DESCRIPTION} within {_START_TIMEOUT:.0f} s; '
+            'see its log.')
 
 
 def _remove(store: Path) -> None:

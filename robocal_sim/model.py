@@ -15,9 +15,10 @@ from xml.etree import ElementTree
 import mujoco
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial.transform import Rotation
 
 from robocal_ros.errors import ConfigurationError, ModelError
-from robocal_sim.truth import HiddenTruth
+from robocal_sim.truth import HiddenTruth, LinkTruth
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -219,14 +220,18 @@ def build_model(
             f'The robot {description.robot} cannot be simulated: {error}. Correct the URDF.'
         ) from error
     spec.option.timestep = timestep
-    spec.option.gravity = list(truth.gravity)
+    spec.option.gravity = Rotation.from_rotvec(
+        (*truth.base_tilt, 0.0)).inv().apply(truth.gravity).tolist()
     for joint in spec.joints:
         joint.limited = 0
         joint.armature = _rotor_inertia(truth, joint.name)
     if loaded:
         _add_tools(spec, description, truth)
         _add_sensors(spec, description, truth)
-    return _compile(spec, description)
+    model = _compile(spec, description)
+    if loaded:
+        _scatter_links(model, description, truth.links)
+    return model
 
 
 def _with_compiler(urdf: str) -> str:
@@ -257,6 +262,27 @@ def _compile(spec: Any, description: Description) -> mujoco.MjModel:
             raise ModelError(
                 f'The robot {description.robot} cannot be simulated: {first}. Correct the URDF.'
             ) from first
+
+
+def _scatter_links(model: mujoco.MjModel, description: Description, links: LinkTruth) -> None:
+    """Draw the deviations of the arm's links from the URDF, in place."""
+    if not (links.mass or links.centre_of_mass or links.inertia):
+        return
+    generator = np.random.default_rng(round(links.seed))
+    for name in description.links:
+        mass, inertia = 1.0 + generator.standard_normal(2) * (links.mass, links.inertia)
+        shift = generator.standard_normal(3) * links.centre_of_mass
+        if name != description.root:
+            body = model.body(name)
+            # Three standard deviations at most: masses stay positive.
+            body.mass[:] *= np.clip(mass, *_bounds(links.mass))
+            body.inertia[:] *= np.clip(inertia, *_bounds(links.inertia))
+            body.ipos[:] += shift
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+
+
+def _bounds(sigma: float) -> tuple[float, float]:
+    return max(1.0 - 3.0 * sigma, 0.05), 1.0 + 3.0 * sigma
 
 
 def check_names(description: Description, truth: HiddenTruth) -> None:

@@ -56,6 +56,8 @@ class ArmPhysics:
         encoder_velocity: Rate of `encoder` [rad/s].
         effort: Link-side drive torque [N·m]: rigid-body torque plus friction, without the
             torque that accelerates the rotor.
+        reported: Effort as the drive reports it before its sensor [N·m], with the rotor's
+            share, or without the torque of the URDF's arm.
         friction: Friction of the joints.
 
     """
@@ -77,6 +79,7 @@ class ArmPhysics:
         self._order = np.array([self._model.joint(name).dofadr[0] for name in description.joints])
         self._rotor = self._model.dof_armature[self._order].copy()
         self._compliance = np.array([joint.compliance for joint in joints])
+        self._reported_rotor = self._rotor * [joint.rotor_in_effort for joint in joints]
         self.friction = LuGreFriction([joint.friction for joint in joints])
         self._wrenches = {sensor.frame: self._places('FORCE', 'TORQUE', sensor.frame)
                           for sensor in truth.force_torque_sensors}
@@ -87,8 +90,10 @@ class ArmPhysics:
         self.detach_load()
 
         angles = np.zeros(count) if start is None else np.asarray(start, dtype=np.float64)
+        nominal = build_model(description, truth, loaded=False, timestep=CONTROL_STEP)
+        self._nominal = (nominal, mujoco.MjData(nominal))
         self._servo = ServoDrive(
-            build_model(description, truth, loaded=False, timestep=CONTROL_STEP),
+            nominal,
             self._order,
             description.limits,
             self._compliance,
@@ -101,6 +106,7 @@ class ArmPhysics:
         self.encoder: FloatArray = angles.copy()
         self.encoder_velocity: FloatArray = np.zeros(count)
         self.effort: FloatArray = np.zeros(count)
+        self.reported: FloatArray = np.zeros(count)
         self._sag: FloatArray = np.zeros(count)
         self._settle(angles)
 
@@ -120,7 +126,7 @@ class ArmPhysics:
         angles, rates, accelerations = self._state
         position: FloatArray = angles[order]
         velocity: FloatArray = rates[order]
-        friction = self.friction.step(velocity, CONTROL_STEP)
+        friction = self.friction.step(velocity, CONTROL_STEP, self.effort - self.friction.torque)
         lost = friction + self._rotor * self.acceleration
         torque = self._servo.update(command, position, velocity, lost)
         self._applied[order] = torque - friction
@@ -132,10 +138,52 @@ class ArmPhysics:
         self.velocity = velocity
         self.acceleration = accelerations[order]
         self.effort = torque - self._rotor * self.acceleration
+        self.reported = self._report(self.effort)
         sag = self._compliance * (self.effort - friction)
         self.encoder = position + sag
         self.encoder_velocity = velocity + (sag - self._sag) / CONTROL_STEP
         self._sag = sag
+
+    def follow(
+        self, position: FloatArray, velocity: FloatArray, acceleration: FloatArray,
+        duration: float,
+    ) -> None:
+        """Place the links in a prescribed state of motion, without drives.
+
+        Args:
+            position: Link angles, shape (n,) [rad].
+            velocity: Link velocities, shape (n,) [rad/s].
+            acceleration: Link accelerations, shape (n,) [rad/s²].
+            duration: Time until the next state [s].
+
+        """
+        data, order = self._data, self._order
+        for state, value in zip(self._state, (position, velocity, acceleration), strict=True):
+            state[order] = value
+        mujoco.mj_inverse(self._model, data)
+        carried = data.qfrc_inverse[order] - self._rotor * acceleration
+        friction = self.friction.step(velocity, duration, carried)
+        self.position, self.velocity, self.acceleration = position, velocity, acceleration
+        self.effort = carried + friction
+        self.reported = self._report(self.effort)
+        sag = self._compliance * carried
+        self.encoder = position + sag
+        self.encoder_velocity = velocity + (sag - self._sag) / duration
+        self._sag = sag
+        data.time += duration
+
+    def _report(self, effort: FloatArray) -> FloatArray:
+        """Return the effort that the drives report."""
+        reported: FloatArray = effort + self._reported_rotor * self.acceleration
+        if self._truth.effort_contains == 'all':
+            return reported
+        model, data = self._nominal
+        order = self._order
+        data.qpos[order], data.qvel[order] = self.position, self.velocity
+        data.qacc[order] = self.acceleration
+        mujoco.mj_inverse(model, data)
+        own: FloatArray = data.qfrc_inverse[order] - self._rotor * self.acceleration
+        return reported - own
 
     def wrench(self, frame: str) -> FloatArray:
         """Return the wrench that the distal side exerts on a force/torque sensor.

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.signal import lfilter
 from scipy.spatial.transform import Rotation
 
 from robocal_sim.truth import (
@@ -31,6 +32,9 @@ T = TypeVar('T')
 
 _BLOCK = 1024
 
+CROSS_SCALE = np.repeat([10.0, 1.0], 3)
+"""Ratio of force [N] and torque [N·m] between which calibration errors act alike."""
+
 
 class WhiteNoise:
     """White noise, drawn in blocks for speed."""
@@ -41,8 +45,10 @@ class WhiteNoise:
         self._block = np.empty((0, sigma.size))
         self._next = 0
 
-    def draw(self) -> FloatArray:
-        """Return one sample, shape of sigma."""
+    def draw(self, shape: tuple[int, ...] = ()) -> FloatArray:
+        """Return one sample, or an array of samples of a given shape, along the last axis."""
+        if shape:
+            return self._generator.standard_normal((*shape, self._sigma.size)) * self._sigma
         if self._next == len(self._block):
             self._block = self._generator.standard_normal((_BLOCK, self._sigma.size))
             self._block *= self._sigma
@@ -59,8 +65,51 @@ def quantised(values: FloatArray, step: FloatArray | float) -> FloatArray:
     return np.where(steps > 0.0, np.round(ratio) * steps, values)
 
 
+class LowPass:
+    """Cascade of equal first-order low-pass filters, discretised exactly for held inputs.
+
+    Args:
+        frequency: Corner frequency of each section [Hz]; 0 for no filter.
+        order: Number of sections.
+        step: Sampling period [s].
+
+    """
+
+    def __init__(self, frequency: float, order: int, step: float) -> None:
+        self._kept = float(np.exp(-2.0 * np.pi * frequency * step)) if frequency else 0.0
+        self._order = order if frequency else 0
+        self._states: list[FloatArray] | None = None
+
+    def step(self, value: FloatArray) -> FloatArray:
+        """Return the filtered value of the next sample; the first one starts in equilibrium."""
+        if self._states is None:
+            self._states = [value.copy() for _ in range(self._order)]
+        for index, state in enumerate(self._states):
+            value = self._states[index] = value + self._kept * (state - value)
+        return value
+
+    def filtered(self, values: FloatArray) -> FloatArray:
+        """Return filtered samples, shape (k, …); the first one starts in equilibrium."""
+        for _ in range(self._order):
+            start = self._kept * values[:1]
+            values, _ = lfilter([1.0 - self._kept], [1.0, -self._kept], values, 0, start)
+        return values
+
+
+class Delay:
+    """Values of a fixed number of steps ago; the first value before that."""
+
+    def __init__(self, duration: float, step: float) -> None:
+        self._values: deque[FloatArray] = deque(maxlen=round(duration / step) + 1)
+
+    def step(self, value: FloatArray) -> FloatArray:
+        """Add a value and return the delayed one."""
+        self._values.append(value)
+        return self._values[0]
+
+
 class JointSensor:
-    """Encoders and torque sensors of all joints; all arrays have shape (n,)."""
+    """Encoders and torque sensors of all joints; arrays have shape (n,) or (k, n)."""
 
     def __init__(
         self, noise: JointNoise, joints: Sequence[JointTruth], generator: np.random.Generator
@@ -72,6 +121,7 @@ class JointSensor:
         self._ripple = noise.effort_ripple
         self._cycles = noise.effort_ripple_cycles
         self._phase = generator.uniform(0.0, 2.0 * np.pi, count)
+        self._wrapped = np.array([joint.wrapped for joint in joints])
         sigma = np.repeat([noise.velocity_sigma, noise.effort_sigma], count)
         self._white = WhiteNoise(sigma, generator)
         self._count = count
@@ -80,17 +130,20 @@ class JointSensor:
         self, position: FloatArray, velocity: FloatArray, effort: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return measured position [rad], velocity [rad/s] and effort [N·m]."""
-        white = self._white.draw()
-        measured_effort = self._scale * effort + self._offset + white[self._count:]
+        white = self._white.draw(position.shape[:-1])
+        measured_effort = self._scale * effort + self._offset + white[..., self._count:]
         if self._ripple:
             measured_effort += self._ripple * np.sin(self._cycles * position + self._phase)
         if self._step:
             position = np.round(position / self._step) * self._step
-        return position, velocity + white[:self._count], measured_effort
+        if self._wrapped.any():
+            turned = np.mod(position + np.pi, 2.0 * np.pi) - np.pi
+            position = np.where(self._wrapped, turned, position)
+        return position, velocity + white[..., :self._count], measured_effort
 
 
 class ForceTorqueSensor:
-    """Six-axis force/torque sensor: force [N], then torque [N·m], shape (6,)."""
+    """Six-axis force/torque sensor: force [N], then torque [N·m], shape (6,) or (k, 6)."""
 
     def __init__(
         self, noise: ForceTorqueNoise, truth: ForceTorqueTruth, generator: np.random.Generator
@@ -101,6 +154,14 @@ class ForceTorqueSensor:
         drift = np.repeat([noise.force_drift, noise.torque_drift], 3)
         # Drawn only if there is drift, so that the noise of other cells stays the same.
         self._drift = generator.uniform(-drift, drift) if drift.any() else None
+        self._calibration = np.eye(6)
+        if truth.calibration_error:
+            error = truth.calibration_error * generator.standard_normal((6, 6))
+            self._calibration += error * CROSS_SCALE[:, None] / CROSS_SCALE
+        self._cable = np.zeros(6)
+        if truth.cable_stiffness:
+            axis = generator.standard_normal(3)
+            self._cable[3:] = truth.cable_stiffness * axis / np.linalg.norm(axis)
         self._white = WhiteNoise(np.repeat([noise.force_sigma, noise.torque_sigma], 3), generator)
         self._step = np.repeat([noise.force_quantisation, noise.torque_quantisation], 3)
         ranges = np.repeat([noise.force_range, noise.torque_range], 3)
@@ -112,17 +173,23 @@ class ForceTorqueSensor:
         """Hidden bias, shape (6,)."""
         return self._bias.copy()
 
-    def measure(self, wrench: FloatArray, elapsed: float = 0.0) -> FloatArray:
+    def measure(
+        self, wrench: FloatArray, elapsed: FloatArray | float = 0.0,
+        angle: FloatArray | float = 0.0,
+    ) -> FloatArray:
         """Return the reading for a true wrench.
 
         Args:
-            wrench: True wrench, shape (6,).
-            elapsed: Time since the drift started [s].
+            wrench: True wrench, shape (6,) or (k, 6).
+            elapsed: Time since the drift started [s], scalar or (k,).
+            angle: Position of the last joint, which bends the cable [rad], scalar or (k,).
 
         """
-        reading: FloatArray = wrench + self._bias + self._white.draw()
+        reading: FloatArray = (
+            (wrench + np.multiply.outer(angle, self._cable)) @ self._calibration.T
+            + self._bias + self._white.draw(wrench.shape[:-1]))
         if self._drift is not None:
-            reading += elapsed * self._drift
+            reading += np.multiply.outer(elapsed, self._drift)
         if self._plain:
             return reading
         return np.clip(quantised(reading, self._step), -self._range, self._range)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import yaml
@@ -23,7 +23,9 @@ T = TypeVar('T')
 
 NotNegative = Annotated[float, 'a number that is not negative', lambda value: value >= 0.0]
 Positive = Annotated[float, 'a positive number', lambda value: value > 0.0]
+AboveMinusOne = Annotated[float, 'a number above -1', lambda value: value > -1.0]
 Probability = Annotated[float, 'a probability of at most 1', lambda value: 0.0 <= value <= 1.0]
+EffortContent = Literal['all', 'external']
 Vector3 = tuple[float, float, float]
 Vector6 = tuple[float, float, float, float, float, float]
 Pair = tuple[NotNegative, NotNegative]
@@ -71,13 +73,25 @@ class ToolTruth:
 class FrictionTruth:
     """Asymmetric Stribeck friction of one joint, with the LuGre bristle.
 
+    The attributes from `load_dependence` on are deviations from that law; their defaults
+    disable them.
+
     Attributes:
         coulomb: Fc [N·m].
         breakaway: Fs [N·m].
         stribeck_velocity: vs [rad/s].
-        viscous: B [N·m·s/rad].
+        viscous: B [N·m·s/rad], torque per speed to the power of `viscous_exponent`.
         bristle_stiffness: σ0 [N·m/rad].
         bristle_damping: σ1 [N·m·s/rad].
+        load_dependence: Increase of Fc and Fs per transmitted torque [N·m/(N·m)].
+        viscous_exponent: Exponent a of the viscous torque B |v|^a; below 1 it is sublinear.
+        warm_up: Relative change of all friction from cold to warm.
+        warm_up_time: Time constant of the warm-up [s].
+        pause_rise: Relative rise of all friction after a long pause.
+        pause_time: Time constant of that rise at rest [s].
+        run_in_time: Time constant of its decay in motion [s].
+        hysteresis: Torque that reverses over `hysteresis_angle`, in addition to Fc [N·m].
+        hysteresis_angle: Angle constant of the reversal [rad].
 
     """
 
@@ -87,6 +101,15 @@ class FrictionTruth:
     viscous: Pair = (0.0, 0.0)
     bristle_stiffness: Positive = 1.0e4
     bristle_damping: NotNegative = 10.0
+    load_dependence: NotNegative = 0.0
+    viscous_exponent: Positive = 1.0
+    warm_up: AboveMinusOne = 0.0
+    warm_up_time: Positive = 600.0
+    pause_rise: NotNegative = 0.0
+    pause_time: Positive = 60.0
+    run_in_time: Positive = 10.0
+    hysteresis: NotNegative = 0.0
+    hysteresis_angle: Positive = 0.02
 
     def __post_init__(self) -> None:
         """Refuse a breakaway torque below the Coulomb friction.
@@ -112,6 +135,9 @@ class JointTruth:
         effort_scale: Reported over true effort.
         effort_offset: Offset of the reported effort [N·m].
         rotor_inertia: Reflected inertia of the drive [kg·m²].
+        rotor_in_effort: Share of the torque that accelerates the rotor in the reported effort;
+            1 for efforts from motor current.
+        wrapped: Whether the reported position is wrapped to ±π.
 
     """
 
@@ -120,6 +146,8 @@ class JointTruth:
     effort_scale: Positive = 1.0
     effort_offset: float = 0.0
     rotor_inertia: NotNegative = 0.1
+    rotor_in_effort: NotNegative = 0.0
+    wrapped: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,12 +158,28 @@ class ForceTorqueTruth:
         frame: Link whose frame is the sensor frame.
         topic: Topic; empty for '<frame>/wrench'.
         bias: Force [N], then torque [N·m]; drawn within the cell's bounds if None.
+        rate: Rate [Hz]; 0 for that of the joint states.
+        phase: Delay of the first reading after the first joint state [s].
+        delay: Age of a reading at its stamp [s].
+        filter_frequency: Corner frequency of the sensor's low-pass filter [Hz]; 0 for none.
+        filter_order: Number of first-order sections of the filter.
+        calibration_error: Standard deviation of the calibration matrix's relative errors. The
+            6x6 error is drawn from the seed; cross terms are scaled by the load range.
+        cable_stiffness: Torque of a cable per angle of the last joint [N·m/rad], about an axis
+            drawn from the seed.
 
     """
 
     frame: str
     topic: str = ''
     bias: Vector6 | None = None
+    rate: NotNegative = 0.0
+    phase: NotNegative = 0.0
+    delay: NotNegative = 0.0
+    filter_frequency: NotNegative = 0.0
+    filter_order: Positive = 1.0
+    calibration_error: NotNegative = 0.0
+    cable_stiffness: NotNegative = 0.0
 
 
 @dataclass(frozen=True)
@@ -173,11 +217,36 @@ class TrackerTruth:
 
 
 @dataclass(frozen=True)
+class LinkTruth:
+    """Random deviation of the arm's link inertias from its URDF.
+
+    Attributes:
+        mass: Standard deviation of the relative error of each mass.
+        centre_of_mass: Standard deviation of the error of each coordinate [m].
+        inertia: Standard deviation of the relative error of each inertia tensor.
+        seed: Seed of the draw.
+
+    """
+
+    mass: NotNegative = 0.0
+    centre_of_mass: NotNegative = 0.0
+    inertia: NotNegative = 0.0
+    seed: NotNegative = 0.0
+
+
+@dataclass(frozen=True)
 class HiddenTruth:
     """Properties of one robot that its URDF does not contain.
 
     Attributes:
         gravity: Gravity in the robot's root frame [m/s²].
+        base_tilt: Tilt of the base about the root frame's x and y axes [rad], in addition to
+            `gravity`.
+        links: Deviation of the links from the URDF.
+        effort_delay: Age of the reported effort at its stamp [s].
+        effort_contains: `all`, or `external` for efforts without the torque of the URDF's arm.
+        cubic_segments: Whether the controller ignores accelerations, so that they are not
+            continuous.
         tool: Tool, mounted from the start.
         load: Second body, attached and detached at run time.
         joints: Truth by joint name; joints left out are ideal.
@@ -188,6 +257,11 @@ class HiddenTruth:
     """
 
     gravity: Vector3 = (0.0, 0.0, -9.81)
+    base_tilt: tuple[float, float] = (0.0, 0.0)
+    links: LinkTruth = field(default_factory=LinkTruth)
+    effort_delay: NotNegative = 0.0
+    effort_contains: EffortContent = 'all'
+    cubic_segments: bool = False
     tool: ToolTruth | None = None
     load: ToolTruth | None = None
     joints: Mapping[str, JointTruth] = field(default_factory=dict)
@@ -426,6 +500,10 @@ def _value(value: object, hint: Any, place: str) -> Any:
     if hint in (bool, str):
         if not isinstance(value, hint):
             raise _refusal(place, 'true or false' if hint is bool else 'a text', value)
+        return value
+    if origin is Literal:
+        if value not in arguments:
+            raise _refusal(place, f'one of {", ".join(arguments)}', value)
         return value
     if origin is Mapping:
         if not isinstance(value, Mapping | None):

@@ -31,6 +31,8 @@ _SUMMARY = 'Measure accuracy and speed on the simulated arm against stated limit
 CAPABILITIES = ('payload', 'friction', 'compliance', 'wrench', 'leveling', 'offline',
                 'nodes')
 """Names of the benchmarks; each is a module of this package."""
+ON_REQUEST = ('campaign',)
+"""Names of further benchmarks, which run only if named."""
 
 
 def _positive(text: str) -> int:
@@ -43,10 +45,12 @@ def _positive(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run benchmarks; exit codes as in `robocal_ros.cli.main`."""
     parser = argparse.ArgumentParser(prog='scripts/bench', description=_SUMMARY)
-    parser.add_argument('capability', nargs='?', choices=CAPABILITIES,
+    parser.add_argument('capability', nargs='?', choices=(*CAPABILITIES, *ON_REQUEST),
                         help='what to measure (default: all)')
-    parser.add_argument('--seeds', type=_positive,
+    parser.add_argument('--seeds', '--cells', type=_positive,
                         help='number of random cells (default: the number the limits refer to)')
+    parser.add_argument('--seed', type=_positive, default=1,
+                        help='seed of the first cell (default: %(default)s)')
     parser.add_argument('--repetitions', type=_positive, default=200,
                         help='number of repetitions for efficiency and coverage '
                              '(default: %(default)s)')
@@ -87,7 +91,7 @@ def _run_one(name: str, options: argparse.Namespace) -> int:
     if not usual:
         raise ConfigurationError(
             f"Benchmark '{name}' has no live mode; run it without --live.")
-    seeds = tuple(range(1, (options.seeds or usual) + 1))
+    seeds = tuple(range(options.seed, options.seed + (options.seeds or usual)))
     options.output.mkdir(parents=True, exist_ok=True)
     outcome = benchmark.run(Request(
         seeds, options.repetitions, options.jobs, options.live, options.output))

@@ -152,10 +152,17 @@ class LuGreFriction:
         """Present factors on the joints' friction, from warm-up and pauses, shape (n,)."""
         return np.array([joint.factor for joint in self._joints])
 
-    def steady(self, velocity: FloatArray) -> FloatArray:
-        """Return the friction torque [N·m] at a constant velocity [rad/s], shape (n,) each."""
-        return np.array([joint.steady(rate) for joint, rate in zip(
-            self._joints, velocity.tolist(), strict=True)])
+    def steady(self, velocity: FloatArray, load: FloatArray | None = None) -> FloatArray:
+        """Return the friction torque [N·m] at a constant velocity [rad/s], shape (n,) each.
+
+        Args:
+            velocity: Joint velocities, shape (n,) [rad/s].
+            load: Torques that the joints transmit, shape (n,) [N·m]; none by default.
+
+        """
+        loads = [0.0] * len(velocity) if load is None else load.tolist()
+        return np.array([joint.steady(rate, carried) for joint, rate, carried in zip(
+            self._joints, velocity.tolist(), loads, strict=True)])
 
     def step(
         self, velocity: FloatArray, duration: float, load: FloatArray | None = None

@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Campaign over random adversarial cells: coverage of results that pass, and reasons of fails.
+
+Cells alternate between one effect, which shows its own consequence, and several. A parameter of
+friction is the law's torque at a speed, because hidden laws need not have the identified form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.adversarial_cell import EFFECTS, AdversarialCell, arm, draw
+from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
+from benchmarks.excitation import expected
+from benchmarks.figures import Figure
+from robocal_ros.arrays import Array
+from robocal_ros.errors import RobocalError
+from robocal_ros.friction.estimate import NAMES
+from robocal_ros.friction.estimate import estimate as estimate_friction
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.plan import plan_runs
+from robocal_ros.messages.samples import JointSamples, Recording
+from robocal_ros.payload import drive_gains, excitation, plan, static_poses, two_plane
+from robocal_ros.payload.model import PARAMETERS, body_regressor, torque_regressor
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.result import COM
+from robocal_ros.results.result import CalibrationResult, State
+from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory
+
+COVERAGE_BAR, OFF_95_BAR, PASS_BAR = 99.8, 2.0, 80.0
+"""Percent of parameters within 99.9 % intervals, percent off 95 %, percent of cells that pass."""
+
+OUT_OF_SCOPE: dict[str, frozenset[str]] = {
+    'static_poses': frozenset(),
+    'two_plane': frozenset({'efforts without gravity'}),
+    'excitation by wrist': frozenset(),
+    'excitation by torque': frozenset({'efforts without gravity'}),
+    'excitation by torque, differential': frozenset({'efforts without gravity'}),
+    'gains': frozenset({'efforts without gravity'}),
+    'friction': frozenset({'efforts without gravity'}),
+}
+"""Effects that a method does not claim to handle with the settings used here."""
+
+_Z95, _Z999 = 1.959964, 3.290527
+_VALUES = PayloadParameters(method='excitation')
+_FRICTION = FrictionParameters(speed_count=6, min_speed=0.01, max_cruise=3.0)
+_GUESS, _SWEEP_SPEED, _ACCELERATION = 2.0, 0.25, 2.0
+_SPEEDS = np.array([0.05, 0.2, 0.4])
+
+
+@dataclass(frozen=True)
+class Error:
+    """Error of one parameter: name, truth, identified minus true value, standard deviation."""
+
+    parameter: str
+    truth: float
+    error: float
+    std: float | None
+
+    @property
+    def ratio(self) -> float:
+        """Error over standard deviation; infinite without one."""
+        return abs(self.error) / self.std if self.std else np.inf
+
+
+@dataclass(frozen=True)
+class Case:
+    """Result of one method on one cell.
+
+    Attributes:
+        seed: Seed of the cell.
+        method: Method.
+        arm: Name of the arm.
+        rate: Rate of the joint states [Hz].
+        effects: Magnitudes of the effects.
+        single: Whether the cell was drawn with one effect.
+        verdict: Verdict, or `refused` if the estimator raised an error.
+        reasons: Reasons of a verdict other than `pass`.
+        errors: Errors of the parameters.
+        seconds: Processor time of cell and estimate [s].
+
+    """
+
+    seed: int
+    method: str
+    arm: str
+    rate: float
+    effects: dict[str, float]
+    single: bool
+    verdict: str
+    reasons: tuple[str, ...]
+    errors: tuple[Error, ...]
+    seconds: float
+
+    @property
+    def in_scope(self) -> bool:
+        """Whether the method claims to handle all effects of the cell."""
+        return not OUT_OF_SCOPE[self.method] & set(self.effects)
+
+    @property
+    def wrong_pass(self) -> bool:
+        """Whether it passed with a parameter outside its 99.9 % interval."""
+        return self.verdict == 'pass' and any(item.ratio > _Z999 for item in self.errors)
+
+
+# ---------------------------------------------------------------------------- methods
+
+Found = tuple[CalibrationResult, Sequence[Error]]
+
+
+@cache
+def _static_postures(name: str, home: tuple[float, ...]) -> Sequence[Array]:
+    chosen = arm(name)
+    return plan.plan_static_poses(chosen.robot, chosen.checker, np.array(home),
+                                  sensor_frame=chosen.sensor, count=14)
+
+
+@cache
+def _two_plane_plan(name: str, home: tuple[float, ...]) -> plan.TwoPlanePlan:
+    chosen = arm(name)
+    return plan.plan_two_plane(chosen.robot, chosen.checker, np.array(home), mass=_GUESS)
+
+
+@cache
+def _exciting_motion(name: str, home: tuple[float, ...], by_wrench: bool) -> Trajectory:
+    chosen = arm(name)
+    robot = chosen.robot
+
+    def rows(robot: Robot, q: Array, v: Array, a: Array) -> Array:
+        return body_regressor(robot, chosen.sensor, q, v, a)
+
+    limits = MotionLimits(robot.joint_names, robot.lower, robot.upper, robot.velocity_limit,
+                          np.full(robot.n, _VALUES.excitation_acceleration))
+    guess = RigidBodyInertia(_GUESS, np.zeros(3), np.zeros((3, 3)))
+    return plan.plan_excitation(robot.with_payload(guess), chosen.checker, limits,
+                                np.array(home), rows if by_wrench else torque_regressor, _VALUES)
+
+
+def _place(cell: AdversarialCell) -> tuple[str, tuple[float, ...]]:
+    return cell.arm.name, tuple(cell.home.tolist())
+
+
+def _errors(
+    result: CalibrationResult, truth: dict[str, float], names: Iterable[str]
+) -> list[Error]:
+    """Compare the identified ones of some parameters with the truth."""
+    found = []
+    for name in names:
+        item = result.parameter(name)
+        if item.state is State.IDENTIFIED and item.value is not None:
+            found.append(Error(name, truth[name], item.value - truth[name], item.std))
+    return found
+
+
+def _payload_errors(cell: AdversarialCell, result: CalibrationResult, count: int) -> list[Error]:
+    return _errors(result, expected(cell.tool, cell.arm.robot), PARAMETERS[:count])
+
+
+def _static_poses(cell: AdversarialCell) -> Found:
+    postures = _static_postures(*_place(cell))
+    stops = [Trajectory(np.array([0.0, 0.5]), np.stack((q, q)), np.zeros((2, len(q))))
+             for q in postures]
+    joints, sensor = cell.record(stops)
+    result = static_poses.estimate(
+        cell.arm.robot, joints, sensor,
+        PayloadParameters(method='static_poses', sensor_frame=cell.arm.sensor))
+    return result, _payload_errors(cell, result, 4)
+
+
+def _two_plane(cell: AdversarialCell) -> Found:
+    motions = []
+    for sweep in _two_plane_plan(*_place(cell)).sweeps:
+        speed = min(_SWEEP_SPEED, 0.9 * float(cell.arm.robot.velocity_limit[sweep.joint]))
+        for start, goal in ((sweep.low, sweep.high), (sweep.high, sweep.low)):
+            segment = Lspb.with_acceleration(start, goal, speed, _ACCELERATION)
+            motions.append(segment.trajectory(sweep.posture, sweep.joint))
+    joints, _ = cell.record(motions, rest=0.3)
+    result = two_plane.estimate(
+        cell.arm.robot, joints, PayloadParameters(known_mass=cell.tool.mass))
+    return result, _errors(result, expected(cell.tool, cell.arm.robot), COM)
+
+
+def _excitation(cell: AdversarialCell, values: PayloadParameters, *,
+                by_wrench: bool = False, differential: bool = False) -> Found:
+    motion = _exciting_motion(*_place(cell), by_wrench)
+    values = replace(values, sensor_frame=cell.arm.sensor)
+    reference = None
+    if differential:
+        joints, _ = cell.record([motion], tool=False)
+        reference = excitation.estimate(
+            cell.arm.robot, joints, replace(values, reference_run='record'))
+        values = replace(values, reference_run='subtract')
+    joints, sensor = cell.record([motion])
+    result = excitation.estimate(
+        cell.arm.robot, joints, values, sensor=sensor if by_wrench else None,
+        reference=reference)
+    return result, _payload_errors(cell, result, 10)
+
+
+def _by_torque(cell: AdversarialCell) -> Found:
+    return _excitation(cell, replace(_VALUES, excitation_source='torque'))
+
+
+def _differential(cell: AdversarialCell) -> Found:
+    return _excitation(cell, replace(_VALUES, excitation_source='torque'), differential=True)
+
+
+def _by_wrist(cell: AdversarialCell) -> Found:
+    return _excitation(cell, _VALUES, by_wrench=True)
+
+
+def _gains(cell: AdversarialCell) -> Found:
+    joints, _ = cell.record([_exciting_motion(*_place(cell), False)])
+    result = drive_gains.estimate(
+        cell.arm.robot, joints, replace(_VALUES, known_mass=cell.tool.mass))
+    truth = {f'{name}.effort_scale': joint.effort_scale
+             for name, joint in cell.truth.joints.items()}
+    return result, _errors(result, truth, truth)
+
+
+def _friction(cell: AdversarialCell) -> Found:
+    chosen = cell.arm
+    xx, yy, zz, xy, xz, yz = cell.tool.inertia
+    robot = chosen.robot.with_payload(RigidBodyInertia(
+        cell.tool.mass, np.array(cell.tool.centre_of_mass),
+        np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])))
+    joint = int(np.random.default_rng([cell.seed, 8]).integers(robot.n))
+    runs = plan_runs(chosen.robot, chosen.checker, cell.home, joint, _FRICTION)
+    joints, _ = cell.record([run.trajectory() for run in runs], rest=0.3)
+    name = robot.joint_names[joint]
+    result = estimate_friction(robot, Recording(joints), replace(
+        _FRICTION, measure_joints=[name]))
+    return result, _friction_errors(cell, joints, result, joint)
+
+
+def _friction_errors(
+    cell: AdversarialCell, joints: JointSamples, result: CalibrationResult, joint: int
+) -> list[Error]:
+    """Compare the law's torque at some speeds, its deviation propagated by differences."""
+    name = cell.arm.robot.joint_names[joint]
+    names = [f'{name}.{what}_{direction}' for what in NAMES for direction in DIRECTIONS]
+    known = {item.name: item.value for item in result.parameters
+             if item.state is State.IDENTIFIED and item.value is not None}
+    if any(f'{name}.coulomb_{direction}' not in known for direction in DIRECTIONS):
+        return []
+    highest = min(_FRICTION.max_speed, 0.5 * float(cell.arm.robot.velocity_limit[joint]))
+    speeds = np.concatenate((_SPEEDS, -_SPEEDS)) * highest / _FRICTION.max_speed
+
+    def torque(values: dict[str, float]) -> Array:
+        pairs = [[values.get(f'{name}.{what}_{direction}', values[
+            f'{name}.coulomb_{direction}'] if what == 'static' else float(
+                what == 'stribeck_velocity')) for direction in DIRECTIONS] for what in NAMES]
+        return SteadyFriction(*(np.array(pair) for pair in pairs)).torque(speeds)
+
+    columns = [item for item in names if item in result.covariance_names]
+    slopes = np.zeros((len(speeds), len(columns)))
+    for column, item in enumerate(columns):
+        step = 1e-5 * max(abs(known[item]), 1e-3)
+        slopes[:, column] = (torque({**known, item: known[item] + step}) - torque(known)) / step
+    chosen = [result.covariance_names.index(item) for item in columns]
+    covariance = slopes @ result.covariance[np.ix_(chosen, chosen)] @ slopes.T
+    moving = np.abs(joints.velocity[:, joint]) > 0.3 * _FRICTION.min_speed
+    truth = cell.friction_torque(joint, speeds, moving)
+    return [Error(f'torque at {speed:+.2f} rad/s', float(t), float(value - t), float(std))
+            for speed, t, value, std in zip(
+                speeds, truth, torque(known), np.sqrt(np.diag(covariance)), strict=True)]
+
+
+METHODS: dict[str, tuple[str, Callable[[AdversarialCell], Found]]] = {
+    'static_poses': ('wrench', _static_poses),
+    'two_plane': ('effort', _two_plane),
+    'excitation by wrist': ('wrench', _by_wrist),
+    'excitation by torque': ('effort', _by_torque),
+    'excitation by torque, differential': ('effort', _differential),
+    'gains': ('effort', _gains),
+    'friction': ('effort', _friction),
+}
+"""What each method reads, and how it is carried out."""
+
+
+def run_case(seed: int) -> Case:
+    """Carry out one method on one cell; both follow from the seed."""
+    method = list(METHODS)[seed % len(METHODS)]
+    single = seed // len(METHODS) % 2 == 0
+    reads, carry_out = METHODS[method]
+    began = process_time()
+    cell = draw(seed, reads, single=single)
+    errors: Sequence[Error] = ()
+    try:
+        result, errors = carry_out(cell)
+        verdict = result.verdict.value
+        reasons = () if verdict == 'pass' else result.reasons
+    except RobocalError as error:
+        verdict, reasons = 'refused', (f'{type(error).__name__}: {error}',)
+    except Exception as error:  # noqa: BLE001 - a crash is a finding of the campaign
+        verdict, reasons = 'crashed', (f'{type(error).__name__}: {error}',)
+    return Case(seed, method, cell.arm.name, cell.rate, cell.effects, single, verdict,
+                tuple(reasons), tuple(errors), process_time() - began)
+
+
+# ----------------------------------------------------------------------------- report
+
+
+def inside(cases: Iterable[Case], limit: float) -> tuple[int, int]:
+    """Return how many parameters of passed cases are within their interval, and how many are."""
+    ratios = [item.ratio for case in cases if case.verdict == 'pass' for item in case.errors]
+    return sum(ratio <= limit for ratio in ratios), len(ratios)
+
+
+def _percent(part: int, whole: int) -> str:
+    return f'{100.0 * part / whole:.1f} %' if whole else '–'
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    return [f'| {" | ".join(head)} |', f'|{"---|" * len(head)}',
+            *(f'| {" | ".join(str(item) for item in row)} |' for row in rows), '']
+
+
+def _method_rows(cases: Sequence[Case]) -> Iterable[Sequence[object]]:
+    for method in METHODS:
+        own = [case for case in cases if case.method == method]
+        scope = [case for case in own if case.in_scope]
+        verdicts = [sum(case.verdict == word for case in own)
+                    for word in ('pass', 'fail', 'not_evaluated', 'refused', 'crashed')]
+        yield (method, len(own), *verdicts,
+               _percent(sum(case.verdict == 'pass' for case in scope), len(scope)),
+               sum(case.wrong_pass for case in own),
+               _percent(*inside(own, _Z95)), _percent(*inside(own, _Z999)))
+
+
+def _effect_rows(cases: Sequence[Case]) -> Iterable[Sequence[object]]:
+    """Yield, for cells of one effect, passes / wrong passes / cells of each method."""
+    for effect in ('none', *EFFECTS):
+        row: list[object] = [effect]
+        for method in METHODS:
+            own = [case for case in cases if case.method == method and (
+                list(case.effects) == [effect] if effect != 'none' else not case.effects)]
+            row.append(f'{sum(case.verdict == "pass" for case in own)} / '
+                       f'{sum(case.wrong_pass for case in own)} / {len(own)}' if own else '')
+        if any(row[1:]):
+            yield row
+
+
+def _shared_effect_rows(cases: Sequence[Case]) -> Iterable[Sequence[object]]:
+    """Yield, over all cells, how often passes with an effect are wrong, and without it."""
+    passed = [case for case in cases if case.verdict == 'pass']
+    for effect in EFFECTS:
+        groups = [[case for case in passed if (effect in case.effects) is there]
+                  for there in (True, False)]
+        if groups[0]:
+            yield (effect, len(groups[0]), *(_percent(
+                sum(case.wrong_pass for case in group), len(group)) for group in groups))
+
+
+def _kind(reason: str) -> str:
+    """Return a reason without its figures and names."""
+    text = re.sub(r"'[^']*'", '…', reason)
+    text = re.sub(r'[-+]?\d+(\.\d+)?(e[-+]?\d+)?', '#', text)
+    return text[:110]
+
+
+def _reason_rows(cases: Sequence[Case]) -> Iterable[Sequence[object]]:
+    kinds: dict[tuple[str, str, str], list[tuple[Case, str]]] = {}
+    for case in cases:
+        if case.verdict != 'pass' and case.reasons:
+            reason = case.reasons[0].replace('|', '/')
+            kinds.setdefault((case.method, case.verdict, _kind(reason)), []).append(
+                (case, reason))
+    for (method, verdict, _), found in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        case, reason = found[0]
+        yield method, verdict, len(found), _effects(case), case.seed, reason[:220]
+
+
+def _effects(case: Case) -> str:
+    return ', '.join(f'{name} {size:.3g} {EFFECTS[name].unit}'.strip()
+                     for name, size in case.effects.items()) or 'none'
+
+
+def _wrong_rows(cases: Sequence[Case]) -> Iterable[Sequence[object]]:
+    for case in cases:
+        if case.wrong_pass:
+            worst = max(case.errors, key=lambda item: item.ratio)
+            yield (case.method, case.seed, case.arm, f'{case.rate:g} Hz', _effects(case),
+                   f'{worst.parameter}: {worst.truth:.4g} off by {worst.error:+.2g} at σ '
+                   f'{worst.std or 0.0:.2g} ({worst.ratio:.1f} σ)')
+
+
+def report(cases: Sequence[Case]) -> str:
+    """Return all tables as Markdown."""
+    lines = [
+        f'# Campaign: {len(cases)} cells, seeds {cases[0].seed} to {cases[-1].seed}', '',
+        f'Processor time per cell: median {np.median([c.seconds for c in cases]):.1f} s, '
+        f'largest {max(c.seconds for c in cases):.1f} s.', '',
+        '## Methods', '',
+        'A wrong pass has a parameter outside its 99.9 % interval. Shares inside intervals are '
+        'of all parameters of cells that pass.', '',
+        *_table(('method', 'cells', 'pass', 'fail', 'not evaluated', 'refused', 'crashed',
+                 'pass in scope', 'wrong passes', 'inside 95 %', 'inside 99.9 %'),
+                _method_rows(cases)),
+        '## Cells with one effect: passes / wrong passes / cells', '',
+        *_table(('effect', *METHODS), _effect_rows(cases)),
+        '## All cells that pass: share of wrong ones', '',
+        *_table(('effect', 'passes with it', 'wrong with it', 'wrong without it'),
+                _shared_effect_rows(cases)),
+        '## Reasons of other verdicts, with one example each', '',
+        *_table(('method', 'verdict', 'cells', 'effects of the example', 'seed', 'first reason'),
+                _reason_rows(cases)),
+        '## Wrong passes', '',
+        *_table(('method', 'seed', 'arm', 'rate', 'effects', 'worst parameter'),
+                _wrong_rows(cases)),
+    ]
+    return '\n'.join(lines)
+
+
+def figures(cases: Sequence[Case]) -> list[Figure]:
+    """Return the three figures that have bars."""
+    rows = []
+    wide, count = inside(cases, _Z999)
+    narrow, _ = inside(cases, _Z95)
+    scope = [case for case in cases if case.in_scope]
+    passed = sum(case.verdict == 'pass' for case in scope)
+    for what, value, bar, at_least in (
+        ('parameters that pass inside their 99.9 % interval', 100.0 * wide / max(count, 1),
+         COVERAGE_BAR, True),
+        ('the same inside the 95 % interval, off 95 %',
+         abs(100.0 * narrow / max(count, 1) - 95.0), OFF_95_BAR, False),
+        ('cells in scope that pass', 100.0 * passed / max(len(scope), 1), PASS_BAR, True),
+    ):
+        rows.append(Figure('adversarial cells', what, '%', value, value, bar, at_least))
+    return rows
+
+
+class CampaignBenchmark(Benchmark):
+    """Every method on adversarial cells; writes the tables to `campaign.md`."""
+
+    title = 'Campaign'
+    seeds = 504
+
+    def run(self, request: Request) -> Outcome:
+        """Measure; see the base class."""
+        cases: list[Any] = in_parallel(run_case, request.seeds, request.jobs, 'campaign')
+        path = Path(request.output) / 'campaign.md'
+        path.write_text(report(cases), encoding='utf-8')
+        return Outcome(figures(cases), cases, (f'Tables: {path}',))
+
+
+BENCHMARK = CampaignBenchmark()

@@ -14,6 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pinocchio
 
 from benchmarks.random_cell import random_tool
@@ -426,7 +427,7 @@ class AdversarialCell:
         stamps, readings = found.wrenches[self.arm.sensor]
         return joints, WrenchSamples(self.arm.sensor, 100.0 + stamps, readings)
 
-    def friction_torque(self, joint: int, speed: Array, rows: Array) -> Array:
+    def friction_torque(self, joint: int, speed: Array, rows: npt.NDArray[np.bool_]) -> Array:
         """Return the steady friction of a joint at the end of the last recording [N·m].
 
         Args:

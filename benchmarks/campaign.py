@@ -119,7 +119,7 @@ Found = tuple[CalibrationResult, Sequence[Error]]
 
 
 @cache
-def _static_postures(name: str, home: tuple[float, ...]) -> Sequence[Array]:
+def _static_postures(name: str, home: tuple[float, ...]) -> Array:
     chosen = arm(name)
     return plan.plan_static_poses(chosen.robot, chosen.checker, np.array(home),
                                   sensor_frame=chosen.sensor, count=14)
@@ -260,7 +260,8 @@ def _friction_errors(
         pairs = [[values.get(f'{name}.{what}_{direction}', values[
             f'{name}.coulomb_{direction}'] if what == 'static' else float(
                 what == 'stribeck_velocity')) for direction in DIRECTIONS] for what in NAMES]
-        return SteadyFriction(*(np.array(pair) for pair in pairs)).torque(speeds)
+        coulomb, static, stribeck_velocity, viscous = (np.array(pair) for pair in pairs)
+        return SteadyFriction(coulomb, static, stribeck_velocity, viscous).torque(speeds)
 
     columns = [item for item in names if item in result.covariance_names]
     slopes = np.zeros((len(speeds), len(columns)))

@@ -96,6 +96,7 @@ class ControllerSettings:
         goal_tolerance: Default position tolerance at the goal, likewise.
         stopped_velocity_tolerance: Default velocity tolerance at the goal [rad/s]; 0: unlimited.
         goal_time: Default time past the end to reach the goal tolerance [s]; 0: unlimited.
+        cubic_segments: Ignore the accelerations of trajectories.
 
     """
 
@@ -107,6 +108,7 @@ class ControllerSettings:
     goal_tolerance: float | tuple[float, ...] = 0.0
     stopped_velocity_tolerance: float = 0.0
     goal_time: float = 0.0
+    cubic_segments: bool = False
 
 
 @dataclass(eq=False)
@@ -352,7 +354,8 @@ class TrajectoryController:
                 point.time,
                 mapped(point.positions, rest),
                 mapped(point.velocities, zero) if point.velocities else None,
-                mapped(point.accelerations, zero) if point.accelerations else None,
+                mapped(point.accelerations, zero)
+                if point.accelerations and not self.settings.cubic_segments else None,
             )
             for point in trajectory.points
         ]

@@ -111,9 +111,10 @@ class _Audience:
 class JointStateTopic:
     """Topic `joint_states`."""
 
-    def __init__(self, node: Node, joints: Sequence[str]) -> None:
+    def __init__(self, node: Node, joints: Sequence[str], extra: Sequence[str] = ()) -> None:
         self.publisher = node.create_publisher(JointState, 'joint_states', latched(STREAM_DEPTH))
         self._joints = tuple(joints)
+        self._extra = list(extra)
         self._missing: tuple[int, ...] | None = None
         self._kept: list[int] = []
         self._message = JointState()
@@ -134,12 +135,28 @@ class JointStateTopic:
         """Resize the message's arrays and create views of them."""
         self._missing = missing
         self._kept = [index for index in range(len(self._joints)) if index not in missing]
-        self._message.name = [self._joints[index] for index in self._kept]
         message = self._message
-        message.position = message.velocity = message.effort = [0.0] * len(self._kept)
+        message.name = self._extra + [self._joints[index] for index in self._kept]
+        message.position = message.velocity = message.effort = [0.0] * len(message.name)
         # The setters copy, so the views must refer to the message's own arrays.
         arrays = (message.position, message.velocity, message.effort)
-        self._views = [np.frombuffer(item, dtype=np.float64) for item in arrays]
+        self._views = [np.frombuffer(item, dtype=np.float64)[len(self._extra):]
+                       for item in arrays]
+
+
+class GripperTopic:
+    """Joint states of another driver, on the topic of the arm's."""
+
+    def __init__(self, node: Node, joints: Sequence[str]) -> None:
+        self._publisher = node.create_publisher(JointState, 'joint_states', latched(STREAM_DEPTH))
+        zeros = [0.0] * len(joints)
+        self._message = JointState(
+            name=list(joints), position=zeros, velocity=zeros, effort=zeros)
+
+    def publish(self, time: float) -> None:
+        """Publish zeros for a time [s]."""
+        set_stamp(self._message.header.stamp, time)
+        self._publisher.publish(self._message)
 
 
 class WrenchTopic:
@@ -261,7 +278,8 @@ class SimArmTopics:
     """
 
     def __init__(self, node: Node, joints: Sequence[str], truth: HiddenTruth) -> None:
-        self._joint_states = JointStateTopic(node, joints)
+        self._joint_states = JointStateTopic(node, joints, truth.extra_joints)
+        self._gripper = GripperTopic(node, truth.gripper.joints) if truth.gripper else None
         self.joint_states = self._joint_states.publisher
         self._wrenches = [
             WrenchTopic(node, sensor.topic or f'{sensor.frame}/wrench', sensor.frame)
@@ -291,6 +309,9 @@ class SimArmTopics:
             self._wrenches[reading.index].publish(reading, reading.index in misframed)
         for reading in readings.imus:
             self._imus[reading.index].publish(reading)
+        if self._gripper is not None:
+            for time in readings.gripper:
+                self._gripper.publish(time)
         for joint_reading in readings.joints:
             self._joint_states.publish(joint_reading, missing)
         if self._tracker is not None:

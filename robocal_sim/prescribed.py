@@ -90,7 +90,7 @@ def measure(
         carried[index] = physics.effort - physics.friction.torque
         for number, frame in enumerate(frames):
             true[number, index] = physics.wrench(frame)
-    time = motion.period * np.arange(count)
+    time: FloatArray = motion.period * np.arange(count, dtype=np.float64)
     every = round(1.0 / (rate * motion.period))
     generators = [np.random.default_rng(child)
                   for child in np.random.SeedSequence(seed).spawn(1 + len(frames))]
@@ -115,11 +115,13 @@ def _readings(
     angle: FloatArray, rate: float,
 ) -> tuple[FloatArray, FloatArray]:
     low_pass = LowPass(truth.filter_frequency, round(truth.filter_order), float(time[1]))
-    stamps = np.arange(truth.phase, time[-1], 1.0 / (truth.rate or rate))
+    stamps: FloatArray = np.arange(
+        truth.phase, time[-1], 1.0 / (truth.rate or rate), dtype=np.float64)
     then = delayed(time, low_pass.filtered(wrench), stamps - truth.delay)
     return stamps, sensor.measure(then, stamps, np.interp(stamps, time, angle))
 
 
 def delayed(time: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
     """Return values, shape (k, …), at other times, shape (m,), the first one before the start."""
-    return np.column_stack([np.interp(at, time, column) for column in values.T])
+    found: FloatArray = np.column_stack([np.interp(at, time, column) for column in values.T])
+    return found

@@ -92,7 +92,8 @@ class LowPass:
         """Return filtered samples, shape (k, …); the first one starts in equilibrium."""
         for _ in range(self._order):
             start = self._kept * values[:1]
-            values, _ = lfilter([1.0 - self._kept], [1.0, -self._kept], values, 0, start)
+            values, _ = lfilter(
+                [1.0 - self._kept], [1.0, -self._kept], values, axis=0, zi=start)
         return values
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +27,28 @@ from robocal_sim.faults import (
 )
 from robocal_sim.model import Description, JointLimits
 from robocal_sim.physics import CONTROL_STEP, ArmPhysics
-from robocal_sim.sensors import ForceTorqueSensor, ImuSensor, JointSensor, Stream, TrackerSensor
-from robocal_sim.truth import Cell, HiddenTruth, JointTruth
+from robocal_sim.sensors import (
+    Delay,
+    ForceTorqueSensor,
+    ImuSensor,
+    JointSensor,
+    LowPass,
+    Stream,
+    TrackerSensor,
+)
+from robocal_sim.truth import Cell, ForceTorqueNoise, ForceTorqueTruth, HiddenTruth, JointTruth
 
 FloatArray = npt.NDArray[np.float64]
 
 CLOCK_START = 100.0
 """Simulated time at the start [s]; in ROS, a stamp of zero means "none"."""
+
+
+WALL_TIME = 1.7e9
+"""Offset of stamps in wall time [s]."""
+
+OUTLIER = 253.0
+"""Position in a corrupt joint state [rad]."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,41 @@ class Readings:
     wrenches: list[SensorReading] = field(default_factory=list)
     imus: list[SensorReading] = field(default_factory=list)
     tracker: list[SensorReading] = field(default_factory=list)
+    gripper: list[float] = field(default_factory=list)
+
+
+class _WrenchChannel:
+    """One force/torque sensor with its filter, delay, rate and stream.
+
+    Attributes:
+        frame: Frame of the sensor.
+        sensor: The sensor.
+        stream: Its stream.
+
+    """
+
+    def __init__(
+        self, truth: ForceTorqueTruth, noise: ForceTorqueNoise, every: int,
+        generators: Iterator[np.random.Generator],
+    ) -> None:
+        self.frame = truth.frame
+        self.sensor = ForceTorqueSensor(noise, truth, next(generators))
+        self.stream: Stream[SensorReading] = Stream(noise, next(generators))
+        self._low_pass = LowPass(
+            truth.filter_frequency, round(truth.filter_order), CONTROL_STEP)
+        self._delay = Delay(truth.delay, CONTROL_STEP)
+        self._every = _whole_steps(truth.rate, f'rate of {truth.frame}') if truth.rate else every
+        self._phase = round(truth.phase / CONTROL_STEP)
+        self.delayed = bool(truth.filter_frequency or truth.delay)
+        self.input: FloatArray = np.zeros(6)
+
+    def update(self, wrench: FloatArray) -> None:
+        """Pass a true wrench, in every control step if `delayed`, through filter and delay."""
+        self.input = self._delay.step(self._low_pass.step(wrench)) if self.delayed else wrench
+
+    def due(self, count: int) -> bool:
+        """Return whether a reading is due in a control step."""
+        return count >= self._phase and (count - self._phase) % self._every == 0
 
 
 class ArmSimulator:
@@ -96,7 +146,8 @@ class ArmSimulator:
         self.truth = truth
         self.physics = ArmPhysics(description, truth, start)
         self.controller = TrajectoryController(
-            description.joints, description.limits, settings or ControllerSettings(), start
+            description.joints, description.limits,
+            replace(settings or ControllerSettings(), cubic_segments=truth.cubic_segments), start,
         )
         self.action_tick = False
         self._every = _whole_steps(rate, 'joint_states_rate')
@@ -110,6 +161,11 @@ class ArmSimulator:
         self._joint_states_due = 0.0
         self._last_wrenches: dict[int, FloatArray] = {}
         self._last_effort: FloatArray | None = None
+        self._effort_delay = Delay(truth.effort_delay, CONTROL_STEP)
+        self._noise = cell.joint_states
+        self._gripper_every = (
+            _whole_steps(truth.gripper.rate, 'rate of the gripper') if truth.gripper else 0)
+        self._last_stamp = CLOCK_START
         self._build_sensors(cell, seed)
 
     @property
@@ -129,7 +185,7 @@ class ArmSimulator:
         for stream in self._streams():
             stream.extra_latency = faults.latency
         for index in faults.of('ft_late'):
-            self._wrench_sensors[index][2].extra_latency = faults.latency + SENSOR_DELAY
+            self._wrench_channels[index].stream.extra_latency = faults.latency + SENSOR_DELAY
         self._faults = faults
         self._since = self.now
 
@@ -142,8 +198,12 @@ class ArmSimulator:
         time = self.now
         physics.step(command)
         readings = Readings()
+        self._reported = self._effort_delay.step(physics.reported)
         if self._count % self._every == 0:
             self._measure(time, readings)
+        self._measure_wrenches(time, readings)
+        if self._gripper_every and self._count % self._gripper_every == 0:
+            readings.gripper.append(time)
         if self._tracker is not None and self._count % self._tracker_every == 0:
             self._track(time, readings)
         self._count += 1
@@ -153,7 +213,7 @@ class ArmSimulator:
     def _build_sensors(self, cell: Cell, seed: int) -> None:
         truth, joints = self.truth, self.description.joints
         # One random generator per sensor and one per stream.
-        count = 2 * (2 + len(truth.force_torque_sensors) + len(truth.imus))
+        count = 2 * (2 + len(truth.force_torque_sensors) + len(truth.imus)) + 1
         generators = (np.random.default_rng(child)
                       for child in np.random.SeedSequence(seed).spawn(count))
         self._joint_sensor = JointSensor(
@@ -167,9 +227,8 @@ class ArmSimulator:
             if truth.tracker else None
         )
         self._tracker_stream: Stream[SensorReading] = Stream(cell.tracker, next(generators))
-        self._wrench_sensors = [
-            (sensor.frame, ForceTorqueSensor(cell.force_torque, sensor, next(generators)),
-             Stream[SensorReading](cell.force_torque, next(generators)))
+        self._wrench_channels = [
+            _WrenchChannel(sensor, cell.force_torque, self._every, generators)
             for sensor in truth.force_torque_sensors
         ]
         self._imu_sensors = [
@@ -177,25 +236,40 @@ class ArmSimulator:
              Stream[SensorReading](cell.imu, next(generators)))
             for sensor in truth.imus
         ]
+        self._corruption = next(generators)
 
     def _streams(self) -> Iterator[Stream[JointReading] | Stream[SensorReading]]:
         yield self._joint_stream
         yield self._tracker_stream
-        for _, _, stream in (*self._wrench_sensors, *self._imu_sensors):
+        for channel in self._wrench_channels:
+            yield channel.stream
+        for _, _, stream in self._imu_sensors:
             yield stream
 
     def _measure(self, time: float, readings: Readings) -> None:
         faults = self._faults
         if 'joint_states_silent' not in faults and not self._too_early(time):
             readings.joints = _pass(self._joint_stream, time, self._joint_reading(time))
-        for index, values in enumerate(self._wrench_readings(time)):
-            if index not in faults.of('ft_silent'):
-                readings.wrenches += _pass(
-                    self._wrench_sensors[index][2], time, SensorReading(index, time, values))
         if 'imu_silent' not in faults:
             for index, (frame, imu, stream) in enumerate(self._imu_sensors):
                 values = imu.measure(self.physics.inertial(frame))
                 readings.imus += _pass(stream, time, SensorReading(index, time, values))
+
+    def _measure_wrenches(self, time: float, readings: Readings) -> None:
+        due = []
+        for index, channel in enumerate(self._wrench_channels):
+            if channel.due(self._count):
+                due.append(index)
+            if channel.delayed:
+                channel.update(self.physics.wrench(channel.frame))
+        if not due:
+            return
+        silent = self._faults.of('ft_silent')
+        found = self._wrench_readings(time)
+        for index in due:
+            if index not in silent:
+                readings.wrenches += _pass(self._wrench_channels[index].stream, time,
+                                           SensorReading(index, time, found[index]))
 
     def _too_early(self, time: float) -> bool:
         """Return whether the fault joint_states_slow suppresses this joint state."""
@@ -209,8 +283,12 @@ class ArmSimulator:
 
     def _wrench_readings(self, time: float) -> list[FloatArray]:
         """Return the readings of the force/torque sensors, with their faults."""
-        readings = [sensor.measure(self.physics.wrench(frame), time - CLOCK_START)
-                    for frame, sensor, _ in self._wrench_sensors]
+        readings = []
+        angle = float(self.physics.position[-1])
+        for channel in self._wrench_channels:
+            if not channel.delayed:
+                channel.update(self.physics.wrench(channel.frame))
+            readings.append(channel.sensor.measure(channel.input, time - CLOCK_START, angle))
         if self._faults.sensors:
             self._corrupt_wrenches(time, readings)
         self._last_wrenches = dict(enumerate(readings))
@@ -237,7 +315,7 @@ class ArmSimulator:
     def _joint_reading(self, time: float) -> JointReading:
         physics = self.physics
         position, velocity, effort = self._joint_sensor.measure(
-            physics.encoder, physics.encoder_velocity, physics.effort
+            physics.encoder, physics.encoder_velocity, self._reported
         )
         if self._faults.joints:
             self._corrupt(effort)
@@ -246,7 +324,32 @@ class ArmSimulator:
         if 'stamps_disordered' in self._faults and self._published % 5 == 0:
             # Every fifth message is stamped earlier than its predecessor.
             time -= 2.5 * self._every * CONTROL_STEP
-        return JointReading(time, position, velocity, effort)
+        reading = JointReading(time, position, velocity, effort)
+        return self._corrupted(reading) if self._corrupts else reading
+
+    @property
+    def _corrupts(self) -> bool:
+        noise = self._noise
+        return bool(noise.zero_stamps or noise.repeated_stamps or noise.wall_stamps
+                    or noise.outliers or noise.zero_rows)
+
+    def _corrupted(self, reading: JointReading) -> JointReading:
+        """Return a joint state with the drawn corruption of stamps and values."""
+        noise, chance = self._noise, self._corruption.random(5)
+        time, position = reading.time, reading.position
+        if chance[0] < noise.repeated_stamps:
+            time = self._last_stamp
+        self._last_stamp = time
+        if chance[1] < noise.wall_stamps:
+            time += WALL_TIME
+        if chance[2] < noise.zero_stamps:
+            time = 0.0
+        if chance[3] < noise.outliers:
+            position = np.full_like(position, OUTLIER)
+        if chance[4] < noise.zero_rows:
+            zero = np.zeros_like(position)
+            return JointReading(time, zero, zero, zero)
+        return JointReading(time, position, reading.velocity, reading.effort)
 
     def _corrupt(self, effort: FloatArray) -> None:
         """Apply the effort faults in place."""

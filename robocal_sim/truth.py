@@ -217,6 +217,20 @@ class TrackerTruth:
 
 
 @dataclass(frozen=True)
+class GripperTruth:
+    """A second publisher on `joint_states`, such as the driver of a gripper.
+
+    Attributes:
+        joints: Names of its joints; all positions are zero.
+        rate: Rate of its messages [Hz].
+
+    """
+
+    joints: tuple[str, ...]
+    rate: Positive = 50.0
+
+
+@dataclass(frozen=True)
 class LinkTruth:
     """Random deviation of the arm's link inertias from its URDF.
 
@@ -247,6 +261,8 @@ class HiddenTruth:
         effort_contains: `all`, or `external` for efforts without the torque of the URDF's arm.
         cubic_segments: Whether the controller ignores accelerations, so that they are not
             continuous.
+        extra_joints: Joints that precede the arm's in its joint states; all values are zero.
+        gripper: Second publisher of joint states.
         tool: Tool, mounted from the start.
         load: Second body, attached and detached at run time.
         joints: Truth by joint name; joints left out are ideal.
@@ -262,6 +278,8 @@ class HiddenTruth:
     effort_delay: NotNegative = 0.0
     effort_contains: EffortContent = 'all'
     cubic_segments: bool = False
+    extra_joints: tuple[str, ...] = ()
+    gripper: GripperTruth | None = None
     tool: ToolTruth | None = None
     load: ToolTruth | None = None
     joints: Mapping[str, JointTruth] = field(default_factory=dict)
@@ -311,6 +329,11 @@ class JointNoise(StreamNoise):
         effort_sigma: White noise of the effort [N·m].
         effort_ripple: Amplitude of the effort's ripple over the joint angle [N·m].
         effort_ripple_cycles: Periods of the ripple per turn of the joint.
+        zero_stamps: Probability of a message with stamp zero.
+        repeated_stamps: Probability of a message with its predecessor's stamp.
+        wall_stamps: Probability of a message stamped with the time since 1970.
+        outliers: Probability of a message with positions of 253 rad.
+        zero_rows: Probability of a message whose values are all zero.
 
     """
 
@@ -319,6 +342,11 @@ class JointNoise(StreamNoise):
     effort_sigma: NotNegative = 0.0
     effort_ripple: NotNegative = 0.0
     effort_ripple_cycles: NotNegative = 24.0
+    zero_stamps: Probability = 0.0
+    repeated_stamps: Probability = 0.0
+    wall_stamps: Probability = 0.0
+    outliers: Probability = 0.0
+    zero_rows: Probability = 0.0
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class OfflineEstimation:
         self._spans, self._remarks = self._marked()
         needs, name = self._needs, bag.name
         self._joints = JointIntake(
-            self.robot.joint_names, torque_factor(self.robot, values, self.store),
+            self.robot, torque_factor(self.robot, values, self.store),
             need_effort=needs.effort, source=name, span=self._span(marks.JOINTS),
             budget=needs.budget, stationary=self._stationary())
         self._wrenches = {need.topic: self._wrench_intake(need) for need in needs.wrenches}

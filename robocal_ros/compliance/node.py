@@ -56,7 +56,7 @@ class ComplianceCalibration(CalibrationNode):
         """Create streams, arm, recorder and correction, and use the stored result."""
         values = self.values
         self.joints = self.stream(JointStateStream(
-            self, self.group, self.robot.joint_names, now=self.waiter.now,
+            self, self.group, self.robot, now=self.waiter.now,
             factor=effort_factor(self.robot, values)))
         DriveGains(self, self.joints)
         self._tracker = self.stream(TrackerStream(

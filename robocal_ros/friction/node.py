@@ -51,7 +51,7 @@ class FrictionIdentification(CalibrationNode):
         """Create streams, arm, recorder and compensation, and use the stored result."""
         values = self.values
         self.joints = self.stream(JointStateStream(
-            self, self.group, self.robot.joint_names, now=self.waiter.now,
+            self, self.group, self.robot, now=self.waiter.now,
             factor=effort_factor(self.robot, values)))
         self.joints.need_effort = True
         DriveGains(self, self.joints)

@@ -41,7 +41,7 @@ class Leveling(CalibrationNode):
         self._axis = reference_axis(self.robot, values.reference)
         self._tool = Tool(self.robot, values.tool_point)
         self.joints = self.stream(JointStateStream(
-            self, self.group, self.robot.joint_names, now=self.waiter.now,
+            self, self.group, self.robot, now=self.waiter.now,
             factor=effort_factor(self.robot, values)))
         DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(

@@ -41,8 +41,12 @@ class State(IntEnum):
     """Something is missing, or not what it should be."""
     NOT_FINITE = 2
     """A value is NaN or infinite."""
-    FOREIGN = 3
-    """It is of other joints, or unreadable: its stamp says nothing about the stream."""
+    UNREADABLE = 3
+    """It lacks some of the arm's joints, or is not of its type; its stamp is ignored."""
+    FOREIGN = 4
+    """It is of other joints alone, such as a gripper's: not a message of the stream at all."""
+    IMPLAUSIBLE = 5
+    """Its positions cannot be the arm's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Decoded:
     """Contents of k messages.
 
     Attributes:
-        stamps: Stamps, shape (k,) [ns]; those of foreign messages mean nothing.
+        stamps: Stamps, shape (k,) [ns]; undefined for unreadable and foreign messages.
         values: One row of numbers for each message; of use in rows that are usable.
         states: A ``State`` for each message, shape (k,).
         reasons: For each message the place in ``sentences`` of what is wrong with it, shape (k,).
@@ -235,7 +239,7 @@ class Decoder(ABC):
             np.zeros(count, np.int8), np.zeros(count, np.intp), [''], np.full(count, '', object))
         for rows, layout, data in self._alike(raw):
             if layout is None:
-                made.refuse(rows, State.FOREIGN,
+                made.refuse(rows, State.UNREADABLE,
                         f'{self.source} holds messages that do not have the layout of their type.')
                 continue
             made.stamps[rows], blocks = layout.read(data)
@@ -454,7 +458,9 @@ class JointDecoder(Decoder):
     def _fill(self, made: Decoded, rows: Rows, layout: _Layout, blocks: list[Array]) -> None:
         names, n, plan = layout.names, len(self.names), self._plan(layout)
         if isinstance(plan, str):
-            made.refuse(rows, State.FOREIGN, plan)
+            foreign = bool(names) and not set(names) & set(self.names)
+            state = State.FOREIGN if foreign else State.UNREADABLE
+            made.refuse(rows, state, plan)
             return
         position, velocity, effort = blocks
         if position.shape[1] != len(names):

@@ -20,6 +20,7 @@ from robocal_ros.messages import decode
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.decode import Decoded, Decoder, JointDecoder, Message, Rows, State
 from robocal_ros.messages.marks import Span, StationaryInterval
+from robocal_ros.messages.posture_check import Joints, PostureCheck
 from robocal_ros.messages.record import BUDGET, LONGEST, Averages, Record
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
 from robocal_ros.messages.stamps import SECOND, StampGuard, to_seconds
@@ -28,6 +29,9 @@ TRACKER_BUDGET = 2**21
 """Most readings of a tracker that are kept: averages of rests need each of them."""
 
 _EVERYTHING = Span()
+# Shares of messages with stamps that don't increase, and with implausible positions, from which
+# on a record is refused: what is left of it is no measurement.
+_MOST_REPEATED, _MOST_IMPLAUSIBLE = 0.5, 0.1
 _NOTHING = 'The topic is empty, or the run that its marks tell of is not in the bag.'
 
 
@@ -72,6 +76,8 @@ class Intake:
         self._begun = span.begin == -np.inf
         self._ended = False
         self._kept = 0
+        # Messages sent before the driver had read the joints, which is no fault.
+        self._unread = 0
 
     # -------------------------------------------------------------------- taking in
 
@@ -79,7 +85,7 @@ class Intake:
         """Take in messages of a bag, in the order in which they were recorded."""
         decoded = self.decoder(raw)
         time = to_seconds(decoded.stamps)
-        own = decoded.states != State.FOREIGN
+        own = decoded.states < State.UNREADABLE
         begin, end = 0, len(raw)
         if not self._begun:
             begin = _first(own & (time > self._span.begin))
@@ -96,10 +102,13 @@ class Intake:
         self._admit(decoded, time, np.arange(begin, end))
 
     def take_one(self, raw: bytes) -> Message | None:
-        """Take in one message; return it unless its stamp does not count."""
+        """Take in one message; return it unless it is foreign or its stamp is not used."""
         guard, message = self.guard, self.decoder.one(raw)
         stamp, state = message.stamp, message.state
         if state is State.FOREIGN:
+            self._note_foreign(1, message.reason)
+            return None
+        if state is State.UNREADABLE:
             guard.count(received=1, incomplete=1)
             self.problem = message.reason
             return message
@@ -129,28 +138,35 @@ class Intake:
             rows: Which of them have come, in their order.
 
         Returns:
-            Those that count, and those of them with which the clock jumped back.
+            Those that are used, and those of them that invalidate all before them: the clock
+            jumped, or the driver had not read the joints before.
 
         """
-        own = rows[decoded.states[rows] != State.FOREIGN]
-        if lost := len(rows) - len(own):
+        given = decoded.states[rows]
+        own = rows[given < State.UNREADABLE]
+        if len(foreign := rows[given == State.FOREIGN]):
+            alone = not len(own) or foreign[0] < own[0]
+            self._note_foreign(len(foreign), decoded.reason(int(foreign[0])) if alone else '')
+        unreadable = rows[given == State.UNREADABLE]
+        if lost := len(unreadable):
             self.guard.count(received=lost, incomplete=lost)
-        before = self.guard.newest
-        counts, _ = self.guard.admit_block(decoded.stamps[own])
+        counts, jumps = self.guard.admit_block(decoded.stamps[own])
         counted = own[counts]
-        stamps = decoded.stamps[counted]
-        jumps = 1 + np.flatnonzero(np.diff(stamps) < 0)
-        if len(stamps) and before is not None and int(stamps[0]) < before:
-            jumps = np.insert(jumps, 0, 0)
-        self._check(decoded, counted)
+        restarts = self._check(decoded, counted)
         states = decoded.states[counted]
-        self.guard.count(incomplete=int((states == State.INCOMPLETE).sum()),
-                         not_finite=int((states == State.NOT_FINITE).sum()))
-        relevant = np.union1d(rows[decoded.states[rows] == State.FOREIGN], counted)
+        self.guard.count(**{name: int((states == state).sum())
+                            for state, name in _COUNTED.items()})
+        relevant = np.union1d(unreadable, counted)
         bad = relevant[decoded.states[relevant] != State.USABLE]
         if len(bad):
             self.problem = decoded.reason(int(bad[-1]))
-        return counted, counted[jumps].tolist()
+        return counted, sorted({*own[jumps].tolist(), *restarts})
+
+    def _note_foreign(self, count: int, reason: str) -> None:
+        """Count messages of other joints; they matter only while there are no others."""
+        self.guard.count(received=count, foreign=count)
+        if reason and self.guard.newest is None and not self.problem:
+            self.problem = reason
 
     def _admit(self, decoded: Decoded, time: Array, rows: Rows) -> None:
         counted, jumps = self.judge(decoded, rows)
@@ -170,8 +186,14 @@ class Intake:
         """Return a message that counts, refused if it does not fit those before it."""
         return message
 
-    def _check(self, decoded: Decoded, rows: Rows) -> None:
-        """Refuse messages that count but do not fit those before them."""
+    def _check(self, decoded: Decoded, rows: Rows) -> list[int]:
+        """Refuse messages that do not fit those before them.
+
+        Returns:
+            Rows that show all messages before them to be invalid.
+
+        """
+        return []
 
     # --------------------------------------------------------------------- the record
 
@@ -226,16 +248,27 @@ class Intake:
         return self._record.rows(after)
 
     def _released(self, what: str) -> Array:
-        """Return what was recorded, and keep nothing of it; raises DataError for nothing."""
-        rows = self._record.release()
+        """Return the recorded rows and keep none; raises DataError if they are not usable."""
+        rows, counts, source = self._record.release(), self.counts, self.decoder.source
+        own = counts.received - counts.foreign
+        if counts.out_of_order > _MOST_REPEATED * own:
+            raise DataError(
+                f"Bag '{self._source}': {counts.out_of_order} of {own} stamps on {source} repeat "
+                'or go back; expected the time of measurement, increasing. Does the driver fill '
+                'in header.stamp?')
         if not len(rows):
             raise DataError(
-                f"Bag '{self._source}' holds no {what} ({self.counts.received} messages came). "
+                f"Bag '{self._source}' holds no usable {what} ({counts.received} messages came). "
                 f'{self.problem or _NOTHING}')
+        if counts.implausible - self._unread > _MOST_IMPLAUSIBLE * own:
+            raise DataError(
+                f"Bag '{self._source}': {counts.implausible} of {own} {what}s are implausible. "
+                f'{self.problem}')
         return rows
 
 
-_COUNTED = {State.INCOMPLETE: 'incomplete', State.NOT_FINITE: 'not_finite'}
+_COUNTED = {State.INCOMPLETE: 'incomplete', State.NOT_FINITE: 'not_finite',
+            State.IMPLAUSIBLE: 'implausible'}
 
 
 def _first(mask: Any) -> int:
@@ -249,22 +282,51 @@ class JointIntake(Intake):
     decoder: JointDecoder
 
     def __init__(
-        self, names: Sequence[str], factor: Array, *, need_effort: bool = False,
+        self, joints: Joints, factor: Array, *, need_effort: bool = False,
         stationary: Sequence[StationaryInterval] = (), **others: Any,
     ) -> None:
         """Start empty.
 
         Args:
-            names: Names of the n joints wanted.
+            joints: The n joints of the arm, such as a ``Robot``.
             factor: From the driver's effort to torque, joint by joint, shape (n,).
-            need_effort: Whether a message without effort is of no use.
+            need_effort: True to refuse messages without effort.
             stationary: If there are any, each of them becomes one sample, the average over it.
             others: As of ``Intake``.
 
         """
-        super().__init__(JointDecoder(names, factor, need_effort=need_effort), **others)
+        super().__init__(
+            JointDecoder(joints.joint_names, factor, need_effort=need_effort), **others)
+        self._posture = PostureCheck(joints)
         if stationary:
-            self._record = Averages(1 + 3 * len(names), [(r.begin, r.end) for r in stationary])
+            self._record = Averages(
+                1 + 3 * len(joints.joint_names), [(r.begin, r.end) for r in stationary])
+
+    def _checked(self, message: Message) -> Message:
+        if not np.isfinite(message.values[:len(self.decoder.names)]).all():
+            return message
+        reason = self._posture.check(message.stamp, message.values)
+        if zeros := self._posture.restarted:
+            self._forget()
+            self._count_unread(zeros)
+        if reason:
+            return message._replace(state=State.IMPLAUSIBLE, reason=reason)
+        return message
+
+    def _check(self, decoded: Decoded, rows: Rows) -> list[int]:
+        n = len(self.decoder.names)
+        rows = rows[np.isfinite(decoded.values[rows, :n]).all(axis=1)]
+        values = decoded.values[rows]
+        reasons, restarts = self._posture.check_block(decoded.stamps[rows], values)
+        decoded.values[rows] = values
+        for place, reason in reasons.items():
+            decoded.refuse(rows[place:place + 1], State.IMPLAUSIBLE, reason)
+        self._count_unread(sum(restarts.values()))
+        return [int(rows[place]) for place in restarts]
+
+    def _count_unread(self, count: int) -> None:
+        self._unread += count
+        self.guard.count(implausible=count)
 
     def set_factor(self, factor: Array) -> None:
         """Change what turns the driver's effort into torque; what was recorded is forgotten."""
@@ -282,7 +344,7 @@ class JointIntake(Intake):
             DataError: If no message was of use; the sentence says why.
 
         """
-        return self._samples(self._released('joint state of use'))
+        return self._samples(self._released('joint state'))
 
     def _samples(self, rows: Array) -> JointSamples:
         n = len(self.decoder.names)
@@ -314,7 +376,7 @@ class WrenchIntake(Intake):
 
     def bag_samples(self) -> WrenchSamples:
         """Return the samples; as of ``JointIntake.bag_samples``."""
-        return self._samples(self._released(f"reading of use on '{self._topic}'"))
+        return self._samples(self._released(f"reading on '{self._topic}'"))
 
     def _samples(self, rows: Array) -> WrenchSamples:
         return WrenchSamples(self._frame, rows[:, 0], rows[:, 1:], self.counts)
@@ -362,7 +424,7 @@ class TrackerIntake(Intake):
             return message
         return message._replace(state=State.INCOMPLETE, reason=self._other_frame(message.frame))
 
-    def _check(self, decoded: Decoded, rows: Rows) -> None:
+    def _check(self, decoded: Decoded, rows: Rows) -> list[int]:
         usable = rows[decoded.states[rows] == State.USABLE]
         if len(usable):
             self.frame = self.frame or decoded.frames[usable[0]]
@@ -370,6 +432,7 @@ class TrackerIntake(Intake):
         for frame in dict.fromkeys(decoded.frames[others].tolist()):
             decoded.refuse(others[decoded.frames[others] == frame], State.INCOMPLETE,
                            self._other_frame(frame))
+        return []
 
     def _other_frame(self, frame: str) -> str:
         return (f"{self.decoder.source} names frame '{frame}' now and '{self.frame}' before; "
@@ -381,7 +444,7 @@ class TrackerIntake(Intake):
 
     def bag_samples(self) -> TrackerSamples:
         """Return the samples; as of ``JointIntake.bag_samples``."""
-        return self._samples(self._released(f"tracker reading of use on '{self._topic}'"))
+        return self._samples(self._released(f"tracker reading on '{self._topic}'"))
 
     def _samples(self, rows: Array) -> TrackerSamples:
         return TrackerSamples(self.frame, rows[:, 0], rows[:, 1:4],
@@ -442,10 +505,9 @@ class Channel:
         counted, jumps = intake.judge(decoded, np.arange(len(raw)))
         times = np.full(len(raw), np.nan)
         times[counted] = to_seconds(decoded.stamps[counted])
-        # What is of other joints has no stamp of its own; it comes where it came.
-        foreign = np.flatnonzero(decoded.states == State.FOREIGN)
+        # An unreadable message has no stamp: it is placed where it was recorded.
         stamps = decoded.stamps.copy()
-        for row in foreign.tolist():
+        for row in np.flatnonzero(decoded.states == State.UNREADABLE).tolist():
             times[row] = newest if not row else np.nan_to_num(times[row - 1], nan=newest)
             stamps[row] = round(max(times[row], _BEFORE_ALL) * SECOND)
         samples: list[Sample | None] = [None] * len(raw)

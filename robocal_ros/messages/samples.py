@@ -21,10 +21,12 @@ class StreamCounts:
     Attributes:
         received: Messages that arrived.
         dropped: Messages that are missing, judged by the gaps between stamps.
-        out_of_order: Messages whose stamp did not increase; they were left out.
+        out_of_order: Messages whose stamp did not increase, or leapt; they were left out.
         incomplete: Messages without one of the joints, or with arrays of unequal length.
         not_finite: Messages with a NaN or an infinite value.
-        clock_jumps: Backward jumps of the clock; each one emptied the buffer.
+        implausible: Messages with positions that the arm cannot have; see ``PostureCheck``.
+        foreign: Messages of other joints alone, such as a gripper's; they are no loss.
+        clock_jumps: Jumps of the clock; each one emptied the buffer.
 
     """
 
@@ -33,6 +35,8 @@ class StreamCounts:
     out_of_order: int = 0
     incomplete: int = 0
     not_finite: int = 0
+    implausible: int = 0
+    foreign: int = 0
     clock_jumps: int = 0
 
 

@@ -23,9 +23,13 @@ SECOND = 10**9
 
 Stamps = npt.NDArray[np.int64]
 
-# A stamp this much older than the newest one is a jump of the clock, not a late message; so are
-# this many older stamps in a row that increase among themselves.
+# A stamp older than the newest by this much, or newer by that much, is not late or early: either
+# the clock was set (simulated to wall time, a bag begins again) or the stamp is corrupt. The clock
+# was set once so many stamps in a row follow each other; until then they are left out.
+LEAP = 3600 * SECOND
 _CLOCK_JUMP = SECOND
+_FAR_IN_A_ROW = 3
+# The same for stamps that are a little older, which also are late messages.
 _LATE_IN_A_ROW = 10
 # A gap longer than this is a pause of the recording or a clock that was set: nothing was lost.
 _PAUSE = 60 * SECOND
@@ -79,7 +83,7 @@ class StampGuard:
 
     @property
     def jumps(self) -> int:
-        """Backward jumps of the clock since the last reset."""
+        """Jumps of the clock since the last reset."""
         return self._tally['clock_jumps']
 
     @property
@@ -97,21 +101,23 @@ class StampGuard:
         self._tally = dict.fromkeys(self._tally, 0)
 
     def admit(self, stamp: int) -> bool:
-        """Take note of a stamp [ns]; return whether its message counts.
+        """Take note of a stamp [ns]; return whether its message is used.
 
-        A jump back of the clock counts too; see ``jumps``.
+        The message that confirms a jump of the clock is used; see ``jumps``.
         """
         tally = self._tally
         tally['received'] += 1
         if self.newest is not None:
             step = stamp - self.newest
-            if step <= 0:
-                later = self._late_stamp is None or stamp <= self._late_stamp
-                self._late = 1 if later else self._late + 1
+            if not 0 < step <= LEAP:
+                follows = (self._late_stamp is not None
+                           and 0 < stamp - self._late_stamp <= LEAP)
+                self._late = self._late + 1 if follows else 1
                 self._late_stamp = stamp
-                if step > -_CLOCK_JUMP and self._late < _LATE_IN_A_ROW:
+                near = -_CLOCK_JUMP < step <= 0
+                if self._late < (_LATE_IN_A_ROW if near else _FAR_IN_A_ROW):
                     tally['out_of_order'] += 1
-                    if step < 0 and tally['dropped']:
+                    if near and step < 0 and tally['dropped']:
                         # A late message had been taken for a lost one when its successor came.
                         tally['dropped'] -= 1
                     return False
@@ -128,26 +134,27 @@ class StampGuard:
         self._late, self._late_stamp = 0, None
         return True
 
-    def admit_block(self, stamps: Stamps) -> tuple[npt.NDArray[np.bool_], int]:
+    def admit_block(self, stamps: Stamps) -> tuple[npt.NDArray[np.bool_], list[int]]:
         """Take note of many stamps, exactly as ``admit`` would one after the other.
 
         Args:
             stamps: Stamps in the order of arrival, shape (k,) [ns].
 
         Returns:
-            Which of the messages count, shape (k,), and the row of the last jump back of the
-            clock, -1 for none: what came before that row is to be forgotten.
+            Mask of the messages that are used, shape (k,), and the rows with which the clock
+            jumped: samples before such a row are to be discarded.
 
         """
         counts = np.zeros(len(stamps), dtype=bool)
         # Rows that do not follow their predecessor; between them all is in order.
-        breaks = np.append(1 + np.flatnonzero(np.diff(stamps) <= 0), len(stamps))
-        row, jump = 0, -1
+        steps = np.diff(stamps)
+        breaks = np.append(1 + np.flatnonzero((steps <= 0) | (steps > LEAP)), len(stamps))
+        row, jumps = 0, list[int]()
         while row < len(stamps):
             before = self.jumps
             counts[row] = self.admit(int(stamps[row]))
             if self.jumps > before:
-                jump = row
+                jumps.append(row)
             row += 1
             if not counts[row - 1]:
                 continue
@@ -156,7 +163,7 @@ class StampGuard:
                 self._admit_increasing(stamps[row - 1:stop])
                 counts[row:stop] = True
                 row = stop
-        return counts, jump
+        return counts, jumps
 
     def _admit_increasing(self, stamps: Stamps) -> None:
         """Admit stamps that increase; the first of them has been admitted already."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.messages.decode import Message, State
 from robocal_ros.messages.intake import Intake, JointIntake, TrackerIntake, WrenchIntake
+from robocal_ros.messages.posture_check import Joints
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.messages.subscription import Subscriber, publisher_hint
@@ -167,7 +168,7 @@ class JointStateStream(Stream[JointIntake]):
         self,
         node: Node,
         group: CallbackGroup,
-        joint_names: Sequence[str],
+        joints: Joints,
         *,
         now: Callable[[], float],
         factor: Array,
@@ -178,17 +179,17 @@ class JointStateStream(Stream[JointIntake]):
         Args:
             node: The node.
             group: A reentrant callback group.
-            joint_names: Names of the n joints wanted.
+            joints: The n joints of the arm, such as a ``Robot``.
             now: Steady clock [s], for detecting silence.
             factor: From the driver's effort to torque, joint by joint, shape (n,).
             on_sample: Called while recording with stamp, position and torque.
 
         """
         super().__init__(
-            node, group, JointState, 'joint_states', JointIntake(joint_names, factor), now=now,
+            node, group, JointState, 'joint_states', JointIntake(joints, factor), now=now,
             on_message=self._note, linger=_LINGER)
         self.intake.on_jump = self._forget_before_jump
-        self._n = len(joint_names)
+        self._n = len(joints.joint_names)
         self.on_sample = on_sample
         self._recent: deque[tuple[float, Array]] = deque()
         self.listeners: list[Callable[[float, Array], None]] = []
@@ -201,13 +202,13 @@ class JointStateStream(Stream[JointIntake]):
     destroy = stop
 
     def _note(self, message: Message) -> None:
-        if message.state is State.FOREIGN:
+        if message.state is State.UNREADABLE:
             return
         stamp, n = to_seconds(message.stamp), self._n
         posture = message.values[:n]
         if message.state is not State.USABLE:
             # An arm whose efforts fail can still be seen at rest.
-            if np.isfinite(posture).all():
+            if message.state is not State.IMPLAUSIBLE and np.isfinite(posture).all():
                 self._note_posture(stamp, posture)
             return
         self._note_posture(stamp, posture)
@@ -225,13 +226,15 @@ class JointStateStream(Stream[JointIntake]):
             self._recent.popleft()
 
     def _forget_before_jump(self, stamp: float) -> None:
+        back = bool(self._recent) and stamp < self._recent[-1][0]
         publishers = self._node.count_publishers(self.topic)
         several = '' if publishers < 2 else (
             f" {publishers} nodes publish on '{self.topic}': if they do not tell the "
             'same time, end one of them or give each arm a namespace.')
         self._node.get_logger().warning(
-            f'The clock jumped back to {stamp:.3f} s; the {self.recorded} joint samples '
-            f'recorded before are forgotten.{several}', throttle_duration_sec=1.0)
+            f'The clock jumped {"back" if back else "ahead"} to {stamp:.3f} s; the '
+            f'{self.recorded} joint samples recorded before are discarded.{several}',
+            throttle_duration_sec=1.0)
         self._recent.clear()
 
     # -------------------------------------------------------------------- watching

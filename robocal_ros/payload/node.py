@@ -60,7 +60,7 @@ class PayloadIdentification(CalibrationNode):
         """Create streams, arm and recorder, and publish the last good results."""
         values = self.values
         self.joints = self.stream(JointStateStream(
-            self, self.group, self.robot.joint_names, now=self.waiter.now,
+            self, self.group, self.robot, now=self.waiter.now,
             factor=effort_factor(self.robot, values)))
         self.joints.need_effort = self._needs().effort
         self._sensor = self.stream(WrenchStream(

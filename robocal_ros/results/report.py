@@ -29,7 +29,7 @@ Truth = Mapping[str, Mapping[str, float]]
 """Known values by kind of result and name of parameter, in the result's frame and units."""
 
 _BADGES = {'pass': 'pass', 'fail': 'fail', 'not_evaluated': 'not evaluated'}
-_DROPS = ('dropped', 'out_of_order', 'incomplete', 'not_finite', 'clock_jumps')
+_DROPS = ('dropped', 'out_of_order', 'incomplete', 'not_finite', 'implausible', 'clock_jumps')
 
 
 @dataclass(frozen=True)

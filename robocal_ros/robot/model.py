@@ -143,6 +143,8 @@ class Robot:
         upper: Upper limits, inf for continuous joints, shape (n,) [rad].
         velocity_limit: Speed limits, inf where the URDF has none, shape (n,) [rad/s].
         effort_limit: Torque limits, inf where the URDF has none, shape (n,) [N·m].
+        continuous: Mask of joints without limits, whose angles may wrap, shape (n,).
+        prismatic: Mask of joints that slide, shape (n,); all their figures are in m and N.
 
     """
 
@@ -205,6 +207,10 @@ class Robot:
         self.lower, self.upper = self._position_limits(continuous)
         self.velocity_limit = self._limit_or_infinity(self.model.velocityLimit)
         self.effort_limit = self._limit_or_infinity(self.model.effortLimit)
+        self.continuous = np.array([name in continuous for name in self.joint_names])
+        self.prismatic = np.array([
+            'JointModelP' in self.model.joints[self.model.getJointId(name)].shortname()
+            for name in self.joint_names])
         self._zero = np.zeros(self.n)
 
     @staticmethod

@@ -12,8 +12,8 @@ from robocal_ros.capability.capability import Follower
 from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.messages import marks
 from robocal_ros.messages.bag import Bag
-from robocal_ros.messages.decode import Decoder, JointDecoder
-from robocal_ros.messages.intake import Channel, Intake, Take, in_stamp_order
+from robocal_ros.messages.decode import Decoder
+from robocal_ros.messages.intake import Channel, Intake, JointIntake, Take, in_stamp_order
 from robocal_ros.messages.marks import Span
 from robocal_ros.messages.selection import JOINT_STATE, MARKS, STRING, WRENCH, Selection, marks_in
 from robocal_ros.messages.stamps import SECOND, to_seconds
@@ -267,7 +267,7 @@ class WrenchFollowing:
 
         if marks.JOINTS in self._topics:
             channels[self._topics[marks.JOINTS]] = Channel(
-                Intake(JointDecoder(self.robot.joint_names, self._factor)),
+                JointIntake(self.robot, self._factor),
                 _taker(move, lambda stamp, problem: observer.refuse_joint_state(problem)), span)
         return channels
 

@@ -18,8 +18,8 @@ from rclpy.node import Node
 from sensor_msgs.msg import Imu, JointState
 
 from robocal_ros.arrays import Array
-from robocal_ros.messages.decode import Decoder, JointDecoder, Message, State
-from robocal_ros.messages.intake import Intake
+from robocal_ros.messages.decode import Message, State
+from robocal_ros.messages.intake import Intake, JointIntake
 from robocal_ros.messages.stream import Stream
 from robocal_ros.messages.subscription import SPARSE
 from robocal_ros.wrench.alignment import Feed, Reading
@@ -55,19 +55,20 @@ class WrenchInputs:
         self._observer = observer
         self._on_ready = on_ready
         sensors = observer.sensors
-        joint_names = observer.arm.robot.joint_names
-        self._n = len(joint_names)
-        self._decoder = JointDecoder(joint_names, factor)
+        robot = observer.arm.robot
+        self._n = robot.n
+        self._joint_intake = JointIntake(robot, factor)
         self._wakes = self._early = 0
-        self._joints = self._stream(JointState, 'joint_states', self._decoder, self._on_joints)
+        self._joints = self._stream(
+            JointState, 'joint_states', self._joint_intake, self._on_joints)
         self._sensors = [
-            self._stream(WrenchStamped, sensor.topic, sensor.decoder(), _receiver(
+            self._stream(WrenchStamped, sensor.topic, Intake(sensor.decoder()), _receiver(
                 observer.feeds[index], partial(observer.add_reading, index),
                 partial(observer.refuse_reading, index)))
             for index, sensor in enumerate(sensors)
         ]
         self._imus = {
-            index: self._stream(Imu, sensor.imu.topic, sensor.imu.decoder(), _receiver(
+            index: self._stream(Imu, sensor.imu.topic, Intake(sensor.imu.decoder()), _receiver(
                 observer.imu_feeds[index], observer.imu_feeds[index].add))
             for index, sensor in enumerate(sensors) if sensor.imu is not None
         }
@@ -82,9 +83,9 @@ class WrenchInputs:
         self._woken_at = float('-inf')
 
     def _stream(
-        self, kind: Any, topic: str, decoder: Decoder, receive: Callable[[Message], None]
+        self, kind: Any, topic: str, intake: Intake, receive: Callable[[Message], None]
     ) -> WakingStream:
-        stream = WakingStream(self._node, kind, topic, Intake(decoder), receive, self._woken)
+        stream = WakingStream(self._node, kind, topic, intake, receive, self._woken)
         stream.intake.on_jump = self._note_jump
         return stream
 
@@ -103,7 +104,7 @@ class WrenchInputs:
 
     def set_factor(self, factor: Array) -> None:
         """Set the torque per effort of the driver, shape (n,)."""
-        self._decoder.factor = factor
+        self._joint_intake.set_factor(factor)
 
     @property
     def dropped(self) -> int:
@@ -193,7 +194,7 @@ def _receiver(
     def receive(message: Message) -> None:
         if message.state is State.USABLE:
             add(message.stamp, tuple(message.values))
-        elif message.state is State.FOREIGN:
+        elif message.state is State.UNREADABLE:
             feed.refuse(message.reason)
         elif refuse is None:
             feed.refuse(message.reason, message.stamp)

@@ -102,7 +102,7 @@ def test_a_part_of_the_bag(sweeps: Path, capsys) -> None:
         capsys, 'friction', *common, '--from', '5', '--to', '2')
     assert 'leave nothing' in refused(capsys, 'friction', *common, '--from', 'nan')
     assert 'No constant-speed run' in refused(capsys, 'friction', *common, '--from', '1e151') or (
-        'no joint state of use' in refused(capsys, 'friction', *common, '--from', '1e151'))
+        'no usable joint state' in refused(capsys, 'friction', *common, '--from', '1e151'))
 
 
 @pytest.mark.parametrize(('arguments', 'words'), [

@@ -82,7 +82,7 @@ class TestOrder:
 
     def test_a_jump_of_the_clock_ends_what_came_before(self, tmp_path: Path) -> None:
         first = [item for stamp in (50.0, 50.1, 50.2) for item in (joint(stamp), force(stamp))]
-        second = [item for stamp in (3.0, 3.1) for item in (joint(stamp), force(stamp))]
+        second = [item for stamp in (2.8, 2.9, 3.0, 3.1) for item in (joint(stamp), force(stamp))]
         taken = read(written(tmp_path / 'bag', [*first, *second]))
         stamps = [item and item[0] for item in taken]
         assert stamps[:6] == [50.0, 50.0, 50.1, 50.1, 50.2, 50.2]
@@ -119,8 +119,7 @@ class TestContents:
     def test_joint_states_of_others_have_no_say_in_the_order(self, tmp_path: Path) -> None:
         taken = read(written(tmp_path / 'bag', [
             joint(1.0), joint(900.0, names=('finger',), position=(0.0,)), joint(2.0)]))
-        assert [stamp for stamp, _ in taken] == [1.0, 1.0, 2.0]
-        assert "Joint 'a' is missing" in taken[1][1]
+        assert [stamp for stamp, _ in taken] == [1.0, 2.0]
 
     def test_sensors(self, tmp_path: Path) -> None:
         taken = read(written(tmp_path / 'bag', [

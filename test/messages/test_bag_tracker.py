@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from support.bag_examples import STORE, joint_state
+from support.joints import plain
 
 from robocal_ros.errors import DataError
 from robocal_ros.messages.intake import JointIntake, TrackerIntake
@@ -104,7 +105,7 @@ def test_joint_states_become_one_average_for_each_marked_rest() -> None:
     rests = (StationaryInterval(1.1, 1.3, 'unloaded', 0),
              StationaryInterval(5.0, 6.0, 'loaded', 0),
              StationaryInterval(90.0, 91.0, 'loaded', 1))
-    taken = JointIntake(('a', 'b'), np.ones(2), source='bag', stationary=rests)
+    taken = JointIntake(plain(('a', 'b')), np.ones(2), source='bag', stationary=rests)
     position = RNG.normal(size=(9000, 2))
     raw = [joint_state(1.0 + 0.001 * i, position=row) for i, row in enumerate(position)]
     for begin in range(0, len(raw), 4096):
@@ -124,7 +125,7 @@ def test_a_topic_of_no_use_says_why(raw: list[bytes], words: str) -> None:
     taken = stream()
     if raw:
         taken.take(raw)
-    with pytest.raises(DataError, match=f"Bag 'bag' holds no tracker reading.*{words}"):
+    with pytest.raises(DataError, match=f"Bag 'bag' holds no usable tracker reading.*{words}"):
         taken.bag_samples()
 
 

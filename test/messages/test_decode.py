@@ -37,7 +37,7 @@ def both(decoder: Decoder, raw: Sequence[bytes]) -> Decoded:
         one = decoder.one(message)
         assert one.state == decoded.states[row]
         assert one.reason == decoded.reason(row)
-        if one.state is not State.FOREIGN:
+        if one.state is not State.UNREADABLE:
             assert one.stamp == decoded.stamps[row]
             assert one.frame == decoded.frames[row]
         if one.state is State.USABLE:
@@ -90,7 +90,7 @@ def test_every_length_and_order_of_names_is_a_layout_of_its_own() -> None:
         [0.1, 0.2, 0.3, 0.4, 1.0, 2.0], [0.2, 0.1, 0.4, 0.3, 2.0, 1.0],
         [0.1, 0.2, nan, nan, 1.0, 2.0]])
     assert decoded.states.tolist() == [
-        State.USABLE, State.USABLE, State.FOREIGN, State.FOREIGN, State.USABLE]
+        State.USABLE, State.USABLE, State.UNREADABLE, State.UNREADABLE, State.USABLE]
     # As long as another, but with the effort where the velocity was.
     raw = [joint_state(1.0, effort=()), joint_state(1.0, velocity=()), joint_state(1.0, effort=())]
     decoded = both(joints(), raw)
@@ -118,13 +118,13 @@ def test_padding_may_hold_anything() -> None:
 def test_what_is_no_joint_state_is_told(spoil: Any) -> None:
     fine = joint_state(1.0)
     decoded = both(joints(), [fine, spoil(fine), fine])
-    assert decoded.states.tolist() == [State.USABLE, State.FOREIGN, State.USABLE]
+    assert decoded.states.tolist() == [State.USABLE, State.UNREADABLE, State.USABLE]
     assert 'layout of their type' in decoded.reason(1)
 
 
 @pytest.mark.parametrize(('values', 'state', 'words'), [
-    ({'names': ('a', 'c')}, State.FOREIGN, "Joint 'b' is missing from .* holds a, c"),
-    ({'names': (), 'position': ()}, State.FOREIGN, 'no names'),
+    ({'names': ('a', 'c')}, State.UNREADABLE, "Joint 'b' is missing from .* holds a, c"),
+    ({'names': (), 'position': ()}, State.UNREADABLE, 'no names'),
     ({'position': (0.0,)}, State.INCOMPLETE, '1 positions for 2 joints'),
     ({'position': (0.0, math.nan)}, State.NOT_FINITE, "Position of joint 'b' is not a finite"),
     ({'effort': ()}, State.INCOMPLETE, '0 efforts for 2 joints'),

@@ -15,6 +15,7 @@ from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.node import Node
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import JointState
+from support.joints import plain
 from support.ros_rig import Log, Spinner, joint_state, pair, stamp
 
 from robocal_ros.errors import DataError
@@ -48,7 +49,7 @@ class Rig:
         self.clock = Clock()
         self.seen: list[tuple[float, tuple[float, ...], tuple[float, ...]]] = []
         self.stream = JointStateStream(
-            self.node, ReentrantCallbackGroup(), NAMES, now=self.clock,
+            self.node, ReentrantCallbackGroup(), plain(NAMES), now=self.clock,
             factor=np.array(factor),
             on_sample=lambda t, q, tau: self.seen.append((t, tuple(q), tuple(tau))))
         self.stream.recording = True
@@ -140,7 +141,8 @@ def test_two_publishers_with_clocks_of_their_own_are_told(rig: Rig) -> None:
     other = rig.talker.create_publisher(JointState, 'joint_states', qos.RELIABLE)
     rig.spinner.until(lambda: rig.node.count_publishers('/joint_states') == 2)
     rig.send(joint_state(200.0, NAMES, (5.0, 5.0)))
-    rig.send(joint_state(100.0, NAMES, (1.0, 1.0)))
+    for i in range(3):
+        rig.send(joint_state(100.0 + PERIOD * i, NAMES, (1.0, 1.0)))
     assert "2 nodes publish on '/joint_states'" in rig.log['warning'][0]
     assert 'give each arm a namespace' in rig.log['warning'][0]
     rig.talker.destroy_publisher(other)

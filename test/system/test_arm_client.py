@@ -60,7 +60,7 @@ class Rig:
         group = ReentrantCallbackGroup()
         self.waiter = Waiter(self.node, group)
         self.joints = JointStateStream(
-            self.node, group, self.robot.joint_names, now=self.waiter.now,
+            self.node, group, self.robot, now=self.waiter.now,
             factor=np.ones(self.robot.n))
         self.joints.start()
         self.usual = self.values = ArmParameters(

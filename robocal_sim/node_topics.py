@@ -30,7 +30,7 @@ STREAM_DEPTH = 2000
 WRONG_FRAME = 'elsewhere'
 """Frame of force/torque messages under the fault ft_misframed."""
 
-CLOCK_PERIOD = 0.005
+CLOCK_PERIOD = 0.01
 """Period of /clock [s]."""
 
 STATE_PERIOD = 0.01

@@ -238,7 +238,7 @@ class TestRefused:
         folded = next(posture for posture in drawn if checker.first_contact(posture[None]))
         refused(rig, rig.path(folded), 'On this motion', 'Nothing was sent')
 
-    def test_states_that_are_stale(self, rig: Rig) -> None:
+    def test_stale_joint_states(self, rig: Rig) -> None:
         trajectory = rig.path(TURN)
         rig.set(fault='joint_states_silent')
         rig.spinner.until(lambda: rig.joints.age() > 0.6)
@@ -248,7 +248,7 @@ class TestRefused:
         assert not outcome.held
         assert rig.sent == []
 
-    def test_arm_that_moves_already(self, rig: Rig) -> None:
+    def test_an_arm_that_is_already_moving(self, rig: Rig) -> None:
         rig.topic.publish(conversions.to_joint_trajectory(rig.path(TURN, 0.3), JOINTS))
         rig.spinner.until(lambda: rig.posture[5] > 0.05)
         outcome = rig.move(rig.path(np.zeros(6)))
@@ -257,7 +257,7 @@ class TestRefused:
         assert rig.sent == []
         rig.spinner.until(lambda: rig.rests() and rig.posture[5] > 0.99)
 
-    def test_stop_that_was_asked_for_before(self, rig: Rig) -> None:
+    def test_a_stop_requested_before_the_motion(self, rig: Rig) -> None:
         rig.waiter.stop('Not now.')
         outcome = rig.move(rig.path(TURN))
         assert (outcome.status, outcome.message) == (MotionStatus.CANCELLED, 'Not now.')
@@ -266,7 +266,7 @@ class TestRefused:
             outcome.raise_unless_done()
 
 
-def test_unknown_controller_is_refused_with_the_ones_there(simulation: None) -> None:
+def test_an_unknown_controller_is_refused_naming_others(simulation: None) -> None:
     rig = Rig(controller='arm_controller')
     try:
         rig.use(connect_timeout=1.0)
@@ -290,7 +290,7 @@ def test_controller_of_other_joints_is_refused(simulation: None) -> None:
         assert rig.sent == []
 
 
-def test_success_that_is_reported_early_is_waited_for(
+def test_a_motion_ends_when_the_arm_is_at_rest_not_when_success_is_reported(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without tolerances a controller reports success while the arm still lags behind."""
@@ -374,7 +374,7 @@ def test_stop_leaves_the_arm_at_rest_at_once(rig: Rig) -> None:
     assert rig.stamp - when < 2.0
 
 
-def test_states_that_fall_silent(rig: Rig) -> None:
+def test_joint_states_that_stop(rig: Rig) -> None:
     task = rig.begin(rig.path(2.0 * TURN, 0.2))
     rig.set(fault='joint_states_silent')
     outcome = rig.end(task)
@@ -389,7 +389,7 @@ def test_states_that_fall_silent(rig: Rig) -> None:
     assert rig.posture[5] < 1.9
 
 
-def test_watch_ends_the_motion(rig: Rig) -> None:
+def test_a_problem_reported_by_the_watch_ends_the_motion(rig: Rig) -> None:
     problem = ''
     start = rig.posture
     task = rig.spinner.begin(
@@ -412,7 +412,7 @@ def test_clock_that_jumps_back(rig: Rig) -> None:
     assert rig.rests()
 
 
-def test_motion_that_the_controller_stretches_is_followed(rig: Rig) -> None:
+def test_a_motion_scaled_by_the_controller_is_followed(rig: Rig) -> None:
     rig.set(speed_scaling=0.4)
     trajectory = rig.path(0.5 * TURN)
     begin = rig.stamp
@@ -421,7 +421,7 @@ def test_motion_that_the_controller_stretches_is_followed(rig: Rig) -> None:
     assert rig.stamp - begin > 2.0 * trajectory.duration
 
 
-def test_motion_that_stands_still_is_given_up(
+def test_a_stalled_motion_is_aborted(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, 'STALL_TIMEOUT', 1.0)
@@ -445,7 +445,7 @@ def test_speed_scale_stretches_the_motion(rig: Rig, scale: float) -> None:
     assert duration < rig.stamp - begin < duration + 1.5
 
 
-def test_stop_of_a_controller_that_brakes_is_waited_for(
+def test_a_stop_waits_for_a_decelerating_controller(
     ros: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Canceled is reported while the arm still moves; the outcome comes at rest."""

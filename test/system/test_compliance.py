@@ -142,7 +142,7 @@ def result(cell: Cell, finished: tuple[str, list[str]]) -> CalibrationResult:
     return read_result(cell.results / 'compliance.yaml')
 
 
-def test_the_tracker_is_placed(cell: Cell, registered: str) -> None:
+def test_the_tracker_is_registered(cell: Cell, registered: str) -> None:
     assert '3 points fit within' in registered
     cell.client.until(lambda: cell.received['tracker_transform'])
     message = cell.received['tracker_transform'][0]
@@ -152,13 +152,13 @@ def test_the_tracker_is_placed(cell: Cell, registered: str) -> None:
     assert (message.header.frame_id, message.child_frame_id) == ('world', 'tracker')
 
 
-def test_a_silent_tracker_ends_it_and_what_was_measured_stays(silenced: str) -> None:
+def test_a_silent_tracker_ends_the_set_and_keeps_measured_postures(silenced: str) -> None:
     assert 'did not see the target long enough in 3 postures in a row' in silenced
     assert 'postures are measured and kept' in silenced
     assert 'Call measure_unloaded again to continue' in silenced
 
 
-def test_it_goes_on_and_then_asks_for_the_load(
+def test_the_unloaded_set_continues_and_asks_for_the_load(
     unloaded: tuple[str, list[str], DiagnosticStatus]
 ) -> None:
     answer, said, status = unloaded
@@ -171,14 +171,14 @@ def test_cancel_holds_the_arm(cancelled: str) -> None:
     assert 'Cancelled on request' in cancelled
 
 
-def test_the_loaded_set_goes_on_too(finished: tuple[str, list[str]]) -> None:
+def test_the_loaded_set_continues_too(finished: tuple[str, list[str]]) -> None:
     _, said = finished
     assert not any('(unloaded)' in message for message in said)
     assert not any('Moving to posture 2 of' in message for message in said)
     assert any('Mounting the load' in message for message in said)
 
 
-def test_numbers_lie_in_their_intervals(result: CalibrationResult) -> None:
+def test_intervals_contain_the_truth(result: CalibrationResult) -> None:
     assert result.verdict is Verdict.PASS
     found = {p.name.split('.')[0]: p for p in result.parameters}
     # The first axis is vertical, and the load is centred on the last one.
@@ -194,7 +194,7 @@ def test_the_sag_of_held_out_postures_is_removed(result: CalibrationResult) -> N
     assert sag.after < 0.1 * sag.before
 
 
-def test_the_answer_holds_numbers_units_and_intervals(
+def test_the_answer_has_values_units_and_intervals(
     finished: tuple[str, list[str]], result: CalibrationResult
 ) -> None:
     message, _ = finished

@@ -48,7 +48,7 @@ class TestOneJoint:
         cell.client.set('sim_arm', fault='none')
 
     @pytest.mark.usefixtures('_clean')
-    def test_dead_effort_ends_the_run_at_once(self, cell: Cell) -> None:
+    def test_zero_effort_ends_the_procedure_after_one_run(self, cell: Cell) -> None:
         cell.client.set('sim_arm', fault=f'effort_zero:{JOINT}')
         run = cell.begin()
         answer = cell.wait(run)
@@ -60,14 +60,14 @@ class TestOneJoint:
         assert cell.client.travel() < 1e-3
 
     @pytest.mark.usefixtures('_clean')
-    def test_stuck_effort_ends_the_run_at_once(self, cell: Cell) -> None:
+    def test_stuck_effort_ends_the_procedure(self, cell: Cell) -> None:
         cell.client.set('sim_arm', fault=f'effort_stuck:{JOINT}')
         answer = cell.wait(cell.begin())
         assert not answer.success
         assert re.search(f"Effort of joint '{JOINT}' is stuck at", answer.message)
 
     @pytest.mark.usefixtures('_clean')
-    def test_a_push_an_abort_and_disordered_stamps_cost_those_runs_alone(
+    def test_a_push_an_abort_and_disordered_stamps_affect_only_those_runs(
         self, cell: Cell
     ) -> None:
         client = cell.client
@@ -157,7 +157,7 @@ class TestNarrowArm:
             if not parameter.name.startswith('joint_4'):
                 assert parameter.state is State.NOT_IDENTIFIED
 
-    def test_the_other_joint_is_filed_beside_the_old_numbers(
+    def test_the_other_joint_is_stored_beside_the_previous_result(
         self, cell: Cell, failed: tuple[str, CalibrationResult]
     ) -> None:
         stored = cell.stored()
@@ -168,6 +168,6 @@ class TestNarrowArm:
         truth = float(hidden('joint_4').torque(0.3))
         assert abs(float(laws['joint_4'].torque(0.3)) - truth) < 0.03 * truth
 
-    def test_the_arm_rests(self, cell: Cell, failed: object) -> None:
+    def test_the_arm_is_at_rest(self, cell: Cell, failed: object) -> None:
         assert cell.client.travel() < 1e-3
         assert 'Defect' not in cell.node.log.read_text()

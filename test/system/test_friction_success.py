@@ -85,7 +85,7 @@ def result(cell: Cell, finished: tuple[str, list[str]]) -> CalibrationResult:
     return cell.stored()
 
 
-def test_a_cancelled_run_files_nothing(interrupted: dict[str, object]) -> None:
+def test_a_cancelled_run_stores_nothing(interrupted: dict[str, object]) -> None:
     answer = interrupted['answer']
     assert not answer.success
     assert 'Cancelled on request' in answer.message
@@ -112,7 +112,7 @@ def test_a_plot_of_each_joint_is_published(interrupted: dict[str, object]) -> No
     np.testing.assert_allclose(points.effort, truth, atol=0.05)
 
 
-def test_finished_joints_are_kept(finished: tuple[str, list[str]]) -> None:
+def test_finished_joints_are_not_run_again(finished: tuple[str, list[str]]) -> None:
     _, messages = finished
     assert any(f'Running {SECOND}' in message for message in messages)
     assert not any(f'Running {FIRST}' in message for message in messages)
@@ -127,7 +127,7 @@ def test_curves_lie_within_three_percent_of_the_truth(
 
 
 @pytest.mark.parametrize('joint', [FIRST, SECOND])
-def test_numbers_lie_in_their_intervals(result: CalibrationResult, joint: str) -> None:
+def test_intervals_contain_the_truth(result: CalibrationResult, joint: str) -> None:
     truth = hidden(joint)
     for name in ('coulomb', 'static', 'stribeck_velocity', 'viscous'):
         for side, direction in enumerate(('forward', 'backward')):
@@ -138,7 +138,7 @@ def test_numbers_lie_in_their_intervals(result: CalibrationResult, joint: str) -
 
 
 @pytest.mark.parametrize('joint', [FIRST, SECOND])
-def test_bristles_lie_in_their_intervals(result: CalibrationResult, joint: str) -> None:
+def test_bristle_intervals_contain_the_truth(result: CalibrationResult, joint: str) -> None:
     truth = yaml.safe_load(TRUTH.read_text())['joints'][joint]['friction']
     for name in ('bristle_stiffness', 'bristle_damping'):
         parameter = result.parameter(f'{joint}.{name}')
@@ -153,7 +153,7 @@ def test_bristles_lie_in_their_intervals(result: CalibrationResult, joint: str) 
         truth['bristle_stiffness'], rel=0.1)
 
 
-def test_the_answer_holds_numbers_units_and_intervals(
+def test_the_answer_has_values_units_and_intervals(
     finished: tuple[str, list[str]], result: CalibrationResult
 ) -> None:
     message, _ = finished

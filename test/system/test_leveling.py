@@ -193,7 +193,7 @@ def test_level_and_level_again(cell: Cell) -> None:
     assert np.abs(cell.posture - before).max() < AT_REST
 
 
-def test_the_tool_point_holds_all_along_the_way(cell: Cell) -> None:
+def test_the_tool_point_is_held_during_the_motion(cell: Cell) -> None:
     point, first = cell.point(), len(cell.states)
     answer = cell.client.call('level', NODE)
     assert answer.success, answer.message
@@ -205,7 +205,7 @@ def test_the_tool_point_holds_all_along_the_way(cell: Cell) -> None:
     assert drift.max() <= 1e-3
 
 
-def test_cancel_in_the_middle_holds(cell: Cell) -> None:
+def test_cancel_during_the_motion_holds_the_arm(cell: Cell) -> None:
     cell.client.set('sim_arm', speed_scaling=0.3)
     try:
         call = cell.client.begin('level', NODE)
@@ -223,7 +223,7 @@ def test_cancel_in_the_middle_holds(cell: Cell) -> None:
     ('controller_abort', ('controller ended the motion', 'The arm is held')),
     ('joint_states_silent', ('No joint states have come for', 'The motion was cancelled')),
 ])
-def test_fault_in_the_middle(cell: Cell, fault: str, words: tuple[str, ...]) -> None:
+def test_fault_during_the_motion(cell: Cell, fault: str, words: tuple[str, ...]) -> None:
     cell.client.set('sim_arm', speed_scaling=0.3)
     call = cell.client.begin('level', NODE)
     cell.await_moving()
@@ -242,7 +242,7 @@ def test_a_silent_imu_is_noticed_before_moving(cell: Cell) -> None:
                           'No readings come on IMU topic', 'was not moved')
 
 
-def test_controller_rejects(cell: Cell) -> None:
+def test_a_rejecting_controller(cell: Cell) -> None:
     cell.client.set('sim_arm', controller_active=False)
     refused_before_moving(cell, lambda: cell.client.begin('level', NODE),
                           'rejected the motion', 'Is it active')
@@ -260,7 +260,7 @@ def test_while_another_client_moves_the_arm(cell: Cell) -> None:
     assert 'another client seems to drive it' in answer.message
 
 
-def test_no_way_says_why(cell: Cell) -> None:
+def test_a_missing_path_is_explained(cell: Cell) -> None:
     cell.take_to(STRETCHED)
     refused_before_moving(cell, lambda: cell.client.begin('level', NODE),
                           'edge of its workspace or a singular posture', '% of the turn')

@@ -89,7 +89,7 @@ def test_wrong_scales_spoil_the_mass(before: CalibrationResult) -> None:
     assert abs(before.parameter('mass').value / 2.0 - 1.0) > 0.1
 
 
-def test_the_scales_of_all_drives_are_found(scales: CalibrationResult) -> None:
+def test_the_effort_scales_of_all_drives_are_identified(scales: CalibrationResult) -> None:
     assert scales.verdict is Verdict.PASS
     for name, truth in SCALES.items():
         found = scales.parameter(f'{name}.effort_scale')
@@ -98,14 +98,14 @@ def test_the_scales_of_all_drives_are_found(scales: CalibrationResult) -> None:
         assert found.value == pytest.approx(truth, rel=0.03)
 
 
-def test_the_scales_are_published_and_used_at_once(
+def test_the_scales_are_published(
     cell: Cell, scales: CalibrationResult
 ) -> None:
     cell.client.until(lambda: cell.gains)
     assert from_yaml(cell.gains[-1].data).parameters == scales.parameters
 
 
-def test_with_them_the_mass_of_another_load_is_right_to_a_hundredth(
+def test_with_the_scales_another_load_is_right_within_one_percent(
     after: CalibrationResult,
 ) -> None:
     assert after.verdict is Verdict.PASS
@@ -113,7 +113,7 @@ def test_with_them_the_mass_of_another_load_is_right_to_a_hundredth(
     assert after.settings['sag_std'] > 0.0
 
 
-def test_the_wrist_sensor_shows_the_inertia(cell: Cell, after: CalibrationResult) -> None:
+def test_the_wrist_sensor_identifies_the_inertia(cell: Cell, after: CalibrationResult) -> None:
     cell.use(excitation_source='wrench')
     answer = cell.client.call('run', NODE, 240.0)
     assert answer.success, answer.message

@@ -46,7 +46,7 @@ class TestNodeEnds:
             yield
 
     @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-    def test_node_asked_to_end_in_mid_motion_stops_the_arm(
+    def test_a_signal_in_mid_motion_stops_the_arm(
         self, client: Client, tmp_path: Path, number: signal.Signals
     ) -> None:
         with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:

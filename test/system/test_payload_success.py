@@ -150,7 +150,7 @@ def assert_same_numbers(one: CalibrationResult, other: CalibrationResult) -> Non
     assert one.time == other.time
 
 
-def test_two_plane_finds_the_centre_of_mass(two_plane: CalibrationResult) -> None:
+def test_two_plane_identifies_the_centre_of_mass(two_plane: CalibrationResult) -> None:
     assert_near_truth(two_plane, COM)
     assert two_plane.method == 'two_plane'
 
@@ -161,7 +161,7 @@ def test_two_plane_estimate_of_a_listener_is_the_same(
     assert_same_numbers(*two_plane_twice)
 
 
-def test_static_poses_finds_mass_and_centre(static_poses: CalibrationResult) -> None:
+def test_static_poses_identifies_mass_and_centre(static_poses: CalibrationResult) -> None:
     assert_near_truth(static_poses, ('mass', *COM))
     assert static_poses.method == 'static_poses'
 

@@ -86,7 +86,7 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_bag_tells_every_rest(recorded: Path) -> None:
+def test_the_bag_has_a_mark_for_every_stationary_interval(recorded: Path) -> None:
     with Bag(recorded / 'bag') as bag:
         count = Counter(rests(bag.messages(MARKS)))
     assert count['registration'] == 3
@@ -98,7 +98,7 @@ def test_the_bag_tells_every_rest(recorded: Path) -> None:
     assert live.counts['loaded_visits'] == count['loaded']
 
 
-def test_offline_is_live(recorded: Path) -> None:
+def test_offline_equals_live(recorded: Path) -> None:
     output = recorded / 'offline.yaml'
     code = main(['estimate', 'compliance', str(recorded / 'bag'), '-o', str(output),
                  '--results-dir', str(recorded / 'none'),
@@ -109,7 +109,7 @@ def test_offline_is_live(recorded: Path) -> None:
     assert offline.source == 'bag'
 
 
-def test_replayed_is_live(client: Client, recorded: Path) -> None:
+def test_replayed_equals_live(client: Client, recorded: Path) -> None:
     with compliance_node(recorded / 'replayed.log', recorded / 'replayed'):
         play(client, recorded / 'bag', (NODE,), ('/joint_states', '/robot_description', MARKS),
              (TRACKER,))

@@ -107,7 +107,7 @@ def replayed(recorded: Recorded) -> Recorded:
     return recorded
 
 
-def test_the_recorder_tells_what_it_recorded(recorded: Recorded) -> None:
+def test_the_recorder_reports_its_topics(recorded: Recorded) -> None:
     assert '/joint_states' in recorded.recorder
     assert 'Bag:' in recorded.recorder
     with Bag(recorded.bag) as bag:
@@ -116,22 +116,22 @@ def test_the_recorder_tells_what_it_recorded(recorded: Recorded) -> None:
         assert bag.counts[f'/{PAYLOAD}/marks'] >= 2
 
 
-def test_payload_offline_is_live(recorded: Recorded) -> None:
+def test_payload_offline_equals_live(recorded: Recorded) -> None:
     assert_same_result(
         recorded.filed('live', 'payload'),
         recorded.offline('payload', 'known_mass:=2.0', 'use_friction:=false'))
 
 
-def test_payload_replayed_is_live(replayed: Recorded) -> None:
+def test_payload_replayed_equals_live(replayed: Recorded) -> None:
     assert_same_result(
         replayed.filed('live', 'payload'), replayed.filed('replayed', 'payload'))
 
 
-def test_friction_offline_is_live(recorded: Recorded) -> None:
+def test_friction_offline_equals_live(recorded: Recorded) -> None:
     assert_same_result(
         recorded.filed('live', 'friction'), recorded.offline('friction', 'use_payload:=false'))
 
 
-def test_friction_replayed_is_live(replayed: Recorded) -> None:
+def test_friction_replayed_equals_live(replayed: Recorded) -> None:
     assert_same_result(
         replayed.filed('live', 'friction'), replayed.filed('replayed', 'friction'))

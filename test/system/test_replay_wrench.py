@@ -199,12 +199,12 @@ def replayed(recorded: Recorded) -> dict[str, Rows]:
     return {link: rows_of(messages) for link, messages in received.items()}
 
 
-def test_the_tare_offline_is_live(recorded: Recorded, offline: dict[str, Rows]) -> None:
+def test_the_tare_offline_equals_live(recorded: Recorded, offline: dict[str, Rows]) -> None:
     assert_same_result(recorded.tare(), read_result(recorded.folder / 'tare.yaml'))
 
 
 @pytest.mark.parametrize('link', LINKS)
-def test_offline_is_live(recorded: Recorded, offline: dict[str, Rows], link: str) -> None:
+def test_offline_equals_live(recorded: Recorded, offline: dict[str, Rows], link: str) -> None:
     live = recorded.live(link)
     assert_same_wrenches(live, offline[link])
     # Offline what came before the tare is told too.
@@ -212,5 +212,5 @@ def test_offline_is_live(recorded: Recorded, offline: dict[str, Rows], link: str
 
 
 @pytest.mark.parametrize('link', LINKS)
-def test_replayed_is_live(recorded: Recorded, replayed: dict[str, Rows], link: str) -> None:
+def test_replayed_equals_live(recorded: Recorded, replayed: dict[str, Rows], link: str) -> None:
     assert_same_wrenches(recorded.live(link), replayed[link])

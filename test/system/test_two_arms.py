@@ -101,7 +101,7 @@ class Postures:
         return float(np.ptp(np.array(self.received), axis=0).max()) if self.received else 0.0
 
 
-def test_cancelling_one_arm_leaves_the_other_at_work(client: Client, graph: Path) -> None:
+def test_cancelling_one_arm_does_not_stop_the_other(client: Client, graph: Path) -> None:
     left, right = (Postures(client, side) for side in SIDES)
     client.until(lambda: left.received and right.received, 90.0, 'both arms')
     for side in SIDES:
@@ -128,7 +128,7 @@ def test_there_is_one_clock_for_each_arm(client: Client, graph: Path) -> None:
     assert not client.node.count_publishers('/clock')
 
 
-def test_the_wrong_namespace_is_told_where_the_arms_are(client: Client, graph: Path) -> None:
+def test_in_the_wrong_namespace_the_answer_names_the_arms(client: Client, graph: Path) -> None:
     client.until(lambda: client.state(f'wrong/{NODE}') == 'active', 90.0, 'the node')
     answer = client.call('run', f'wrong/{NODE}')
     assert not answer.success
@@ -136,7 +136,7 @@ def test_the_wrong_namespace_is_told_where_the_arms_are(client: Client, graph: P
     assert '/left/joint_states, /right/joint_states' in answer.message
 
 
-def test_without_a_description_it_is_told_too(client: Client, graph: Path) -> None:
+def test_without_a_description_the_log_names_the_arms(client: Client, graph: Path) -> None:
     log = graph / f'lost_{NODE}.log'
     client.until(lambda: 'Cannot configure' in log.read_text(), 90.0, 'the refusal')
     assert '/left/robot_description, /right/robot_description' in log.read_text()

@@ -123,7 +123,7 @@ class TestBeforeTheTare:
         assert not cell.wrenches['ft_wrist']
 
 
-def test_tared_sensors_read_nothing_and_the_tare_is_filed(tared: Cell) -> None:
+def test_tared_sensors_read_zero_and_the_tare_is_stored(tared: Cell) -> None:
     for link in tared.wrenches:
         forces = np.array([[m.wrench.force.x, m.wrench.force.y, m.wrench.force.z]
                            for m in tared.fresh(link)])
@@ -133,7 +133,7 @@ def test_tared_sensors_read_nothing_and_the_tare_is_filed(tared: Cell) -> None:
     assert abs(stored.parameter('ft_wrist.force_x').value) < 10.5
 
 
-def test_a_push_is_found_where_it_is(tared: Cell) -> None:
+def test_a_push_is_located(tared: Cell) -> None:
     tared.contacts.clear()
     tared.flags.clear()
     message = WrenchStamped()
@@ -191,14 +191,14 @@ class TestBadSensors:
         tared.until(lambda: seconds(tared.wrenches['ft_wrist'][-1].header.stamp) < before,
                     'wrenches after the jump')
 
-    def test_a_drifting_bias_asks_for_a_tare(
+    def test_a_drifting_bias_requests_a_tare(
         self, tared: Cell, faults: Callable[[str], None]
     ) -> None:
         faults('ft_drift:ft_wrist')
         tared.until(lambda: 'has drifted' in tared.statuses[-1].message, 'the drift')
         assert 'Call ~/tare' in tared.statuses[-1].message
 
-    def test_diagnostics_tell_each_link(self, tared: Cell) -> None:
+    def test_diagnostics_have_each_link(self, tared: Cell) -> None:
         tared.diagnostics.clear()
         tared.until(lambda: any(item.name == f'{NODE}: ft_wrist' for array in tared.diagnostics
                                 for item in array.status), 'diagnostics')

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import control_msgs.msg
@@ -521,6 +522,21 @@ def test_simulated_time_follows_the_real_time_factor() -> None:
         rig.wait(handle.cancel_goal_async())
         assert rig.result(handle).status == CANCELED
         assert time.monotonic() - wall < 2.0
+
+
+def test_extra_joints_and_a_gripper_share_the_topic(tmp_path: Path) -> None:
+    truth = tmp_path / 'truth.yaml'
+    truth.write_text('extra_joints: [rail]\ngripper: {joints: [finger, thumb], rate: 50.0}\n'
+                     'force_torque_sensors: [{frame: ft_wrist}]\n', encoding='utf-8')
+    with Rig('crowded', truth_file=str(truth)) as rig:
+        rig.until(lambda: {len(state.name) for state in rig.states} == {2, 7})
+        arm, gripper = (next(state for state in rig.states if len(state.name) == count)
+                        for count in (7, 2))
+    assert list(arm.name) == ['rail', *JOINTS]
+    assert list(gripper.name) == ['finger', 'thumb']
+    assert arm.effort[0] == 0.0
+    assert abs(arm.effort[2]) > 10.0
+    assert len(arm.position) == len(arm.velocity) == 7
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

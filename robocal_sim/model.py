@@ -229,8 +229,10 @@ def build_model(
         _add_tools(spec, description, truth)
         _add_sensors(spec, description, truth)
     model = _compile(spec, description)
-    if loaded:
-        _scatter_links(model, description, truth.links)
+    links = truth.links
+    if loaded and (links.mass or links.centre_of_mass or links.inertia):
+        _scatter_links(spec, model, description, links)
+        model = _compile(spec, description)
     return model
 
 
@@ -264,21 +266,24 @@ def _compile(spec: Any, description: Description) -> mujoco.MjModel:
             ) from first
 
 
-def _scatter_links(model: mujoco.MjModel, description: Description, links: LinkTruth) -> None:
-    """Draw the deviations of the arm's links from the URDF, in place."""
-    if not (links.mass or links.centre_of_mass or links.inertia):
-        return
+def _scatter_links(
+    spec: Any, model: mujoco.MjModel, description: Description, links: LinkTruth
+) -> None:
+    """Draw the deviations of the arm's links from the URDF, in the specification of a model."""
     generator = np.random.default_rng(round(links.seed))
     for name in description.links:
         mass, inertia = 1.0 + generator.standard_normal(2) * (links.mass, links.inertia)
         shift = generator.standard_normal(3) * links.centre_of_mass
-        if name != description.root:
-            body = model.body(name)
-            # Three standard deviations at most: masses stay positive.
-            body.mass[:] *= np.clip(mass, *_bounds(links.mass))
-            body.inertia[:] *= np.clip(inertia, *_bounds(links.inertia))
-            body.ipos[:] += shift
-    mujoco.mj_setConst(model, mujoco.MjData(model))
+        if name == description.root or not model.body(name).mass[0]:
+            continue
+        nominal, body = model.body(name), spec.body(name)
+        body.explicitinertial = True
+        # Three standard deviations at most: masses stay positive.
+        body.mass = nominal.mass[0] * np.clip(mass, *_bounds(links.mass))
+        body.ipos = nominal.ipos + shift
+        body.iquat = nominal.iquat
+        body.fullinertia = np.full(6, np.nan)
+        body.inertia = nominal.inertia * np.clip(inertia, *_bounds(links.inertia))
 
 
 def _bounds(sigma: float) -> tuple[float, float]:

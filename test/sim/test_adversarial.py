@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import mujoco
 import numpy as np
 import pinocchio as pin
 import pytest
+from support.arms import arm as published
 
 from robocal_sim.controller import ControllerSettings, TrajectoryController
 from robocal_sim.friction import LuGreFriction
-from robocal_sim.model import Description
+from robocal_sim.model import Description, build_model, read_description
 from robocal_sim.prescribed import Measurement, Motion, measure
 from robocal_sim.sensors import CROSS_SCALE, Delay, ForceTorqueSensor, LowPass
 from robocal_sim.simulator import OUTLIER, ArmSimulator
@@ -88,6 +90,24 @@ def test_links_are_scattered_by_their_seed_and_the_tool_is_not(run: Run) -> None
     # The wrist sensor carries the tool and a flange of 0.35 kg.
     weights = [np.linalg.norm(item.wrenches['ft_wrist'][1][-1, :3]) for item in (first, plain)]
     assert abs(weights[0] - weights[1]) < 9.81 * 0.35 * 0.2
+
+
+@pytest.mark.parametrize('name', ['robocal', 'kinova', 'xarm7'])
+def test_every_link_of_an_arm_is_scattered_by_its_sigmas(name: str) -> None:
+    case = published(name)
+    description = read_description(case.urdf, case.robot().joint_names)
+    links = LinkTruth(mass=0.05, centre_of_mass=0.005, inertia=0.1, seed=1)
+    nominal, scattered = (build_model(description, HiddenTruth(links=item), loaded=True,
+                                      timestep=PERIOD) for item in (LinkTruth(), links))
+    heavy = nominal.body_mass > 0.0
+    mass = scattered.body_mass[heavy] / nominal.body_mass[heavy] - 1.0
+    shift = (scattered.body_ipos - nominal.body_ipos)[heavy]
+    inertia = scattered.body_inertia[heavy] / nominal.body_inertia[heavy] - 1.0
+    for found, sigma in ((mass, 0.05), (shift, 0.005), (inertia, 0.1)):
+        assert np.abs(found).min() > 0.0
+        assert 0.4 * sigma < np.std(found) < 1.8 * sigma
+    np.testing.assert_allclose(inertia, inertia[:, :1] * np.ones(3), rtol=1e-9)
+    mujoco.mj_forward(scattered, mujoco.MjData(scattered))
 
 
 def test_base_tilt_turns_gravity(run: Run) -> None:

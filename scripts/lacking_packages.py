@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""List the requirements that a ROS 2 distribution does not bring.
+"""List the requirements that a ROS 2 distribution does not provide.
 
 usage: lacking_packages.py KEPT REQUIREMENTS...
 
-Prints the lines of the requirement files whose module cannot be found, and writes to KEPT the
-versions of what is there and must stay, as constraints for pip.
+Prints the lines of the requirement files whose module cannot be found, and writes constraints for
+pip to KEPT: the versions of installed packages that must not change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-# Where the module is not called like its package; None where there is no module to look for.
+# Modules whose name differs from the package; None where there is no module.
 _MODULES = {
     'colcon-common-extensions': 'colcon_core',
     'example-robot-data': 'example_robot_data',
@@ -29,7 +29,7 @@ _KEPT = ('numpy', 'scipy')
 
 
 def is_lacking(requirement: str) -> bool:
-    """Return whether pip has to bring what a line of a requirement file names."""
+    """Return whether pip has to install the package of a line of a requirement file."""
     name = re.split(r'[=;<>~ ]', requirement, maxsplit=1)[0]
     if not name or name.startswith(('#', 'ros-')):
         return False
@@ -38,7 +38,7 @@ def is_lacking(requirement: str) -> bool:
 
 
 def kept_versions() -> list[str]:
-    """Return pins for the installed packages that compiled ROS messages rely on."""
+    """Return pins of the installed packages that compiled ROS messages depend on."""
     pins = []
     for name in _KEPT:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a test run to itself: no other robot's traffic, no files in the user's home."""
+"""Isolation of a test run: its own ROS domain and home directory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-# A shell has what it runs in the background ignore Ctrl-C, and children inherit that.
+# Shells start background jobs with SIGINT ignored, and child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Read when rclpy is first imported, which happens while pytest collects: fixtures are too late.
+# rclpy reads these when it is first imported, during collection: fixtures would be too late.
 _home = Path(tempfile.mkdtemp(prefix='robocal_test_'))
 atexit.register(shutil.rmtree, _home, ignore_errors=True)
 os.environ['HOME'] = str(_home)
@@ -26,11 +26,10 @@ os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
 
 
 def _claim_domain() -> int:
-    """Return a ROS domain that no other test run of this machine uses while this one lives."""
+    """Return a ROS domain that no other test run on this machine uses at the same time."""
     claims = Path(tempfile.gettempdir()) / 'robocal_test_domains'
     claims.mkdir(exist_ok=True)
-    # Low numbers are what people choose by hand; domains above 101 run into the ports that
-    # Linux hands out to clients.
+    # Low numbers are chosen by hand; domains above 101 use Linux's ephemeral ports.
     for domain in random.SystemRandom().sample(range(30, 102), 72):
         claim = (claims / str(domain)).open('w')
         try:

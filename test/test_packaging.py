@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package as a workspace builds it, and what it says it needs."""
+"""The package as built by colcon, and its declared dependencies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from robocal_ros.resources import share_directory
 
 SHARED_FOLDERS = ('config', 'launch', 'urdf')
 NOT_BUILT = shutil.ignore_patterns('.*', 'build', 'install', 'log', '__pycache__', '*.egg-info')
-# Modules of libraries: their rosdep key and their PyPI package. None: there is no such thing.
+# Modules of libraries: rosdep key and PyPI package; None where there is none.
 LIBRARIES = {
     'argcomplete': ('python3-argcomplete', 'argcomplete'),
     'coal': ('pinocchio', 'pin'),
@@ -49,7 +49,7 @@ NOT_ON_PYPI = {'control_msgs'}
 
 @pytest.fixture(scope='module')
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package's install folder, as colcon makes it from a copy of the repository."""
+    """Install folder of the package, built by colcon from a copy of the repository."""
     workspace = tmp_path_factory.mktemp('workspace')
     shutil.copytree(ROOT, workspace / 'src' / PACKAGE, ignore=NOT_BUILT)
     colcon = shutil.which('colcon', path=f'{Path(sys.executable).parent}:{os.environ["PATH"]}')
@@ -68,14 +68,14 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope='module')
 def site_packages(prefix: Path) -> Path:
-    """The folder of the built package that belongs on Python's path."""
+    """Folder of the built package for PYTHONPATH."""
     (folder,) = prefix.glob('lib/python*/site-packages')
     return folder
 
 
 @pytest.fixture(scope='module')
 def console_scripts(site_packages: Path) -> dict[str, str]:
-    """Names of the executables that the build declares, and the functions they call."""
+    """Declared executables and the functions they call."""
     (path,) = site_packages.glob('*/entry_points.txt')
     parser = configparser.ConfigParser()
     parser.read(path)
@@ -83,7 +83,7 @@ def console_scripts(site_packages: Path) -> dict[str, str]:
 
 
 def files_below(folder: Path) -> set[str]:
-    """Return the relative paths of a folder's files, without Python's leavings."""
+    """Return the relative paths of the files in a folder, without byte code."""
     found = (path.relative_to(folder) for path in folder.rglob('*') if path.is_file())
     return {str(path) for path in found if '__pycache__' not in path.parts}
 
@@ -156,13 +156,13 @@ def test_code_in_a_checkout_finds_the_files_of_the_checkout() -> None:
 
 
 def declared_dependencies() -> set[str]:
-    """Return the names that package.xml says are needed to run."""
+    """Return the runtime dependencies of package.xml."""
     root = ElementTree.parse(ROOT / 'package.xml').getroot()
     return {element.text or '' for tag in ('depend', 'exec_depend') for element in root.iter(tag)}
 
 
 def pinned_requirements() -> dict[str, set[str]]:
-    """Return the versions that each PyPI package is pinned to, over all runtime lines."""
+    """Return the versions that each PyPI package is pinned to."""
     pins: dict[str, set[str]] = {}
     for line in (ROOT / 'scripts/requirements/runtime.txt').read_text().splitlines():
         if line and not line.startswith('#'):
@@ -174,7 +174,7 @@ def pinned_requirements() -> dict[str, set[str]]:
 
 @pytest.fixture(scope='module')
 def imported() -> set[str]:
-    """The top-level modules that the package imports and Python does not bring."""
+    """Imported top-level modules outside the standard library."""
     found = {item.top for path in MODULES for item in imports_in(path)}
     return found - sys.stdlib_module_names - {*INSTALLED, 'demo', 'benchmarks'}
 

@@ -222,6 +222,10 @@ class RobotParameters(ParameterTable):
     effort_source: str = parameter(
         'torque', 'Quantity in the effort field of joint_states: link-side torque in N·m, or '
         'motor current in A.', choices=('torque', 'current'))
+    effort_contains: str = parameter(
+        'all', 'Content of the efforts: all torques of the drives, or external ones, without the '
+        'dynamics and friction of the bare arm (tau_ext of Franka arms, external torque of KUKA '
+        'arms).', choices=('all', 'external'))
     torque_constants: list[float] = parameter(
         [1.0], 'With effort_source current: torque constants, one per joint or one for all.',
         unit='N·m/A', minimum=-1e4, maximum=1e4)

@@ -401,8 +401,9 @@ def _scale_finding(robot: Robot, position: Array, effort: Array) -> Finding:
                        'the driver, or the sign of torque_constants.')
     if (np.abs(ratio) < 1.0 / _FAR).any() or (ratio > _FAR).any():
         return Finding(
-            Grade.WARNING, 'efforts', message, "They look like motor currents, or a heavy tool is "
-            "mounted. For currents set effort_source to 'current', with torque_constants and "
+            Grade.WARNING, 'efforts', message, "They look like motor currents, or efforts without "
+            "gravity, or a heavy tool is mounted. Without gravity, set effort_contains to "
+            "'external'; for currents set effort_source to 'current', with torque_constants and "
             'gear_ratios.')
     return good('efforts', message)
 

@@ -12,7 +12,8 @@ import scipy
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Capability, Needs
-from robocal_ros.errors import DataError
+from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, JointFriction, fit_joint
 from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
@@ -77,6 +78,10 @@ def fit_joints(
     """Fit each joint; arguments and errors as for ``estimate``."""
     samples, names = recording.joints, values.joint_names or recording.joints_wanted
     wanted = [robot.index(name) for name in names or robot.joint_names]
+    if values.effort_contains == 'external':
+        raise ConfigurationError(
+            "effort_contains is 'external': such efforts hold no friction. Record all torques of "
+            "the drives, and set it to 'all'.")
     if not len(samples):
         raise DataError('No joint states are recorded; call run, or play a bag first.')
     points = read_runs(robot, samples, wanted, alternatives)
@@ -88,6 +93,7 @@ def fit_joints(
             'record such motions.')
     moved = sorted({point.joint for point in points})
     check_effort(samples, [robot.joint_names[joint] for joint in moved])
+    check_contents(samples, robot, values.effort_contains)
     # A requested joint without runs fails; other joints without runs are left out.
     found = [fit_joint(robot.joint_names[joint], [p for p in points if p.joint == joint], values)
              for joint in (sorted(wanted) if names else moved)]

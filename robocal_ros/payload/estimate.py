@@ -11,6 +11,8 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Capability, Needs, WrenchNeed
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.messages.samples import Recording
 from robocal_ros.payload import drive_gains, excitation, static_poses, two_plane
 from robocal_ros.payload.parameters import PayloadParameters
@@ -56,6 +58,11 @@ def estimate_payload(
 
     """
     joints = recording.joints
+    if not values.reads_wrench:
+        check_contents(joints, robot, values.effort_contains)
+        if values.effort_contains == 'external':
+            # Neither the arm's own dynamics nor its friction are in the efforts.
+            robot, friction = robot.without_mass(), {}
     if values.method == 'two_plane':
         return two_plane.estimate(robot, joints, values, friction, store.load('payload'))
     sensor = recording.wrench(values.sensor_topic) if values.reads_wrench else None
@@ -78,6 +85,11 @@ def estimate_gains(
 
     """
     joints = recording.joints
+    if values.effort_contains == 'external':
+        raise ConfigurationError(
+            "effort_contains is 'external': without the arm's own torques there is nothing to "
+            "calibrate gains by. Record all torques of the drives, and set it to 'all'.")
+    check_contents(joints, robot, values.effort_contains)
     return drive_gains.estimate(robot, replace(joints, effort=joints.effort * scale), values)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from robocal_ros.arm.protocols import Arm, Recorder, Report, Watch
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ExcitationError
+from robocal_ros.estimation.effort_contents import check_contents, torque_model
 from robocal_ros.estimation.signals import SLOWEST_SWEEP
 from robocal_ros.messages.samples import check_effort
 from robocal_ros.payload.model import Plane, body_regressor, torque_regressor
@@ -94,7 +95,9 @@ class PayloadProcedure:
         await arm.dwell(_PREFLIGHT)
         # The newer half only: earlier samples may have been sent before the call.
         samples = self._recorder.samples()
-        check_effort(samples.rows(len(samples) // 2, len(samples)), arm.robot.joint_names[-1:])
+        samples = samples.rows(len(samples) // 2, len(samples))
+        check_effort(samples, arm.robot.joint_names[-1:])
+        check_contents(samples, arm.robot, values.effort_contains)
         home = arm.posture()
         self._report.update(
             'planning', 'Searching a posture with two horizontal axes.', progress=0.0)
@@ -148,7 +151,8 @@ class PayloadProcedure:
         self, tracker: PlaneEstimator, low: float, high: float, direction: int
     ) -> None:
         """Update the recursive estimate while the joint turns at constant speed, and report it."""
-        robot, joint = self._arm.robot, tracker.plane.joint
+        robot = torque_model(self._arm.robot, self._values.effort_contains)
+        joint = tracker.plane.joint
         name = robot.joint_names[joint]
 
         def update(stamp: float, position: Array, torque: Array) -> None:

@@ -386,6 +386,15 @@ class Robot:
         twin.data = twin.model.createData()
         return twin
 
+    def without_mass(self) -> Robot:
+        """Return a copy of the arm whose links have no mass, for torques without its dynamics."""
+        twin = self.copy()
+        twin.model = pin.Model(self.model)
+        for joint in range(twin.model.njoints):
+            twin.model.inertias[joint] = pin.Inertia.Zero()
+        twin.data = twin.model.createData()
+        return twin
+
     def with_payload(self, payload: RigidBodyInertia, frame: str | None = None) -> Robot:
         """Return a copy of the arm that carries a payload.
 

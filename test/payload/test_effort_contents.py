@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Efforts with and without the arm's own torques."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.arms import arm
+from support.forward import Tool
+from test_two_plane import Experiment, experiment, values_for
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.estimation.effort_contents import check_contents
+from robocal_ros.messages.samples import JointSamples, Recording
+from robocal_ros.payload.estimate import estimate_payload
+from robocal_ros.payload.result import COM
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.setup import make_store
+
+
+@pytest.fixture(scope='module')
+def case() -> Experiment:
+    return experiment('robocal', 'upright', Tool(2.0, np.array([0.04, -0.06, 0.09])), 0, rate=50.0)
+
+
+def external(case: Experiment) -> JointSamples:
+    """Return the samples with efforts that lack what holds the bare arm."""
+    samples = case.samples()
+    held = case.robot.gravity_torques(samples.position)
+    return case.samples(effort=samples.effort - held)
+
+
+def found(
+    case: Experiment, samples: JointSamples, contents: str, folder: Path
+) -> CalibrationResult:
+    values = values_for(case, effort_contains=contents, results_dir=str(folder))
+    return estimate_payload(case.robot, Recording(samples), values,
+                            make_store(case.robot, values), {})
+
+
+def test_external_efforts_give_the_payload_of_all_efforts(
+    case: Experiment, tmp_path: Path
+) -> None:
+    usual = found(case, case.samples(), 'all', tmp_path)
+    result = found(case, external(case), 'external', tmp_path)
+    np.testing.assert_allclose(result.values(COM), usual.values(COM), atol=1e-9)
+    assert result.verdict == usual.verdict
+
+
+def test_a_compensation_at_work_is_detected(case: Experiment, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match='weight of the bare arm.*effort_contains'):
+        found(case, external(case), 'all', tmp_path)
+
+
+def test_efforts_with_gravity_are_not_external(case: Experiment, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="effort_contains is 'external', but"):
+        found(case, case.samples(), 'external', tmp_path)
+
+
+def test_a_massless_arm_needs_no_torque() -> None:
+    robot = arm('robocal').robot()
+    light = robot.without_mass()
+    q = np.full(robot.n, 0.3)
+    np.testing.assert_array_equal(light.inverse_dynamics(q, q, q), 0.0)
+    assert np.abs(robot.gravity_torque(q)).max() > 1.0
+
+
+def test_where_gravity_loads_no_joint_nothing_is_checked(case: Experiment) -> None:
+    samples = case.samples()
+    light = case.robot.without_mass()
+    check_contents(samples, light, 'all')
+    check_contents(samples, light, 'external')

@@ -52,9 +52,6 @@ from robocal_ros.robot.model import Robot
 REFERENCE = 'payload_reference'
 """Kind of the result of a reference run."""
 
-MAX_MASS_INTERVAL = 0.03
-"""Widest acceptable half-width of the mass's 95 % interval, as a share."""
-
 MAX_INERTIA_STD = 0.1
 """Largest standard deviation of an element of inertia, as a share of the mean moment, that counts
 as identified."""
@@ -159,11 +156,9 @@ def estimate(
     body, distance = consistent(body, covariance)
     check_payload_limit(float(body[0]), values)
     value, covariance = centred(body), centred_covariance(body, covariance)
-    checks = (
-        mass_check(float(value[0]), float(np.sqrt(covariance[0, 0])), MAX_MASS_INTERVAL),
-        *centre_checks(value[1:4], covariance[1:4, 1:4], values),
-        *_consistency_check(distance))
     parameters = _parameters(value, covariance)
+    checks = (mass_check(parameters[0], values), *centre_checks(parameters[1:4], values),
+              *_consistency_check(distance))
     identified = [i for i, parameter in enumerate(parameters) if parameter.value is not None]
     return _result(
         robot, joints, values, rows, fit, 'payload', (*parameters, *_delay(fit)),
@@ -185,10 +180,10 @@ def _result(
             fitted, validation, [f'in {channel}' for channel in rows.channels])),
         counts={'rows': int(fit.used.sum()), **rows.readings},
         settings={
-            'band': BAND, 'min_motion': MIN_MOTION, 'max_mass_interval': MAX_MASS_INTERVAL,
+            'band': BAND, 'min_motion': MIN_MOTION,
             'max_inertia_std': MAX_INERTIA_STD, 'max_held_out_ratio': MAX_HELD_OUT_RATIO,
             **settings_of(values, 'posture_std', 'sag_std', 'delay_std', 'max_payload',
-                          'max_com_distance', 'max_com_interval'),
+                          'max_mass_interval', 'max_com_distance', 'max_com_interval'),
             'channels': list(rows.channels),
             'reference_run': values.reference_run == 'subtract'},
         series=_series(rows, fit))

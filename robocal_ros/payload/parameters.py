@@ -75,6 +75,30 @@ class PayloadParameters(ArmParameters):
         'off', "Differential run of method excitation: 'record' without the tool, then 'subtract' "
         "with it, which cancels errors of the arm's own model.",
         choices=('off', 'record', 'subtract'), dynamic=True)
+    sensor_gain_std: float = parameter(
+        0.005, 'Prior standard deviation of the calibration of the wrist F/T sensor, as a share '
+        'of the load; it adds to the intervals, since a common gain error looks like mass.',
+        minimum=0.0, maximum=0.5, dynamic=True)
+    estimate_gravity: bool = parameter(
+        False, 'Method static_poses: estimate the direction of gravity in the root frame as two '
+        'unknowns, for bases out of level; otherwise tilt_std is its prior.', dynamic=True)
+    tilt_std: float = parameter(
+        0.005, 'Method static_poses: prior standard deviation of the tilt of the base against '
+        'gravity about each horizontal axis; it adds to the intervals.', unit='rad', minimum=0.0,
+        maximum=0.2, dynamic=True)
+    max_force_residual: float = parameter(
+        0.5, 'Largest RMS difference between forces of the wrist sensor and those of a rigid '
+        'load, per axis, that passes.', unit='N', minimum=0.0, maximum=1000.0, dynamic=True)
+    max_torque_residual: float = parameter(
+        0.05, 'Largest RMS difference between torques of the wrist sensor and those of a rigid '
+        'load, per axis, that passes.', unit='N·m', minimum=0.0, maximum=1000.0, dynamic=True)
+    max_residual_share: float = parameter(
+        0.02, 'Residual of the wrist sensor, as a share of the RMS force and torque of the load, '
+        'that passes where it exceeds max_force_residual or max_torque_residual.', minimum=0.0,
+        maximum=1.0, dynamic=True)
+    max_mass_interval: float = parameter(
+        0.03, "Largest half-width of the mass's 95 % interval that passes, as a share of the "
+        'mass.', minimum=1e-4, maximum=1.0, dynamic=True)
     max_com_distance: float = parameter(
         1.0, 'Largest plausible distance of the centre of mass from tool_frame.', unit='m',
         minimum=0.01, maximum=10.0, dynamic=True)

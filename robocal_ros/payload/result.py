@@ -29,8 +29,6 @@ COM = ('com_x', 'com_y', 'com_z')
 MAX_HELD_OUT_RATIO = 1.5
 """Largest ratio of held-out to fitted residuals of an exciting motion."""
 
-_HALF_WIDTH = 1.96
-
 
 def make_result(
     robot: Robot, samples: JointSamples, *, kind: str = 'payload', method: str,
@@ -90,40 +88,32 @@ def check_payload_limit(mass: float, values: PayloadParameters) -> None:
             f'({values.max_payload} kg). Unmount it, or correct max_payload.')
 
 
-def mass_check(mass: float, std: float, limit: float) -> Check:
-    """Check the width of the mass's interval.
-
-    Args:
-        mass: Mass [kg].
-        std: Its standard deviation [kg].
-        limit: Widest acceptable half-width of the 95 % interval, as a share of the mass.
-
-    """
-    share = _HALF_WIDTH * std / abs(mass)
+def mass_check(mass: Parameter, values: PayloadParameters) -> Check:
+    """Check the width of the mass's 95 % interval."""
+    share, limit = _half_width(mass) / abs(mass.value or np.nan), values.max_mass_interval
     return Check('95 % interval of the mass', share <= limit, share, limit, '1',
-                 f"The mass's 95 % interval is ±{100 * share:.2f} % (limit ±{100 * limit:.1f} %).")
+                 f"The mass's 95 % interval is ±{100 * share:.2f} % (limit ±{100 * limit:.1f} %).",
+                 'informative')
 
 
-def centre_checks(com: Array, covariance: Array, values: PayloadParameters) -> list[Check]:
-    """Check the intervals of the centre of mass and its distance from the tool frame.
-
-    Args:
-        com: Centre of mass in the tool frame, shape (3,) [m].
-        covariance: Its covariance, shape (3, 3) [m²].
-        values: For the limits.
-
-    """
-    half = _HALF_WIDTH * float(np.sqrt(np.maximum(np.diag(covariance), 0.0)).max())
-    distance = float(np.linalg.norm(com))
+def centre_checks(com: Sequence[Parameter], values: PayloadParameters) -> list[Check]:
+    """Check the intervals of the centre of mass and its distance from the tool frame."""
+    half = max(_half_width(parameter) for parameter in com)
+    distance = float(np.linalg.norm([parameter.value or 0.0 for parameter in com]))
     widest, farthest = values.max_com_interval, values.max_com_distance
     return [
         Check('95 % interval of the centre', half <= widest, half, widest, 'm',
               f'The widest 95 % interval of the centre of mass is ±{1e3 * half:.2f} mm '
-              f'(limit ±{1e3 * widest:.1f} mm).'),
+              f'(limit ±{1e3 * widest:.1f} mm).', 'informative'),
         Check('plausible place', distance <= farthest, distance, farthest, 'm',
               f'The centre of mass lies {1e3 * distance:.1f} mm from the tool frame '
-              f'(limit {1e3 * farthest:.0f} mm).'),
+              f'(limit {1e3 * farthest:.0f} mm).', 'trustworthy'),
     ]
+
+
+def _half_width(parameter: Parameter) -> float:
+    low, high = parameter.interval() or (np.nan, np.nan)
+    return 0.5 * (high - low)
 
 
 def motion_checks(

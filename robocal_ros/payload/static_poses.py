@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mass and centre of mass of a payload, and a wrist sensor's biases, from postures at rest.
 
-Samples → dwells, each averaged → ten linear parameters → load in the tool frame → checks.
+Samples → dwells, each averaged → linear mixed model → load in the tool frame → checks.
+
+Readings of one posture scatter little, and more between postures: the sensor drifts, its
+calibration matrix is inexact, cables pull. These are random effects whose sizes are estimated
+with the load (``estimation.random_effects``); a gain error common to all channels looks like mass
+and has a stated prior.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, ExcitationError
-from robocal_ros.estimation.least_squares import LinearFit, autocorrelation_time, solve
-from robocal_ros.estimation.signals import Dwell, dwells
+from robocal_ros.estimation.least_squares import autocorrelation_time, solve
+from robocal_ros.estimation.random_effects import Effect, MixedFit, fit_mixed
+from robocal_ros.estimation.signals import dwells
 from robocal_ros.messages.samples import JointSamples, WrenchSamples, check_joints
-from robocal_ros.payload.model import WRENCH_PARAMETERS, static_wrench, static_wrench_regressor
+from robocal_ros.payload.model import WRENCH_PARAMETERS, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
     COM,
@@ -27,25 +33,46 @@ from robocal_ros.payload.result import (
     settings_of,
     unidentified_inertia,
 )
-from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, Series, rms
-from robocal_ros.robot.model import Robot
+from robocal_ros.payload.wrench_faults import Static, most_likely_cause
+from robocal_ros.results.result import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Parameter,
+    Series,
+    State,
+    rms,
+)
+from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 PARAMETERS = ('mass', *COM, *WRENCH_PARAMETERS[4:])
-_UNITS = ('kg', 'm', 'm', 'm', 'N', 'N', 'N', 'N·m', 'N·m', 'N·m')
+TILT = ('tilt_1', 'tilt_2')
+"""Rotations of gravity about two axes of the root frame that are perpendicular to it."""
+
+_UNITS = ('kg', 'm', 'm', 'm', 'N', 'N', 'N', 'N·m', 'N·m', 'N·m', 'rad', 'rad')
 MIN_POSES = 6
 """Fewest different postures."""
 
 MIN_MASS = 0.02
 """Smallest mass that is distinguished from no payload [kg]."""
 
-MAX_MASS_INTERVAL = 0.02
-"""Widest acceptable half-width of the mass's 95 % interval, as a share."""
-
-MAX_RESIDUAL_RATIO = 4.0
-"""Largest ratio of held-out residuals to the sensor's own scatter."""
+MAX_WORST = 3.0
+"""Largest residual of one posture, as a multiple of the limit of the RMS residual."""
 
 _SAME_POSTURE = 0.05
+# Joint states farther apart hold one line per posture [s].
+_ONE_LINE_GAP = 0.1
+# Tilts of gravity beyond so many prior standard deviations contradict the prior.
+_MAX_TILT = 4.0
+# Drift is the start of the expansion of a random walk (Karhunen-Loève), with so many terms.
+_DRIFT_TERMS = 4
+# Least arm of force that relates errors of torque channels to those of force channels [m].
+_LEAST_ARM = 0.01
+_STEPS = 5
 _CHANNELS = ('force x', 'force y', 'force z', 'torque x', 'torque y', 'torque z')
+_PARTS = (('force', 'N', slice(0, 3)), ('torque', 'N·m', slice(3, 6)))
+_HINT = ('The gravity directions seen by the sensor must span all three axes: tilt the sensor '
+         'about both horizontal axes, also upside down if the arm allows it.')
 
 
 @dataclass(frozen=True)
@@ -54,24 +81,32 @@ class PoseMeasurement:
 
     Attributes:
         posture: Joint angles, shape (n,) [rad].
-        gravity: Gravity in the sensor frame, shape (3,) [m/s²].
-        wrench: Mean reading minus the wrench of links distal to the sensor, (6,) [N, N·m].
-        scatter: Standard deviation of single readings, shape (6,) [N, N·m].
+        rotation: Rotation from the sensor frame to the root frame, shape (3, 3).
+        distal: Links of the URDF distal to the sensor, in its frame.
+        wrench: Mean reading, shape (6,) [N, N·m].
+        scatter: Standard deviation of single readings, NaN if there is one, shape (6,)
+            [N, N·m].
         count: Number of readings divided by their autocorrelation time.
+        time: Mean stamp [s].
 
     """
 
     posture: Array
-    gravity: Array
+    rotation: Array
+    distal: RigidBodyInertia
     wrench: Array
     scatter: Array
     count: float
+    time: float
 
 
 def measure(
     robot: Robot, joints: JointSamples, sensor: WrenchSamples
 ) -> list[PoseMeasurement]:
-    """Average the sensor's readings over every dwell.
+    """Average the sensor's readings over every dwell, or take one line per posture.
+
+    Joint states that are more than 0.1 s apart are postures of their own, each with the
+    reading closest in time.
 
     Args:
         robot: The arm without the payload.
@@ -79,28 +114,39 @@ def measure(
         sensor: Readings of the wrist sensor.
 
     """
+    gap = float(np.median(np.diff(joints.time))) if len(joints) > 1 else 0.0
     found = []
+    if gap > _ONE_LINE_GAP:
+        for time, posture in zip(joints.time, joints.position, strict=True):
+            row = int(np.argmin(np.abs(sensor.time - time)))
+            if abs(sensor.time[row] - time) <= 0.5 * gap:
+                found.append(_pose(robot, posture, sensor.wrench[row:row + 1], time,
+                                   sensor.frame))
+        return _merged(found)
     for dwell in dwells(joints):
         begin, end = joints.time[dwell.start], joints.time[dwell.stop - 1]
         rows = slice(int(np.searchsorted(sensor.time, begin)),
                      int(np.searchsorted(sensor.time, end, side='right')))
         readings = sensor.wrench[rows]
-        if len(readings) < 10:
-            continue
-        found.append(_pose(robot, dwell, readings, sensor.frame))
+        if len(readings) >= 10:
+            found.append(_pose(robot, dwell.posture, readings, 0.5 * (begin + end),
+                               sensor.frame))
     return _merged(found)
 
 
-def _pose(robot: Robot, dwell: Dwell, readings: Array, frame: str) -> PoseMeasurement:
-    rotation = robot.transform_frame_to_root(dwell.posture, frame).rotation
-    gravity = rotation.T @ np.array(robot.gravity)
-    own = static_wrench(robot.distal_inertia(frame, dwell.posture), gravity)
+def _pose(
+    robot: Robot, posture: Array, readings: Array, time: float, frame: str
+) -> PoseMeasurement:
     correlated = max(autocorrelation_time(column) for column in readings.T)
-    # Exactly zero for a constant channel, without rounding errors of the standard deviation.
-    scatter = np.where(np.ptp(readings, axis=0) > 0.0, readings.std(axis=0, ddof=1), 0.0)
+    if len(readings) > 1:
+        # Exactly zero for a constant channel, without rounding errors of the deviation.
+        scatter = np.where(np.ptp(readings, axis=0) > 0.0, readings.std(axis=0, ddof=1), 0.0)
+    else:
+        scatter = np.full(6, np.nan)
     return PoseMeasurement(
-        dwell.posture, gravity, readings.mean(axis=0) - own, scatter, len(readings) / correlated
-    )
+        posture, robot.transform_frame_to_root(posture, frame).rotation,
+        robot.distal_inertia(frame, posture), readings.mean(axis=0), scatter,
+        len(readings) / correlated, float(time))
 
 
 def _merged(poses: Sequence[PoseMeasurement]) -> list[PoseMeasurement]:
@@ -117,28 +163,206 @@ def _merged(poses: Sequence[PoseMeasurement]) -> list[PoseMeasurement]:
 
 
 def _pooled(poses: Sequence[PoseMeasurement]) -> PoseMeasurement:
-    """Average dwells of one posture; the wrench is linear in gravity."""
+    """Average dwells of one posture; the wrench is linear in the rotation."""
     counts = np.array([pose.count for pose in poses])
 
     def mean(values: Sequence[Array]) -> Array:
         return np.asarray(np.average(values, axis=0, weights=counts))
 
+    if np.isnan(poses[0].scatter).any():
+        scatter = np.std([pose.wrench for pose in poses], axis=0, ddof=1)
+    else:
+        scatter = np.sqrt(mean([pose.scatter**2 for pose in poses]))
     return PoseMeasurement(
-        mean([pose.posture for pose in poses]), mean([pose.gravity for pose in poses]),
-        mean([pose.wrench for pose in poses]),
-        np.sqrt(mean([pose.scatter**2 for pose in poses])), float(counts.sum()),
-    )
+        mean([pose.posture for pose in poses]), mean([pose.rotation for pose in poses]),
+        poses[0].distal, mean([pose.wrench for pose in poses]), scatter, float(counts.sum()),
+        float(np.average([pose.time for pose in poses], weights=counts)))
 
 
-def _solve(poses: Sequence[PoseMeasurement], noise: Array) -> LinearFit:
-    regressor = np.vstack([static_wrench_regressor(pose.gravity) for pose in poses])
-    measured = np.concatenate([pose.wrench for pose in poses])
-    std = np.concatenate([noise / np.sqrt(pose.count) for pose in poses])
-    return solve(
-        regressor, measured, std, WRENCH_PARAMETERS, max_condition=200.0,
-        hint='The gravity directions seen by the sensor must span all three axes: tilt the '
-             'sensor about both horizontal axes, also upside down if the arm allows it.',
-    )
+# ------------------------------------------------------------------------------- model
+
+
+@dataclass(frozen=True)
+class _Postures:
+    """All postures as arrays, shapes (n, …), with one direction of gravity in the root frame."""
+
+    gravity: Array
+    rotation: Array
+    distal_mass: Array
+    distal_moment: Array
+    wrench: Array
+    std: Array
+    time: Array
+    last_joint: Array
+
+    @classmethod
+    def of(cls, poses: Sequence[PoseMeasurement], gravity: Array, noise: Array) -> _Postures:
+        mass = np.array([pose.distal.mass for pose in poses])
+        return cls(
+            gravity, np.array([pose.rotation for pose in poses]), mass,
+            mass[:, None] * np.array([pose.distal.com for pose in poses]),
+            np.array([pose.wrench for pose in poses]),
+            noise / np.sqrt([[pose.count] for pose in poses]),
+            np.array([pose.time for pose in poses]),
+            np.array([pose.posture[-1] for pose in poses]))
+
+    def __len__(self) -> int:
+        return len(self.wrench)
+
+    def _seen(self, vector: Array) -> Array:
+        """Return a vector of the root frame in all sensor frames, shape (n, 3)."""
+        return np.asarray(np.einsum('kji,j->ki', self.rotation, vector))
+
+    @property
+    def regressor(self) -> Array:
+        """Columns of mass, first moments and biases, shape (n, 6, 10)."""
+        return np.array([static_wrench_regressor(g) for g in self._seen(self.gravity)])
+
+    @property
+    def measured(self) -> Array:
+        """Reading minus the wrench of links distal to the sensor, shape (n, 6)."""
+        return self.wrench - self._carried(self._seen(self.gravity), 0.0, np.zeros(3))
+
+    def _carried(self, gravity: Array, mass: float, moment: Array) -> Array:
+        return np.hstack(((mass + self.distal_mass)[:, None] * gravity,
+                          np.cross(moment + self.distal_moment, gravity)))
+
+    def tilt(self, value: Array) -> Array:
+        """Return the derivative of the wrench by tilts of gravity, shape (n, 6, 2).
+
+        Args:
+            value: Mass, first moments and biases.
+
+        """
+        return np.stack([self._carried(self._seen(np.cross(axis, self.gravity)), value[0],
+                                       value[1:4]) for axis in self.axes], axis=2)
+
+    @property
+    def axes(self) -> Array:
+        """Two unit vectors perpendicular to gravity, root frame, shape (2, 3)."""
+        down = self.gravity / np.linalg.norm(self.gravity)
+        first = np.cross(down, np.eye(3)[int(np.argmin(np.abs(down)))])
+        first /= np.linalg.norm(first)
+        return np.stack((np.cross(down, first), first))
+
+    def tilted(self, angles: Array) -> _Postures:
+        """Return the postures with gravity turned by small angles about ``axes`` [rad]."""
+        turned = self.gravity + np.cross(angles @ self.axes, self.gravity)
+        size = np.linalg.norm(self.gravity)
+        return replace(self, gravity=size * turned / np.linalg.norm(turned))
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """A fitted set of postures.
+
+    Attributes:
+        postures: The postures, with the estimated direction of gravity.
+        fit: Mixed model; fixed parameters are mass, first moments, biases and, if estimated,
+            the remaining tilts.
+        columns: Fixed columns, shape (n, 6, p).
+        tilt: Columns of the tilts, shape (n, 6, 2).
+        angles: Tilts of gravity against that of the parameters, shape (2,) [rad].
+        gravity_estimated: Whether tilts are fixed parameters.
+
+    """
+
+    postures: _Postures
+    fit: MixedFit
+    columns: Array
+    tilt: Array
+    angles: Array
+    gravity_estimated: bool
+
+    def residual(self, number: int | None = None) -> Array:
+        """Return the residuals of the rigid load, or those of a posture without it, (…, 6)."""
+        if number is None:
+            value, tilts = self.fit.value, self.fit.coefficients.get('tilt')
+            rows = slice(None)
+        else:
+            rows = slice(number, number + 1)
+            every = self.fit.left_out(slice(6 * number, 6 * number + 6))
+            size = self.columns.shape[2]
+            # The tilts are the first effect.
+            value, tilts = every[:size], None if self.gravity_estimated else every[size:size + 2]
+        left = self.postures.measured[rows] - self.columns[rows] @ value
+        return left if tilts is None else left - self.tilt[rows] @ tilts
+
+
+def _fitted(postures: _Postures, values: PayloadParameters) -> _Estimate:
+    """Fit the mixed model; raises ExcitationError if a direction is unobservable."""
+    count = len(postures)
+    std = np.broadcast_to(_weights(postures), (count, 6)).ravel()
+    first = solve(postures.regressor.reshape(-1, 10), postures.measured.ravel(), std,
+                  WRENCH_PARAMETERS, max_condition=200.0, hint=_HINT)
+    value, angles, estimated = first.value, np.zeros(2), values.estimate_gravity
+    if estimated:
+        try:
+            for _ in range(_STEPS):
+                columns = np.concatenate((postures.regressor, postures.tilt(value)), axis=2)
+                whole = solve(columns.reshape(-1, 12), postures.measured.ravel(), std,
+                              (*WRENCH_PARAMETERS, *TILT), max_condition=1e3, hint=_HINT)
+                value, step = whole.value[:10], whole.value[10:]
+                postures, angles = postures.tilted(step), angles + step
+        except ExcitationError:
+            estimated = False
+    tilt = postures.tilt(value)
+    columns = np.concatenate((postures.regressor, tilt), axis=2) if estimated else (
+        postures.regressor)
+    effects = _effects(postures, value, values)
+    if not estimated:
+        effects.insert(0, Effect('tilt', tilt.reshape(-1, 2), prior_std=values.tilt_std,
+                                 estimated=False))
+    fit = fit_mixed(columns.reshape(6 * count, -1), postures.measured.ravel(),
+                    postures.std.ravel(), effects)
+    angles = angles + (fit.value[10:] if estimated else fit.coefficients['tilt'])
+    return _Estimate(postures, fit, columns, tilt, angles, estimated)
+
+
+def _weights(postures: _Postures) -> Array:
+    """Return standard deviations of a first solution: the scatter about plain least squares."""
+    columns = postures.regressor.reshape(-1, 10)
+    left = (postures.measured.ravel()
+            - columns @ np.linalg.lstsq(columns, postures.measured.ravel(), rcond=None)[0])
+    left = left.reshape(-1, 6)
+    return np.repeat([max(rms(left[:, part].ravel()), 1e-9) for _, _, part in _PARTS], 3)
+
+
+def _effects(
+    postures: _Postures, value: Array, values: PayloadParameters
+) -> list[Effect]:
+    """Return the random effects: scatter between postures, drift, calibration matrix.
+
+    Each one separately for force and torque. Errors of the calibration matrix multiply the
+    load's force, with a lever arm for the torque channels. The error that all force channels
+    have in common looks like mass, a skew-symmetric one of the torque channels like a shifted
+    centre: the former has the stated prior, which also adds to the size of all elements; what
+    exceeds it is estimated from the elements that the load cannot explain.
+    """
+    count = len(postures)
+    force = value[0] * postures._seen(postures.gravity)
+    torque = np.cross(value[1:4] / value[0], force)
+    arm = max(rms(torque.ravel()) / max(rms(force.ravel()), 1e-9), _LEAST_ARM)
+    span = max(float(np.ptp(postures.time)), 1e-9)
+    order = np.pi * (np.arange(_DRIFT_TERMS) + 0.5)
+    walk = np.sqrt(2.0) * np.sin(np.outer((postures.time - postures.time.min()) / span, order))
+    walk = (walk - walk.mean(axis=0)) / order
+    effects = []
+    for what, _, part in _PARTS:
+        here = np.zeros((6, 3))
+        here[part] = np.eye(3)
+        rows = np.broadcast_to(here.any(axis=1), (count, 6)).ravel()
+        factor = 1.0 if what == 'force' else arm
+        gains = np.einsum('ca,kb->kcab', here, factor * force).reshape(6 * count, 9)
+        drift = np.einsum('ca,kb->kcab', here, walk).reshape(6 * count, -1)
+        common = (force if what == 'force' else torque) @ here.T
+        effects += [
+            Effect(f'common gain of {what}', common.reshape(-1, 1),
+                   prior_std=values.sensor_gain_std, estimated=False),
+            Effect(f'scatter of {what}', np.empty((6 * count, 0)), rows),
+            Effect(f'drift of {what}', drift),
+            Effect(f'gain of {what}', gains, prior_std=values.sensor_gain_std)]
+    return effects
 
 
 def estimate(
@@ -171,128 +395,156 @@ def estimate(
             f'{MIN_POSES}. Hold each for at least a second.'
         )
     noise = _noise(poses, sensor.frame)
-    fit = _solve(poses, noise)
-    if fit.value[0] < MIN_MASS:
+    found = _fitted(_Postures.of(poses, np.array(robot.gravity), np.nan_to_num(noise)), values)
+    mass = float(found.fit.value[0])
+    if mass < MIN_MASS:
         raise DataError(
-            f'The estimated mass is {fit.value[0]:.3f} kg; at least {MIN_MASS} kg are needed to '
+            f'The estimated mass is {mass:.3f} kg; at least {MIN_MASS} kg are needed to '
             'distinguish it from no payload. Is a tool mounted? Is sensor_sign right (a hanging '
             'tool must read a force along gravity)?'
         )
-    check_payload_limit(float(fit.value[0]), values)
-    inflation = max(1.0, fit.reduced_chi_square if _unlikely(fit, len(poses)) else 1.0)
-    value, covariance = _load_in_tool_frame(robot, sensor.frame, fit, inflation)
-    left_out = _leave_one_out(poses, noise)
+    check_payload_limit(mass, values)
+    parameters, covariance = _load_in_tool_frame(robot, sensor.frame, found)
+    if values.estimate_gravity and not found.gravity_estimated:
+        parameters += tuple(Parameter(
+            name, 'rad', state=State.NOT_IDENTIFIED, note='these postures do not observe the '
+            'direction of gravity; tilt_std is its prior') for name in TILT)
+    residual = found.residual()
+    left_out = np.concatenate([found.residual(number) for number in range(len(poses))])
     return make_result(
         robot, joints, method='static_poses',
-        parameters=_parameters(value, covariance, sensor.frame),
-        covariance_names=PARAMETERS,
+        parameters=(*parameters[:4],
+                    *unidentified_inertia('readings at rest do not depend on inertia'),
+                    *parameters[4:]),
+        covariance_names=tuple(p.name for p in parameters if p.std is not None),
         covariance=covariance,
-        fit=_fits(poses, fit, fit.residual.reshape(-1, 6)),
-        validation=() if left_out is None else _fits(poses, fit, left_out),
+        fit=_fits(found, residual), validation=_fits(found, left_out),
         checks=(
-            mass_check(float(value[0]), float(np.sqrt(covariance[0, 0])), MAX_MASS_INTERVAL),
-            *centre_checks(value[1:4], covariance[1:4, 1:4], values),
-            *_held_out_checks(poses, noise, left_out)),
+            mass_check(parameters[0], values), *centre_checks(parameters[1:4], values),
+            *_residual_checks(found, left_out, noise, values), *_input_checks(found, values)),
         counts={'poses': len(poses), **sensor.counted()},
         settings={
-            'min_poses': MIN_POSES, 'min_mass': MIN_MASS, 'max_mass_interval': MAX_MASS_INTERVAL,
-            'max_residual_ratio': MAX_RESIDUAL_RATIO,
-            **settings_of(values, 'max_payload', 'max_com_distance', 'max_com_interval'),
-            'sensor_frame': sensor.frame},
-        series=_series(fit, left_out, len(poses)),
+            'min_poses': MIN_POSES, 'min_mass': MIN_MASS,
+            **settings_of(
+                values, 'sensor_gain_std', 'estimate_gravity', 'tilt_std', 'max_force_residual',
+                'max_torque_residual', 'max_residual_share', 'max_mass_interval', 'max_payload',
+                'max_com_distance', 'max_com_interval'),
+            'sensor_frame': sensor.frame,
+            'distal_mass': float(found.postures.distal_mass.mean()),
+            'random_effects': found.fit.std},
+        series=_series(residual, left_out),
     )
 
 
 def _noise(poses: Sequence[PoseMeasurement], frame: str) -> Array:
-    """Return the pooled standard deviation within the dwells by channel, shape (6,)."""
-    noise = np.sqrt(np.mean([pose.scatter**2 for pose in poses], axis=0))
-    if (noise <= 0.0).any():
-        channel = _CHANNELS[int(np.argmin(noise))]
+    """Return the pooled standard deviation within postures by channel, NaN if unknown, (6,)."""
+    scatter = np.array([pose.scatter for pose in poses])
+    known = ~np.isnan(scatter[:, 0])
+    noise = np.sqrt(np.mean(scatter[known]**2, axis=0)) if known.any() else np.full(6, np.nan)
+    constant = (noise <= 0.0) | (np.ptp([pose.wrench for pose in poses], axis=0) <= 0.0)
+    if constant.any():
         raise DataError(
-            f"Channel {channel} of F/T sensor '{frame}' is constant; a working sensor has noise. "
-            'Check its driver and cable.'
+            f"Channel {_CHANNELS[int(np.argmax(constant))]} of F/T sensor '{frame}' is constant; "
+            'a working sensor has noise. Check its driver and cable.'
         )
     return np.asarray(noise)
 
 
-def _unlikely(fit: LinearFit, poses: int) -> bool:
-    """Return whether the residuals exceed the noise significantly (about 3 sigma)."""
-    freedom = 6 * poses - len(WRENCH_PARAMETERS)
-    return fit.reduced_chi_square > 1.0 + 3.0 * float(np.sqrt(2.0 / freedom))
-
-
 def _load_in_tool_frame(
-    robot: Robot, frame: str, fit: LinearFit, inflation: float
-) -> tuple[Array, Array]:
-    """Convert (m, m c, biases) to (m, c in the tool frame, biases) with covariance."""
-    posture = np.zeros(robot.n)
+    robot: Robot, frame: str, found: _Estimate
+) -> tuple[tuple[Parameter, ...], Array]:
+    """Convert (m, m c, biases, tilts) to parameters in the tool frame with covariance."""
+    posture, fit = np.zeros(robot.n), found.fit
     transform_sensor_to_tool = robot.transform_frame_to_root(posture, robot.tool_frame).actInv(
         robot.transform_frame_to_root(posture, frame)
     )
-    mass = fit.value[0]
-    com = fit.value[1:4] / mass
+    mass, com = fit.value[0], fit.value[1:4] / fit.value[0]
     rotation = transform_sensor_to_tool.rotation
     value = fit.value.copy()
     value[1:4] = rotation @ com + transform_sensor_to_tool.translation
-    jacobian = np.eye(10)
+    value[10:] = found.angles if found.gravity_estimated else value[10:]
+    jacobian = np.eye(len(value))
     jacobian[1:4, 0] = -rotation @ com / mass
     jacobian[1:4, 1:4] = rotation / mass
-    return value, jacobian @ fit.covariance @ jacobian.T * inflation
+    covariance = jacobian @ fit.covariance @ jacobian.T
+    notes = {**dict.fromkeys(PARAMETERS[4:], f'bias of {frame}'),
+             **{name: f'rotation of gravity about ({", ".join(f"{x:.3f}" for x in axis)}) of the '
+                      'root frame' for name, axis in zip(TILT, found.postures.axes, strict=True)}}
+    parameters = tuple(
+        Parameter(name, unit, float(number), float(np.sqrt(covariance[i, i])),
+                  note=notes.get(name, ''), freedom=fit.freedom(jacobian[i]))
+        for i, (name, unit, number) in enumerate(zip(
+            (*PARAMETERS, *TILT), _UNITS, value, strict=False)))
+    return parameters, covariance
 
 
-def _leave_one_out(poses: Sequence[PoseMeasurement], noise: Array) -> Array | None:
-    """Predict each posture from all others; residuals, shape (k, 6), or None if too few."""
-    residuals = []
-    for i, pose in enumerate(poses):
-        try:
-            fit = _solve([*poses[:i], *poses[i + 1:]], noise)
-        except (ExcitationError, DataError):
-            return None
-        residuals.append(pose.wrench - static_wrench_regressor(pose.gravity) @ fit.value)
-    return np.array(residuals)
-
-
-def _fits(poses: Sequence[PoseMeasurement], fit: LinearFit, residual: Array) -> tuple[Fit, ...]:
-    readings = np.array([pose.wrench for pose in poses]) - fit.value[4:]
+def _fits(found: _Estimate, residual: Array) -> tuple[Fit, ...]:
+    readings = found.postures.measured - found.fit.value[4:10]
     return tuple(
-        Fit(what, unit, rms(readings[:, columns]), rms(residual[:, columns]), 3 * len(poses))
-        for what, unit, columns in (('force', 'N', slice(0, 3)), ('torque', 'N·m', slice(3, 6)))
-    )
+        Fit(what, unit, rms(readings[:, part].ravel()), rms(residual[:, part].ravel()),
+            3 * len(residual))
+        for what, unit, part in _PARTS)
 
 
-def _held_out_checks(
-    poses: Sequence[PoseMeasurement], noise: Array, left_out: Array | None
+def _residual_checks(
+    found: _Estimate, left_out: Array, noise: Array, values: PayloadParameters
 ) -> list[Check]:
-    if left_out is None:
-        return []
-    expected = noise / np.sqrt(np.mean([pose.count for pose in poses]))
-    ratio = float(np.sqrt(np.mean((left_out / expected) ** 2)))
-    return [Check(
-        'held-out postures', ratio <= MAX_RESIDUAL_RATIO, ratio, MAX_RESIDUAL_RATIO, '1',
-        f'Each posture predicted from the others: RMS residual {ratio:.2f} times the '
-        f"scatter of the sensor's means (limit {MAX_RESIDUAL_RATIO:.0f}).")]
+    """Check each posture against its prediction from all others, in newtons."""
+    load = found.columns[:, :, :4] @ found.fit.value[:4]
+    limits = [max(limit, values.max_residual_share * rms(load[:, part].ravel()))
+              for limit, (_, _, part) in zip(
+                  (values.max_force_residual, values.max_torque_residual), _PARTS, strict=True)]
+    origin = (' Noise within postures is unknown: there is one reading per posture and no repeat.'
+              if np.isnan(noise).any() else '')
+    checks = []
+    for limit, (what, unit, part) in zip(limits, _PARTS, strict=True):
+        size = rms(left_out[:, part].ravel())
+        by_posture = np.linalg.norm(left_out[:, part], axis=1)
+        worst = int(np.argmax(by_posture))
+        scatter = found.fit.std[f'scatter of {what}']
+        checks += [
+            Check(f'held-out {what}', size <= limit, size, limit, unit,
+                  f'Each posture predicted from the others: {what} differs by {size:.3g} {unit} '
+                  f'RMS per axis from that of a rigid load (limit {limit:.3g} {unit}); scatter '
+                  f'between postures {scatter:.2g} {unit}.{origin}', 'adequate'),
+            Check(f'worst posture, {what}', by_posture[worst] <= MAX_WORST * limit,
+                  float(by_posture[worst]), MAX_WORST * limit, unit,
+                  f'The {what} of posture {worst + 1} differs by {by_posture[worst]:.3g} {unit} '
+                  f'from that predicted from the others (limit {MAX_WORST * limit:.3g} {unit}).',
+                  'adequate')]
+    if all(check.passed for check in checks):
+        return checks
+    cause = most_likely_cause(Static(
+        found.postures.regressor, load, found.tilt, found.postures.wrench,
+        found.postures.measured - found.columns @ found.fit.value, found.postures.time,
+        found.postures.last_joint))
+    return [replace(check, reason=f'{check.reason} Most likely cause: {cause}.')
+            if not check.passed else check for check in checks]
 
 
-def _parameters(value: Array, covariance: Array, frame: str) -> tuple[Parameter, ...]:
-    std = np.sqrt(np.diag(covariance))
-    found = [
-        Parameter(name, unit, float(v), float(s),
-                  note=f'bias of {frame}' if name.startswith('bias') else '')
-        for name, unit, v, s in zip(PARAMETERS, _UNITS, value, std, strict=True)
-    ]
-    inertia = unidentified_inertia('readings at rest do not depend on inertia')
-    return (*found[:4], *inertia, *found[4:])
+def _input_checks(found: _Estimate, values: PayloadParameters) -> list[Check]:
+    """Check the calibration of the sensor and the direction of gravity."""
+    gain, limit = found.fit.std['gain of force'], values.max_mass_interval
+    checks = [Check(
+        'sensor calibration', gain <= limit, gain, limit, '1',
+        f'Elements of the calibration matrix of the force are uncertain by {100 * gain:.2f} % '
+        f'(stated {100 * values.sensor_gain_std:.2f} %, limit {100 * limit:.1f} %); an error '
+        'common to all channels looks like mass.', 'trustworthy')]
+    if not found.gravity_estimated:
+        tilt = float(np.linalg.norm(found.angles))
+        most = _MAX_TILT * values.tilt_std
+        checks.append(Check(
+            'direction of gravity', tilt <= most or not most, tilt, most, 'rad',
+            f'The data show a tilt of {np.degrees(tilt):.2f}° against gravity (limit '
+            f'{np.degrees(most):.2f}°). Beyond it, set estimate_gravity, or correct gravity.',
+            'trustworthy'))
+    return checks
 
 
-def _series(fit: LinearFit, left_out: Array | None, poses: int) -> tuple[Series, ...]:
-    number = np.arange(1, poses + 1, dtype=float)
-    residual = fit.residual.reshape(-1, 6)
-    series = []
-    for start, what, unit in ((0, 'Force', 'N'), (3, 'Torque', 'N·m')):
-        curves = {f'{axis}': residual[:, start + i] for i, axis in enumerate('xyz')}
-        if left_out is not None:
-            curves |= {f'{axis}, held out': left_out[:, start + i]
-                       for i, axis in enumerate('xyz')}
-        series.append(Series(f'{what} residuals by posture', 'posture', f'residual [{unit}]',
-                             number, curves))
-    return tuple(series)
+def _series(residual: Array, left_out: Array) -> tuple[Series, ...]:
+    number = np.arange(1, len(residual) + 1, dtype=float)
+    return tuple(
+        Series(f'{what.capitalize()} residuals by posture', 'posture', f'residual [{unit}]',
+               number, {**{axis: residual[:, part][:, i] for i, axis in enumerate('xyz')},
+                **{f'{axis}, held out': left_out[:, part][:, i] for i, axis in enumerate('xyz')}})
+        for what, unit, part in _PARTS)

@@ -384,9 +384,9 @@ def estimate(
         _held_out(robot, samples, plane, groups[joint][1:], mass.value, com.value, model)
         for plane, joint, model in zip(planes, joints, models, strict=True)
     ]
+    parameters = _parameters(robot, mass, planes, com.value, covariance)
     return make_result(
-        robot, samples, method='two_plane',
-        parameters=_parameters(robot, mass, planes, com.value, covariance),
+        robot, samples, method='two_plane', parameters=parameters,
         covariance_names=COM,
         covariance=covariance,
         fit=tuple(
@@ -395,7 +395,7 @@ def estimate(
             for p in planes
         ),
         validation=tuple(item[0] for item in held_out if item is not None),
-        checks=(*centre_checks(com.value, covariance, values),
+        checks=(*centre_checks(parameters[1:4], values),
                 *_checks(planes, disagreement, unlikely, held_out),
                 *_friction_checks(robot, planes, models)),
         counts={

@@ -45,6 +45,7 @@ class Parameter:
         std: Standard deviation; None if unknown.
         state: State after estimation.
         note: Reason for the state, or origin of a given value.
+        freedom: Degrees of freedom of ``std`` (Student's distribution); None if it is exact.
 
     """
 
@@ -54,12 +55,15 @@ class Parameter:
     std: float | None = None
     state: State = State.IDENTIFIED
     note: str = ''
+    freedom: float | None = None
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """Return the two-sided confidence interval of a level, None without value or std."""
         if self.value is None or self.std is None:
             return None
-        half = float(scipy.special.ndtri(0.5 + level / 2.0)) * self.std
+        share = 0.5 + level / 2.0
+        half = self.std * float(scipy.special.ndtri(share) if self.freedom is None
+                                else scipy.special.stdtrit(self.freedom, share))
         return self.value - half, self.value + half
 
 
@@ -74,6 +78,10 @@ class Check:
         limit: Limit of the figure.
         unit: Unit of both.
         reason: Sentence for the user.
+        question: Question that the check answers: ``informative`` (does the experiment observe
+            the parameters?), ``adequate`` (does the model hold?), ``trustworthy`` (are the inputs
+            reliable?), or empty.
+        evaluated: Whether the data could decide it; otherwise the verdict is ``not_evaluated``.
 
     """
 
@@ -83,6 +91,8 @@ class Check:
     limit: float
     unit: str
     reason: str
+    question: str = ''
+    evaluated: bool = True
 
 
 @dataclass(frozen=True)
@@ -193,10 +203,11 @@ class CalibrationResult:
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict: fail if a check failed, not_evaluated without held-out data, else pass."""
+        """Verdict: fail if a check failed, not_evaluated without evidence, else pass."""
         if any(not check.passed for check in self.checks):
             return Verdict.FAIL
-        return Verdict.PASS if self.validation else Verdict.NOT_EVALUATED
+        evaluated = self.validation and all(check.evaluated for check in self.checks)
+        return Verdict.PASS if evaluated else Verdict.NOT_EVALUATED
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -204,6 +215,9 @@ class CalibrationResult:
         failed = tuple(check.reason for check in self.checks if not check.passed)
         if failed:
             return failed
+        missing = tuple(check.reason for check in self.checks if not check.evaluated)
+        if missing:
+            return missing
         if not self.validation:
             return ('No held-out data: the fit could not be validated.',)
         return tuple(check.reason for check in self.checks)

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -53,6 +53,8 @@ class _Check(Section):
     limit: float
     unit: str
     reason: str
+    question: Literal['', 'informative', 'adequate', 'trustworthy'] = ''
+    evaluated: bool = True
 
 
 class _Verdict(Section):
@@ -75,6 +77,7 @@ class _Parameter(Section):
     interval_95: tuple[Finite, Finite] | None
     state: State
     note: str
+    freedom: Annotated[Finite, msgspec.Meta(gt=0.0)] | None = None
 
 
 class _Covariance(Section):
@@ -158,7 +161,8 @@ def to_yaml(result: CalibrationResult) -> str:
         'frame': result.frame,
         'parameters': [
             {'name': item.name, 'unit': item.unit, 'value': item.value, 'std': item.std,
-             'interval_95': interval, 'state': item.state, 'note': item.note}
+             'interval_95': interval, 'state': item.state, 'note': item.note,
+             'freedom': item.freedom}
             for item, interval in zip(result.parameters, intervals, strict=True)
         ],
         'covariance': {'names': result.covariance_names, 'matrix': result.covariance},

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from xml.etree import ElementTree
 
@@ -20,7 +21,13 @@ from robocal_ros.estimation.signals import dwells
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.payload.model import static_wrench, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.static_poses import PARAMETERS, estimate, measure
+from robocal_ros.payload.static_poses import (
+    PARAMETERS,
+    TILT,
+    PoseMeasurement,
+    estimate,
+    measure,
+)
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 
@@ -28,6 +35,8 @@ RATE = 200.0
 NOISE = np.array([0.3] * 3 + [0.01] * 3)
 TOOL = Tool(2.0, np.array([0.04, -0.06, 0.09]))
 BIAS = np.array([7.0, -4.0, 9.0, 0.4, -0.3, 0.2])
+# The sensor of these records is calibrated, and the base is level.
+EXACT = {'sensor_gain_std': 0.0, 'tilt_std': 0.0}
 # Which bodies the sensor carries before anything is mounted: name of the sensor's frame and
 # of the links from it outwards.
 SENSORS = {
@@ -98,7 +107,12 @@ class Record:
                  **more) -> CalibrationResult:
         wrench = self.readings(seed) if wrench is None else wrench
         return estimate(self.robot, self.joints(), self.sensor_samples(wrench),
-                        PayloadParameters(**more))
+                        PayloadParameters(**{**EXACT, **more}))
+
+    def during(self, number: int) -> np.ndarray:
+        """Return which rows lie in a posture, by its place in time."""
+        found = measure(self.robot, self.joints(), self.sensor_samples(self.readings()))
+        return np.abs(self.position - found[number].posture).max(axis=1) < 1e-3
 
     @property
     def truth(self) -> np.ndarray:
@@ -232,15 +246,24 @@ def test_validation_predicts_each_posture_from_the_others_alone(usual):
     for i, pose in enumerate(poses):
         others = [p for j, p in enumerate(poses) if j != i]
         weight = np.concatenate([np.sqrt(p.count) / noise for p in others])
-        rows = np.vstack([static_wrench_regressor(p.gravity) for p in others])
+        rows = np.vstack([rows_of(usual, p) for p in others])
         value = np.linalg.lstsq(rows * weight[:, None], weight * np.concatenate(
-            [p.wrench for p in others]), rcond=None)[0]
-        residuals.append(pose.wrench - static_wrench_regressor(pose.gravity) @ value)
+            [without_links(usual, p) for p in others]), rcond=None)[0]
+        residuals.append(without_links(usual, pose) - rows_of(usual, pose) @ value)
     result = usual.estimate()
     for number, fit in enumerate(result.validation):
         part = np.array(residuals)[:, 3 * number:3 * number + 3]
-        assert fit.after == pytest.approx(np.sqrt(np.mean(part**2)), rel=1e-6)
+        # Random effects that happen to be above zero weight postures slightly otherwise.
+        assert fit.after == pytest.approx(np.sqrt(np.mean(part**2)), rel=0.03)
         assert fit.after > 1.05 * result.fit[number].after
+
+
+def rows_of(case: Record, pose: PoseMeasurement) -> np.ndarray:
+    return static_wrench_regressor(pose.rotation.T @ case.robot.gravity)
+
+
+def without_links(case: Record, pose: PoseMeasurement) -> np.ndarray:
+    return pose.wrench - static_wrench(pose.distal, pose.rotation.T @ case.robot.gravity)
 
 
 def test_each_posture_is_measured_once_and_while_it_rests(usual):
@@ -249,7 +272,7 @@ def test_each_posture_is_measured_once_and_while_it_rests(usual):
     for pose in poses:
         np.testing.assert_allclose(pose.scatter, NOISE, rtol=0.25)
         assert 150 < pose.count <= 260
-        np.testing.assert_allclose(np.linalg.norm(pose.gravity), 9.81, rtol=1e-9)
+        np.testing.assert_allclose(pose.rotation @ pose.rotation.T, np.eye(3), atol=1e-9)
 
 
 # ------------------------------------------------------- efficiency, intervals, invariants
@@ -387,8 +410,8 @@ def test_gravity_in_one_plane_leaves_all_moments_observable():
     postures = np.tile([0.0, 0.0, 0.0, 0.0, 0.0, 0.0], (8, 1))
     postures[:, 5] = np.linspace(-3.0, 3.0, 8)
     case = record('robocal', 'upright', TOOL, 0, postures=postures)
-    gravity = [p.gravity for p in measure(case.robot, case.joints(),
-                                          case.sensor_samples(case.readings()))]
+    gravity = [p.rotation.T @ case.robot.gravity for p in measure(
+        case.robot, case.joints(), case.sensor_samples(case.readings()))]
     assert np.abs(np.array(gravity)[:, 2]).max() < 1e-3
     # m c x g still shows all of m c when gravity turns in a plane, and so do the biases.
     result = case.estimate()
@@ -471,19 +494,17 @@ def test_a_payload_above_the_limit_is_refused(usual):
 @pytest.mark.parametrize('channel', range(6))
 @pytest.mark.parametrize('number', [0, 5, 11])
 def test_a_push_during_one_posture_shows(usual, channel, number):
-    found = measure(usual.robot, usual.joints(), usual.sensor_samples(usual.readings()))
-    there = np.abs(usual.position - found[number].posture).max(axis=1) < 1e-3
     readings = usual.readings()
-    readings[there, channel] += 20.0 * NOISE[channel]
+    readings[usual.during(number), channel] += 20.0 * NOISE[channel]
     result = usual.estimate(readings)
-    assert failed(result)[-1:] == ['held-out postures']
+    what = 'force' if channel < 3 else 'torque'
+    assert f'worst posture, {what}' in failed(result)
+    assert f'contact or push in posture {number + 1}' in ' '.join(result.reasons)
 
 
 @pytest.mark.parametrize('number', [0, 5, 11])
 def test_a_push_that_begins_during_a_posture_shows_or_does_no_harm(usual, number):
-    found = measure(usual.robot, usual.joints(), usual.sensor_samples(usual.readings()))
-    there = np.flatnonzero(
-        np.abs(usual.position - found[number].posture).max(axis=1) < 1e-3)
+    there = np.flatnonzero(usual.during(number))
     readings = usual.readings()
     readings[there[len(there) // 2:], 1] += 6.0
     result = usual.estimate(readings)
@@ -546,3 +567,149 @@ def test_too_few_readings_of_a_dwell_do_not_count(usual):
     sensor = WrenchSamples('ft_wrist', usual.time[::40], usual.readings()[::40])
     with pytest.raises(DataError, match='0 different postures'):
         estimate(usual.robot, usual.joints(), sensor, PayloadParameters())
+
+
+# --------------------------------------------------------------- sensors that are not perfect
+
+
+def disturbed(case: Record, wrench: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Add a wrench to each posture in turn, shape (postures, 6)."""
+    readings = case.readings(seed)
+    for number, extra in enumerate(wrench):
+        readings[case.during(number)] += extra
+    return readings
+
+
+def covered(result: CalibrationResult, case: Record, level: float) -> list[bool]:
+    intervals = [result.parameter(name).interval(level) for name in PARAMETERS[:4]]
+    return [low <= value <= high
+            for value, (low, high) in zip(case.truth, intervals, strict=False)]
+
+
+def test_structured_residuals_of_a_real_sensor_pass_with_intervals_that_cover(short):
+    """Calibration matrix, drift and a cable: none of them is what the estimator assumes."""
+    hits, count = [], 12
+    for seed in range(count):
+        generator = np.random.default_rng(100 + seed)
+        scale = np.array([1.0, 1.0, 1.0, 0.1, 0.1, 0.1])
+        matrix = 0.004 * generator.normal(size=(6, 6)) * np.outer(scale, 1.0 / scale)
+        readings = case_readings = short.readings(seed) @ (np.eye(6) + matrix).T
+        age = short.time / short.time[-1]
+        drift = generator.normal(size=6) * 0.3 * scale
+        cable = generator.normal(size=6) * 0.1 * scale
+        readings = (case_readings + np.outer(1.0 - np.exp(-3.0 * age), drift)
+                    + np.outer(np.sin(short.position[:, 5]), cable))
+        result = short.estimate(readings, sensor_gain_std=0.005, tilt_std=0.005)
+        assert result.verdict is Verdict.PASS, result.reasons
+        # Far beyond white noise, which is 0.03 N for a mean of 100 readings.
+        assert result.validation[0].after > 0.05
+        hits.append(covered(result, short, 0.999))
+    assert np.all(hits)
+
+
+def test_the_stated_gain_of_the_sensor_widens_the_mass(short):
+    plain = short.estimate().parameter('mass')
+    stated = short.estimate(sensor_gain_std=0.02).parameter('mass')
+    assert stated.std == pytest.approx(np.hypot(plain.std, 0.02 * TOOL.mass), rel=0.2)
+    loud = short.estimate(1.03 * short.readings(), sensor_gain_std=0.02, max_mass_interval=0.1)
+    assert loud.parameter('mass').value == pytest.approx(1.03 * TOOL.mass, rel=2e-3)
+    assert covered(loud, short, 0.95)[0]
+
+
+def drift(case: Record) -> np.ndarray:
+    return case.readings() + np.outer(case.time / case.time[-1], [3.0, -2.0, 2.0, 0.0, 0.0, 0.0])
+
+
+def cable(case: Record) -> np.ndarray:
+    return case.readings() + np.outer(case.position[:, 5], [1.0, 0.5, 0.0, 0.1, 0.0, 0.0])
+
+
+def gain(case: Record) -> np.ndarray:
+    return case.readings() * np.array([1.12, 1.0, 1.0, 1.0, 1.0, 1.0])
+
+
+def saturation(case: Record) -> np.ndarray:
+    return np.minimum(case.readings(), case.wrench.max(axis=0) + case.bias - np.array(
+        [0.0, 12.0, 0.0, 0.0, 0.0, 0.0]))
+
+
+def contact(case: Record) -> np.ndarray:
+    return disturbed(case, np.eye(12)[:, [3] * 6] * [4.0, 0.0, 3.0, 0.0, 0.2, 0.0])
+
+
+def wrong_posture(case: Record) -> np.ndarray:
+    readings, here, there = case.readings(), case.during(2), case.during(3)
+    readings[here] = readings[there].mean(axis=0) + readings[here] - readings[here].mean(axis=0)
+    return readings
+
+
+@pytest.mark.parametrize(('readings', 'words'), [
+    (drift, 'drift of the sensor over time'),
+    (cable, 'cable or hose'),
+    (gain, r'gain of force x \+1\d\.\d %'),
+    (saturation, 'saturated channel: force y'),
+    (contact, r'contact or push in posture 4 of 5\.\d\d N'),
+    (wrong_posture, 'wrong posture: in posture 3'),
+])
+def test_residuals_beyond_the_limit_fail_with_their_physical_cause(usual, readings, words):
+    result = usual.estimate(readings(usual))
+    assert result.verdict is Verdict.FAIL
+    assert re.search(f'Most likely cause: an? {words}', ' '.join(result.reasons)), result.reasons
+
+
+def tilted(case: Record, degrees: float) -> Record:
+    """Have the robot believe in a level base."""
+    angle = np.radians(degrees)
+    level = Robot(arm('robocal').urdf, gravity=(
+        9.81 * np.sin(angle), 0.0, -9.81 * np.cos(angle)))
+    return replace(case, robot=level)
+
+
+def test_a_tilted_base_is_estimated_if_asked_for(usual):
+    case = tilted(usual, 6.0)
+    result = case.estimate(estimate_gravity=True)
+    assert result.verdict is Verdict.PASS, result.reasons
+    angles = [result.parameter(name) for name in TILT]
+    assert np.hypot(*(p.value for p in angles)) == pytest.approx(np.radians(6.0), abs=1e-3)
+    error = error_of(result, case)[:4]
+    assert (np.abs(error) < 4.0 * np.sqrt(np.diag(result.covariance))[:4]).all()
+    assert result.covariance_names == (*PARAMETERS, *TILT)
+
+
+def test_a_tilted_base_fails_with_what_to_do(usual):
+    reasons = ' '.join(tilted(usual, 6.0).estimate(tilt_std=0.005).reasons)
+    assert 'set estimate_gravity' in reasons
+
+
+def one_line_each(case: Record, readings: np.ndarray, repeats: int = 1) -> CalibrationResult:
+    """Estimate from one joint state and one reading per posture, a second apart."""
+    rows = np.concatenate([np.flatnonzero(case.during(number))[10:10 + repeats]
+                           for number in range(12)])
+    time = np.arange(len(rows), dtype=float)
+    joints = JointSamples(case.robot.joint_names, time, case.position[rows],
+                          0.0 * case.position[rows], 0.0 * case.position[rows])
+    return estimate(case.robot, joints, WrenchSamples(case.sensor, time, readings[rows]),
+                    PayloadParameters(**EXACT))
+
+
+def test_one_line_per_posture_is_enough_and_says_that_noise_is_unknown(usual):
+    result = one_line_each(usual, usual.readings())
+    assert result.verdict is Verdict.PASS, result.reasons
+    assert result.counts['poses'] == 12
+    error = error_of(result, usual)[:4]
+    assert (np.abs(error) < 4.5 * np.sqrt(np.diag(result.covariance))[:4]).all()
+    # Forces of single readings scatter by 0.3 N.
+    assert result.settings['random_effects']['scatter of force'] == pytest.approx(0.3, rel=0.4)
+    assert 'Noise within postures is unknown' in ' '.join(c.reason for c in result.checks)
+
+
+def test_repeated_lines_of_a_posture_provide_the_noise(usual):
+    result = one_line_each(usual, usual.readings(), repeats=4)
+    assert result.counts['poses'] == 12
+    assert 'is unknown' not in ' '.join(c.reason for c in result.checks)
+
+
+def test_every_question_has_a_check(usual):
+    result = usual.estimate(tilt_std=0.005)
+    assert {check.question for check in result.checks} == {
+        'informative', 'adequate', 'trustworthy'}

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear mixed model: fixed parameters, random effects of unknown size, noise of known size.
+
+y = X b + Σ Z_j u_j + e, with e of known standard deviations and u_j independent, of standard
+deviation √(prior_j² + s_j²): ``prior_j`` is stated, s_j is estimated by restricted maximum
+likelihood (Patterson, Thompson, Recovery of Inter-Block Information when Block Sizes are Unequal,
+Biometrika 58 (1971) 545, doi 10.1093/biomet/58.3.545). Computed by the mixed-model equations
+(Henderson, Best Linear Unbiased Estimation and Prediction under a Selection Model, Biometrics 31
+(1975) 423, doi 10.2307/2529430). Degrees of freedom by Satterthwaite's approximation (An
+Approximate Distribution of Estimates of Variance Components, Biometrics Bull. 2 (1946) 110, doi
+10.2307/3002019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from robocal_ros.arrays import Array
+
+# Range in which the sizes of random effects are searched, relative to the residuals.
+_SMALLEST, _LARGEST = 1e-4, 1e2
+# Steps of the logarithms of these sizes for numerical derivatives.
+_STEP = 0.05
+# Sizes this close to the lower end are zero: they carry no uncertainty. As a logarithm.
+_AT_END = 1.0
+# Least information about the logarithm of a size: that of half a degree of freedom.
+_LEAST_INFORMATION = 0.25
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Random effect: coefficients of columns, or scatter of rows.
+
+    Attributes:
+        name: Name.
+        columns: Columns of its coefficients, shape (k, q); or, with q = 0, none: each of
+            ``rows`` scatters by itself.
+        rows: Rows that scatter, shape (k,), boolean; not used with columns.
+        prior_std: Stated standard deviation.
+        estimated: Whether an unknown part is estimated in addition.
+
+    """
+
+    name: str
+    columns: Array
+    rows: npt.NDArray[np.bool_] | None = None
+    prior_std: float = 0.0
+    estimated: bool = True
+
+
+@dataclass(frozen=True)
+class MixedFit:
+    """Estimate of a mixed model.
+
+    Attributes:
+        value: Fixed parameters, shape (p,).
+        covariance: Their covariance, shape (p, p).
+        coefficients: Predicted coefficients of each effect with columns, by name.
+        std: Standard deviation of each effect, stated and estimated part, by name.
+        residual: Measured minus fixed part, shape (k,).
+
+    """
+
+    value: Array
+    covariance: Array
+    coefficients: dict[str, Array]
+    std: dict[str, float]
+    residual: Array
+    _slopes: Array
+    _size_covariance: Array
+    _equations: _Equations
+
+    def freedom(self, direction: Array) -> float | None:
+        """Return the degrees of freedom of a variance, None if it is known.
+
+        Args:
+            direction: Weights of the fixed parameters, shape (p,).
+
+        """
+        variance = float(direction @ self.covariance @ direction)
+        slope = np.array([direction @ part @ direction for part in self._slopes])
+        spread = float(slope @ self._size_covariance @ slope) if len(slope) else 0.0
+        if spread <= 1e-6 * variance**2:
+            return None
+        return max(2.0 * variance**2 / spread, 1.0)
+
+    def left_out(self, rows: slice) -> Array:
+        """Return fixed parameters and coefficients estimated without some rows, (p + q,)."""
+        part = self._equations
+        matrix = part.matrix - part.weighted[rows].T @ part.weighted[rows]
+        right = part.weighted.T @ part.right - part.weighted[rows].T @ part.right[rows]
+        return np.asarray(part.start + _inverse(matrix) @ right)
+
+
+@dataclass(frozen=True)
+class _Equations:
+    """Mixed-model equations for given sizes, about a first solution ``start``."""
+
+    weighted: Array
+    right: Array
+    matrix: Array
+    objective: float
+    start: Array
+
+
+class _Problem:
+    """Restricted likelihood as a function of the logarithms of the unknown sizes."""
+
+    def __init__(
+        self, regressor: Array, measured: Array, std: Array, effects: Sequence[Effect]
+    ) -> None:
+        self._std2 = std**2
+        self.fixed = regressor.shape[1]
+        self._columns = np.hstack((regressor, *(e.columns for e in effects)))
+        self._effects = effects
+        self.unknown = [effect for effect in effects if effect.estimated]
+        # Likelihoods of residuals of a first solution: the same, without cancellation.
+        first = np.linalg.lstsq(regressor, measured, rcond=None)[0]
+        self.start = np.concatenate((first, np.zeros(self._columns.shape[1] - self.fixed)))
+        self._residual = measured - regressor @ first
+        self.scales = np.array([self._scale(effect) for effect in self.unknown])
+
+    def _scale(self, effect: Effect) -> float:
+        """Return the size of an effect that would explain the residuals."""
+        if effect.rows is not None:
+            size = np.sqrt(np.mean(np.square(self._residual[effect.rows])))
+        else:
+            rows = effect.columns.any(axis=1)
+            power = np.square(effect.columns[rows]).sum(axis=1).mean()
+            size = np.sqrt(np.mean(np.square(self._residual[rows])) / power)
+        return max(float(size), 1e-12)
+
+    def sizes(self, logarithms: Array) -> list[float]:
+        """Return the standard deviation of each effect."""
+        unknown = iter(self.scales * np.exp(logarithms))
+        return [float(np.hypot(effect.prior_std, next(unknown) if effect.estimated else 0.0))
+                for effect in self._effects]
+
+    def equations(self, logarithms: Array) -> _Equations:
+        variance, penalty, size_term = self._std2.copy(), np.zeros(self._columns.shape[1]), 0.0
+        at = self.fixed
+        for effect, size in zip(self._effects, self.sizes(logarithms), strict=True):
+            if effect.rows is not None:
+                variance[effect.rows] += size**2
+                continue
+            width = effect.columns.shape[1]
+            size = max(size, 1e-12)
+            penalty[at:at + width] = size**-2
+            size_term += 2.0 * width * np.log(size)
+            at += width
+        weight = 1.0 / np.sqrt(variance)
+        weighted, right = self._columns * weight[:, None], self._residual * weight
+        matrix = weighted.T @ weighted + np.diag(penalty)
+        scale = 1.0 / np.sqrt(np.diag(matrix))
+        factor, info = scipy.linalg.lapack.dpotrf(matrix * np.outer(scale, scale), lower=1)
+        if info != 0:
+            return _Equations(weighted, right, matrix, np.inf, self.start)
+        inner = scipy.linalg.solve_triangular(factor, scale * (weighted.T @ right), lower=True)
+        objective = 0.5 * (
+            float(np.log(variance).sum()) + size_term
+            + 2.0 * float(np.log(np.diag(factor) / scale).sum())
+            + float(right @ right - inner @ inner))
+        return _Equations(weighted, right, matrix, objective, self.start)
+
+    def objective(self, logarithms: Array) -> float:
+        return self.equations(logarithms).objective
+
+
+def fit_mixed(
+    regressor: Array, measured: Array, std: Array, effects: Sequence[Effect]
+) -> MixedFit:
+    """Estimate a mixed model; the fixed parameters must be observable.
+
+    Args:
+        regressor: Columns of the fixed parameters, shape (k, p).
+        measured: Shape (k,).
+        std: Known standard deviation of each measurement, 0 if only effects scatter, (k,).
+        effects: Random effects.
+
+    """
+    problem = _Problem(regressor, measured, std, effects)
+    count = len(problem.unknown)
+    low, high = np.log(_SMALLEST), np.log(_LARGEST)
+    best = np.zeros(0)
+    if count:
+        found = scipy.optimize.minimize(
+            problem.objective, np.full(count, -1.0), method='L-BFGS-B',
+            bounds=[(low, high)] * count)
+        best = found.x
+    equations = problem.equations(best)
+    active, p = np.flatnonzero(best > low + _AT_END), problem.fixed
+
+    def covariance(at: Array) -> Array:
+        return _inverse(problem.equations(at).matrix)[:p, :p]
+
+    whole = _inverse(equations.matrix)
+    steps = _STEP * np.eye(count)[active]
+    slopes = np.array([(covariance(best + step) - covariance(best - step)) / (2.0 * _STEP)
+                       for step in steps]).reshape(len(active), p, p)
+    solution = equations.start + whole @ (equations.weighted.T @ equations.right)
+    coefficients, at = {}, p
+    for effect in effects:
+        if effect.rows is None:
+            coefficients[effect.name] = solution[at:at + effect.columns.shape[1]]
+            at += effect.columns.shape[1]
+    return MixedFit(
+        solution[:p], whole[:p, :p], coefficients,
+        dict(zip((effect.name for effect in effects), problem.sizes(best), strict=True)),
+        measured - regressor @ solution[:p], slopes,
+        _inverse_information(problem, best, steps), equations)
+
+
+def _inverse(matrix: Array) -> Array:
+    """Return the inverse of a positive definite matrix whose rows differ much in scale."""
+    scale = 1.0 / np.sqrt(np.diag(matrix))
+    outer = np.outer(scale, scale)
+    return np.asarray(outer * np.linalg.inv(matrix * outer))
+
+
+def _inverse_information(problem: _Problem, best: Array, steps: Array) -> Array:
+    """Return the covariance of the logarithms of the sizes, by differences, shape (a, a)."""
+    count = len(steps)
+    if not count:
+        return np.zeros((0, 0))
+    value = problem.objective
+    information = np.empty((count, count))
+    for i, one in enumerate(steps):
+        for j, other in enumerate(steps[:i + 1]):
+            information[i, j] = information[j, i] = (
+                value(best + one + other) - value(best + one - other)
+                - value(best - one + other) + value(best - one - other)) / (4.0 * _STEP**2)
+    sizes, vectors = np.linalg.eigh(information)
+    return np.asarray((vectors / np.maximum(sizes, _LEAST_INFORMATION)) @ vectors.T)

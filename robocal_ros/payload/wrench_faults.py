@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Physical causes of the residuals that a wrist sensor at rest leaves to a rigid load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+
+# Least share of the residuals' sum of squares that a cause must explain to be named.
+_LEAST_SHARE = 0.5
+# A channel saturates if so many postures read its extreme value within this share of its range.
+_SATURATED, _SAME_READING = 3, 2e-3
+_CHANNELS = ('force x', 'force y', 'force z', 'torque x', 'torque y', 'torque z')
+
+
+@dataclass(frozen=True)
+class Static:
+    """A fitted set of postures at rest.
+
+    Attributes:
+        regressor: Columns of mass, first moments and biases, shape (n, 6, 10).
+        load: Fitted wrench of the load, shape (n, 6) [N, N·m].
+        tilt: Derivative of the wrench by tilts of gravity about two horizontal axes of the root
+            frame, shape (n, 6, 2) [N/rad, N·m/rad].
+        reading: Measured wrench, shape (n, 6) [N, N·m].
+        residual: Measured minus fitted, shape (n, 6) [N, N·m].
+        time: Shape (n,) [s].
+        last_joint: Angle of the last joint, shape (n,) [rad].
+
+    """
+
+    regressor: Array
+    load: Array
+    tilt: Array
+    reading: Array
+    residual: Array
+    time: Array
+    last_joint: Array
+
+
+@dataclass(frozen=True)
+class _Cause:
+    """Columns of one cause, shape (n, 6, q), and its sentence from their coefficients."""
+
+    columns: Array
+    kind: str
+    number: int = 0
+
+    def sentence(self, data: Static, value: Array) -> str:
+        """Return what happened, in physical units, and what to do."""
+        effect = self.columns @ value
+        force, torque = (float(np.linalg.norm(part, axis=1).max())
+                         for part in (effect[:, :3], effect[:, 3:]))
+        size = f'{force:.2f} N and {torque:.3f} N·m'
+        if self.kind == 'drift':
+            return (f'a drift of the sensor over time, up to {size} within '
+                    f'{float(np.ptp(data.time)):.0f} s: let it warm up, and measure again')
+        if self.kind == 'gain':
+            worst = int(np.argmax(np.abs(value)))
+            return (f'a calibration error of the sensor: gain of {_CHANNELS[worst]} '
+                    f'{100.0 * value[worst]:+.1f} % against the other channels, up to {size}: '
+                    'check its calibration file and units, or have it calibrated')
+        if self.kind == 'rotation':
+            return (f'a wrong orientation of the sensor in the URDF, by '
+                    f'{np.degrees(np.linalg.norm(value)):.1f}° about axis '
+                    f'({", ".join(f"{v:.2f}" for v in value / np.linalg.norm(value))}) of its '
+                    'frame: correct sensor_frame in the URDF')
+        if self.kind == 'tilt':
+            return (f'a base that is tilted by {np.degrees(np.linalg.norm(value)):.1f}°: set '
+                    'estimate_gravity, or parameter gravity')
+        if self.kind == 'cable':
+            return (f'a cable or hose that pulls with the angle of the last joint, up to {size}: '
+                    'route it with slack, or hold it')
+        return self._posture_sentence(data, effect[self.number])
+
+    def _posture_sentence(self, data: Static, effect: Array) -> str:
+        """Return the sentence of a posture that contradicts all others."""
+        force, extra = data.load[self.number, :3], effect[:3]
+        size, weight = float(np.linalg.norm(extra)), float(np.linalg.norm(force))
+        where = f'posture {self.number + 1}'
+        if abs(float(np.linalg.norm(force + extra)) - weight) < 0.2 * size:
+            angle = 2.0 * np.degrees(np.arcsin(min(1.0, 0.5 * size / weight)))
+            return (f'a wrong posture: in {where} the load hangs {angle:.1f}° off; measure it '
+                    'again, with positions and wrench on the same clock')
+        return (f'a contact or push in {where} of {size:.2f} N and '
+                f'{float(np.linalg.norm(effect[3:])):.3f} N·m: clear the space, and measure again')
+
+
+def most_likely_cause(data: Static) -> str:
+    """Return the physical cause that explains the residuals best, with figures and a remedy.
+
+    Each cause is a set of columns added to those of the rigid load; the one with the smallest
+    Bayesian information criterion is named if it explains half of the residuals (Schwarz,
+    Estimating the Dimension of a Model, Ann. Stat. 6 (1978) 461, doi 10.1214/aos/1176344136).
+    """
+    saturated = _saturation(data)
+    if saturated:
+        return saturated
+    weight = np.repeat([1.0 / max(_rms(data.residual[:, part]), 1e-12)
+                        for part in (slice(0, 3), slice(3, 6))], 3)
+
+    def left(columns: Array) -> tuple[float, Array]:
+        rows = (np.concatenate((data.regressor, columns), axis=2)
+                * weight[:, None]).reshape(data.residual.size, -1)
+        target = (data.residual * weight).ravel()
+        scale = np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
+        value = np.linalg.lstsq(rows / scale, target, rcond=1e-9)[0] / scale
+        return float(np.sum((target - rows @ value) ** 2)), value[data.regressor.shape[2]:]
+
+    count = data.residual.size
+    whole, _ = left(np.empty((*data.residual.shape, 0)))
+    ranked = []
+    for cause in _causes(data):
+        rest, value = left(cause.columns)
+        penalty = cause.columns.shape[2] * np.log(count)
+        ranked.append((count * np.log(max(rest, 1e-300)) + penalty, rest, cause, value))
+    _, rest, cause, value = min(ranked, key=lambda item: item[0])
+    if rest > (1.0 - _LEAST_SHARE) * whole:
+        return ('no single one of drift, calibration, orientation, cable or contact: look for '
+                'several, or a load that is not rigid')
+    return cause.sentence(data, value)
+
+
+def _causes(data: Static) -> Sequence[_Cause]:
+    count = len(data.load)
+    channels = np.broadcast_to(np.eye(6), (count, 6, 6))
+    time = (data.time - data.time.mean()) / max(float(np.ptp(data.time)), 1e-12)
+    turned = np.stack([np.concatenate((np.cross(axis, data.load[:, :3]),
+                                       np.cross(axis, data.load[:, 3:])), axis=1)
+                       for axis in np.eye(3)], axis=2)
+    return [
+        _Cause(channels * time[:, None, None], 'drift'),
+        _Cause(channels * data.load[:, :, None], 'gain'),
+        _Cause(turned, 'rotation'),
+        _Cause(data.tilt, 'tilt'),
+        _Cause(channels * (data.last_joint - data.last_joint.mean())[:, None, None], 'cable'),
+        *(_Cause(channels * (np.arange(count) == number)[:, None, None], 'posture', number)
+          for number in range(count)),
+    ]
+
+
+def _saturation(data: Static) -> str:
+    """Return a sentence if a channel reads the same extreme value in several postures."""
+    for channel, name in enumerate(_CHANNELS):
+        reading = data.reading[:, channel]
+        for sign in (1.0, -1.0):
+            extreme = float((sign * reading).max())
+            at = sign * reading > extreme - _SAME_READING * float(np.ptp(reading))
+            expected = sign * (reading - data.residual[:, channel])[at]
+            if at.sum() >= _SATURATED and np.ptp(expected) > 10.0 * np.ptp(reading[at]):
+                unit = 'N' if channel < 3 else 'N·m'
+                return (f'a saturated channel: {name} reads {sign * extreme:.2f} {unit} in '
+                        f'{int(at.sum())} postures; use a lighter load, or a larger range')
+    return ''
+
+
+def _rms(values: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))

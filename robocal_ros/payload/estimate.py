@@ -64,7 +64,9 @@ def estimate_payload(
             # Neither the arm's own dynamics nor its friction are in the efforts.
             robot, friction = robot.without_mass(), {}
     if values.method == 'two_plane':
-        return two_plane.estimate(robot, joints, values, friction, store.load('payload'))
+        return two_plane.estimate(
+            robot, joints, values, friction, store.load('payload'),
+            store.load(DRIVE_GAINS) if values.use_drive_gains else None)
     sensor = recording.wrench(values.sensor_topic) if values.reads_wrench else None
     if values.method == 'static_poses' and sensor is not None:
         return static_poses.estimate(robot, joints, sensor, values)

@@ -45,7 +45,15 @@ from robocal_ros.payload.result import (
     motion_checks,
     settings_of,
 )
-from robocal_ros.results.result import CalibrationResult, Check, Parameter, Series, State, spread
+from robocal_ros.results.result import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Parameter,
+    Series,
+    State,
+    spread,
+)
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 
@@ -176,17 +184,42 @@ def _result(
     return make_result(
         robot, joints, kind=kind, method='excitation', parameters=parameters,
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*checks, *motion_checks(
+        checks=(*checks, *_wrench_checks(fitted, validation, values), *motion_checks(
             fitted, validation, [f'in {channel}' for channel in rows.channels])),
         counts={'rows': int(fit.used.sum()), **rows.readings},
         settings={
             'band': BAND, 'min_motion': MIN_MOTION,
             'max_inertia_std': MAX_INERTIA_STD, 'max_held_out_ratio': MAX_HELD_OUT_RATIO,
-            **settings_of(values, 'posture_std', 'sag_std', 'delay_std', 'max_payload',
+            **settings_of(values, 'posture_std', 'sag_std', 'delay_std', 'sensor_gain_std',
+                          'max_force_residual', 'max_torque_residual', 'max_residual_share',
+                          'max_payload',
                           'max_mass_interval', 'max_com_distance', 'max_com_interval'),
             'channels': list(rows.channels),
             'reference_run': values.reference_run == 'subtract'},
         series=_series(rows, fit))
+
+
+def _wrench_checks(
+    fitted: tuple[Fit, ...], validation: tuple[Fit, ...], values: PayloadParameters
+) -> list[Check]:
+    """Check what a rigid load leaves of the wrench in newtons; nothing for joint torques."""
+    checks = []
+    for what, unit, limit in (('force', 'N', values.max_force_residual),
+                              ('torque', 'N·m', values.max_torque_residual)):
+        parts = [fit for fit in (*fitted, *validation) if fit.what in
+                 tuple(f'{what} {axis}' for axis in 'xyz')]
+        if not parts:
+            continue
+        worst = max(parts, key=lambda fit: fit.after)
+        load = float(np.sqrt(np.mean([fit.before**2 for fit in parts])))
+        limit = max(limit, values.max_residual_share * load)
+        checks.append(Check(
+            f'residual {what}', worst.after <= limit, worst.after, limit, unit,
+            f'{worst.what.capitalize()} differs by {worst.after:.3g} {unit} RMS from that of a '
+            f'rigid load (limit {limit:.3g} {unit}). Beyond the limit, the load is not rigid, '
+            'positions and wrench are not on the same clock, or the sensor drifts or is '
+            'miscalibrated: lower excitation_acceleration, and check the stamps.', 'adequate'))
+    return checks
 
 
 def _parameters(value: Array, covariance: Array) -> tuple[Parameter, ...]:
@@ -222,7 +255,7 @@ def _consistency_check(distance: float) -> list[Check]:
         'physical consistency', distance <= limit, distance, limit, '1',
         'The best fit is not physically consistent; the nearest consistent body, which is the '
         f'result, is {distance:.1f} standard deviations off (limit {limit:.1f}). Beyond the '
-        "limit, a sign of sensor or effort is wrong, or the arm's model.")]
+        "limit, a sign of sensor or effort is wrong, or the arm's model.", 'adequate')]
 
 
 def _series(rows: Rows, fit: RowsFit) -> tuple[Series, ...]:

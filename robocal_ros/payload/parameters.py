@@ -34,6 +34,14 @@ class PayloadParameters(ArmParameters):
         dynamic=True)
     use_friction: bool = parameter(
         True, 'Subtract identified friction if there is a result for this arm.')
+    friction_change_std: float = parameter(
+        0.1, 'Method two_plane: prior standard deviation of the change of friction since it was '
+        'identified, as a share; a larger one widens the intervals of sweeps in one direction.',
+        minimum=0.0, maximum=1.0, dynamic=True)
+    effort_scale_std: float = parameter(
+        0.01, 'Method two_plane: prior standard deviation of the effort scale of a joint without '
+        'calibrated drive gains; with them, theirs is used.', minimum=0.0, maximum=1.0,
+        dynamic=True)
     sensor_topic: str = parameter('ft_wrist/wrench', 'Topic of the wrist F/T sensor.')
     sensor_frame: str = parameter(
         'ft_wrist', 'Frame of the wrist F/T sensor, a frame of the URDF.')

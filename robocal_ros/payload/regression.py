@@ -88,6 +88,12 @@ class NuisanceParameters:
         size = len(self.names)
         return np.hstack((np.zeros((size, before)), np.eye(size)))
 
+    def joined(self, other: NuisanceParameters) -> NuisanceParameters:
+        """Return the parameters of both."""
+        return NuisanceParameters(
+            (*self.names, *other.names), np.concatenate((self.std, other.std)),
+            np.concatenate((self.columns, other.columns), axis=2))
+
     def part(self, rows: slice) -> NuisanceParameters:
         """Return some of the instants."""
         return replace(self, columns=self.columns[:, rows])
@@ -496,8 +502,14 @@ def wrench_rows(
     def nuisance_about(body: Array, bias: Array) -> NuisanceParameters:
         read = -wrench_of(body + distal)
         torque = blocks.centre.values_of(lambda q, v, a: dynamics.torque(q, v, a, body))
-        return nuisance_parameters(
-            robot, blocks, torque, lambda q, v, a: dynamics.terms(q, v, a) @ read.T, values)
+
+        def reading(q: Array, v: Array, a: Array) -> Array:
+            return np.asarray(dynamics.terms(q, v, a) @ read.T)
+
+        found = nuisance_parameters(robot, blocks, torque, reading, values)
+        if values.sensor_gain_std <= 0.0:
+            return found
+        return found.joined(_gains(blocks.means(reading), values.sensor_gain_std))
 
     # The sensor reads the wrench that the distal side exerts on it, the negative of the one
     # that moves the payload.
@@ -510,6 +522,23 @@ def wrench_rows(
         _by_channel(columns), (wrench - known).T, known.T, every, ~every, sensor.frame,
         tuple(f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'),
         ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, sensor.counted())
+
+
+def _gains(reading: Array, std: float) -> NuisanceParameters:
+    """Return gain errors of a wrist sensor: of force, of torque, and of each channel.
+
+    Args:
+        reading: Predicted readings without bias, shape (k, 6) [N, N·m].
+        std: Prior standard deviation, as a share.
+
+    """
+    of_channel = reading.T[:, :, None] * np.eye(6)[:, None, :]
+    common = np.stack([of_channel[:, :, part].sum(axis=2)
+                       for part in (slice(0, 3), slice(3, 6))], axis=2)
+    names = ('gain of force', 'gain of torque', *(
+        f'gain of {kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'))
+    return NuisanceParameters(
+        names, np.full(8, std), np.concatenate((common, of_channel), axis=2))
 
 
 def _by_channel(columns: Array) -> Array:

@@ -136,4 +136,4 @@ def motion_checks(
         'held-out part of the motion', ratios[worst] <= MAX_HELD_OUT_RATIO, ratios[worst],
         MAX_HELD_OUT_RATIO, '1',
         f'The last part of the motion is predicted with residuals up to {ratios[worst]:.2f} '
-        f'times those of the fit, {where[worst]} (limit {MAX_HELD_OUT_RATIO:.1f}).')]
+        f'times those of the fit, {where[worst]} (limit {MAX_HELD_OUT_RATIO:.1f}).', 'adequate')]

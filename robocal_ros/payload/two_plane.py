@@ -8,7 +8,7 @@ centre of mass in the tool frame → checks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy
@@ -53,7 +53,14 @@ MIN_SWEEP = float(np.radians(20.0))
 MAX_PLANE_DISAGREEMENT = 0.003
 """Largest difference between the two planes, and to the held-out sweeps, beyond chance [m]."""
 
+MAX_SCALE_STD = 0.05
+"""Largest standard deviation of an effort scale that counts as known."""
+
 _SAME_POSTURE = 0.03
+# Probability below which held-out levers contradict the fit beyond chance.
+_SIGNIFICANCE = 0.05
+# Step of effort scales for numerical derivatives.
+_STEP = 1e-3
 # Sweeps are wide enough to separate ripple of so few periods per turn from weight.
 _FEWEST_CYCLES = 6.0
 _PLOT_POINTS = 150
@@ -147,6 +154,23 @@ class PlaneFit:
         return float(self.fit.value[2 + self.directions.index(direction)])
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """Sweeps of one joint in other postures, predicted from the fit.
+
+    Attributes:
+        fit: Residuals.
+        lever: Error of the lever that would explain them, shape (2,) [m]; empty if it is
+            unobservable.
+        std: Its standard deviation, prediction included, same shape [m].
+
+    """
+
+    fit: Fit
+    lever: Array
+    std: Array
+
+
 @dataclass
 class PlaneEstimator:
     """Recursive least squares of one plane while the joint turns.
@@ -221,7 +245,7 @@ def _fit_plane(
     sweeps: Sequence[Sweep],
     mass: float,
     friction: SteadyFriction | None,
-    posture_std: float,
+    values: PayloadParameters,
 ) -> PlaneFit:
     joint = sweeps[0].joint
     name = robot.joint_names[joint]
@@ -252,13 +276,17 @@ def _fit_plane(
     std = np.full(len(target), max(float(noise), _LEAST_NOISE))
     measured = target
     if friction is not None:
-        # Prior of zero remaining friction, with the scatter of the friction model.
+        # Prior of zero remaining friction: the scatter of the model, and its change since.
         prior = np.eye(len(directions), regressor.shape[1], 2)
         regressor = np.vstack((regressor, prior))
         measured = np.concatenate((target, np.zeros(len(directions))))
-        std = np.concatenate((std, np.full(len(directions), max(friction.std, 1e-3))))
+        speed = float(np.mean([abs(sweep.speed) for sweep in sweeps]))
+        change = [values.friction_change_std * float(friction.torque(d * speed))
+                  for d in directions]
+        std = np.concatenate((std, np.hypot(max(friction.std, 1e-3), change)))
     fit = solve(regressor, measured, std, names, max_condition=1e3, hint=hint)
-    return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle, ripples, posture_std)
+    return PlaneFit(
+        plane, tuple(sweeps), directions, fit, target, angle, ripples, values.posture_std)
 
 
 def _inflation(residual: Array, sweeps: Sequence[Sweep]) -> float:
@@ -273,13 +301,21 @@ def _by_sweep(values: Array, sweeps: Sequence[Sweep]) -> list[Array]:
     return np.split(values, np.cumsum(lengths)[:-1])
 
 
-def _combine(robot: Robot, fits: Sequence[PlaneFit]) -> LinearFit:
-    """Combine both planes' levers to a centre of mass in the tool frame by weighted LS."""
+def _combine(robot: Robot, fits: Sequence[PlaneFit], between: float = 0.0) -> LinearFit:
+    """Combine both planes' levers to a centre of mass in the tool frame by weighted LS.
+
+    Args:
+        robot: The arm.
+        fits: Both planes.
+        between: Standard deviation of levers between postures [m].
+
+    """
     rows, right = [], []
     for fit in fits:
         a, b = fit.plane.lever_rows(robot)
         # Whitened by the plane's own covariance.
-        whitening = np.linalg.inv(np.linalg.cholesky(fit.covariance))
+        whitening = np.linalg.inv(np.linalg.cholesky(
+            fit.covariance + between**2 * np.eye(2)))
         rows.append(whitening @ a)
         right.append(whitening @ (fit.fit.value[:2] - b))
     return solve(
@@ -323,6 +359,7 @@ def estimate(
     values: PayloadParameters,
     friction: Mapping[str, SteadyFriction] | None = None,
     stored: CalibrationResult | None = None,
+    gains: CalibrationResult | None = None,
 ) -> CalibrationResult:
     """Estimate the centre of mass from recorded sweeps.
 
@@ -335,6 +372,7 @@ def estimate(
         values: The node's parameters.
         friction: Identified friction by joint name.
         stored: Payload result that provides the mass if known_mass is 0.
+        gains: Drive gains that the efforts were divided by, for their covariance.
 
     Returns:
         The result with its verdict.
@@ -364,27 +402,38 @@ def estimate(
             check_effort(samples.rows(sweep.start, sweep.stop), [robot.joint_names[sweep.joint]])
     models = [friction.get(robot.joint_names[joint]) for joint in joints]
 
-    def centre(kilograms: float) -> tuple[list[PlaneFit], LinearFit]:
-        planes = [
-            _fit_plane(robot, samples, sweeps, kilograms, model, values.posture_std)
-            for sweeps, model in zip(used, models, strict=True)
-        ]
-        return planes, _combine(robot, planes)
+    def fitted(kilograms: float, joint_states: JointSamples) -> list[PlaneFit]:
+        return [_fit_plane(robot, joint_states, sweeps, kilograms, model, values)
+                for sweeps, model in zip(used, models, strict=True)]
 
-    planes, com = centre(mass.value)
-    covariance = com.covariance.copy()
-    disagreement, unlikely = _disagreement(robot, planes, com)
-    if unlikely:
-        covariance *= com.reduced_chi_square
-    if mass.std > 0.0:
-        step = 1e-4 * mass.value
-        slope = (centre(mass.value + step)[1].value - com.value) / step
-        covariance += np.outer(slope, slope) * mass.std**2
+    planes = fitted(mass.value, samples)
+    com = _combine(robot, planes)
     held_out = [
         _held_out(robot, samples, plane, groups[joint][1:], mass.value, com.value, model)
         for plane, joint, model in zip(planes, joints, models, strict=True)
     ]
-    parameters = _parameters(robot, mass, planes, com.value, covariance)
+    disagreement, unlikely = _disagreement(robot, planes, com)
+    own = com.covariance * (com.reduced_chi_square if unlikely else 1.0)
+    between = _between_postures(held_out)
+    covariance = own
+    if between > 0.0:
+        covariance = own + _combine(robot, planes, between).covariance - com.covariance
+    freedom = _freedom(own, covariance, held_out)
+
+    def slope(kilograms: float, joint_states: JointSamples, step: float) -> Array:
+        changed = _combine(robot, fitted(kilograms, joint_states))
+        return np.asarray((changed.value - com.value) / step)
+
+    if mass.std > 0.0:
+        step = 1e-4 * mass.value
+        change = slope(mass.value + step, samples, step)
+        covariance = covariance + np.outer(change, change) * mass.std**2
+    scales = _scale_covariance(robot, joints, gains, values)
+    if scales.any():
+        changes = np.stack([slope(mass.value, _scaled(samples, joint), _STEP)
+                            for joint in joints], axis=1)
+        covariance = covariance + changes @ scales @ changes.T
+    parameters = _parameters(robot, mass, planes, com.value, covariance, freedom)
     return make_result(
         robot, samples, method='two_plane', parameters=parameters,
         covariance_names=COM,
@@ -394,8 +443,9 @@ def estimate(
                 rms(p.fit.residual[:len(p.target)]), len(p.target))
             for p in planes
         ),
-        validation=tuple(item[0] for item in held_out if item is not None),
+        validation=tuple(item.fit for item in held_out if item is not None),
         checks=(*centre_checks(parameters[1:4], values),
+                _gain_check(robot, joints, gains, scales),
                 *_checks(planes, disagreement, unlikely, held_out),
                 *_friction_checks(robot, planes, models)),
         counts={
@@ -406,13 +456,78 @@ def estimate(
         settings={
             'known_mass': mass.value, 'known_mass_std': mass.std, 'mass_source': mass.source,
             'min_sweep': MIN_SWEEP, 'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
-            **settings_of(values, 'posture_std', 'max_payload', 'max_com_distance',
-                          'max_com_interval'),
+            **settings_of(values, 'posture_std', 'friction_change_std', 'effort_scale_std',
+                          'max_payload', 'max_com_distance', 'max_com_interval'),
+            'lever_scatter': between,
             'second_joint': robot.joint_names[second],
             'friction_model': [robot.joint_names[j] for j, m in zip(joints, models, strict=True)
                                if m is not None]},
         series=_series(robot, planes, mass.value),
     )
+
+
+def _between_postures(held_out: Sequence[HeldOut | None]) -> float:
+    """Return the standard deviation of levers between postures [m], 0 if not significant.
+
+    A moment estimate: what the errors of the levers in held-out postures exceed their own
+    variance by.
+    """
+    found = [item for item in held_out if item is not None]
+    if not found:
+        return 0.0
+    error, std = (np.concatenate(parts) for parts in zip(
+        *((item.lever, item.std) for item in found), strict=True))
+    if np.sum((error / std) ** 2) <= scipy.special.chdtri(len(error), _SIGNIFICANCE):
+        return 0.0
+    return float(np.sqrt(max(np.mean(error**2 - std**2), 0.0)))
+
+
+def _freedom(own: Array, total: Array, held_out: Sequence[HeldOut | None]) -> list[float | None]:
+    """Return the degrees of freedom of each element of the centre, by Satterthwaite."""
+    count = sum(len(item.lever) for item in held_out if item is not None)
+    shares = 1.0 - np.diag(own) / np.diag(total)
+    return [float(count / share**2) if share > 1e-3 else None for share in shares]
+
+
+def _scale_covariance(
+    robot: Robot, joints: Sequence[int], gains: CalibrationResult | None,
+    values: PayloadParameters,
+) -> Array:
+    """Return the covariance of the effort scales of two joints, shape (2, 2)."""
+    covariance = np.diag(np.full(2, values.effort_scale_std**2))
+    if gains is None:
+        return covariance
+    names = [f'{robot.joint_names[joint]}.effort_scale' for joint in joints]
+    for i, one in enumerate(names):
+        for j, other in enumerate(names):
+            if {one, other} <= set(gains.covariance_names):
+                rows = [gains.covariance_names.index(name) for name in (one, other)]
+                relative = gains.values((one,))[0] * gains.values((other,))[0]
+                covariance[i, j] = gains.covariance[rows[0], rows[1]] / relative
+    return covariance
+
+
+def _scaled(samples: JointSamples, joint: int) -> JointSamples:
+    """Return the samples with the effort of a joint a little larger."""
+    effort = samples.effort.copy()
+    effort[:, joint] *= 1.0 + _STEP
+    return replace(samples, effort=effort)
+
+
+def _gain_check(
+    robot: Robot, joints: Sequence[int], gains: CalibrationResult | None, scales: Array
+) -> Check:
+    """Check that effort scales are known well enough; their deviation is in the intervals."""
+    known = () if gains is None else gains.covariance_names
+    stated = [robot.joint_names[joint] for joint in joints
+              if f'{robot.joint_names[joint]}.effort_scale' not in known]
+    worst = float(np.sqrt(np.diag(scales).max()))
+    origin = (f'effort_scale_std for {" and ".join(stated)}, not calibrated' if stated
+              else 'calibrated drive gains')
+    return Check(
+        'effort scale', worst <= MAX_SCALE_STD, worst, MAX_SCALE_STD, '1',
+        f'Effort scales are known to {100 * worst:.2f} % (limit {100 * MAX_SCALE_STD:.0f} %), '
+        f'by {origin}.', 'trustworthy')
 
 
 def _disagreement(
@@ -435,14 +550,8 @@ def _held_out(
     mass: float,
     com: Array,
     friction: SteadyFriction | None,
-) -> tuple[Fit, float, float] | None:
-    """Predict a joint's sweeps in other postures.
-
-    Returns:
-        The residuals, the error of the lever that would explain them [m], and its standard
-        deviation; None without such sweeps.
-
-    """
+) -> HeldOut | None:
+    """Predict a joint's sweeps in other postures; None without such sweeps."""
     measured, residual, rows = [], [], []
     for group in groups:
         usable = [sweep for sweep in group if sweep.direction in plane.directions]
@@ -469,36 +578,39 @@ def _held_out(
     try:
         lever = solve(regressor, left, rms(left) or 1.0, ('x', 'y'), max_condition=1e3)
     except ExcitationError:
-        return fit, 0.0, 0.0
-    return fit, float(np.abs(lever.value).max()), float(lever.std().max())
+        return HeldOut(fit, np.empty(0), np.empty(0))
+    correlated = autocorrelation_time(lever.residual)
+    std = np.sqrt(np.diag(lever.covariance) * correlated + np.diag(plane.covariance))
+    return HeldOut(fit, lever.value, std)
 
 
 def _checks(
     planes: Sequence[PlaneFit],
     disagreement: float,
     unlikely: bool,
-    held_out: Sequence[tuple[Fit, float, float] | None],
+    held_out: Sequence[HeldOut | None],
 ) -> tuple[Check, ...]:
     limit = MAX_PLANE_DISAGREEMENT
     checks = [
         Check('planes agree', not (unlikely and disagreement > limit), disagreement, limit, 'm',
               f'The two planes agree within {1e3 * disagreement:.2f} mm '
-              f'(limit {1e3 * limit:.1f} mm beyond chance).'),
+              f'(limit {1e3 * limit:.1f} mm beyond chance).', 'adequate'),
     ]
     for plane, item in zip(planes, held_out, strict=True):
         if item is None:
             continue
-        fit, lever, std = item
+        fit = item.fit
+        lever, std = (float(np.abs(part).max(initial=0.0)) for part in (item.lever, item.std))
         fitted = rms(plane.fit.residual[:len(plane.target)])
         ratio = fit.after / fitted if fitted > 0.0 else float('inf')
         checks.append(Check(
             f'held-out {fit.what}', ratio <= 2.0, ratio, 2.0, '1',
             f'Held-out {fit.what}: RMS residual {fit.after:.3f} N·m of {fit.before:.3f} N·m, '
-            f'{ratio:.2f} times that of the fit (limit 2).'))
+            f'{ratio:.2f} times that of the fit (limit 2).', 'adequate'))
         checks.append(Check(
             f'held-out lever, {fit.what}', lever <= limit + 4.0 * std, lever, limit + 4.0 * std,
             'm', f'Held-out {fit.what}: {1e3 * lever:.2f} mm of lever unexplained '
-            f'(limit {1e3 * (limit + 4.0 * std):.1f} mm).'))
+            f'(limit {1e3 * (limit + 4.0 * std):.1f} mm).', 'adequate'))
     return tuple(checks)
 
 
@@ -519,7 +631,7 @@ def _friction_checks(
         checks.append(Check(
             f'sign of effort, {name}', loss >= limit, loss, limit, 'N·m',
             f"Friction of joint '{name}' is {loss:.3f} N·m; a significantly negative value means "
-            'that the sign of its effort is wrong.'))
+            'that the sign of its effort is wrong.', 'trustworthy'))
     return tuple(checks)
 
 
@@ -529,12 +641,13 @@ def _parameters(
     planes: Sequence[PlaneFit],
     com: Array,
     covariance: Array,
+    freedom: Sequence[float | None],
 ) -> tuple[Parameter, ...]:
     std = np.sqrt(np.diag(covariance))
     given = Parameter('mass', 'kg', mass.value, mass.std or None,
                       State.NOT_EVALUATED, f'given: {mass.source}')
-    found = [Parameter(name, 'm', float(value), float(sigma))
-             for name, value, sigma in zip(COM, com, std, strict=True)]
+    found = [Parameter(name, 'm', float(value), float(sigma), freedom=count)
+             for name, value, sigma, count in zip(COM, com, std, freedom, strict=True)]
     inertia = unidentified_inertia('static torques do not depend on inertia')
     losses = []
     for plane in planes:

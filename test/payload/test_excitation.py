@@ -39,8 +39,9 @@ from robocal_ros.robot.friction_law import SteadyFriction
 
 SOURCES = ('wrench', 'torque')
 WITHOUT_PRIORS = PayloadParameters(
-    method='excitation', posture_std=0.0, sag_std=0.0, delay_std=0.0)
-WITH_PRIORS = PayloadParameters(method='excitation')
+    method='excitation', posture_std=0.0, sag_std=0.0, delay_std=0.0, sensor_gain_std=0.0)
+# Sensors are calibrated in these records.
+WITH_PRIORS = PayloadParameters(method='excitation', sensor_gain_std=0.0)
 MOMENTS = ('inertia_xx', 'inertia_yy', 'inertia_zz')
 
 
@@ -403,3 +404,25 @@ def test_a_sensor_of_the_wrong_sign_is_not_physically_consistent(usual):
                        sensor=replace(readings, wrench=2.0 * BIAS - readings.wrench))
     assert result.verdict is Verdict.FAIL
     assert 'not physically consistent' in ' '.join(result.reasons)
+
+
+def test_the_stated_gain_of_the_sensor_covers_its_error(usual):
+    readings = usual.readings(3)
+    off = replace(readings, wrench=1.02 * readings.wrench)
+    values = replace(WITHOUT_PRIORS, sensor_gain_std=0.01, max_mass_interval=0.1)
+    result = excitation.estimate(usual.robot, usual.joints(3), values, sensor=off)
+    mass = result.parameter('mass')
+    assert mass.value == pytest.approx(1.02 * TOOL.mass, rel=2e-3)
+    assert mass.std == pytest.approx(np.hypot(0.01, 0.01 / np.sqrt(3.0)) * TOOL.mass, rel=0.15)
+    assert mass.interval(0.999)[0] < TOOL.mass
+
+
+def test_residuals_of_newtons_fail_though_they_are_the_same_throughout(usual):
+    """A load that swings adds as much to the held-out part as to the rest."""
+    readings = usual.readings(2)
+    swing = np.outer(np.sin(2.0 * np.pi * 2.3 * readings.time), [2.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    result = excitation.estimate(
+        usual.robot, usual.joints(2), WITHOUT_PRIORS,
+        sensor=replace(readings, wrench=readings.wrench + swing))
+    assert result.verdict is Verdict.FAIL
+    assert 'Force x differs by 1.' in ' '.join(result.reasons)

@@ -35,7 +35,7 @@ from robocal_ros.payload.model import Plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
 from robocal_ros.payload.two_plane import PlaneEstimator, estimate
-from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.results.result import CalibrationResult, Parameter, State, Verdict
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 
@@ -97,7 +97,10 @@ def quick() -> Experiment:
 
 
 def values_of_mass(mass: float, **more) -> PayloadParameters:
-    return PayloadParameters(known_mass=mass, posture_std=0.0, **more)
+    # Efforts are true, and friction is as it was identified.
+    return PayloadParameters(**{
+        'known_mass': mass, 'posture_std': 0.0, 'effort_scale_std': 0.0,
+        'friction_change_std': 0.0, **more})
 
 
 def values_for(case: Experiment, **more) -> PayloadParameters:
@@ -658,3 +661,63 @@ def test_the_recursive_estimator_converges_to_the_plane():
     error = tracker.filter.value - np.array([0.1, -0.05, 0.8, -0.9])
     assert (np.abs(error) < 4.0 * tracker.filter.std()).all()
     assert tracker.filter.std()[:2].max() < 1e-3
+
+
+# ------------------------------------------------------------------ inputs that are uncertain
+
+
+def error_in_std(result: CalibrationResult, case: Experiment) -> float:
+    error = error_of(result, case)
+    return float(error @ np.linalg.solve(result.covariance, error))
+
+
+def test_intervals_cover_errors_of_the_drive_gains(quick):
+    """Two per cent shift the centre by millimetres; without the prior, intervals miss that."""
+    stated, blind, count = [], [], 30
+    for seed in range(count):
+        generator = np.random.default_rng(seed)
+        effort = quick.samples(RANDOM_ALONE, seed).effort
+        samples = quick.samples(RANDOM_ALONE, seed, effort=effort * (
+            1.0 + 0.02 * generator.normal(size=quick.robot.n)))
+        for found, std in ((stated, 0.02), (blind, 0.0)):
+            result = estimate(quick.robot, samples, values_for(quick, effort_scale_std=std))
+            found.append(error_in_std(result, quick))
+    assert chi2.ppf(0.001, 3 * count) < np.sum(stated) < chi2.ppf(0.999, 3 * count)
+    assert np.sum(blind) > 2.0 * chi2.ppf(0.999, 3 * count)
+
+
+def drive_gains_of(case: Experiment, std: float) -> CalibrationResult:
+    names = tuple(f'{name}.effort_scale' for name in case.robot.joint_names)
+    result = estimate(case.robot, case.samples(), values_for(case))
+    return replace(
+        result, kind='drive_gains', covariance_names=names, covariance=std**2 * np.eye(len(names)),
+        parameters=tuple(Parameter(name, '1', 1.0, std) for name in names))
+
+
+def test_calibrated_drive_gains_take_the_place_of_the_prior(quick):
+    std = [estimate(quick.robot, quick.samples(), values_for(quick, effort_scale_std=prior),
+                    gains=gains).parameter('com_z').std
+           for prior, gains in ((0.02, None), (0.3, drive_gains_of(quick, 0.02)))]
+    assert std[0] == pytest.approx(std[1], rel=1e-3)
+
+
+def test_intervals_of_one_direction_cover_friction_that_changed(quick):
+    """A fifth more friction than was identified: 2 standard deviations of the prior."""
+    case, changed = one_way(quick), 1.2
+    models = {name: replace(model, coulomb=np.asarray(model.coulomb) / changed,
+                            static=np.asarray(model.static) / changed)
+              for name, model in friction_models(case).items()}
+    for seed in range(5):
+        samples = case.samples(RANDOM_ALONE, seed)
+        stated = estimate(case.robot, samples, values_for(case, friction_change_std=0.1), models)
+        assert all(low <= truth <= high for truth, (low, high) in zip(
+            case.tool.com, (stated.parameter(p).interval(0.999) for p in COM), strict=True))
+        blind = estimate(case.robot, samples, values_for(case), models)
+        assert error_in_std(blind, case) > chi2.ppf(0.999, 3)
+
+
+def test_effort_scales_that_are_hardly_known_fail(quick):
+    result = estimate(quick.robot, quick.samples(), values_for(quick, effort_scale_std=0.1))
+    assert 'effort scale' in failed(result)
+    assert {check.question for check in result.checks} == {
+        'informative', 'adequate', 'trustworthy'}

@@ -12,6 +12,8 @@ from robocal_ros.arrays import Array
 
 # Least share of the residuals' sum of squares that a cause must explain to be named.
 _LEAST_SHARE = 0.5
+# Angle by which a load must hang off for the posture to be wrong rather than pushed [°].
+_LEAST_ANGLE = 1.0
 # A channel saturates if so many postures read its extreme value within this share of its range.
 _SATURATED, _SAME_READING = 3, 2e-3
 _CHANNELS = ('force x', 'force y', 'force z', 'torque x', 'torque y', 'torque z')
@@ -82,8 +84,10 @@ class _Cause:
         force, extra = data.load[self.number, :3], effect[:3]
         size, weight = float(np.linalg.norm(extra)), float(np.linalg.norm(force))
         where = f'posture {self.number + 1}'
-        if abs(float(np.linalg.norm(force + extra)) - weight) < 0.2 * size:
-            angle = 2.0 * np.degrees(np.arcsin(min(1.0, 0.5 * size / weight)))
+        angle = 2.0 * float(np.degrees(np.arcsin(min(1.0, 0.5 * size / weight))))
+        if angle > _LEAST_ANGLE and (
+            abs(float(np.linalg.norm(force + extra)) - weight) < 0.2 * size
+        ):
             return (f'a wrong posture: in {where} the load hangs {angle:.1f}° off; measure it '
                     'again, with positions and wrench on the same clock')
         return (f'a contact or push in {where} of {size:.2f} N and '

@@ -227,6 +227,10 @@ class _Postures:
         return np.hstack(((mass + self.distal_mass)[:, None] * gravity,
                           np.cross(moment + self.distal_moment, gravity)))
 
+    def carried(self, value: Array) -> Array:
+        """Return the wrench of load and links of given mass and first moments, (n, 6)."""
+        return self._carried(self._seen(self.gravity), value[0], value[1:4])
+
     def tilt(self, value: Array) -> Array:
         """Return the derivative of the wrench by tilts of gravity, shape (n, 6, 2).
 
@@ -340,8 +344,8 @@ def _effects(
     exceeds it is estimated from the elements that the load cannot explain.
     """
     count = len(postures)
-    force = value[0] * postures._seen(postures.gravity)
-    torque = np.cross(value[1:4] / value[0], force)
+    carried = postures.carried(value)
+    force, torque = carried[:, :3], carried[:, 3:]
     arm = max(rms(torque.ravel()) / max(rms(force.ravel()), 1e-9), _LEAST_ARM)
     span = max(float(np.ptp(postures.time)), 1e-9)
     order = np.pi * (np.arange(_DRIFT_TERMS) + 0.5)

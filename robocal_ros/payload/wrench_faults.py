@@ -52,8 +52,15 @@ class _Cause:
     kind: str
     number: int = 0
 
-    def sentence(self, data: Static, value: Array) -> str:
-        """Return what happened, in physical units, and what to do."""
+    def sentence(self, data: Static, value: Array, load: Array) -> str:
+        """Return what happened, in physical units, and what to do.
+
+        Args:
+            data: The postures.
+            value: Coefficients of the columns.
+            load: Wrench of the load with this cause accounted for, shape (n, 6).
+
+        """
         effect = self.columns @ value
         force, torque = (float(np.linalg.norm(part, axis=1).max())
                          for part in (effect[:, :3], effect[:, 3:]))
@@ -62,6 +69,8 @@ class _Cause:
             return (f'a drift of the sensor over time, up to {size} within '
                     f'{float(np.ptp(data.time)):.0f} s: let it warm up, and measure again')
         if self.kind == 'gain':
+            # A gain that all three channels of a kind have in common is not observable.
+            value = (value.reshape(2, 3) - np.median(value.reshape(2, 3), axis=1)[:, None]).ravel()
             worst = int(np.argmax(np.abs(value)))
             return (f'a calibration error of the sensor: gain of {_CHANNELS[worst]} '
                     f'{100.0 * value[worst]:+.1f} % against the other channels, up to {size}: '
@@ -77,11 +86,11 @@ class _Cause:
         if self.kind == 'cable':
             return (f'a cable or hose that pulls with the angle of the last joint, up to {size}: '
                     'route it with slack, or hold it')
-        return self._posture_sentence(data, effect[self.number])
+        return self._posture_sentence(load[self.number, :3], effect[self.number])
 
-    def _posture_sentence(self, data: Static, effect: Array) -> str:
+    def _posture_sentence(self, force: Array, effect: Array) -> str:
         """Return the sentence of a posture that contradicts all others."""
-        force, extra = data.load[self.number, :3], effect[:3]
+        extra = effect[:3]
         size, weight = float(np.linalg.norm(extra)), float(np.linalg.norm(force))
         where = f'posture {self.number + 1}'
         angle = 2.0 * float(np.degrees(np.arcsin(min(1.0, 0.5 * size / weight))))
@@ -113,7 +122,7 @@ def most_likely_cause(data: Static) -> str:
         target = (data.residual * weight).ravel()
         scale = np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
         value = np.linalg.lstsq(rows / scale, target, rcond=1e-9)[0] / scale
-        return float(np.sum((target - rows @ value) ** 2)), value[data.regressor.shape[2]:]
+        return float(np.sum((target - rows @ value) ** 2)), value
 
     count = data.residual.size
     whole, _ = left(np.empty((*data.residual.shape, 0)))
@@ -126,7 +135,9 @@ def most_likely_cause(data: Static) -> str:
     if rest > (1.0 - _LEAST_SHARE) * whole:
         return ('no single one of drift, calibration, orientation, cable or contact: look for '
                 'several, or a load that is not rigid')
-    return cause.sentence(data, value)
+    width = data.regressor.shape[2]
+    load = data.load + data.regressor[:, :, :4] @ value[:4]
+    return cause.sentence(data, value[width:], load)
 
 
 def _causes(data: Static) -> Sequence[_Cause]:

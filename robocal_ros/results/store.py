@@ -77,7 +77,7 @@ class _Parameter(Section):
     interval_95: tuple[Finite, Finite] | None
     state: State
     note: str
-    freedom: Annotated[Finite, msgspec.Meta(gt=0.0)] | None = None
+    freedom: Finite | None = None
 
 
 class _Covariance(Section):
@@ -283,6 +283,8 @@ def _parameter(item: _Parameter, name: str, at: str) -> Parameter:
                      None)
     if parameter.std is not None and parameter.std < 0.0:
         raise refuse(name, f'{at}.std', 'a number that is not negative', parameter.std)
+    if parameter.freedom is not None and parameter.freedom <= 0.0:
+        raise refuse(name, f'{at}.freedom', 'a positive number or null', parameter.freedom)
     interval, written = parameter.interval(), item.interval_95
     if interval is None:
         if written is not None:

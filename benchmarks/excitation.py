@@ -48,7 +48,7 @@ LIMIT = 'excitation by {}, random noise alone'
 MOMENT_BAR, MASS_BAR, EFFICIENCY_BAR, COVERAGE_BAR = 5.0, 1.0, 1.10, 2.0
 """Percent of the moment, percent of the mass, a ratio, and percent."""
 
-_VALUES = PayloadParameters(method='excitation')
+_VALUES = PayloadParameters(method='excitation', sensor_gain_std=0.0)
 _ACCELERATION, _REST = 6.0, 0.5
 _GUESS = 2.0
 _MASSES, _SCALE = (2.0, 3.0), 0.15

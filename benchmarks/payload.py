@@ -95,7 +95,8 @@ class _Procedure:
         joints, readings = self._arm.take_samples()
         began = perf_counter()
         result = static_poses.estimate(
-            self.robot, joints, readings, PayloadParameters(method='static_poses'))
+            self.robot, joints, readings,
+            PayloadParameters(method='static_poses', sensor_gain_std=0.0, tilt_std=0.0))
         self._note('static poses, estimate', len(joints), float(np.ptp(joints.time)), began)
         return result
 
@@ -110,7 +111,8 @@ class _Procedure:
                 segment = Lspb.with_acceleration(start, goal, _SWEEP_SPEED, _ACCELERATION)
                 self._arm.move(segment.trajectory(sweep.posture, sweep.joint))
         joints, _ = self._arm.take_samples()
-        values = PayloadParameters(known_mass=mass, known_mass_std=std)
+        # Efforts, sensor and base of the reference cell are exact.
+        values = PayloadParameters(known_mass=mass, known_mass_std=std, effort_scale_std=0.0)
         began = perf_counter()
         result = two_plane.estimate(self.robot, joints, values)
         self._note('two planes, estimate', len(joints), float(np.ptp(joints.time)), began)

@@ -129,8 +129,8 @@ def cells(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @contextmanager
 def lent(cells: Cells, item: pytest.Item, values: dict[str, object]) -> Iterator[Cell]:
     """Lend the cell to a test, which must leave the stored result and the processes alone."""
-    cell = cells.get()
     try:
+        cell = cells.get()
         cell.use(values)
         before = cell.files()
         yield cell

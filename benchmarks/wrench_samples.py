@@ -153,6 +153,11 @@ class SampledArm:
         return (self._centre + size * np.sin(angle), size * rate * np.cos(angle),
                 -size * rate**2 * np.sin(angle))
 
+    @property
+    def now(self) -> float:
+        """Time of the next sample, since the first stamp [s]."""
+        return self._now
+
     def _instants(self, rate: float, duration: float) -> Array:
         count = int(duration * rate)
         begin = self._now + self.generator.uniform(0.0, 1.0 / rate)

@@ -12,17 +12,16 @@ import numpy as np
 import pinocchio as pin
 
 from benchmarks import seven_joints
+from benchmarks.wrench_samples import Impact, SampledArm, Stream, in_order
 from robocal_ros.arrays import Array, frozen
-from robocal_ros.messages.stamps import from_seconds
 from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
+from robocal_ros.wrench.blocks import BlockObserver
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.torque import JointFriction
 
-_SAMPLES = 6000
-_WARM_UP = 1000
-_PERIOD = 1e-3
+_DURATION = 5.0
+_WARM_UP = 500
+_BLOCK = 4096
 _LAW = SteadyFriction(frozen((4.0, 4.5)), frozen((7.0, 7.5)), frozen((0.05, 0.05)),
                       frozen((5.0, 5.0)))
 # Display names of the modules in the profile.
@@ -45,6 +44,7 @@ class Timing:
         free: Without contact, shape (m,) [s].
         contact: With a contact whose point is found at every sample, shape (m,) [s].
         rnea: One call of Pinocchio's RNEA on the same arm, shape (m,) [s].
+        blocks: Time per sample as whole arrays, without reading and writing [s].
         shares: Share of the time by module, in a profiled run without contact.
 
     """
@@ -52,65 +52,68 @@ class Timing:
     free: Array
     contact: Array
     rnea: Array
+    blocks: float
     shares: dict[str, float]
 
 
 class _Bench:
-    """An observer and the samples to feed it."""
+    """An observer, and samples as real arms send them: wall-clock stamps, jitter, asynchronous."""
 
     def __init__(self) -> None:
-        self.robot = Robot(seven_joints.urdf())
+        laws = dict.fromkeys(seven_joints.JOINTS, _LAW)
+        self._streams = SampledArm(seven_joints.urdf(), seven_joints.SENSORS, seed=1, laws=laws)
+        self.robot = self._streams.robot
         values = WrenchParameters(
             sensor_frames=list(seven_joints.SENSORS), sensor_force_ranges=[1e4],
-            sensor_torque_ranges=[1e4])
+            sensor_torque_ranges=[1e4], require_tare=False)
         self.observer = WrenchObserver(self.robot, values)
-        self.arm = self.observer.arm
-        laws = dict.fromkeys(seven_joints.JOINTS, _LAW)
-        self._friction = JointFriction(laws, self.robot.joint_names, values)
         self.observer.use_friction(laws)
-        self._noise = np.random.default_rng(0)
-        self._number = 0
 
-    def samples(self, push: float) -> list[tuple[float, Array, Array, Array, Array]]:
-        """Return stamps, positions, velocities, torques and readings of a smooth motion."""
-        found = []
-        n = self.robot.n
-        for _ in range(_SAMPLES):
-            self._number += 1
-            stamp = 100.0 + _PERIOD * self._number
-            angle = 0.6 * stamp + np.arange(n)
-            q, v, a = np.sin(angle), 0.6 * np.cos(angle), -0.36 * np.sin(angle)
-            readings = -self.arm.held(q, v, a)
-            # A push on the first tube: the sensors distal to it do not measure it.
-            force = np.array([-push, 0.2 * push, 0.0])
-            readings[0] += np.concatenate((force, np.cross([0.05, 0.0, 0.06], force)))
-            readings += self._noise.normal(size=readings.shape) * np.repeat([0.3, 0.01], 3)
-            torque = np.array(pin.rnea(self.robot.model, self.robot.data, q, v, a))
-            torque += self._friction.torque(v)
-            found.append((stamp, q, v + 1e-3 * self._noise.normal(size=n), torque, readings))
-        return found
+    def samples(self, push: float, duration: float = _DURATION) -> tuple[Stream, list[Stream]]:
+        """Return joint states and readings of a smooth motion, with a push on the first tube."""
+        force = np.array([-push, 0.2 * push, 0.0])
+        begin = self._streams.now
+        return self._streams.samples(duration, [
+            Impact(0, force, np.array([0.05, 0.0, 0.06]), begin, duration)] if push else [])
 
-    def feed(self, samples: list[tuple[float, Array, Array, Array, Array]]) -> Array:
-        """Feed samples and return the computation time of each, shape (m,) [s]."""
-        observer = self.observer
-        taken = []
-        for stamp, q, v, torque, readings in samples:
-            rows = [tuple(row) for row in readings.tolist()]
+    def feed(self, joints: Stream, sensors: list[Stream]) -> Array:
+        """Feed samples; returns the time that each joint state took, readings included [s]."""
+        observer, n = self.observer, self.robot.n
+        taken, spent = [], 0.0
+        for stamp, index, row in list(in_order(joints, sensors)):
             began = time.perf_counter()
-            nanoseconds = from_seconds(stamp)
-            for index, row in enumerate(rows):
-                observer.add_reading(index, nanoseconds, row)
-            observer.add_joint_state(nanoseconds, q, v, torque)
+            if index < 0:
+                observer.add_joint_state(stamp, row[:n], row[n:2 * n], row[2 * n:])
+            else:
+                observer.add_reading(index, stamp, row)
             while observer.take() is not None:
                 pass
-            taken.append(time.perf_counter() - began)
+            spent += time.perf_counter() - began
+            if index < 0:
+                taken.append(spent)
+                spent = 0.0
         return np.array(taken)
 
+    def blocks(self, joints: Stream, sensors: list[Stream]) -> float:
+        """Observe samples as whole arrays; returns the time per joint state [s]."""
+        usable = [[''] * len(stream.stamps) for stream in sensors]
+        whole = BlockObserver(self.observer)
+        began = time.perf_counter()
+        for begin in range(0, len(joints.stamps) + _BLOCK, _BLOCK):
+            part = slice(begin, begin + _BLOCK)
+            whole.add_joint_states(joints.stamps[part], joints.values[part])
+            for index, stream in enumerate(sensors):
+                whole.add_readings(
+                    index, stream.stamps[part], stream.values[part], usable[index][part])
+            whole.take()
+        whole.take(final=True)
+        return (time.perf_counter() - began) / len(joints.stamps)
+
     def rnea(self) -> Array:
-        """Return the computation time of RNEA calls, shape (m,) [s]."""
+        """Time RNEA by itself [s]."""
         model, data, zero = self.robot.model, self.robot.data, np.zeros(self.robot.n)
         taken = []
-        for _ in range(_SAMPLES):
+        for _ in range(6000):
             began = time.perf_counter()
             pin.rnea(model, data, zero, zero, zero)
             taken.append(time.perf_counter() - began)
@@ -118,19 +121,18 @@ class _Bench:
 
 
 def measure() -> Timing:
-    """Measure the computation times."""
+    """Measure."""
     bench = _Bench()
-    free, contact = bench.samples(0.0), bench.samples(30.0)
-    bench.feed(free[:_WARM_UP])
-    times = bench.feed(free[_WARM_UP:])
+    free = bench.samples(0.0)
+    times = bench.feed(*free)[_WARM_UP:]
     rnea = bench.rnea()
-    touched = bench.feed(contact)[_WARM_UP:]
+    touched = bench.feed(*bench.samples(30.0))[_WARM_UP:]
     profile = cProfile.Profile()
     again = bench.samples(0.0)
     profile.enable()
-    bench.feed(again)
+    bench.feed(*again)
     profile.disable()
-    return Timing(times, touched, rnea, _shares(profile))
+    return Timing(times, touched, rnea, bench.blocks(*free), _shares(profile))
 
 
 def _shares(profile: cProfile.Profile) -> dict[str, float]:

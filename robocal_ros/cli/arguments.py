@@ -162,7 +162,7 @@ def _estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('-o', '--output', type=Path, metavar='FILE',
                         help='the result file (default: <bag>.<capability>.yaml)')
     parser.add_argument('--series', type=Path, metavar='FILE',
-                        help='wrench: the wrenches as CSV (default: beside the result, .csv)')
+                        help='wrench: the series, as .mcap or .csv (default: beside the result)')
 
 
 def _apply(parser: argparse.ArgumentParser) -> None:

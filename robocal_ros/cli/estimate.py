@@ -88,7 +88,7 @@ def _follow(
     from robocal_ros.cli.estimate_wrench import follow, show_wrenches
 
     output = _output(options)
-    series = options.series or output.with_suffix('.csv')
+    series = options.series or output.with_suffix('.mcap')
     following = chosen.follow(bag, values, urdf, selection)
     outcome = follow(following, bag.name, series)
     code = 0 if outcome.tare is None else _tell(outcome.tare, (), output)

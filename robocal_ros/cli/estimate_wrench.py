@@ -11,7 +11,7 @@ from rich.table import Table
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
 from robocal_ros.wrench.bag import WrenchFollowing, WrenchOutcome
-from robocal_ros.wrench.series import Digest, Episode, TorqueDigest, WrenchSeries
+from robocal_ros.wrench.series import Digest, Episode, TorqueDigest, series_file
 
 # Most contacts that are shown; the hardest ones, where there are more.
 _MOST = 30
@@ -21,7 +21,7 @@ def follow(following: WrenchFollowing, name: str, series: Path) -> WrenchOutcome
     """Observe a bag, show the progress under a name, and write the series to a file."""
     with (
         ProgressView(f'Reading {name}') as view,
-        WrenchSeries(series, following.links) as writer,
+        series_file(series, following.links, following.robot.joint_names) as writer,
     ):
         return following.run(writer, lambda count: view.update(
             100.0 * count / max(following.messages, 1), f'{count} messages'))

@@ -3,26 +3,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+
+import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Follower
 from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.messages import marks
-from robocal_ros.messages.bag import Bag
-from robocal_ros.messages.decode import Decoder
+from robocal_ros.messages.bag import Bag, Sink
+from robocal_ros.messages.decode import Decoded, Decoder, Rows, State
 from robocal_ros.messages.intake import Channel, Intake, JointIntake, Take, in_stamp_order
 from robocal_ros.messages.marks import Span
 from robocal_ros.messages.selection import JOINT_STATE, MARKS, STRING, WRENCH, Selection, marks_in
-from robocal_ros.messages.stamps import SECOND, to_seconds
+from robocal_ros.messages.stamps import SECOND, from_seconds, to_seconds
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.setup import make_robot, make_store, torque_factor
 from robocal_ros.wrench import estimate
 from robocal_ros.wrench.alignment import NEVER, Feed, Reading
+from robocal_ros.wrench.blocks import Block, BlockObserver
 from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
@@ -34,6 +37,10 @@ IMU = 'sensor_msgs/msg/Imu'
 _MARGIN = 3.0
 # A rest is looked for anew so many times within the time that a tare takes.
 _LOOKS = 4
+# Observations that are written at a time.
+_BLOCK = 4096
+# By how much a stamp in seconds may be off, and more [ns].
+_ROUNDING = 1000
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,10 @@ class WrenchOutcome:
     tare: CalibrationResult | None
     digest: Digest
     remarks: tuple[str, ...]
+
+
+class _ClockJumpError(Exception):
+    """The clock of a bag jumps back."""
 
 
 class _MarkedRest(TareRecord):
@@ -188,25 +199,117 @@ class WrenchFollowing:
 
         """
         result = self._first_tare()
-        observer = self._observer
-        digest = Digest(self.links, self.robot.n)
-        shift = self._values.stamp_estimates
-        taring = Taring(self._observer.arm)
-        ahead = [span for span in self._marked if span[1] > self._selection.begin]
-        current = _MarkedRest(*ahead.pop(0)) if ahead else None
-        observer.recorder = current
+        bias, reference = self._observer.bias, self._observer.reference
+        self._begin(result, series)
+        if not self._observer.imu_feeds:
+            try:
+                self._observe_blocks(progress)
+                return WrenchOutcome(self._result, self._digest, tuple(self._remarks))
+            except _ClockJumpError:
+                # Begin again, sample by sample, which treats jumps.
+                series.restart()
+                if result is not None:
+                    self._observer.use_bias(bias, reference)
+                self._begin(result, series)
+        self._observe_samples(progress)
+        return WrenchOutcome(self._result, self._digest, tuple(self._remarks))
+
+    def _begin(self, result: CalibrationResult | None, series: WrenchSeries) -> None:
+        """Prepare for the observations with the biases of the first tare."""
+        self._result, self._series = result, series
+        self._digest = Digest(self.links, self.robot.n)
+        self._ahead = [span for span in self._marked if span[1] > self._selection.begin]
+        self._await_tare()
+
+    def _await_tare(self) -> None:
+        """Record the samples of the next marked tare."""
+        self._tare = _MarkedRest(*self._ahead.pop(0)) if self._ahead else None
+        self._observer.recorder = self._tare
+
+    def _write(self, block: Block) -> None:
+        stamps = block.stamps
+        if self._values.stamp_estimates:
+            stamps = stamps - np.rint(block.delay * SECOND).astype(np.int64)
+        self._digest.add(stamps, block)
+        self._series.add(stamps, block)
+
+    def _tared(self) -> bool:
+        """Use the marked tare if all its samples are recorded; returns whether they are."""
+        if self._tare is None or not self._tare.complete:
+            return False
+        # From the next instant on, as live.
+        self._result = self._use(Taring(self._observer.arm).find(self._tare, self._values))
+        self._await_tare()
+        return True
+
+    def _observe_blocks(self, progress: Callable[[int], None] | None) -> None:
+        """Observe in whole arrays.
+
+        Raises:
+            _ClockJumpError: If the clock jumps back.
+
+        """
+        observer, span = self._observer, self._selected
+        whole = BlockObserver(observer)
+        intakes: dict[str, Intake] = {}
+
+        def sink(topic: str, intake: Intake, add: Callable[[Decoded, Rows], None]) -> Sink:
+            intakes[topic] = intake
+
+            def receive(raw: Sequence[bytes]) -> None:
+                decoded = intake.decoder(raw)
+                counted, jumps = intake.judge(decoded, np.arange(len(raw)))
+                if jumps:
+                    raise _ClockJumpError
+                add(decoded, counted[span.holds(to_seconds(decoded.stamps[counted]))])
+                self._advance(whole, final=False)
+
+            return receive
+
+        def move(decoded: Decoded, rows: Rows) -> None:
+            rows = rows[decoded.states[rows] == State.USABLE]
+            whole.add_joint_states(decoded.stamps[rows], decoded.values[rows])
+
+        def read(index: int, decoded: Decoded, rows: Rows) -> None:
+            whole.add_readings(index, decoded.stamps[rows], decoded.values[rows],
+                               [decoded.reason(row) for row in rows.tolist()])
+
+        sinks = {self._topics[sensor.topic]: sink(
+            self._topics[sensor.topic], Intake(sensor.decoder()), partial(read, index))
+            for index, sensor in enumerate(observer.sensors)}
+        joints = self._topics[marks.JOINTS]
+        sinks[joints] = sink(joints, JointIntake(self.robot, self._factor), move)
+        self._bag.read(sinks, progress)
+        self._advance(whole, final=True)
+        self._tell_counts(intakes)
+
+    def _advance(self, whole: BlockObserver, *, final: bool) -> None:
+        """Write all observations that are complete, with the biases of their time."""
+        while True:
+            until = None if self._tare is None else from_seconds(self._tare.end) + _ROUNDING
+            block = whole.take(final=final, until=until)
+            if block is not None:
+                self._write(block)
+            if self._tare is None:
+                return
+            if not self._tared():
+                if not whole.has_more(final=final):
+                    return
+                self._await_tare()
+
+    def _observe_samples(self, progress: Callable[[int], None] | None) -> None:
+        """Observe sample by sample."""
+        waiting: list[Observation] = []
         for observation in self._observations(self._selected, progress):
-            stamp = observation.stamp - (observation.delay if shift else 0.0)
-            digest.add(stamp, observation)
-            series.add(stamp, observation)
-            if current is not None and (
-                    current.complete or observation.stamp > current.end + _MARGIN):
-                # From the next instant on, as live.
-                if current.complete:
-                    result = self._use(taring.find(current, self._values))
-                current = _MarkedRest(*ahead.pop(0)) if ahead else None
-                observer.recorder = current
-        return WrenchOutcome(result, digest, tuple(self._remarks))
+            waiting.append(observation)
+            if len(waiting) == _BLOCK:
+                self._write(Block.of(waiting, self.robot.n))
+                waiting = []
+            if not self._tared() and self._tare is not None \
+                    and observation.stamp > self._tare.end + _MARGIN:
+                self._await_tare()
+        if waiting:
+            self._write(Block.of(waiting, self.robot.n))
 
     # ------------------------------------------------------------------------ what is there
 
@@ -293,11 +396,11 @@ class WrenchFollowing:
             while (observation := observer.take()) is not None:
                 yield observation
         if progress is not None:
-            self._tell_counts(channels)
+            self._tell_counts({topic: channel.intake for topic, channel in channels.items()})
 
-    def _tell_counts(self, channels: dict[str, Channel]) -> None:
-        for topic, channel in channels.items():
-            counts = channel.intake.counts
+    def _tell_counts(self, intakes: dict[str, Intake]) -> None:
+        for topic, intake in intakes.items():
+            counts = intake.counts
             words = [f'{count} {what}' for count, what in (
                 (counts.dropped, 'missing by the gaps between stamps'),
                 (counts.out_of_order, 'out of order'),

@@ -298,6 +298,12 @@ class SensedArm:
             return readings
         return np.matmul(self._to_link, readings[:, :, None])[:, :, 0]
 
+    def in_links_many(self, readings: Array) -> Array:
+        """Transform as ``in_links``, for many instants, shape (m, k, 6)."""
+        if self._in_place:
+            return readings
+        return np.einsum('kij,mkj->mki', self._to_link, readings)
+
     def in_measurement(self, wrenches: Array) -> Array:
         """Transform wrenches from the sensors' link frames to their measurement frames, (k, 6)."""
         return np.asarray(np.linalg.solve(self._to_link, wrenches[:, :, None])[:, :, 0])

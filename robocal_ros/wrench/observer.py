@@ -8,7 +8,7 @@ sensor, and needs no joint states. In both cases readings are interpolated to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -29,7 +29,7 @@ from robocal_ros.wrench.contact import Contact, Contacts
 from robocal_ros.wrench.estimate import TareRecord
 from robocal_ros.wrench.model import ImuLink, SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.parameters import WrenchParameters, sensors_of
-from robocal_ros.wrench.smoothing import LONGEST, Weights, leaps, slopes_without
+from robocal_ros.wrench.smoothing import LONGEST, Stamps, Window, leaps, slopes_without
 from robocal_ros.wrench.surface import Surface
 from robocal_ros.wrench.torque import JointTorques
 
@@ -85,6 +85,7 @@ class WrenchObserver:
     """Observer of all sub-chains of an arm.
 
     Attributes:
+        values: The parameters.
         sensors: The F/T sensors, in the order of all arrays, k of them.
         arm: The arm cut at them.
         feeds: Their readings.
@@ -92,6 +93,7 @@ class WrenchObserver:
             sub-chain.
         bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
         tared: Whether biases are known.
+        reference: Readings from which the biases were computed; None if they are not known.
         contacts: Contacts on the sub-chains.
         torques: External joint torques; None if they are not estimated.
         recorder: Collects samples during a tare, else None.
@@ -111,7 +113,7 @@ class WrenchObserver:
             ModelError: If the collision geometry cannot be read.
 
         """
-        self._values = values
+        self.values = values
         self.sensors = sensors_of(values, robot.urdf)
         if not self.sensors and not values.observe_torque:
             raise ConfigurationError(
@@ -128,7 +130,7 @@ class WrenchObserver:
         self.bias = np.zeros((len(self.sensors), COLUMNS))
         self.tared = not values.require_tare or not self.sensors
         self.recorder: TareRecord | None = None
-        self._reference: TareReference | None = None
+        self.reference: TareReference | None = None
         self.contacts = Contacts(self.arm.chains, values, surface)
         self._imu_chains = {
             index: _ImuChain(self.arm, index, sensor.imu.frame, self.feeds, values, self.contacts)
@@ -140,7 +142,7 @@ class WrenchObserver:
 
     def _surface(self) -> Surface:
         """Return the collision geometry, with a box around the tool if there is one."""
-        arm, values = self.arm, self._values
+        arm, values = self.arm, self.values
         surface = Surface(arm, mesh_folders(named(values.mesh_folders)))
         if surface.missing_meshes:
             self.remarks = (
@@ -232,7 +234,7 @@ class WrenchObserver:
 
         """
         self.bias = bias
-        self._reference = reference
+        self.reference = reference
         self.use_link_biases(dict.fromkeys(self._imu_chains))
 
     def use_link_biases(self, biases: Mapping[int, Array | None]) -> None:
@@ -273,9 +275,9 @@ class WrenchObserver:
         self.contacts.use(self.arm.chains)
         for index, chain in self._imu_chains.items():
             chain.link.use(self.arm.chains[index])
-        if self._reference is None:
+        if self.reference is None:
             return False
-        posture, readings = self._reference
+        posture, readings = self.reference
         bias = readings - self.arm.expected(posture)
         latest = self.joint_chains.residual
         redone = latest is None or np.linalg.norm(
@@ -313,6 +315,8 @@ class JointChains:
 
     Attributes:
         problem: Problem of the newest joint state, empty if there is none.
+        links: Indices of the sub-chains.
+        continuous: Whether each joint turns without limits, shape (n,).
 
     """
 
@@ -322,7 +326,7 @@ class JointChains:
     ) -> None:
         self.problem = ''
         self._arm = arm
-        self._links = links
+        self.links = links
         self._count = len(feeds)
         self._feeds = feeds
         self._limits = [feed.limits for feed in feeds]
@@ -336,13 +340,18 @@ class JointChains:
         self._without_effort = NEVER
         # Joints whose velocity the newest joint state lacks.
         self._unknown = _NONE
-        self._continuous = np.isinf(arm.robot.lower) & np.isinf(arm.robot.upper)
-        self._wraps = bool(self._continuous.any())
+        self.continuous = np.isinf(arm.robot.lower) & np.isinf(arm.robot.upper)
+        self._wraps = bool(self.continuous.any())
         self._position: Array | None = None
         # Newest means of motion and readings.
         self._latest: tuple[Array, Array, Array, Array] | None = None
         # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
         self._settled: tuple[Array, Array | None] | None = None
+
+    @property
+    def window(self) -> Window:
+        """Window over the joint states."""
+        return self._samples.window
 
     def clear(self) -> None:
         """Discard all samples."""
@@ -377,11 +386,7 @@ class JointChains:
         if self._wraps:
             self._unwrap(row[:n])
         row[n:2 * n] = np.nan if v is None or not self._values.use_velocity else v
-        if effort is None or not _finite(effort):
-            row[2 * n:] = 0.0
-            self._without_effort = stamp
-        else:
-            row[2 * n:] = effort
+        row[2 * n:] = np.nan if effort is None else effort
         self.problem = ''
         self._samples.add(stamp, row)
 
@@ -389,7 +394,7 @@ class JointChains:
         """Continue the angles of continuous joints from those of the row before, in place."""
         if self._position is not None:
             turns = np.rint((self._position - q) / _TURN)
-            q += np.where(self._continuous, turns * _TURN, 0.0)
+            q += np.where(self.continuous, turns * _TURN, 0.0)
         self._position = q
 
     def take(self, bias: Array, recorder: TareRecord | None) -> Observation | None:
@@ -406,11 +411,15 @@ class JointChains:
             return None
         n, count, arm, window = self._n, self._count, self._arm, samples.window
         rows = window.rows
+        effort = rows[-1, 2 * n:3 * n]
+        if not _finite(effort):
+            effort[:] = 0.0
+            self._without_effort = stamp
         self._differentiate(rows)
         weights = window.weights()
         if weights is None:
-            self._contacts.clear(self._links)
-            return Observation(stamp, 0.5 * window.length / SECOND, self._links,
+            self._contacts.clear(self.links)
+            return Observation(stamp, 0.5 * window.length / SECOND, self.links,
                                np.zeros((count, COLUMNS)), [self._not_full_reason()] * count)
         mean, slope, intervals, delay = weights
         means = mean @ rows[:, :self._means]
@@ -424,19 +433,19 @@ class JointChains:
         raw = means[3 * n:].reshape(count, COLUMNS)
         readings = arm.in_links(raw - bias)
         observation = Observation(
-            stamp, delay, self._links, arm.between(readings + held), [''] * count, posture=q,
+            stamp, delay, self.links, arm.between(readings + held), [''] * count, posture=q,
             velocity=v)
         missing = samples.missing(oldest)
         if missing is None:
             self._latest = q, v, a, raw
         else:
-            for index in self._links:
+            for index in self.links:
                 observation.reasons[index] = missing[index] or next(
                     (missing[d] for d in arm.chains[index].distal if missing[d]), '')
-            self._bound(stamp, weights, bias, held)
+            self.bound(stamp, delay, bias, held, [feed.around(stamp) for feed in self._feeds])
         observation.contacts = self._contacts.update(
-            stamp / SECOND - delay, self._links, observation.wrench, observation.reasons,
-            partial(self._consistency, weights, rows, means, readings))
+            stamp / SECOND - delay, self.links, observation.wrench, observation.reasons,
+            partial(self.consistency, mean, window.time, rows, means, readings))
         if self._torques is not None and self._without_effort < oldest:
             observation.external = self._torques.update(torque, v, a, means[2 * n:3 * n])
             observation.colliding = self._torques.colliding
@@ -446,15 +455,26 @@ class JointChains:
                          [not why for why in missing or observation.reasons])
         return observation
 
-    def _bound(self, stamp: int, weights: Weights, bias: Array, held: Array) -> None:
-        """Pass lower bounds of the force to the contacts, where sensors are saturated."""
-        around = [feed.around(stamp) for feed in self._feeds]
+    def bound(
+        self, stamp: int, delay: float, bias: Array, held: Array,
+        around: Sequence[list[Reading | None]],
+    ) -> None:
+        """Pass lower bounds of the force to the contacts, where sensors are saturated.
+
+        Args:
+            stamp: Newest stamp [ns].
+            delay: Delay of the window [s].
+            bias: Bias of each sensor, shape (k, 6) [N, N·m].
+            held: As of ``SensedArm.held``, shape (k, 6).
+            around: Readings of each sensor before and after the stamp, as of ``Feed.around``.
+
+        """
         saturated = [any(isinstance(values, Saturated) for values in pair) for pair in around]
         if not any(saturated):
             return
         arm = self._arm
         model = arm.between(held)
-        for index in self._links:
+        for index in self.links:
             sensors = (index, *arm.chains[index].distal)
             pairs = [around[sensor] for sensor in sensors]
             if not any(saturated[sensor] for sensor in sensors) or any(
@@ -474,7 +494,7 @@ class JointChains:
                 high = high + terms.max(axis=0).sum(axis=1)
             least = np.clip(0.0, low, high)
             self._contacts.judges[index].saturate(
-                stamp / SECOND - weights.delay, 2.0 * weights.delay,
+                stamp / SECOND - delay, 2.0 * delay,
                 float(np.linalg.norm(least)), least)
 
     def _force_range(self, sensor: int, readings: list[Reading | None]) -> Array:
@@ -522,14 +542,15 @@ class JointChains:
                     'window.')
         return f'{FILLING} of {length:g} s ({count} joint states, {rate:.0f} Hz).'
 
-    def _consistency(
-        self, weights: Weights, rows: Array, means: Array, readings: Array, index: int,
+    def consistency(
+        self, mean: Array, time: Stamps, rows: Array, means: Array, readings: Array, index: int,
         wrench: Array,
     ) -> float:
-        """Return how consistently the readings in the window show a contact that begins.
+        """Return how consistently the readings in a window show a contact that begins.
 
         Args:
-            weights: Weights of the window.
+            mean: Weights of the mean, shape (m,).
+            time: Stamps of the rows, shape (m,) [ns].
             rows: The window's rows.
             means: Their mean.
             readings: Mean readings without bias, in the links' frames, shape (k, 6).
@@ -541,19 +562,21 @@ class JointChains:
 
         """
         if self._settled is None or self._settled[0] is not means:
-            self._settled = means, self._without_leaps(rows, means, readings)
+            self._settled = means, self._without_leaps(time, rows, means, readings)
         without = self._settled[1]
         if without is not None and np.linalg.norm(
                 without[index, :3]) < _WITHOUT_LEAPS * self._values.force_threshold:
             return 0.0
         series = rows[:, 3 * self._n:self._means].reshape(len(rows), self._count, COLUMNS)
-        return _consistency(weights.mean, self._arm.force_series(index, series), wrench[:3])
+        return _consistency(mean, self._arm.force_series(index, series), wrench[:3])
 
-    def _without_leaps(self, rows: Array, means: Array, readings: Array) -> Array | None:
+    def _without_leaps(
+        self, time: Stamps, rows: Array, means: Array, readings: Array
+    ) -> Array | None:
         """Return the wrenches without leaps of single velocities, (k, 6); None without leaps."""
         if not self._values.use_velocity:
             return None
-        n, time = self._n, self._samples.window.time
+        n = self._n
         velocity = rows[:, n:2 * n]
         leaping = leaps(time, rows[:, :n], velocity)
         if not leaping.any():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Series of observations: a table of them as CSV, and what they come down to."""
+"""Series of observations: as MCAP or CSV file, and as a digest."""
 
 from __future__ import annotations
 
@@ -7,52 +7,189 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages.mcap_writer import McapWriter
+from robocal_ros.messages.stamps import Stamps, to_seconds
+from robocal_ros.wrench.blocks import Block
 from robocal_ros.wrench.contact import Contact
-from robocal_ros.wrench.observer import FILLING, Observation
+from robocal_ros.wrench.observer import FILLING
+from robocal_ros.wrench.parameters import NODE
+from robocal_ros.wrench.torque import Flags
 
 COLUMNS = ('stamp', 'link', 'force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z',
            'contact', 'contact_x', 'contact_y', 'contact_z', 'valid', 'reason')
 """Seconds, N, N·m and m, in the link's frame; flags are 0 or 1."""
 
-_BLOCK = 4096
 _NO_WRENCH = ('',) * 6
 _NO_POINT = ('',) * 3
 
 
-class WrenchSeries(AbstractContextManager['WrenchSeries']):
-    """A file that is being written; a context manager. It is there once it is complete.
+class WrenchSeries(Protocol):
+    """File of observations that is being written; a context manager."""
 
-    Numbers are written such that they are read back to the last bit; what is not known is empty.
+    def __enter__(self) -> WrenchSeries:
+        """Return itself."""
 
-    Attributes:
-        path: Where it will be.
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Complete the file, or remove it after an error."""
 
+    def add(self, stamps: Stamps, block: Block) -> None:
+        """Write observations under the stamps with which they are published [ns]."""
+
+    def restart(self) -> None:
+        """Discard all that was written."""
+
+
+def series_file(path: Path, links: Sequence[str], joints: Sequence[str]) -> WrenchSeries:
+    """Return the file of a series: CSV if the path ends with .csv, else MCAP.
+
+    Args:
+        path: Its place.
+        links: Names of the sub-chains.
+        joints: Names of the joints.
+
+    Raises:
+        ConfigurationError: If it cannot be written.
+
+    """
+    return CsvSeries(path, links) if path.suffix == '.csv' else McapSeries(path, links, joints)
+
+
+class McapSeries:
+    """Series as an MCAP file with the node's topics; as of ``WrenchSeries``."""
+
+    def __init__(self, path: Path, links: Sequence[str], joints: Sequence[str]) -> None:
+        """Begin the file; arguments and errors as of ``series_file``."""
+        self._links, self._joints = tuple(links), tuple(joints)
+        self._file = McapWriter(path)
+        self._announce()
+
+    def _announce(self) -> None:
+        file = self._file
+        topics = [(name, kind, file.message(kind, **fields)) for link in self._links
+                  for name, kind, fields in (
+                      (f'links/{link}/wrench', 'geometry_msgs/msg/WrenchStamped',
+                       {'header': {'frame_id': link}}),
+                      (f'links/{link}/contact', 'geometry_msgs/msg/PointStamped',
+                       {'header': {'frame_id': link}}),
+                      (f'links/{link}/force_lower_bound', 'std_msgs/msg/Float64', {}),
+                      (f'links/{link}/in_contact', 'std_msgs/msg/Bool', {}),
+                      (f'links/{link}/reason', 'std_msgs/msg/String', {}))]
+        count = np.zeros(len(self._joints))
+        topics.append(('external_torque', 'sensor_msgs/msg/JointState', file.message(
+            'sensor_msgs/msg/JointState', name=list(self._joints), effort=count)))
+        topics += [(f'joints/{name}/in_contact', 'std_msgs/msg/Bool',
+                    file.message('std_msgs/msg/Bool')) for name in self._joints]
+        self._topics = {name: (file.add_topic(f'/{NODE}/{name}', kind), template)
+                        for name, kind, template in topics}
+        self._flags: dict[str, bool] = {}
+        self._reasons = [''] * len(self._links)
+
+    def restart(self) -> None:
+        """Discard all that was written."""
+        self._file.restart()
+        self._announce()
+
+    def __enter__(self) -> McapSeries:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Complete the file, or remove it after an error."""
+        self._file.__exit__(kind, error, trace)
+
+    def add(self, stamps: Stamps, block: Block) -> None:
+        """Write observations under the stamps with which they are published [ns]."""
+        for index, link in enumerate(self._links):
+            valid = block.valid[:, index]
+            self._write(f'links/{link}/wrench', stamps[valid], block.wrench[valid, index])
+            rows = [row for row, found in block.contacts.items() if index in found]
+            touched = np.zeros(len(block), bool)
+            touched[rows] = True
+            found = [block.contacts[row][index] for row in rows]
+            places = [(row, contact.point) for row, contact in zip(rows, found, strict=True)
+                      if contact.point is not None]
+            if places:
+                self._write(f'links/{link}/contact', stamps[[row for row, _ in places]],
+                            np.array([point for _, point in places]))
+            bounds = [(row, contact.least) for row, contact in zip(rows, found, strict=True)
+                      if contact.least]
+            if bounds:
+                self._write(f'links/{link}/force_lower_bound', stamps[[row for row, _ in bounds]],
+                            np.array([[least] for _, least in bounds]), stamped=False)
+            seen = block.observed[:, index]
+            self._write_flag(f'links/{link}/in_contact', stamps[seen], touched[seen])
+            self._write_reasons(index, stamps, block)
+        known = np.isfinite(block.external).all(axis=1)
+        if self._joints:
+            self._write('external_torque', stamps[known], block.external[known])
+        for column, name in enumerate(self._joints):
+            self._write_flag(f'joints/{name}/in_contact', stamps[known],
+                             block.colliding[known, column])
+        self._file.flush()
+
+    def _write(
+        self, name: str, stamps: Stamps, values: Array, *, stamped: bool = True
+    ) -> None:
+        topic, template = self._topics[name]
+        self._file.write(topic, stamps, template, values, stamped=stamped)
+
+    def _write_flag(self, name: str, stamps: Stamps, flags: Flags) -> None:
+        """Write the changes of a flag."""
+        if not len(flags):
+            return
+        before = self._flags.get(name, not flags[0])
+        topic, template = self._topics[name]
+        for row in np.flatnonzero(np.diff(flags, prepend=before)).tolist():
+            message = template.copy()
+            message[4] = flags[row]
+            self._file.write(topic, stamps[row:row + 1], message, stamped=False)
+        self._flags[name] = bool(flags[-1])
+
+    def _write_reasons(self, index: int, stamps: Stamps, block: Block) -> None:
+        """Write the reason of invalid wrenches where it changes, empty where they are valid."""
+        topic, _ = self._topics[f'links/{self._links[index]}/reason']
+        changes = {row: reasons[index] for row, reasons in block.reasons.items()
+                   if block.observed[row, index]}
+        valid = block.valid[:, index]
+        changes.update(dict.fromkeys(
+            np.flatnonzero(valid & ~np.concatenate(([False], valid[:-1]))).tolist(), ''))
+        for row in sorted(changes):
+            if changes[row] != self._reasons[index]:
+                self._reasons[index] = changes[row]
+                self._file.write(topic, stamps[row:row + 1], self._file.message(
+                    'std_msgs/msg/String', data=changes[row]), stamped=False)
+
+
+class CsvSeries:
+    """Series as a CSV file, one row for each link and instant; as of ``WrenchSeries``.
+
+    Numbers are written such that they are read back to the last bit; unknown ones are empty.
     """
 
     def __init__(self, path: Path, links: Sequence[str]) -> None:
-        """Begin the file beside its place.
-
-        Args:
-            path: Its place.
-            links: Names of the sub-chains.
-
-        Raises:
-            ConfigurationError: If it cannot be written.
-
-        """
-        self.path = path
+        """Begin the file; arguments and errors as of ``series_file``."""
         self._links = tuple(links)
-        self._block: list[Sequence[Any]] = []
+        self._path = path
         self._part = path.with_name(f'{path.name}.part')
         try:
             self._file = self._part.open('w', encoding='utf-8', newline='')
@@ -63,36 +200,46 @@ class WrenchSeries(AbstractContextManager['WrenchSeries']):
         self._writer = csv.writer(self._file, lineterminator='\n')
         self._writer.writerow(COLUMNS)
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Put the file in its place, or take it away if it is not complete."""
-        with self._file:
-            self._writer.writerows(self._block)
+    def restart(self) -> None:
+        """Discard all that was written."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._writer.writerow(COLUMNS)
+
+    def __enter__(self) -> CsvSeries:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Complete the file, or remove it after an error."""
+        self._file.close()
         if kind is None:
-            self._part.replace(self.path)
+            self._part.replace(self._path)
         else:
             self._part.unlink()
 
-    def add(self, stamp: float, observation: Observation) -> None:
-        """Write an observation.
-
-        Args:
-            stamp: The stamp under which it is told [s].
-            observation: The observation.
-
-        """
-        told = f'{stamp:.9f}'
-        wrenches = observation.wrench.tolist()
-        for index in observation.links:
-            reason = observation.reasons[index]
-            contact = observation.contacts.get(index)
-            self._block.append((
-                told, self._links[index], *(_NO_WRENCH if reason else wrenches[index]),
-                int(contact is not None),
-                *(_NO_POINT if contact is None or contact.point is None
-                  else contact.point.tolist()), int(not reason), reason))
-        if len(self._block) >= _BLOCK:
-            self._writer.writerows(self._block)
-            self._block.clear()
+    def add(self, stamps: Stamps, block: Block) -> None:
+        """Write observations under the stamps with which they are published [ns]."""
+        wrenches, rows = block.wrench.tolist(), []
+        observed, valid = block.observed.tolist(), block.valid.tolist()
+        for row, stamp in enumerate(to_seconds(stamps).tolist()):
+            reasons, contacts = block.reasons.get(row), block.contacts.get(row, {})
+            for index, link in enumerate(self._links):
+                if not observed[row][index]:
+                    continue
+                good, contact = valid[row][index], contacts.get(index)
+                rows.append((
+                    f'{stamp:.9f}', link, *(wrenches[row][index] if good else _NO_WRENCH),
+                    int(contact is not None),
+                    *(_NO_POINT if contact is None or contact.point is None
+                      else contact.point.tolist()),
+                    int(good), '' if good or reasons is None else reasons[index]))
+        self._writer.writerows(rows)
 
 
 # ----------------------------------------------------------------------------- digest
@@ -153,17 +300,18 @@ class LinkDigest:
         """RMS of the force's size, NaN if it was never known [N]."""
         return float(np.sqrt(self._square / self.valid)) if self.valid else np.nan
 
-    def add(self, stamp: float, force: float) -> None:
-        """Count an instant with a known force [N]."""
-        self.samples += 1
-        self.valid += 1
-        self._square += force * force
-        if force > self.peak:
-            self.peak, self.peak_stamp = force, stamp
+    def add(self, stamps: Stamps, forces: Array) -> None:
+        """Count instants with valid forces [N], shape (m,) each."""
+        if not len(forces):
+            return
+        self.valid += len(forces)
+        self._square += float(forces @ forces)
+        largest = int(np.argmax(forces))
+        if forces[largest] > self.peak:
+            self.peak, self.peak_stamp = float(forces[largest]), to_seconds(int(stamps[largest]))
 
     def miss(self, reason: str) -> None:
         """Count an instant without."""
-        self.samples += 1
         if not reason.startswith(FILLING):
             # Reasons that differ in their numbers are one; it is told by its first wording.
             kind = _NUMBERS.sub('', reason)
@@ -194,14 +342,16 @@ class TorqueDigest:
         return np.sqrt(self._square / self.count) if self.count else np.full_like(
             self._square, np.nan)
 
-    def add(self, external: Array, colliding: npt.NDArray[np.bool_]) -> None:
-        """Count an instant: external torques [N·m] and flags, shape (n,) each."""
-        self.count += 1
-        self._square += external * external
-        np.maximum(self.peak, np.abs(external), out=self.peak)
-        if colliding is not self._colliding:
-            self.collisions += colliding & ~self._colliding
-            self._colliding = colliding
+    def add(self, external: Array, colliding: Flags) -> None:
+        """Count instants: external torques [N·m] and flags, shape (m, n) each."""
+        if not len(external):
+            return
+        self.count += len(external)
+        self._square += (external * external).sum(axis=0)
+        self.peak = np.maximum(self.peak, np.abs(external).max(axis=0))
+        before = np.vstack((self._colliding, colliding[:-1]))
+        self.collisions += (colliding & ~before).sum(axis=0)
+        self._colliding = colliding[-1]
 
 
 class Digest:
@@ -225,38 +375,37 @@ class Digest:
         self.links = [LinkDigest(link) for link in links]
         self.torque = TorqueDigest(joints)
         self.episodes: list[Episode] = []
-        self._open: dict[int, Episode] = {}
+        # By sub-chain with a contact: the episode, and its newest instant.
+        self._open: dict[int, tuple[Episode, int]] = {}
 
-    def add(self, stamp: float, observation: Observation) -> None:
-        """Take an observation.
+    def add(self, stamps: Stamps, block: Block) -> None:
+        """Add observations under the stamps with which they are published [ns]."""
+        force = np.sqrt(np.einsum('mki,mki->mk', block.wrench[:, :, :3], block.wrench[:, :, :3]))
+        numbers = np.cumsum(block.observed, axis=0)
+        before = [item.samples for item in self.links]
+        for index, item in enumerate(self.links):
+            valid = block.valid[:, index]
+            item.samples += int(block.observed[:, index].sum())
+            item.add(stamps[valid], force[valid, index])
+        for row, reasons in block.reasons.items():
+            for index in np.flatnonzero(block.observed[row] & ~block.valid[row]).tolist():
+                self.links[index].miss(reasons[index])
+        for row in sorted(block.contacts):
+            for index, contact in block.contacts[row].items():
+                self._touch(index, before[index] + int(numbers[row, index]),
+                            to_seconds(int(stamps[row])),
+                            contact.least or float(force[row, index]), contact)
+        known = np.isfinite(block.external).all(axis=1)
+        self.torque.add(block.external[known], block.colliding[known])
 
-        Args:
-            stamp: The stamp under which it is told [s].
-            observation: The observation.
-
-        """
-        force = observation.wrench[:, :3]
-        forces = np.sqrt(np.einsum('ij,ij->i', force, force)).tolist()
-        for index in observation.links:
-            reason = observation.reasons[index]
-            if reason:
-                self.links[index].miss(reason)
-            else:
-                self.links[index].add(stamp, forces[index])
-            contact = observation.contacts.get(index)
-            if contact is not None:
-                self._touch(index, stamp, forces[index], contact)
-            elif index in self._open:
-                del self._open[index]
-        if observation.external is not None and observation.colliding is not None:
-            self.torque.add(observation.external, observation.colliding)
-
-    def _touch(self, index: int, stamp: float, force: float, contact: Contact) -> None:
-        episode = self._open.get(index)
-        if episode is None:
+    def _touch(
+        self, index: int, number: int, stamp: float, force: float, contact: Contact
+    ) -> None:
+        episode, newest = self._open.get(index, (None, -1))
+        if episode is None or number != newest + 1:
             episode = Episode(self.links[index].link, stamp, stamp, force, contact)
-            self._open[index] = episode
             self.episodes.append(episode)
+        self._open[index] = episode, number
         episode.end = stamp
         if force > episode.peak:
             episode.peak, episode.contact = force, contact

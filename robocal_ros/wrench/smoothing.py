@@ -32,9 +32,9 @@ LONGEST = SECOND // 10
 _MISFIT = (5.0, 3e-6)
 _BEND = (8.0, 1e-3)
 # Fraction of its length that a window must span.
-_FULL = 0.6
+FULL = 0.6
 # Longest gap, as a fraction of what the window spans.
-_GAP = 0.6
+GAP = 0.6
 _CAPACITY = 512
 # Steps that differ by less than this fraction from the one before count as even. With jitter of
 # 5 % of a step, weights of even steps add 0.2 % of an acceleration to its noise.
@@ -63,6 +63,7 @@ class Window:
 
     Attributes:
         length: Length of the window [ns].
+        slack: Largest age of a row, a little more than the length [ns].
         fewest: Smallest number of rows that it holds, whatever their stamps.
         step: Time between the two newest rows, 0 before the second [ns].
 
@@ -80,7 +81,7 @@ class Window:
         self.length = round(length * SECOND)
         self.fewest = fewest
         self.step = 0
-        self._slack = self.length + self.length // 10**6 + 1000
+        self.slack = self.length + self.length // 10**6 + 1000
         self._time: Stamps = np.empty(_CAPACITY, dtype=np.int64)
         self._rows = np.empty((_CAPACITY, columns))
         self._begin = self._end = 0
@@ -107,7 +108,7 @@ class Window:
         time[end] = stamp
         self._rows[end] = row
         self._end = end + 1
-        begin, oldest = self._begin, stamp - self._slack
+        begin, oldest = self._begin, stamp - self.slack
         while end - begin >= self.fewest and time[begin] < oldest:
             begin += 1
         self._begin = begin
@@ -149,7 +150,7 @@ class Window:
         if count < self.fewest:
             return None
         span = int(self._time[self._end - 1]) - int(self._time[self._begin])
-        if not _FULL * self.length <= span <= max(self._slack, LONGEST):
+        if not FULL * self.length <= span <= max(self.slack, LONGEST):
             return None
         # Of the rows in the window, the steps before the third are not compared with others.
         if self._even + 2 > count:
@@ -157,7 +158,7 @@ class Window:
             return Weights(even.mean, even.slope * (SECOND * (count - 1) / span), even.intervals,
                            0.5 * span / SECOND)
         elapsed = (self.time - self._time[self._end - 1]) / SECOND
-        if (elapsed[1:] - elapsed[:-1]).max() * SECOND > _GAP * max(self.length, span):
+        if (elapsed[1:] - elapsed[:-1]).max() * SECOND > GAP * max(self.length, span):
             return None
         return matched_weights(elapsed)
 

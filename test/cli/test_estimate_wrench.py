@@ -30,6 +30,7 @@ from demo import default_cell
 from robocal_ros.cli import console as screen
 from robocal_ros.cli import main as entry
 from robocal_ros.cli.main import main
+from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.results.store import ResultStore, read_result, to_yaml
@@ -127,8 +128,10 @@ def run(
     ResultStore(tmp_path / 'results', identity()).save(payload_result())
 
     def estimated(messages: Sequence[Message], *arguments: str) -> Any:
-        write(tmp_path / 'bag', messages)
-        code = main(['estimate', 'wrench', 'bag', '--results-dir', 'results', *arguments])
+        if not (tmp_path / 'bag').exists():
+            write(tmp_path / 'bag', messages)
+        code = main(['estimate', 'wrench', 'bag', '--results-dir', 'results', '--series',
+                     'bag.wrench.csv', *arguments])
         told = capsys.readouterr()
         rows: dict[str, list[dict[str, str]]] = {}
         series = tmp_path / 'bag.wrench.csv'
@@ -190,6 +193,31 @@ def test_the_marked_tare_gives_what_was_observed(
     filed = read_result(tmp_path / 'bag.wrench.yaml')
     assert filed.time == recorded.span[1]
     assert filed.counts == recorded.tare.counts
+
+
+def test_the_series_is_a_bag_of_the_topics_of_the_node(
+    recorded: Recorded, run: Run, tmp_path: Path
+) -> None:
+    _, _, rows = run([*recorded.messages, *marked(recorded)])
+    _, told, _ = run([*recorded.messages, *marked(recorded)], '--series', 'bag.wrench.mcap')
+    assert 'bag.wrench.mcap' in told
+    with Bag(tmp_path / 'bag.wrench.mcap') as bag:
+        base = f'/wrench_observer/links/{LINK}'
+        messages = list(bag.messages(f'{base}/wrench'))
+        valid = [row for row in rows[LINK] if row['valid'] == '1']
+        assert len(messages) == len(valid)
+        for message, row in zip(messages[::50], valid[::50], strict=True):
+            force, stamp = message.wrench.force, message.header.stamp
+            assert [force.x, force.y, force.z] == numbers(row)[:3]
+            assert stamp.sec + 1e-9 * stamp.nanosec == pytest.approx(float(row['stamp']), abs=1e-9)
+            assert message.header.frame_id == LINK
+        points = [row for row in rows[LINK] if row['contact_x']]
+        assert bag.counts[f'{base}/contact'] == len(points)
+        flags = [message.data for message in bag.messages(f'{base}/in_contact')]
+        assert flags[:3] == [False, True, False]
+        reasons = [message.data for message in bag.messages(f'{base}/reason')]
+        assert reasons[0].startswith('Filling the window')
+        assert reasons[-1] == ''
 
 
 def test_sensors_that_were_recorded_late_change_nothing(recorded: Recorded, run: Run) -> None:

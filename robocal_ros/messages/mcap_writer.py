@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MCAP files from arrays of numbers: thousands of messages of a topic at a time.
+
+Messages of one topic differ in their stamps and in the doubles at their end, so a block of them is
+one array. The layout is that of https://mcap.dev/spec, with an index of every chunk.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rosbags.typesys import Stores, get_typestore
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages.stamps import SECOND, Stamps
+
+_MAGIC = b'\x89MCAP0\r\n'
+_HEADER, _FOOTER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _INDEX, _CHUNK_INDEX = range(1, 9)
+_STATISTICS, _DATA_END = 0x0B, 0x0F
+# A message record before its data: operation, length, channel, number, and two times.
+_RECORD = np.dtype([('operation', 'u1'), ('length', '<u8'), ('channel', '<u2'),
+                    ('number', '<u4'), ('log', '<u8'), ('publish', '<u8')])
+_STAMP_AT = 4
+
+
+def _text(value: str) -> bytes:
+    raw = value.encode()
+    return struct.pack('<I', len(raw)) + raw
+
+
+def _record(operation: int, content: bytes) -> bytes:
+    return struct.pack('<BQ', operation, len(content)) + content
+
+
+class McapWriter:
+    """MCAP file that is being written; a context manager. It is in its place once complete."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin the file beside its place.
+
+        Args:
+            path: Its place.
+
+        Raises:
+            ConfigurationError: If it cannot be written.
+
+        """
+        self.path = path
+        self._part = path.with_name(f'{path.name}.part')
+        self._store = get_typestore(Stores.LATEST)
+        try:
+            self._file = self._part.open('wb')
+        except OSError as error:
+            raise ConfigurationError(
+                f"The file '{path}' cannot be written: {error}. Name a file in a folder where "
+                'you may write.') from error
+        self._begin()
+
+    def _begin(self) -> None:
+        self._schemas: dict[str, int] = {}
+        self._channels: list[bytes] = []
+        self._definitions: list[bytes] = []
+        self._counts: list[int] = []
+        self._chunks: list[bytes] = []
+        self._pending: list[tuple[int, Stamps, bytes, int]] = []
+        self._span = (2**63 - 1, 0)
+        self._file.write(_MAGIC + _record(_HEADER, _text('ros2') + _text('robocal_ros')))
+
+    def restart(self) -> None:
+        """Discard all that was written, topics too."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._begin()
+
+    def __enter__(self) -> McapWriter:
+        """Do nothing."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Complete the file and move it to its place, or remove it after an error."""
+        with self._file:
+            if kind is None:
+                self._finish()
+        if kind is None:
+            self._part.replace(self.path)
+        else:
+            self._part.unlink()
+
+    def message(self, kind: str, **fields: Any) -> npt.NDArray[np.uint8]:
+        """Return a serialized message; fields that are not given are empty or zero."""
+        made = _filled(self._store, kind, fields)
+        return np.frombuffer(bytes(self._store.serialize_cdr(made, kind)), np.uint8)
+
+    def add_topic(self, topic: str, kind: str) -> int:
+        """Announce a topic of a type such as ``geometry_msgs/msg/WrenchStamped``."""
+        if kind not in self._schemas:
+            text, _ = self._store.generate_msgdef(kind, ros_version=2)
+            self._schemas[kind] = len(self._schemas) + 1
+            self._definitions.append(_record(_SCHEMA, struct.pack('<H', self._schemas[kind])
+                                             + _text(kind) + _text('ros2msg') + _text(text)))
+        number = len(self._channels)
+        self._channels.append(_record(
+            _CHANNEL, struct.pack('<HH', number, self._schemas[kind]) + _text(topic)
+            + _text('cdr') + struct.pack('<I', 0)))
+        self._counts.append(0)
+        return number
+
+    def write(
+        self, topic: int, stamps: Stamps, template: npt.NDArray[np.uint8],
+        values: Array | None = None, *, stamped: bool = True,
+    ) -> None:
+        """Write messages of a topic.
+
+        Args:
+            topic: The topic.
+            stamps: When they were published, shape (m,) [ns].
+            template: A serialized message, of which the others differ in stamp and last numbers.
+            values: These numbers, shape (m, columns); None for none.
+            stamped: Whether messages begin with their stamp.
+
+        """
+        count, size = len(stamps), len(template)
+        if not count:
+            return
+        table = np.empty((count, _RECORD.itemsize + size), np.uint8)
+        head = np.zeros(count, _RECORD)
+        head['operation'], head['length'] = _MESSAGE, _RECORD.itemsize - 9 + size
+        head['channel'] = topic
+        head['number'] = self._counts[topic] + np.arange(count)
+        head['log'] = head['publish'] = stamps
+        table[:, :_RECORD.itemsize] = head.view(np.uint8).reshape(count, -1)
+        table[:, _RECORD.itemsize:] = template
+        if stamped:
+            at = _RECORD.itemsize + _STAMP_AT
+            seconds = np.column_stack((stamps // SECOND, stamps % SECOND)).astype('<u4')
+            table[:, at:at + 8] = seconds.view(np.uint8)
+        if values is not None:
+            numbers = np.ascontiguousarray(values, '<f8')
+            table[:, -8 * numbers.shape[1]:] = numbers.view(np.uint8).reshape(count, -1)
+        self._counts[topic] += count
+        self._pending.append((topic, stamps, table.tobytes(), table.shape[1]))
+
+    def flush(self) -> None:
+        """Write the messages since the last flush as one chunk."""
+        if not self._pending:
+            return
+        first = min(int(stamps.min()) for _, stamps, _, _ in self._pending)
+        last = max(int(stamps.max()) for _, stamps, _, _ in self._pending)
+        self._span = min(first, self._span[0]), max(last, self._span[1])
+        # Topics are announced in every chunk before their messages.
+        records = b''.join((*self._definitions, *self._channels))
+        at, parts = len(records), [records]
+        entries: dict[int, list[npt.NDArray[np.int64]]] = {}
+        for topic, stamps, raw, size in self._pending:
+            offsets = at + size * np.arange(len(stamps))
+            entries.setdefault(topic, []).append(np.column_stack((stamps, offsets)))
+            parts.append(raw)
+            at += len(raw)
+        content = b''.join(parts)
+        begin = self._file.tell()
+        self._file.write(_record(_CHUNK, struct.pack('<QQQI', first, last, len(content), 0)
+                                 + _text('') + struct.pack('<Q', len(content)) + content))
+        end = self._file.tell()
+        places = []
+        for topic, tables in entries.items():
+            places.append(struct.pack('<HQ', topic, self._file.tell()))
+            table = np.concatenate(tables).astype('<u8').tobytes()
+            self._file.write(_record(_INDEX, struct.pack('<HI', topic, len(table)) + table))
+        index = b''.join(places)
+        self._chunks.append(_record(_CHUNK_INDEX, struct.pack(
+            '<QQQQI', first, last, begin, end - begin, len(index)) + index + struct.pack(
+                '<Q', self._file.tell() - end) + _text('') + struct.pack(
+                    '<QQ', len(content), len(content))))
+        self._pending.clear()
+
+    def _finish(self) -> None:
+        self.flush()
+        self._file.write(_record(_DATA_END, struct.pack('<I', 0)))
+        summary = self._file.tell()
+        first, last = self._span if self._chunks else (0, 0)
+        counts = b''.join(struct.pack('<HQ', i, count) for i, count in enumerate(self._counts))
+        statistics = struct.pack(
+            '<QHIIIIQQI', sum(self._counts), len(self._schemas), len(self._channels), 0, 0,
+            len(self._chunks), first, last, len(counts)) + counts
+        self._file.write(b''.join((*self._definitions, *self._channels, *self._chunks,
+                                   _record(_STATISTICS, statistics))))
+        self._file.write(_record(_FOOTER, struct.pack('<QQI', summary, 0, 0)) + _MAGIC)
+
+
+def _filled(store: Any, kind: str, fields: dict[str, Any]) -> Any:
+    """Return a message, with empty or zero fields where none are given."""
+    from rosbags.interfaces import Nodetype
+
+    values = {}
+    for name, (node, detail) in store.fielddefs[kind][1]:
+        if name in fields:
+            given = fields[name]
+            values[name] = _filled(store, detail, given) if node == Nodetype.NAME else given
+        elif node == Nodetype.BASE:
+            values[name] = '' if detail[0] == 'string' else 0
+        elif node == Nodetype.NAME:
+            values[name] = _filled(store, detail, {})
+        else:
+            values[name] = np.zeros(0)
+    return store.types[kind](**values)

@@ -1,0 +1,569 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Observations of many instants at once, equal to those of the observer sample by sample.
+
+Stamps alone decide which readings are interpolated and which rows a window holds, so that whole
+arrays can be worked off. Only instants with a contact are computed one by one, because a contact
+depends on those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from robocal_ros.arrays import Array
+from robocal_ros.messages.stamps import SECOND, Stamps
+from robocal_ros.wrench.alignment import COLUMNS, NEVER, Feed, Reading, Saturated
+from robocal_ros.wrench.contact import Contact
+from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
+from robocal_ros.wrench.smoothing import FULL, GAP, LONGEST, UNEVEN, even_weights
+from robocal_ros.wrench.torque import Flags
+
+Rows = npt.NDArray[np.intp]
+
+_NO_REASONS: list[str] = []
+# Sensors that lag behind the others by more than this are not waited for [ns].
+_SILENT = 200 * SECOND
+# Messages that were recorded so much later than others of their stamp are put in order [ns].
+_LATEST = SECOND
+
+
+@dataclass
+class Block:
+    """Observations at m successive instants.
+
+    Attributes:
+        stamps: Stamps of the newest samples, shape (m,) [ns].
+        delay: Delay of the estimates, shape (m,) [s].
+        observed: Whether an instant is about a sub-chain, shape (m, k).
+        valid: Whether the wrench is valid, shape (m, k).
+        wrench: External wrenches, undefined where they are not valid, shape (m, k, 6).
+        reasons: By instant with invalid wrenches, the reason of each sub-chain.
+        contacts: By instant with contacts, contacts by sub-chain.
+        external: External joint torques, NaN where they are not known, shape (m, n) [N·m].
+        colliding: Whether each joint's torque exceeds its threshold, shape (m, n).
+
+    """
+
+    stamps: Stamps
+    delay: Array
+    observed: Flags
+    valid: Flags
+    wrench: Array
+    external: Array
+    colliding: Flags
+    reasons: dict[int, list[str]] = field(default_factory=dict)
+    contacts: dict[int, dict[int, Contact]] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls, stamps: Stamps, links: int, joints: int) -> Block:
+        """Return a block of these instants without any estimate."""
+        count = len(stamps)
+        return cls(stamps, np.zeros(count), np.zeros((count, links), bool),
+                   np.zeros((count, links), bool), np.zeros((count, links, COLUMNS)),
+                   np.full((count, joints), np.nan), np.zeros((count, joints), bool))
+
+    @classmethod
+    def of(cls, observations: Sequence[Observation], joints: int) -> Block:
+        """Return observations as a block."""
+        stamps = np.array([item.nanoseconds for item in observations], dtype=np.int64)
+        made = cls.empty(stamps, len(observations[0].reasons), joints)
+        for row, item in enumerate(observations):
+            made.delay[row] = item.delay
+            for index in item.links:
+                made.observed[row, index] = True
+                made.valid[row, index] = not item.reasons[index]
+            made.wrench[row] = item.wrench
+            if any(item.reasons):
+                made.reasons[row] = item.reasons
+            if item.contacts:
+                made.contacts[row] = item.contacts
+            if item.external is not None and item.colliding is not None:
+                made.external[row], made.colliding[row] = item.external, item.colliding
+        return made
+
+    def __len__(self) -> int:
+        """Return the number of instants."""
+        return len(self.stamps)
+
+
+class _Samples:
+    """Samples of one source, appended at the end and dropped at the beginning."""
+
+    def __init__(self, columns: int) -> None:
+        self.stamps: Stamps = np.zeros(0, dtype=np.int64)
+        self.rows = np.zeros((0, columns))
+        # 0 usable, 1 refused, 2 saturated; and the place of the reason among the sentences.
+        self.state: npt.NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        self.why: Rows = np.zeros(0, dtype=np.intp)
+        self._waiting: list[tuple[Stamps, Array, npt.NDArray[np.int8], Rows]] = []
+        self.newest = NEVER
+
+    def append(
+        self, stamps: Stamps, rows: Array, state: npt.NDArray[np.int8] | None = None,
+        why: Rows | None = None,
+    ) -> None:
+        if len(stamps):
+            count = len(stamps)
+            self._waiting.append((
+                stamps, rows, np.zeros(count, np.int8) if state is None else state,
+                np.zeros(count, np.intp) if why is None else why))
+            self.newest = int(stamps[-1])
+
+    def join(self) -> None:
+        if self._waiting:
+            parts = [(self.stamps, self.rows, self.state, self.why), *self._waiting]
+            self.stamps, self.rows, self.state, self.why = (
+                np.concatenate(column) for column in zip(*parts, strict=True))
+            self._waiting.clear()
+
+    def drop(self, count: int) -> None:
+        if count > 0:
+            self.stamps, self.rows = self.stamps[count:], self.rows[count:]
+            self.state, self.why = self.state[count:], self.why[count:]
+
+
+class _Readings(_Samples):
+    """Readings of one sensor, checked as by its feed."""
+
+    def __init__(self, feed: Feed) -> None:
+        super().__init__(COLUMNS)
+        self.feed = feed
+        self.sentences = ['']
+        self._last: Array = np.full(COLUMNS, np.nan)
+        self._same_since = NEVER
+
+    def add(self, stamps: Stamps, rows: Array, problems: Sequence[str]) -> None:
+        """Add readings; problems are empty for usable ones."""
+        feed = self.feed
+        stamps = stamps - feed.delay
+        state = np.zeros(len(stamps), np.int8)
+        why = np.zeros(len(stamps), np.intp)
+        for row in [row for row, problem in enumerate(problems) if problem]:
+            state[row], why[row] = 1, self._sentence(problems[row])
+        usable = state == 0
+        for index, limit in feed.limits:
+            over = np.flatnonzero(usable & ~(np.abs(rows[:, index]) < limit) & (state == 0))
+            for row in over.tolist():
+                state[row] = 2
+                why[row] = self._sentence(feed.saturation(rows[row].tolist(), index))
+        self._find_stuck(stamps, rows, state, why)
+        self.append(stamps, rows, state, why)
+
+    def _find_stuck(self, stamps: Stamps, rows: Array, state: Array, why: Rows) -> None:
+        live = np.flatnonzero(state == 0)
+        if not self.feed.stuck_time or not len(live):
+            return
+        values = np.vstack((self._last, rows[live]))
+        changed = (values[1:] != values[:-1]).any(axis=1)
+        since = np.maximum.accumulate(np.where(changed, stamps[live], self._same_since))
+        for row in np.flatnonzero(stamps[live] - since > self.feed.stuck_time).tolist():
+            state[live[row]] = 1
+            why[live[row]] = self._sentence(
+                self.feed.stuck(int(stamps[live[row]] - since[row])))
+        self._last, self._same_since = values[-1], int(since[-1])
+
+    def _sentence(self, text: str) -> int:
+        if self.sentences[-1] != text:
+            self.sentences.append(text)
+        return len(self.sentences) - 1
+
+    def at(self, time: Stamps) -> tuple[Array, Flags, Rows]:
+        """Return values at instants, which of them are missing, and the place before each."""
+        if not len(self.stamps):
+            return np.zeros((len(time), COLUMNS)), np.ones(len(time), bool), np.full(
+                len(time), -1)
+        before = np.searchsorted(self.stamps, time, 'right') - 1
+        first, after = np.maximum(before, 0), np.minimum(before + 1, len(self.stamps) - 1)
+        begin, gap = self.stamps[first], self.stamps[after] - self.stamps[first]
+        exact = (before >= 0) & (begin == time) & (self.state[first] == 0)
+        between = ((before >= 0) & (after > before) & (self.state[first] == 0)
+                   & (self.state[after] == 0) & (gap <= self.feed.max_gap))
+        share = np.where(between & ~exact, (time - begin) / np.maximum(gap, 1), 0.0)
+        low, high = self.rows[first], self.rows[after]
+        missing = ~(exact | between)
+        values = low + share[:, None] * (high - low)
+        values[missing] = 0.0
+        return values, missing, before
+
+    def around(self, before: int) -> list[Reading | None]:
+        """Return the readings at a place and the next one, as of ``Feed.around``."""
+        return [None if self.state[place] == 1 else
+                (Saturated if self.state[place] == 2 else tuple)(self.rows[place].tolist())
+                for place in range(max(0, before), min(before + 2, len(self.stamps)))]
+
+    def saturated(self, before: Rows) -> Flags:
+        """Return whether the reading at a place or the next one is saturated."""
+        if not len(self.stamps):
+            return np.zeros(len(before), bool)
+        clipped = self.state == 2
+        return np.asarray(
+            (clipped[np.maximum(before, 0)] & (before >= 0))
+            | clipped[np.minimum(before + 1, len(clipped) - 1)])
+
+    def reason(self, before: int, time: int) -> str:
+        """Return why the values at an instant are missing [ns]."""
+        refused = [place for place in range(min(before + 1, len(self.stamps) - 1), -1, -1)
+                   if self.state[place] and place >= before - 1000][:1]
+        if refused and time - int(self.stamps[refused[0]]) < self.feed.max_gap:
+            return self.sentences[self.why[refused[0]]]
+        name = self.feed.name
+        if before < 0:
+            return f"No readings are received from sensor '{name}'; check its topic and driver."
+        lag = (time - int(self.stamps[before])) / SECOND
+        longest = self.feed.max_gap / SECOND
+        if lag > longest:
+            return (f"Readings of sensor '{name}' are {1e3 * lag:.0f} ms late, more than "
+                    f'max_delay ({1e3 * longest:.0f} ms).')
+        return f"Readings of sensor '{name}' are missing."
+
+
+class BlockObserver:
+    """An observer that works off arrays; for sub-chains whose motion joint states give."""
+
+    def __init__(self, observer: WrenchObserver) -> None:
+        """Start empty; load, friction and biases are those of the observer."""
+        self._observer = observer
+        self._chains = observer.joint_chains
+        self._arm = observer.arm
+        self._values = observer.values
+        self._n = observer.arm.robot.n
+        self._joints = _Samples(3 * self._n)
+        self._sensors = [_Readings(feed) for feed in observer.feeds]
+        # Number of joint states that are kept for windows only.
+        self._begun = 0
+        self._turns = np.zeros(self._n)
+        self._angles: Array | None = None
+        observer.contacts.clear()
+        if observer.torques is not None:
+            observer.torques.clear()
+
+    def add_joint_states(self, stamps: Stamps, rows: Array) -> None:
+        """Add joint states.
+
+        Args:
+            stamps: Increasing stamps, shape (m,) [ns].
+            rows: Angles, velocities and torques, NaN where not known, shape (m, 3 n).
+
+        """
+        if not len(stamps):
+            return
+        n = self._n
+        rows = rows.copy()
+        q = rows[:, :n]
+        before = q[:1] if self._angles is None else self._angles[None]
+        turns = self._turns - np.cumsum(np.rint(
+            np.diff(np.vstack((before, q)), axis=0) / (2.0 * np.pi)), axis=0)
+        self._angles, self._turns = q[-1].copy(), turns[-1]
+        q += np.where(self._chains.continuous, 2.0 * np.pi * turns, 0.0)
+        if not self._values.use_velocity:
+            rows[:, n:2 * n] = np.nan
+        self._joints.append(stamps, rows)
+
+    def add_readings(
+        self, index: int, stamps: Stamps, rows: Array, problems: Sequence[str]
+    ) -> None:
+        """Add readings of an F/T sensor.
+
+        Args:
+            index: The sensor.
+            stamps: Increasing stamps, shape (m,) [ns].
+            rows: Forces, then moments, shape (m, 6) [N, N·m].
+            problems: By reading, its problem; empty if it is usable.
+
+        """
+        self._sensors[index].add(stamps, rows, problems)
+
+    def take(self, *, final: bool = False, until: int | None = None) -> Block | None:
+        """Return the observations whose samples are complete, None without any.
+
+        Args:
+            final: Whether no more samples will be added.
+            until: Newest stamp to be observed now [ns]; None for all.
+
+        """
+        for source in (self._joints, *self._sensors):
+            source.join()
+        stamps = self._joints.stamps
+        end = self._complete(final)
+        if until is not None:
+            end = min(end, int(np.searchsorted(stamps, until, 'right')))
+        if end <= self._begun:
+            return None
+        block = self._observed(self._begun, end)
+        self._trim(end)
+        return block
+
+    def has_more(self, *, final: bool) -> bool:
+        """Return whether samples are complete that were not observed yet."""
+        return self._complete(final) > self._begun
+
+    def _complete(self, final: bool) -> int:
+        """Return the number of joint states whose readings have all been added."""
+        stamps, newest = self._joints.stamps, self._joints.newest
+        if not final:
+            all_newest = [newest, *(sensor.newest for sensor in self._sensors)]
+            ready = max(min(all_newest), max(all_newest) - _SILENT) - _LATEST
+            return int(np.searchsorted(stamps, ready, 'right'))
+        patience = round(self._values.max_delay * SECOND)
+        for sensor in self._sensors:
+            if newest - sensor.newest <= patience:
+                waiting = (stamps > sensor.newest) & (newest - stamps <= patience)
+                stamps = stamps[:int(np.argmax(waiting))] if waiting.any() else stamps
+        return len(stamps)
+
+    def _trim(self, done: int) -> None:
+        """Drop what no later window can hold."""
+        stamps, window = self._joints.stamps, self._chains.window
+        oldest = min(int(np.searchsorted(stamps, stamps[done - 1] - window.slack)),
+                     done - window.fewest) - 3
+        oldest = max(oldest, 0)
+        since = int(stamps[oldest])
+        self._joints.drop(oldest)
+        self._begun = done - oldest
+        for sensor in self._sensors:
+            sensor.drop(int(np.searchsorted(sensor.stamps, since - sensor.feed.max_gap)) - 2)
+
+    # ------------------------------------------------------------------------ computing
+
+    def _observed(self, begin: int, end: int) -> Block:
+        n, count, window = self._n, len(self._sensors), self._chains.window
+        time, rows = self._joints.stamps[:end], self._joints.rows[:end].copy()
+        known = np.isfinite(rows[:, 2 * n:]).all(axis=1)
+        rows[~known, 2 * n:] = 0.0
+        backward = self._differentiate(time, rows)
+        readings = np.zeros((end, count, COLUMNS))
+        missing = np.zeros((end, count), bool)
+        before = np.zeros((end, count), np.intp)
+        for index, sensor in enumerate(self._sensors):
+            readings[:, index], missing[:, index], before[:, index] = sensor.at(time)
+        excess = self._excess(time, readings, missing)
+
+        new = np.arange(begin, end)
+        first = np.maximum(np.minimum(
+            np.searchsorted(time, time[new] - window.slack), new - window.fewest + 1), 0)
+        size = new - first + 1
+        span = time[new] - time[first]
+        full = ((size >= window.fewest) & (FULL * window.length <= span)
+                & (span <= max(window.slack, LONGEST)))
+        steps = np.diff(time)
+        uneven = np.zeros(end, bool)
+        uneven[2:] = np.abs(np.diff(steps)) > UNEVEN * np.minimum(steps[1:], steps[:-1])
+        last_uneven = np.maximum.accumulate(np.where(uneven, np.arange(end), -1))
+        even = last_uneven[new] <= first + 1
+        full &= even | (self._largest_gap(time, new, size) <= GAP * np.maximum(
+            window.length, span))
+
+        block = Block.empty(time[new], count, n)
+        block.observed[:] = True
+        block.delay[:] = 0.5 * window.length / SECOND
+        table = np.column_stack((rows, readings.reshape(end, -1)))
+        means = np.zeros((len(new), table.shape[1]))
+        slopes = np.zeros((len(new), n))
+        weights: list[Array | None] = [None] * len(new)
+        for chosen, mean, slope, intervals, delay in self._weights(time, new, size, full, even):
+            at = first[chosen]
+            for place in range(mean.shape[-1]):
+                w, s = mean[..., place, None], slope[..., place, None]
+                part = table[at + place]
+                if backward is not None and place == mean.shape[-1] - 1:
+                    part = part.copy()
+                    part[:, n:2 * n] = backward[at + place]
+                means[chosen] += w * part
+                slopes[chosen] += s * part[:, n:2 * n]
+                if excess is not None:
+                    means[chosen, 3 * n:] += intervals[..., place, None] * excess[at + place]
+            block.delay[chosen] = delay
+            for number, row in enumerate(chosen.tolist()):
+                weights[row] = mean if mean.ndim == 1 else mean[number]
+
+        ok = np.flatnonzero(full)
+        q, v, a = means[ok, :n], means[ok, n:2 * n], slopes[ok]
+        raw = means[ok, 3 * n:].reshape(len(ok), count, COLUMNS)
+        held, torque = self._arm.held_many(q, v, a)
+        bias = self._observer.bias
+        seen = self._arm.in_links_many(raw - bias)
+        block.wrench[ok] = self._arm.between_many(q, seen + held)
+        lacking = self._judge_validity(block, time, new, first, full, missing, before)
+        torques = self._observer.torques
+        if torques is not None:
+            unknown = np.cumsum(~known)
+            complete = unknown[new] - unknown[first] + ~known[first] == 0
+            with_effort = np.flatnonzero(full & complete)
+            place = np.searchsorted(ok, with_effort)
+            block.external[with_effort] = torques.external_torque(
+                torque[place], v[place], a[place], means[with_effort, 2 * n:3 * n])
+            self._find_collisions(block, with_effort, v[place])
+        saturated = np.zeros(len(new), bool)
+        for index, sensor in enumerate(self._sensors):
+            saturated |= missing[new, index] & sensor.saturated(before[new, index])
+        if self._observer.recorder is not None:
+            for number, row in enumerate(ok.tolist()):
+                self._observer.recorder.add(
+                    int(block.stamps[row]), rows[new[row], :n], readings[new[row]], held[number],
+                    (~lacking[row]).tolist())
+        place = np.searchsorted(ok, np.arange(len(new)))
+        for row in self._loud(block, saturated):
+            reasons = block.reasons.get(row, _NO_REASONS) or [''] * count
+            if not full[row]:
+                self._observer.contacts.clear(self._chains.links)
+                continue
+            number = int(place[row])
+            rows_there = slice(int(first[row]), int(new[row]) + 1)
+            exact = self._arm.held(q[number], v[number], a[number])
+            instant = int(block.stamps[row])
+            if saturated[row]:
+                self._chains.bound(instant, float(block.delay[row]), bias, exact, [
+                    sensor.around(int(before[new[row], index]))
+                    for index, sensor in enumerate(self._sensors)])
+            found = self._observer.contacts.update(
+                instant / SECOND - float(block.delay[row]), self._chains.links, block.wrench[row],
+                reasons, partial(
+                    self._chains.consistency, weights[row], time[rows_there], table[rows_there],
+                    means[row], seen[number]))
+            if found:
+                block.contacts[row] = found
+        return block
+
+    def _differentiate(self, time: Stamps, rows: Array) -> Array | None:
+        """Fill in unknown velocities: central differences in place, backward ones returned."""
+        n = self._n
+        unknown = np.isnan(rows[:, n:2 * n])
+        if not unknown.any():
+            return None
+        q, v = rows[:, :n], rows[:, n:2 * n]
+        backward, central = np.zeros_like(q), np.zeros_like(q)
+        if len(time) > 1:
+            backward[1:] = np.diff(q, axis=0) / (np.diff(time) / SECOND)[:, None]
+            central[:] = backward
+        if len(time) > 2:
+            both = unknown[1:-1] & unknown[2:]
+            middle = (q[2:] - q[:-2]) / ((time[2:] - time[:-2]) / SECOND)[:, None]
+            central[1:-1] = np.where(both, middle, backward[1:-1])
+        backward = np.where(unknown, backward, v)
+        v[:] = np.where(unknown, central, v)
+        return backward
+
+    def _excess(self, time: Stamps, readings: Array, missing: Flags) -> Array | None:
+        """Return by how much means between rows differ from those of both, (m, 6 k)."""
+        excess = np.zeros((len(time), len(self._sensors), COLUMNS))
+        found = False
+        for index, sensor in enumerate(self._sensors):
+            inside = (np.searchsorted(sensor.stamps, time[1:], 'left')
+                      - np.searchsorted(sensor.stamps, time[:-1], 'right'))
+            several = np.flatnonzero((inside > 1) & ~missing[1:, index] & ~missing[:-1, index])
+            for row in several.tolist():
+                found = True
+                begin, end = int(time[row]), int(time[row + 1])
+                place = slice(*np.searchsorted(sensor.stamps, [begin + 1, end]).tolist())
+                if sensor.state[place].any():
+                    missing[row + 1, index] = True
+                    continue
+                times = np.array([begin, *sensor.stamps[place].tolist(), end])
+                values = np.vstack((readings[row, index], sensor.rows[place],
+                                    readings[row + 1, index]))
+                parts = np.diff(times) / (end - begin)
+                excess[row + 1, index] = 0.5 * (
+                    parts @ (values[1:] + values[:-1]) - values[0] - values[-1])
+        return excess.reshape(len(time), -1) if found else None
+
+    @staticmethod
+    def _largest_gap(time: Stamps, new: Rows, size: Rows) -> Stamps:
+        """Return the largest step between the rows of each window [ns]."""
+        steps = np.diff(time, prepend=time[:1])
+        largest = np.zeros(len(new), np.int64)
+        for back in range(int(size.max(initial=1)) - 1):
+            within = back < size - 1
+            largest[within] = np.maximum(largest[within], steps[new[within] - back])
+        return largest
+
+    @staticmethod
+    def _weights(
+        time: Stamps, new: Rows, size: Rows, full: Flags, even: Flags
+    ) -> Iterator[tuple[Rows, Array, Array, Array, Array]]:
+        """Yield windows of one size: their places, weights as of ``Window.weights``, delays."""
+        for count in np.unique(size[full]).tolist():
+            chosen = np.flatnonzero(full & even & (size == count))
+            if len(chosen):
+                known = even_weights(count)
+                span = time[new[chosen]] - time[new[chosen] - count + 1]
+                yield (chosen, known.mean,
+                       known.slope * (SECOND * (count - 1) / span)[:, None], known.intervals,
+                       0.5 * span / SECOND)
+            chosen = np.flatnonzero(full & ~even & (size == count))
+            if len(chosen):
+                elapsed = (time[new[chosen][:, None] + np.arange(1 - count, 1)]
+                           - time[new[chosen]][:, None]) / SECOND
+                centred = elapsed - elapsed.mean(axis=1, keepdims=True)
+                slope = centred / (centred * centred).sum(axis=1, keepdims=True)
+                intervals = np.zeros_like(elapsed)
+                intervals[:, 1:] = np.cumsum(slope[:, ::-1], axis=1)[:, ::-1][:, 1:] * np.diff(
+                    elapsed, axis=1)
+                mean = 0.5 * intervals
+                mean[:, :-1] += 0.5 * intervals[:, 1:]
+                yield chosen, mean, slope, intervals, -(mean * elapsed).sum(axis=1)
+
+    def _judge_validity(
+        self, block: Block, time: Stamps, new: Rows, first: Rows, full: Flags, missing: Flags,
+        before: Array,
+    ) -> Flags:
+        """Set validity of the sub-chains; returns which sensors lack readings, shape (m, k)."""
+        missed = np.cumsum(missing, axis=0)
+        lacking = missed[new] - missed[first] + missing[first] > 0
+        last = np.maximum.accumulate(np.where(missing, np.arange(len(time))[:, None], -1), axis=0)
+        for index, chain in enumerate(self._arm.chains):
+            sensors = [index, *chain.distal]
+            block.valid[:, index] = full & ~lacking[:, sensors].any(axis=1)
+        filling = f'{FILLING} of {self._chains.window.length / SECOND:g} s.'
+        said: dict[tuple[int, int], str] = {}
+        for row in np.flatnonzero(~block.valid.all(axis=1)).tolist():
+            reasons = [''] * len(self._sensors)
+            for index in np.flatnonzero(~block.valid[row]).tolist():
+                if not full[row]:
+                    reasons[index] = filling
+                    continue
+                sensor = next(s for s in (index, *self._arm.chains[index].distal)
+                              if lacking[row, s])
+                at = int(last[new[row], sensor])
+                if (sensor, at) not in said:
+                    said[sensor, at] = self._sensors[sensor].reason(
+                        int(before[at, sensor]), int(time[at]))
+                reasons[index] = said[sensor, at]
+            block.reasons[row] = reasons
+        return np.asarray(lacking)
+
+    def _find_collisions(self, block: Block, rows: Rows, velocity: Array) -> None:
+        torques = self._observer.torques
+        if torques is None or not len(rows):
+            return
+        beyond = torques.beyond_threshold(block.external[rows])
+        number, count = 0, len(rows)
+        while number < count:
+            if not (torques.is_colliding or beyond[number]):
+                ahead = np.flatnonzero(beyond[number:])
+                if not len(ahead):
+                    return
+                number += int(ahead[0])
+            torques.judge(velocity[number], block.external[rows[number]])
+            block.colliding[rows[number]] = torques.colliding
+            number += 1
+
+    def _loud(self, block: Block, saturated: Flags) -> Iterator[int]:
+        """Yield the instants at which a contact may begin, last or end."""
+        force = np.sqrt(np.einsum('mki,mki->mk', block.wrench[:, :, :3], block.wrench[:, :, :3]))
+        loud = np.flatnonzero(saturated | (
+            block.valid & (force >= self._values.force_threshold)).any(axis=1))
+        judges = self._observer.contacts.judges
+        row, count = 0, len(block)
+        while row < count:
+            if not any(judge.in_contact for judge in judges):
+                ahead = np.searchsorted(loud, row)
+                if ahead == len(loud):
+                    return
+                row = int(loud[ahead])
+            yield row
+            row += 1

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole arrays give what the observer gives sample by sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import seven_joints
+from benchmarks.wrench_samples import Impact, SampledArm, Settings, Stream, follow
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.model import Robot
+from robocal_ros.wrench.blocks import Block, BlockObserver
+from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.parameters import WrenchParameters
+
+SENSORS = list(seven_joints.SENSORS)
+LAWS = dict.fromkeys(seven_joints.JOINTS[:5], SteadyFriction(
+    [4.0, 4.5], [7.0, 7.5], [0.05, 0.05], [5.0, 5.0], std=0.2))
+
+
+def observer(**values: Any) -> WrenchObserver:
+    made = WrenchObserver(Robot(seven_joints.urdf()), WrenchParameters(**{
+        'sensor_frames': SENSORS, 'sensor_force_ranges': [150.0], 'require_tare': False,
+        'unidentified_friction': [4.0], 'torque_thresholds': [4.0], **values}))
+    made.use_friction(LAWS)
+    return made
+
+
+def in_blocks(
+    made: WrenchObserver, joints: Stream, sensors: list[Stream], size: int,
+    problems: dict[tuple[int, int], str],
+) -> list[Block]:
+    """Return the blocks from samples that are added some at a time."""
+    whole, found = BlockObserver(made), []
+    longest = max(len(stream.stamps) for stream in (joints, *sensors))
+    for begin in range(0, longest + size, size):
+        part = slice(begin, begin + size)
+        whole.add_joint_states(joints.stamps[part], joints.values[part])
+        for index, stream in enumerate(sensors):
+            rows = range(len(stream.stamps))[part]
+            whole.add_readings(index, stream.stamps[part], stream.values[part],
+                               [problems.get((index, row), '') for row in rows])
+        block = whole.take()
+        if block is not None:
+            found.append(block)
+    block = whole.take(final=True)
+    return [*found, *([] if block is None else [block])]
+
+
+def one_by_one(
+    made: WrenchObserver, joints: Stream, sensors: list[Stream],
+    problems: dict[tuple[int, int], str],
+) -> list[Observation]:
+    if not problems:
+        return follow(made, joints, sensors)
+    marked = {(index, int(sensors[index].stamps[row])): text
+              for (index, row), text in problems.items()}
+    add = made.add_reading
+
+    def checked(index: int, stamp: int, values: Any) -> None:
+        problem = marked.get((index, stamp))
+        if problem:
+            made.refuse_reading(index, stamp, problem)
+        else:
+            add(index, stamp, values)
+
+    made.add_reading = checked
+    return follow(made, joints, sensors)
+
+
+def assert_equal(blocks: list[Block], observations: list[Observation], contacts: bool) -> None:
+    assert sum(len(block) for block in blocks) == len(observations)
+    follower = iter(observations)
+    touched = 0
+    for block in blocks:
+        for row in range(len(block)):
+            item = next(follower)
+            assert block.stamps[row] == item.nanoseconds
+            assert block.valid[row].tolist() == [not reason for reason in item.reasons]
+            valid = block.valid[row]
+            assert block.delay[row] == pytest.approx(item.delay, abs=1e-12)
+            np.testing.assert_allclose(block.wrench[row][valid], item.wrench[valid], rtol=0,
+                                       atol=1e-9)
+            if item.external is None:
+                assert np.isnan(block.external[row]).all()
+            else:
+                np.testing.assert_allclose(block.external[row], item.external, rtol=0, atol=1e-9)
+                assert block.colliding[row].tolist() == item.colliding.tolist()
+            found = block.contacts.get(row, {})
+            assert found.keys() == item.contacts.keys()
+            for index, contact in item.contacts.items():
+                touched += 1
+                assert found[index].place is contact.place
+                assert found[index].least == pytest.approx(contact.least, abs=1e-9)
+                if contact.point is not None:
+                    np.testing.assert_allclose(found[index].point, contact.point, atol=1e-9)
+    assert bool(touched) is contacts
+
+
+IMPACTS = [
+    Impact(0, np.array([-30.0, 5.0, 0.0]), np.array([0.05, 0.0, 0.06]), 0.5, 0.3),
+    Impact(3, np.array([-600.0, 0.0, 50.0]), np.array([0.04, 0.0, 0.02]), 1.2, 0.02),
+    Impact(2, np.array([0.0, -60.0, 0.0]), np.array([0.0, 0.04, 0.05]), 1.6, 0.01),
+]
+
+
+@pytest.mark.parametrize('size', [97, 1500])
+@pytest.mark.parametrize('settings', [
+    {}, {'rate': 125.0}, {'jitter': 2e-4}, {'sensor_rates': (1000.0, 500.0, 4000.0, 100.0)}],
+    ids=lambda item: ' '.join(item) or 'default')
+def test_equal_to_sample_by_sample(settings: dict[str, Any], size: int) -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(**settings), seed=11, laws=LAWS)
+    joints, sensors = arm.samples(2.2, IMPACTS)
+    blocks = in_blocks(observer(), joints, sensors, size, {})
+    assert_equal(blocks, follow(observer(), joints, sensors), contacts=True)
+
+
+@pytest.mark.parametrize('values', [
+    {'use_velocity': False, 'window': 0.04}, {'sensor_delays': [0.003]}, {'stuck_time': 0.05}],
+    ids=lambda item: next(iter(item)))
+def test_equal_where_samples_are_lost_refused_stuck_or_without_effort(
+    values: dict[str, Any]
+) -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(), seed=12, laws=LAWS)
+    joints, sensors = arm.samples(2.0, IMPACTS[:1])
+    draw = np.random.default_rng(0)
+    problems = {(1, int(row)): 'A value is not a finite number.'
+                for row in draw.integers(300, 900, 5)}
+    sensors[2].values[1200:1400] = sensors[2].values[1200]
+    kept = np.delete(np.arange(len(sensors[3].stamps)), [700, 701, *range(1500, 1540)])
+    sensors[3] = Stream(sensors[3].stamps[kept], sensors[3].values[kept])
+    kept = np.delete(np.arange(len(joints.stamps)), [400, *range(1000, 1004)])
+    joints = Stream(joints.stamps[kept], joints.values[kept])
+    joints.values[600:610, 14:] = np.nan
+    joints.values[800:1200:7, 9] = np.nan
+    blocks = in_blocks(observer(**values), joints, sensors, 333, problems)
+    found = one_by_one(observer(**values), joints, sensors, problems)
+    assert any(any(item.reasons) for item in found[100:])
+    assert_equal(blocks, found, contacts=True)
+
+
+def test_observations_make_the_same_block() -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(), seed=11, laws=LAWS)
+    joints, sensors = arm.samples(1.0, IMPACTS[:1])
+    found = follow(observer(), joints, sensors)
+    assert_equal([Block.of(found, 7)], found, contacts=True)

@@ -41,6 +41,7 @@ class Feed:
         newest: Newest stamp, ``NEVER`` before the first [ns].
         problem: Problem of the newest reading, empty if there is none.
         rejected: Number of readings that were refused.
+        several: Whether two or more readings were between the instants last given to ``at``.
 
     """
 
@@ -62,6 +63,7 @@ class Feed:
         self.newest = NEVER
         self.problem = ''
         self.rejected = 0
+        self.several = False
         self._refused = NEVER, ''
         self.max_gap = round(values.max_delay * SECOND)
         self.stuck_time = round(values.stuck_time * SECOND)
@@ -137,17 +139,21 @@ class Feed:
         if len(self._stamps) > 2 * _KEPT:
             del self._stamps[:_KEPT], self._values[:_KEPT]
 
-    def at(self, instant: int) -> Sequence[float] | None:
+    def at(self, instant: int, since: int = NEVER) -> Sequence[float] | None:
         """Return the values at an instant, interpolated; None if they are not known.
 
         Args:
             instant: Any instant of the last seconds [ns].
+            since: The instant before, for ``several`` [ns].
 
         """
         stamps = self._stamps
         place = bisect_right(stamps, instant)
         if place == 0:
+            self.several = False
             return None
+        last = place - 2 if stamps[place - 1] < instant else place - 3
+        self.several = last >= 0 and stamps[last] > since
         before = self._values[place - 1]
         if before.__class__ is not tuple:
             return None
@@ -166,11 +172,6 @@ class Feed:
         """Return the readings before and after an instant [ns], None for refused ones."""
         place = bisect_right(self._stamps, instant)
         return self._values[max(0, place - 1):place + 1]
-
-    def several_between(self, begin: int, end: int) -> bool:
-        """Return whether two or more readings are after ``begin`` and before ``end`` [ns]."""
-        place = bisect_right(self._stamps, end - 1)
-        return place > 1 and self._stamps[place - 2] > begin
 
     def excess(self, begin: int, first: Array, end: int, last: Array) -> Array | None:
         """Return by how much the mean over an interval differs from that of its ends.
@@ -292,12 +293,12 @@ class AlignedWindow:
         readings: list[float] = []
         several = False
         for index, feed in enumerate(self._feeds):
-            values = feed.at(instant)
+            values = feed.at(instant, self._before)
             if values is None:
                 self._miss(index, instant, newest)
                 values = self._unknown
             readings += values
-            several = several or feed.several_between(self._before, instant)
+            several = several or feed.several
         if readings:
             before = row[self._readings].copy() if several else row
             row[self._readings] = readings
@@ -321,8 +322,7 @@ class AlignedWindow:
         for index, feed in enumerate(self._feeds):
             place = slice(COLUMNS * index, COLUMNS * (index + 1))
             row[at:at + COLUMNS] = 0.0
-            if self._missed[index] < self._before \
-                    and feed.several_between(self._before, instant):
+            if self._missed[index] < self._before and feed.several:
                 excess = feed.excess(self._before, before[place], instant, now[place])
                 if excess is None:
                     self._miss(index, instant, self.newest)

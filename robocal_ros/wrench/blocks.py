@@ -26,6 +26,7 @@ from robocal_ros.wrench.torque import Flags
 Rows = npt.NDArray[np.intp]
 
 _NO_REASONS: list[str] = []
+_NO_WEIGHTS: Array = np.zeros(0)
 # Sensors that lag behind the others by more than this are not waited for [ns].
 _SILENT = 200 * SECOND
 # Messages that were recorded so much later than others of their stamp are put in order [ns].
@@ -154,7 +155,9 @@ class _Readings(_Samples):
         self._find_stuck(stamps, rows, state, why)
         self.append(stamps, rows, state, why)
 
-    def _find_stuck(self, stamps: Stamps, rows: Array, state: Array, why: Rows) -> None:
+    def _find_stuck(
+        self, stamps: Stamps, rows: Array, state: npt.NDArray[np.int8], why: Rows
+    ) -> None:
         live = np.flatnonzero(state == 0)
         if not self.feed.stuck_time or not len(live):
             return
@@ -333,7 +336,7 @@ class BlockObserver:
     def _observed(self, begin: int, end: int) -> Block:
         n, count, window = self._n, len(self._sensors), self._chains.window
         time, rows = self._joints.stamps[:end], self._joints.rows[:end].copy()
-        known = np.isfinite(rows[:, 2 * n:]).all(axis=1)
+        known: Flags = np.asarray(np.isfinite(rows[:, 2 * n:]).all(axis=1))
         rows[~known, 2 * n:] = 0.0
         backward = self._differentiate(time, rows)
         readings = np.zeros((end, count, COLUMNS))
@@ -364,19 +367,24 @@ class BlockObserver:
         table = np.column_stack((rows, readings.reshape(end, -1)))
         means = np.zeros((len(new), table.shape[1]))
         slopes = np.zeros((len(new), n))
-        weights: list[Array | None] = [None] * len(new)
+        weights: list[Array] = [_NO_WEIGHTS] * len(new)
+        columns = np.ascontiguousarray(table.T)
+        velocities = columns[n:2 * n]
         for chosen, mean, slope, intervals, delay in self._weights(time, new, size, full, even):
             at = first[chosen]
-            for place in range(mean.shape[-1]):
-                w, s = mean[..., place, None], slope[..., place, None]
-                part = table[at + place]
-                if backward is not None and place == mean.shape[-1] - 1:
-                    part = part.copy()
-                    part[:, n:2 * n] = backward[at + place]
-                means[chosen] += w * part
-                slopes[chosen] += s * part[:, n:2 * n]
-                if excess is not None:
-                    means[chosen, 3 * n:] += intervals[..., place, None] * excess[at + place]
+            means[chosen] = _weighted(columns, at, mean)
+            slopes[chosen] = _weighted(velocities, at, slope)
+            if backward is not None:
+                # The newest velocity is a backward difference, in windows before a central one.
+                newest = new[chosen]
+                change = backward[newest] - table[newest, n:2 * n]
+                means[chosen, n:2 * n] += mean[..., -1:] * change
+                slopes[chosen] += slope[..., -1:] * change
+            if excess is not None:
+                means[chosen, 3 * n:] += _weighted(excess, at, intervals)
+            if mean.ndim == 1:
+                slopes[chosen] *= (SECOND * (len(mean) - 1) / (time[new[chosen]] - time[at]))[
+                    :, None]
             block.delay[chosen] = delay
             for number, row in enumerate(chosen.tolist()):
                 weights[row] = mean if mean.ndim == 1 else mean[number]
@@ -392,12 +400,12 @@ class BlockObserver:
         torques = self._observer.torques
         if torques is not None:
             unknown = np.cumsum(~known)
-            complete = unknown[new] - unknown[first] + ~known[first] == 0
-            with_effort = np.flatnonzero(full & complete)
-            place = np.searchsorted(ok, with_effort)
+            lost = unknown[new] - unknown[first] + np.logical_not(known[first])
+            with_effort = np.flatnonzero(full & (lost == 0))
+            of_ok = np.searchsorted(ok, with_effort)
             block.external[with_effort] = torques.external_torque(
-                torque[place], v[place], a[place], means[with_effort, 2 * n:3 * n])
-            self._find_collisions(block, with_effort, v[place])
+                torque[of_ok], v[of_ok], a[of_ok], means[with_effort, 2 * n:3 * n])
+            self._find_collisions(block, with_effort, v[of_ok])
         saturated = np.zeros(len(new), bool)
         for index, sensor in enumerate(self._sensors):
             saturated |= missing[new, index] & sensor.saturated(before[new, index])
@@ -406,13 +414,13 @@ class BlockObserver:
                 self._observer.recorder.add(
                     int(block.stamps[row]), rows[new[row], :n], readings[new[row]], held[number],
                     (~lacking[row]).tolist())
-        place = np.searchsorted(ok, np.arange(len(new)))
+        numbers = np.searchsorted(ok, np.arange(len(new)))
         for row in self._loud(block, saturated):
             reasons = block.reasons.get(row, _NO_REASONS) or [''] * count
             if not full[row]:
                 self._observer.contacts.clear(self._chains.links)
                 continue
-            number = int(place[row])
+            number = int(numbers[row])
             rows_there = slice(int(first[row]), int(new[row]) + 1)
             exact = self._arm.held(q[number], v[number], a[number])
             instant = int(block.stamps[row])
@@ -449,27 +457,42 @@ class BlockObserver:
         return backward
 
     def _excess(self, time: Stamps, readings: Array, missing: Flags) -> Array | None:
-        """Return by how much means between rows differ from those of both, (m, 6 k)."""
-        excess = np.zeros((len(time), len(self._sensors), COLUMNS))
+        """Return by how much means between rows differ from those of both, (6 k, m)."""
+        excess = np.zeros((len(self._sensors), COLUMNS, len(time)))
         found = False
         for index, sensor in enumerate(self._sensors):
-            inside = (np.searchsorted(sensor.stamps, time[1:], 'left')
-                      - np.searchsorted(sensor.stamps, time[:-1], 'right'))
-            several = np.flatnonzero((inside > 1) & ~missing[1:, index] & ~missing[:-1, index])
-            for row in several.tolist():
-                found = True
-                begin, end = int(time[row]), int(time[row + 1])
-                place = slice(*np.searchsorted(sensor.stamps, [begin + 1, end]).tolist())
-                if sensor.state[place].any():
-                    missing[row + 1, index] = True
-                    continue
-                times = np.array([begin, *sensor.stamps[place].tolist(), end])
-                values = np.vstack((readings[row, index], sensor.rows[place],
-                                    readings[row + 1, index]))
-                parts = np.diff(times) / (end - begin)
-                excess[row + 1, index] = 0.5 * (
-                    parts @ (values[1:] + values[:-1]) - values[0] - values[-1])
-        return excess.reshape(len(time), -1) if found else None
+            stamps, rows = sensor.stamps, sensor.rows
+            begin = np.searchsorted(stamps, time[:-1], 'right')
+            end = np.searchsorted(stamps, time[1:], 'left')
+            several = np.flatnonzero(
+                (end - begin > 1) & ~missing[1:, index] & ~missing[:-1, index])
+            if not len(several):
+                continue
+            found = True
+            refused = np.cumsum(np.concatenate(([0], sensor.state != 0)))
+            bad = refused[end[several]] > refused[begin[several]]
+            missing[several[bad] + 1, index] = True
+            several = several[~bad]
+            # Integral of the straight lines through the readings up to each of them.
+            steps = np.diff(stamps) / SECOND
+            whole = np.vstack((np.zeros(COLUMNS), np.cumsum(
+                0.5 * steps[:, None] * (rows[1:] + rows[:-1]), axis=0)))
+
+            def rest(
+                place: Rows, instant: Stamps, values: Array,
+                stamps: Stamps = stamps, rows: Array = rows,
+            ) -> Array:
+                return np.asarray(0.5 * ((instant - stamps[place]) / SECOND)[:, None] * (
+                    values + rows[place]))
+
+            first, last = begin[several], end[several] - 1
+            before, after = readings[several, index], readings[several + 1, index]
+            integral = (whole[last] - whole[first] + rest(last, time[several + 1], after)
+                        - rest(first, time[several], before))
+            span = (time[several + 1] - time[several]) / SECOND
+            excess[index][:, several + 1] = (
+                integral / span[:, None] - 0.5 * (before + after)).T
+        return excess.reshape(-1, len(time)) if found else None
 
     @staticmethod
     def _largest_gap(time: Stamps, new: Rows, size: Rows) -> Stamps:
@@ -485,15 +508,16 @@ class BlockObserver:
     def _weights(
         time: Stamps, new: Rows, size: Rows, full: Flags, even: Flags
     ) -> Iterator[tuple[Rows, Array, Array, Array, Array]]:
-        """Yield windows of one size: their places, weights as of ``Window.weights``, delays."""
+        """Yield windows of one size: their places, weights as of ``Window.weights``, delays.
+
+        Even windows share one row of weights each, with slopes per step instead of per second.
+        """
         for count in np.unique(size[full]).tolist():
             chosen = np.flatnonzero(full & even & (size == count))
             if len(chosen):
                 known = even_weights(count)
                 span = time[new[chosen]] - time[new[chosen] - count + 1]
-                yield (chosen, known.mean,
-                       known.slope * (SECOND * (count - 1) / span)[:, None], known.intervals,
-                       0.5 * span / SECOND)
+                yield chosen, known.mean, known.slope, known.intervals, 0.5 * span / SECOND
             chosen = np.flatnonzero(full & ~even & (size == count))
             if len(chosen):
                 elapsed = (time[new[chosen][:, None] + np.arange(1 - count, 1)]
@@ -509,7 +533,7 @@ class BlockObserver:
 
     def _judge_validity(
         self, block: Block, time: Stamps, new: Rows, first: Rows, full: Flags, missing: Flags,
-        before: Array,
+        before: Rows,
     ) -> Flags:
         """Set validity of the sub-chains; returns which sensors lack readings, shape (m, k)."""
         missed = np.cumsum(missing, axis=0)
@@ -567,3 +591,25 @@ class BlockObserver:
                 row = int(loud[ahead])
             yield row
             row += 1
+
+
+def _weighted(columns: Array, at: Rows, weights: Array) -> Array:
+    """Return weighted sums of successive values.
+
+    Args:
+        columns: The values, shape (c, m).
+        at: First value of each sum, shape (k,).
+        weights: Weights of the values, shape (w,), or of each sum, shape (k, w).
+
+    Returns:
+        Shape (k, c).
+
+    """
+    if weights.ndim == 1:
+        begin, end = int(at.min()), int(at.max()) + len(weights)
+        sums = np.array([np.correlate(column[begin:end], weights) for column in columns])
+        return np.asarray(sums[:, at - begin].T)
+    sums = np.zeros((len(columns), len(at)))
+    for place in range(weights.shape[1]):
+        sums += weights[:, place] * columns[:, at + place]
+    return sums.T

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
-
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.wrench.model import Chain
 from robocal_ros.wrench.parameters import WrenchParameters
@@ -267,8 +265,7 @@ class Contacts:
             consistency: As of ``ContactJudge.update``.
 
         """
-        force = wrenches[:, :3]
-        forces = np.sqrt(np.einsum('ij,ij->i', force, force)).tolist()
+        forces = [math.sqrt(x * x + y * y + z * z) for x, y, z in wrenches[:, :3].tolist()]
         for index in links:
             self._forces[index] = 0.0 if reasons[index] else forces[index]
         strongest = max(self._forces, default=0.0)

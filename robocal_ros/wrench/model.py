@@ -238,6 +238,7 @@ class SensedArm:
     def _load(self, model: pin.Model) -> None:
         self.model = model
         self.data = model.createData()
+        self._pool: pin.ModelPool | None = None
         self._q = pin.neutral(model)
         self._v = np.zeros(model.nv)
         self._a = np.zeros(model.nv)
@@ -348,10 +349,14 @@ class SensedArm:
         states[:, self._q_columns] = q
         states[:, model.nq + self._v_columns] = v
         states[:, model.nq + model.nv + self._v_columns] = a
-        efforts = np.empty((count, model.nv))
-        rnea, data, v_at, a_at = pin.rnea, self.data, model.nq, model.nq + model.nv
-        for row, effort in zip(states, efforts, strict=True):
-            effort[:] = rnea(model, data, row[:v_at], row[v_at:a_at], row[a_at:])
+        if self._pool is None:
+            self._pool = pin.ModelPool(model, 1)
+        columns = np.asfortranarray(states.T)
+        efforts = pin.rneaInParallel(
+            1, self._pool, np.asfortranarray(columns[:model.nq]),
+            np.asfortranarray(columns[model.nq:model.nq + model.nv]),
+            np.asfortranarray(columns[model.nq + model.nv:])).T if count else np.empty(
+                (0, model.nv))
         return efforts[:, self._held], efforts[:, self._v_columns]
 
     def expected(self, q: Array) -> Array:
@@ -401,8 +406,8 @@ class SensedArm:
             force, moment = distal[:, outer, :3], distal[:, outer, 3:]
             for joint in reversed(self.path(inner, outer)):
                 rotation, origin = self._placements(joint, q)
-                force = np.einsum('...ij,...j->...i', rotation, force)
-                moment = np.einsum('...ij,...j->...i', rotation, moment) + np.cross(origin, force)
+                turned = np.matmul(rotation, np.stack((force, moment), axis=-1))
+                force, moment = turned[..., 0], turned[..., 1] + np.cross(origin, turned[..., 0])
             net[:, inner, :3] -= force
             net[:, inner, 3:] -= moment
         return net

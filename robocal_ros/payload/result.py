@@ -64,6 +64,7 @@ def make_result(
         checks=checks,
         counts={'samples': len(samples), **(counts or {}), **asdict(samples.counts)},
         settings={**settings, 'tool_frame': robot.tool_frame,
+                  'urdf_payload_mass': robot.distal_inertia(robot.tool_frame).mass,
                   'gravity': [float(g) for g in robot.gravity]},
         source=samples.source, time=float(samples.time[-1]), software_version=__version__,
         series=series)

@@ -148,3 +148,19 @@ class TestDriverValues:
         assert ur_call(point).endswith(f'"{{{centre}}}"')
         assert ('center_of_mass: [0.01000, -0.02000, 0.10000], load_inertia: [0.002000, 0.000000'
                 in franka_call(TOOL))
+
+
+def test_the_total_payload_is_printed_beside_the_extra_one(urdf: Path, capsys) -> None:
+    """The driver needs all that its flange carries, also what the URDF has already."""
+    gripper = ('<link name="gripper"><inertial><mass value="1.0"/><origin xyz="0 0 0.05"/>'
+               '<inertia ixx="1e-3" iyy="1e-3" izz="1e-3" ixy="0" ixz="0" iyz="0"/></inertial>'
+               '</link><joint name="mount" type="fixed"><parent link="tool0"/>'
+               '<child link="gripper"/></joint></robot>')
+    bare = Robot(urdf.read_text()).distal_inertia('flange').mass
+    urdf.write_text(urdf.read_text().replace('</robot>', gripper))
+    code, _ = applied(payload_result(), urdf)
+    assert code == 0
+    said = capsys.readouterr().out
+    assert f'{1.0 + bare:.4f} kg distal to' in said
+    assert f'The total is {3.0 + bare:.4f} kg' in said
+    assert f'mass: {3.0 + bare:.4f}' in said

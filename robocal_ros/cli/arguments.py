@@ -56,8 +56,9 @@ def build_parser() -> argparse.ArgumentParser:
             name, help=summary, description=description or f'{summary[:1].upper()}{summary[1:]}.',
             formatter_class=argparse.RawDescriptionHelpFormatter if description
             else argparse.HelpFormatter)
+        module = 'import_csv' if name == 'import' else name  # a word of Python
         own.set_defaults(
-            run=lambda options: import_module(f'robocal_ros.cli.{name}').run(options))
+            run=lambda options: import_module(f'robocal_ros.cli.{module}').run(options))
         return own
 
     _doctor(command('doctor', 'check machine and robot, and report what is missing and how to '
@@ -66,6 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
                  'arm'))
     _record(command('record', 'record the topics that an estimation needs into a bag, until '
                     'Ctrl-C'))
+    _import(command('import', 'convert a CSV file into a bag by a column map: a log, or one '
+                    'posture per line'))
     _estimate(command('estimate', 'estimate from a bag, as the node would after replaying it',
                       _ESTIMATE))
     show = command('show', 'show result files in the terminal')
@@ -163,6 +166,13 @@ def _estimate(parser: argparse.ArgumentParser) -> None:
                         help='the result file (default: <bag>.<capability>.yaml)')
     parser.add_argument('--series', type=Path, metavar='FILE',
                         help='wrench: the series, as .mcap or .csv (default: beside the result)')
+
+
+def _import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('file', type=Path, metavar='CSV', help='the CSV file')
+    parser.add_argument('bag', type=Path, metavar='BAG', help='the bag to write, a new folder')
+    parser.add_argument('--columns', type=Path, required=True, metavar='FILE',
+                        help='the column map, a YAML file (docs/bags.md)')
 
 
 def _apply(parser: argparse.ArgumentParser) -> None:

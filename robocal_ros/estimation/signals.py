@@ -27,6 +27,7 @@ class Sweep:
         speed: Mean signed speed [rad/s].
         posture: Mean joint angles, shape (n,) [rad].
         span: Angle covered [rad].
+        wander: Relative standard deviation of the speed, where it exceeds the tolerance; else 0.
 
     """
 
@@ -36,6 +37,7 @@ class Sweep:
     speed: float
     posture: Array
     span: float
+    wander: float = 0.0
 
     @property
     def direction(self) -> int:

@@ -18,7 +18,7 @@ from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, JointFriction, f
 from robocal_ros.friction.model import parameter_names
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
-from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, read_runs
+from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, SpeedPoint, read_runs
 from robocal_ros.messages.samples import JointSamples, Recording, check_effort
 from robocal_ros.results.result import (
     CalibrationResult,
@@ -38,6 +38,8 @@ from robocal_ros.robot.model import Robot
 NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
 UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
          'viscous': 'N·m·s/rad'}
+FURTHER = {'exponent': '1', 'load_factor': '1'}
+"""Parameters of laws that are sublinear in speed or depend on load, with units."""
 BRISTLES = {'bristle_stiffness': 'N·m/rad', 'bristle_damping': 'N·m·s/rad'}
 """Additional parameters of the dynamic law, with units."""
 
@@ -104,7 +106,7 @@ def fit_joints(
 
 def with_presliding(robot: Robot, samples: JointSamples, item: JointFriction) -> JointFriction:
     """Return a joint with its bristle parameters, if its steady law passed."""
-    if not item.passed:
+    if not item.passed or item.missing:
         return item
     return replace(item, presliding=estimate_presliding(
         robot, samples, robot.index(item.joint), item.law()))
@@ -128,9 +130,9 @@ def assemble(
             for parameter in _parameters(item, *covariance, dynamic=values.model == DYNAMIC)),
         covariance_names=tuple(name for part in names for name in part),
         covariance=scipy.linalg.block_diag(*blocks),
-        fit=tuple(_fit(item) for item in found if item.fits),
+        fit=tuple(_fit(item) for item in found if item.choice),
         validation=tuple(_validation(item) for item in found
-                         if item.fits and item.held_out_degree is not None),
+                         if item.choice and item.held_out_degree is not None),
         checks=tuple(check for item in found for check in _checks(item, values.fit_threshold)),
         counts={
             'samples': len(samples),
@@ -142,7 +144,9 @@ def assemble(
             'joints': list(values.joint_names or recording.joints_wanted),
             'model': values.model, 'fit_threshold': values.fit_threshold,
             'min_points': MIN_POINTS, 'min_span': MIN_SPAN, 'angle_std': ANGLE_STD,
-            'gravity_error': GRAVITY_ERROR, 'gravity': [float(g) for g in robot.gravity]},
+            'gravity_error': GRAVITY_ERROR, 'arm_model_std': values.arm_model_std,
+            'laws': {item.joint: _law(item) for item in found if item.choice},
+            'gravity': [float(g) for g in robot.gravity]},
         source=samples.source,
         time=float(samples.time[-1]),
         software_version=__version__,
@@ -166,20 +170,14 @@ def _temperatures(found: Sequence[JointFriction], readings: Array) -> dict[str, 
     return temperatures
 
 
-def _identified(item: JointFriction, name: str) -> bool:
-    if not item.fits or not item.passed:
-        return False
-    if name in ('static', 'stribeck_velocity'):
-        return item.fits[0].model == 'stribeck' and not item.stribeck_unidentified
-    return name in parameter_names(item.fits[0].model)
-
-
 def _parameters(
     item: JointFriction, names: Sequence[str], covariance: Array, *, dynamic: bool,
 ) -> list[Parameter]:
     """Return the parameters of a joint, with standard deviations from its covariance."""
     stds = dict(zip(names, np.sqrt(np.maximum(np.diag(covariance), 0.0)), strict=True))
-    objections = ' '.join(item.objections)
+    objections, reasons = ' '.join(item.objections), {} if item.choice is None else {
+        **item.choice.unidentified,
+        'static': item.choice.unidentified.get('stribeck_velocity', '')}
     parameters = []
 
     def add(name: str, unit: str, value: float, note: str) -> None:
@@ -188,13 +186,16 @@ def _parameters(
             Parameter(full, unit, value, float(stds[full])) if full in stds
             else Parameter(full, unit, state=State.NOT_IDENTIFIED, note=note))
 
-    for side, direction in enumerate(DIRECTIONS):
-        fit = item.fits[side] if item.fits else None
+    for direction in DIRECTIONS:
+        fit = None if item.choice is None else item.choice.fits.get(direction)
         fitted = {} if fit is None else dict(zip(parameter_names(fit.model), fit.value,
                                                  strict=True))
-        for name in NAMES:
-            add(f'{name}_{direction}', UNITS[name], float(fitted.get(name, np.nan)),
-                objections or item.stribeck_unidentified or 'not part of the chosen model')
+        for name in (*NAMES, *FURTHER):
+            unit = 'N·m·(s/rad)^exponent' if name == 'viscous' and 'exponent' in fitted else (
+                {**UNITS, **FURTHER}[name])
+            add(f'{name}_{direction}', unit, float(fitted.get(name, np.nan)),
+                objections or (item.missing if fit is None else reasons.get(name))
+                or 'not part of the chosen model')
     if dynamic:
         found = item.presliding
         for at, (name, unit) in enumerate(BRISTLES.items()):
@@ -208,9 +209,11 @@ def _covariance(item: JointFriction) -> tuple[list[str], Array]:
     """Return the names of a joint's identified parameters and their covariance."""
     names: list[str] = []
     blocks = [np.empty((0, 0))]
-    for direction, fit in zip(DIRECTIONS, item.fits, strict=False):
+    for direction, fit in (item.choice.fits if item.choice and item.passed else {}).items():
         columns = parameter_names(fit.model)
-        keep = [i for i, name in enumerate(columns) if _identified(item, name)]
+        # A Stribeck part that is not identified leaves the law as it is, without numbers.
+        keep = [i for i, name in enumerate(columns) if not (
+            item.stribeck_unidentified and name in ('static', 'stribeck_velocity'))]
         names += [f'{item.joint}.{columns[i]}_{direction}' for i in keep]
         blocks.append(fit.covariance[np.ix_(keep, keep)])
     shares = np.array([_offset_share(name) for name in names])
@@ -229,33 +232,50 @@ def _offset_share(name: str) -> float:
     return 0.0
 
 
+def _torques(item: JointFriction) -> tuple[list[SpeedPoint], Array, Array]:
+    """Return the runs of identified directions, with their measured and fitted torques."""
+    fits = item.choice.fits if item.choice else {}
+    points = [p for p in item.usable if p.direction in fits]
+    return points, np.array([p.torque for p in points]), item.fitted(points)
+
+
 def _fit(item: JointFriction) -> Fit:
-    points = item.usable
-    torque = np.array([p.torque for p in points])
-    residual = torque - item.law().torque(np.array([p.speed for p in points]))
-    return Fit(item.joint, 'N·m', rms(torque), rms(residual), len(points))
+    points, torque, fitted = _torques(item)
+    return Fit(item.joint, 'N·m', rms(torque), rms(torque - fitted), len(points))
 
 
 def _validation(item: JointFriction) -> Fit:
-    torque = np.array([p.torque for p in item.usable])
+    _, torque, _ = _torques(item)
     share = 0.01 * float(item.held_out_degree or 0.0)
     return Fit(item.joint, 'N·m', rms(torque), share * rms(torque), len(torque))
 
 
+def _law(item: JointFriction) -> dict[str, object]:
+    """Return what a result states of a law besides its parameters."""
+    choice, speeds = item.choice, [abs(p.speed) for p in item.usable]
+    return {} if choice is None else {
+        'model': choice.model, 'evidence': choice.evidence(),
+        'criteria': {name: float(value) for name, value in choice.criteria.items()},
+        'reference_load': item.reference_load, 'std': item.std,
+        'speeds': [float(min(speeds)), float(max(speeds))]}
+
+
 def _checks(item: JointFriction, limit: float) -> list[Check]:
     degree = item.fit_degree if np.isfinite(item.fit_degree) else 100.0
-    rejected = sum(bool(p.rejected) for p in item.points)
+    rejected = [p for p in item.points if p.rejected]
     held_out = ('not evaluated' if item.held_out_degree is None
                 else f'{item.held_out_degree:.2f} %')
-    model = item.fits[0].model if item.fits else 'none'
+    named = '' if not rejected else (
+        ': ' + '; '.join(f'{p.speed:+.4g} rad/s, {p.rejected}' for p in rejected[:3]))
     reason = ' '.join(item.failures) or (
-        f"Joint '{item.joint}': model {model}, fit degree {degree:.2f} %, on left-out speeds "
-        f'{held_out} (limit {limit:.1f} %), {len(item.points) - rejected} runs used, {rejected} '
-        'rejected.')
+        f"Joint '{item.joint}': {item.choice.evidence() if item.choice else 'no law'}, fit degree "
+        f'{degree:.2f} %, on left-out speeds {held_out} (limit {limit:.1f} %), '
+        f'{len(item.points) - len(rejected)} runs used, {len(rejected)} rejected{named}.'
+        + (f' {item.missing}' if item.missing else ''))
     checks = [Check(f'{item.joint}: fit', not item.failures, degree, limit, '%', reason)]
     gravity = item.gravity
-    if gravity is not None and item.fits:
-        size = rms(np.array([p.torque for p in item.usable]))
+    if gravity is not None and item.choice:
+        size = rms(_torques(item)[1])
         reason = item.gravity_failure or (
             f"Joint '{item.joint}': gravity by the model and by averaging forward and backward "
             f'runs differ by {gravity.error:.3f} ± {1.96 * gravity.std:.3f} N·m over '
@@ -266,13 +286,11 @@ def _checks(item: JointFriction, limit: float) -> list[Check]:
 
 
 def _series(item: JointFriction) -> list[Series]:
-    points = item.usable
-    if not item.fits or not points:
+    if not item.choice:
         return []
+    points, torque, fitted = _torques(item)
     speed = np.array([p.speed for p in points])
-    torque = np.array([p.torque for p in points])
     std = np.array([p.std for p in points])
-    fitted = item.law().torque(speed)
     series = [
         Series(f'Friction of {item.joint}', f'{item.joint} speed [rad/s]', 'friction [N·m]', speed,
                {'measured': torque, 'fit': fitted}),
@@ -294,7 +312,8 @@ def summary(result: CalibrationResult) -> str:
 
     def coulomb(joint: str) -> str:
         sides = [result.parameter(f'{joint}.coulomb_{direction}') for direction in DIRECTIONS]
-        return ' / '.join(f'{p.value or 0.0:.3f} ± {1.96 * (p.std or 0.0):.3f}' for p in sides)
+        return ' / '.join('not identified' if p.value is None else
+                          f'{p.value:.3f} ± {1.96 * (p.std or 0.0):.3f}' for p in sides)
 
     degrees = [check.value for check in result.checks if check.name.endswith(': fit')]
     return (f'Coulomb friction forward / backward in N·m (95 %): '
@@ -362,10 +381,13 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
         return fresh if passed else None
     kept = select_joints(old, others)
     order = {name: i for i, name in enumerate(new.robot.joint_names)}
+    laws = {name: law for source, joints in ((kept, others), (fresh, passed))
+            for name, law in (source.settings.get('laws') or {}).items() if name in joints}
     temperatures = {**(kept.settings.get('temperatures') or {}),
                     **(fresh.settings.get('temperatures') or {})}
     return replace(
         with_temperatures(fresh, temperatures),
+        settings={**with_temperatures(fresh, temperatures).settings, 'laws': laws},
         parameters=tuple(sorted((*kept.parameters, *fresh.parameters),
                                 key=lambda p: order[p.name.split('.')[0]])),
         covariance_names=(*kept.covariance_names, *fresh.covariance_names),

@@ -1,24 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Friction law of one joint, fitted to torque against speed and tested on left-out speeds.
 
-Both directions are fitted separately, on |v| and |F|, by f(v) = Fc + D exp(−(v/vs)²) + B v with
-Fs = Fc + D. For a given vs it is linear in the rest, so vs is searched on a grid with
-non-negative least squares inside (variable projection; Golub, Pereyra, Inverse Problems 19
-(2003) R1, doi 10.1088/0266-5611/19/2/201) and the best point is refined by bounded nonlinear
-least squares. Which of the nested models holds is chosen by information criterion.
+Both directions are fitted separately, on |v| and |F|, by laws such as Fc + D exp(−(v/vs)²) + B v
+or Fc + B v^α, with or without a term μ |τ| of the transmitted load. For a given vs or α they are
+linear in the rest, so it is searched on a grid with non-negative least squares inside (variable
+projection; Golub, Pereyra, Inverse Problems 19 (2003) R1, doi 10.1088/0266-5611/19/2/201) and
+refined by bounded nonlinear least squares. The law is chosen by an information criterion over
+held-out runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.friction.model import MODELS, evaluate, jacobian, parameter_names
+from robocal_ros.friction.model import (
+    MODELS,
+    SHAPES,
+    evaluate,
+    jacobian,
+    of_speed,
+    parameter_names,
+)
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.reversals import Presliding
 from robocal_ros.friction.runs import (
@@ -26,6 +36,7 @@ from robocal_ros.friction.runs import (
     SpeedPoint,
     compare_gravity,
     ripple_of,
+    with_gravity_correction,
     without_ripple,
 )
 from robocal_ros.results.result import rms
@@ -38,12 +49,33 @@ MIN_POINTS = 3
 
 _GRID = 48
 _MAX_RELATIVE_STD = 0.5
+# Largest standard deviation of an identified exponent, and the range that is searched.
+_MAX_EXPONENT_STD = 0.15
+_EXPONENTS = (0.1, 0.95)
 # Runs whose speeds differ by less than this share are repetitions.
 _SAME = 0.02
 _HELD_OUT_EVERY = 4
 
-Side = tuple[Array, Array, Array]
-"""|v| [rad/s], |F| [N·m] and its standard deviation [N·m] of one direction, each shape (k,)."""
+
+class Side(NamedTuple):
+    """Runs of one direction, sorted by speed; arrays of shape (k,).
+
+    Attributes:
+        speed: |v| [rad/s].
+        torque: |F| (negative where noise or a wrong gravity model makes it so) [N·m].
+        std: Standard deviation of ``torque`` [N·m].
+        load: Mean transmitted torque minus the joint's reference load [N·m].
+
+    """
+
+    speed: Array
+    torque: Array
+    std: Array
+    load: Array
+
+    def rows(self, chosen: npt.NDArray[np.bool_]) -> Side:
+        """Return some of the runs."""
+        return Side(*(column[chosen] for column in self))
 
 
 @dataclass(frozen=True)
@@ -66,77 +98,86 @@ class DirectionFit:
     residual: Array
 
 
-def fit_direction(speed: Array, torque: Array, std: Array, model: str) -> DirectionFit:
+def fit_direction(side: Side, model: str) -> DirectionFit:
     """Fit one direction.
 
     Args:
-        speed: |v|, shape (k,) [rad/s].
-        torque: |F| (negative where noise or a wrong gravity model makes it so), shape (k,).
-        std: Standard deviations of ``torque``, shape (k,) [N·m].
+        side: Its runs.
         model: One of ``MODELS``.
 
     Raises:
         DataError: If there are not more points than parameters.
 
     """
+    speed, torque, std, load = side
     count = len(parameter_names(model))
     if len(speed) <= count:
         raise DataError(
             f"Model '{model}' has {count} parameters in each direction, so it needs more than "
             f'{count} usable runs; got {len(speed)}. Add speeds.')
-    value = _linear_start(speed, torque, std, model)
-    if model == 'stribeck':
-        value = _refined(speed, torque, std, value)
-    residual = torque - evaluate(model, value, speed)
-    weighted = jacobian(model, value, speed) / std[:, None]
+    value = _linear_start(side, model)
+    if of_speed(model) in SHAPES:
+        value = _refined(side, model, value)
+    residual = torque - evaluate(model, value, speed, load)
+    weighted = jacobian(model, value, speed, load) / std[:, None]
     information = weighted.T @ weighted
     scale = np.sqrt(np.maximum(np.diag(information), 1e-300))
     covariance = np.linalg.pinv(information / np.outer(scale, scale)) / np.outer(scale, scale)
     return DirectionFit(model, value, covariance, float(((residual / std) ** 2).sum()), residual)
 
 
-def _linear_start(speed: Array, torque: Array, std: Array, model: str) -> Array:
-    """Fit by non-negative least squares over a grid of Stribeck velocities."""
-    def solve(columns: list[Array]) -> tuple[Array, float]:
-        return scipy.optimize.nnls(np.column_stack(columns) / std[:, None], torque / std)
+def _linear_start(side: Side, model: str) -> Array:
+    """Fit by non-negative least squares, over a grid of the parameter of ``SHAPES``."""
+    speed, torque, std, load = side
+    base, names = of_speed(model), parameter_names(model)
 
-    ones = np.ones_like(speed)
-    if model == 'coulomb':
-        return solve([ones])[0]
-    if model == 'coulomb_viscous':
-        return solve([ones, speed])[0]
-    best, found = np.inf, np.zeros(4)
-    for velocity in np.geomspace(0.5 * speed.min(), speed.max(), _GRID):
-        (coulomb, excess, viscous), norm = solve(
-            [ones, np.exp(-((speed / velocity) ** 2)), speed])
-        if norm < best:
-            best, found = norm, np.array([coulomb, coulomb + excess, velocity, viscous])
-    return found
+    def solve(shape: float) -> tuple[Array, float]:
+        columns = {'coulomb': np.ones_like(speed), 'viscous': speed, 'load_factor': load}
+        if base == 'coulomb_power':
+            columns['viscous'] = speed**shape
+        elif base == 'stribeck':
+            columns['static'] = np.exp(-((speed / shape) ** 2))
+        linear = [name for name in names if name in columns]
+        found, norm = scipy.optimize.nnls(
+            np.column_stack([columns[name] for name in linear]) / std[:, None], torque / std)
+        named = dict(zip(linear, found, strict=True))
+        if base == 'stribeck':
+            named['static'] += named['coulomb']
+        return np.array([named.get(name, shape) for name in names]), norm
+
+    grid = {'stribeck': np.geomspace(0.5 * speed.min(), speed.max(), _GRID),
+            'coulomb_power': np.linspace(*_EXPONENTS, 18)}.get(base, np.zeros(1))
+    return min((solve(shape) for shape in grid.tolist()), key=lambda found: found[1])[0]
 
 
-def _refined(speed: Array, torque: Array, std: Array, start: Array) -> Array:
-    """Refine (Fc, Fs, vs, B) with Fs ≥ Fc ≥ 0, vs > 0, B ≥ 0, in (Fc, D, vs, B)."""
-    def expanded(x: Array) -> Array:
-        return np.array([x[0], x[0] + x[1], x[2], x[3]])
+def _refined(side: Side, model: str, start: Array) -> Array:
+    """Refine a nonlinear law with Fs ≥ Fc ≥ 0, B ≥ 0, μ ≥ 0 and bounds of its shape."""
+    speed, torque, std, load = side
+    names = parameter_names(model)
+    # The static friction is searched as Coulomb friction plus a rise of at least zero.
+    expand = np.eye(len(names))
+    if 'static' in names:
+        expand[names.index('static'), names.index('coulomb')] = 1.0
+    size, fastest = max(start[:2].max() if 'static' in names else start[0], 1e-3), speed.max()
+    bounds = {'stribeck_velocity': (0.3 * speed.min(), 2.0 * fastest), 'exponent': _EXPONENTS}
+    scales = {'stribeck_velocity': start[names.index(SHAPES[of_speed(model)])], 'exponent': 0.3,
+              'viscous': size / fastest, 'load_factor': 0.05}
 
     def residual(x: Array) -> Array:
-        return (evaluate('stribeck', expanded(x), speed) - torque) / std
+        return (evaluate(model, expand @ x, speed, load) - torque) / std
 
     def slopes(x: Array) -> Array:
-        full = jacobian('stribeck', expanded(x), speed)
-        full[:, 0] += full[:, 1]
-        return full / std[:, None]
+        return jacobian(model, expand @ x, speed, load) @ expand / std[:, None]
 
-    low = np.array([0.0, 0.0, 0.3 * speed.min(), 0.0])
-    high = np.array([np.inf, np.inf, 2.0 * speed.max(), np.inf])
-    first = np.array([start[0], start[1] - start[0], start[2], start[3]])
-    inside = np.clip(first, low + 1e-9 * np.maximum(1.0, np.abs(low)), high)
-    scale = np.array([max(start[1], 1e-3), max(start[1], 1e-3), start[2],
-                      max(start[1], 1e-3) / speed.max()])
+    low, high = (np.array(column) for column in zip(
+        *(bounds.get(name, (0.0, np.inf)) for name in names), strict=True))
+    inside = np.clip(np.linalg.solve(expand, start),
+                     low + 1e-9 * np.maximum(1.0, np.abs(low)), high)
     solution = scipy.optimize.least_squares(
-        residual, inside, jac=slopes, bounds=(low, high), x_scale=scale)
+        residual, inside, jac=slopes, bounds=(low, high),
+        x_scale=[scales.get(name, size) for name in names])
     better = 2.0 * solution.cost < (residual(inside) ** 2).sum()
-    return expanded(solution.x if better else inside)
+    return np.asarray(expand @ (solution.x if better else inside))
 
 
 def distinct(speed: Array) -> Array:
@@ -152,11 +193,31 @@ def distinct(speed: Array) -> Array:
     return ordered[np.concatenate(([True], np.diff(ordered) > _SAME * ordered[1:]))]
 
 
-def stribeck_unidentified(fit: DirectionFit, speed: Array) -> str:
+def unidentified(fit: DirectionFit, side: Side) -> dict[str, str]:
+    """Return reasons why parts of a law are not identified, by parameter; empty if all are."""
+    value = dict(zip(parameter_names(fit.model), fit.value, strict=True))
+    std = dict(zip(parameter_names(fit.model),
+                   np.sqrt(np.maximum(np.diag(fit.covariance), 0.0)), strict=True))
+    reasons = {}
+    if 'static' in value and (reason := _stribeck_unidentified(fit, side.speed)):
+        reasons['stribeck_velocity'] = reason
+    if 'exponent' in value:
+        if value['viscous'] < 2.0 * std['viscous'] or std['exponent'] > _MAX_EXPONENT_STD:
+            reasons['exponent'] = (
+                f"the exponent of the speed has a standard deviation of {std['exponent']:.2f} "
+                f'(limit {_MAX_EXPONENT_STD})')
+        elif 1.0 - value['exponent'] < 2.0 * std['exponent']:
+            reasons['exponent'] = 'the exponent of the speed is within two deviations of 1'
+    if 'load_factor' in value and value['load_factor'] <= 2.0 * std['load_factor']:
+        reasons['load_factor'] = (
+            f"the load factor is within two standard deviations ({std['load_factor']:.3f}) of "
+            f'zero; the load varies by ±{float(np.std(side.load)):.2f} N·m between the runs')
+    return reasons
+
+
+def _stribeck_unidentified(fit: DirectionFit, speed: Array) -> str:
     """Return the reason why the Stribeck part is not identified, empty if it is identified."""
-    if fit.model != 'stribeck':
-        return 'a simpler model was chosen'
-    coulomb, static, velocity, _ = fit.value
+    coulomb, static, velocity = fit.value[:3]
     std = np.sqrt(np.maximum(np.diag(fit.covariance), 0.0))
     excess_std = float(np.sqrt(max(
         fit.covariance[0, 0] + fit.covariance[1, 1] - 2.0 * fit.covariance[0, 1], 0.0)))
@@ -174,35 +235,58 @@ def stribeck_unidentified(fit: DirectionFit, speed: Array) -> str:
     return ''
 
 
-def information_criterion(fits: Sequence[DirectionFit]) -> float:
-    """Return the Bayesian information criterion of both directions together.
+def information_criterion(fits: Sequence[DirectionFit], held_out: float | None = None) -> float:
+    """Return the Bayesian information criterion of all directions together.
 
     n ln(χ²/n) + p ln n, for noise of unknown scale (Schwarz, Ann. Statist. 6 (1978) 461, doi
-    10.1214/aos/1176344136).
+    10.1214/aos/1176344136). With ``held_out``, the χ² of runs predicted from the others, the
+    optimism of the fit, 2 p on average (Stone, J. R. Stat. Soc. B 39 (1977) 44), is measured
+    instead: n ln(χ²/n) + p (ln n − 2).
     """
     count = sum(len(fit.residual) for fit in fits)
-    chi_square = max(sum(fit.chi_square for fit in fits), 1e-12)
     parameters = sum(len(fit.value) for fit in fits)
-    return count * float(np.log(chi_square / count)) + parameters * float(np.log(count))
-
-
-def law(forward: DirectionFit, backward: DirectionFit) -> SteadyFriction:
-    """Return the law of both directions, with the RMS of their residuals as deviation."""
-    sides = [dict(zip(parameter_names(fit.model), fit.value, strict=True))
-             for fit in (forward, backward)]
-    return SteadyFriction(
-        coulomb=np.array([side['coulomb'] for side in sides]),
-        static=np.array([side.get('static', side['coulomb']) for side in sides]),
-        stribeck_velocity=np.array([side.get('stribeck_velocity', 1.0) for side in sides]),
-        viscous=np.array([side.get('viscous', 0.0) for side in sides]),
-        std=rms(np.concatenate((forward.residual, backward.residual))),
-    )
+    chi_square = sum(fit.chi_square for fit in fits) if held_out is None else held_out
+    penalty = float(np.log(count)) - (0.0 if held_out is None else 2.0)
+    return count * float(np.log(max(chi_square, 1e-12) / count)) + parameters * penalty
 
 
 def fit_degree(torque: Array, fitted: Array) -> float:
     """Return 100 · sqrt(Σ (f − f̂)² / Σ f²) [%]; smaller is better."""
     total = float((torque**2).sum())
     return 100.0 * float(np.sqrt(((torque - fitted) ** 2).sum() / total)) if total else np.inf
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A law, and the evidence for its choice among the models.
+
+    Attributes:
+        fits: Fit of each direction with enough runs.
+        criteria: Information criterion of each model, over held-out runs if ``held_out``.
+        held_out: Whether the runs sufficed for predicting held-out ones.
+        unidentified: Reasons why parameters are not identified, by parameter without direction.
+
+    """
+
+    fits: Mapping[str, DirectionFit]
+    criteria: Mapping[str, float]
+    held_out: bool
+    unidentified: Mapping[str, str]
+
+    @property
+    def model(self) -> str:
+        """Name of the chosen model."""
+        return next(iter(self.fits.values())).model
+
+    def evidence(self) -> str:
+        """Return the evidence for the choice, in a sentence."""
+        others = sorted((value, name) for name, value in self.criteria.items()
+                        if name != self.model)
+        if not others:
+            return f'law {self.model}, the only one'
+        return (f'law {self.model}, information criterion '
+                f'{"over held-out runs " if self.held_out else ""}'
+                f'{self.criteria[self.model]:.1f}, next {others[0][1]} {others[0][0]:.1f}')
 
 
 @dataclass(frozen=True)
@@ -213,11 +297,13 @@ class JointFriction:
         joint: Name of the joint.
         points: All its runs including rejected ones, torque ripple removed.
         failures: Reasons why its runs or its fit are not accepted; empty if they are.
-        fits: Forward and backward fit; empty if nothing could be fitted.
-        stribeck_unidentified: Reason why the Stribeck part is not identified; empty if it is.
+        choice: Fitted law; None if nothing could be fitted.
+        missing: Reason why a direction is not identified; empty if both are.
         offset_std: Standard deviation of the gravity torque, common to both directions [N·m].
+        reference_load: Mean transmitted torque of the runs [N·m].
         fit_degree: 100 · sqrt(Σ(f − f̂)²/Σf²) over the points [%].
         held_out_degree: The same for left-out speeds; None with too few speeds.
+        std: Standard deviation of the runs about the law, for its degrees of freedom [N·m].
         gravity: Model gravity compared with pairs of runs; None without a pair.
         gravity_failure: Reason why the model's gravity is wrong; empty if it is not.
         presliding: Bristle parameters; None if not requested or without reversals.
@@ -227,11 +313,13 @@ class JointFriction:
     joint: str
     points: tuple[SpeedPoint, ...]
     failures: tuple[str, ...]
-    fits: tuple[DirectionFit, ...] = ()
-    stribeck_unidentified: str = ''
+    choice: Choice | None = None
+    missing: str = ''
     offset_std: float = 0.0
+    reference_load: float = 0.0
     fit_degree: float = np.inf
     held_out_degree: float | None = None
+    std: float = 0.0
     gravity: GravityComparison | None = None
     gravity_failure: str = ''
     presliding: Presliding | None = None
@@ -251,23 +339,73 @@ class JointFriction:
         """Runs that are not rejected, sorted by speed."""
         return sorted((p for p in self.points if not p.rejected), key=lambda p: p.speed)
 
-    def law(self) -> SteadyFriction:
-        """Return the fitted law.
+    @property
+    def stribeck_unidentified(self) -> str:
+        """Reason why the Stribeck part is not identified; empty if it is."""
+        return '' if self.choice is None else self.choice.unidentified.get('stribeck_velocity', '')
+
+    def fitted(self, points: Sequence[SpeedPoint]) -> Array:
+        """Return the torque of the law at runs of identified directions, shape (k,) [N·m].
 
         Raises:
             DataError: If nothing was fitted.
 
         """
-        if not self.fits:
+        if self.choice is None:
             raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
                             f'{" ".join(self.objections)}')
-        return law(*self.fits)
+        torque = []
+        for point in points:
+            fit = self.choice.fits[point.direction]
+            torque.append(np.sign(point.speed) * evaluate(
+                fit.model, fit.value, np.array([abs(point.speed)]),
+                point.load - self.reference_load)[0])
+        return np.array(torque)
+
+    def law(self) -> SteadyFriction:
+        """Return the fitted law of both directions.
+
+        Raises:
+            DataError: If one of them was not fitted.
+
+        """
+        if self.choice is None or len(self.choice.fits) < len(DIRECTIONS):
+            raise DataError(f"Friction of joint '{self.joint}' was not fitted: "
+                            f'{" ".join((*self.objections, self.missing)).strip()}')
+        return law([self.choice.fits[name] for name in DIRECTIONS], self.reference_load, self.std)
+
+
+def law(
+    fits: Sequence[DirectionFit], reference_load: float = 0.0, std: float | None = None
+) -> SteadyFriction:
+    """Return the law of a forward and a backward fit.
+
+    Args:
+        fits: The two fits.
+        reference_load: Load that their loads are relative to [N·m].
+        std: Standard deviation of a run; None for the RMS of the residuals [N·m].
+
+    """
+    sides = [dict(zip(parameter_names(fit.model), fit.value, strict=True)) for fit in fits]
+
+    def pair(name: str, default: str | float) -> Array:
+        return np.array([side.get(name, side[default] if isinstance(default, str) else default)
+                         for side in sides])
+
+    return SteadyFriction(
+        coulomb=pair('coulomb', 0.0), static=pair('static', 'coulomb'),
+        stribeck_velocity=pair('stribeck_velocity', 1.0), viscous=pair('viscous', 0.0),
+        std=rms(np.concatenate([fit.residual for fit in fits])) if std is None else std,
+        exponent=pair('exponent', 1.0), load_factor=pair('load_factor', 0.0),
+        reference_load=reference_load)
 
 
 def fit_joint(
     joint: str, points: Sequence[SpeedPoint], values: FrictionParameters
 ) -> JointFriction:
     """Fit one joint and test the fit.
+
+    A direction with too few usable runs is left out if the other one has enough.
 
     Args:
         joint: Name of the joint.
@@ -276,28 +414,32 @@ def fit_joint(
 
     """
     points = without_ripple(points, ripple_of(points))
-    sides = [_side(points, 1), _side(points, -1)]
     gravity = compare_gravity(points)
-    offset = rms(np.array([p.gravity_std for p in points]))
-    few = [f'{len(side[0])} usable runs {direction} (at least {MIN_POINTS} needed)'
-           for direction, side in zip(DIRECTIONS, sides, strict=True)
-           if len(side[0]) < MIN_POINTS]
+    points, offset = with_gravity_correction(points, gravity, values.arm_model_std)
+    usable = [p for p in points if not p.rejected]
+    reference = float(np.mean([p.load for p in usable])) if usable else 0.0
+    sides = {name: _side(points, name, reference) for name in DIRECTIONS}
+    few = [f'{len(side.speed)} usable runs {direction} (at least {MIN_POINTS} needed)'
+           for direction, side in sides.items() if len(side.speed) < MIN_POINTS]
     rejected = [p for p in points if p.rejected]
     rejections = '' if not rejected else (
         f' {len(rejected)} of {len(points)} runs were rejected, first at '
         f'{rejected[0].speed:+.4g} rad/s: {rejected[0].rejected}.')
-    if few:
+    if len(few) == len(DIRECTIONS):
         failure = f"Joint '{joint}': {' and '.join(few)}.{rejections}"
         return JointFriction(joint, points, (failure,), offset_std=offset, gravity=gravity)
-    fits, unidentified = _choose(sides, values.steady_model)
-    extra = _extra_std(sides, fits)
+    sides = {name: side for name, side in sides.items() if len(side.speed) >= MIN_POINTS}
+    choice = choose(sides, values.steady_model)
+    extra = _extra_std(sides, choice.fits)
     if extra > 0.0:
-        sides = [(speed, size, np.hypot(std, extra)) for speed, size, std in sides]
-        fits, unidentified = _choose(sides, values.steady_model)
-    torque = np.concatenate([side[1] for side in sides])
-    fitted = torque - np.concatenate([fit.residual for fit in fits])
-    degree = fit_degree(torque, fitted)
-    held_out = _held_out_degree(sides, fits[0].model)
+        sides = {name: side._replace(std=np.hypot(side.std, extra))
+                 for name, side in sides.items()}
+        choice = choose(sides, values.steady_model)
+    torque = np.concatenate([side.torque for side in sides.values()])
+    residual = np.concatenate([fit.residual for fit in choice.fits.values()])
+    degree = fit_degree(torque, torque - residual)
+    freedom = len(residual) - sum(len(fit.value) for fit in choice.fits.values())
+    held_out = _held_out_degree(sides, choice.model)
     limit, failures = values.fit_threshold, []
     if degree > limit:
         failures.append(f"Joint '{joint}': fit degree {degree:.1f} % (limit {limit:.1f} %)."
@@ -306,61 +448,85 @@ def fit_joint(
         failures.append(f"Joint '{joint}': speeds left out of the fit are predicted with a fit "
                         f'degree of {held_out:.1f} % (limit {limit:.1f} %).')
     wrong = (gravity is not None and gravity.significant
-             and gravity.error > GRAVITY_ERROR * rms(fitted))
+             and gravity.error > GRAVITY_ERROR * rms(torque - residual))
     return JointFriction(
-        joint, points, tuple(failures), fits, unidentified, offset, degree, held_out, gravity,
-        '' if gravity is None or not wrong else
+        joint, points, tuple(failures), choice, f'{few[0]}.{rejections}' if few else '', offset,
+        reference, degree, held_out, rms(residual) * float(np.sqrt(len(residual) / freedom)),
+        gravity, '' if gravity is None or not wrong else
         f"Joint '{joint}': the runs forward and back show {gravity.error:.2f} N·m of gravity "
         'that the model lacks, so its payload is wrong. Identify the payload first, or remove '
         'the tool.')
 
 
-def _side(points: Sequence[SpeedPoint], sign: int) -> Side:
+def _side(points: Sequence[SpeedPoint], direction: str, reference: float) -> Side:
     """Return the usable runs of one direction, sorted by speed."""
-    chosen = sorted((p for p in points if p.speed * sign > 0.0 and not p.rejected),
+    chosen = sorted((p for p in points if p.direction == direction and not p.rejected),
                     key=lambda p: abs(p.speed))
-    return (np.array([abs(p.speed) for p in chosen]), np.array([sign * p.torque for p in chosen]),
-            np.array([p.std for p in chosen]))
+    return Side(np.array([abs(p.speed) for p in chosen]),
+                np.array([np.sign(p.speed) * p.torque for p in chosen]),
+                np.array([p.std for p in chosen]),
+                np.array([p.load - reference for p in chosen]))
 
 
-def _choose(sides: Sequence[Side], wanted: str) -> tuple[tuple[DirectionFit, ...], str]:
-    """Return the fits of the chosen model, and why its Stribeck part is not identified."""
-    candidates = MODELS if wanted == 'auto' else (wanted,)
+def choose(sides: Mapping[str, Side], wanted: str) -> Choice:
+    """Fit the models, and choose the one with the least information criterion.
+
+    Models with a part that is not identified take no part in the choice.
+
+    Args:
+        sides: Runs of each direction.
+        wanted: Name of the model, or ``auto`` to choose.
+
+    Raises:
+        DataError: If there are too few runs for every model.
+
+    """
     fitted, refusal = {}, ''
-    for model in candidates:
+    for model in MODELS if wanted == 'auto' else (wanted,):
         try:
-            fitted[model] = tuple(fit_direction(*side, model) for side in sides)
+            fitted[model] = {name: fit_direction(side, model) for name, side in sides.items()}
         except DataError as error:
             refusal = str(error)
     if not fitted:
         raise DataError(refusal)
-    unidentified = {
-        model: '; '.join(
-            f'{direction}: {reason}'
-            for direction, fit, side in zip(DIRECTIONS, fits, sides, strict=True)
-            if (reason := stribeck_unidentified(fit, side[0])))
-        for model, fits in fitted.items()
-    }
-    if wanted != 'auto':
-        return fitted[wanted], unidentified[wanted] if wanted == 'stribeck' else 'not requested'
-    identifiable = [model for model in fitted
-                    if model != 'stribeck' or not unidentified['stribeck']]
-    best = min(identifiable or fitted, key=lambda model: information_criterion(fitted[model]))
-    if best == 'stribeck':
-        return fitted[best], unidentified[best]
-    return fitted[best], (unidentified.get('stribeck') or refusal
-                          or 'a simpler model has the lower information criterion')
+    reasons = {model: _reasons(fits, sides) for model, fits in fitted.items()}
+    candidates = [model for model in fitted if not reasons[model]] or list(fitted)
+    predicted = {model: _held_out(sides, model) for model in candidates}
+    held_out = all(found is not None for found in predicted.values())
+    criteria = {
+        model: information_criterion(
+            tuple(fitted[model].values()), _chi_square(predicted[model]) if held_out else None)
+        for model in candidates}
+    best = min(criteria, key=criteria.__getitem__)
+    unidentified = dict(reasons[best])
+    # Parameters that only other models have: why those models were not chosen.
+    for parameter, model in (('stribeck_velocity', 'stribeck'), ('exponent', 'coulomb_power'),
+                             ('load_factor', f'{of_speed(best)}_load')):
+        if parameter not in parameter_names(best):
+            unidentified[parameter] = 'not requested' if wanted != 'auto' else (
+                reasons.get(model, {}).get(parameter) or ('' if model in fitted else refusal)
+                or 'a model without it has the lower information criterion')
+    return Choice(fitted[best], criteria, held_out, unidentified)
 
 
-def _extra_std(sides: Sequence[Side], fits: Sequence[DirectionFit]) -> float:
+def _reasons(fits: Mapping[str, DirectionFit], sides: Mapping[str, Side]) -> dict[str, str]:
+    """Return the reasons why parameters of a model are not identified, of all directions."""
+    found: dict[str, list[str]] = {}
+    for direction, fit in fits.items():
+        for name, reason in unidentified(fit, sides[direction]).items():
+            found.setdefault(name, []).append(f'{direction}: {reason}')
+    return {name: '; '.join(reasons) for name, reasons in found.items()}
+
+
+def _extra_std(sides: Mapping[str, Side], fits: Mapping[str, DirectionFit]) -> float:
     """Return the standard deviation between runs beyond the noise within runs [N·m].
 
     Zero while the residuals are consistent with the noise; otherwise the value that brings the
     reduced chi-square to one (random effects; Paule, Mandel, J. Res. NBS 87 (1982) 377).
     """
-    residual = np.concatenate([fit.residual for fit in fits])
-    std = np.concatenate([side[2] for side in sides])
-    freedom = max(1, len(residual) - sum(len(fit.value) for fit in fits))
+    residual = np.concatenate([fit.residual for fit in fits.values()])
+    std = np.concatenate([side.std for side in sides.values()])
+    freedom = max(1, len(residual) - sum(len(fit.value) for fit in fits.values()))
 
     def excess(extra: float) -> float:
         return float((residual**2 / (std**2 + extra**2)).sum()) / freedom - 1.0
@@ -370,21 +536,49 @@ def _extra_std(sides: Sequence[Side], fits: Sequence[DirectionFit]) -> float:
     return float(scipy.optimize.brentq(excess, 0.0, 10.0 * rms(residual) + 1e-9))
 
 
-def _held_out_degree(sides: Sequence[Side], model: str) -> float | None:
+def _held_out(sides: Mapping[str, Side], model: str, parts: int = _HELD_OUT_EVERY
+              ) -> list[tuple[Array, Array, Array]] | None:
+    """Predict interior runs from the others, every fourth at a time.
+
+    Args:
+        sides: Runs of each direction.
+        model: The model.
+        parts: Number of parts of four that are predicted.
+
+    Returns:
+        Measured and predicted torque and its standard deviation, each of shape (k,) [N·m], for
+        each part and direction; None with too few runs.
+
+    """
+    found = []
+    for part in range(parts):
+        for side in sides.values():
+            count = len(side.speed)
+            out = np.zeros(count, dtype=bool)
+            # Interior speeds only, so that nothing is extrapolated.
+            out[2 + part:count - 1:_HELD_OUT_EVERY] = True
+            if not out.any():
+                if part == 0:
+                    return None
+                continue
+            try:
+                fit = fit_direction(side.rows(~out), model)
+            except DataError:
+                return None
+            found.append((side.torque[out],
+                          evaluate(model, fit.value, side.speed[out], side.load[out]),
+                          side.std[out]))
+    return found
+
+
+def _chi_square(predicted: list[tuple[Array, Array, Array]] | None) -> float | None:
+    """Return the weighted squared error of predictions."""
+    return None if predicted is None else float(sum(
+        (((measured - torque) / std) ** 2).sum() for measured, torque, std in predicted))
+
+
+def _held_out_degree(sides: Mapping[str, Side], model: str) -> float | None:
     """Return the fit degree of every fourth speed, predicted from the others; None if too few."""
-    torque, predicted = [], []
-    for side in sides:
-        count = len(side[0])
-        out = np.zeros(count, dtype=bool)
-        # Interior speeds only, so that nothing is extrapolated.
-        out[2:count - 1:_HELD_OUT_EVERY] = True
-        if not out.any():
-            return None
-        try:
-            speed, size, std = (column[~out] for column in side)
-            fit = fit_direction(speed, size, std, model)
-        except DataError:
-            return None
-        torque.append(side[1][out])
-        predicted.append(evaluate(model, fit.value, side[0][out]))
-    return fit_degree(np.concatenate(torque), np.concatenate(predicted))
+    found = _held_out(sides, model, 1)
+    return None if found is None else fit_degree(
+        np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found]))

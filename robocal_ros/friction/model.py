@@ -13,13 +13,19 @@ from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import Trajectory
 
-_PARAMETERS = {
+_BASES = {
     'coulomb': ('coulomb',),
     'coulomb_viscous': ('coulomb', 'viscous'),
+    'coulomb_power': ('coulomb', 'viscous', 'exponent'),
     'stribeck': ('coulomb', 'static', 'stribeck_velocity', 'viscous'),
 }
+_LOAD = '_load'
+_PARAMETERS: dict[str, tuple[str, ...]] = {
+    **_BASES, **{base + _LOAD: (*names, 'load_factor') for base, names in _BASES.items()}}
 MODELS = tuple(_PARAMETERS)
-"""Steady laws, from the simplest to the full four parameters of each direction."""
+"""Steady laws: four of the speed alone, then the same with friction that grows with load."""
+SHAPES = {'coulomb_power': 'exponent', 'stribeck': 'stribeck_velocity'}
+"""Parameter in which a law is nonlinear, by the law of the speed alone."""
 
 
 def parameter_names(model: str) -> tuple[str, ...]:
@@ -27,13 +33,19 @@ def parameter_names(model: str) -> tuple[str, ...]:
     return _PARAMETERS[model]
 
 
-def evaluate(model: str, value: Array, speed: Array) -> Array:
-    """Return |F| of the law of one direction.
+def of_speed(model: str) -> str:
+    """Return the part of a model that depends on the speed alone."""
+    return model.removesuffix(_LOAD)
+
+
+def evaluate(model: str, value: Array, speed: Array, load: Array | float = 0.0) -> Array:
+    """Return |F| of the law of one direction [N·m].
 
     Args:
         model: Name of the model.
         value: Parameters in the order of ``parameter_names(model)``.
         speed: |v|, shape (k,) [rad/s].
+        load: Transmitted torque minus the reference load, shape (k,) [N·m].
 
     """
     named = dict(zip(parameter_names(model), value, strict=True))
@@ -41,13 +53,21 @@ def evaluate(model: str, value: Array, speed: Array) -> Array:
     if 'static' in named:
         torque += (named['static'] - named['coulomb']) * np.exp(
             -((speed / named['stribeck_velocity']) ** 2))
-    return np.asarray(torque + named.get('viscous', 0.0) * speed)
+    torque += named.get('load_factor', 0.0) * np.asarray(load)
+    return np.asarray(
+        torque + named.get('viscous', 0.0) * speed ** named.get('exponent', 1.0))
 
 
-def jacobian(model: str, value: Array, speed: Array) -> Array:
+def jacobian(
+    model: str, value: Array, speed: Array, load: Array | float = 0.0
+) -> Array:
     """Return the derivatives of ``evaluate`` by the parameters, shape (k, p)."""
     named = dict(zip(parameter_names(model), value, strict=True))
-    columns = {'coulomb': np.ones_like(speed), 'viscous': speed}
+    power = speed ** named.get('exponent', 1.0)
+    columns = {'coulomb': np.ones_like(speed), 'viscous': power,
+               'load_factor': np.broadcast_to(load, speed.shape)}
+    if 'exponent' in named:
+        columns['exponent'] = named['viscous'] * power * np.log(np.maximum(speed, 1e-12))
     if 'static' in named:
         ratio = speed / named['stribeck_velocity']
         bell = np.exp(-(ratio**2))

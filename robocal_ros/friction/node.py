@@ -173,7 +173,7 @@ class FrictionIdentification(CalibrationNode):
         speed = np.array([p.speed for p in found.usable])
         torque = np.array([p.torque for p in found.usable])
         self._points_topic.publish(self._plot(found.joint, speed, torque))
-        if not found.fits:
+        if found.choice is None or found.missing:
             return
         fine = np.concatenate([sign * np.geomspace(np.abs(speed).min(), np.abs(speed).max(), 60)
                                for sign in (-1.0, 1.0)])

@@ -52,6 +52,10 @@ class FrictionParameters(ArmParameters):
         unit='%', minimum=0.01, maximum=100.0, dynamic=True)
     max_rounds: int = parameter(
         2, 'Largest number of rounds of runs per joint.', minimum=1, maximum=20, dynamic=True)
+    arm_model_std: float = parameter(
+        0.05, 'Relative standard deviation of the gravity torque of the URDF; a larger one widens '
+        'the intervals of joints that carry weight.', minimum=0.0, maximum=1.0,
+        dynamic=True)
     use_payload: bool = parameter(
         True, 'Include the identified payload, if there is one, in the gravity torque.')
     temperature_topic: str = parameter(

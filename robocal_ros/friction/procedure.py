@@ -130,14 +130,15 @@ class FrictionProcedure:
             self._show(found)
             self.finished[name] = found
             full_model_wanted = values.model in ('auto', 'stribeck', DYNAMIC)
-            satisfied = found.passed and not (found.stribeck_unidentified and full_model_wanted)
+            satisfied = found.passed and not found.missing and not (
+                found.stribeck_unidentified and full_model_wanted)
             # Further runs cannot correct a wrong payload.
             if not runs or satisfied or found.gravity_failure:
                 break
             speeds = _next_speeds(found) or speeds
             if number + 1 < rounds:
                 del self.finished[name]
-        if values.model == DYNAMIC and found.passed:
+        if values.model == DYNAMIC and found.passed and not found.missing:
             # A joint whose reversals are cancelled is not finished.
             del self.finished[name]
             await self._reverse(name, home, begin + width)
@@ -263,6 +264,6 @@ def _next_speeds(found: JointFriction) -> list[float]:
     measured = np.array([p.speed for p in found.points if not p.rejected])
     if not len(measured):
         return []
-    known = found.fits and not found.stribeck_unidentified
+    known = found.choice and not found.missing and not found.stribeck_unidentified
     bend = float(found.law().stribeck_velocity.min()) if known else None
     return [float(speed) for speed in weak_speeds(measured, bend)]

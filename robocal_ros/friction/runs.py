@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from robocal_ros.arrays import Array
 from robocal_ros.estimation.least_squares import autocorrelation_time
 from robocal_ros.estimation.ripple import Ripple, RippleRun, find_ripple
-from robocal_ros.estimation.signals import Sweep, steady_sweeps
+from robocal_ros.estimation.signals import Sweep, central_velocity, runs, steady_sweeps
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.results.result import spread
+from robocal_ros.robot.friction_law import DIRECTIONS
 from robocal_ros.robot.model import Robot
 
 
@@ -40,6 +42,7 @@ class SpeedPoint:
         angle: Joint angles in the window, thinned, shape (m,) [rad].
         total: Drive torque at those angles, block means, shape (m,) [N·m].
         gravity: Gravity torque of the model at those angles, shape (m,) [N·m].
+        load: Mean absolute torque that the gear transmits to the link [N·m].
 
     """
 
@@ -56,6 +59,12 @@ class SpeedPoint:
     angle: Array
     total: Array
     gravity: Array
+    load: float = 0.0
+
+    @property
+    def direction(self) -> str:
+        """Direction of the motion, one of ``DIRECTIONS``."""
+        return DIRECTIONS[self.speed < 0.0]
 
 
 SLOW = 0.02
@@ -67,6 +76,16 @@ ANGLE_STD = 5e-4
 
 # Upper speed of the slow detection, so that a run near SLOW is found whole at least once.
 _OVERLAP = 1.3 * SLOW
+# Stretches whose speed wanders are runs below this median speed [rad/s], if they last as long [s]
+# and their speed has at most this relative standard deviation (that of half a sine is 0.48).
+_SLOW_RUN, _LASTING, _ATTEMPT = 0.1, 1.5, 0.45
+# Such a run is used, with its own mean speed, up to this relative standard deviation: the law's
+# curvature then changes the mean torque by at most _MAX_WANDER² / 2 = 3 % of its part that varies.
+_MAX_WANDER = 0.25
+# Longest stick of a run that sticks and slips [s].
+_STICK = 0.4
+# Half the time over which slow speeds are averaged [s].
+_HALF_WIDTH = 0.25
 _BLOCK = 0.05
 _KNOTS = 60
 _SPIKE = 8.0
@@ -77,6 +96,8 @@ _SATURATED = 0.98
 def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
     """Find the constant-speed parts of single-joint motions.
 
+    A slow run whose speed wanders beyond the tolerance is returned as a whole, with its wander.
+
     Args:
         samples: Joint states.
         joints: Columns of the joints.
@@ -84,7 +105,8 @@ def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
     """
     fast = steady_sweeps(samples, min_speed=SLOW, min_span=MIN_SPAN, settle=0.2)
     slow = steady_sweeps(
-        samples, min_speed=0.0008, max_speed=_OVERLAP, still_speed=0.0005, half_width=0.25,
+        samples, min_speed=0.0008, max_speed=_OVERLAP, still_speed=0.0005,
+        half_width=_HALF_WIDTH,
         settle=0.4, min_span=MIN_SPAN, tolerance=0.1)
     found: list[Sweep] = []
     for sweep in sorted((*fast, *slow), key=lambda sweep: sweep.start):
@@ -96,7 +118,86 @@ def find_runs(samples: JointSamples, joints: Sequence[int]) -> list[Sweep]:
                 found[-1] = sweep
         else:
             found.append(sweep)
-    return found
+    return _with_wandering(samples, joints, found)
+
+
+def _with_wandering(
+    samples: JointSamples, joints: Sequence[int], steady: Sequence[Sweep]
+) -> list[Sweep]:
+    """Return steady runs, and slow wandering ones of which they cover less than half."""
+    if len(samples) < 3:
+        return list(steady)
+    velocity = central_velocity(samples.time, samples.position, _HALF_WIDTH)
+    # One step of an encoder to and fro is no motion.
+    resting = np.abs(velocity) < np.maximum(5e-4, 1.5 * _steps(samples) / (2.0 * _HALF_WIDTH))
+    period = float(np.median(np.diff(samples.time)))
+    found = list(steady)
+    for joint in joints:
+        alone = np.delete(resting, joint, axis=1).all(axis=1)
+        for sign in (1.0, -1.0):
+            moving = closed(alone & (sign * velocity[:, joint] > 8e-4),
+                            alone & (sign * velocity[:, joint] > -8e-4), int(_STICK / period))
+            for start, stop in runs(moving):
+                sweep = _wandering(samples, velocity[:, joint], joint, start, stop)
+                if sweep is None:
+                    continue
+                inside = [item for item in steady if item.joint == joint
+                          and item.start >= start and item.stop <= stop]
+                if sum(item.stop - item.start for item in inside) < 0.5 * (stop - start):
+                    found = [item for item in found if item not in inside] + [sweep]
+    return sorted(found, key=lambda sweep: sweep.start)
+
+
+def _steps(samples: JointSamples) -> Array:
+    """Return the resolution of each position, zero where it never changed, shape (n,) [rad]."""
+    change = np.abs(np.diff(samples.position, axis=0))
+    least = np.where(change > 0.0, change, np.inf).min(axis=0)
+    return np.where(np.isfinite(least), least, 0.0)
+
+
+def closed(
+    mask: npt.NDArray[np.bool_], allowed: npt.NDArray[np.bool_], longest: int
+) -> npt.NDArray[np.bool_]:
+    """Return a mask with short gaps filled, where they are allowed.
+
+    Args:
+        mask: Shape (k,).
+        allowed: Rows that may be filled, shape (k,).
+        longest: Longest gap [rows].
+
+    """
+    filled = mask.copy()
+    for start, stop in runs(~mask):
+        if start > 0 and stop < len(mask) and stop - start <= longest and (
+                allowed[start:stop].all()):
+            filled[start:stop] = True
+    return filled
+
+
+def _wandering(
+    samples: JointSamples, velocity: Array, joint: int, start: int, stop: int
+) -> Sweep | None:
+    """Return the interior of a stretch of motion as a run with its own speed, if it is one."""
+    time = samples.time[start:stop]
+    # The interior excludes settling, acceleration and deceleration.
+    part = np.abs(velocity[start:stop])
+    fast = np.flatnonzero(part > 0.5 * np.median(part))
+    first, last = np.searchsorted(
+        time, (time[fast[0]] + 2.0 * _HALF_WIDTH, time[fast[-1]] - 2.0 * _HALF_WIDTH))
+    first, last = start + int(first), start + int(last)
+    if last - first < 3 or samples.time[last - 1] - samples.time[first] < _LASTING:
+        return None
+    # Gaps in the stamps end a run.
+    if np.diff(samples.time[first:last]).max() > 0.1:
+        return None
+    angles, part = samples.position[first:last, joint], velocity[first:last]
+    duration = samples.time[last - 1] - samples.time[first]
+    speed, span = float((angles[-1] - angles[0]) / duration), float(np.ptp(angles))
+    if not 8e-4 < abs(speed) < _SLOW_RUN or span < MIN_SPAN:
+        return None
+    wander = float(part.std() / abs(speed))
+    return None if wander > _ATTEMPT else Sweep(
+        joint, first, last, speed, samples.position[first:last].mean(axis=0), span, wander)
 
 
 def read_run(
@@ -117,6 +218,14 @@ def read_run(
     angle = samples.position[rows, run.joint]
     gravity = _gravity(robot, samples.position[rows], run.joint)
     torque = effort - gravity
+    if run.wander:
+        # A speed that is not the same at both ends took inertia torque on average.
+        ends = central_velocity(samples.time[rows], angle[:, None], _HALF_WIDTH)[[0, -1], 0]
+        acceleration = np.zeros(robot.n)
+        acceleration[run.joint] = np.diff(ends)[0] / np.ptp(samples.time[rows])
+        torque = torque - float((robot.inverse_dynamics(
+            run.posture, np.zeros(robot.n), acceleration)
+            - robot.gravity_torque(run.posture))[run.joint])
     mean = float(torque.mean())
     inflation = autocorrelation_time(torque - mean)
     time = samples.time[rows]
@@ -128,9 +237,9 @@ def read_run(
         low=float(angle.min()), high=float(angle.max()),
         begin=float(time[0]), end=float(time[-1]),
         rejected=_why_rejected(
-            torque, effort, starts, float(robot.effort_limit[run.joint]), abs(mean)),
+            torque, effort, starts, float(robot.effort_limit[run.joint]), abs(mean), run.wander),
         angle=_means(angle, starts), total=_means(effort, starts),
-        gravity=_means(gravity, starts),
+        gravity=_means(gravity, starts), load=float(np.abs(gravity).mean()),
     )
 
 
@@ -173,8 +282,11 @@ def _means(values: Array, starts: np.ndarray) -> Array:
 
 
 def _why_rejected(
-    torque: Array, effort: Array, starts: np.ndarray, limit: float, size: float
+    torque: Array, effort: Array, starts: np.ndarray, limit: float, size: float, wander: float
 ) -> str:
+    if wander > _MAX_WANDER:
+        return (f'its speed wandered by {100.0 * wander:.0f} % '
+                f'(limit {100.0 * _MAX_WANDER:.0f} %)')
     if np.ptp(effort) == 0.0:
         return f'the effort was stuck at {effort[0]:.4g} N·m'
     saturated = float(np.mean(np.abs(effort) >= _SATURATED * limit))
@@ -201,12 +313,16 @@ class GravityComparison:
         pairs: Number of pairs.
         error: Amplitude of a torque a sinθ + b cosθ that is missing from the model [N·m].
         std: Its standard deviation [N·m].
+        value: (a, b), shape (2,) [N·m].
+        covariance: Covariance of both, shape (2, 2).
 
     """
 
     pairs: int
     error: float
     std: float
+    value: Array
+    covariance: Array
 
     @property
     def significant(self) -> bool:
@@ -240,7 +356,47 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
     size = float(np.linalg.norm(value))
     direction = value / size if size > 0.0 else np.array([1.0, 0.0])
     return GravityComparison(
-        len(grids), size, float(np.sqrt(direction @ covariance @ direction)))
+        len(grids), size, float(np.sqrt(direction @ covariance @ direction)), value, covariance)
+
+
+def with_gravity_correction(
+    points: Sequence[SpeedPoint], comparison: GravityComparison | None, model_std: float
+) -> tuple[tuple[SpeedPoint, ...], float]:
+    """Return the runs with gravity corrected, and its remaining standard deviation [N·m].
+
+    The error of the model's gravity is a sinθ + b cosθ, with a prior standard deviation of a
+    share of the model's amplitude. Pairs of runs update the prior; a significant error is
+    subtracted, and any other one is part of the standard deviation.
+
+    Args:
+        points: Runs of one joint.
+        comparison: Comparison of the model's gravity with pairs of runs; None without a pair.
+        model_std: Relative standard deviation of the model's gravity.
+
+    """
+    usable = [p for p in points if not p.rejected]
+    if not usable:
+        return tuple(points), 0.0
+    rows = np.array([[np.sin(p.angle).mean(), np.cos(p.angle).mean()] for p in usable])
+    amplitude = float(np.linalg.norm(np.linalg.lstsq(
+        rows, np.array([p.gravity.mean() for p in usable]), rcond=1e-2)[0]))
+    error, covariance = np.zeros(2), (model_std * amplitude) ** 2 * np.eye(2)
+    if comparison is not None and covariance.any():
+        gain = covariance @ np.linalg.inv(covariance + comparison.covariance)
+        error, covariance = gain @ comparison.value, covariance - gain @ covariance
+        if comparison.significant:
+            def corrected(point: SpeedPoint) -> SpeedPoint:
+                added = error[0] * np.sin(point.angle) + error[1] * np.cos(point.angle)
+                return replace(point, torque=point.torque - float(added.mean()),
+                               gravity=point.gravity + added)
+
+            points = [corrected(point) for point in points]
+        else:
+            covariance = covariance + np.outer(error, error)
+    mean = rows.mean(axis=0)
+    share = float(np.sqrt(max(mean @ covariance @ mean, 0.0)))
+    payload = float(np.sqrt(np.mean([p.gravity_std**2 for p in usable])))
+    return tuple(points), float(np.hypot(share, payload))
 
 
 def _is_pair(first: SpeedPoint, second: SpeedPoint) -> bool:

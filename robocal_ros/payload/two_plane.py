@@ -235,7 +235,7 @@ def _targets(
     torque = samples.effort[rows, joint] - robot.gravity_torques(position)[:, joint]
     speed = np.concatenate([np.full(s.stop - s.start, s.speed) for s in sweeps])
     if friction is not None:
-        torque = torque - friction.torque(speed)
+        torque = torque - friction.torque_of_drive(speed, samples.effort[rows, joint])
     return position[:, joint], torque, np.sign(speed)
 
 
@@ -283,7 +283,8 @@ def _fit_plane(
         speed = float(np.mean([abs(sweep.speed) for sweep in sweeps]))
         change = [values.friction_change_std * float(friction.torque(d * speed))
                   for d in directions]
-        std = np.concatenate((std, np.hypot(max(friction.std, 1e-3), change)))
+        known = [float(friction.deviation(d * speed)) for d in directions]
+        std = np.concatenate((std, np.hypot(np.maximum(known, 1e-3), change)))
     fit = solve(regressor, measured, std, names, max_condition=1e3, hint=hint)
     return PlaneFit(
         plane, tuple(sweeps), directions, fit, target, angle, ripples, values.posture_std)

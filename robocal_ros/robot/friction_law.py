@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,22 +12,34 @@ from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, State
 
 DIRECTIONS = ('forward', 'backward')
+LAW_PARAMETERS = ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent', 'load_factor')
+"""Parameters of a direction, the order of ``SteadyFriction.covariance``."""
 
 
 @dataclass(frozen=True)
 class SteadyFriction:
-    """Steady-state LuGre (Stribeck) friction, different in the two directions.
+    """Steady friction of one joint, different in the two directions.
 
-    F(v) = [Fc + (Fs − Fc) exp(−(v/vs)²)] sgn(v) + B v, with one set of the four numbers for
-    v > 0 and one for v < 0 (Canudas de Wit et al., A New Model for Control of Systems with
-    Friction, IEEE TAC 40 (1995) 419, doi 10.1109/9.376053).
+    F(v, τ) = [Fc + (Fs − Fc) exp(−(v/vs)²) + μ (|τ| − τ0) + B |v|^α] sgn(v), with one set of
+    numbers for v > 0 and one for v < 0. α = 1 and μ = 0 give the steady state of LuGre (Canudas de
+    Wit et al., A New Model for Control of Systems with Friction, IEEE TAC 40 (1995) 419, doi
+    10.1109/9.376053); μ describes friction that grows with the transmitted torque τ (Hamon,
+    Gautier and Garrec, Dynamic Identification of Robots with a Dry Friction Model Depending on
+    Load and Velocity, IROS 2010).
 
     Attributes:
-        coulomb: Fc forward and backward, shape (2,) [N·m].
-        static: Fs forward and backward, shape (2,) [N·m].
+        coulomb: Fc forward and backward, at the reference load, shape (2,) [N·m].
+        static: Fs forward and backward, at the reference load, shape (2,) [N·m].
         stribeck_velocity: vs forward and backward, shape (2,) [rad/s].
-        viscous: B forward and backward, shape (2,) [N·m·s/rad].
-        std: Standard deviation of the predicted torque [N·m].
+        viscous: B forward and backward, shape (2,) [N·m·(s/rad)^α].
+        std: Standard deviation of the torque from one run to another, which the law does not
+            explain [N·m].
+        exponent: α forward and backward, shape (2,).
+        load_factor: μ forward and backward, shape (2,).
+        reference_load: τ0, mean transmitted torque of the runs [N·m].
+        covariance: Covariance of ``LAW_PARAMETERS`` in each direction, zero for those that are not
+            part of the law, shape (2, 6, 6).
+        speeds: Lowest and highest speed of the runs, shape (2,) [rad/s].
 
     """
 
@@ -36,32 +48,96 @@ class SteadyFriction:
     stribeck_velocity: Array
     viscous: Array
     std: float = 0.0
+    exponent: Array = field(default_factory=lambda: np.ones(2))
+    load_factor: Array = field(default_factory=lambda: np.zeros(2))
+    reference_load: float = 0.0
+    covariance: Array = field(default_factory=lambda: np.zeros((2, 6, 6)))
+    speeds: Array = field(default_factory=lambda: np.array([0.0, np.inf]))
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
-        for name in ('coulomb', 'static', 'stribeck_velocity', 'viscous'):
+        for name in (*LAW_PARAMETERS, 'covariance', 'speeds'):
             object.__setattr__(self, name, frozen(getattr(self, name)))
 
-    def torque(self, velocity: Array | float) -> Array:
+    def torque(self, velocity: Array | float, load: Array | float | None = None) -> Array:
         """Return the friction torque that a drive overcomes [N·m].
 
         Args:
             velocity: Joint velocities, any shape [rad/s].
+            load: Torque that the gear transmits to the link, of the same shape [N·m]; None for
+                the reference load.
 
         """
         v = np.asarray(velocity, dtype=float)
         side = (v < 0.0).astype(int)
         excess = (self.static - self.coulomb)[side]
         level = self.coulomb[side] + excess * np.exp(-((v / self.stribeck_velocity[side]) ** 2))
-        return np.asarray(level * np.sign(v) + self.viscous[side] * v)
+        if load is not None:
+            level = level + self.load_factor[side] * (np.abs(load) - self.reference_load)
+        speed = np.abs(v) ** self.exponent[side]
+        return np.asarray(level * np.sign(v) + self.viscous[side] * speed * np.sign(v))
+
+    def torque_of_drive(self, velocity: Array | float, effort: Array | float) -> Array:
+        """Return the friction torque from the drive torque, of which it is a part [N·m].
+
+        With the transmitted torque τ = effort − F, the law is solved for F in closed form.
+
+        Args:
+            velocity: Joint velocities, any shape [rad/s].
+            effort: Drive torques of the same shape [N·m].
+
+        """
+        v = np.asarray(velocity, dtype=float)
+        sign, factor = np.sign(v), self.load_factor[(v < 0.0).astype(int)]
+        unloaded, along = sign * self.torque(v, 0.0), sign * np.asarray(effort)
+        # |τ| is along − F while the drive pushes the load, else F − along.
+        pushed = (unloaded + factor * along) / (1.0 + factor)
+        held = (unloaded - factor * along) / (1.0 - factor)
+        return np.asarray(sign * np.where(along >= unloaded, pushed, held))
+
+    def deviation(self, velocity: Array | float, load: Array | float | None = None) -> Array:
+        """Return the standard deviation of ``torque``: parameters and misfit of the law [N·m].
+
+        Args:
+            velocity: Joint velocities, any shape [rad/s].
+            load: As of ``torque``.
+
+        """
+        v = np.asarray(velocity, dtype=float)
+        side, speed = (v < 0.0).astype(int), np.maximum(np.abs(v), 1e-9)
+        ratio = speed / self.stribeck_velocity[side]
+        bell, power = np.exp(-(ratio**2)), speed ** self.exponent[side]
+        excess = (self.static - self.coulomb)[side]
+        slopes = np.stack((
+            1.0 - bell, bell, excess * bell * 2.0 * ratio**2 / self.stribeck_velocity[side],
+            power, self.viscous[side] * power * np.log(speed),
+            np.zeros_like(v) if load is None else np.abs(load) - self.reference_load), axis=-1)
+        # Without a Stribeck part static friction is Coulomb friction.
+        lone = ~self.covariance[:, 1, 1].astype(bool)[side]
+        slopes[..., 0] = np.where(lone, 1.0, slopes[..., 0])
+        variance = np.einsum('...i,...ij,...j->...', slopes, self.covariance[side], slopes)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.std**2))
+
+    def linear(self) -> tuple[float, float]:
+        """Return Coulomb friction and damping that fit best over the speeds of the runs.
+
+        They are the means of both directions [N·m], [N·m·s/rad].
+        """
+        if (self.exponent == 1.0).all() or not np.isfinite(self.speeds).all():
+            return float(np.mean(self.coulomb)), float(np.mean(self.viscous))
+        speed = np.linspace(float(self.speeds[0]), float(self.speeds[1]), 50)
+        slope, level = np.polyfit(speed, np.mean(
+            [sign * self.torque(sign * speed) for sign in (1.0, -1.0)], axis=0), 1)
+        return float(level), float(slope)
 
 
 def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
-    """Read the friction models of a friction result, joint by joint.
+    """Read the friction laws of a friction result, joint by joint.
 
     Parameters are named ``<joint>.coulomb_forward``, ``.static_…``, ``.stribeck_velocity_…``,
-    ``.viscous_…``. A joint without an identified Coulomb friction is left out; where the
-    Stribeck part is not identified the static friction equals Coulomb's.
+    ``.viscous_…``, ``.exponent_…``, ``.load_factor_…``. A joint without an identified Coulomb
+    friction in both directions is left out; where the Stribeck part is not identified the static
+    friction equals Coulomb's.
 
     Raises:
         DataError: If the result is not one of friction.
@@ -71,6 +147,8 @@ def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
         raise DataError(f"Expected a result of kind 'friction', got '{result.kind}'.")
     known = {p.name: p for p in result.parameters if p.state is State.IDENTIFIED}
     residual = {fit.what: fit.after for fit in result.fit}
+    rows = {name: row for row, name in enumerate(result.covariance_names)}
+    settings = result.settings.get('laws') or {}
     models = {}
     for joint in result.robot.joint_names:
 
@@ -84,11 +162,24 @@ def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
         if f'{joint}.coulomb_forward' not in known or f'{joint}.coulomb_backward' not in known:
             continue
         coulomb = pair('coulomb', (0.0, 0.0))
+        covariance = np.zeros((2, len(LAW_PARAMETERS), len(LAW_PARAMETERS)))
+        for side, direction in enumerate(DIRECTIONS):
+            found = [(at, rows[f'{joint}.{name}_{direction}'])
+                     for at, name in enumerate(LAW_PARAMETERS)
+                     if f'{joint}.{name}_{direction}' in rows]
+            at, row = (list(column) for column in zip(*found, strict=True)) if found else ([], [])
+            covariance[side][np.ix_(at, at)] = result.covariance[np.ix_(row, row)]
+        law = settings.get(joint) or {}
         models[joint] = SteadyFriction(
             coulomb=coulomb,
             static=pair('static', (float(coulomb[0]), float(coulomb[1]))),
             stribeck_velocity=pair('stribeck_velocity', (1.0, 1.0)),
             viscous=pair('viscous', (0.0, 0.0)),
-            std=residual.get(joint, 0.0),
+            std=law.get('std', residual.get(joint, 0.0)),
+            exponent=pair('exponent', (1.0, 1.0)),
+            load_factor=pair('load_factor', (0.0, 0.0)),
+            reference_load=law.get('reference_load', 0.0),
+            covariance=covariance,
+            speeds=np.asarray(law.get('speeds', (0.0, np.inf)), dtype=float),
         )
     return models

@@ -92,7 +92,8 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
     """Return a URDF whose joints have identified friction in their ``<dynamics>``.
 
     URDF knows Coulomb friction and viscous damping, the same in both directions: the means are
-    written. The Stribeck part has no place there.
+    written, for a law that is sublinear in speed the best line over the speeds of the runs. The
+    Stribeck part and the dependence on load have no place there.
 
     Args:
         urdf: URDF text.
@@ -114,8 +115,9 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
         dynamics = joints[name].find('dynamics')
         if dynamics is None:
             dynamics = ElementTree.SubElement(joints[name], 'dynamics')
-        dynamics.set('damping', repr(float(np.mean(law.viscous))))
-        dynamics.set('friction', repr(float(np.mean(law.coulomb))))
+        friction, damping = law.linear()
+        dynamics.set('damping', repr(damping))
+        dynamics.set('friction', repr(friction))
     return _text(root)
 
 

@@ -16,6 +16,7 @@ from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, JointFriction, fit_joint
 from robocal_ros.friction.model import parameter_names
+from robocal_ros.friction.motion import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
 from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, SpeedPoint, read_runs
@@ -70,7 +71,115 @@ def estimate(
         DataError: If no joint was run at constant speed, or effort is dead.
 
     """
-    return assemble(robot, recording, values, fit_joints(robot, recording, values, alternatives))
+    if values.method == 'motion':
+        return estimate_motion(robot, recording, values)
+    try:
+        found = fit_joints(robot, recording, values, alternatives)
+    except NoRunsError:
+        if values.method == 'runs' or recording.joints_wanted:
+            raise
+        return estimate_motion(robot, recording, values)
+    return assemble(robot, recording, values, found)
+
+
+class NoRunsError(DataError):
+    """No constant-speed run was found."""
+
+
+def estimate_motion(
+    robot: Robot, recording: Recording, values: FrictionParameters
+) -> CalibrationResult:
+    """Estimate friction from an arbitrary motion; arguments as for ``estimate``.
+
+    Raises:
+        ConfigurationError: If the arm lacks a joint that is asked for.
+        DataError: If the motion is too short, or effort is dead.
+
+    """
+    samples = recording.joints
+    wanted = values.joint_names or robot.joint_names
+    check_effort(samples, wanted)
+    found = friction_from_motion(robot, samples, values)
+    joints = [item for item in found.joints if item.joint in wanted]
+    bad = {item.joint for item in joints if item.unidentified}
+    rows = {name: row for row, name in enumerate(found.names)
+            if all(joint in wanted and joint not in bad
+                   for joint in name.partition('.')[0].split('+'))}
+    stds = np.sqrt(np.maximum(np.diag(found.covariance), 0.0))
+    parameters = []
+    for item in joints:
+        for direction in DIRECTIONS:
+            for name in (*NAMES, *FURTHER):
+                full = f'{item.joint}.{name}_{direction}'
+                unit = {**UNITS, **FURTHER}[name]
+                if name == 'viscous' and item.model == 'coulomb_power':
+                    unit = 'N·m·(s/rad)^exponent'
+                parameters.append(
+                    Parameter(full, unit, float(found.value[rows[full]]), float(stds[rows[full]]))
+                    if full in rows else
+                    Parameter(full, unit, state=State.NOT_IDENTIFIED,
+                              note=item.unidentified or 'not part of the chosen model'))
+    coupled = {'coulomb': 'N·m', 'viscous': 'N·m·s/rad', 'inertia': 'kg·m²'}
+    parameters += [
+        Parameter(name, coupled[name.partition('.')[2]], float(found.value[row]), float(stds[row]))
+        for name, row in rows.items() if '+' in name]
+    order = list(rows.values())
+    result = CalibrationResult(
+        kind='friction',
+        method='motion',
+        robot=RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names),
+        frame='',
+        parameters=tuple(parameters),
+        covariance_names=tuple(rows),
+        covariance=found.covariance[np.ix_(order, order)],
+        fit=tuple(Fit(item.joint, 'N·m', item.torque, item.residual, found.rows)
+                  for item in joints),
+        validation=tuple(Fit(item.joint, 'N·m', item.torque, item.held_out[item.model], found.rows)
+                         for item in joints),
+        checks=tuple(_motion_check(item, values.fit_threshold) for item in joints),
+        counts={'samples': len(samples), **asdict(samples.counts)},
+        settings={
+            'joints': list(wanted), 'model': values.model, 'method': 'motion',
+            'coupled_joints': list(values.coupled_joints), 'fit_threshold': values.fit_threshold,
+            'laws': {item.joint: {
+                'model': item.model, 'evidence': _motion_evidence(item), 'std': item.misfit,
+                'held_out': dict(item.held_out), 'reference_load': 0.0,
+                'speeds': [float(np.abs(item.speed).min()), float(np.abs(item.speed).max())],
+            } for item in joints if len(item.speed)},
+            'gravity': [float(g) for g in robot.gravity]},
+        source=samples.source,
+        time=float(samples.time[-1]),
+        software_version=__version__,
+        series=tuple(Series(
+            f'Friction of {item.joint}', f'{item.joint} speed [rad/s]', 'friction [N·m]',
+            item.speed, {'measured': item.measured, 'fit': item.fitted})
+            for item in joints if len(item.speed)),
+    )
+    return with_temperatures(result, _mean_temperature(recording, [i.joint for i in joints]))
+
+
+def _mean_temperature(recording: Recording, joints: Sequence[str]) -> dict[str, float]:
+    readings = recording.temperatures
+    finite = readings[np.isfinite(readings).all(axis=1)]
+    return dict.fromkeys(joints, float(finite[:, 1].mean())) if len(finite) else {}
+
+
+def _motion_evidence(item: MotionJoint) -> str:
+    """Return the evidence for a law from a motion, in a sentence."""
+    others = ', '.join(f'{law} {left:.3f}' for law, left in item.held_out.items())
+    return (f'law {item.model}; halves of the motion predicted from each other leave [N·m RMS]: '
+            f'{others}')
+
+
+def _motion_check(item: MotionJoint, limit: float) -> Check:
+    """Check the lack of fit of a law that was estimated from a motion."""
+    degree = min(item.degree, 100.0)
+    good = not item.unidentified and degree <= limit
+    return Check(
+        f'{item.joint}: fit', good, degree, limit, '%',
+        f"Joint '{item.joint}': {_motion_evidence(item)}; misfit over the speed {item.misfit:.3f} "
+        f'N·m, {degree:.2f} % of friction (limit {limit:.1f} %).'
+        + (f' Not identified: {item.unidentified}.' if item.unidentified else ''))
 
 
 def fit_joints(
@@ -88,7 +197,7 @@ def fit_joints(
         raise DataError('No joint states are recorded; call run, or play a bag first.')
     points = read_runs(robot, samples, wanted, alternatives)
     if not points:
-        raise DataError(
+        raise NoRunsError(
             'No constant-speed run of joint '
             f'{", ".join(robot.joint_names[joint] for joint in wanted)} with all other joints '
             'at rest was found in the recording; expected runs in both directions. Call run, or '
@@ -308,7 +417,8 @@ def _series(item: JointFriction) -> list[Series]:
 
 def summary(result: CalibrationResult) -> str:
     """Return Coulomb friction of every joint with its 95 % interval, and the worst fit degree."""
-    joints = list(dict.fromkeys(p.name.rpartition('.')[0] for p in result.parameters))
+    joints = [name for name in dict.fromkeys(
+        p.name.rpartition('.')[0] for p in result.parameters) if '+' not in name]
 
     def coulomb(joint: str) -> str:
         sides = [result.parameter(f'{joint}.coulomb_{direction}') for direction in DIRECTIONS]
@@ -345,7 +455,7 @@ def with_temperatures(
 def select_joints(result: CalibrationResult, joints: Sequence[str]) -> CalibrationResult:
     """Return the part of a friction result that belongs to some joints."""
     def selected(name: str) -> bool:
-        return name.split('.')[0].split(':')[0] in joints
+        return all(joint in joints for joint in name.split('.')[0].split(':')[0].split('+'))
 
     rows = [i for i, name in enumerate(result.covariance_names) if selected(name)]
     return replace(
@@ -376,7 +486,7 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     fresh = select_joints(new, passed)
     others = [] if old is None else [
         name for name in dict.fromkeys(p.name.split('.')[0] for p in old.parameters)
-        if name not in passed]
+        if name not in passed and '+' not in name]
     if old is None or not others:
         return fresh if passed else None
     kept = select_joints(old, others)
@@ -389,7 +499,7 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
         with_temperatures(fresh, temperatures),
         settings={**with_temperatures(fresh, temperatures).settings, 'laws': laws},
         parameters=tuple(sorted((*kept.parameters, *fresh.parameters),
-                                key=lambda p: order[p.name.split('.')[0]])),
+                                key=lambda p: order[p.name.split('.')[0].split('+')[0]])),
         covariance_names=(*kept.covariance_names, *fresh.covariance_names),
         covariance=scipy.linalg.block_diag(kept.covariance, fresh.covariance),
         fit=(*kept.fit, *fresh.fit),

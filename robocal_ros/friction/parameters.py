@@ -19,6 +19,14 @@ class FrictionParameters(ArmParameters):
 
     measure_joints: list[str] = parameter(
         [''], "Joints to identify, in this order; [''] for all joints of the arm.")
+    method: str = parameter(
+        'auto', 'Source of friction: runs at constant speed, or any exciting motion with friction '
+        'and rigid bodies estimated jointly; auto uses the motion without such runs.',
+        choices=('auto', 'runs', 'motion'), dynamic=True)
+    coupled_joints: list[str] = parameter(
+        [''], "Pairs of joints with a common motor for method motion, such as "
+        "'joint_5+joint_6' of a coupled wrist, with friction of the sum of their speeds; [''] for "
+        'none.', dynamic=True)
     speeds: list[float] = parameter(
         [0.0], 'Speeds to run, each in both directions; [0.0] plans speed_count log-spaced speeds '
         'from min_speed to max_speed.', unit='rad/s',
@@ -79,12 +87,22 @@ class FrictionParameters(ArmParameters):
         return named(self.measure_joints)
 
     @property
+    def couplings(self) -> list[tuple[str, str]]:
+        """Pairs of joints with a common motor."""
+        pairs = [pair.split('+') for pair in named(self.coupled_joints)]
+        return [(pair[0].strip(), pair[1].strip()) for pair in pairs]
+
+    @property
     def steady_model(self) -> str:
         """Model of the steady law."""
         return 'auto' if self.model == DYNAMIC else self.model
 
     def check(self) -> None:
-        """Raise a ConfigurationError if min_speed is not below max_speed."""
+        """Raise a ConfigurationError if speeds or couplings are invalid."""
+        for pair in named(self.coupled_joints):
+            if len(pair.split('+')) != 2:
+                raise ConfigurationError(
+                    f"coupled_joints must be pairs such as 'joint_5+joint_6'; got '{pair}'.")
         if self.min_speed >= self.max_speed:
             raise ConfigurationError(
                 f'min_speed must be below max_speed; got {self.min_speed} and {self.max_speed} '

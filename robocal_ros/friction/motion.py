@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Friction from an arbitrary motion, estimated jointly with the arm's rigid-body parameters.
 
-Without constant-speed runs, the drive torques τ = Y(q, q̇, q̈) π + I_r q̈ + F(q̇) of an exciting
-motion are linear in the link parameters π, the rotor inertias I_r and Coulomb and viscous friction,
-so that no rigid-body parameter of the URDF is needed (Swevers et al., Dynamic Model Identification for
-Industrial Robots, IEEE Control Systems 27(5), 2007, doi 10.1109/MCS.2007.904659). Parameters of π
+The drive torques τ = Y(q, q̇, q̈) π + I_r q̈ + F(q̇) of an exciting motion are linear in the link
+parameters π, the rotor inertias I_r, and Coulomb and viscous friction, so that no rigid-body
+parameter of the URDF is needed (Swevers et al., Dynamic Model Identification for Industrial
+Robots, IEEE Control Systems 27(5), 2007, doi 10.1109/MCS.2007.904659). Parameters of π
 that the motion does not determine are left out by singular values; friction parameters must not
 depend on them.
 """

@@ -215,10 +215,11 @@ def efficiency(repetitions: int) -> list[Figure]:
         effort[:, column] += sigma * noise
         noisy = replace(clean, effort=effort)
         item = fit_joint(_LIMIT_JOINT, [read_run(robot, noisy, run) for run in runs], _VALUES)
-        if not item.fits or item.fits[0].model != 'stribeck':
+        if item.choice is None or item.missing or item.choice.model != 'stribeck':
             continue
-        error = np.concatenate([fit.value for fit in item.fits]) - vector
-        std = np.sqrt(np.concatenate([np.diag(fit.covariance) for fit in item.fits]))
+        fits = item.choice.fits.values()
+        error = np.concatenate([fit.value for fit in fits]) - vector
+        std = np.sqrt(np.concatenate([np.diag(fit.covariance) for fit in fits]))
         errors.append(error)
         inside.append(np.abs(error) <= 1.959964 * std)
     ratio = np.sqrt(np.mean(np.square(errors), axis=0)) / bound

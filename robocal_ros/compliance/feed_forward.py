@@ -58,7 +58,9 @@ class SagFeedForward:
         if self._compliance:
             self._correction = SagCorrection(self._robot, self._carrying, self._compliance)
 
-    def _on_state(self, stamp: float, _velocity: Array) -> None:
+    def _on_state(
+        self, stamp: float, _position: Array, _velocity: Array, _effort: Array
+    ) -> None:
         """Publish the sag at the latest joint state."""
         if (self._correction is None or not self._node.is_active
                 or abs(stamp - self._published) < _PERIOD

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Friction compensation: ``~/compensation``, and efforts for ``~/trajectory_in``."""
+"""Friction compensation: ``~/compensation``, efforts for ``~/trajectory_in``, and tracking."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ from collections.abc import Mapping
 import numpy as np
 from control_msgs.msg import JointTrajectoryControllerState
 from sensor_msgs.msg import JointState
+from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import RobocalError
+from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.friction.estimate import friction_temperature
 from robocal_ros.friction.model import Compensator, feed_forward
+from robocal_ros.friction.track import FrictionTracker, scaled, tracked_result
 from robocal_ros.messages import conversions, qos
 from robocal_ros.messages.stream import JointStateStream
 from robocal_ros.messages.subscription import Subscriber
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
+from robocal_ros.results.store import to_yaml
+from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction, friction_by_joint
+from robocal_ros.robot.model import Robot
 
 # A reference velocity older than this is not used [s].
 _REFERENCE_AGE = 0.1
+# Time between two updates of the laws by tracking [s].
+_REPORT_PERIOD = 1.0
 
 
 class FrictionFeedForward:
@@ -31,6 +37,7 @@ class FrictionFeedForward:
     Attributes:
         robot: The arm with its payload.
         temperature: Temperature at which the friction in use was identified, NaN if unknown.
+        newest_temperature: Newest temperature of the arm, NaN if unknown.
 
     """
 
@@ -43,10 +50,14 @@ class FrictionFeedForward:
 
         """
         self.robot = node.robot
-        self.temperature = float('nan')
+        self.temperature = self.newest_temperature = float('nan')
         self._node = node
         self._laws: Mapping[str, SteadyFriction] = {}
         self._compensator: Compensator | None = None
+        self._result: CalibrationResult | None = None
+        self._tracker: FrictionTracker | None = None
+        self._reported = -np.inf
+        self._tracked = node.publisher(String, '~/tracked')
         self._reference: tuple[float, Array] | None = None
         self._order: tuple[tuple[str, ...], list[int]] | None = None
         self._message = JointState(name=list(self.robot.joint_names))
@@ -60,11 +71,66 @@ class FrictionFeedForward:
 
     def use(self, result: CalibrationResult) -> None:
         """Replace the friction result in use."""
-        self._laws = friction_by_joint(result)
+        self._result = result
         self.temperature = friction_temperature(result)
+        self._compensate(friction_by_joint(result))
+        if self._tracker is not None or self._node.values.track:
+            self.track(on=True)
+
+    def use_robot(self, robot: Robot) -> None:
+        """Replace the arm with its payload."""
+        self.robot = robot
+        if self._tracker is not None:
+            self._tracker.use(robot)
+
+    def _compensate(self, laws: Mapping[str, SteadyFriction]) -> None:
+        self._laws = laws
+        if self._compensator is not None:
+            self._compensator.use(laws)
+            return
         self._compensator = Compensator(
-            self._laws, self.robot.joint_names, width=self._node.values.compensation_width,
+            laws, self.robot.joint_names, width=self._node.values.compensation_width,
             dead_band=self._node.values.compensation_dead_band)
+
+    @property
+    def tracking(self) -> bool:
+        """Whether friction is updated from joint states."""
+        return self._tracker is not None
+
+    def track(self, *, on: bool) -> None:
+        """Begin updating the laws from the identified ones, or return to these.
+
+        Raises:
+            DataError: If no friction is identified.
+
+        """
+        if self._result is None:
+            raise DataError('No friction is identified yet; call run first.')
+        laws = friction_by_joint(self._result)
+        self._compensate(laws)
+        self._tracker = FrictionTracker(
+            self.robot, laws, drift=self._node.values.track_drift,
+            model_std=self._node.values.arm_model_std, temperature=self.temperature,
+        ) if on else None
+
+    def _follow(self, stamp: float, position: Array, effort: Array) -> None:
+        """Update the laws, and report them now and then."""
+        tracker, result = self._tracker, self._result
+        if tracker is None or result is None or not np.isfinite(effort).all():
+            return
+        tracker.add(stamp, position, effort, self.newest_temperature)
+        if abs(stamp - self._reported) < _REPORT_PERIOD:
+            return
+        self._reported = stamp
+        changes = tracker.changes(self.newest_temperature)
+        identified = friction_by_joint(result)
+        self._compensate({name: scaled(law, changes[name]) for name, law in identified.items()})
+        self._tracked.publish(String(data=to_yaml(tracked_result(result, changes, stamp))))
+        self._node.status.note(**{
+            f'{name}: friction {direction} since identification': str(change)
+            for name, sides in changes.items()
+            for direction, change in zip(DIRECTIONS, sides, strict=True)},
+            **{'changes of the load noticed': str(tracker.load_changes)})
 
     def _take_reference(self, message: JointTrajectoryControllerState) -> None:
         names = tuple(message.joint_names)
@@ -79,8 +145,10 @@ class FrictionFeedForward:
         if np.isfinite(velocity).all():
             self._reference = (conversions.seconds(message.header.stamp), velocity)
 
-    def _on_state(self, stamp: float, velocity: Array) -> None:
+    def _on_state(self, stamp: float, position: Array, velocity: Array, effort: Array) -> None:
         """Publish the friction torque for one joint state."""
+        if self._node.is_active:
+            self._follow(stamp, position, effort)
         if (self._compensator is None or not self._node.is_active
                 or not self._compensation.get_subscription_count()):
             return

@@ -128,10 +128,15 @@ class Compensator:
             dead_band: Measured speeds below this are standstill [rad/s].
 
         """
-        self._laws = [laws.get(name) for name in joint_names]
+        self._names = joint_names
+        self.use(laws)
         self._width = width
         self._dead_band = dead_band
-        self._moving = np.zeros(len(self._laws), dtype=bool)
+        self._moving = np.zeros(len(joint_names), dtype=bool)
+
+    def use(self, laws: Mapping[str, SteadyFriction]) -> None:
+        """Replace the laws, by joint name."""
+        self._laws = [laws.get(name) for name in self._names]
 
     def torque(self, velocity: Array, *, measured: bool) -> Array:
         """Return the torque to add, shape (n,) [N·m].

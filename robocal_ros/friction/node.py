@@ -72,6 +72,7 @@ class FrictionIdentification(CalibrationNode):
             self.arm, self.recorder, self.status, self._wanted(given), given, self._load,
             self._show)
         self._feed_forward = FrictionFeedForward(self, self.joints)
+        self.service('track', self.track)
         if values.use_payload:
             self.follow('payload', 'payload_identification/result', self._use_payload)
         if last_good := self.store.load('friction'):
@@ -100,7 +101,7 @@ class FrictionIdentification(CalibrationNode):
 
     def _use_payload(self, payload: CalibrationResult) -> None:
         self._robot_loaded, self._alternatives = loaded(self.robot, payload)
-        self._feed_forward.robot = self._robot_loaded
+        self._feed_forward.use_robot(self._robot_loaded)
 
     def _load(self) -> tuple[Robot, list[Robot]]:
         """Return copies, for another thread, of the arm with the payload and its alternatives."""
@@ -110,6 +111,7 @@ class FrictionIdentification(CalibrationNode):
         if message.state is not State.USABLE:
             return
         (temperature,) = message.values
+        self._feed_forward.newest_temperature = temperature
         identified = self._feed_forward.temperature
         if abs(temperature - identified) > self.values.temperature_warning:
             self.get_logger().warning(
@@ -137,6 +139,14 @@ class FrictionIdentification(CalibrationNode):
         recording = replace(recording, joints_wanted=measured or recording.joints_wanted)
         result = await self.compute(lambda: estimate(robot, recording, values, alternatives))
         return self._save(result)
+
+    async def track(self) -> str:
+        """Switch tracking of friction on or off."""
+        feed_forward = self._feed_forward
+        feed_forward.track(on=not feed_forward.tracking)
+        return ('Friction is updated from joint states from now on; see ~/tracked.'
+                if feed_forward.tracking else
+                'Friction is no longer updated; the identified laws are in use.')
 
     async def clear(self) -> str:
         """Discard the recording."""

@@ -72,6 +72,12 @@ class FrictionParameters(ArmParameters):
     temperature_warning: float = parameter(
         10.0, 'Largest difference from the temperature of the identification before a warning.',
         unit='K', minimum=0.1, maximum=200.0, dynamic=True)
+    track: bool = parameter(
+        False, 'Update the identified friction from joint states while the arm works, as after a '
+        'call of track.')
+    track_drift: float = parameter(
+        0.25, 'Standard deviation of the relative change of friction within 10 min that tracking '
+        'expects; a larger one follows faster with wider intervals.', minimum=0.0, maximum=2.0)
     compensation_width: float = parameter(
         0.002, 'Speed over which the compensation rises to full friction; a larger one is '
         'smoother and compensates less at low speed.',

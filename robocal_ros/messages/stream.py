@@ -160,7 +160,7 @@ class JointStateStream(Stream[JointIntake]):
 
     Attributes:
         on_sample: Called while recording with stamp, position and torque; None for no callback.
-        listeners: Called with stamp [s] and velocity of every usable message.
+        listeners: Called with stamp [s], position, velocity and torque of every usable message.
 
     """
 
@@ -192,7 +192,7 @@ class JointStateStream(Stream[JointIntake]):
         self._n = len(joints.joint_names)
         self.on_sample = on_sample
         self._recent: deque[tuple[float, Array]] = deque()
-        self.listeners: list[Callable[[float, Array], None]] = []
+        self.listeners: list[Callable[[float, Array, Array, Array], None]] = []
 
     def stop(self) -> None:
         """Unsubscribe; recorded samples are kept, the posture is discarded."""
@@ -215,7 +215,7 @@ class JointStateStream(Stream[JointIntake]):
         if self.listeners or self.recording:
             row = self.intake.decoder.recordable(message.values)
             for listener in self.listeners:
-                listener(stamp, row[n:2 * n])
+                listener(stamp, row[:n], row[n:2 * n], row[2 * n:])
             if self.recording and self.on_sample is not None:
                 self.on_sample(stamp, row[:n], row[2 * n:])
 

@@ -162,10 +162,11 @@ def draws() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         samples = made.samples(RANDOM_ALONE, seed)
         item = fit_joint(WRIST_NAME, [read_run(robot, samples, run) for run in runs], DEFAULTS)
         assert item.passed
-        assert item.fits
-        errors.append(np.concatenate([fit.value for fit in item.fits]) - WRIST.vector())
+        assert item.choice
+        fits = item.choice.fits.values()
+        errors.append(np.concatenate([fit.value for fit in fits]) - WRIST.vector())
         stated.append(np.sqrt(np.concatenate(
-            [np.diag(fit.covariance) for fit in item.fits])))
+            [np.diag(fit.covariance) for fit in item.choice.fits.values()])))
     rows = np.concatenate([np.arange(run.start, run.stop) for run in runs])
     return np.array(errors), np.array(stated), cramer_rao(made.velocity[rows, WRIST_JOINT])
 
@@ -256,8 +257,8 @@ class TestHonesty:
             model=model, fit_threshold=100.0))
         assert numbers(result) == expected
         assert result.method == model
-        assert item.fits
-        assert {fit.model for fit in item.fits} == {model}
+        assert item.choice
+        assert {fit.model for fit in item.choice.fits.values()} == {model}
 
     @pytest.mark.parametrize(('truth', 'model'), [
         (Truth(static=(0.7, 0.64), viscous=(0.0, 0.0)), 'coulomb'),
@@ -268,8 +269,8 @@ class TestHonesty:
         made = record({WRIST_JOINT: truth}, both_ways(WRIST_JOINT, SPEEDS))
         for seed in range(4):
             _, (item,) = found_by(made, robot, noise=RANDOM_ALONE, seed=seed)
-            assert item.fits
-            assert item.fits[0].model == model
+            assert item.choice
+            assert item.choice.model == model
 
     def test_a_fit_that_misses_the_points_fails_with_both_degrees(self, wrist, robot):
         result, (item,) = found_by(wrist, robot, FrictionParameters(model='coulomb'))
@@ -437,3 +438,25 @@ class TestMerging:
         merged = merge(old, new)
         assert merged is not None
         assert merged.settings['temperatures'] == {ELBOW_NAME: 20.0, WRIST_NAME: 40.0}
+
+
+class TestOneDirection:
+    """One direction alone is identified, and the other one is reported as missing."""
+
+    @pytest.fixture(scope='class')
+    def forward(self, robot) -> CalibrationResult:
+        made = record({WRIST_JOINT: WRIST}, [
+            run for run in both_ways(WRIST_JOINT, SPEEDS) if run.speed > 0.0])
+        return estimate(robot, Recording(made.samples()), DEFAULTS)
+
+    def test_its_parameters_are_those_of_the_joint(self, forward):
+        assert forward.verdict is Verdict.PASS
+        for name in ('coulomb', 'viscous'):
+            parameter = forward.parameter(f'{WRIST_NAME}.{name}_forward')
+            assert abs(parameter.value - getattr(WRIST, name)[0]) < 3.3 * parameter.std
+
+    def test_the_other_direction_is_not_identified(self, forward):
+        parameter = forward.parameter(f'{WRIST_NAME}.coulomb_backward')
+        assert parameter.state is State.NOT_IDENTIFIED
+        assert '0 usable runs backward' in parameter.note
+        assert friction_by_joint(forward) == {}

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.arms import arm
@@ -19,7 +21,15 @@ from support.friction_cell import (
     record,
 )
 
-from robocal_ros.friction.runs import SLOW, SpeedPoint, compare_gravity, find_runs, read_run
+from robocal_ros.friction.runs import (
+    SLOW,
+    SpeedPoint,
+    compare_gravity,
+    find_runs,
+    read_run,
+    with_gravity_correction,
+)
+from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.model import Robot
 
 WRIST_JOINT, SHOULDER = 5, 1
@@ -210,3 +220,56 @@ def test_noise_free_records_are_read_too(robot):
 
 def test_reference_cell_has_quantised_angles():
     assert REFERENCE_CELL.quantisation == 2e-5
+
+
+class TestWanderingRuns:
+    """A slow run whose speed wanders is used with its own speed, or named."""
+
+    @staticmethod
+    def wandering(share: float, *, rate: float = 250.0, speed: float = 0.012) -> JointSamples:
+        """Return a slow run of the wrist whose speed wanders by a relative amplitude."""
+        time = np.arange(int(14.0 * rate)) / rate
+        ramp = np.clip(np.minimum(time - 1.0, 13.0 - time) / 0.2, 0.0, 1.0)
+        v = speed * ramp * (1.0 + share * np.sin(2.0 * np.pi * time / 2.9))
+        position = np.tile([0.2, 0.4, -0.6, 0.3, 0.5, 0.0], (len(time), 1))
+        position[:, WRIST_JOINT] += np.cumsum(v) / rate
+        velocity = np.zeros_like(position)
+        velocity[:, WRIST_JOINT] = v
+        robot = arm('robocal').robot()
+        effort = robot.gravity_torques(position)
+        effort[:, WRIST_JOINT] += WRIST.torque(v)
+        effort += 0.02 * np.random.default_rng(3).normal(size=effort.shape)
+        return JointSamples(robot.joint_names, time, position, velocity, effort)
+
+    @pytest.mark.parametrize('share', [0.15, 0.3])
+    def test_a_wandering_run_is_used_with_its_own_speed(self, share, robot):
+        samples = self.wandering(share)
+        [point] = [read_run(robot, samples, run) for run in find_runs(samples, [WRIST_JOINT])]
+        assert point.rejected == ''
+        assert point.speed == pytest.approx(0.012, rel=0.03)
+        assert point.torque == pytest.approx(float(WRIST.torque(np.array([0.012]))[0]), rel=0.02)
+
+    def test_a_run_that_wanders_too_much_is_named(self, robot):
+        samples = self.wandering(0.55)
+        [point] = [read_run(robot, samples, run) for run in find_runs(samples, [WRIST_JOINT])]
+        assert 'its speed wandered by' in point.rejected
+        assert '(limit 25 %)' in point.rejected
+
+    def test_a_slow_sine_is_no_run(self):
+        samples = self.wandering(0.0)
+        position = samples.position.copy()
+        position[:, WRIST_JOINT] = 0.05 * np.sin(2.0 * np.pi * samples.time / 9.0)
+        assert not find_runs(replace(samples, position=position), [WRIST_JOINT])
+
+
+def test_gravity_error_within_the_prior_enters_the_interval(robot):
+    """Pairs of runs narrow the uncertainty of gravity, one direction alone keeps the prior."""
+    made = record({SHOULDER: HEAVY}, both_ways(SHOULDER, (0.05, 0.2, 0.4), span=0.5, start=-0.6))
+    found = points(made, robot, SHOULDER)
+    comparison = compare_gravity(found)
+    assert comparison is not None
+    _, paired = with_gravity_correction(found, comparison, 0.05)
+    _, alone = with_gravity_correction([p for p in found if p.speed > 0.0], None, 0.05)
+    carried = np.mean([p.load for p in found])
+    assert alone > 0.03 * carried
+    assert paired < 0.7 * alone

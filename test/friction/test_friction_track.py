@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Friction that drifts is followed while the arm works; a change of the load is not friction."""
+
+from __future__ import annotations
+
+import numpy as np
+import pinocchio as pin
+import pytest
+from support.arms import arm
+
+from robocal_ros.friction.track import FrictionTracker, scaled
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+
+RATE = 100.0
+LAWS = {
+    f'joint_{i + 1}': SteadyFriction(
+        np.array([c, 0.9 * c]), np.array([1.4 * c, 1.3 * c]), np.array([0.03, 0.03]),
+        np.array([b, 1.1 * b]), std=0.01 * c)
+    for i, (c, b) in enumerate(((8.0, 10.0), (8.5, 11.0), (5.0, 6.0), (1.5, 2.0), (1.2, 1.5),
+                                (0.7, 0.6)))}
+PAYLOAD = RigidBodyInertia(2.0, np.array([0.02, -0.01, 0.08]), 0.004 * np.eye(3))
+
+
+def wrong(robot: Robot, share: float) -> Robot:
+    """Return an arm whose link masses are off, some up, some down."""
+    made = robot.copy()
+    for i in range(1, made.model.njoints):
+        made.model.inertias[i].mass *= 1.0 + share * (-1.0) ** i
+    return made.copy()
+
+
+def work(seed: int, seconds: float) -> tuple[np.ndarray, ...]:
+    """Return time, angles, speeds and accelerations of an arm that moves between postures."""
+    generator = np.random.default_rng(seed)
+    time = np.arange(int(seconds * RATE)) / RATE
+    phase = generator.uniform(0.0, 2.0 * np.pi, size=(2, 6))
+    pulsation = generator.uniform(0.6, 1.3, size=(2, 6))
+    size = np.array([[0.5], [0.3]]) * generator.uniform(0.7, 1.3, size=(2, 6))
+    angle = time[:, None, None] * pulsation + phase
+    home = np.array([0.2, 0.4, -0.6, 0.3, 0.5, 0.0])
+    return (time, home + (size * np.sin(angle)).sum(axis=1),
+            (size * pulsation * np.cos(angle)).sum(axis=1),
+            -(size * pulsation**2 * np.sin(angle)).sum(axis=1))
+
+
+def followed(
+    seed: int, seconds: float, scale: object, *, payload_from: float = np.inf,
+    model_error: float = 0.03, temperature: object = None, coefficient: float = 0.0,
+) -> tuple[FrictionTracker, list[tuple[float, dict]]]:
+    """Let a tracker follow an arm; return it, and the changes every 10 s."""
+    robot = arm('robocal').robot()
+    heavy = robot.with_payload(PAYLOAD)
+    tracker = FrictionTracker(wrong(robot, model_error), LAWS, drift=0.25, model_std=0.05,
+                              temperature=20.0 if temperature else np.nan)
+    generator = np.random.default_rng(1000 + seed)
+    time, q, v, a = work(seed, seconds)
+    laws = list(LAWS.values())
+    friction = np.column_stack([law.torque(v[:, i]) for i, law in enumerate(laws)])
+    noise = 0.02 * np.array([law.coulomb[0] for law in laws])
+    warmth = np.full(len(time), np.nan) if temperature is None else temperature(time)
+    factor = scale(time) * (1.0 + (coefficient * (warmth - 20.0) if temperature else 0.0))
+    measured = np.round(q / 2e-5) * 2e-5
+    reports = []
+    for row, stamp in enumerate(time.tolist()):
+        body = heavy if stamp >= payload_from else robot
+        torque = pin.rnea(body.model, body.data, q[row], v[row], a[row])
+        effort = torque + factor[row] * friction[row] + noise * generator.normal(size=6)
+        tracker.add(stamp, measured[row], effort, float(warmth[row]))
+        if row and row % int(10.0 * RATE) == 0:
+            reports.append((stamp, tracker.changes(float(warmth[row]))))
+    return tracker, reports
+
+
+def drifting(time: np.ndarray) -> np.ndarray:
+    """Friction that falls by 20 % over 10 min."""
+    return 1.0 - 0.2 * np.asarray(time) / 600.0
+
+
+@pytest.mark.parametrize('seed', range(2))
+def test_drifting_friction_is_followed_within_its_interval(seed):
+    tracker, reports = followed(seed, 600.0, drifting)
+    assert tracker.load_changes == 0
+    inside, widths = [], []
+    for stamp, changes in reports[3:]:
+        for sides in changes.values():
+            for change in sides:
+                inside.append(abs(change.scale - drifting(stamp)) < 1.96 * change.std)
+                widths.append(1.96 * change.std)
+    assert np.mean(inside) > 0.9
+    # The interval tells 20 % from nothing.
+    assert np.median(widths) < 0.06
+    for sides in reports[-1][1].values():
+        assert all(abs(change.scale - 0.8) < 3.3 * change.std for change in sides)
+
+
+@pytest.mark.parametrize('seed', range(2))
+def test_a_change_of_the_payload_is_not_mistaken_for_friction(seed):
+    tracker, reports = followed(seed, 120.0, np.ones_like, payload_from=60.0)
+    assert tracker.load_changes >= 1
+    errors = [(change.scale - 1.0) / change.std for _, changes in reports[2:]
+              for sides in changes.values() for change in sides]
+    assert np.mean(np.abs(errors) < 1.96) > 0.9
+    assert np.abs(errors).max() < 4.0
+    assert max(abs(change.scale - 1.0) for sides in reports[-1][1].values()
+               for change in sides) < 0.08
+
+
+def test_friction_of_a_warming_arm_is_attributed_to_temperature():
+    warm = lambda time: 20.0 + 10.0 * (1.0 - np.cos(2.0 * np.pi * time / 150.0))  # noqa: E731
+    tracker, _ = followed(0, 300.0, np.ones_like, temperature=warm, coefficient=-0.01)
+    for sides in tracker.changes(30.0).values():
+        assert all(abs(change.scale - 0.9) < max(2.6 * change.std, 0.0) for change in sides)
+
+
+def test_a_gap_in_the_joint_states_is_bridged_without_an_update():
+    tracker = FrictionTracker(arm('robocal').robot(), LAWS, drift=0.25, model_std=0.05)
+    time, q, _, _ = work(0, 20.0)
+    used = [tracker.add(stamp, angles, np.zeros(6)) for stamp, angles in zip(
+        0.5 * np.arange(len(time)), q, strict=True)]
+    assert not any(used)
+    assert all(change.scale == 1.0 for sides in tracker.changes().values() for change in sides)
+
+
+def test_a_scaled_law_scales_torque_and_deviation():
+    law = LAWS['joint_2']
+    tracker = FrictionTracker(arm('robocal').robot(), LAWS, drift=0.25, model_std=0.05)
+    changes = tracker.changes()['joint_2']
+    speed = np.array([-0.5, 0.3])
+    np.testing.assert_allclose(scaled(law, changes).torque(speed), law.torque(speed))
+    assert str(changes[0]).startswith('+0.0 ± ')

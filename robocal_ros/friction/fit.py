@@ -52,6 +52,8 @@ _MAX_RELATIVE_STD = 0.5
 # Largest standard deviation of an identified exponent, and the range that is searched.
 _MAX_EXPONENT_STD = 0.15
 _EXPONENTS = (0.1, 0.95)
+# Largest share of the load that a gear loses to friction and can still be driven by it.
+_LARGEST_FACTOR = 0.5
 # Runs whose speeds differ by less than this share are repetitions.
 _SAME = 0.02
 _HELD_OUT_EVERY = 4
@@ -482,7 +484,12 @@ def choose(sides: Mapping[str, Side], wanted: str) -> Choice:
 
     """
     fitted, refusal = {}, ''
+    # No gear loses so much that a load which hardly varies shows.
+    constant = all(_LARGEST_FACTOR * np.std(side.load) < np.median(side.std)
+                   for side in sides.values())
     for model in MODELS if wanted == 'auto' else (wanted,):
+        if wanted == 'auto' and constant and model != of_speed(model):
+            continue
         try:
             fitted[model] = {name: fit_direction(side, model) for name, side in sides.items()}
         except DataError as error:
@@ -504,7 +511,10 @@ def choose(sides: Mapping[str, Side], wanted: str) -> Choice:
                              ('load_factor', f'{of_speed(best)}_load')):
         if parameter not in parameter_names(best):
             unidentified[parameter] = 'not requested' if wanted != 'auto' else (
-                reasons.get(model, {}).get(parameter) or ('' if model in fitted else refusal)
+                reasons.get(model, {}).get(parameter)
+                or ('the load hardly varies between the runs'
+                    if constant and parameter == 'load_factor' else '')
+                or ('' if model in fitted else refusal)
                 or 'a model without it has the lower information criterion')
     return Choice(fitted[best], criteria, held_out, unidentified)
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from support.arms import arm
@@ -254,12 +252,6 @@ class TestWanderingRuns:
         [point] = [read_run(robot, samples, run) for run in find_runs(samples, [WRIST_JOINT])]
         assert 'its speed wandered by' in point.rejected
         assert '(limit 25 %)' in point.rejected
-
-    def test_a_slow_sine_is_no_run(self):
-        samples = self.wandering(0.0)
-        position = samples.position.copy()
-        position[:, WRIST_JOINT] = 0.05 * np.sin(2.0 * np.pi * samples.time / 9.0)
-        assert not find_runs(replace(samples, position=position), [WRIST_JOINT])
 
 
 def test_gravity_error_within_the_prior_enters_the_interval(robot):

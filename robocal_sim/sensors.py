@@ -123,6 +123,7 @@ class JointSensor:
         self._cycles = noise.effort_ripple_cycles
         self._phase = generator.uniform(0.0, 2.0 * np.pi, count)
         self._wrapped = np.array([joint.wrapped for joint in joints])
+        self._wraps = bool(self._wrapped.any())
         sigma = np.repeat([noise.velocity_sigma, noise.effort_sigma], count)
         self._white = WhiteNoise(sigma, generator)
         self._count = count
@@ -137,7 +138,7 @@ class JointSensor:
             measured_effort += self._ripple * np.sin(self._cycles * position + self._phase)
         if self._step:
             position = np.round(position / self._step) * self._step
-        if self._wrapped.any():
+        if self._wraps:
             turned = np.mod(position + np.pi, 2.0 * np.pi) - np.pi
             position = np.where(self._wrapped, turned, position)
         return position, velocity + white[..., :self._count], measured_effort
@@ -159,6 +160,7 @@ class ForceTorqueSensor:
         if truth.calibration_error:
             error = truth.calibration_error * generator.standard_normal((6, 6))
             self._calibration += error * CROSS_SCALE[:, None] / CROSS_SCALE
+        self._distorts = bool(truth.calibration_error or truth.cable_stiffness)
         self._cable = np.zeros(6)
         if truth.cable_stiffness:
             axis = generator.standard_normal(3)
@@ -186,9 +188,9 @@ class ForceTorqueSensor:
             angle: Position of the last joint, which bends the cable [rad], scalar or (k,).
 
         """
-        reading: FloatArray = (
-            (wrench + np.multiply.outer(angle, self._cable)) @ self._calibration.T
-            + self._bias + self._white.draw(wrench.shape[:-1]))
+        if self._distorts:
+            wrench = (wrench + np.multiply.outer(angle, self._cable)) @ self._calibration.T
+        reading: FloatArray = wrench + self._bias + self._white.draw(wrench.shape[:-1])
         if self._drift is not None:
             reading += np.multiply.outer(elapsed, self._drift)
         if self._plain:

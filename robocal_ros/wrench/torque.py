@@ -81,9 +81,11 @@ class JointFriction:
                              for law in found]).T
 
         coulomb, static = rows('coulomb', 0.0), rows('static', 0.0)
-        # By direction: level, excess at standstill, 1 / Stribeck speed, viscous; (2, 4, n).
+        # By direction: level, excess at standstill, 1 / Stribeck speed, viscous, exponent of the
+        # speed; (2, 5, n).
         self._numbers = np.stack((coulomb, static - coulomb,
-                                  1.0 / rows('stribeck_velocity', 1.0), rows('viscous', 0.0)), 1)
+                                  1.0 / rows('stribeck_velocity', 1.0), rows('viscous', 0.0),
+                                  rows('exponent', 1.0)), 1)
         self._by_joint = self._numbers.transpose(2, 0, 1).tolist()
         self.breakaway = np.maximum(coulomb, static).max(axis=0)
         self._reversal = self.breakaway + coulomb.max(axis=0)
@@ -98,20 +100,21 @@ class JointFriction:
 
         """
         forward = velocity >= 0.0
-        coulomb, excess, inverse, viscous = (
+        coulomb, excess, inverse, viscous, exponent = (
             np.where(forward, *sides) for sides in zip(*self._numbers, strict=True))
         ratio = velocity * inverse
         level = coulomb + excess * np.exp(-ratio * ratio)
-        return np.asarray(level * np.tanh(velocity / self._width) + viscous * velocity)
+        power = np.copysign(np.abs(velocity) ** exponent, velocity)
+        return np.asarray(level * np.tanh(velocity / self._width) + viscous * power)
 
     def one(self, velocity: Array) -> list[float]:
         """Return the friction torque of one instant, three times as fast, (n,) [N·m]."""
         torques = []
         for v, sides in zip(velocity.tolist(), self._by_joint, strict=True):
-            coulomb, excess, inverse, viscous = sides[v < 0.0]
+            coulomb, excess, inverse, viscous, exponent = sides[v < 0.0]
             ratio = v * inverse
             torques.append((coulomb + excess * math.exp(-ratio * ratio)) * math.tanh(
-                v / self._width) + viscous * v)
+                v / self._width) + viscous * math.copysign(abs(v) ** exponent, v))
         return torques
 
     def uncertainty(self, velocity: Array) -> Array:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -102,3 +104,45 @@ def test_what_was_not_identified_is_left_out_of_the_law():
 def test_a_result_of_another_kind_is_refused():
     with pytest.raises(DataError, match="kind 'friction', got 'payload'"):
         friction_by_joint(friction_result([], 'payload'))
+
+
+LOADED = SteadyFriction(
+    np.array([2.0, 1.8]), np.array([3.0, 2.5]), np.array([0.05, 0.04]), np.array([4.0, 5.0]),
+    std=0.1, exponent=np.array([0.7, 0.8]), load_factor=np.array([0.08, 0.05]),
+    reference_load=10.0)
+
+
+@pytest.mark.parametrize('load', [-40.0, -1.0, 0.0, 3.0, 60.0])
+@pytest.mark.parametrize('velocity', [-0.5, -0.1, 0.2, 0.8])
+def test_friction_from_the_drive_torque_is_that_from_the_load(velocity, load):
+    friction = LOADED.torque(velocity, load)
+    assert LOADED.torque_of_drive(velocity, load + friction) == pytest.approx(float(friction))
+
+
+def test_friction_grows_with_load_and_is_the_reference_without():
+    assert LOADED.torque(0.3, 30.0) - LOADED.torque(0.3) == pytest.approx(0.08 * 20.0)
+    assert LOADED.torque(-0.3) - LOADED.torque(-0.3, 30.0) == pytest.approx(0.05 * 20.0)
+
+
+def test_the_deviation_is_that_of_the_parameters_and_the_misfit():
+    """Against the scatter of laws whose parameters are drawn from the covariance."""
+    law = replace(LOADED, covariance=np.broadcast_to(np.diag(
+        [0.05, 0.08, 0.004, 0.2, 0.03, 0.01]) ** 2, (2, 6, 6)).copy())
+    generator = np.random.default_rng(2)
+    names = ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent', 'load_factor')
+    drawn = [replace(law, **{
+        name: getattr(law, name) + generator.normal(size=2) * std for name, std in zip(
+            names, np.sqrt(np.diag(law.covariance[0])), strict=True)}) for _ in range(4000)]
+    for velocity, load in ((0.02, 5.0), (-0.3, 30.0), (0.6, 10.0)):
+        scatter = np.std([one.torque(velocity, load) for one in drawn])
+        assert float(law.deviation(velocity, load)) == pytest.approx(
+            np.hypot(scatter, law.std), rel=0.06)
+
+
+def test_the_best_line_replaces_a_sublinear_law_in_a_urdf():
+    law = replace(LOADED, speeds=np.array([0.1, 1.0]))
+    friction, damping = law.linear()
+    speed = np.linspace(0.1, 1.0, 20)
+    line = friction + damping * speed
+    mean = 0.5 * (law.torque(speed) - law.torque(-speed))
+    assert np.abs(line - mean).max() < 0.06 * mean.max()

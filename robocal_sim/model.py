@@ -15,7 +15,6 @@ from xml.etree import ElementTree
 import mujoco
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.transform import Rotation
 
 from robocal_ros.errors import ConfigurationError, ModelError
 from robocal_sim.truth import HiddenTruth, LinkTruth
@@ -195,6 +194,18 @@ def _strip(root: ElementTree.Element, controlled: Sequence[str]) -> None:
                 joint.remove(element)
 
 
+def _gravity(truth: HiddenTruth) -> list[float]:
+    """Return gravity in the frame of the tilted base, shape (3,) [m/s²]."""
+    if not any(truth.base_tilt):
+        return list(truth.gravity)
+    # Imported late: SciPy would double the time that the node loads.
+    from scipy.spatial.transform import Rotation
+
+    tilted: list[float] = Rotation.from_rotvec(
+        (*truth.base_tilt, 0.0)).inv().apply(truth.gravity).tolist()
+    return tilted
+
+
 def build_model(
     description: Description, truth: HiddenTruth, *, loaded: bool, timestep: float
 ) -> mujoco.MjModel:
@@ -220,8 +231,7 @@ def build_model(
             f'The robot {description.robot} cannot be simulated: {error}. Correct the URDF.'
         ) from error
     spec.option.timestep = timestep
-    spec.option.gravity = Rotation.from_rotvec(
-        (*truth.base_tilt, 0.0)).inv().apply(truth.gravity).tolist()
+    spec.option.gravity = _gravity(truth)
     for joint in spec.joints:
         joint.limited = 0
         joint.armature = _rotor_inertia(truth, joint.name)

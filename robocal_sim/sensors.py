@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.signal import lfilter
-from scipy.spatial.transform import Rotation
 
 from robocal_sim.truth import (
     ForceTorqueNoise,
@@ -90,6 +88,9 @@ class LowPass:
 
     def filtered(self, values: FloatArray) -> FloatArray:
         """Return filtered samples, shape (k, …); the first one starts in equilibrium."""
+        # Imported late, like Rotation below: SciPy would double the time that the node loads.
+        from scipy.signal import lfilter
+
         for _ in range(self._order):
             start = self._kept * values[:1]
             values, _ = lfilter(
@@ -255,6 +256,8 @@ class TrackerSensor:
                                 + self._drift_velocity * time)
         if not self._truth.orientation:
             return measured
+        from scipy.spatial.transform import Rotation
+
         turned = Rotation.from_rotvec(self._turn.draw()) * Rotation.from_matrix(
             self._rotation.T @ rotation)
         return np.concatenate((measured, turned.as_quat()))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -174,3 +176,10 @@ def test_pacer_waits_for_the_slowest_and_drops_unresponsive_consumers() -> None:
 def test_pacer_refuses_invalid_numbers(value: float) -> None:
     with pytest.raises(ConfigurationError, match='real_time_factor'):
         Pacer(value)
+
+
+def test_the_node_loads_without_scipy() -> None:
+    """Nodes wait a few seconds for its description, and SciPy alone would take as long."""
+    program = ("import robocal_sim.node, sys; "
+               "sys.exit(any(name.startswith('scipy.') for name in sys.modules))")
+    assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 0

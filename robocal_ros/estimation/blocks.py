@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Block averages of an exciting recording: measurements and regressors over the same blocks.
 
-Averaging both sides of the equation is unbiased and leaves white noise white. Positions are
-interpolated by splines, which gives derivatives without phase error; functions of them are
-averaged by Gauss-Legendre quadrature with five nodes per block.
+Averaging both sides of the equation is unbiased and leaves white noise white. Positions of a
+repeated motion are a Fourier series (``periodic``), those of any other are low-passed and
+interpolated by splines, both without phase error and with hardly any noise in the derivatives,
+which would attenuate the estimates; functions of them are averaged by Gauss-Legendre quadrature
+with five nodes per block.
 
 The quintic splines are computed by a filter (Unser, Splines: A Perfect Fit for Signal and Image
 Processing, IEEE Signal Process. Mag. 16 (1999) 22, doi 10.1109/79.799930). SciPy's splines on
@@ -21,6 +23,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
+from robocal_ros.estimation.periodic import periodic_motion
 from robocal_ros.messages.samples import JointSamples
 
 _DEGREE = 5
@@ -119,6 +122,11 @@ _BLOCKS_PER_PERIOD = 5.0
 # acceleration noise of encoder steps.
 _POSITION_CUTOFF = 6.0
 _LEAST_RATE = 4.0
+# Power of the motion over that of the noise at the cutoff, the resolution of both, and the lowest
+# cutoff [Hz].
+_ABOVE_NOISE = 2.0
+_RESOLUTION = 0.5
+_LOWEST_CUTOFF = 1.0
 _LEAST_BLOCKS = 40
 # Instants per batch, so that the data stay in the cache.
 _AT_ONCE = 2048
@@ -151,13 +159,16 @@ class Blocks:
         edges: Borders, shape (k + 1,) [s].
         centre: Kinematics at the middle of each block, shape (k, n) each.
         slowest: Lowest speed of each joint in each block, shape (k, n) [rad/s].
+        repeats: Number of repeats of a periodic motion, each of the same number of blocks at the
+            same places of the motion; 1 otherwise.
 
     """
 
     edges: Array
     centre: Kinematics
     slowest: Array
-    _nodes: tuple[Kinematics, ...]
+    repeats: int
+    nodes: tuple[Kinematics, ...]
 
     @classmethod
     def of(cls, samples: JointSamples, band: float, min_motion: float) -> Blocks:
@@ -188,14 +199,22 @@ class Blocks:
         if count < _LEAST_BLOCKS:
             raise DataError(f'The record lasts {time[-1] - time[0]:.2f} s, too short to excite '
                             'anything; several seconds are needed.')
-        edges = time[0] + edge - 0.5 * period + length * np.arange(count + 1)
-        spline = UniformSpline(time[0], period, position)
+        curve: Callable[[Array], tuple[Array, Array, Array]]
+        motion = periodic_motion(samples.time, samples.position, _POSITION_CUTOFF * band)
+        if motion is not None:
+            each, repeats, curve = round(motion.period / length), motion.repeats, motion.at
+            length = motion.period / each
+            edges = motion.start + length * np.arange(each * repeats + 1)
+        else:
+            position = _smoothed(position, period, _POSITION_CUTOFF * band)
+            repeats, curve = 1, UniformSpline(time[0], period, position).at
+            edges = time[0] + edge - 0.5 * period + length * np.arange(count + 1)
         middle = 0.5 * (edges[:-1] + edges[1:])
         # Evenly spaced samples have the variance of a slightly shorter continuous block.
         reach = length * np.sqrt(1.0 - 1.0 / samples_each**2)
-        nodes = tuple(Kinematics(*spline.at(middle + reach * node)) for node in _NODES)
-        return cls(edges, Kinematics(*spline.at(middle)),
-                   _slowest(np.array([node.velocity for node in nodes])), nodes)
+        nodes = tuple(Kinematics(*curve(middle + reach * node)) for node in _NODES)
+        return cls(edges, Kinematics(*curve(middle)),
+                   _slowest(np.array([node.velocity for node in nodes])), repeats, nodes)
 
     @property
     def period(self) -> float:
@@ -204,11 +223,11 @@ class Blocks:
 
     def means(self, function: Channels) -> Array:
         """Return the means over the blocks of a function of the motion, shape (k, …)."""
-        return _averaged(node.values_of(function) for node in self._nodes)
+        return _averaged(node.values_of(function) for node in self.nodes)
 
     def velocity_means(self, function: Callable[[Array], Array]) -> Array:
         """Return the means over the blocks of a function of velocities alone, shape (k, …)."""
-        return _averaged(function(node.velocity) for node in self._nodes)
+        return _averaged(function(node.velocity) for node in self.nodes)
 
     def sample_means(self, time: Array, values: Array) -> Array:
         """Return the means over the blocks of measured values.
@@ -255,7 +274,7 @@ def _averaged(values: Iterable[Array]) -> Array:
 
 
 def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
-    """Return evenly spaced stamps and positions, low-passed far above the band."""
+    """Return evenly spaced stamps and positions."""
     period = float(np.median(np.diff(samples.time)))
     rate = 1.0 / period
     if rate < _LEAST_RATE * band:
@@ -264,11 +283,38 @@ def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
             f'{_LEAST_RATE * band:.0f} Hz. Raise the rate or lower band.')
     time = samples.time[0] + period * np.arange(
         int((samples.time[-1] - samples.time[0]) / period) + 1)
-    raw = np.column_stack([np.interp(time, samples.time, c) for c in samples.position.T])
-    cutoff = _POSITION_CUTOFF * band
-    if cutoff >= 0.4 * rate or len(time) < _LEAST_BLOCKS:
-        return time, raw
-    return time, low_passed(raw, period, cutoff)
+    return time, np.column_stack([
+        np.interp(time, samples.time, c) for c in samples.position.T])
+
+
+def _smoothed(position: Array, period: float, highest: float) -> Array:
+    """Return positions low-passed where the arm's motion no longer exceeds the noise.
+
+    Beyond this frequency, derivatives are noise of the encoders, which attenuates what is
+    estimated from them; it holds for each derivative alike. The noise is that of the upper half
+    of the spectrum.
+
+    Args:
+        position: Evenly spaced, shape (k, n).
+        period: Time between positions [s].
+        highest: Highest cutoff [Hz].
+
+    """
+    # Mirrored at both ends, so that the spectrum holds no step.
+    mirrored = np.concatenate((position, 2.0 * position[-1] - position[-2::-1]))
+    mirrored = mirrored - np.linspace(mirrored[0], mirrored[-1], len(mirrored))
+    window = np.hanning(len(mirrored))[:, None]
+    power = np.abs(np.fft.rfft(mirrored * window, axis=0)) ** 2
+    frequency = np.fft.rfftfreq(len(mirrored), period)
+    width = max(3, int(_RESOLUTION * len(mirrored) * period))
+    mean = np.column_stack([
+        np.convolve(column, np.full(width, 1.0 / width), mode='same') for column in power.T])
+    floor = np.median(mean[len(mean) // 2:], axis=0)
+    noise = (mean < _ABOVE_NOISE * floor).all(axis=1) & (frequency > _LOWEST_CUTOFF)
+    cutoff = min(float(frequency[np.argmax(noise)]) if noise.any() else highest, highest)
+    if cutoff >= 0.4 / period:
+        return position
+    return low_passed(position, period, cutoff)
 
 
 def low_passed(values: Array, period: float, cutoff: float) -> Array:

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delay of measured values against positions: the shift at which a motion explains them best.
+
+Profile likelihood over the shift, all linear parameters being free at each: a column of the time
+derivative would linearise a delay that may be longer than what it is small against, and a prior
+about zero would hold it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from robocal_ros.arrays import Array
+from robocal_ros.estimation.least_squares import autocorrelation_time
+
+RANGE = (-0.03, 0.12)
+"""Delays that are looked for [s]."""
+
+MAX_STD = 0.002
+"""Largest standard deviation of a delay that counts as identified [s]."""
+
+_STEP = 0.005
+_FIRST = 0.001
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Delay:
+    """Delay of measured values against positions.
+
+    Attributes:
+        value: Best shift; 0 if it is not identified [s].
+        std: Its standard deviation; infinite where no shift explains the values better [s].
+
+    """
+
+    value: float
+    std: float
+
+    @property
+    def identified(self) -> bool:
+        """Return whether the data tell it."""
+        return self.std <= MAX_STD
+
+
+def find_delay(
+    shifted: Callable[[float], Array], columns: Sequence[Array], known: Array
+) -> Delay:
+    """Find the shift of measured values that leaves the least residuals.
+
+    Args:
+        shifted: Returns the measured values of all channels, shape (k, c), for a delay [s].
+        columns: Regressor of each channel, shape (k, p) each.
+        known: What is known of the values, shape (k, c).
+
+    Returns:
+        The delay; unidentified where the optimum is at the end of the range, or too flat.
+
+    """
+    bases = [_orthonormal(item) for item in columns]
+
+    def residuals(delay: float) -> list[Array]:
+        values = shifted(delay) - known
+        return [value - basis @ (basis.T @ value)
+                for basis, value in zip(bases, values.T, strict=True)]
+
+    begin = residuals(0.0)
+    counts = np.array([
+        max(len(item) - basis.shape[1], 1) / autocorrelation_time(item)
+        for item, basis in zip(begin, bases, strict=True)])
+
+    def cost(delay: float) -> float:
+        power = np.array([item @ item + _TINY for item in residuals(delay)])
+        return 0.5 * float(counts @ np.log(power))
+
+    grid = np.arange(RANGE[0], RANGE[1] + 0.5 * _STEP, _STEP)
+    costs = [cost(delay) for delay in grid]
+    best = int(np.argmin(costs))
+    if best in (0, len(grid) - 1):
+        return Delay(0.0, np.inf)
+    found = scipy.optimize.minimize_scalar(
+        cost, bounds=(grid[best - 1], grid[best + 1]), method='bounded',
+        options={'xatol': 1e-6})
+    value = float(found.x)
+    # Residuals are less correlated at the optimum.
+    counts = np.array([
+        max(len(item) - basis.shape[1], 1) / autocorrelation_time(item)
+        for item, basis in zip(residuals(value), bases, strict=True)])
+    curvature = (cost(value + _FIRST) + cost(value - _FIRST) - 2.0 * cost(value)) / _FIRST**2
+    std = float(1.0 / np.sqrt(curvature)) if curvature > 0.0 else np.inf
+    return Delay(value, std) if std <= MAX_STD else Delay(0.0, std)
+
+
+def _orthonormal(columns: Array) -> Array:
+    """Return a basis of what columns span, shape (k, r)."""
+    scale = np.linalg.norm(columns, axis=0)
+    kept = columns[:, scale > 0.0] / scale[scale > 0.0]
+    basis, triangle, _ = scipy.linalg.qr(kept, mode='economic', pivoting=True)
+    size = np.abs(np.diag(triangle))
+    return np.asarray(basis[:, size > 1e-8 * size[0]])

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Positions of a repeated motion as a Fourier series, so that derivatives carry no noise.
+
+A motion that repeats has content at multiples of its base frequency only; everything between them
+is noise. The harmonics that rise above that noise are fitted to all repeats at once, with the base
+frequency, an offset and a slow trend, and are differentiated analytically (Swevers, Ganseman,
+Tükel, De Schutter, Van Brussel, Optimal Robot Excitation and Identification, IEEE Trans. Robot.
+Autom. 13 (1997) 730, doi 10.1109/70.631234; Pintelon, Schoukens, System Identification: A Frequency
+Domain Approach, 2nd ed., ch. 2). With N samples, noise of an encoder step falls by √N, where
+numerical differentiation amplifies it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from robocal_ros.arrays import Array
+
+# Rate at which periods are looked for [Hz], and the most samples that are compared.
+_SEARCH_RATE = 50.0
+_SEARCH_SAMPLES = 3000
+_SHORTEST = 1.0
+# Repeats may differ by this share of the motion's RMS; what differs more is another motion.
+_REPEATABILITY = 0.01
+_MOVING_SHARE = 0.02
+# Power of a harmonic over that of the noise beside it. Noise alone reaches it at one line in
+# 8,000 (exponential distribution).
+_SIGNIFICANT = 9.0
+_MOST_HARMONICS = 150
+# So many harmonics in a row without content end the series.
+_GAP = 5
+_FIT_RATE = 200.0
+_OUTLIER = 6.0
+_PERIOD_STEPS = 4
+
+
+@dataclass(frozen=True)
+class PeriodicMotion:
+    """Joint positions over whole periods: a Fourier series with a linear trend.
+
+    Attributes:
+        start: Begin of the first whole period [s].
+        period: Length of a period [s].
+        repeats: Number of whole periods.
+        noise: RMS of measured minus fitted positions, shape (n,) [rad].
+
+    """
+
+    start: float
+    period: float
+    repeats: int
+    noise: Array
+    _coefficients: Array
+
+    @property
+    def harmonics(self) -> int:
+        """Number of harmonics."""
+        return (len(self._coefficients) - 2) // 2
+
+    def at(self, time: Array) -> tuple[Array, Array, Array]:
+        """Return positions, velocities and accelerations.
+
+        Args:
+            time: Shape (k,) [s].
+
+        Returns:
+            Three arrays of shape (k, n).
+
+        """
+        basis = _basis(time - self.start, self.period, self.harmonics)
+        position, velocity, acceleration = (item @ self._coefficients for item in basis)
+        return position, velocity, acceleration
+
+
+def periodic_motion(time: Array, position: Array, max_frequency: float) -> PeriodicMotion | None:
+    """Fit a motion that is repeated at least twice.
+
+    Args:
+        time: Stamps, strictly increasing, shape (k,) [s].
+        position: Joint positions, shape (k, n) [rad].
+        max_frequency: Highest frequency of a harmonic [Hz].
+
+    Returns:
+        The fitted series, or None if the motion does not repeat.
+
+    """
+    found = _search(time, position)
+    if found is None:
+        return None
+    start, period, repeats = found
+    inside = (time >= start) & (time <= start + repeats * period)
+    time, position = _thinned(time[inside], position[inside])
+    size = np.sqrt(np.mean((position - position.mean(axis=0)) ** 2))
+    for _ in range(_PERIOD_STEPS):
+        count = _significant(time, position, start, period, repeats, max_frequency)
+        coefficients, residual = _fitted(time - start, position, period, count)
+        _, velocity, _ = (item @ coefficients for item in _basis(time - start, period, count))
+        # A longer period delays the series in proportion to the time since the start.
+        slope = -(time - start)[:, None] / period * (velocity - coefficients[1])
+        change = float(np.sum(slope * residual) / np.sum(slope**2))
+        period += change
+        if abs(change) < 1e-7 * period:
+            break
+    coefficients, residual = _fitted(time - start, position, period, count)
+    noise = np.sqrt(np.mean(residual**2, axis=0))
+    if float(np.sqrt(np.mean(residual**2))) > _REPEATABILITY * size:
+        return None
+    return PeriodicMotion(start, period, repeats, noise, coefficients)
+
+
+def _basis(time: Array, period: float, harmonics: int) -> tuple[Array, Array, Array]:
+    """Return offset, trend, cosines and sines, and their first two derivatives, (k, 2 + 2h)."""
+    pulsation = 2.0 * np.pi / period * np.arange(1, harmonics + 1)
+    phase = np.outer(time, pulsation)
+    cosine, sine = np.cos(phase), np.sin(phase)
+    one, zero = np.ones((len(time), 1)), np.zeros((len(time), 1))
+    return (np.hstack((one, time[:, None], cosine, sine)),
+            np.hstack((zero, one, -sine * pulsation, cosine * pulsation)),
+            np.hstack((zero, zero, -cosine * pulsation**2, -sine * pulsation**2)))
+
+
+def _fitted(time: Array, position: Array, period: float, harmonics: int) -> tuple[Array, Array]:
+    """Return the coefficients, shape (2 + 2h, n), and residuals; outliers are left out."""
+    basis = _basis(time, period, harmonics)[0]
+    coefficients = np.linalg.lstsq(basis, position, rcond=None)[0]
+    residual = position - basis @ coefficients
+    scale = 1.4826 * np.median(np.abs(residual), axis=0) + 1e-12
+    good = (np.abs(residual) <= _OUTLIER * scale).all(axis=1)
+    if not good.all() and good.sum() > 2 * basis.shape[1]:
+        coefficients = np.linalg.lstsq(basis[good], position[good], rcond=None)[0]
+        residual = np.where(good[:, None], position - basis @ coefficients, 0.0)
+    return coefficients, residual
+
+
+def _thinned(time: Array, position: Array) -> tuple[Array, Array]:
+    """Return means of neighbouring samples at no more than some rate."""
+    each = int(1.0 / (_FIT_RATE * np.median(np.diff(time))))
+    if each < 2:
+        return time, position
+    count = len(time) // each * each
+    return (time[:count].reshape(-1, each).mean(axis=1),
+            position[:count].reshape(-1, each, position.shape[1]).mean(axis=1))
+
+
+def _search(time: Array, position: Array) -> tuple[float, float, int] | None:
+    """Return begin, rough period and number of whole periods; None if nothing repeats."""
+    step = max(1.0 / _SEARCH_RATE, (time[-1] - time[0]) / _SEARCH_SAMPLES)
+    grid = np.arange(time[0], time[-1], step)
+    if len(grid) < 10:
+        return None
+    # Differences of running means: free of steps, whatever the rate.
+    sums = np.concatenate((np.zeros((1, position.shape[1])), np.cumsum(position, axis=0)))
+    borders = np.searchsorted(time, np.append(grid, grid[-1] + step))
+    filled = np.flatnonzero(np.diff(borders))
+    means = (sums[borders[filled + 1]] - sums[borders[filled]]) / np.diff(borders)[filled, None]
+    track = np.column_stack([np.interp(grid, grid[filled], column) for column in means.T])
+    half = max(1, round(0.05 / step))
+    speed = np.abs(track[2 * half:] - track[:-2 * half]).max(axis=1)
+    moving = np.flatnonzero(speed > _MOVING_SHARE * speed.max()) + half
+    if not len(moving) or speed.max() <= 0.0:
+        return None
+    first, last = int(moving[0]), int(moving[-1])
+    track = track[first:last + 1] - track[first:last + 1].mean(axis=0)
+    power = float(np.mean(np.sum(track**2, axis=1)))
+    least, most = round(_SHORTEST / step), int(0.52 * len(track))
+    if most <= least:
+        return None
+    lags = np.arange(least, most)
+    difference = np.array([
+        np.mean(np.sum((track[lag:] - track[:-lag]) ** 2, axis=1)) for lag in lags]) / power
+    # Half a step beside the period, repeats differ by as much as the arm moves in that time.
+    rate = float(np.mean(np.sum(np.diff(track, axis=0) ** 2, axis=1))) / power
+    limit = _REPEATABILITY**2 + rate
+    dips = np.flatnonzero((difference[1:-1] <= difference[:-2])
+                          & (difference[1:-1] <= difference[2:])
+                          & (difference[1:-1] < limit)) + 1
+    if not len(dips):
+        return None
+    dip = int(dips[0])
+    left, middle, right = difference[dip - 1:dip + 2]
+    curvature = left - 2.0 * middle + right
+    shift = 0.5 * (left - right) / curvature if curvature > 0.0 else 0.0
+    period = (lags[dip] + shift) * step
+    # The thresholds cut off the slow begin and end of a motion.
+    repeats = round((last - first) * step / period)
+    if repeats < 2:
+        return None
+    length = repeats * period
+    begin = grid[first] - 0.5 * (length - (last - first) * step)
+    begin = min(max(begin, time[0]), time[-1] - length)
+    if begin < time[0] - step:
+        repeats -= 1
+        begin = float(grid[first])
+    return (float(begin), float(period), repeats) if repeats >= 2 else None
+
+
+def _significant(
+    time: Array, position: Array, start: float, period: float, repeats: int, highest: float
+) -> int:
+    """Return the number of harmonics that rise above the noise between them."""
+    rate = 1.0 / float(np.median(np.diff(time)))
+    each = max(8, int(rate * period))
+    grid = start + period / each * np.arange(each * repeats)
+    values = np.column_stack([np.interp(grid, time, column) for column in position.T])
+    ramp = np.linspace(-0.5, 0.5, len(grid))[:, None]
+    values = values - values.mean(axis=0)
+    values -= ramp * (values * ramp).sum(axis=0) / (ramp**2).sum()
+    power = np.abs(np.fft.rfft(values, axis=0)) ** 2
+    most = min(int(highest * period), _MOST_HARMONICS, each // 2 - 2)
+    # An encoder that stands alike in each repeat errs alike: this noise is in the harmonics too.
+    floor = np.median(power[repeats * (each // 4)::repeats], axis=0)
+    kept = 1
+    for harmonic in range(1, most + 1):
+        lines = np.arange(max((harmonic - 2) * repeats, 1), (harmonic + 3) * repeats)
+        between = power[lines[lines % repeats != 0]].mean(axis=0)
+        noise = np.maximum(between, floor)
+        if (power[harmonic * repeats] > _SIGNIFICANT * noise).any():
+            kept = harmonic
+        elif harmonic - kept >= _GAP:
+            break
+    return kept

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dynamic parameters of the arm itself: what a URDF is worth, and the identified arm.
+
+Parameters are collected in one vector of 12 n entries: ten inertial parameters of each link (in
+Pinocchio's order, in the frame of the link's joint, everything fixed to the link included), then n
+rotor inertias, reflected to the joints, then n relative errors of the drive gains. What is not
+known exactly of them is passed on to everything that is computed from joint torques.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pinocchio as pin
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import DataError
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.newton_euler import NewtonEuler
+
+ARM = 'arm'
+"""Kind of the result of an arm identification."""
+
+LINK = ('mass', 'moment_x', 'moment_y', 'moment_z',
+        'inertia_xx', 'inertia_xy', 'inertia_yy', 'inertia_xz', 'inertia_yz', 'inertia_zz')
+"""Inertial parameters of a link, linear in its torques; inertia about the joint's origin."""
+
+LINK_UNITS = ('kg', *['kg·m'] * 3, *['kg·m²'] * 6)
+
+# A link is at least as wide as a ball of this radius of gyration [m], and has at least this mass
+# [kg]: URDFs hold placeholders without extent or mass, of which nothing could be a share.
+_LEAST_EXTENT = 0.02
+_LEAST_MASS = 0.05
+# Directions whose variance is below this share of the largest are known exactly.
+_NEGLIGIBLE = 1e-14
+
+
+def _units() -> Array:
+    """Return the pseudo-inertia matrix of each unit parameter, shape (10, 4, 4)."""
+    units = np.zeros((10, 4, 4))
+    for k, (xx, xy, yy, xz, yz, zz) in enumerate(np.eye(10)[:, 4:]):
+        tensor = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        units[k, :3, :3] = 0.5 * np.trace(tensor) * np.eye(3) - tensor
+    units[0, 3, 3] = 1.0
+    for axis in range(3):
+        units[1 + axis, axis, 3] = units[1 + axis, 3, axis] = 1.0
+    return units
+
+
+PSEUDO_INERTIA = _units()
+"""Pseudo-inertia matrix of each unit parameter: that of a body is their linear combination, and
+is positive definite for every possible body (Wensing, Kim, Slotine, IEEE RA-L 3 (2018) 60, doi
+10.1109/LRA.2017.2729659)."""
+
+
+def pseudo_inertia(parameters: Array) -> Array:
+    """Return the pseudo-inertia matrices of bodies, shape (…, 4, 4).
+
+    Args:
+        parameters: As of ``LINK``, shape (…, 10).
+
+    """
+    return np.asarray(np.tensordot(parameters, PSEUDO_INERTIA, axes=1))
+
+
+def link_parameters(robot: Robot) -> Array:
+    """Return the inertial parameters of all links by the model, shape (n, 10)."""
+    return np.array([inertia.toDynamicParameters() for inertia in robot.model.inertias[1:]])
+
+
+def possible(parameters: Array) -> Array:
+    """Return the bodies with at least some mass and extent.
+
+    Args:
+        parameters: As of ``LINK``, shape (n, 10).
+
+    """
+    bodies = []
+    for matrix in pseudo_inertia(parameters):
+        mass = max(float(matrix[3, 3]), _LEAST_MASS)
+        com = matrix[:3, 3] / mass
+        second = matrix[:3, :3] - mass * np.outer(com, com)
+        values, axes = np.linalg.eigh(0.5 * (second + second.T))
+        second = (axes * np.maximum(values, mass * _LEAST_EXTENT**2 / 3.0)) @ axes.T
+        about = second + mass * np.outer(com, com)
+        tensor = np.trace(about) * np.eye(3) - about
+        bodies.append(np.array([mass, *(mass * com), tensor[0, 0], tensor[0, 1], tensor[1, 1],
+                                tensor[0, 2], tensor[1, 2], tensor[2, 2]]))
+    return np.array(bodies)
+
+
+def link_information(parameters: Array, std: float) -> Array:
+    """Return the information about a link that a URDF of some quality is, shape (10, 10).
+
+    It is the metric of the positive definite pseudo-inertia matrices at the URDF's body (Lee,
+    Wensing, Park, Geometric Robot Dynamic Identification, IEEE Trans. Robot. 36 (2020) 348, doi
+    10.1109/TRO.2019.2926491), scaled so that the standard deviation of the mass is the share
+    ``std`` of it. The centre of mass then has one of ``std``/√2 times the link's own extent: no
+    choice of units or frames enters.
+
+    Args:
+        parameters: Of a possible body, as of ``LINK``, shape (10,).
+        std: Standard deviation of the mass, as a share of it.
+
+    """
+    inverse = np.linalg.inv(pseudo_inertia(parameters))
+    changes = inverse @ PSEUDO_INERTIA
+    return np.asarray(np.einsum('kab,lba->kl', changes, changes) / std**2)
+
+
+@dataclass(frozen=True)
+class ArmModel:
+    """The arm's own dynamics, with what is not known of them.
+
+    Attributes:
+        robot: The arm, with the best values known.
+        covariance: Of links, rotor inertias and relative gains, shape (12 n, 12 n).
+        source: Where it comes from, in words.
+        identified: Whether it was identified on this arm.
+
+    """
+
+    robot: Robot
+    covariance: Array
+    source: str
+    identified: bool
+
+    def uncertain_torques(self, q: Array, v: Array, a: Array, torque: Array) -> Array:
+        """Return what one standard deviation of each independent direction adds to torques.
+
+        Args:
+            q: Joint angles, shape (k, n) [rad].
+            v: Joint velocities, shape (k, n) [rad/s].
+            a: Joint accelerations, shape (k, n) [rad/s²].
+            torque: Torques in all, on which the gains act, shape (k, n) [N·m].
+
+        Returns:
+            Shape (k, n, r) [N·m].
+
+        """
+        factor = _factor(self.covariance)
+        n = self.robot.n
+        columns = np.asarray(
+            arm_regressor(self.robot, q, v, a).reshape(-1, 10 * n) @ factor[:10 * n])
+        columns = columns.reshape(len(q), n, -1)
+        columns += a[:, :, None] * factor[10 * n:11 * n]
+        columns += torque[:, :, None] * factor[11 * n:]
+        return columns
+
+
+def _factor(covariance: Array) -> Array:
+    """Return F with F Fᵀ the covariance, its columns in falling size, shape (p, r)."""
+    scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    safe = np.where(scale > 0.0, scale, 1.0)
+    values, vectors = np.linalg.eigh(covariance / np.outer(safe, safe))
+    kept = values > _NEGLIGIBLE * max(float(values[-1]), 1e-300)
+    return np.asarray(safe[:, None] * vectors[:, kept] * np.sqrt(values[kept]))[:, ::-1]
+
+
+def arm_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
+    """Return the joint torques of all links, linear in their parameters.
+
+    Args:
+        robot: The arm.
+        q: Joint angles, shape (k, n) [rad].
+        v: Joint velocities, shape (k, n) [rad/s].
+        a: Joint accelerations, shape (k, n) [rad/s²].
+
+    Returns:
+        Shape (k, n, 10 n), columns link by link as of ``LINK``.
+
+    """
+    return np.concatenate([
+        NewtonEuler(robot, name).torque_regressor(q, v, a) for name in robot.joint_names], axis=2)
+
+
+def urdf_model(robot: Robot, model_std: float, gain_covariance: Array) -> ArmModel:
+    """Return the arm as its URDF describes it, of which something is trusted.
+
+    Args:
+        robot: The arm.
+        model_std: Standard deviation of the links' masses, as a share of them.
+        gain_covariance: Of the relative errors of the drive gains, shape (n, n).
+
+    """
+    n = robot.n
+    covariance = np.zeros((12 * n, 12 * n))
+    for index, body in enumerate(possible(link_parameters(robot))):
+        at = slice(10 * index, 10 * index + 10)
+        covariance[at, at] = np.linalg.inv(link_information(body, model_std))
+    covariance[11 * n:, 11 * n:] = gain_covariance
+    return ArmModel(robot, covariance, f'URDF, masses ±{100.0 * model_std:.0f} %', False)
+
+
+def parameter_names(joint_names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the 12 n parameters, as results hold them."""
+    return (*(f'{joint}.{name}' for joint in joint_names for name in LINK),
+            *(f'{joint}.rotor_inertia' for joint in joint_names),
+            *(f'{joint}.effort_scale' for joint in joint_names))
+
+
+def identified_model(robot: Robot, result: CalibrationResult) -> ArmModel:
+    """Return the arm as it was identified.
+
+    Args:
+        robot: The arm by its URDF.
+        result: Result of an arm identification.
+
+    Raises:
+        DataError: If the result is of another kind, or holds no covariance.
+
+    """
+    if result.kind != ARM:
+        raise DataError(f"Expected a result of kind '{ARM}', got '{result.kind}'.")
+    n, names = robot.n, parameter_names(robot.joint_names)
+    values = result.values(names)
+    rows = [result.covariance_names.index(name) for name in names
+            if name in result.covariance_names]
+    if len(rows) != len(names):
+        raise DataError('The result of the arm identification lacks the covariance of its '
+                        'parameters; identify the arm again.')
+    covariance = np.array(result.covariance)[np.ix_(rows, rows)]
+    # Efforts are divided by the identified scales before they are used.
+    scale = np.concatenate((np.ones(11 * n), values[11 * n:]))
+    return ArmModel(
+        with_links(robot, values[:10 * n].reshape(n, 10), values[10 * n:11 * n]),
+        covariance / np.outer(scale, scale), f'identified ({result.source})', True)
+
+
+def with_links(robot: Robot, links: Array, rotor_inertia: Array) -> Robot:
+    """Return a copy of the arm with other links and rotor inertias.
+
+    Args:
+        robot: The arm.
+        links: As of ``LINK``, shape (n, 10).
+        rotor_inertia: Reflected to the joints, shape (n,) [kg·m²].
+
+    """
+    changed = robot.copy()
+    changed.model = pin.Model(robot.model)
+    for index, body in enumerate(links, start=1):
+        changed.model.inertias[index] = pin.Inertia.FromDynamicParameters(body)
+    changed.model.armature = np.array(rotor_inertia, dtype=float)
+    changed.data = changed.model.createData()
+    return changed

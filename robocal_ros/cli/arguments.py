@@ -25,6 +25,7 @@ PROCEDURES = {
 CAPABILITIES = {
     'payload': 'payload.estimate:PAYLOAD',
     'drive_gains': 'payload.estimate:GAINS',
+    'arm': 'payload.estimate:ARM_IDENTIFICATION',
     'friction': 'friction.estimate:FRICTION',
     'compliance': 'compliance.estimate:COMPLIANCE',
     'wrench': 'wrench.bag:FOLLOWER',

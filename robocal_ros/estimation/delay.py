@@ -61,7 +61,7 @@ def find_delay(
         The delay; unidentified where the optimum is at the end of the range, or too flat.
 
     """
-    bases = [_orthonormal(item) for item in columns]
+    bases = [orthonormal(item) for item in columns]
 
     def residuals(delay: float) -> list[Array]:
         values = shifted(delay) - known
@@ -95,7 +95,7 @@ def find_delay(
     return Delay(value, std) if std <= MAX_STD else Delay(0.0, std)
 
 
-def _orthonormal(columns: Array) -> Array:
+def orthonormal(columns: Array) -> Array:
     """Return a basis of what columns span, shape (k, r)."""
     scale = np.linalg.norm(columns, axis=0)
     kept = columns[:, scale > 0.0] / scale[scale > 0.0]

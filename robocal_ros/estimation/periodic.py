@@ -4,10 +4,9 @@
 A motion that repeats has content at multiples of its base frequency only; everything between them
 is noise. The harmonics that rise above that noise are fitted to all repeats at once, with the base
 frequency, an offset and a slow trend, and are differentiated analytically (Swevers, Ganseman,
-Tükel, De Schutter, Van Brussel, Optimal Robot Excitation and Identification, IEEE Trans. Robot.
-Autom. 13 (1997) 730, doi 10.1109/70.631234; Pintelon, Schoukens, System Identification: A Frequency
-Domain Approach, 2nd ed., ch. 2). With N samples, noise of an encoder step falls by √N, where
-numerical differentiation amplifies it.
+Tükel, De Schutter, Van Brussel, IEEE Trans. Robot. Autom. 13 (1997) 730, doi 10.1109/70.631234;
+Pintelon, Schoukens, System Identification: A Frequency Domain Approach, 2nd ed., ch. 2). With N
+samples, noise of an encoder step falls by √N, where numerical differentiation amplifies it.
 """
 
 from __future__ import annotations

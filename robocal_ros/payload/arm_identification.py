@@ -1,495 +1,282 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arm's own dynamics from an exciting motion: links, rotors, friction, offsets, drive gains.
+"""Result of an identification of the arm: links, rotors, friction, offsets, drive gains.
 
-effort_j = s_j (W_j π + J_j q̈_j + L_j p + friction_j), with the links' inertial parameters π, the
-rotor inertia J_j reflected to the joint, a weighed load p where there is one, friction with a
-torque offset, and the drive gain s_j (Khalil, Dombre, Modeling, Identification and Control of
-Robots, 2002, ch. 12; Gautier, Briot, Global Identification of Joint Drive Gains, J. Dyn. Sys.
-Meas. Control 136 (2014) 051025, doi 10.1115/1.4027506).
-
-A motion without load tells combinations of π only. What it does not tell comes from the URDF, as
-a prior whose width is estimated too (``_WIDENINGS``). The prior's distance is the log-determinant
-divergence of the links' pseudo-inertia matrices, which is convex and infinite at the border of
-what a body can be: each estimate is physically consistent (Lee, Wensing, Park, IEEE Trans. Robot.
-36 (2020) 348, doi 10.1109/TRO.2019.2926491). It is the maximum a posteriori estimate, found by
-Newton's method with a covariance from its curvature.
+Samples → blocks → maximum a posteriori estimate (``arm_regression``) → base parameters, held-out
+torque, checks. A second motion with a weighed load builds on the first one's result: its estimate
+and covariance are the prior then, and the load tells the drive gains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
-import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConvergenceError
-from robocal_ros.estimation.blocks import Blocks
-from robocal_ros.estimation.delay import Delay, find_delay
-from robocal_ros.estimation.least_squares import autocorrelation_time
-from robocal_ros.messages.samples import JointSamples, check_effort, check_joints
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.payload.arm_regression import (
+    ROTOR_SPREAD,
+    ArmFit,
+    Motion,
+    Prior,
+    expected_rotors,
+    identify,
+)
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION
-from robocal_ros.results.result import rms
+from robocal_ros.payload.result import make_result, motion_checks, settings_of
+from robocal_ros.results.result import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Parameter,
+    Series,
+    State,
+    rms,
+    spread,
+)
 from robocal_ros.robot.arm_model import (
-    PSEUDO_INERTIA,
-    arm_regressor,
+    LINK,
+    LINK_UNITS,
     link_parameters,
+    parameter_names,
     possible,
-    pseudo_inertia,
 )
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import NewtonEuler
+from robocal_ros.robot.setup import ARM
 
-# Speeds within which friction turns over from one direction to the other [rad/s]: presliding.
-_TRANSITIONS = (0.01, 0.03, 0.08)
-# What friction may hold besides offset, Coulomb and viscous parts.
-_EXTRAS = ((), ('sublinear',), ('load',), ('sublinear', 'load'))
-# Factors of the URDF's standard deviation that are tried, and the gain in log-evidence that the
-# next wider one must have.
-_WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0)
-_EVIDENCE = 3.0
-_OUTLIER = 2.5
-_ROUNDS = 4
-_STEPS = 60
-_CONVERGED = 1e-9
-# The load's centre is this far from the tool frame, and its gyration this wide [m], at most.
+MIN_SHARE = 0.5
+"""Least share of a base parameter's information that comes from the data, not from the URDF, for
+the parameter to count as identified."""
+
+_HELD_OUT = 0.25
 _LOAD_REACH = 0.5
-# Reflected rotor inertia beforehand, as a share of the joint's mean inertia by the URDF.
-_ROTOR_SHARE = 0.3
-_ROTOR_FLOOR = 0.03
-# Standard deviation of that order, in its multiples.
-_ROTOR_SPREAD = 3.0
-_LEAST_STD = 1e-6
+_LEAST_LOAD_STD = 1e-4
+_STRUCTURAL = 1e-7
+_COMBINED = 1e-3
+_PLOT_POINTS = 150
+_FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad',
+                   'sublinear': 'N·m·(s/rad)^0.5', 'load': '1'}
 
 
-class Law(NamedTuple):
-    """Friction columns of one joint.
-
-    Attributes:
-        transition: Speed within which friction turns over [rad/s].
-        extras: Columns besides offset, Coulomb and viscous friction.
-
-    """
-
-    transition: float
-    extras: tuple[str, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return ('offset', 'coulomb', 'viscous', *self.extras)
-
-    def columns(self, velocity: Array, torque: Array) -> Array:
-        """Return the columns.
-
-        Args:
-            velocity: Of the joint, shape (k,) [rad/s].
-            torque: That the joint transmits, shape (k,) [N·m].
-
-        Returns:
-            Shape (k, len(names)): 1, s, v, s √|v|, s |torque| with s the direction.
-
-        """
-        direction = np.tanh(velocity / self.transition)
-        known = {'sublinear': direction * np.sqrt(np.abs(velocity)),
-                 'load': direction * np.abs(torque)}
-        return np.column_stack((np.ones_like(velocity), direction, velocity,
-                                *(known[name] for name in self.extras)))
-
-
-class Unknowns(NamedTuple):
-    """Places of the unknowns in one vector."""
-
-    links: slice
-    rotors: slice
-    gains: slice
-    load: slice
-    friction: tuple[slice, ...]
-
-    @property
-    def size(self) -> int:
-        """Number of unknowns."""
-        return self.friction[-1].stop
-
-    @classmethod
-    def of(cls, n: int, loaded: bool, laws: Sequence[Law]) -> Unknowns:
-        """Line them up."""
-        at = 12 * n + (10 if loaded else 0)
-        friction = []
-        for law in laws:
-            friction.append(slice(at, at + len(law.names)))
-            at = friction[-1].stop
-        return cls(slice(0, 10 * n), slice(10 * n, 11 * n), slice(11 * n, 12 * n),
-                   slice(12 * n, 12 * n + (10 if loaded else 0)), tuple(friction))
-
-
-@dataclass(frozen=True)
-class Motion:
-    """An exciting motion, block by block.
-
-    Attributes:
-        regressor: Columns of links, rotors, and of the load where there is one, (k, n, p).
-        velocity: Of the joints at five instants of each block, shape (5, k, n) [rad/s].
-        effort: Mean effort, shape (k, n) [N·m].
-        delay: Of the efforts against the positions, allowed for.
-
-    """
-
-    regressor: Array
-    velocity: Array
-    effort: Array
-    delay: Delay = Delay(0.0, np.inf)
-
-    def part(self, rows: slice) -> Motion:
-        """Return some of the blocks."""
-        return replace(self, regressor=self.regressor[rows], velocity=self.velocity[:, rows],
-                       effort=self.effort[rows])
-
-    @classmethod
-    def of(cls, robot: Robot, samples: JointSamples, loaded: bool) -> tuple[Motion, Blocks]:
-        """Read joint states.
-
-        Raises:
-            DataError: If the record is no excitation or its effort is dead.
-
-        """
-        check_joints(samples, robot.joint_names)
-        check_effort(samples, robot.joint_names)
-        blocks = Blocks.of(samples, BAND, MIN_MOTION)
-        dynamics = NewtonEuler(robot, robot.tool_frame)
-
-        def columns(q: Array, v: Array, a: Array) -> Array:
-            rotors = a[:, :, None] * np.eye(robot.n)
-            parts = [arm_regressor(robot, q, v, a), rotors]
-            if loaded:
-                parts.append(dynamics.torque_regressor(q, v, a))
-            return np.concatenate(parts, axis=2)
-
-        def effort(delay: float) -> Array:
-            return blocks.sample_means(samples.time - delay, samples.effort)
-
-        regressor = blocks.means(columns)
-        velocity = np.array([node.velocity for node in blocks.nodes])
-        motion = cls(regressor, velocity, np.zeros(regressor.shape[:2]))
-        law = Law(_TRANSITIONS[1], ('sublinear',))
-        delay = find_delay(effort, [
-            np.column_stack((regressor[:, joint],
-                             _friction_columns(law, motion, joint, motion.effort)))
-            for joint in range(robot.n)], motion.effort)
-        return replace(motion, effort=effort(delay.value), delay=delay), blocks
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What is known beforehand.
-
-    Attributes:
-        links: Bodies by the URDF, shape (n, 10).
-        std: Standard deviation of their masses, as a share of them.
-        rotors: Rotor inertias of this order are expected, shape (n,) [kg·m²].
-        mean: Mean of a normal distribution of links, rotors and gains, shape (12 n,).
-        information: Its information; zero where the above is all, shape (12 n, 12 n).
-        load: Mean and standard deviation of the load's parameters, shape (2, 10); None without.
-
-    """
-
-    links: Array
-    std: float
-    rotors: Array
-    mean: Array
-    information: Array
-    load: Array | None
-
-    def cost(self, x: Array, places: Unknowns) -> tuple[float, Array, Array]:
-        """Return the negative log-density, its gradient and its Hessian; infinite if impossible.
-
-        The constants that depend on ``std`` are left out.
-
-        """
-        gradient, hessian = np.zeros(places.size), np.zeros((places.size, places.size))
-        cost = 0.0
-        bodies = x[places.links].reshape(-1, 10)
-        for index, (before, now) in enumerate(
-                zip(pseudo_inertia(self.links), pseudo_inertia(bodies), strict=True)):
-            at = slice(10 * index, 10 * index + 10)
-            sign, determinant = np.linalg.slogdet(now)
-            if sign <= 0.0 or np.linalg.eigvalsh(now)[0] <= 0.0:
-                return np.inf, gradient, hessian
-            inverse, now_inverse = np.linalg.inv(before), np.linalg.inv(now)
-            weight = 1.0 / self.std**2
-            cost += weight * (np.trace(inverse @ now) - determinant
-                              + np.linalg.slogdet(before)[1] - 4.0)
-            changes = now_inverse @ PSEUDO_INERTIA
-            gradient[at] += weight * (np.einsum('ab,kba->k', inverse, PSEUDO_INERTIA)
-                                      - np.einsum('kaa->k', changes))
-            hessian[at, at] += weight * np.einsum('kab,lba->kl', changes, changes)
-        shared = slice(0, places.gains.stop)
-        off = x[shared] - self.mean
-        cost += 0.5 * float(off @ self.information @ off)
-        gradient[shared] += self.information @ off
-        hessian[shared, shared] += self.information
-        if self.load is not None:
-            off, weight = x[places.load] - self.load[0], 1.0 / self.load[1]**2
-            cost += 0.5 * float(off @ (weight * off))
-            gradient[places.load] += weight * off
-            hessian[places.load, places.load] += np.diag(weight)
-        return cost, gradient, hessian
-
-
-@dataclass(frozen=True)
-class ArmFit:
-    """A solved identification.
-
-    Attributes:
-        value: All unknowns, shape (p,).
-        covariance: Their covariance, shape (p, p).
-        prior_covariance: Covariance before the data; of links, rotors and gains, (12 n, 12 n).
-        places: Where they are.
-        laws: Friction columns of each joint.
-        residual: Measured minus fitted effort, shape (k, n) [N·m].
-        noise: Standard deviation of each joint's blocks, correlation allowed for, (n,) [N·m].
-        evidence: Logarithm of the evidence, to a constant.
-        std: Standard deviation of the URDF's masses that was used, as a share.
-
-    """
-
-    value: Array
-    covariance: Array
-    places: Unknowns
-    laws: tuple[Law, ...]
-    residual: Array
-    noise: Array
-    evidence: float
-    std: float
-
-    def fitted(self, motion: Motion) -> Array:
-        """Return the effort of a motion, shape (k, n) [N·m]."""
-        return _fitted(self.value, motion, self.places, self.laws)
-
-
-def _carried(x: Array, motion: Motion, places: Unknowns) -> Array:
-    """Return the torque at the joints without friction and gains, shape (k, n) [N·m]."""
-    rigid = np.concatenate((x[places.links], x[places.rotors], x[places.load]))
-    return np.asarray(motion.regressor @ rigid)
-
-
-def _friction_columns(law: Law, motion: Motion, joint: int, torque: Array) -> Array:
-    """Return the block means of a joint's friction columns, shape (k, f)."""
-    return np.asarray(np.tensordot(_NODE_WEIGHTS, np.array([
-        law.columns(velocity[:, joint], torque[:, joint]) for velocity in motion.velocity]),
-        axes=1))
-
-
-def _fitted(x: Array, motion: Motion, places: Unknowns, laws: Sequence[Law]) -> Array:
-    carried = _carried(x, motion, places)
-    torque = carried.copy()
-    for joint, (law, at) in enumerate(zip(laws, places.friction, strict=True)):
-        torque[:, joint] += _friction_columns(law, motion, joint, carried) @ x[at]
-    return np.asarray(x[places.gains] * torque)
-
-
-_NODE_WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(5)[1]
-
-
-def identify(
-    motion: Motion, prior: Prior, *, laws: Sequence[Law] | None = None,
-    widenings: Sequence[float] = _WIDENINGS,
-) -> ArmFit:
-    """Solve for all unknowns; friction columns and the prior's width are chosen unless given.
+def estimate(
+    robot: Robot, samples: JointSamples, values: PayloadParameters, *, scale: Array,
+    scale_covariance: Array, before: CalibrationResult | None = None,
+) -> CalibrationResult:
+    """Identify the arm.
 
     Args:
-        motion: The motion.
-        prior: What is known beforehand.
-        laws: Friction columns of each joint.
-        widenings: Factors of the prior's standard deviation to choose from.
+        robot: The arm without load, by its URDF.
+        samples: Joint states of an exciting motion, efforts divided by ``scale``.
+        values: The node's parameters.
+        scale: Drive gains in use, shape (n,).
+        scale_covariance: Covariance of their relative errors, shape (n, n).
+        before: Result of a motion without load, to build on with ``arm_load``.
 
     Raises:
-        ConvergenceError: If Newton's steps do not settle.
+        ConfigurationError: If there is a load, and no result of a motion without.
+        DataError: If the record is no excitation, or its effort is dead.
+        ConvergenceError: If the estimate does not settle.
 
     """
-    n = motion.effort.shape[1]
-    chosen = tuple(laws) if laws is not None else (Law(_TRANSITIONS[1], ()),) * n
-    places = Unknowns.of(n, prior.load is not None, chosen)
-    x = _start(motion, prior, places)
-    weights, noise = np.ones_like(motion.effort), rms_of(motion.effort - _fitted(
-        x, motion, places, chosen))
-    fit = None
-    for number in range(_ROUNDS):
-        if laws is None and number > 0:
-            torque = _carried(x, motion, places)
-            chosen = tuple(_best_law(motion, prior, places, x, j, torque, noise[j], weights[:, j])
-                           for j in range(n))
-            old, places = places, Unknowns.of(n, prior.load is not None, chosen)
-            x = np.concatenate((x[:old.friction[0].start],
-                                np.zeros(places.size - places.friction[0].start)))
-        solver = _Solver(motion, chosen, places, _carried(x, motion, places), weights, noise)
-        fit = None
-        for factor in widenings:
-            wider = replace(prior, std=prior.std * factor)
-            tried = solver.solve(x if fit is None else fit.value, wider)
-            if fit is not None and tried.evidence < fit.evidence + _EVIDENCE:
-                break
-            fit = tried
-        assert fit is not None
-        x = fit.value
-        residual = motion.effort - _fitted(x, motion, places, chosen)
-        size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
-        weights = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
-        noise = _correlated_noise(residual, weights)
-    return replace(fit, residual=residual, noise=noise)
+    loaded = values.arm_load > 0.0
+    if loaded and before is None:
+        raise ConfigurationError(
+            f'arm_load is {values.arm_load} kg, but no arm identified without load is stored: '
+            'take the load off, set arm_load to 0 and identify the arm once; then again with it.')
+    motion, _ = Motion.of(robot, samples, loaded)
+    prior = _prior(robot, values, scale, scale_covariance, before if loaded else None)
+    widenings = (1.0,) if loaded else None
+    fit = identify(motion, prior, widenings=widenings)
+    count = len(motion.effort)
+    border = int((1.0 - _HELD_OUT) * count)
+    part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std), laws=fit.laws,
+                    widenings=(1.0,))
+    rest = motion.part(slice(border, count))
+    left = rest.effort - part.fitted(rest)
+    fitted = _fits(robot, motion.effort, fit.residual)
+    validation = _fits(robot, rest.effort, left)
+    names = parameter_names(robot.joint_names)
+    n = robot.n
+    shown = np.concatenate((np.ones(11 * n), scale))
+    covariance = fit.covariance[:12 * n, :12 * n] * np.outer(shown, shown)
+    base = tuple(_base_parameters(robot, motion, fit, prior))
+    informed = [p for p in base if p.state is State.IDENTIFIED]
+    return make_result(
+        robot, samples, kind=ARM, method='loaded' if loaded else 'unloaded', frame='',
+        parameters=(*_parameters(names, fit.value[:12 * n] * shown, covariance),
+                    *_friction(robot, fit), *base, _delay(motion)),
+        covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
+        checks=(*_checks(robot, fit, fitted, validation, len(informed), len(base), values),
+                *motion_checks(fitted, validation, [f"at '{j}'" for j in robot.joint_names])),
+        counts={'rows': motion.effort.size},
+        settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
+                  'laws': {joint: [law.transition, *law.extras] for joint, law
+                           in zip(robot.joint_names, fit.laws, strict=True)},
+                  **settings_of(values, 'arm_model_std', 'gain_std', 'arm_load', 'arm_load_std',
+                                'max_unexplained_torque')},
+        series=_series(robot, motion, fit))
 
 
-def rms_of(values: Array) -> Array:
-    """Return the root mean square of each column."""
-    return np.array([max(rms(column), _LEAST_STD) for column in values.T])
+def _prior(
+    robot: Robot, values: PayloadParameters, scale: Array, scale_covariance: Array,
+    before: CalibrationResult | None,
+) -> Prior:
+    n = robot.n
+    load = None
+    if values.arm_load > 0.0:
+        mass = values.arm_load
+        load = np.array([
+            [mass, *[0.0] * 9],
+            [max(values.arm_load_std, _LEAST_LOAD_STD * mass), *[_LOAD_REACH * mass] * 3,
+             *[_LOAD_REACH**2 * mass] * 6]])
+    rotors = expected_rotors(robot)
+    links = possible(link_parameters(robot))
+    information = np.zeros((12 * n, 12 * n))
+    if before is None:
+        information[10 * n:11 * n, 10 * n:11 * n] = np.diag((ROTOR_SPREAD * rotors) ** -2.0)
+        information[11 * n:, 11 * n:] = np.linalg.inv(scale_covariance)
+        mean = np.concatenate((links.ravel(), rotors, np.ones(n)))
+        return Prior(links, values.arm_model_std, mean, information, load)
+    names = parameter_names(robot.joint_names)
+    shown = np.concatenate((np.ones(11 * n), scale))
+    mean = before.values(names) / shown
+    rows = [before.covariance_names.index(name) for name in names]
+    covariance = np.array(before.covariance)[np.ix_(rows, rows)] / np.outer(shown, shown)
+    size = np.sqrt(np.diag(covariance))
+    information = np.linalg.inv(
+        covariance / np.outer(size, size) + 1e-9 * np.eye(12 * n)) / np.outer(size, size)
+    # The divergence only keeps the links possible now: what the URDF says is in the covariance.
+    return Prior(mean[:10 * n].reshape(n, 10), _WIDE, mean, information, load)
 
 
-def _correlated_noise(residual: Array, weights: Array) -> Array:
-    """Return the standard deviation of each joint's rows as if they were independent, (n,)."""
-    weighted = np.sqrt(weights) * residual
-    return np.array([
-        max(rms(column) * np.sqrt(autocorrelation_time(column)), _LEAST_STD)
-        for column in weighted.T])
+_WIDE = 10.0
 
 
-def _start(motion: Motion, prior: Prior, places: Unknowns) -> Array:
-    x = np.zeros(places.size)
-    x[places.links] = prior.links.ravel()
-    x[places.rotors] = prior.rotors
-    x[places.gains] = prior.mean[places.gains]
-    if prior.load is not None:
-        x[places.load] = prior.load[0]
-    return x
+def _fits(robot: Robot, before: Array, after: Array) -> tuple[Fit, ...]:
+    return tuple(Fit(f'torque of {joint}', 'N·m', rms(b), rms(a), len(b))
+                 for joint, b, a in zip(robot.joint_names, before.T, after.T, strict=True))
 
 
-class _Solver:
-    """The data in a few rows of each joint, and Newton's method on them."""
+def _parameters(names: Sequence[str], value: Array, covariance: Array) -> Iterator[Parameter]:
+    units = {**dict(zip(LINK, LINK_UNITS, strict=True)), 'rotor_inertia': 'kg·m²',
+             'effort_scale': '1'}
+    for name, number, variance in zip(names, value, np.diag(covariance), strict=True):
+        yield Parameter(name, units[name.rpartition('.')[2]], float(number),
+                        float(np.sqrt(variance)))
 
-    def __init__(
-        self, motion: Motion, laws: Sequence[Law], places: Unknowns, torque: Array,
-        weights: Array, noise: Array,
-    ) -> None:
-        self._places, self._laws = places, tuple(laws)
-        self._rows: list[Array] = []
-        self._used: list[Array] = []
-        width = motion.regressor.shape[2]
-        rigid = np.concatenate([np.arange(places.links.start, places.rotors.stop),
-                                np.arange(places.load.start, places.load.stop)])
-        for joint, law in enumerate(laws):
-            every = np.column_stack((
-                motion.regressor[:, joint, :], _friction_columns(law, motion, joint, torque),
-                motion.effort[:, joint])) * np.sqrt(weights[:, joint])[:, None] / noise[joint]
-            self._rows.append(np.asarray(np.linalg.qr(every, mode='r')))
-            at = places.friction[joint]
-            self._used.append(np.concatenate((rigid, np.arange(at.start, at.stop))))
-        assert width == len(rigid)
 
-    def solve(self, x: Array, prior: Prior) -> ArmFit:
-        """Minimise the negative log-posterior from a possible start."""
-        places = self._places
-        cost, gradient, hessian = self._objective(x, prior)
-        for _ in range(_STEPS):
-            scale = 1.0 / np.sqrt(np.maximum(np.diag(hessian), 1e-300))
-            scaled = hessian * np.outer(scale, scale) + 1e-12 * np.eye(len(x))
-            step = -scale * scipy.linalg.cho_solve(
-                scipy.linalg.cho_factor(scaled), scale * gradient)
-            decrement = float(-gradient @ step)
-            if decrement < _CONVERGED * max(1.0, abs(cost)):
-                break
-            size = 1.0
-            while size > 1e-10:
-                trial = self._objective(x + size * step, prior)
-                if trial[0] <= cost - 1e-4 * size * decrement:
-                    break
-                size *= 0.5
-            else:
-                break
-            x = x + size * step
-            cost, gradient, hessian = trial
+def _friction(robot: Robot, fit: ArmFit) -> Iterator[Parameter]:
+    for joint, law, at in zip(robot.joint_names, fit.laws, fit.places.friction, strict=True):
+        std = np.sqrt(np.diag(fit.covariance))[at]
+        for name, value, sigma in zip(law.names, fit.value[at], std, strict=True):
+            yield Parameter(f'{joint}.{name}', _FRICTION_UNITS[name], float(value), float(sigma))
+
+
+def _delay(motion: Motion) -> Parameter:
+    if motion.delay.identified:
+        return Parameter('delay', 's', motion.delay.value, motion.delay.std,
+                         note='of the efforts against the positions')
+    return Parameter('delay', 's', state=State.NOT_IDENTIFIED,
+                     note=f'standard deviation {1e3 * motion.delay.std:.1f} ms')
+
+
+def _base_parameters(
+    robot: Robot, motion: Motion, fit: ArmFit, prior: Prior
+) -> Iterator[Parameter]:
+    """Yield the combinations of links and rotors that torques depend on, by name.
+
+    Columns of the regressor are chosen by pivoted QR; the others are combinations of them
+    (Gautier, Numerical Calculation of the Base Inertial Parameters of Robots, J. Robot. Syst. 8
+    (1991) 485, doi 10.1002/rob.4620080405).
+    """
+    n = robot.n
+    width = 11 * n
+    names = parameter_names(robot.joint_names)[:width]
+    units = [*LINK_UNITS * n, *['kg·m²'] * n]
+    rows = np.vstack([np.linalg.qr(motion.regressor[:, joint, :width], mode='r')
+                      for joint in range(n)])
+    # Of dependent columns, those of links near the tool are kept: they are pivoted first.
+    norm = np.linalg.norm(rows, axis=0)
+    moving = np.flatnonzero(norm > _STRUCTURAL * norm.max())
+    _, triangle, order = scipy.linalg.qr(rows[:, moving] / norm[moving], pivoting=True,
+                                         mode='economic')
+    size = np.abs(np.diag(triangle))
+    rank = int((size > _STRUCTURAL * size[0]).sum())
+    weights = np.linalg.solve(triangle[:rank, :rank], triangle[:rank, rank:])
+    kept, others = moving[order[:rank]], moving[order[rank:]]
+    weights = weights * norm[others] / norm[kept][:, None]
+    before = _prior_covariance(fit, prior)[:width, :width]
+    after = fit.covariance[:width, :width]
+    for row, column in sorted(enumerate(kept), key=lambda item: int(item[1])):
+        combination = np.zeros(width)
+        combination[column] = 1.0
+        combination[others] = np.where(np.abs(weights[row]) > _COMBINED, weights[row], 0.0)
+        text = ''.join(f' {"-" if weight < 0.0 else "+"} {abs(weight):.4g} {names[other]}'
+                       for other, weight in zip(others, combination[others], strict=True)
+                       if weight)
+        variance = float(combination @ after @ combination)
+        share = 1.0 - variance / max(float(combination @ before @ combination), 1e-300)
+        name, note = f'base {names[column]}', f'{names[column]}{text}'
+        if share < MIN_SHARE:
+            yield Parameter(name, units[column], state=State.NOT_IDENTIFIED,
+                            note=f'{note}: known from the URDF, not from the motion')
         else:
-            raise ConvergenceError(
-                f'The identification of the arm did not settle in {_STEPS} steps. Excite the arm '
-                'more, or check the URDF and the unit of the efforts.')
-        scale = 1.0 / np.sqrt(np.diag(hessian))
-        inverse = np.linalg.inv(hessian * np.outer(scale, scale)) * np.outer(scale, scale)
-        _, determinant = np.linalg.slogdet(hessian * np.outer(scale, scale))
-        determinant -= 2.0 * float(np.log(scale).sum())
-        # The prior's own normalisation, by the same approximation at its mode.
-        at = slice(0, places.links.stop)
-        mode = self._prior_start(x, prior)
-        prior_hessian = prior.cost(mode, places)[2][at, at]
-        _, prior_determinant = np.linalg.slogdet(prior_hessian)
-        evidence = -cost - 0.5 * determinant + 0.5 * prior_determinant
-        return ArmFit(x, 0.5 * (inverse + inverse.T), places, self._laws, np.empty(0),
-                      np.empty(0), float(evidence), prior.std)
-
-    def _prior_start(self, x: Array, prior: Prior) -> Array:
-        mode = x.copy()
-        mode[self._places.links] = prior.links.ravel()
-        return mode
-
-    def _objective(self, x: Array, prior: Prior) -> tuple[float, Array, Array]:
-        cost, gradient, hessian = prior.cost(x, self._places)
-        if not np.isfinite(cost):
-            return cost, gradient, hessian
-        for joint, (rows, used) in enumerate(zip(self._rows, self._used, strict=True)):
-            gain = self._places.gains.start + joint
-            torque = rows[:, :-1] @ x[used]
-            off = rows[:, -1] - x[gain] * torque
-            jacobian = np.column_stack((x[gain] * rows[:, :-1], torque))
-            places = np.append(used, gain)
-            cost += 0.5 * float(off @ off)
-            gradient[places] -= jacobian.T @ off
-            hessian[np.ix_(places, places)] += jacobian.T @ jacobian
-        return cost, gradient, hessian
+            yield Parameter(name, units[column], float(combination @ fit.value[:width]),
+                            float(np.sqrt(variance)), note=note)
 
 
-def _best_law(
-    motion: Motion, prior: Prior, places: Unknowns, x: Array, joint: int, torque: Array,
-    noise: float, weights: Array,
-) -> Law:
-    """Return the friction columns that explain a joint best, by the Bayesian information criterion.
-
-    The links are free within the prior, so that friction does not have to explain what they do.
-    """
-    gain = float(x[places.gains][joint])
-    rigid = np.concatenate((x[places.links], x[places.rotors], x[places.load]))
-    information = np.zeros((places.size, places.size))
-    information += prior.cost(x, places)[2]
-    used = np.concatenate([np.arange(places.links.start, places.rotors.stop),
-                           np.arange(places.load.start, places.load.stop)])
-    root = scipy.linalg.cholesky(information[np.ix_(used, used)])
-    left = motion.effort[:, joint] / gain
-    row_weight = np.sqrt(weights) / noise * gain
-    candidates = []
-    for transition in _TRANSITIONS:
-        for extras in _EXTRAS:
-            law = Law(transition, extras)
-            columns = _friction_columns(law, motion, joint, torque)
-            free = np.column_stack((motion.regressor[:, joint, :], columns))
-            stacked = np.vstack((row_weight[:, None] * free,
-                                 np.hstack((root, np.zeros((len(used), columns.shape[1]))))))
-            target = np.concatenate((row_weight * left, root @ rigid))
-            solution = np.linalg.lstsq(stacked, target, rcond=None)[0]
-            residual = np.sqrt(weights) * (left - free @ solution)
-            candidates.append((law, residual))
-    least = min(candidates, key=lambda item: rms(item[1]))
-    effective = len(left) / autocorrelation_time(least[1])
-    return min(candidates, key=lambda item: effective * np.log(np.mean(item[1]**2))
-               + np.log(effective) * len(item[0].names))[0]
+def _prior_covariance(fit: ArmFit, prior: Prior) -> Array:
+    mode = fit.value.copy()
+    mode[:len(prior.mean)] = prior.mean
+    mode[fit.places.links] = prior.links.ravel()
+    size = len(prior.mean)
+    information = replace(prior, std=fit.std).cost(mode, fit.places)[2][:size, :size]
+    scale = 1.0 / np.sqrt(np.diag(information))
+    return np.asarray(np.linalg.inv(information * np.outer(scale, scale))
+                      * np.outer(scale, scale))
 
 
-def expected_rotors(robot: Robot) -> Array:
-    """Return the order of the reflected rotor inertias, shape (n,) [kg·m²].
+def _checks(
+    robot: Robot, fit: ArmFit, fitted: Sequence[Fit], validation: Sequence[Fit], informed: int,
+    base: int, values: PayloadParameters,
+) -> Iterator[Check]:
+    share = informed / base
+    yield Check(
+        'informative motion', share >= MIN_SHARE, share, MIN_SHARE, '1',
+        f'{informed} of {base} base parameters are known from the motion rather than from the '
+        f'URDF (limit {100.0 * MIN_SHARE:.0f} %). A longer, faster motion of all joints tells '
+        'more.')
+    limits = values.unexplained_torque(robot.effort_limit)
+    left = np.array([item.after for item in validation])
+    worst = int(np.argmax(left / limits))
+    yield Check(
+        'unexplained torque', bool(left[worst] <= limits[worst]), float(left[worst]),
+        float(limits[worst]), 'N·m',
+        f"At '{robot.joint_names[worst]}', {left[worst]:.2f} N·m RMS of the torque on the "
+        f'held-out part, {validation[worst].before:.2f} N·m RMS, are not explained (limit '
+        f'{limits[worst]:.2f} N·m, max_unexplained_torque).')
+    explained = np.array([item.after / max(item.before, 1e-9) for item in validation])
+    worst = int(np.argmax(explained))
+    yield Check(
+        'explained share', bool(explained[worst] <= _MOST_LEFT), float(explained[worst]),
+        _MOST_LEFT, '1',
+        f"At '{robot.joint_names[worst]}', {100.0 * explained[worst]:.0f} % of the torque on the "
+        f'held-out part of the motion is not explained (limit {100.0 * _MOST_LEFT:.0f} %). The '
+        'motion is too slow or too short, or efforts are not those of these joints.')
 
-    Gears are chosen so that rotors are of the order of what they move (inertia matching); for a
-    wrist, that is what it carries at most, a share of its neighbour's.
 
-    """
-    inertia = np.diag(pin.crba(robot.model, robot.data, np.zeros(robot.n)))
-    largest = np.maximum.accumulate(np.asarray(inertia)[::-1])[::-1]
-    return _ROTOR_SHARE * np.maximum(largest, _ROTOR_FLOOR * float(largest[0]))
+_MOST_LEFT = 0.7
+
+
+def _series(robot: Robot, motion: Motion, fit: ArmFit) -> tuple[Series, ...]:
+    pick = spread(len(motion.effort), _PLOT_POINTS)
+    return tuple(
+        Series(f'Torque of {joint}', 'block', f'torque of {joint} [N·m]', pick.astype(float),
+               {'measured': measured[pick], 'fit': (measured - left)[pick],
+                'residual': left[pick]})
+        for joint, measured, left in zip(
+            robot.joint_names, motion.effort.T, fit.residual.T, strict=True))

@@ -14,7 +14,13 @@ from robocal_ros.capability.capability import Capability, Needs, WrenchNeed
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.messages.samples import Recording
-from robocal_ros.payload import drive_gains, excitation, static_poses, two_plane
+from robocal_ros.payload import (
+    arm_identification,
+    drive_gains,
+    excitation,
+    static_poses,
+    two_plane,
+)
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult
@@ -22,7 +28,13 @@ from robocal_ros.results.store import ResultStore
 from robocal_ros.results.wording import half_width
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import DRIVE_GAINS, effort_scale
+from robocal_ros.robot.setup import (
+    ARM,
+    DRIVE_GAINS,
+    effort_scale,
+    gains_in_use,
+    relative_covariance,
+)
 
 # An exciting motion is filtered to a few hertz; more samples carry no more information.
 _EXCITATION_BUDGET = 2**15
@@ -96,6 +108,25 @@ def estimate_gains(
     return drive_gains.estimate(robot, replace(joints, effort=joints.effort * scale), values)
 
 
+def estimate_arm(
+    robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore
+) -> CalibrationResult:
+    """Identify the arm from an exciting motion, without load or with a weighed one.
+
+    Args:
+        robot: The arm without load, by its URDF.
+        recording: The recorded samples, efforts divided by the scales in use.
+        values: The parameters.
+        store: Stored results: drive gains, and the arm without load.
+
+    """
+    used = gains_in_use(values, store)
+    return arm_identification.estimate(
+        robot, recording.joints, values, scale=effort_scale(robot, used),
+        scale_covariance=relative_covariance(robot, used, values.gain_std),
+        before=store.load(ARM))
+
+
 def centre_text(result: CalibrationResult) -> str:
     """Return the centre of mass with 95 % intervals as text."""
     parts = []
@@ -151,6 +182,13 @@ def gains_summary(result: CalibrationResult) -> str:
     return f'Effort scales (measured over delivered torque): {scales}.'
 
 
+def arm_summary(result: CalibrationResult) -> str:
+    """Return the identified arm in a sentence."""
+    left = ', '.join(f'{fit.what.removeprefix("torque of ")} {fit.after:.2f} of {fit.before:.2f}'
+                     for fit in result.validation)
+    return f'Torque left on the held-out part of the motion, RMS: {left} N·m.'
+
+
 def _estimate_payload(
     robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore
 ) -> CalibrationResult:
@@ -162,13 +200,16 @@ def _estimate_payload(
 def _estimate_gains(
     robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore
 ) -> CalibrationResult:
-    used = store.load(DRIVE_GAINS) if values.use_drive_gains else None
-    return estimate_gains(robot, recording, values, effort_scale(robot, used))
+    return estimate_gains(
+        robot, recording, values, effort_scale(robot, gains_in_use(values, store)))
 
 
 PAYLOAD = Capability(
     'payload', 'payload_identification', PayloadParameters, ('run', 'estimate'), needs,
     _estimate_payload, summary)
+ARM_IDENTIFICATION = Capability(
+    ARM, 'payload_identification', PayloadParameters, ('identify_arm',), gain_needs,
+    estimate_arm, arm_summary)
 GAINS = Capability(
     DRIVE_GAINS, 'payload_identification', PayloadParameters, ('calibrate_gains',), gain_needs,
     _estimate_gains, gains_summary)

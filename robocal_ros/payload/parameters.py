@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from robocal_ros.arrays import Array
 from robocal_ros.parameters import ArmParameters, parameter
+from robocal_ros.robot.setup import per_joint
+
+_UNEXPLAINED_SHARE = 0.03
 
 
 @dataclass(frozen=True)
@@ -107,12 +113,47 @@ class PayloadParameters(ArmParameters):
     max_mass_interval: float = parameter(
         0.03, "Largest half-width of the mass's 95 % interval that passes, as a share of the "
         'mass.', minimum=1e-4, maximum=1.0, dynamic=True)
+    arm_load: float = parameter(
+        0.0, 'Mass of the weighed load during identify_arm, which identifies the drive gains; 0 '
+        'for a motion without load, which comes first.', unit='kg', minimum=0.0, maximum=1000.0,
+        dynamic=True)
+    arm_load_std: float = parameter(
+        0.0, 'Standard deviation of arm_load.', unit='kg', minimum=0.0, maximum=100.0,
+        dynamic=True)
+    arm_model_std: float = parameter(
+        0.05, 'Prior standard deviation of the link masses in the URDF, as a share of them; '
+        'centres and inertias follow; larger trusts the URDF less.', minimum=0.001, maximum=1.0,
+        dynamic=True)
+    gain_std: float = parameter(
+        0.1, 'Prior standard deviation of drive gains that are not calibrated, as a share; '
+        'smaller for joint torque sensors.', minimum=1e-4, maximum=10.0, dynamic=True)
+    use_arm_model: bool = parameter(
+        True, 'Use the identified arm, if there is a result, instead of the URDF in all '
+        'methods that read joint torques.')
+    max_unexplained_torque: list[float] = parameter(
+        [0.0], 'Largest RMS torque that the model may leave unexplained, one for each joint or '
+        'one for all; 0 for 3 % of the effort limit in the URDF.', unit='N·m', minimum=0.0,
+        maximum=1e4, dynamic=True)
     max_com_distance: float = parameter(
         1.0, 'Largest plausible distance of the centre of mass from tool_frame.', unit='m',
         minimum=0.01, maximum=10.0, dynamic=True)
     max_com_interval: float = parameter(
         0.005, 'Largest half-width of a 95 % interval of the centre of mass that passes.',
         unit='m', minimum=1e-5, maximum=1.0, dynamic=True)
+
+    def unexplained_torque(self, effort_limit: Array) -> Array:
+        """Return the largest torque that may be left unexplained, shape (n,) [N·m].
+
+        Args:
+            effort_limit: Of the joints, infinite where the URDF has none, shape (n,) [N·m].
+
+        Raises:
+            ConfigurationError: If the number of values is wrong.
+
+        """
+        given = per_joint(self.max_unexplained_torque, len(effort_limit),
+                          'max_unexplained_torque')
+        return np.where(given > 0.0, given, _UNEXPLAINED_SHARE * effort_limit)
 
     @property
     def reads_wrench(self) -> bool:

@@ -20,9 +20,7 @@ from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.newton_euler import NewtonEuler
-
-ARM = 'arm'
-"""Kind of the result of an arm identification."""
+from robocal_ros.robot.setup import ARM
 
 LINK = ('mass', 'moment_x', 'moment_y', 'moment_z',
         'inertia_xx', 'inertia_xy', 'inertia_yy', 'inertia_xz', 'inertia_yz', 'inertia_zz')

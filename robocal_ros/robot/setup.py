@@ -19,6 +19,9 @@ from robocal_ros.robot.model import Robot
 DRIVE_GAINS = 'drive_gains'
 """Kind of the result of a calibration of drive gains."""
 
+ARM = 'arm'
+"""Kind of the result of an arm identification."""
+
 
 def per_joint(values: list[float], count: int, name: str) -> Array:
     """Return one value per joint from one per joint or one for all.
@@ -73,9 +76,9 @@ def effort_scales(drive_gains: CalibrationResult) -> dict[str, float]:
         DataError: If the result is of another kind.
 
     """
-    if drive_gains.kind != DRIVE_GAINS:
+    if drive_gains.kind not in (DRIVE_GAINS, ARM):
         raise DataError(
-            f"Expected a result of kind '{DRIVE_GAINS}', got '{drive_gains.kind}'.")
+            f"Expected a result of kind '{DRIVE_GAINS}' or '{ARM}', got '{drive_gains.kind}'.")
     return {p.name.removesuffix('.effort_scale'): p.value for p in drive_gains.parameters
             if p.name.endswith('.effort_scale') and p.value is not None}
 
@@ -86,6 +89,42 @@ def effort_scale(robot: Robot, drive_gains: CalibrationResult | None) -> Array:
     return np.array([known.get(name, 1.0) for name in robot.joint_names])
 
 
+def gains_in_use(values: RobotParameters, store: ResultStore) -> CalibrationResult | None:
+    """Return the result whose effort scales are used, None for none.
+
+    Of drive gains and an identified arm, the newer one counts: scales and links of an arm are
+    identified together, and new gains make an arm that was identified before them useless.
+
+    """
+    if not values.use_drive_gains:
+        return None
+    found = [result for kind in (DRIVE_GAINS, ARM) if (result := store.load(kind)) is not None]
+    return max(found, key=lambda result: result.time, default=None)
+
+
+def relative_covariance(
+    robot: Robot, gains: CalibrationResult | None, std: float
+) -> Array:
+    """Return the covariance of the relative errors of scaled efforts, shape (n, n).
+
+    Args:
+        robot: The arm.
+        gains: The result whose effort scales are used, None for none.
+        std: Standard deviation of scales that are not known.
+
+    """
+    covariance = std**2 * np.eye(robot.n)
+    if gains is None:
+        return covariance
+    names = [f'{joint}.effort_scale' for joint in robot.joint_names]
+    known = [i for i, name in enumerate(names) if name in gains.covariance_names]
+    rows = [gains.covariance_names.index(names[i]) for i in known]
+    scale = effort_scale(robot, gains)[known]
+    covariance[np.ix_(known, known)] = (
+        gains.covariance[np.ix_(rows, rows)] / np.outer(scale, scale))
+    return covariance
+
+
 def mesh_folders(given: Sequence[str]) -> list[str]:
     """Return the folders in which ``package://`` meshes are looked up."""
     prefixes = os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep)
@@ -94,5 +133,4 @@ def mesh_folders(given: Sequence[str]) -> list[str]:
 
 def torque_factor(robot: Robot, values: RobotParameters, store: ResultStore) -> Array:
     """Return what turns the driver's efforts into torques, known drive gains among it, (n,)."""
-    used = store.load(DRIVE_GAINS) if values.use_drive_gains else None
-    return effort_factor(robot, values) / effort_scale(robot, used)
+    return effort_factor(robot, values) / effort_scale(robot, gains_in_use(values, store))

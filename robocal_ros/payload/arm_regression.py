@@ -1,0 +1,530 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arm's own dynamics from an exciting motion: links, rotors, friction, offsets, drive gains.
+
+effort_j = s_j (W_j π + J_j q̈_j + L_j p + friction_j), with the links' inertial parameters π, the
+rotor inertia J_j reflected to the joint, a weighed load p where there is one, friction with a
+torque offset, and the drive gain s_j (Khalil, Dombre, Modeling, Identification and Control of
+Robots, 2002, ch. 12; Gautier, Briot, Global Identification of Joint Drive Gains, J. Dyn. Sys.
+Meas. Control 136 (2014) 051025, doi 10.1115/1.4027506).
+
+A motion without load tells combinations of π only. What it does not tell comes from the URDF, as
+a prior whose width is estimated too (``_WIDENINGS``). The prior's distance is the log-determinant
+divergence of the links' pseudo-inertia matrices, which is convex and infinite at the border of
+what a body can be: each estimate is physically consistent (Lee, Wensing, Park, IEEE Trans. Robot.
+36 (2020) 348, doi 10.1109/TRO.2019.2926491). It is the maximum a posteriori estimate, found by
+Newton's method with a covariance from its curvature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import pinocchio as pin
+import scipy
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import ConvergenceError
+from robocal_ros.estimation.blocks import Blocks
+from robocal_ros.estimation.delay import Delay, find_delay, orthonormal
+from robocal_ros.estimation.least_squares import autocorrelation_time
+from robocal_ros.messages.samples import JointSamples, check_effort, check_joints
+from robocal_ros.payload.regression import BAND, MIN_MOTION
+from robocal_ros.results.result import rms
+from robocal_ros.robot.arm_model import (
+    PSEUDO_INERTIA,
+    arm_regressor,
+    pseudo_inertia,
+)
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.newton_euler import NewtonEuler
+
+# Speeds within which friction turns over from one direction to the other [rad/s]: presliding.
+_TRANSITIONS = (0.01, 0.03, 0.08)
+# What friction may hold besides offset, Coulomb and viscous parts.
+_EXTRAS = ((), ('sublinear',), ('load',), ('sublinear', 'load'))
+# Factors of the URDF's standard deviation that are tried, and the gain in log-evidence that the
+# next wider one must have.
+_WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+_EVIDENCE = 3.0
+_OUTLIER = 2.5
+_ROUNDS = 3
+_STEPS = 60
+# Newton decrement, a thirtieth of a standard deviation; what is good enough where progress is
+# slow, as where gains and masses are hardly told apart.
+_CONVERGED = 1e-3
+_SETTLED = 1.0
+# Reflected rotor inertia beforehand, as a share of the joint's mean inertia by the URDF.
+_ROTOR_SHARE = 0.3
+_ROTOR_FLOOR = 0.03
+# Standard deviation of that order, in its multiples.
+ROTOR_SPREAD = 3.0
+_LEAST_STD = 1e-6
+
+
+class Law(NamedTuple):
+    """Friction columns of one joint.
+
+    Attributes:
+        transition: Speed within which friction turns over [rad/s].
+        extras: Columns besides offset, Coulomb and viscous friction.
+
+    """
+
+    transition: float
+    extras: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return ('offset', 'coulomb', 'viscous', *self.extras)
+
+    def columns(self, velocity: Array, torque: Array) -> Array:
+        """Return the columns.
+
+        Args:
+            velocity: Of the joint, shape (k,) [rad/s].
+            torque: That the joint transmits, shape (k,) [N·m].
+
+        Returns:
+            Shape (k, len(names)): 1, s, v, s √|v|, s |torque| with s the direction.
+
+        """
+        direction = np.tanh(velocity / self.transition)
+        known = {'sublinear': direction * np.sqrt(np.abs(velocity)),
+                 'load': direction * np.abs(torque)}
+        return np.column_stack((np.ones_like(velocity), direction, velocity,
+                                *(known[name] for name in self.extras)))
+
+
+class Unknowns(NamedTuple):
+    """Places of the unknowns in one vector."""
+
+    links: slice
+    rotors: slice
+    gains: slice
+    load: slice
+    friction: tuple[slice, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of unknowns."""
+        return self.friction[-1].stop
+
+    @classmethod
+    def of(cls, n: int, loaded: bool, laws: Sequence[Law]) -> Unknowns:
+        """Line them up."""
+        at = 12 * n + (10 if loaded else 0)
+        friction = []
+        for law in laws:
+            friction.append(slice(at, at + len(law.names)))
+            at = friction[-1].stop
+        return cls(slice(0, 10 * n), slice(10 * n, 11 * n), slice(11 * n, 12 * n),
+                   slice(12 * n, 12 * n + (10 if loaded else 0)), tuple(friction))
+
+
+@dataclass(frozen=True)
+class Motion:
+    """An exciting motion, block by block.
+
+    Attributes:
+        regressor: Columns of links, rotors, and of the load where there is one, (k, n, p).
+        velocity: Of the joints at five instants of each block, shape (5, k, n) [rad/s].
+        effort: Mean effort, shape (k, n) [N·m].
+        delay: Of the efforts against the positions, allowed for.
+
+    """
+
+    regressor: Array
+    velocity: Array
+    effort: Array
+    delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
+
+    def part(self, rows: slice) -> Motion:
+        """Return some of the blocks."""
+        return replace(self, regressor=self.regressor[rows], velocity=self.velocity[:, rows],
+                       effort=self.effort[rows])
+
+    @classmethod
+    def of(cls, robot: Robot, samples: JointSamples, loaded: bool) -> tuple[Motion, Blocks]:
+        """Read joint states.
+
+        Raises:
+            DataError: If the record is no excitation or its effort is dead.
+
+        """
+        check_joints(samples, robot.joint_names)
+        check_effort(samples, robot.joint_names)
+        blocks = Blocks.of(samples, BAND, MIN_MOTION)
+        dynamics = NewtonEuler(robot, robot.tool_frame)
+
+        def columns(q: Array, v: Array, a: Array) -> Array:
+            rotors = a[:, :, None] * np.eye(robot.n)
+            parts = [arm_regressor(robot, q, v, a), rotors]
+            if loaded:
+                parts.append(dynamics.torque_regressor(q, v, a))
+            return np.concatenate(parts, axis=2)
+
+        def effort(delay: float) -> Array:
+            return blocks.sample_means(samples.time - delay, samples.effort)
+
+        regressor = blocks.means(columns)
+        velocity = np.array([node.velocity for node in blocks.nodes])
+        motion = cls(regressor, velocity, np.zeros(regressor.shape[:2]))
+        law = Law(_TRANSITIONS[1], ('sublinear',))
+        delay = find_delay(effort, [
+            np.column_stack((regressor[:, joint],
+                             _friction_columns(law, motion, joint, motion.effort)))
+            for joint in range(robot.n)], motion.effort)
+        return replace(motion, effort=effort(delay.value), delay=delay), blocks
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known beforehand.
+
+    Attributes:
+        links: Bodies by the URDF, shape (n, 10).
+        std: Standard deviation of their masses, as a share of them.
+        mean: Mean of a normal distribution of links, rotors and gains, shape (12 n,).
+        information: Its information; zero where the above is all, shape (12 n, 12 n).
+        load: Mean and standard deviation of the load's parameters, shape (2, 10); None without.
+
+    """
+
+    links: Array
+    std: float
+    mean: Array
+    information: Array
+    load: Array | None
+
+    def cost(self, x: Array, places: Unknowns) -> tuple[float, Array, Array]:
+        """Return the negative log-density, its gradient and its Hessian; infinite if impossible.
+
+        The constants that depend on ``std`` are left out.
+
+        """
+        gradient, hessian = np.zeros(places.size), np.zeros((places.size, places.size))
+        cost = 0.0
+        bodies = x[places.links].reshape(-1, 10)
+        for index, (before, now) in enumerate(
+                zip(pseudo_inertia(self.links), pseudo_inertia(bodies), strict=True)):
+            at = slice(10 * index, 10 * index + 10)
+            sign, determinant = np.linalg.slogdet(now)
+            if sign <= 0.0 or np.linalg.eigvalsh(now)[0] <= 0.0:
+                return np.inf, gradient, hessian
+            inverse, now_inverse = np.linalg.inv(before), np.linalg.inv(now)
+            weight = 1.0 / self.std**2
+            cost += weight * (np.trace(inverse @ now) - determinant
+                              + np.linalg.slogdet(before)[1] - 4.0)
+            changes = now_inverse @ PSEUDO_INERTIA
+            gradient[at] += weight * (np.einsum('ab,kba->k', inverse, PSEUDO_INERTIA)
+                                      - np.einsum('kaa->k', changes))
+            hessian[at, at] += weight * np.einsum('kab,lba->kl', changes, changes)
+        shared = slice(0, places.gains.stop)
+        off = x[shared] - self.mean
+        cost += 0.5 * float(off @ self.information @ off)
+        gradient[shared] += self.information @ off
+        hessian[shared, shared] += self.information
+        if self.load is not None:
+            off, weight = x[places.load] - self.load[0], 1.0 / self.load[1]**2
+            cost += 0.5 * float(off @ (weight * off))
+            gradient[places.load] += weight * off
+            hessian[places.load, places.load] += np.diag(weight)
+        return cost, gradient, hessian
+
+
+@dataclass(frozen=True)
+class ArmFit:
+    """A solved identification.
+
+    Attributes:
+        value: All unknowns, shape (p,).
+        covariance: Their covariance, shape (p, p).
+        places: Where they are.
+        laws: Friction columns of each joint.
+        residual: Measured minus fitted effort, shape (k, n) [N·m].
+        noise: Standard deviation of each joint's blocks, correlation allowed for, (n,) [N·m].
+        evidence: Logarithm of the evidence, to a constant.
+        std: Standard deviation of the URDF's masses that was used, as a share.
+
+    """
+
+    value: Array
+    covariance: Array
+    places: Unknowns
+    laws: tuple[Law, ...]
+    residual: Array
+    noise: Array
+    evidence: float
+    std: float
+
+    def fitted(self, motion: Motion) -> Array:
+        """Return the effort of a motion, shape (k, n) [N·m]."""
+        return _fitted(self.value, motion, self.places, self.laws)
+
+
+def _carried(x: Array, motion: Motion, places: Unknowns) -> Array:
+    """Return the torque at the joints without friction and gains, shape (k, n) [N·m]."""
+    rigid = np.concatenate((x[places.links], x[places.rotors], x[places.load]))
+    return np.asarray(motion.regressor @ rigid)
+
+
+def _friction_columns(law: Law, motion: Motion, joint: int, torque: Array) -> Array:
+    """Return the block means of a joint's friction columns, shape (k, f)."""
+    return np.asarray(np.tensordot(_NODE_WEIGHTS, np.array([
+        law.columns(velocity[:, joint], torque[:, joint]) for velocity in motion.velocity]),
+        axes=1))
+
+
+def _fitted(x: Array, motion: Motion, places: Unknowns, laws: Sequence[Law]) -> Array:
+    carried = _carried(x, motion, places)
+    torque = carried.copy()
+    for joint, (law, at) in enumerate(zip(laws, places.friction, strict=True)):
+        torque[:, joint] += _friction_columns(law, motion, joint, carried) @ x[at]
+    return np.asarray(x[places.gains] * torque)
+
+
+_NODE_WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(5)[1]
+
+
+def identify(
+    motion: Motion, prior: Prior, *, laws: Sequence[Law] | None = None,
+    widenings: Sequence[float] | None = None,
+) -> ArmFit:
+    """Solve for all unknowns; friction columns and the prior's width are chosen unless given.
+
+    Args:
+        motion: The motion.
+        prior: What is known beforehand.
+        laws: Friction columns of each joint.
+        widenings: Factors of the prior's standard deviation to choose from.
+
+    Raises:
+        ConvergenceError: If Newton's steps do not settle.
+
+    """
+    n = motion.effort.shape[1]
+    chosen = tuple(laws) if laws is not None else (Law(_TRANSITIONS[1], ()),) * n
+    places = Unknowns.of(n, prior.load is not None, chosen)
+    x = np.zeros(places.size)
+    x[places.links] = prior.links.ravel()
+    x[places.rotors] = prior.mean[places.rotors]
+    x[places.gains] = prior.mean[places.gains]
+    if prior.load is not None:
+        x[places.load] = prior.load[0]
+    weights = np.ones_like(motion.effort)
+    for number in range(_ROUNDS):
+        torque = _carried(x, motion, places)
+        noise = _free_noise(motion, chosen, torque, weights)
+        if laws is None and number > 0:
+            chosen = tuple(_best_law(motion, prior, places, x, j, torque, noise[j], weights[:, j])
+                           for j in range(n))
+            old, places = places, Unknowns.of(n, prior.load is not None, chosen)
+            x = np.concatenate((x[:old.friction[0].start],
+                                np.zeros(places.size - places.friction[0].start)))
+        solver = _Solver(motion, chosen, places, torque, weights, noise)
+        # Laws change between the rounds in which the prior's width is chosen.
+        first, *wider = (widenings or _WIDENINGS) if number % 2 == 0 else (fit.std / prior.std,)
+        fit = solver.solve(x, replace(prior, std=prior.std * first))
+        for factor in wider:
+            tried = solver.solve(fit.value, replace(prior, std=prior.std * factor))
+            if tried.evidence < fit.evidence + _EVIDENCE:
+                break
+            fit = tried
+        x = fit.value
+        residual = motion.effort - _fitted(x, motion, places, chosen)
+        size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
+        weights = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
+    excess = np.maximum(_correlated_noise(residual, weights) / noise, 1.0)
+    return replace(fit, residual=residual, noise=noise * excess, covariance=solver.covariance(
+        x, replace(prior, std=fit.std), excess))
+
+
+def _correlated_noise(residual: Array, weights: Array) -> Array:
+    """Return the standard deviation of each joint's rows as if they were independent, (n,)."""
+    weighted = np.sqrt(weights) * residual
+    return np.array([
+        max(rms(column) * np.sqrt(autocorrelation_time(column)), _LEAST_STD)
+        for column in weighted.T])
+
+
+def _free_noise(
+    motion: Motion, laws: Sequence[Law], torque: Array, weights: Array
+) -> Array:
+    """Return the noise that is left where each joint has links of its own, shape (n,).
+
+    Whatever the links' parameters are, they explain no more: it weights the joints without being
+    deceived by what is still wrong with them.
+    """
+    left = np.empty_like(motion.effort)
+    for joint, law in enumerate(laws):
+        basis = orthonormal(np.column_stack((
+            motion.regressor[:, joint, :], _friction_columns(law, motion, joint, torque))))
+        effort = motion.effort[:, joint]
+        left[:, joint] = effort - basis @ (basis.T @ effort)
+    return _correlated_noise(left, weights)
+
+
+class _Solver:
+    """The data in a few rows of each joint, and Newton's method on them."""
+
+    def __init__(
+        self, motion: Motion, laws: Sequence[Law], places: Unknowns, torque: Array,
+        weights: Array, noise: Array,
+    ) -> None:
+        self._places, self._laws = places, tuple(laws)
+        self._rows: list[Array] = []
+        self._used: list[Array] = []
+        rigid = np.concatenate([np.arange(places.links.start, places.rotors.stop),
+                                np.arange(places.load.start, places.load.stop)])
+        for joint, law in enumerate(laws):
+            every = np.column_stack((
+                motion.regressor[:, joint, :], _friction_columns(law, motion, joint, torque),
+                motion.effort[:, joint])) * np.sqrt(weights[:, joint])[:, None] / noise[joint]
+            self._rows.append(np.asarray(np.linalg.qr(every, mode='r')))
+            at = places.friction[joint]
+            self._used.append(np.concatenate((rigid, np.arange(at.start, at.stop))))
+
+    def solve(self, x: Array, prior: Prior) -> ArmFit:
+        """Minimise the negative log-posterior from a possible start."""
+        places = self._places
+        cost, gradient, hessian = self._objective(x, prior)
+        for _ in range(_STEPS):
+            scale = 1.0 / np.sqrt(np.maximum(np.diag(hessian), 1e-300))
+            scaled = hessian * np.outer(scale, scale) + 1e-12 * np.eye(len(x))
+            step = -scale * scipy.linalg.cho_solve(
+                scipy.linalg.cho_factor(scaled), scale * gradient)
+            decrement = float(-gradient @ step)
+            if decrement < _CONVERGED:
+                break
+            size = 1.0
+            while size > 1e-10:
+                trial = self._objective(x + size * step, prior)
+                if trial[0] <= cost - 1e-4 * size * decrement:
+                    break
+                size *= 0.5
+            else:
+                break
+            x = x + size * step
+            cost, gradient, hessian = trial
+        if decrement > _SETTLED:
+            raise ConvergenceError(
+                f'The identification of the arm did not settle in {_STEPS} steps. Excite the arm '
+                'more, or check the URDF and the unit of the efforts.')
+        scale = 1.0 / np.sqrt(np.diag(hessian))
+        _, determinant = np.linalg.slogdet(hessian * np.outer(scale, scale))
+        determinant -= 2.0 * float(np.log(scale).sum())
+        # The prior's own normalisation, by the same approximation at its mode.
+        at = slice(0, places.links.stop)
+        mode = self._prior_start(x, prior)
+        prior_hessian = prior.cost(mode, places)[2][at, at]
+        _, prior_determinant = np.linalg.slogdet(prior_hessian)
+        evidence = -cost - 0.5 * determinant + 0.5 * prior_determinant
+        return ArmFit(x, np.empty((0, 0)), places, self._laws, np.empty(0), np.empty(0),
+                      float(evidence), prior.std)
+
+    def covariance(self, x: Array, prior: Prior, excess: Array) -> Array:
+        """Return the covariance, residuals being larger than the weights say.
+
+        Args:
+            x: The estimate.
+            prior: What was known beforehand.
+            excess: Standard deviation of each joint's residuals over that of its weights, (n,).
+
+        Returns:
+            H⁻¹ (P + Σ excess² Jᵀ J) H⁻¹ with H = P + Σ Jᵀ J, shape (p, p) (White, Econometrica 50
+            (1982) 1, doi 10.2307/1912526).
+
+        """
+        middle = prior.cost(x, self._places)[2]
+        hessian = middle.copy()
+        for joint in range(len(self._rows)):
+            places, jacobian, _ = self._linearised(x, joint)
+            information = jacobian.T @ jacobian
+            hessian[np.ix_(places, places)] += information
+            middle[np.ix_(places, places)] += excess[joint]**2 * information
+        inverse = _inverse(hessian)
+        covariance = inverse @ middle @ inverse
+        return np.asarray(0.5 * (covariance + covariance.T))
+
+    def _linearised(self, x: Array, joint: int) -> tuple[np.ndarray, Array, Array]:
+        """Return the places of a joint's unknowns, their columns, and measured minus fitted."""
+        rows, used = self._rows[joint], self._used[joint]
+        gain = self._places.gains.start + joint
+        torque = rows[:, :-1] @ x[used]
+        return (np.append(used, gain), np.column_stack((x[gain] * rows[:, :-1], torque)),
+                rows[:, -1] - x[gain] * torque)
+
+    def _prior_start(self, x: Array, prior: Prior) -> Array:
+        mode = x.copy()
+        mode[self._places.links] = prior.links.ravel()
+        return mode
+
+    def _objective(self, x: Array, prior: Prior) -> tuple[float, Array, Array]:
+        cost, gradient, hessian = prior.cost(x, self._places)
+        if not np.isfinite(cost):
+            return cost, gradient, hessian
+        for joint in range(len(self._rows)):
+            places, jacobian, off = self._linearised(x, joint)
+            cost += 0.5 * float(off @ off)
+            gradient[places] -= jacobian.T @ off
+            hessian[np.ix_(places, places)] += jacobian.T @ jacobian
+        return cost, gradient, hessian
+
+
+def _inverse(matrix: Array) -> Array:
+    """Return the inverse of a positive definite matrix whose rows differ in size."""
+    scale = 1.0 / np.sqrt(np.diag(matrix))
+    return np.asarray(np.linalg.inv(matrix * np.outer(scale, scale)) * np.outer(scale, scale))
+
+
+def _best_law(
+    motion: Motion, prior: Prior, places: Unknowns, x: Array, joint: int, torque: Array,
+    noise: float, weights: Array,
+) -> Law:
+    """Return the friction columns that explain a joint best (Bayesian information criterion).
+
+    The links are free within the prior, so that friction does not have to explain what they do.
+    """
+    gain = float(x[places.gains][joint])
+    rigid = np.concatenate((x[places.links], x[places.rotors], x[places.load]))
+    information = np.zeros((places.size, places.size))
+    information += prior.cost(x, places)[2]
+    used = np.concatenate([np.arange(places.links.start, places.rotors.stop),
+                           np.arange(places.load.start, places.load.stop)])
+    expected = information[np.ix_(used, used)]
+    left = motion.effort[:, joint] / gain
+    row_weight = np.sqrt(weights) / noise * gain
+    rows = row_weight[:, None] * motion.regressor[:, joint, :]
+    target = row_weight * left - rows @ rigid
+    candidates = []
+    for transition in _TRANSITIONS:
+        for extras in _EXTRAS:
+            law = Law(transition, extras)
+            columns = np.hstack((
+                rows, row_weight[:, None] * _friction_columns(law, motion, joint, torque)))
+            normal = columns.T @ columns
+            normal[:len(used), :len(used)] += expected
+            scale = 1.0 / np.sqrt(np.diag(normal) + 1e-300)
+            normal = normal * np.outer(scale, scale) + 1e-12 * np.eye(len(scale))
+            solution = scale * np.linalg.solve(normal, scale * (columns.T @ target))
+            candidates.append((law, (target - columns @ solution) / np.max(row_weight)))
+    least = min(candidates, key=lambda item: rms(item[1]))
+    effective = len(left) / autocorrelation_time(least[1])
+    return min(candidates, key=lambda item: effective * np.log(np.mean(item[1]**2))
+               + np.log(effective) * len(item[0].names))[0]
+
+
+def expected_rotors(robot: Robot) -> Array:
+    """Return the order of the reflected rotor inertias, shape (n,) [kg·m²].
+
+    Gears are chosen so that rotors are of the order of what they move (inertia matching); for a
+    wrist, that is what it carries at most, a share of its neighbour's.
+
+    """
+    inertia = np.diag(pin.crba(robot.model, robot.data, np.zeros(robot.n)))
+    largest = np.maximum.accumulate(np.asarray(inertia)[::-1])[::-1]
+    return _ROTOR_SHARE * np.maximum(largest, _ROTOR_FLOOR * float(largest[0]))

@@ -14,10 +14,18 @@ from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import read_result
+from robocal_ros.robot.arm_model import parameter_names
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.load import carried_load
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.urdf import least_inertia, read_urdf, with_friction, with_payload
+from robocal_ros.robot.setup import ARM
+from robocal_ros.robot.urdf import (
+    least_inertia,
+    read_urdf,
+    with_friction,
+    with_links,
+    with_payload,
+)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,10 +49,12 @@ def run(options: argparse.Namespace) -> int:
         _apply_payload(result, urdf, options)
     elif result.kind == 'friction':
         _apply_friction(result, urdf, options.out)
+    elif result.kind == ARM:
+        _apply_arm(result, urdf, options.out)
     else:
         raise DataError(
-            f"A result of kind '{result.kind}' has no place in a URDF; expected one of a payload "
-            'or of friction.')
+            f"A result of kind '{result.kind}' has no place in a URDF; expected one of a payload, "
+            'of friction or of an arm.')
     return 0
 
 
@@ -143,6 +153,21 @@ def _apply_friction(result: CalibrationResult, urdf: str, out: Path) -> None:
     print_line(f'{out}: damping and friction of {", ".join(laws)}, the mean of both directions. '
                'URDF has no place for what is between standstill and sliding (Stribeck); the '
                "node's feed-forward compensates that too.")
+
+
+def _apply_arm(result: CalibrationResult, urdf: str, out: Path) -> None:
+    joints = result.robot.joint_names
+    links = result.values(parameter_names(joints)).reshape(-1)[:10 * len(joints)].reshape(-1, 10)
+    bodies = {}
+    for joint, parameters in zip(joints, links, strict=True):
+        body = pin.Inertia.FromDynamicParameters(parameters)
+        bodies[joint] = RigidBodyInertia(
+            float(body.mass), np.array(body.lever), np.array(body.inertia))
+    _write(out, with_links(urdf, bodies))
+    print_line(
+        f'{out}: masses, centres and inertias of the links of {", ".join(joints)}. Combinations '
+        'that the motion does not identify are those of the URDF. Rotor inertias and torque '
+        'offsets have no place in a URDF.')
 
 
 def _write(path: Path, text: str) -> None:

@@ -204,7 +204,9 @@ class Blocks:
         if motion is not None:
             each, repeats, curve = round(motion.period / length), motion.repeats, motion.at
             length = motion.period / each
-            edges = motion.start + length * np.arange(each * repeats + 1)
+            # Borders lie between stamps, where a whole number of them falls into a block.
+            first = time[np.searchsorted(time, motion.start + 0.5 * period) - 1]
+            edges = first - 0.5 * period + length * np.arange(each * repeats + 1)
         else:
             position = _smoothed(position, period, _POSITION_CUTOFF * band)
             repeats, curve = 1, UniformSpline(time[0], period, position).at

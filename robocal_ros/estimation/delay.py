@@ -26,6 +26,8 @@ MAX_STD = 0.002
 _STEP = 0.005
 _FIRST = 0.001
 _TINY = 1e-12
+# Log-likelihood over that at the ends of the range; that of noise varies by less with the shift.
+_LEAST_GAIN = 20.0
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def find_delay(
     grid = np.arange(RANGE[0], RANGE[1] + 0.5 * _STEP, _STEP)
     costs = [cost(delay) for delay in grid]
     best = int(np.argmin(costs))
-    if best in (0, len(grid) - 1):
+    if best in (0, len(grid) - 1) or min(costs[0], costs[-1]) - costs[best] < _LEAST_GAIN:
         return Delay(0.0, np.inf)
     found = scipy.optimize.minimize_scalar(
         cost, bounds=(grid[best - 1], grid[best + 1]), method='bounded',

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from robocal_ros.arrays import Array
 
@@ -123,10 +124,10 @@ def _basis(time: Array, period: float, harmonics: int) -> tuple[Array, Array, Ar
 def _fitted(time: Array, position: Array, period: float, harmonics: int) -> tuple[Array, Array]:
     """Return the coefficients, shape (2 + 2h, n), and residuals; outliers are left out."""
     basis = _basis(time, period, harmonics)[0]
-    coefficients = np.linalg.lstsq(basis, position, rcond=None)[0]
+    coefficients: Array = np.linalg.lstsq(basis, position, rcond=None)[0]
     residual = position - basis @ coefficients
     scale = 1.4826 * np.median(np.abs(residual), axis=0) + 1e-12
-    good = (np.abs(residual) <= _OUTLIER * scale).all(axis=1)
+    good: npt.NDArray[np.bool_] = np.all(np.abs(residual) <= _OUTLIER * scale, axis=1)
     if not good.all() and good.sum() > 2 * basis.shape[1]:
         coefficients = np.linalg.lstsq(basis[good], position[good], rcond=None)[0]
         residual = np.where(good[:, None], position - basis @ coefficients, 0.0)

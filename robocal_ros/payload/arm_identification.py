@@ -18,11 +18,9 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.payload.arm_regression import (
-    ROTOR_SPREAD,
     ArmFit,
     Motion,
     Prior,
-    expected_rotors,
     identify,
 )
 from robocal_ros.payload.parameters import PayloadParameters
@@ -41,6 +39,8 @@ from robocal_ros.results.result import (
 from robocal_ros.robot.arm_model import (
     LINK,
     LINK_UNITS,
+    ROTOR_SPREAD,
+    expected_rotors,
     link_parameters,
     parameter_names,
     possible,

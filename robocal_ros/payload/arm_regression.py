@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array
@@ -56,11 +55,6 @@ _STEPS = 60
 # slow, as where gains and masses are hardly told apart.
 _CONVERGED = 1e-3
 _SETTLED = 1.0
-# Reflected rotor inertia beforehand, as a share of the joint's mean inertia by the URDF.
-_ROTOR_SHARE = 0.3
-_ROTOR_FLOOR = 0.03
-# Standard deviation of that order, in its multiples.
-ROTOR_SPREAD = 3.0
 _LEAST_STD = 1e-6
 
 
@@ -316,6 +310,9 @@ def identify(
     if prior.load is not None:
         x[places.load] = prior.load[0]
     weights = np.ones_like(motion.effort)
+    # Friction columns change between the rounds in which the prior's width is chosen.
+    factors = widenings or _WIDENINGS
+    width = factors[0]
     for number in range(_ROUNDS):
         torque = _carried(x, motion, places)
         noise = _free_noise(motion, chosen, torque, weights)
@@ -326,15 +323,14 @@ def identify(
             x = np.concatenate((x[:old.friction[0].start],
                                 np.zeros(places.size - places.friction[0].start)))
         solver = _Solver(motion, chosen, places, torque, weights, noise)
-        # Laws change between the rounds in which the prior's width is chosen.
-        first, *wider = (widenings or _WIDENINGS) if number % 2 == 0 else (fit.std / prior.std,)
+        first, *wider = factors if number % 2 == 0 else (width,)
         fit = solver.solve(x, replace(prior, std=prior.std * first))
         for factor in wider:
             tried = solver.solve(fit.value, replace(prior, std=prior.std * factor))
             if tried.evidence < fit.evidence + _EVIDENCE:
                 break
             fit = tried
-        x = fit.value
+        x, width = fit.value, fit.std / prior.std
         residual = motion.effort - _fitted(x, motion, places, chosen)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
         weights = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
@@ -516,15 +512,3 @@ def _best_law(
     effective = len(left) / autocorrelation_time(least[1])
     return min(candidates, key=lambda item: effective * np.log(np.mean(item[1]**2))
                + np.log(effective) * len(item[0].names))[0]
-
-
-def expected_rotors(robot: Robot) -> Array:
-    """Return the order of the reflected rotor inertias, shape (n,) [kg·m²].
-
-    Gears are chosen so that rotors are of the order of what they move (inertia matching); for a
-    wrist, that is what it carries at most, a share of its neighbour's.
-
-    """
-    inertia = np.diag(pin.crba(robot.model, robot.data, np.zeros(robot.n)))
-    largest = np.maximum.accumulate(np.asarray(inertia)[::-1])[::-1]
-    return _ROTOR_SHARE * np.maximum(largest, _ROTOR_FLOOR * float(largest[0]))

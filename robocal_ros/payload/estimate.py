@@ -26,6 +26,7 @@ from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import ResultStore
 from robocal_ros.results.wording import half_width
+from robocal_ros.robot.arm_model import ArmModel, identified_model, urdf_model
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import (
@@ -71,11 +72,15 @@ def estimate_payload(
 
     """
     joints = recording.joints
+    arm = None
     if not values.reads_wrench:
         check_contents(joints, robot, values.effort_contains)
         if values.effort_contains == 'external':
             # Neither the arm's own dynamics nor its friction are in the efforts.
             robot, friction = robot.without_mass(), {}
+        else:
+            arm = arm_in_use(robot, values, store)
+            robot = robot if arm is None else arm.robot
     if values.method == 'two_plane':
         return two_plane.estimate(
             robot, joints, values, friction, store.load('payload'),
@@ -84,7 +89,30 @@ def estimate_payload(
     if values.method == 'static_poses' and sensor is not None:
         return static_poses.estimate(robot, joints, sensor, values)
     return excitation.estimate(robot, joints, values, sensor=sensor, friction=friction,
-                               reference=store.load(excitation.REFERENCE))
+                               reference=store.load(excitation.REFERENCE), arm=arm)
+
+
+def arm_in_use(
+    robot: Robot, values: PayloadParameters, store: ResultStore
+) -> ArmModel | None:
+    """Return what is known of the arm for torque-based methods, None without evidence.
+
+    That is the identified arm; or, with calibrated drive gains, the URDF as far as
+    ``arm_model_std`` trusts it.
+
+    Args:
+        robot: The arm by its URDF.
+        values: The parameters.
+        store: Stored results.
+
+    """
+    used = gains_in_use(values, store)
+    if used is None:
+        return None
+    if used.kind == ARM and values.use_arm_model:
+        return identified_model(robot, used)
+    return urdf_model(robot, values.arm_model_std,
+                      relative_covariance(robot, used, values.gain_std))
 
 
 def estimate_gains(

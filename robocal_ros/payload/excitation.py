@@ -54,6 +54,7 @@ from robocal_ros.results.result import (
     State,
     spread,
 )
+from robocal_ros.robot.arm_model import ArmModel
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 
@@ -121,6 +122,7 @@ def estimate(
     sensor: WrenchSamples | None = None,
     friction: Mapping[str, SteadyFriction] | None = None,
     reference: CalibrationResult | None = None,
+    arm: ArmModel | None = None,
 ) -> CalibrationResult:
     """Estimate all ten parameters, or with reference_run 'record' the error of the arm's model.
 
@@ -134,6 +136,8 @@ def estimate(
         sensor: Readings of the wrist sensor; None to use joint torques.
         friction: Identified friction by joint name, for joint torques.
         reference: Result of a reference run, subtracted with reference_run 'subtract'.
+        arm: Knowledge of the arm's own dynamics, for joint torques; None without. Without it or a
+            reference, joint torques cannot show whether the arm's model holds.
 
     Raises:
         ConfigurationError: If the reference is missing, or of another method or frame.
@@ -142,7 +146,8 @@ def estimate(
 
     """
     check_reference(values, reference)
-    rows = (torque_rows(robot, joints, values, friction) if sensor is None
+    rows = (torque_rows(robot, joints, values, friction, _not_subtracted(values, arm))
+            if sensor is None
             else wrench_rows(robot, joints, sensor, values))
     fit = fit_rows(rows)
     move = moving(robot, rows.frame)
@@ -166,12 +171,31 @@ def estimate(
     value, covariance = centred(body), centred_covariance(body, covariance)
     parameters = _parameters(value, covariance)
     checks = (mass_check(parameters[0], values), *centre_checks(parameters[1:4], values),
-              *_consistency_check(distance))
+              *_consistency_check(distance),
+              *(() if sensor is not None else _evidence(values, arm)))
     identified = [i for i, parameter in enumerate(parameters) if parameter.value is not None]
     return _result(
         robot, joints, values, rows, fit, 'payload', (*parameters, *_delay(fit)),
         tuple(PARAMETERS[i] for i in identified), covariance[np.ix_(identified, identified)],
         checks)
+
+
+def _not_subtracted(values: PayloadParameters, arm: ArmModel | None) -> ArmModel | None:
+    """Return what is not known of the arm; nothing where two runs are subtracted."""
+    return arm if values.reference_run == 'off' else None
+
+
+def _evidence(values: PayloadParameters, arm: ArmModel | None) -> list[Check]:
+    external = values.effort_contains == 'external'
+    source = ("efforts do not contain the arm's own torques" if external
+              else 'a reference run' if values.reference_run == 'subtract'
+              else '' if arm is None else arm.source)
+    return [Check(
+        'evidence of the arm model', True, float(bool(source)), 1.0, '1',
+        f'Evidence of the arm model: {source}.' if source else
+        "Nothing shows that the arm's own model holds, and its errors pass for payload: identify "
+        'the arm (robocal estimate arm), calibrate the drive gains, or record a reference run '
+        'without the tool and subtract it.', evaluated=bool(source))]
 
 
 def _result(

@@ -23,6 +23,7 @@ from robocal_ros.messages.samples import JointSamples, WrenchSamples, check_effo
 from robocal_ros.payload.model import BODY
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import Fit, rms
+from robocal_ros.robot.arm_model import ArmModel
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.newton_euler import NewtonEuler, wrench_of, wrench_regressor
@@ -93,6 +94,20 @@ class NuisanceParameters:
         return NuisanceParameters(
             (*self.names, *other.names), np.concatenate((self.std, other.std)),
             np.concatenate((self.columns, other.columns), axis=2))
+
+    def extended(self, name: str, columns: Array) -> NuisanceParameters:
+        """Return these and more parameters, of standard deviation 1.
+
+        Args:
+            name: Name of the parameters, which are numbered.
+            columns: Shape (k, channels, r).
+
+        """
+        more = np.swapaxes(columns, 0, 1)
+        return NuisanceParameters(
+            (*self.names, *(f'{name} {i + 1}' for i in range(more.shape[2]))),
+            np.concatenate((self.std, np.ones(more.shape[2]))),
+            np.concatenate((self.columns, more), axis=2))
 
     def part(self, rows: slice) -> NuisanceParameters:
         """Return some of the instants."""
@@ -422,6 +437,7 @@ def torque_rows(
     samples: JointSamples,
     values: PayloadParameters,
     friction: Mapping[str, SteadyFriction] | None = None,
+    arm: ArmModel | None = None,
 ) -> Rows:
     """Build the regression of joint torques; friction columns are each joint's own.
 
@@ -430,6 +446,8 @@ def torque_rows(
         samples: Joint states.
         values: For the priors of the nuisance parameters.
         friction: Identified friction by joint name, subtracted from the effort.
+        arm: What is not known of the arm's own dynamics, estimated jointly; None to take the
+            model for exact.
 
     Raises:
         DataError: If the motion is not exciting, or efforts are missing or constant.
@@ -459,14 +477,17 @@ def torque_rows(
             return carried(q, v, a) + identified(v) + (loss_columns(v) * losses).sum(axis=-1)
 
         torque = low_passed(blocks.centre.values_of(carried), blocks.period, _SAG_CUTOFF * BAND)
-        return nuisance_parameters(robot, blocks, torque, effort_of, values)
+        shared = nuisance_parameters(robot, blocks, torque, effort_of, values)
+        return shared if arm is None else shared.extended(
+            'arm', blocks.centre.values_of(lambda q, v, a: arm.uncertain_torques(
+                q, v, a, carried(q, v, a))))
 
-    arm = blocks.means(dynamics.torque).T
+    own = blocks.means(dynamics.torque).T
     columns = np.concatenate((blocks.means(dynamics.torque_regressor),
                               blocks.velocity_means(loss_columns)), axis=2)
     valid = (blocks.slowest >= SLOWEST).T
     return Rows(
-        _by_channel(columns), effort.T - arm, arm, valid, beside_invalid(valid), robot.tool_frame,
+        _by_channel(columns), effort.T - own, own, valid, beside_invalid(valid), robot.tool_frame,
         tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * robot.n, LOSSES,
         nuisance_about)
 

@@ -32,6 +32,13 @@ LINK_UNITS = ('kg', *['kg·m'] * 3, *['kg·m²'] * 6)
 # [kg]: URDFs hold placeholders without extent or mass, of which nothing could be a share.
 _LEAST_EXTENT = 0.02
 _LEAST_MASS = 0.05
+# Reflected rotor inertia beforehand, as a share of the joint's inertia by the URDF, and the least
+# share of the first joint's.
+_ROTOR_SHARE = 0.3
+_ROTOR_FLOOR = 0.03
+ROTOR_SPREAD = 3.0
+"""Standard deviation of rotor inertias beforehand, in multiples of ``expected_rotors``."""
+
 # Directions whose variance is below this share of the largest are known exactly.
 _NEGLIGIBLE = 1e-14
 
@@ -175,6 +182,18 @@ def arm_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
         NewtonEuler(robot, name).torque_regressor(q, v, a) for name in robot.joint_names], axis=2)
 
 
+def expected_rotors(robot: Robot) -> Array:
+    """Return the order of the reflected rotor inertias, shape (n,) [kg·m²].
+
+    Gears are chosen so that rotors are of the order of what they move (inertia matching); for a
+    wrist, that is what it carries at most, a share of its neighbour's.
+
+    """
+    inertia = np.diag(pin.crba(robot.model, robot.data, np.zeros(robot.n)))
+    largest = np.maximum.accumulate(np.asarray(inertia)[::-1])[::-1]
+    return _ROTOR_SHARE * np.maximum(largest, _ROTOR_FLOOR * float(largest[0]))
+
+
 def urdf_model(robot: Robot, model_std: float, gain_covariance: Array) -> ArmModel:
     """Return the arm as its URDF describes it, of which something is trusted.
 
@@ -189,6 +208,8 @@ def urdf_model(robot: Robot, model_std: float, gain_covariance: Array) -> ArmMod
     for index, body in enumerate(possible(link_parameters(robot))):
         at = slice(10 * index, 10 * index + 10)
         covariance[at, at] = np.linalg.inv(link_information(body, model_std))
+    covariance[10 * n:11 * n, 10 * n:11 * n] = np.diag(
+        (ROTOR_SPREAD * expected_rotors(robot))**2)
     covariance[11 * n:, 11 * n:] = gain_covariance
     return ArmModel(robot, covariance, f'URDF, masses ±{100.0 * model_std:.0f} %', False)
 

@@ -173,6 +173,7 @@ class NewtonEuler:
             ConfigurationError: If there is no such frame.
 
         """
+        self._armature = np.array(robot.model.armature)
         self._gravity = np.array(robot.gravity)
         mounted = robot.model.frames[robot.frame_id(frame)]
         axes = [np.eye(3)]
@@ -221,7 +222,7 @@ class NewtonEuler:
         if parameters is not None and self._carrier:
             wrenches[self._carrier] += (
                 self._mount.wrench @ wrench_of(parameters) @ self._body(motion))
-        return self._torques(motion, wrenches).T
+        return np.asarray(self._torques(motion, wrenches).T + self._armature * a)
 
     def torque_regressor(self, q: Array, v: Array, a: Array) -> Array:
         """Return the joint torques that the body takes, linear in its ten parameters.

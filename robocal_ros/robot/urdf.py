@@ -74,18 +74,63 @@ def with_payload(urdf: str, payload: RigidBodyInertia, frame: str) -> str:
     if not tensor.any():
         tensor = least_inertia(payload.mass) * np.eye(3)
     link = ElementTree.SubElement(root, 'link', name=PAYLOAD_LINK)
-    inertial = ElementTree.SubElement(link, 'inertial')
-    ElementTree.SubElement(
-        inertial, 'origin', xyz=' '.join(repr(float(x)) for x in payload.com), rpy='0 0 0')
-    ElementTree.SubElement(inertial, 'mass', value=repr(float(payload.mass)))
-    ElementTree.SubElement(inertial, 'inertia', {
-        f'i{a}{b}': repr(float(tensor['xyz'.index(a), 'xyz'.index(b)]))
-        for a, b in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')})
+    link.append(_inertial(RigidBodyInertia(payload.mass, payload.com, tensor)))
     joint = ElementTree.SubElement(root, 'joint', name=f'{PAYLOAD_LINK}_joint', type='fixed')
     ElementTree.SubElement(joint, 'parent', link=frame)
     ElementTree.SubElement(joint, 'child', link=PAYLOAD_LINK)
     ElementTree.SubElement(joint, 'origin', xyz='0 0 0', rpy='0 0 0')
     return _text(root)
+
+
+def with_links(urdf: str, bodies: Mapping[str, RigidBodyInertia]) -> str:
+    """Return a URDF whose moving links have other masses, centres and inertias.
+
+    A body holds everything that is fixed to its link: the inertial data of links on fixed joints
+    below it are removed.
+
+    Args:
+        urdf: URDF text.
+        bodies: Bodies by the name of the joint that moves them, in the frame of its child link.
+
+    Raises:
+        ModelError: If the text is no URDF.
+        ConfigurationError: If it has no such joint.
+
+    """
+    root = _parsed(urdf)
+    joints = {item.get('name', ''): item for item in root.findall('joint')}
+    links = {item.get('name', ''): item for item in root.findall('link')}
+    missing = [name for name in bodies if name not in joints]
+    if missing:
+        raise ConfigurationError(
+            f"The URDF has no joint '{missing[0]}', whose link was identified; it has "
+            f'{", ".join(joints) or "none"}. Give the URDF of the robot that was calibrated.')
+
+    def end(joint: ElementTree.Element, side: str) -> str:
+        element = joint.find(side)
+        return '' if element is None else element.get('link', '')
+
+    for name, body in bodies.items():
+        carriers = [end(joints[name], 'child')]
+        for carrier in carriers:
+            carriers += [end(joint, 'child') for other, joint in joints.items()
+                         if other not in bodies and end(joint, 'parent') == carrier]
+            if (old := links[carrier].find('inertial')) is not None:
+                links[carrier].remove(old)
+        links[carriers[0]].append(_inertial(body))
+    return _text(root)
+
+
+def _inertial(body: RigidBodyInertia) -> ElementTree.Element:
+    tensor = np.asarray(body.inertia)
+    inertial = ElementTree.Element('inertial')
+    ElementTree.SubElement(
+        inertial, 'origin', xyz=' '.join(repr(float(x)) for x in body.com), rpy='0 0 0')
+    ElementTree.SubElement(inertial, 'mass', value=repr(float(body.mass)))
+    ElementTree.SubElement(inertial, 'inertia', {
+        f'i{a}{b}': repr(float(tensor['xyz'.index(a), 'xyz'.index(b)]))
+        for a, b in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')})
+    return inertial
 
 
 def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Identification of the arm itself, on arms that differ from their URDF."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pinocchio as pin
+import pytest
+from support.arms import arm
+from support.excitation_cell import MIDDLE, exciting
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.payload.arm_identification import estimate
+from robocal_ros.payload.excitation import estimate as estimate_payload
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot.arm_model import (
+    identified_model,
+    link_parameters,
+    pseudo_inertia,
+    with_links,
+)
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.urdf import with_links as urdf_with_links
+
+RATE = 125.0
+LOAD = RigidBodyInertia(2.3, np.array([0.01, -0.02, 0.08]), 0.005 * np.eye(3))
+GAINS = np.array([1.04, 0.93, 1.08, 0.97, 1.02, 0.95])
+VALUES = PayloadParameters()
+
+
+def real_arm(robot: Robot) -> Robot:
+    """Return an arm whose masses are 3 % off the URDF and whose rotors count."""
+    generator = np.random.default_rng(3)
+    links = link_parameters(robot) * (1.0 + 0.03 * generator.normal(size=(robot.n, 1)))
+    rotors = 0.1 * np.diag(pin.crba(robot.model, robot.data, np.zeros(robot.n)))
+    return with_links(robot, links, rotors)
+
+
+def record(robot: Robot, seed: int, gains: np.ndarray, load: float = 0.04) -> JointSamples:
+    """Return joint states of an exciting motion, three periods of it, at encoder steps."""
+    motion = exciting('robocal', seed=seed)
+    time = np.arange(0.0, 24.0, 1.0 / RATE)
+    q, v, a = motion.at(time)
+    torque = np.array([robot.inverse_dynamics(*item) for item in zip(q, v, a, strict=True)])
+    direction = np.tanh(v / 0.02)
+    friction = 1.0 + 3.0 * direction + 2.0 * v + load * np.abs(torque) * direction
+    noise = np.random.default_rng(seed).normal(scale=0.1, size=torque.shape)
+    effort = gains * (torque + friction) + noise
+    return JointSamples(robot.joint_names, time, np.round(q / 1e-4) * 1e-4, v, effort)
+
+
+@cache
+def run(seed: int = 0, *, loaded: bool = False, scaled: bool = False) -> CalibrationResult:
+    """Return an identified arm, without load, or with one after that."""
+    robot = arm('robocal').robot()
+    gains = GAINS if scaled else np.ones(robot.n)
+    true = real_arm(robot)
+    unknown = {'scale': np.ones(robot.n), 'scale_covariance': 0.01 * np.eye(robot.n)}
+    before = estimate(robot, record(true, seed, gains), VALUES, **unknown)
+    if not loaded:
+        return before
+    values = replace(VALUES, arm_load=LOAD.mass)
+    return estimate(robot, record(true.with_payload(LOAD), seed + 1, gains), values,
+                    before=before, **unknown)
+
+
+def scales(result: CalibrationResult) -> np.ndarray:
+    """Return the identified effort scales, shape (n,)."""
+    return result.values([f'{joint}.effort_scale' for joint in result.robot.joint_names])
+
+
+def test_held_out_torque_is_explained() -> None:
+    result = run()
+    assert result.verdict is Verdict.PASS, result.reasons
+    # Block means of white noise of 0.1 N·m, and what the transition of friction, which is chosen
+    # from a few, leaves of 3 N·m.
+    assert max(fit.after for fit in result.validation) < 0.3
+
+
+def test_links_are_physically_consistent_and_base_parameters_within_their_intervals() -> None:
+    robot = arm('robocal').robot()
+    true = real_arm(robot)
+    result = run()
+    model = identified_model(robot, result)
+    links = link_parameters(model.robot)
+    assert all(np.linalg.eigvalsh(matrix)[0] > 0.0 for matrix in pseudo_inertia(links))
+    generator = np.random.default_rng(1)
+    motion = list(zip(*generator.uniform(-1.0, 1.0, (3, 40, robot.n)), strict=True))
+    modelled, expected = (
+        np.array([item.inverse_dynamics(*instant) for instant in motion])
+        for item in (model.robot, true))
+    # Efforts of the true arm are divided by the identified scales before they are used.
+    off = modelled - expected / scales(result)
+    q, v, a = (np.array(item) for item in zip(*motion, strict=True))
+    std = np.sqrt((model.uncertain_torques(q, v, a, modelled)**2).sum(axis=2))
+    assert np.sqrt(np.mean((off / std)**2)) < 1.6
+    assert np.mean(np.abs(off) < 3.3 * std) > 0.98
+
+
+def test_a_weighed_load_identifies_the_drive_gains() -> None:
+    result = run(loaded=True, scaled=True)
+    for joint, gain in zip(result.robot.joint_names[1:4], GAINS[1:4], strict=True):
+        scale = result.parameter(f'{joint}.effort_scale')
+        assert scale.std is not None
+        assert scale.std < 0.03
+        assert scale.value == pytest.approx(gain, abs=3.3 * scale.std)
+
+
+def test_gains_are_hardly_known_without_a_load() -> None:
+    result = run(scaled=True)
+    assert max(result.parameter(f'{joint}.effort_scale').std or 0.0
+               for joint in result.robot.joint_names) > 0.02
+
+
+def test_a_load_needs_an_arm_identified_without() -> None:
+    robot = arm('robocal').robot()
+    with pytest.raises(ConfigurationError, match='identify the arm once'):
+        estimate(robot, record(robot, 0, np.ones(robot.n)), replace(VALUES, arm_load=2.0),
+                 scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
+
+
+def test_payload_by_torque_is_not_evaluated_without_evidence_and_right_with_the_arm() -> None:
+    robot = arm('robocal').robot()
+    identified = run(loaded=True)
+    samples = record(real_arm(robot).with_payload(LOAD), 4, np.ones(robot.n))
+    blind = estimate_payload(robot, samples, VALUES)
+    assert blind.verdict is not Verdict.PASS
+    assert any('Nothing shows' in check.reason for check in blind.checks)
+    model = identified_model(robot, identified)
+    scaled = replace(samples, effort=samples.effort / scales(identified))
+    found = estimate_payload(model.robot, scaled, VALUES, arm=model)
+    mass = found.parameter('mass')
+    assert mass.std is not None
+    assert mass.value == pytest.approx(LOAD.mass, abs=3.3 * mass.std)
+    assert mass.std < 0.03 * LOAD.mass
+
+
+def test_a_result_survives_its_file_and_corrects_the_urdf() -> None:
+    description = arm('robocal')
+    robot = description.robot()
+    result = run()
+    again = from_yaml(to_yaml(result), result.robot, 'test')
+    model = identified_model(robot, again).robot
+    bodies = {
+        joint: RigidBodyInertia(body.mass, np.array(body.lever), np.array(body.inertia))
+        for joint, body in zip(robot.joint_names, list(model.model.inertias)[1:], strict=True)}
+    corrected = Robot(urdf_with_links(description.urdf, bodies), tool_frame=description.tool)
+    q, v = np.array(MIDDLE['robocal']), np.full(robot.n, 0.4)
+    rotors = model.model.armature * v
+    assert corrected.inverse_dynamics(q, v, v) + rotors == pytest.approx(
+        model.inverse_dynamics(q, v, v), abs=1e-9)
+
+

@@ -124,12 +124,14 @@ def _basis(time: Array, period: float, harmonics: int) -> tuple[Array, Array, Ar
 def _fitted(time: Array, position: Array, period: float, harmonics: int) -> tuple[Array, Array]:
     """Return the coefficients, shape (2 + 2h, n), and residuals; outliers are left out."""
     basis = _basis(time, period, harmonics)[0]
-    coefficients: Array = np.linalg.lstsq(basis, position, rcond=None)[0]
+    coefficients: Array = np.asarray(
+        np.linalg.lstsq(basis, position, rcond=None)[0], dtype=float)
     residual = position - basis @ coefficients
     scale = 1.4826 * np.median(np.abs(residual), axis=0) + 1e-12
     good: npt.NDArray[np.bool_] = np.all(np.abs(residual) <= _OUTLIER * scale, axis=1)
     if not good.all() and good.sum() > 2 * basis.shape[1]:
-        coefficients = np.linalg.lstsq(basis[good], position[good], rcond=None)[0]
+        coefficients = np.asarray(
+            np.linalg.lstsq(basis[good], position[good], rcond=None)[0], dtype=float)
         residual = np.where(good[:, None], position - basis @ coefficients, 0.0)
     return coefficients, residual
 

@@ -205,7 +205,8 @@ class Blocks:
             each, repeats, curve = round(motion.period / length), motion.repeats, motion.at
             length = motion.period / each
             # Borders lie between stamps, where a whole number of them falls into a block.
-            first = time[np.searchsorted(time, motion.start + 0.5 * period) - 1]
+            place = int(np.searchsorted(time, motion.start + 0.5 * period))
+            first = time[max(place - 1, 0)]
             edges = first - 0.5 * period + length * np.arange(each * repeats + 1)
         else:
             position = _smoothed(position, period, _POSITION_CUTOFF * band)

@@ -128,6 +128,7 @@ class Motion:
         velocity: Of the joints at five instants of each block, shape (5, k, n) [rad/s].
         effort: Mean effort, shape (k, n) [N·m].
         delay: Of the efforts against the positions, allowed for.
+        repeats: Number of repeats of a periodic motion, 1 otherwise.
 
     """
 
@@ -135,11 +136,12 @@ class Motion:
     velocity: Array
     effort: Array
     delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
+    repeats: int = 1
 
     def part(self, rows: slice) -> Motion:
         """Return some of the blocks."""
         return replace(self, regressor=self.regressor[rows], velocity=self.velocity[:, rows],
-                       effort=self.effort[rows])
+                       effort=self.effort[rows], repeats=1)
 
     @classmethod
     def of(cls, robot: Robot, samples: JointSamples, loaded: bool) -> tuple[Motion, Blocks]:
@@ -172,7 +174,8 @@ class Motion:
             np.column_stack((regressor[:, joint],
                              _friction_columns(law, motion, joint, motion.effort)))
             for joint in range(robot.n)], motion.effort)
-        return replace(motion, effort=effort(delay.value), delay=delay), blocks
+        return replace(motion, effort=effort(delay.value), delay=delay,
+                       repeats=blocks.repeats), blocks
 
 
 @dataclass(frozen=True)
@@ -334,7 +337,11 @@ def identify(
         residual = motion.effort - _fitted(x, motion, places, chosen)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
         weights = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
-    excess = np.maximum(_correlated_noise(residual, weights) / noise, 1.0)
+    # Errors of the model are alike in all repeats, which do not average them.
+    mean = (np.sqrt(weights) * residual).reshape(motion.repeats, -1, n).mean(axis=0)
+    repeated = np.sqrt(motion.repeats) * _correlated_noise(mean, np.ones_like(mean))
+    excess = np.maximum.reduce((
+        _correlated_noise(residual, weights) / noise, repeated / noise, np.ones(n)))
     return replace(fit, residual=residual, noise=noise * excess, covariance=solver.covariance(
         x, replace(prior, std=fit.std), excess))
 

@@ -127,5 +127,5 @@ def test_a_mass_that_is_not_positive_is_refused(usual, mass):
 
 
 def test_a_result_of_another_kind_is_refused(usual):
-    with pytest.raises(DataError, match="kind 'drive_gains', got 'friction'"):
+    with pytest.raises(DataError, match="kind 'drive_gains' or 'arm', got 'friction'"):
         effort_scales(replace(found_by(usual), kind='friction'))

@@ -118,7 +118,7 @@ def payload_node(
 ) -> Process:
     """Start a payload node, active at once."""
     defaults = {'use_sim_time': True, 'autostart': True, 'known_mass': 2.0,
-                'results_dir': results}
+                'effort_scale_std': 0.0, 'results_dir': results}
     return Process('robocal_ros.payload.node', log, name=name, opened=opened,
                    **{**defaults, **parameters})
 

@@ -86,15 +86,22 @@ class _Cause:
         if self.kind == 'cable':
             return (f'a cable or hose that pulls with the angle of the last joint, up to {size}: '
                     'route it with slack, or hold it')
-        return self._posture_sentence(load[self.number, :3], effect[self.number])
+        return self._posture_sentence(load, effect[self.number])
 
-    def _posture_sentence(self, force: Array, effect: Array) -> str:
-        """Return the sentence of a posture that contradicts all others."""
-        extra = effect[:3]
+    def _posture_sentence(self, load: Array, effect: Array) -> str:
+        """Return the sentence of a posture that contradicts all others.
+
+        A load that hangs in another direction has the same weight, and its torque follows from
+        its force; neither holds for a push.
+        """
+        force, extra = load[self.number, :3], effect[:3]
+        lever = np.linalg.lstsq(load[:, :3], load[:, 3:], rcond=None)[0]
+        turned = float(np.linalg.norm(effect[3:] - extra @ lever)) < 0.3 * float(
+            np.linalg.norm(effect[3:]) + np.linalg.norm(extra @ lever))
         size, weight = float(np.linalg.norm(extra)), float(np.linalg.norm(force))
         where = f'posture {self.number + 1}'
         angle = 2.0 * float(np.degrees(np.arcsin(min(1.0, 0.5 * size / weight))))
-        if angle > _LEAST_ANGLE and (
+        if turned and angle > _LEAST_ANGLE and (
             abs(float(np.linalg.norm(force + extra)) - weight) < 0.2 * size
         ):
             return (f'a wrong posture: in {where} the load hangs {angle:.1f}° off; measure it '

@@ -358,7 +358,8 @@ def test_a_bias_moves_the_biases_alone(short, bias):
     b = short.estimate(short.readings() + np.array(bias))
     np.testing.assert_allclose(b.values(PARAMETERS) - a.values(PARAMETERS),
                                [0.0] * 4 + bias, atol=1e-7)
-    np.testing.assert_allclose(a.covariance, b.covariance, rtol=1e-6, atol=1e-15)
+    # Sizes of random effects are found by a search, up to its tolerance.
+    np.testing.assert_allclose(a.covariance, b.covariance, rtol=2e-3, atol=1e-12)
 
 
 def test_another_tool_frame_moves_the_centre_and_nothing_else(short):

@@ -521,7 +521,7 @@ def _residual_checks(
     cause = most_likely_cause(Static(
         found.postures.regressor, load, found.tilt, found.postures.wrench,
         found.postures.measured - found.columns @ found.fit.value, found.postures.time,
-        found.postures.last_joint))
+        found.postures.last_joint, limits))
     return [replace(check, reason=f'{check.reason} Most likely cause: {cause}.')
             if not check.passed else check for check in checks]
 

@@ -32,6 +32,7 @@ class Static:
         residual: Measured minus fitted, shape (n, 6) [N, N·m].
         time: Shape (n,) [s].
         last_joint: Angle of the last joint, shape (n,) [rad].
+        limits: Limits of the RMS residuals of force [N] and torque [N·m], which weight them.
 
     """
 
@@ -42,6 +43,7 @@ class Static:
     residual: Array
     time: Array
     last_joint: Array
+    limits: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,7 @@ def most_likely_cause(data: Static) -> str:
     saturated = _saturation(data)
     if saturated:
         return saturated
-    weight = np.repeat([1.0 / max(_rms(data.residual[:, part]), 1e-12)
-                        for part in (slice(0, 3), slice(3, 6))], 3)
+    weight = np.repeat(1.0 / np.maximum(data.limits, 1e-12), 3)
 
     def left(columns: Array) -> tuple[float, Array]:
         rows = (np.concatenate((data.regressor, columns), axis=2)
@@ -178,7 +179,3 @@ def _saturation(data: Static) -> str:
                 return (f'a saturated channel: {name} reads {sign * extreme:.2f} {unit} in '
                         f'{int(at.sum())} postures; use a lighter load, or a larger range')
     return ''
-
-
-def _rms(values: Array) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))

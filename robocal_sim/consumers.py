@@ -19,6 +19,8 @@ from rclpy.node import Node
 
 LOOK_EVERY = 0.2
 """Wall time between two queries of the subscribers [s]."""
+ASK_AGAIN = 0.5
+"""Wall time after which a request without response is repeated, for responses can be lost [s]."""
 
 
 class _Consumer:
@@ -27,6 +29,7 @@ class _Consumer:
     def __init__(self, client: Any) -> None:
         self.client = client
         self.asked = -float('inf')
+        self.asked_wall = -float('inf')
         self.answer: Any = None
 
 
@@ -85,21 +88,24 @@ class Consumers:
             self._node.destroy_client(self._consumers.pop(name).client)
             self._left(name)
 
-    def ask(self, newest: float) -> None:
-        """Send a request to every node that is due and has no pending one.
+    def ask(self, newest: float, wall: float) -> None:
+        """Send a request to every node that is due, and again if a response does not come.
 
         Args:
             newest: Stamp of the newest message [s].
+            wall: Wall time [s].
 
         """
         for name, consumer in self._consumers.items():
-            # After a jump back of the clock the stamps are smaller.
-            if 0.0 <= newest - consumer.asked < self._ask_every:
-                continue
             if consumer.answer is not None and not consumer.answer.done():
+                if wall - consumer.asked_wall < ASK_AGAIN:
+                    continue
+                consumer.client.remove_pending_request(consumer.answer)
+            # After a jump back of the clock the stamps are smaller.
+            elif 0.0 <= newest - consumer.asked < self._ask_every:
                 continue
             if consumer.client.service_is_ready():
-                consumer.asked = newest
+                consumer.asked, consumer.asked_wall = newest, wall
                 consumer.answer = consumer.client.call_async(GetParameters.Request())
                 consumer.answer.add_done_callback(
                     lambda _, name=name, stamp=newest: self._take_answer(name, stamp))

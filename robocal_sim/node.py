@@ -267,7 +267,7 @@ class SimArm(Node):
         while not stopped() and (wall := time.monotonic()) < due:
             executor.spin_once(timeout_sec=min(due - wall, WAIT_SLICE))
         self._consumers.look(wall)
-        self._consumers.ask(self._published)
+        self._consumers.ask(self._published, wall)
         self._wait_for_consumers(executor, stopped)
 
     def _wait_for_consumers(
@@ -277,8 +277,10 @@ class SimArm(Node):
         since = time.monotonic()
         while not stopped() and self._pacer.held_up(newest):
             executor.spin_once(timeout_sec=WAIT_SLICE)
-            self._consumers.look(time.monotonic())
-            for name in self._pacer.drop_silent(newest, time.monotonic(), since):
+            wall = time.monotonic()
+            self._consumers.look(wall)
+            self._consumers.ask(newest, wall)
+            for name in self._pacer.drop_silent(newest, wall, since):
                 self.get_logger().warning(
                     f'{name} does not respond; simulated time does not wait for it until it '
                     'responds again.'

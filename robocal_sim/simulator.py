@@ -319,7 +319,8 @@ class ArmSimulator:
         )
         if self._faults.joints:
             self._corrupt(effort)
-        self._last_effort = effort
+        else:
+            self._last_effort = effort
         self._published += 1
         if 'stamps_disordered' in self._faults and self._published % 5 == 0:
             # Every fifth message is stamped earlier than its predecessor.

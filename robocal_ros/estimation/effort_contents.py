@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.model import Robot
 
 # Samples that are compared with gravity, and joints that are: those that gravity loads [N·m].
 _SAMPLES = 200
 _LOADED = 5.0
+# Share of rows without any effort from which on the driver gave none for a time.
+_LOST = 0.02
 # Share of the bare arm's weight that efforts must hold to contain it, and that efforts without it
 # cannot hold: a payload adds up to two thirds (3 kg on a Franka arm), gains err by a fifth.
 _CONTAINED, _TOO_MUCH = 0.5, 0.9
@@ -41,8 +43,16 @@ def check_contents(samples: JointSamples, robot: Robot, contents: str) -> None:
 
     Raises:
         ConfigurationError: If the efforts contradict it.
+        DataError: If the driver gave no effort for a part of the time.
 
     """
+    lost = ~samples.effort.any(axis=1)
+    if _LOST < lost.mean() < 1.0:
+        raise DataError(
+            f'Effort of all joints is exactly zero in {100.0 * lost.mean():.0f} % of the samples, '
+            f'first {samples.time[lost.argmax()] - samples.time[0]:.2f} s after their begin; a '
+            'live sensor scatters. The driver gave no effort for a time: check it and measure '
+            'again.')
     rows = np.unique(np.linspace(0, len(samples) - 1, min(len(samples), _SAMPLES)).astype(int))
     held, effort = robot.gravity_torques(samples.position[rows]), samples.effort[rows]
     loaded = ~robot.prismatic & (np.abs(held).max(axis=0, initial=0.0) >= _LOADED)

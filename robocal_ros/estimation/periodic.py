@@ -96,9 +96,11 @@ def periodic_motion(time: Array, position: Array, max_frequency: float) -> Perio
     for _ in range(_PERIOD_STEPS):
         count = _significant(time, position, start, period, repeats, max_frequency)
         coefficients, residual = _fitted(time - start, position, period, count)
-        _, velocity, _ = (item @ coefficients for item in _basis(time - start, period, count))
-        # A longer period delays the series in proportion to the time since the start.
-        slope = -(time - start)[:, None] / period * (velocity - coefficients[1])
+        basis, rate, _ = _basis(time - start, period, count)
+        # A longer period delays the series in proportion to the time since the start; what the
+        # coefficients can follow of that is theirs (variable projection, Golub and Pereyra).
+        slope = -(time - start)[:, None] / period * (rate @ coefficients - coefficients[1])
+        slope -= basis @ np.linalg.lstsq(basis, slope, rcond=None)[0]
         change = float(np.sum(slope * residual) / np.sum(slope**2))
         period += change
         if abs(change) < 1e-7 * period:

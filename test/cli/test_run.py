@@ -57,14 +57,14 @@ def test_refusals_of_the_node(fake: Running, capsys) -> None:
 
 
 def test_ctrl_c_cancels(fake: Running, capsys) -> None:
-    said = fake.node._say
+    said = fake.node._publish_status
 
     def interrupting(phase: str, progress: float) -> None:
         said(phase, progress)
         if progress == 30.0:
             os.kill(os.getpid(), signal.SIGINT)
 
-    fake.node._say = interrupting
+    fake.node._publish_status = interrupting
     assert main(['run', 'payload', *NODE, '--configure']) == 130
     assert fake.node.cancelled
     assert 'Cancelled.' in capsys.readouterr().err

@@ -78,7 +78,10 @@ def estimate(
     except NoRunsError:
         if values.method == 'runs' or recording.joints_wanted:
             raise
-        return estimate_motion(robot, recording, values)
+        found_in_motion = estimate_motion(robot, recording, values)
+        if not found_in_motion.covariance_names:
+            raise
+        return found_in_motion
     return assemble(robot, recording, values, found)
 
 
@@ -98,7 +101,9 @@ def estimate_motion(
     """
     samples = recording.joints
     wanted = values.joint_names or robot.joint_names
+    _check_torques(samples, values)
     check_effort(samples, wanted)
+    check_contents(samples, robot, values.effort_contains)
     found = friction_from_motion(robot, samples, values)
     joints = [item for item in found.joints if item.joint in wanted]
     bad = {item.joint for item in joints if item.unidentified}
@@ -182,6 +187,16 @@ def _motion_check(item: MotionJoint, limit: float) -> Check:
         + (f' Not identified: {item.unidentified}.' if item.unidentified else ''))
 
 
+def _check_torques(samples: JointSamples, values: FrictionParameters) -> None:
+    """Refuse what cannot hold friction."""
+    if values.effort_contains == 'external':
+        raise ConfigurationError(
+            "effort_contains is 'external': such efforts hold no friction. Record all torques of "
+            "the drives, and set it to 'all'.")
+    if not len(samples):
+        raise DataError('No joint states are recorded; call run, or play a bag first.')
+
+
 def fit_joints(
     robot: Robot, recording: Recording, values: FrictionParameters,
     alternatives: Sequence[Robot] = (),
@@ -189,12 +204,7 @@ def fit_joints(
     """Fit each joint; arguments and errors as for ``estimate``."""
     samples, names = recording.joints, values.joint_names or recording.joints_wanted
     wanted = [robot.index(name) for name in names or robot.joint_names]
-    if values.effort_contains == 'external':
-        raise ConfigurationError(
-            "effort_contains is 'external': such efforts hold no friction. Record all torques of "
-            "the drives, and set it to 'all'.")
-    if not len(samples):
-        raise DataError('No joint states are recorded; call run, or play a bag first.')
+    _check_torques(samples, values)
     points = read_runs(robot, samples, wanted, alternatives)
     if not points:
         raise NoRunsError(

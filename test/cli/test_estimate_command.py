@@ -97,7 +97,7 @@ def test_a_bad_result_does_not_replace_a_good_one(sweeps: Path, tmp_path: Path) 
 
 def test_a_part_of_the_bag(sweeps: Path, capsys) -> None:
     common = [str(sweeps), '--urdf', str(URDF), *ARM, '--results-dir', 'none']
-    assert 'No constant-speed run' in refused(capsys, 'friction', *common, '--to', '0.3')
+    assert 'The motion lasts 0.3 s' in refused(capsys, 'friction', *common, '--to', '0.3')
     assert '--from 5.0 and --to 2.0 leave nothing' in refused(
         capsys, 'friction', *common, '--from', '5', '--to', '2')
     assert 'leave nothing' in refused(capsys, 'friction', *common, '--from', 'nan')
@@ -145,13 +145,19 @@ class TestRealBags:
             pytest.skip(f'{name} of example-robot-data or the recordings in {DATA} are not here')
         return str(found[0])
 
-    @pytest.mark.parametrize(('bag', 'urdf', 'frame'), [
-        (UR10, 'ur10_robot.urdf', 'tool0'), (PANDA, 'panda.urdf', 'panda_link8')])
-    def test_no_joint_turned_alone(self, capsys, bag: Path, urdf: str, frame: str) -> None:
-        arguments = ['friction', str(bag), '--urdf', self.urdf(urdf), '--results-dir', 'none',
-                     '-p', f'tool_frame:={frame}']
-        told = refused(capsys, *arguments)
-        assert 'No constant-speed run' in told or 'fer_joint1' in told
+    def test_joints_of_another_name_are_told(self, capsys) -> None:
+        told = refused(capsys, 'friction', str(PANDA), '--urdf', self.urdf('panda.urdf'),
+                       '--results-dir', 'none', '-p', 'tool_frame:=panda_link8')
+        assert 'fer_joint1' in told
+
+    def test_friction_without_runs_is_that_of_the_motion(self, capsys) -> None:
+        arguments = ['friction', str(UR10), '--urdf', self.urdf('ur10_robot.urdf'),
+                     '--results-dir', 'none', '-o', '/dev/null']
+        assert 'No constant-speed run' in refused(capsys, *arguments, '-p', 'method:=runs')
+        assert main(['estimate', *arguments]) == 1
+        told = capsys.readouterr().out
+        assert 'Friction, motion of ur10' in told
+        assert 'wrist_2_joint.coulomb_forward' in told
 
     def test_another_robot_is_told_by_its_joints(self, capsys) -> None:
         told = refused(capsys, 'friction', str(PANDA), '--urdf', self.urdf('ur10_robot.urdf'),

@@ -35,7 +35,8 @@ def arm() -> FakeArm:
 @pytest.fixture
 def recorder(arm: FakeArm) -> FakeRecorder:
     noise = np.random.default_rng(0).normal(size=(100, arm.robot.n))
-    return FakeRecorder(arm.robot.joint_names, 1.0 + 0.01 * noise)
+    held = arm.robot.gravity_torque(np.zeros(arm.robot.n))
+    return FakeRecorder(arm.robot.joint_names, held + 0.01 * noise)
 
 
 def test_two_planes_are_swept_in_both_directions_and_the_arm_returns(

@@ -543,7 +543,8 @@ def test_repeating_the_postures_narrows_the_answer_as_longer_rests_do():
     a, b = once.estimate(), twice.estimate()
     assert (a.counts['poses'], b.counts['poses']) == (8, 8)
     ratio = np.sqrt(np.diag(b.covariance) / np.diag(a.covariance))
-    np.testing.assert_allclose(ratio, np.sqrt(0.5), rtol=0.1)
+    # The variance between postures is estimated from each record, with some 40 degrees of freedom.
+    np.testing.assert_allclose(ratio, np.sqrt(0.5), rtol=0.25)
     error = error_of(b, twice)
     assert error @ np.linalg.solve(b.covariance, error) < chi2.ppf(0.999, 10)
 

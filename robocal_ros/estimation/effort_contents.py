@@ -47,7 +47,7 @@ def check_contents(samples: JointSamples, robot: Robot, contents: str) -> None:
 
     """
     lost = ~samples.effort.any(axis=1)
-    if _LOST < lost.mean() < 1.0:
+    if len(lost) and _LOST < lost.mean() < 1.0:
         raise DataError(
             f'Effort of all joints is exactly zero in {100.0 * lost.mean():.0f} % of the samples, '
             f'first {samples.time[lost.argmax()] - samples.time[0]:.2f} s after their begin; a '

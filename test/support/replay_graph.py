@@ -102,7 +102,7 @@ def play(
             """Wait until all readers have received everything up to a stamp [s]."""
             def followed() -> bool:
                 consumers.look(time.monotonic())
-                consumers.ask(newest)
+                consumers.ask(newest, time.monotonic())
                 return bool(min(received.values()) >= stamp)
 
             client.until(followed, 60.0, 'the readers')

@@ -119,7 +119,8 @@ def test_the_recorder_reports_its_topics(recorded: Recorded) -> None:
 def test_payload_offline_equals_live(recorded: Recorded) -> None:
     assert_same_result(
         recorded.filed('live', 'payload'),
-        recorded.offline('payload', 'known_mass:=2.0', 'use_friction:=false'))
+        recorded.offline('payload', 'known_mass:=2.0', 'use_friction:=false',
+                         'effort_scale_std:=0.0'))
 
 
 def test_payload_replayed_equals_live(replayed: Recorded) -> None:

@@ -21,6 +21,8 @@ from robocal_ros.wrench.parameters import WrenchParameters
 
 _DURATION = 5.0
 _WARM_UP = 500
+# Samples after which RNEA is timed, as many times.
+_EVERY = 250
 _BLOCK = 4096
 _LAW = SteadyFriction(frozen((4.0, 4.5)), frozen((7.0, 7.5)), frozen((0.05, 0.05)),
                       frozen((5.0, 5.0)))
@@ -43,7 +45,7 @@ class Timing:
     Attributes:
         free: Without contact, shape (m,) [s].
         contact: With a contact whose point is found at every sample, shape (m,) [s].
-        rnea: One call of Pinocchio's RNEA on the same arm, shape (m,) [s].
+        rnea: One call of Pinocchio's RNEA on the same arm, timed between them, shape (m,) [s].
         blocks: Time per sample as whole arrays, without reading and writing [s].
         shares: Share of the time by module, in a profiled run without contact.
 
@@ -68,6 +70,7 @@ class _Bench:
             sensor_torque_ranges=[1e4], require_tare=False)
         self.observer = WrenchObserver(self.robot, values)
         self.observer.use_friction(laws)
+        self.rnea: list[float] = []
 
     def samples(self, push: float, duration: float = _DURATION) -> tuple[Stream, list[Stream]]:
         """Return joint states and readings of a smooth motion, with a push on the first tube."""
@@ -77,7 +80,10 @@ class _Bench:
             Impact(0, force, np.array([0.05, 0.0, 0.06]), begin, duration)] if push else [])
 
     def feed(self, joints: Stream, sensors: list[Stream]) -> Array:
-        """Feed samples; returns the time that each joint state took, readings included [s]."""
+        """Feed samples; returns the time that each joint state took, readings included [s].
+
+        RNEA is timed every now and then, so that both suffer alike from whatever else runs.
+        """
         observer, n = self.observer, self.robot.n
         taken, spent = [], 0.0
         for stamp, index, row in list(in_order(joints, sensors)):
@@ -92,6 +98,8 @@ class _Bench:
             if index < 0:
                 taken.append(spent)
                 spent = 0.0
+                if len(taken) % _EVERY == 0:
+                    self._time_rnea()
         return np.array(taken)
 
     def blocks(self, joints: Stream, sensors: list[Stream]) -> float:
@@ -109,15 +117,12 @@ class _Bench:
         whole.take(final=True)
         return (time.perf_counter() - began) / len(joints.stamps)
 
-    def rnea(self) -> Array:
-        """Time RNEA by itself [s]."""
+    def _time_rnea(self) -> None:
         model, data, zero = self.robot.model, self.robot.data, np.zeros(self.robot.n)
-        taken = []
-        for _ in range(6000):
+        for _ in range(_EVERY):
             began = time.perf_counter()
             pin.rnea(model, data, zero, zero, zero)
-            taken.append(time.perf_counter() - began)
-        return np.array(taken)
+            self.rnea.append(time.perf_counter() - began)
 
 
 def measure() -> Timing:
@@ -125,7 +130,7 @@ def measure() -> Timing:
     bench = _Bench()
     free = bench.samples(0.0)
     times = bench.feed(*free)[_WARM_UP:]
-    rnea = bench.rnea()
+    rnea = np.array(bench.rnea)
     touched = bench.feed(*bench.samples(30.0))[_WARM_UP:]
     profile = cProfile.Profile()
     again = bench.samples(0.0)

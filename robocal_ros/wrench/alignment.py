@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from operator import mul
 
 import numpy as np
 
@@ -70,6 +72,8 @@ class Feed:
         self.delay = round(delay * SECOND)
         # A converter may reach one step less than its range.
         self.limits = [(i, 0.999 * limit) for i, limit in enumerate(ranges) if limit > 0.0]
+        # Readings whose sum of squares is below this are within all of the limits.
+        self._inner = min((limit * limit for _, limit in self.limits), default=math.inf)
         self._stamps: list[int] = []
         self._values: list[Reading | None] = []
         self._last: Reading = ()
@@ -106,7 +110,8 @@ class Feed:
 
         """
         stamp -= self.delay
-        for index, limit in self.limits:
+        limits = () if sum(map(mul, values, values)) < self._inner else self.limits
+        for index, limit in limits:
             if not -limit < values[index] < limit:
                 self.problem = self.saturation(values, index)
                 self.rejected += 1
@@ -119,7 +124,11 @@ class Feed:
             self.refuse(self.stuck(stamp - self._same_since), stamp + self.delay)
             return
         self.problem = ''
-        self._keep(stamp, values)
+        self.newest = stamp
+        self._stamps.append(stamp)
+        self._values.append(values)
+        if len(self._stamps) > 2 * _KEPT:
+            self._forget()
 
     def saturation(self, values: Sequence[float], index: int) -> str:
         """Return a sentence on a reading of which value ``index`` is at the end of its range."""
@@ -137,14 +146,35 @@ class Feed:
         self._stamps.append(stamp)
         self._values.append(values)
         if len(self._stamps) > 2 * _KEPT:
-            del self._stamps[:_KEPT], self._values[:_KEPT]
+            self._forget()
 
-    def at(self, instant: int, since: int = NEVER) -> Sequence[float] | None:
+    def _forget(self) -> None:
+        del self._stamps[:_KEPT], self._values[:_KEPT]
+
+    def at(self, instant: int) -> Reading | None:
         """Return the values at an instant, interpolated; None if they are not known.
 
         Args:
             instant: Any instant of the last seconds [ns].
+
+        """
+        found = self.beside(instant)
+        if found is None:
+            return None
+        before, after, share = found
+        return tuple(a + share * (b - a) for a, b in zip(before, after, strict=True))
+
+    def beside(
+        self, instant: int, since: int = NEVER
+    ) -> tuple[Reading, Reading, float] | None:
+        """Return the readings beside an instant, and the share of the second one.
+
+        Args:
+            instant: Any instant of the last seconds [ns].
             since: The instant before, for ``several`` [ns].
+
+        Returns:
+            None if the values at the instant are not known.
 
         """
         stamps = self._stamps
@@ -152,21 +182,20 @@ class Feed:
         if place == 0:
             self.several = False
             return None
-        last = place - 2 if stamps[place - 1] < instant else place - 3
+        begin = stamps[place - 1]
+        last = place - 2 if begin < instant else place - 3
         self.several = last >= 0 and stamps[last] > since
         before = self._values[place - 1]
         if before.__class__ is not tuple:
             return None
-        begin = stamps[place - 1]
         if begin == instant:
-            return before
+            return before, before, 0.0
         if place == len(stamps):
             return None
         after, gap = self._values[place], stamps[place] - begin
         if after.__class__ is not tuple or gap > self.max_gap:
             return None
-        share = (instant - begin) / gap
-        return [a + share * (b - a) for a, b in zip(before, after, strict=True)]
+        return before, after, (instant - begin) / gap
 
     def around(self, instant: int) -> list[Reading | None]:
         """Return the readings before and after an instant [ns], None for refused ones."""
@@ -228,8 +257,9 @@ class AlignedWindow:
 
     Attributes:
         newest: Newest stamp of the leading stream, ``NEVER`` before the first [ns].
-        window: Complete rows: the leading columns, 6 for each sensor's reading, and 6 for each
-            sensor by which its mean since the row before differs from that of both readings.
+        window: Complete rows: the leading columns, and 6 for each sensor's reading; and further
+            columns, 6 for each sensor by which its mean since the row before differs from that of
+            both readings.
         uneven_mean: Newest stamp at which such a difference is not zero [ns].
 
     """
@@ -245,20 +275,21 @@ class AlignedWindow:
         """
         count = COLUMNS * len(feeds)
         self.newest = NEVER
-        self.window = Window(values.window, leading + 2 * count, values.window_samples)
+        self.window = Window(values.window, leading + count, values.window_samples, count)
         self.uneven_mean = NEVER
         self._feeds = tuple(feeds)
         self._leading = leading
         self._max_delay = round(values.max_delay * SECOND)
         self._waiting: deque[tuple[int, Array | Reading]] = deque()
-        self._row = np.zeros(leading + 2 * count)
-        self._readings = slice(leading, leading + count)
+        self._row = np.zeros(leading + count)
+        # Sensor that was last waited for.
+        self._awaited: Feed | None = None
         self._before = NEVER
         # By sensor: last row without a reading, and the reason.
         self._missed = [NEVER] * len(feeds)
         self._why = [''] * len(feeds)
         self._last_missed = NEVER
-        self._unknown = [0.0] * COLUMNS
+        self._unknown = ((0.0,) * COLUMNS,) * 2
 
     def clear(self) -> None:
         """Discard all rows."""
@@ -285,29 +316,38 @@ class AlignedWindow:
             return None
         instant, newest, patience = self._waiting[0][0], self.newest, self._max_delay
         if newest - instant <= patience:
+            awaited = self._awaited
+            if awaited is not None and awaited.newest < instant \
+                    and newest - awaited.newest <= patience:
+                return None
             for feed in self._feeds:
                 if feed.newest < instant and newest - feed.newest <= patience:
+                    self._awaited = feed
                     return None
-        row = self._row
-        row[:self._leading] = self._waiting.popleft()[1]
-        readings: list[float] = []
+        row, leading = self._row, self._leading
+        row[:leading] = self._waiting.popleft()[1]
+        befores: list[float] = []
+        afters: list[float] = []
+        shares: list[float] = []
         several = False
         for index, feed in enumerate(self._feeds):
-            values = feed.at(instant, self._before)
-            if values is None:
+            found = feed.beside(instant, self._before)
+            if found is None:
                 self._miss(index, instant, newest)
-                values = self._unknown
-            readings += values
+                found = *self._unknown, 0.0
+            befores += found[0]
+            afters += found[1]
+            shares += (found[2],) * COLUMNS
             several = several or feed.several
-        if readings:
-            before = row[self._readings].copy() if several else row
-            row[self._readings] = readings
+        extra = None
+        if befores:
+            last = row[leading:].copy() if several else row
+            row[leading:] = [a + share * (b - a) for a, b, share in zip(
+                befores, afters, shares, strict=True)]
             if several and self._before != NEVER:
-                self._average(before, instant)
-            elif self.uneven_mean == self._before:
-                row[self._readings.stop:] = 0.0
+                extra = self._average(last, instant)
         self._before = instant
-        self.window.add(instant, row)
+        self.window.add(instant, row, extra)
         return instant
 
     def _miss(self, index: int, instant: int, newest: int) -> None:
@@ -315,21 +355,20 @@ class AlignedWindow:
         self._missed[index] = self._last_missed = instant
         self._why[index] = feed.missing_reason((newest - feed.newest) / SECOND, instant)
 
-    def _average(self, before: Array, instant: int) -> None:
-        """Set the last columns of the row, for sensors faster than the leading stream."""
-        row, at = self._row, self._readings.stop
-        now = row[self._readings]
+    def _average(self, before: Array, instant: int) -> Array:
+        """Return the further columns of the row, for sensors faster than the leading stream."""
+        now = self._row[self._leading:]
+        extra = np.zeros_like(now)
         for index, feed in enumerate(self._feeds):
             place = slice(COLUMNS * index, COLUMNS * (index + 1))
-            row[at:at + COLUMNS] = 0.0
             if self._missed[index] < self._before and feed.several:
                 excess = feed.excess(self._before, before[place], instant, now[place])
                 if excess is None:
                     self._miss(index, instant, self.newest)
                 else:
-                    row[at:at + COLUMNS] = excess
-            at += COLUMNS
+                    extra[place] = excess
         self.uneven_mean = instant
+        return extra
 
     def missing(self, since: int) -> list[str] | None:
         """Return by sensor why its readings since a stamp are incomplete, empty if complete.

@@ -155,6 +155,12 @@ class ContactJudge:
         """Duration of the present contact [s]."""
         return self._before - self._since if self.in_contact else 0.0
 
+    def rest(self, stamp: float, force: float) -> None:
+        """Add the magnitude of a force without contact [N], at an instant [s]."""
+        step, self._quiet = stamp - self._quiet, stamp
+        if 0.0 < step < _SLOW:
+            self.level += (force - self.level) * step / _SLOW
+
     def update(
         self, stamp: float, wrench: Array, force: float, strongest: float,
         consistency: Callable[[int, Array], float],
@@ -180,9 +186,7 @@ class ContactJudge:
                           limits.steadiness and consistency(self._chain.proximal, wrench)))
         if not pushed:
             self.in_contact = False
-            step, self._quiet = stamp - self._quiet, stamp
-            if 0.0 < step < _SLOW:
-                self.level += (force - self.level) * step / _SLOW
+            self.rest(stamp, force)
             return None
         self._quiet = -math.inf
         newest = wrench.tolist()
@@ -239,6 +243,7 @@ class Contacts:
     ) -> None:
         """Start without contact; arguments as of ``ContactJudge``, for all sub-chains."""
         self.judges = tuple(ContactJudge(chain, values, surface) for chain in chains)
+        self._threshold = values.force_threshold
         self._forces = [0.0] * len(chains)
 
     def use(self, chains: Sequence[Chain]) -> None:
@@ -265,15 +270,26 @@ class Contacts:
             consistency: As of ``ContactJudge.update``.
 
         """
-        forces = [math.sqrt(x * x + y * y + z * z) for x, y, z in wrenches[:, :3].tolist()]
+        rows, forces, threshold = wrenches.tolist(), self._forces, self._threshold
+        loud = []
         for index in links:
-            self._forces[index] = 0.0 if reasons[index] else forces[index]
-        strongest = max(self._forces, default=0.0)
-        contacts = {}
-        for index in links:
+            x, y, z, _, _, _ = rows[index]
+            force = math.sqrt(x * x + y * y + z * z)
+            if reasons[index]:
+                forces[index] = 0.0
+                loud.append(index)
+                continue
+            forces[index] = force
+            judge = self.judges[index]
+            if force < threshold and not judge.in_contact:
+                judge.rest(stamp, force)
+            else:
+                loud.append(index)
+        contacts: dict[int, Contact] = {}
+        for index in loud:
             judge = self.judges[index]
             contact = judge.bounded(stamp) if reasons[index] else judge.update(
-                stamp, wrenches[index], forces[index], strongest, consistency)
+                stamp, wrenches[index], forces[index], max(forces), consistency)
             if contact is not None:
                 contacts[index] = contact
         return contacts

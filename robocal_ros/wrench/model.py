@@ -14,6 +14,7 @@ frame's origin.
 
 from __future__ import annotations
 
+import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -138,6 +139,193 @@ def _check_mounts(robot: Robot, mounts: Sequence[SensorMount]) -> None:
                 'link in sensor_frames or sensor_links.')
 
 
+class _Waves:
+    """Cosines and sines of joint angles at many instants, computed where they are needed."""
+
+    def __init__(self, q: Array) -> None:
+        self._q = q
+        self._known: dict[tuple[int, bool], Array] = {}
+
+    def of(self, joint: _Joint) -> Array:
+        """Return what a joint's transform is linear in besides 1, shape (2 or 1, m)."""
+        key = joint.index, joint.turns
+        if key not in self._known:
+            q = self._q[:, joint.index]
+            self._known[key] = np.array((np.cos(q), np.sin(q))) if joint.turns else q[None]
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class _Joint:
+    """A joint between two sensors.
+
+    Attributes:
+        index: Its place among the arm's joints.
+        column: Place of its angle in the position of the cut model.
+        turns: Whether it turns; it slides otherwise.
+        parts: Matrices of which its transform of a wrench is the sum, times 1, cosine and sine
+            of its angle or 1 and its travel, shape (3 or 2, 6, 6).
+
+    """
+
+    index: int
+    column: int
+    turns: bool
+    parts: Array
+
+
+class _Lever:
+    """Transform of wrenches from one sensor's link to that of the one before it.
+
+    It is linear in products of sines and cosines of the angles in between, so that constant
+    matrices do what a product of placements would: fewer and larger operations.
+    """
+
+    # Joints that are multiplied out; the number of products grows with the power of three.
+    _TOGETHER = 2
+
+    def __init__(self, arm: SensedArm, path: Sequence[int]) -> None:
+        joints, after = _joints_on(arm, path)
+        # From the distal end: joints, and the matrix from a wrench to its parts, (6 p, 6).
+        self._steps: list[tuple[list[_Joint], Array]] = []
+        while joints:
+            some, joints = joints[-self._TOGETHER:], joints[:-self._TOGETHER]
+            parts = np.eye(6)[None]
+            for joint in some:
+                parts = np.matmul(parts[:, None], joint.parts[None]).reshape(-1, 6, 6)
+            self._steps.append((some, (parts @ after).reshape(-1, 6)))
+            after = np.eye(6)
+        if not self._steps:
+            self._steps.append(([], after))
+
+    @property
+    def last(self) -> tuple[list[_Joint], Array]:
+        """Joints of the last step, and its matrix from a wrench to its parts, (6 p, 6)."""
+        return self._steps[-1]
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there are steps before the last."""
+        return len(self._steps) > 1
+
+    def before_last(self, q: Sequence[float], wrench: Array) -> Array:
+        """Return a wrench on the outer link as it is before the last step, shape (6,)."""
+        for joints, matrix in self._steps[:-1]:
+            wrench = np.array(_products(joints, q)) @ (matrix @ wrench).reshape(-1, 6)
+        return wrench
+
+    def moved_many(self, waves: _Waves, wrenches: Array) -> Array:
+        """Return wrenches on the inner link at many instants, shape (m, 6)."""
+        for joints, matrix in self._steps:
+            parts = (wrenches @ matrix.T).reshape(len(wrenches), -1, 6)
+            for joint in reversed(joints):
+                count = len(joint.parts)
+                split = parts.reshape(len(parts), -1, count, 6)
+                parts = split[:, :, 0].copy()
+                for number, factor in enumerate(waves.of(joint), 1):
+                    parts += factor[:, None, None] * split[:, :, number]
+            wrenches = parts[:, 0]
+        return wrenches
+
+
+def _products(joints: Sequence[_Joint], q: Sequence[float]) -> Sequence[float]:
+    """Return the factors of a step's parts.
+
+    Args:
+        joints: Joints of the step.
+        q: Position of the cut model.
+
+    """
+    factors: Sequence[float] = ()
+    for joint in joints:
+        angle = q[joint.column]
+        own = (1.0, math.cos(angle), math.sin(angle)) if joint.turns else (1.0, angle)
+        factors = [a * b for a in factors for b in own] if factors else own
+    return factors
+
+
+class _Levers:
+    """Transforms of all wrenches to the sensors before theirs, at one instant."""
+
+    def __init__(self, count: int, levers: Sequence[tuple[int, int, _Lever]]) -> None:
+        """Stack the last steps of all levers.
+
+        Args:
+            count: Number of sensors.
+            levers: Inner and outer sensor, and the lever between them.
+
+        """
+        self._long = [(outer, lever) for _, outer, lever in levers if lever.is_long]
+        self._moving = [lever.last[0] for _, _, lever in levers if lever.last[0]]
+        sizes = [len(lever.last[1]) // 6 for _, _, lever in levers]
+        ends = np.cumsum(sizes, dtype=np.intp)
+        total = int(sum(sizes))
+        # From all wrenches to all parts, and from there to their sums by sensor.
+        parts = np.zeros((total, 6, count + len(self._long), 6))
+        self._sums = np.zeros((count, total))
+        places, further = [], count
+        for (inner, outer, lever), size, end in zip(levers, sizes, ends.tolist(), strict=True):
+            source = outer
+            if lever.is_long:
+                source, further = further, further + 1
+            columns = range(end - size, end)
+            parts[columns, :, source] = -lever.last[1].reshape(size, 6, 6)
+            if lever.last[0]:
+                places += [inner * total + column for column in columns]
+            else:
+                self._sums[inner, columns] = 1.0
+        self._parts = parts.reshape(6 * total, 6 * (count + len(self._long)))
+        self._places = np.array(places, dtype=np.intp)
+        self._flat = self._sums.reshape(-1)
+
+    def less_moved(self, q: Sequence[float], wrenches: Array) -> Array:
+        """Return wrenches less those of the next distal sensors, moved there, shape (k, 6).
+
+        Args:
+            q: Position of the cut model.
+            wrenches: Of each sensor, shape (k, 6) [N, N·m].
+
+        """
+        sources = wrenches
+        if self._long:
+            sources = np.vstack((wrenches, *(
+                lever.before_last(q, wrenches[outer]) for outer, lever in self._long)))
+        if self._moving:
+            self._flat[self._places] = [
+                factor for joints in self._moving for factor in _products(joints, q)]
+        parts = self._parts.dot(sources.ravel()).reshape(-1, 6)
+        return np.asarray(wrenches + self._sums.dot(parts))
+
+
+def _joints_on(arm: SensedArm, path: Sequence[int]) -> tuple[list[_Joint], Array]:
+    """Return the moving joints of a path, and the constant transform distal to them, (6, 6)."""
+    model, data = arm.model, arm.model.createData()
+    joints, before = [], np.eye(6)
+    for number in path:
+        fixed = model.jointPlacements[number]
+        before = before @ fixed.toDualActionMatrix()
+        if model.names[number] not in arm.robot.joint_names:
+            continue
+        unit = pin.neutral(model)
+        unit[model.idx_qs[number]] = 1.0
+        pin.forwardKinematics(model, data, unit)
+        twist = pin.log6(fixed.actInv(data.liMi[number]))
+        parts = np.zeros((3, 6, 6))
+        turn, slide = _spin(twist.angular), _spin(twist.linear)
+        turns = bool(turn.any())
+        for at in (slice(3), slice(3, 6)):
+            parts[0, at, at] = np.eye(3) + turn @ turn
+            parts[1, at, at] = -turn @ turn
+            parts[2, at, at] = turn
+        if not turns:
+            parts[1, 3:, :3] = slide
+            parts = parts[:2]
+        joints.append(_Joint(arm.robot.joint_names.index(model.names[number]),
+                             model.idx_qs[number], turns, before @ parts))
+        before = np.eye(6)
+    return joints, before
+
+
 class SensedArm:
     """Dynamics of an arm between its F/T sensors.
 
@@ -239,22 +427,21 @@ class SensedArm:
         self.model = model
         self.data = model.createData()
         self._pool: pin.ModelPool | None = None
-        self._q = pin.neutral(model)
-        self._v = np.zeros(model.nv)
-        self._a = np.zeros(model.nv)
+        # Position, velocity and acceleration in one array, of which each is a part.
+        state = np.zeros(model.nq + 2 * model.nv)
+        state[:model.nq] = pin.neutral(model)
+        self._state = state
+        self._q, self._v, self._a = np.split(state, [model.nq, model.nq + model.nv])
         joints = [model.getJointId(name) for name in self.robot.joint_names]
         self._q_columns = np.array([model.idx_qs[joint] for joint in joints])
         self._v_columns = np.array([model.idx_vs[joint] for joint in joints])
+        self._motion = np.concatenate((self._q_columns, model.nq + self._v_columns))
         self._held = np.array([range(model.idx_vs[joint], model.idx_vs[joint] + 6)
                                for joint in self._joints], dtype=np.intp).reshape(-1, 6)
+        self._efforts = np.concatenate((self._v_columns, self._held.ravel()))
         self.chains = tuple(self._chain(i) for i in range(len(self.mounts)))
-        # By pair of sensors: placements of the joints from one to the next, which Pinocchio
-        # updates, or the constant placement on one rigid link.
-        self._paths: list[tuple[int, int, list[pin.SE3]]] = []
-        for i, d in self.pairs:
-            joints = self.path(i, d)
-            self._paths.append((i, d, [pin.SE3(model.jointPlacements[joints[0]])]
-                                if len(joints) == 1 else [self.data.liMi[j] for j in joints]))
+        self._levers = [(i, d, _Lever(self, self.path(i, d))) for i, d in self.pairs]
+        self._together = _Levers(len(self.mounts), self._levers)
 
     def path(self, inner: int, outer: int) -> list[int]:
         """Return the joints of the cut model after one sensor up to a distal one."""
@@ -323,12 +510,21 @@ class SensedArm:
             In the links' frames, shape (k, 6) [N, N·m].
 
         """
-        self._q[self._q_columns] = q
-        self._v[self._v_columns] = v
+        return self.held_in(np.concatenate((q, v)), a)
+
+    def held_in(self, motion: Array, a: Array) -> Array:
+        """Return the wrenches of ``held``.
+
+        Args:
+            motion: Joint angles [rad], then velocities [rad/s], shape (2 n,).
+            a: Joint accelerations, shape (n,) [rad/s²].
+
+        """
+        self._state[self._motion] = motion
         self._a[self._v_columns] = a
-        efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a)
-        self.torque = efforts[self._v_columns]
-        return np.asarray(efforts[self._held])
+        efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a)[self._efforts]
+        self.torque = efforts[:self.robot.n]
+        return efforts[self.robot.n:].reshape(-1, 6)
 
     def held_many(self, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
         """Return the wrenches of ``held``, and joint torques, for many instants.
@@ -382,13 +578,9 @@ class SensedArm:
             In the sub-chains' frames, about their origins, shape (k, 6) [N, N·m].
 
         """
-        net = distal.copy()
-        for inner, outer, path in self._paths:
-            placement = path[0]
-            for further in path[1:]:
-                placement = placement * further
-            net[inner] -= placement.act(pin.Force(distal[outer])).vector
-        return net
+        if not self._levers:
+            return distal.copy()
+        return self._together.less_moved(self._q.tolist(), distal)
 
     def between_many(self, q: Array, distal: Array) -> Array:
         """Return the external wrenches of ``between`` for many instants.
@@ -402,44 +594,10 @@ class SensedArm:
 
         """
         net = distal.copy()
-        for inner, outer in self.pairs:
-            force, moment = distal[:, outer, :3], distal[:, outer, 3:]
-            for joint in reversed(self.path(inner, outer)):
-                rotation, origin = self._placements(joint, q)
-                turned = np.matmul(rotation, np.stack((force, moment), axis=-1))
-                force, moment = turned[..., 0], turned[..., 1] + np.cross(origin, turned[..., 0])
-            net[:, inner, :3] -= force
-            net[:, inner, 3:] -= moment
+        waves = _Waves(q)
+        for inner, outer, lever in self._levers:
+            net[:, inner] -= lever.moved_many(waves, distal[:, outer])
         return net
-
-    def _placements(self, joint: int, q: Array) -> tuple[Array, Array]:
-        """Return rotations and origins of a joint's frame in that of the joint before it.
-
-        Args:
-            joint: Joint of the cut model.
-            q: Joint angles, shape (m, n) [rad].
-
-        Returns:
-            Shapes (m, 3, 3) and (m, 3), or (3, 3) and (3,) for the joint of a sensor.
-
-        """
-        model = self.model
-        fixed = model.jointPlacements[joint]
-        rotation, origin = np.array(fixed.rotation), np.array(fixed.translation)
-        if joint in self._joints:
-            return rotation, origin
-        angles = q[:, self.robot.joint_names.index(model.names[joint]), None]
-        unit = pin.neutral(model)
-        unit[model.idx_qs[joint]] = 1.0
-        data = model.createData()
-        pin.forwardKinematics(model, data, unit)
-        twist = pin.log6(fixed.actInv(data.liMi[joint]))
-        origin = origin + angles * (rotation @ twist.linear)
-        cross = _spin(twist.angular)
-        if not cross.any():
-            return rotation, origin
-        return rotation @ (np.eye(3) + np.sin(angles)[:, :, None] * cross
-                           + (1.0 - np.cos(angles))[:, :, None] * (cross @ cross)), origin
 
     def force_series(self, index: int, readings: Array) -> Array:
         """Return the difference of the sensors' forces on a sub-chain, without inertia and weight.
@@ -467,10 +625,9 @@ class SensedArm:
 
         """
         turn = self._to_link[sensor, :3, :3]
-        for inner, outer, path in self._paths:
-            if (inner, outer) == (index, sensor):
-                for placement in reversed(path):
-                    turn = placement.rotation @ turn
+        if sensor != index:
+            for joint in reversed(self.path(index, sensor)):
+                turn = self.data.liMi[joint].rotation @ turn
         return np.asarray(turn)
 
     def distal_transform(self, chain: Chain) -> pin.SE3 | None:

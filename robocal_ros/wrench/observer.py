@@ -331,20 +331,25 @@ class JointChains:
         self._feeds = feeds
         self._limits = [feed.limits for feed in feeds]
         self._values = values
+        self._use_velocity = values.use_velocity
         self._contacts = contacts
         self._torques = torques
         self._n = arm.robot.n
+        self._nothing = np.full(self._n, np.nan)
         # Position, velocity, torque; then the sensors.
         self._samples = AlignedWindow(feeds, 3 * self._n, values)
-        self._means = 3 * self._n + COLUMNS * self._count
         self._without_effort = NEVER
+        # Newest joint state that lacks a velocity or a torque.
+        self._incomplete = NEVER
         # Joints whose velocity the newest joint state lacks.
         self._unknown = _NONE
         self.continuous = np.isinf(arm.robot.lower) & np.isinf(arm.robot.upper)
         self._wraps = bool(self.continuous.any())
         self._position: Array | None = None
         # Newest means of motion and readings.
-        self._latest: tuple[Array, Array, Array, Array] | None = None
+        self._latest: tuple[Array, Array, Array] | None = None
+        # Weights, means, and readings without bias of the newest window.
+        self._newest: tuple[Array, Array, Array] = (np.empty(0),) * 3
         # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
         self._settled: tuple[Array, Array | None] | None = None
 
@@ -356,7 +361,7 @@ class JointChains:
     def clear(self) -> None:
         """Discard all samples."""
         self._samples.clear()
-        self._without_effort = NEVER
+        self._without_effort = self._incomplete = NEVER
         self._latest = self._position = None
         if self._torques is not None:
             self._torques.clear()
@@ -374,19 +379,19 @@ class JointChains:
         """
         if self._latest is None:
             return None
-        q, v, a, readings = self._latest
-        held = self._arm.held(q, v, a)
+        means, a, readings = self._latest
+        held = self._arm.held_in(means[:2 * self._n], a)
         return lambda bias: self._arm.in_links(readings - bias) + held
 
     def add(self, stamp: int, q: Array, v: Array | None, effort: Array | None) -> None:
         """Add a joint state; arguments as of ``WrenchObserver.add_joint_state``."""
         n = self._n
-        row = np.empty(3 * n)
-        row[:n] = q
+        row = np.concatenate((q, self._nothing if v is None or not self._use_velocity else v,
+                              self._nothing if effort is None else effort))
         if self._wraps:
             self._unwrap(row[:n])
-        row[n:2 * n] = np.nan if v is None or not self._values.use_velocity else v
-        row[2 * n:] = np.nan if effort is None else effort
+        if not _finite(row):
+            self._incomplete = stamp
         self.problem = ''
         self._samples.add(stamp, row)
 
@@ -411,7 +416,7 @@ class JointChains:
             return None
         n, count, arm, window = self._n, self._count, self._arm, samples.window
         rows = window.rows
-        if not _finite(rows[-1, n:3 * n]):
+        if stamp <= self._incomplete:
             effort = rows[-1, 2 * n:3 * n]
             if not _finite(effort):
                 effort[:] = 0.0
@@ -424,23 +429,23 @@ class JointChains:
             self._contacts.clear(self.links)
             return Observation(stamp, 0.5 * window.length / SECOND, self.links,
                                np.zeros((count, COLUMNS)), [self._not_full_reason()] * count)
-        mean, slope, intervals, delay = weights
-        means = mean @ rows[:, :self._means]
+        both, intervals, delay, rate = weights
+        # For small arrays, dot is faster than @.
+        means, slopes = both.dot(rows)
         oldest = window.oldest
         if samples.uneven_mean >= oldest:
-            means[3 * n:] += intervals @ rows[:, self._means:]
-        q, v = means[:n], means[n:2 * n]
-        a = slope @ rows[:, n:2 * n]
-        held = arm.held(q, v, a)
-        torque = arm.torque
+            means[3 * n:] += intervals @ window.extra
+        v, a = means[n:2 * n], rate * slopes[n:2 * n]
+        held = arm.held_in(means[:2 * n], a)
         raw = means[3 * n:].reshape(count, COLUMNS)
         readings = arm.in_links(raw - bias)
+        self._newest = both, means, readings
         observation = Observation(
-            stamp, delay, self.links, arm.between(readings + held), [''] * count, posture=q,
-            velocity=v)
+            stamp, delay, self.links, arm.between(readings + held), [''] * count,
+            posture=means[:n], velocity=v)
         missing = samples.missing(oldest)
         if missing is None:
-            self._latest = q, v, a, raw
+            self._latest = means, a, raw
         else:
             for index in self.links:
                 observation.reasons[index] = missing[index] or next(
@@ -448,13 +453,14 @@ class JointChains:
             self.bound(stamp, delay, bias, held, [feed.around(stamp) for feed in self._feeds])
         observation.contacts = self._contacts.update(
             stamp / SECOND - delay, self.links, observation.wrench, observation.reasons,
-            partial(self.consistency, mean, window.time, rows, means, readings))
+            self._newest_consistency)
         if self._torques is not None and self._without_effort < oldest:
-            observation.external = self._torques.update(torque, v, a, means[2 * n:3 * n])
+            observation.external = self._torques.update(
+                arm.torque, v, a, means[2 * n:3 * n])
             observation.colliding = self._torques.colliding
         if recorder is not None:
             recorder.add(stamp, rows[-1, :n],
-                         rows[-1, 3 * n:self._means].reshape(count, COLUMNS), held,
+                         rows[-1, 3 * n:].reshape(count, COLUMNS), held,
                          [not why for why in missing or observation.reasons])
         return observation
 
@@ -545,6 +551,13 @@ class JointChains:
                     'window.')
         return f'{FILLING} of {length:g} s ({count} joint states, {rate:.0f} Hz).'
 
+    def _newest_consistency(self, index: int, wrench: Array) -> float:
+        """Return ``consistency`` of the newest window."""
+        both, means, readings = self._newest
+        window = self._samples.window
+        return self.consistency(
+            both[0], window.time, window.rows, means, readings, index, wrench)
+
     def consistency(
         self, mean: Array, time: Stamps, rows: Array, means: Array, readings: Array, index: int,
         wrench: Array,
@@ -570,7 +583,7 @@ class JointChains:
         if without is not None and np.linalg.norm(
                 without[index, :3]) < _WITHOUT_LEAPS * self._values.force_threshold:
             return 0.0
-        series = rows[:, 3 * self._n:self._means].reshape(len(rows), self._count, COLUMNS)
+        series = rows[:, 3 * self._n:].reshape(len(rows), self._count, COLUMNS)
         return _consistency(mean, self._arm.force_series(index, series), wrench[:3])
 
     def _without_leaps(
@@ -642,13 +655,13 @@ class _ImuChain:
             observation.reasons[index] = problem
             self._contacts.clear((index,))
             return observation
-        mean, slope, _, observation.delay = weights
+        (mean, slope), _, observation.delay, scale = weights
         rows = window.rows
         means = mean @ rows
         acceleration, rate = means[6:9], means[9:12]
         readings = self._arm.in_links(self._all_sensors(means[None])[0] - bias)
         net = self.link.net(
-            self.link.inertial(acceleration, rate, slope @ rows[:, 9:12]),
+            self.link.inertial(acceleration, rate, scale * (slope @ rows[:, 9:12])),
             *(readings[i] for i in self._sensors))
         if recorder is not None:
             recorder.add_link(index, stamp, net, rate)

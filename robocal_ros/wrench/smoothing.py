@@ -45,17 +45,27 @@ class Weights(NamedTuple):
     """Weights of the m rows in a window.
 
     Attributes:
-        mean: Weights of means, shape (m,); they sum to 1.
-        slope: Weights of slopes, shape (m,) [1/s].
+        both: Weights of means, which sum to 1, and of slopes times ``rate``, shape (2, m).
         intervals: Weights of means over the intervals that end in each row, shape (m,).
         delay: Delay of means and slopes with respect to the newest stamp [s].
+        rate: By which slopes are multiplied [1/s].
 
     """
 
-    mean: Array
-    slope: Array
+    both: Array
     intervals: Array
     delay: float
+    rate: float
+
+    @property
+    def mean(self) -> Array:
+        """Weights of means, shape (m,)."""
+        return np.asarray(self.both[0])
+
+    @property
+    def slope(self) -> Array:
+        """Weights of slopes, shape (m,) [1/s]."""
+        return np.asarray(self.rate * self.both[1])
 
 
 class Window:
@@ -69,57 +79,65 @@ class Window:
 
     """
 
-    def __init__(self, length: float, columns: int, fewest: int = FEWEST) -> None:
+    def __init__(self, length: float, columns: int, fewest: int = FEWEST, extra: int = 0) -> None:
         """Start empty.
 
         Args:
             length: Length of the window [s].
             columns: Number of columns.
             fewest: Smallest number of rows that it holds.
+            extra: Number of further columns, apart from the others.
 
         """
         self.length = round(length * SECOND)
         self.fewest = fewest
         self.step = 0
         self.slack = self.length + self.length // 10**6 + 1000
-        self._time: Stamps = np.empty(_CAPACITY, dtype=np.int64)
+        self._time: list[int] = []
         self._rows = np.empty((_CAPACITY, columns))
+        self._extra = np.zeros((_CAPACITY, extra))
+        self._has_extra = False
         self._begin = self._end = 0
         # Rows since the last uneven step.
         self._even = 0
 
     def clear(self) -> None:
         """Discard all rows."""
+        self._time.clear()
         self._begin = self._end = self.step = self._even = 0
 
-    def add(self, stamp: int, row: Array) -> None:
-        """Add a row; stamps must increase [ns]."""
-        end = self._end
-        if end == len(self._time):
+    def add(self, stamp: int, row: Array, extra: Array | None = None) -> None:
+        """Add a row, zero in further columns that are not given; stamps must increase [ns]."""
+        if self._end == len(self._rows):
             self._make_room()
-            end = self._end
-        time = self._time
-        if end > self._begin:
-            step = stamp - int(time[end - 1])
+        time, begin, end = self._time, self._begin, self._end
+        if end > begin:
+            step = stamp - time[-1]
             if abs(step - self.step) > UNEVEN * min(step, self.step) > 0.0:
                 self._even = 0
             self.step = step
         self._even += 1
-        time[end] = stamp
+        time.append(stamp)
         self._rows[end] = row
+        if extra is not None:
+            self._extra[end], self._has_extra = extra, True
+        elif self._has_extra:
+            self._extra[end] = 0.0
         self._end = end + 1
-        begin, oldest = self._begin, stamp - self.slack
+        oldest = stamp - self.slack
         while end - begin >= self.fewest and time[begin] < oldest:
             begin += 1
         self._begin = begin
 
     def _make_room(self) -> None:
-        kept = self._end - self._begin
-        if 2 * kept > len(self._time):
-            self._time = np.concatenate((self._time, np.empty_like(self._time)))
+        begin, end = self._begin, self._end
+        kept = end - begin
+        if 2 * kept > len(self._rows):
             self._rows = np.concatenate((self._rows, np.empty_like(self._rows)))
-        self._time[:kept] = self._time[self._begin:self._end].copy()
-        self._rows[:kept] = self._rows[self._begin:self._end].copy()
+            self._extra = np.concatenate((self._extra, np.zeros_like(self._extra)))
+        self._rows[:kept] = self._rows[begin:end].copy()
+        self._extra[:kept] = self._extra[begin:end].copy()
+        del self._time[:begin]
         self._begin, self._end = 0, kept
 
     def __len__(self) -> int:
@@ -129,17 +147,22 @@ class Window:
     @property
     def oldest(self) -> int:
         """Stamp of the oldest row in the window [ns]."""
-        return int(self._time[self._begin])
+        return self._time[self._begin]
 
     @property
     def time(self) -> Stamps:
-        """Stamps of the rows in the window, a view [ns]."""
-        return self._time[self._begin:self._end]
+        """Stamps of the rows in the window [ns]."""
+        return np.array(self._time[self._begin:], dtype=np.int64)
 
     @property
     def rows(self) -> Array:
         """The rows in the window, a view; the last one may be corrected in place."""
         return self._rows[self._begin:self._end]
+
+    @property
+    def extra(self) -> Array:
+        """Further columns of the rows in the window, a view."""
+        return self._extra[self._begin:self._end]
 
     def weights(self) -> Weights | None:
         """Return the weights, None while the rows do not cover the window.
@@ -149,15 +172,14 @@ class Window:
         count = self._end - self._begin
         if count < self.fewest:
             return None
-        span = int(self._time[self._end - 1]) - int(self._time[self._begin])
+        span = self._time[-1] - self._time[self._begin]
         if not FULL * self.length <= span <= max(self.slack, LONGEST):
             return None
         # Of the rows in the window, the steps before the third are not compared with others.
         if self._even + 2 > count:
-            even = even_weights(count)
-            return Weights(even.mean, even.slope * (SECOND * (count - 1) / span), even.intervals,
-                           0.5 * span / SECOND)
-        elapsed = (self.time - self._time[self._end - 1]) / SECOND
+            both, intervals, _, _ = even_weights(count)
+            return Weights(both, intervals, 0.5 * span / SECOND, SECOND * (count - 1) / span)
+        elapsed = (self.time - self._time[-1]) / SECOND
         if (elapsed[1:] - elapsed[:-1]).max() * SECOND > GAP * max(self.length, span):
             return None
         return matched_weights(elapsed)
@@ -167,7 +189,7 @@ class Window:
 def even_weights(count: int) -> Weights:
     """Return the weights of rows one second apart, read-only."""
     found = matched_weights(np.arange(1.0 - count, 1.0))
-    return Weights(frozen(found.mean), frozen(found.slope), frozen(found.intervals), found.delay)
+    return found._replace(both=frozen(found.both), intervals=frozen(found.intervals))
 
 
 def matched_weights(time: Array) -> Weights:
@@ -187,7 +209,7 @@ def matched_weights(time: Array) -> Weights:
     intervals[1:] = slope[::-1].cumsum()[::-1][1:] * (time[1:] - time[:-1])
     mean = 0.5 * intervals
     mean[:-1] += 0.5 * intervals[1:]
-    return Weights(mean, slope, intervals, float(time[-1] - mean @ time))
+    return Weights(np.array((mean, slope)), intervals, float(time[-1] - mean @ time), 1.0)
 
 
 def leaps(time: Stamps, position: Array, velocity: Array) -> npt.NDArray[np.bool_]:

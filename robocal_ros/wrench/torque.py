@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import gt
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +31,8 @@ _STICKING = 0.06
 _RELEASE = 0.6
 # Standard deviations of the friction model by which thresholds are raised.
 _WIDTH = 3.0
+# Beyond these, exp(-x²) is below the rounding of 1, and tanh(x) is 1.
+_VANISHED, _FULL = 6.1, 20.0
 # Components of a tool wrench.
 _NAMES = ('force x', 'force y', 'force z', 'moment x', 'moment y', 'moment z')
 # A component is published if at most this fraction of it, squared, is unobservable.
@@ -86,11 +87,28 @@ class JointFriction:
         self._numbers = np.stack((coulomb, static - coulomb,
                                   1.0 / rows('stribeck_velocity', 1.0), rows('viscous', 0.0),
                                   rows('exponent', 1.0)), 1)
-        self._by_joint = self._numbers.transpose(2, 0, 1).tolist()
+        # By joint and direction; a joint without a law has no friction.
+        self.by_joint = [(self._side(1.0, *forward), self._side(-1.0, *backward))
+                         for forward, backward in self._numbers.transpose(2, 0, 1).tolist()]
         self.breakaway = np.maximum(coulomb, static).max(axis=0)
         self._reversal = self.breakaway + coulomb.max(axis=0)
         # Threshold added to that of contact torques, where a joint moves.
         self._margin = np.where(self.known, _WIDTH * self.std, self.std)
+
+    def _side(
+        self, sign: float, coulomb: float, excess: float, inverse: float, viscous: float,
+        exponent: float,
+    ) -> tuple[float, ...]:
+        """Return the numbers of one direction.
+
+        They are the speed from which friction is a line, 0 without friction, and its level there;
+        viscous friction, its exponent, excess at standstill and 1 / Stribeck speed.
+        """
+        clear = max(_FULL * self._width, _VANISHED / inverse if excess else 0.0)
+        if not (coulomb or excess or viscous):
+            clear = 0.0
+        return (clear if exponent == 1.0 else math.inf, sign * coulomb, viscous, exponent, excess,
+                inverse)
 
     def torque(self, velocity: Array) -> Array:
         """Return the friction torque, smooth through standstill, shape (..., n) [N·m].
@@ -107,15 +125,18 @@ class JointFriction:
         power = np.copysign(np.abs(velocity) ** exponent, velocity)
         return np.asarray(level * np.tanh(velocity / self._width) + viscous * power)
 
-    def one(self, velocity: Array) -> list[float]:
-        """Return the friction torque of one instant, three times as fast, (n,) [N·m]."""
-        torques = []
-        for v, sides in zip(velocity.tolist(), self._by_joint, strict=True):
-            coulomb, excess, inverse, viscous, exponent = sides[v < 0.0]
-            ratio = v * inverse
-            torques.append((coulomb + excess * math.exp(-ratio * ratio)) * math.tanh(
-                v / self._width) + viscous * math.copysign(abs(v) ** exponent, v))
-        return torques
+    def near_standstill(self, joint: int, v: float) -> float:
+        """Return the friction torque of one joint, as of ``torque`` [N·m].
+
+        Args:
+            joint: Its index.
+            v: Its velocity [rad/s].
+
+        """
+        _, level, viscous, exponent, excess, inverse = self.by_joint[joint][v < 0.0]
+        ratio = v * inverse
+        size = abs(level) + excess * math.exp(-ratio * ratio)
+        return size * math.tanh(v / self._width) + viscous * math.copysign(abs(v) ** exponent, v)
 
     def uncertainty(self, velocity: Array) -> Array:
         """Return the bound of the friction model's error, shape (..., n) [N·m].
@@ -173,26 +194,50 @@ class JointTorques:
         self.clear()
 
     def external_torque(self, model: Array, v: Array, a: Array, torque: Array) -> Array:
-        """Return external joint torques, shape (..., n) [N·m].
+        """Return external joint torques, shape (m, n) [N·m].
 
         Args:
-            model: Torques that the rigid arm takes, shape (..., n) [N·m].
-            v: Joint velocities, shape (..., n) [rad/s].
-            a: Joint accelerations, shape (..., n) [rad/s²].
-            torque: Drive torques, shape (..., n) [N·m].
+            model: Torques that the rigid arm takes, shape (m, n) [N·m].
+            v: Joint velocities, shape (m, n) [rad/s].
+            a: Joint accelerations, shape (m, n) [rad/s²].
+            torque: Drive torques, shape (m, n) [N·m].
 
         """
         external = model - torque
         if self._has_rotors:
             external += self._rotor * a
         if self.friction.any_known:
-            external += self.friction.torque(v) if v.ndim > 1 else self.friction.one(v)
+            external += self.friction.torque(v)
         return external
 
     def update(self, model: Array, v: Array, a: Array, torque: Array) -> Array:
-        """Add a sample and return its external joint torques; as of ``external_torque``."""
-        self.external = self.external_torque(model, v, a, torque)
-        if self._near or any(map(gt, map(abs, self.external.tolist()), self._limits)):
+        """Add a sample and return its external joint torques.
+
+        Args:
+            model: Torques that the rigid arm takes, shape (n,) [N·m].
+            v: Joint velocities, shape (n,) [rad/s].
+            a: Joint accelerations, shape (n,) [rad/s²].
+            torque: Drive torques, shape (n,) [N·m].
+
+        """
+        if self._has_rotors:
+            model = model + self._rotor * a
+        values: list[float] = []
+        beyond = self._near
+        for needed, given, speed, limit, (forward, backward) in zip(
+                model.tolist(), torque.tolist(), v.tolist(), self._limits, self.friction.by_joint,
+                strict=True):
+            clear, level, viscous, _, _, _ = forward if speed >= 0.0 else backward
+            value = needed - given
+            if speed > clear or -speed > clear:
+                value += level + viscous * speed
+            elif clear:
+                value += self.friction.near_standstill(len(values), speed)
+            if not -limit <= value <= limit:
+                beyond = True
+            values.append(value)
+        self.external = np.array(values)
+        if beyond:
             self.judge(v, self.external)
         return self.external
 

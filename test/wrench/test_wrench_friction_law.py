@@ -20,4 +20,5 @@ def test_a_law_sublinear_in_speed_is_compensated(exponent: float) -> None:
         speed = np.array([v, v])
         expected = [float(law.torque(v)), 0.0]
         np.testing.assert_allclose(friction.torque(speed), expected, rtol=1e-6)
-        np.testing.assert_allclose(friction.one(speed), expected, rtol=1e-6)
+        one = [friction.near_standstill(joint, v) for joint in range(2)]
+        np.testing.assert_allclose(one, expected, rtol=1e-6)

@@ -27,7 +27,8 @@ def uneven(seed: int, count: int) -> np.ndarray:
 @settings(max_examples=50, deadline=None)
 def test_weights_are_exact_for_straight_lines_whatever_the_stamps(seed: int, count: int) -> None:
     time = uneven(seed, count)
-    mean, slope, _, _ = matched_weights(time)
+    weights = matched_weights(time)
+    mean, slope = weights.mean, weights.slope
     assert mean.sum() == pytest.approx(1.0)
     assert (mean > -1e-12).all()
     assert slope @ (3.0 + 7.0 * time) == pytest.approx(7.0, rel=1e-9)
@@ -37,7 +38,8 @@ def test_weights_are_exact_for_straight_lines_whatever_the_stamps(seed: int, cou
 def test_slope_of_velocity_and_mean_of_acceleration_agree() -> None:
     """What makes inertia cancel against the readings, however fast it changes."""
     time = np.arange(21) * 1e-3
-    mean, slope, _, _ = matched_weights(time)
+    weights = matched_weights(time)
+    mean, slope = weights.mean, weights.slope
     for frequency in (2.0, 10.0, 40.0):
         rate = 2.0 * np.pi * frequency
         velocity, acceleration = np.sin(rate * time), rate * np.cos(rate * time)
@@ -58,7 +60,8 @@ def test_stamps_may_be_those_of_a_wall_clock() -> None:
     begin = 1_700_000_000 * 10**9
     for number in range(3000):
         window.add(begin + 10**6 * number, np.array([0.001 * number]))
-    _, slope, _, delay = window.weights()
+    weights = window.weights()
+    slope, delay = weights.slope, weights.delay
     assert slope @ window.rows[:, 0] == pytest.approx(1.0, rel=1e-9)
     assert delay == pytest.approx(0.01, rel=1e-9)
 
@@ -90,7 +93,8 @@ def test_one_lost_sample_does_not_bias_the_slope() -> None:
     for number in range(11):
         if number != 4:
             window.add(ns(0.002 * number), np.array([5.0 * 0.002 * number]))
-    mean, slope, _, _ = window.weights()
+    weights = window.weights()
+    mean, slope = weights.mean, weights.slope
     assert slope @ window.rows[:, 0] == pytest.approx(5.0)
     assert mean.sum() == pytest.approx(1.0)
 
@@ -101,7 +105,8 @@ def test_the_default_window_works_at_any_rate(rate: int) -> None:
     window = Window(values.window, 1, values.window_samples)
     for number in range(200):
         window.add(ns(number / rate), np.array([3.0 * number / rate]))
-    _, slope, _, delay = window.weights()
+    weights = window.weights()
+    slope, delay = weights.slope, weights.delay
     assert slope @ window.rows[:, 0] == pytest.approx(3.0)
     assert delay == pytest.approx(max(0.5 * values.window, 2.0 / rate), rel=0.2)
 
@@ -114,7 +119,7 @@ def test_jitter_of_stamps_shares_the_weights_of_even_ones() -> None:
         window.add(stamp, np.array([2.0e-9 * stamp]))
         weights = window.weights()
         if weights is not None:
-            even.append(weights.mean is even_weights(len(window)).mean)
+            even.append(weights.both is even_weights(len(window)).both)
             errors.append(weights.slope @ window.rows[:, 0] - 2.0)
     # 0.05 ms of jitter in 1 ms.
     assert np.mean(even) > 0.9

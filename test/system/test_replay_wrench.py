@@ -174,7 +174,8 @@ def offline(recorded: Recorded) -> dict[str, Rows]:
     ResultStore(folder / 'offline', identity()).save(payload_result())
     given = [word for name, value in VALUES.items() for word in ('-p', f'{name}:={value}')]
     assert main(['estimate', 'wrench', str(recorded.bag), '-o', str(folder / 'tare.yaml'),
-                 '--series', str(folder / 'tare.csv'), '--results-dir', str(folder / 'offline'), *given]) == 0
+                 '--series', str(folder / 'tare.csv'),
+                 '--results-dir', str(folder / 'offline'), *given]) == 0
     found: dict[str, Rows] = {link: {} for link in LINKS}
     with (folder / 'tare.csv').open() as file:
         for row in csv.DictReader(file):

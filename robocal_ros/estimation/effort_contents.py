@@ -46,8 +46,8 @@ def check_contents(samples: JointSamples, robot: Robot, contents: str) -> None:
         DataError: If the driver gave no effort for a part of the time.
 
     """
-    lost = ~samples.effort.any(axis=1)
-    if len(lost) and _LOST < lost.mean() < 1.0:
+    lost = np.asarray(~samples.effort.any(axis=1))
+    if lost.size and _LOST < lost.mean() < 1.0:
         raise DataError(
             f'Effort of all joints is exactly zero in {100.0 * lost.mean():.0f} % of the samples, '
             f'first {samples.time[lost.argmax()] - samples.time[0]:.2f} s after their begin; a '

@@ -17,7 +17,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimate import estimate_sets
 from robocal_ros.compliance.fit import fit_compliance
 from robocal_ros.compliance.measurement import HELD_OUT_EVERY, displacements
-from robocal_ros.compliance.model import Target, predicted
+from robocal_ros.compliance.model import Target, predicted, target_motion
 from robocal_ros.compliance.plan import feasible_postures, information_block
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.results.result import CalibrationResult
@@ -156,7 +156,7 @@ def efficiency(repetitions: int) -> list[Figure]:
     for repetition in range(_TIMES * repetitions):
         arm = ArmAtRest(known, truth, _with_tracker_noise_only(cell), 10_000 + repetition)
         data = displacements(*both_sets(arm, postures, known.values), registration, names,
-                             known.values)
+                             known.values, target_motion(known.robot, target, rotation))
         fit = fit_compliance(known.robot, loaded, target, data.rows(~data.held_out))
         error = (fit.value - vector)[seen]
         errors.append(error)

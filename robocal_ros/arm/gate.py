@@ -22,7 +22,7 @@ from robocal_ros.parameters import ArmParameters, named
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
-from robocal_ros.robot.planning import connect
+from robocal_ros.robot.planning import EffortLimits, connect
 from robocal_ros.robot.setup import mesh_folders
 
 T = TypeVar('T')
@@ -201,14 +201,16 @@ class GuardedArm:
 
     async def go_to(
         self, posture: Array, *, phase: str, message: str, share: tuple[float, float],
-        watch: Watch | None = None,
+        watch: Watch | None = None, effort: EffortLimits | None = None,
     ) -> None:
         """Move to a posture on a way that touches nothing."""
         self.check_stopped()
         path = await self.compute(
-            connect, self.checker.robot, self.checker, self.posture(), posture)
-        await self.move(self.path_trajectory(path), phase=phase, message=message, share=share,
-                        watch=watch)
+            connect, self.checker.robot, self.checker, self.posture(), posture, effort=effort)
+        trajectory = self.path_trajectory(path)
+        if effort is not None:
+            trajectory = await self.compute(effort.slowed, trajectory)
+        await self.move(trajectory, phase=phase, message=message, share=share, watch=watch)
 
     async def dwell(self, duration: float, watch: Watch | None = None) -> None:
         """Rest for a time, by the stamps of the joint states."""

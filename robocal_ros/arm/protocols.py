@@ -15,6 +15,7 @@ from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import MotionLimits, Trajectory
+from robocal_ros.robot.planning import EffortLimits
 
 T = TypeVar('T')
 Watch = Callable[[], str]
@@ -141,9 +142,11 @@ class Arm(Protocol):
 
     async def go_to(
         self, posture: Array, *, phase: str, message: str, share: tuple[float, float],
-        watch: Watch | None = None,
+        watch: Watch | None = None, effort: EffortLimits | None = None,
     ) -> None:
         """Move to a posture on a collision-free path; arguments as of ``move``.
+
+        With ``effort``, the arm is held everywhere on it, and it is slowed where necessary.
 
         Raises:
             MotionError: As of ``move``, or if no such path is found.

@@ -31,6 +31,7 @@ from robocal_ros.compliance.model import (
     check_revolute,
     load_of,
     predicted,
+    target_motion,
     target_pose,
 )
 from robocal_ros.compliance.parameters import ComplianceParameters
@@ -104,14 +105,14 @@ def estimate(
         registration = (place_tracker(robot, sets[REGISTRATION], values)
                         if sets[REGISTRATION] else None)
     else:
-        unloaded, loaded = _found_sets(joints, readings, values)
+        unloaded, loaded = _found_sets(robot, joints, readings, values)
     return estimate_sets(
         robot, unloaded, loaded, load, values, registration,
         counts=stream_counts(joints.counts, readings.counts), source=joints.source)
 
 
 def _found_sets(
-    joints: JointSamples, readings: TrackerSamples, values: ComplianceParameters
+    robot: Robot, joints: JointSamples, readings: TrackerSamples, values: ComplianceParameters
 ) -> tuple[list[EndPosition], list[EndPosition]]:
     """Return the end positions of both sets, for postures contained in both."""
     found, tolerance = find_end_positions(joints, readings, values), values.match_tolerance
@@ -121,7 +122,10 @@ def _found_sets(
             f'has no rest of {values.settle + values.dwell:.1f} s with readings of the target; '
             'expected both sets of postures. Call measure_unloaded and measure_loaded, or play '
             'a bag of them.')
-    unloaded, loaded = split_by_load(found, tolerance)
+    # The sag is too small to matter for the rotation of the tracker.
+    placed = register(robot, found, replace(values, max_registration_residual=np.inf))
+    unloaded, loaded = split_by_load(
+        found, tolerance, target_motion(robot, Target.of(robot, values), placed.rotation))
     both = [group[0] for group in visits(found, tolerance)
             if any(a in unloaded for a in group) and any(b in loaded for b in group)]
 
@@ -167,7 +171,8 @@ def estimate_sets(
         registration = register(robot, unloaded, values)
     target = Target.of(robot, values, registration)
     furthest = check_registration(robot, unloaded, registration, values)
-    data = displacements(unloaded, loaded, registration, robot.joint_names, values)
+    data = displacements(unloaded, loaded, registration, robot.joint_names, values,
+                         target_motion(robot, target, registration.rotation))
     arm = load.on(robot)
     fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
     fit = fit_compliance(robot, arm, target, fitted)
@@ -191,6 +196,7 @@ def estimate_sets(
         counts={
             'unloaded_visits': len(unloaded), 'loaded_visits': len(loaded),
             'unloaded_postures': len(visits(unloaded, values.match_tolerance)),
+            'postures_of_both_sets': len(data),
             'readings': sum(item.count for item in everything),
             'rejected_readings': sum(item.rejected for item in everything),
             'rejected_displacements': int((~fit.kept).sum()), **(counts or {})},
@@ -210,6 +216,7 @@ def estimate_sets(
             'tracker_translation': [float(x) for x in registration.translation],
             'offset_between_sets': [] if fit.offset is None else [float(x) for x in fit.offset],
             'angle_scatter': fit.angle_std,
+            'largest_encoder_difference': float(np.abs(data.loaded - data.unloaded).max()),
             'encoder_share': fit.encoder_share,
             'reduced_chi_square': fit.chi_square,
             'condition': fit.condition,

@@ -16,7 +16,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.measurement import Displacements
-from robocal_ros.compliance.model import Target, predicted, target_jacobian
+from robocal_ros.compliance.model import GEAR_ERROR, Target, predicted, target_jacobian
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation.least_squares import solve
 from robocal_ros.robot.model import Robot
@@ -53,7 +53,9 @@ class _Problem:
         kept: Displacements used in the fit, shape (k,).
         seen: Columns of the observable joints.
         offset: Whether a common displacement of the tracker is estimated jointly.
-        angle_std: Scatter of joint angles in addition to the tracker's scatter [rad].
+        covariance: Covariance of the displacements by the tracker's scatter, and by the
+            compensation of different joint angles, shape (k, d, d).
+        angle_std: Scatter of joint angles in addition to that [rad].
         encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1.
 
     """
@@ -68,6 +70,9 @@ class _Problem:
         self.seen: list[int] = list(range(robot.n))
         self.jacobians = np.array([
             target_jacobian(robot, q, target)[:self.rows] for q in data.loaded])
+        # Links follow the encoders' differences but for the transmission error of the gears.
+        unsure = self.jacobians * (GEAR_ERROR * (data.loaded - data.unloaded))[:, None]
+        self.covariance = data.covariance + unsure @ unsure.transpose(0, 2, 1)
         self.angle_std = 0.0
         self.encoder_share = 1.0
 
@@ -80,7 +85,7 @@ class _Problem:
 
     def whitening(self, angle_std: float) -> Array:
         """Return the whitening matrix of each displacement, shape (k, d, d)."""
-        total = self.data.covariance + angle_std**2 * (
+        total = self.covariance + angle_std**2 * (
             self.jacobians @ self.jacobians.transpose(0, 2, 1))
         return np.linalg.inv(np.linalg.cholesky(total))
 

@@ -14,6 +14,7 @@ import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array, frozen
+from robocal_ros.compliance.model import GEAR_ERROR, Motion
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
@@ -26,6 +27,9 @@ PURPOSES = (UNLOADED, LOADED, REGISTRATION)
 """Purposes of end positions: one of the two sets, or registration of the tracker."""
 HELD_OUT_EVERY = 5
 """Every n-th posture, in the order of measurement, is held out for validation."""
+
+MAX_LOST = 0.2
+"""Largest share of the postures that may lack a usable measurement."""
 
 # Angular distance above which two postures count as different, not as a poor match [rad].
 _ANOTHER = 0.02
@@ -256,17 +260,24 @@ class Drift:
         shift: Change of the target's position since the first visit, in the tracker's frame,
             shape (k, 3) [m].
         std: Standard deviation of each coordinate of a shift, shape (k,) [m].
+        unsure: Standard deviation of each shift by the compensation of different joint angles,
+            shape (k,) [m].
 
     """
 
     time: Array
     shift: Array
     std: Array
+    unsure: Array
 
     @property
     def largest(self) -> float:
         """Largest shift [m]."""
         return float(np.linalg.norm(self.shift, axis=1).max()) if len(self.time) else 0.0
+
+    def beyond(self, limit: float) -> Array:
+        """Return the mask of the visits that are off by more than a limit [m], shape (k,)."""
+        return np.asarray(np.linalg.norm(self.shift, axis=1) > limit + 2.0 * self.unsure)
 
     @property
     def significant(self) -> bool:
@@ -284,32 +295,35 @@ class Drift:
         return np.array([np.interp(time, self.time, column) for column in self.shift.T])
 
 
-def drift_of(positions: Sequence[EndPosition], tolerance: float) -> Drift:
+def drift_of(positions: Sequence[EndPosition], tolerance: float, motion: Motion) -> Drift:
     """Return the drift of the tracker from the posture that was visited most often.
 
     Args:
         positions: End positions of one set, in the order of time.
         tolerance: Largest difference of joint angles between visits [rad].
+        motion: Forward kinematics, for visits at different joint angles.
 
     """
     groups = visits(positions, tolerance)
     again = max(groups, key=len, default=[])
     if len(again) < 2:
-        return Drift(np.empty(0), np.empty((0, 3)), np.empty(0))
+        return Drift(np.empty(0), np.empty((0, 3)), np.empty(0), np.empty(0))
     covariance = pooled_covariances(list(positions))
     variance = np.trace(covariance[:, :3, :3], axis1=1, axis2=2) / 3.0
     rows = [next(i for i, item in enumerate(positions) if item is visit) for visit in again]
-    std = np.sqrt(variance[rows] + variance[rows[0]])
+    moved = np.array([motion(again[0].posture, item.posture) for item in again])
+    unsure = GEAR_ERROR * np.linalg.norm(moved, axis=1)
+    std = np.sqrt(variance[rows] + variance[rows[0]] + unsure**2)
     std[0] = 0.0
     return Drift(np.array([item.time for item in again]),
-                 np.array([item.point - again[0].point for item in again]), std)
+                 np.array([item.point - again[0].point for item in again]) - moved, std, unsure)
 
 
 def check_drift(drift: Drift, limit: float, which: str) -> None:
     """Raise a DataError if the drift of the named set exceeds a limit [m]."""
-    if drift.largest <= limit:
+    if not drift.beyond(limit).any():
         return
-    first = int(np.argmax(np.linalg.norm(drift.shift, axis=1) > limit))
+    first = int(np.argmax(drift.beyond(limit)))
     raise DataError(
         f'The tracker drifted: in the {which} set the reference posture reads '
         f'{1e6 * float(np.linalg.norm(drift.shift[first])):.0f} µm off its first reading after '
@@ -354,10 +368,15 @@ def _pairs(
     unloaded: Sequence[EndPosition], loaded: Sequence[EndPosition], names: Sequence[str],
     tolerance: float,
 ) -> list[tuple[EndPosition, EndPosition]]:
-    """Match the first visits of both sets by posture; raises DataError for unmatched postures."""
+    """Match the first visits of both sets by posture.
+
+    Raises:
+        DataError: If more than ``MAX_LOST`` of the postures do not match.
+
+    """
     without = [group[0] for group in visits(unloaded, tolerance)]
     with_load = [group[0] for group in visits(loaded, tolerance)]
-    pairs, missing = [], []
+    pairs, missing, poor = [], [], ''
     for number, item in enumerate(without, 1):
         partner = next((p for p in with_load if same_posture(item, p, tolerance)), None)
         if partner is not None:
@@ -366,22 +385,35 @@ def _pairs(
         gaps = np.abs(np.array([p.posture for p in with_load]) - item.posture)
         gap = gaps[int(np.argmin(gaps.max(axis=1)))]
         if gap.max() <= _ANOTHER:
-            joint = int(np.argmax(gap))
-            raise DataError(
-                f'Posture {number} does not match between the two sets: joint '
-                f"'{names[joint]}' differs by {gap[joint]:.2e} rad (limit {tolerance:.0e} rad). "
-                'Measure it again, with a controller that holds the same angles under load.')
+            poor = poor or f' Posture {number} does not match: {mismatch(gap, names, tolerance)}.'
         missing.append(number)
-    if missing:
+    least = (1.0 - MAX_LOST) * len(without)
+    if len(pairs) < least:
         raise DataError(
             f'{len(without)} postures are measured without the load, but only {len(pairs)} of '
             f'them with it; missing: {", ".join(map(str, missing[:10]))}'
-            f'{" …" if len(missing) > 10 else ""}. Call measure_loaded to continue.')
-    if len(with_load) > len(pairs):
+            f'{" …" if len(missing) > 10 else ""}.{poor} Call measure_loaded to continue.')
+    if len(with_load) - len(pairs) > MAX_LOST * len(with_load):
         raise DataError(
             f'{len(with_load) - len(pairs)} postures are measured with the load only. Detach the '
             'load and call measure_unloaded to continue.')
     return pairs
+
+
+def mismatch(gap: Array, names: Sequence[str], tolerance: float) -> str:
+    """Return the joint with the largest difference between both sets, empty within a tolerance.
+
+    Args:
+        gap: Absolute differences of the joint angles, shape (n,) [rad].
+        names: Names of the joints.
+        tolerance: Largest difference [rad].
+
+    """
+    joint = int(np.argmax(gap))
+    if gap[joint] <= tolerance:
+        return ''
+    return (f"joint '{names[joint]}' differs by {gap[joint]:.2e} rad between the sets (limit "
+            f'{tolerance:.0e} rad)')
 
 
 def displacements(
@@ -390,6 +422,7 @@ def displacements(
     registration: Registration,
     joint_names: Sequence[str],
     values: ComplianceParameters,
+    motion: Motion,
 ) -> Displacements:
     """Return the displacements between two sets of end positions, in base axes.
 
@@ -401,6 +434,7 @@ def displacements(
         registration: Tracker pose.
         joint_names: Names of the joints, for error messages.
         values: The node's parameters.
+        motion: Forward kinematics of the target.
 
     Raises:
         DataError: If a set is empty, postures are missing or do not match, or the tracker
@@ -416,7 +450,7 @@ def displacements(
                         'kind of tracker message.')
     shifts = []
     for which, positions in (('unloaded', unloaded), ('loaded', loaded)):
-        shift = drift_of(positions, values.match_tolerance)
+        shift = drift_of(positions, values.match_tolerance, motion)
         check_drift(shift, values.max_drift, which)
         shifts.append(shift)
     drifted = any(shift.significant for shift in shifts)
@@ -445,7 +479,7 @@ def displacements(
 
 
 def split_by_load(
-    positions: Sequence[EndPosition], tolerance: float
+    positions: Sequence[EndPosition], tolerance: float, motion: Motion
 ) -> tuple[list[EndPosition], list[EndPosition]]:
     """Split end positions at the time when the load was mounted.
 
@@ -455,6 +489,7 @@ def split_by_load(
     Args:
         positions: End positions of both sets, in the order of time.
         tolerance: Largest difference of joint angles between visits [rad].
+        motion: Forward kinematics of the target, for visits at different joint angles.
 
     Returns:
         The sets without and with the load.
@@ -467,7 +502,7 @@ def split_by_load(
     for group in visits(positions, tolerance):
         if len(group) < 2:
             continue
-        step = [float(np.linalg.norm(b.point - a.point))
+        step = [float(np.linalg.norm(b.point - a.point - motion(a.posture, b.posture)))
                 for a, b in pairwise(group)]
         at = int(np.argmax(step))
         begin, end = max(begin, group[at].time), min(end, group[at + 1].time)

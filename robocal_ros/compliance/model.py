@@ -12,7 +12,7 @@ stiffness identification of six-revolute industrial serial robots, Robot. Comput
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -96,6 +96,33 @@ def target_pose(robot: Robot, q: Array, target: Target) -> tuple[Array, Array]:
     """Return orientation (3, 3) of the target's frame and position (3,) [m], in root axes."""
     placement = robot.transform_frame_to_root(q, target.frame)
     return placement.rotation, placement.act(np.asarray(target.xyz))
+
+
+Motion = Callable[[Array, Array], Array]
+"""Displacement of the target between two postures in the tracker's axes, shape (3,) [m]."""
+
+GEAR_ERROR = 0.02
+"""Standard deviation of the share of an encoder's motion that the link does not follow.
+
+The transmission error of a strain-wave gear of ratio 100 has an amplitude of some 0.1 mrad and two
+periods per turn of the motor, so that its slope is about 0.1 mrad · 2 · 100.
+"""
+
+
+def target_motion(robot: Robot, target: Target, rotation: Array) -> Motion:
+    """Return the displacement of the target by forward kinematics.
+
+    Args:
+        robot: The arm.
+        target: Tracked target.
+        rotation: Rotation from the tracker's axes to those of the base, shape (3, 3).
+
+    """
+    def motion(one: Array, other: Array) -> Array:
+        change = target_pose(robot, other, target)[1] - target_pose(robot, one, target)[1]
+        return np.asarray(rotation.T @ change)
+
+    return motion
 
 
 def target_jacobian(robot: Robot, q: Array, target: Target) -> Array:

@@ -39,6 +39,7 @@ from robocal_ros.node.process import spin
 from robocal_ros.node.recorder import Recorder
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import to_yaml
+from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 from robocal_ros.robot.setup import effort_factor
 
 
@@ -74,15 +75,18 @@ class ComplianceCalibration(CalibrationNode):
             StationaryReader(self.arm, self.joints, self._tracker, lambda: self.values,
                              self.waiter.until_stopped,
                              lambda: self.count_publishers(self._tracker.topic) > 0),
-            lambda: self.values, self._load,
+            lambda: self.values, self._load, lambda: self._friction,
             self._show_registration, given_postures(values, self.robot, self.arm.checker))
         self._feed_forward = SagFeedForward(self, self.joints)
         self._attach, self._detach = (
             self.part(ServiceCall(self.waiter, name)) if name else None
             for name in (values.attach_service, values.detach_service))
         self._payload: CalibrationResult | None = None
+        self._friction: dict[str, SteadyFriction] = {}
         self._feed_forward.carry(carried_on(self.robot, values, None))
         self.follow('payload', 'payload_identification/result', self._carry)
+        self.follow('friction', 'friction_identification/result', self._use_friction,
+                    remedy='Motions are planned without friction.')
         self.service('measure_unloaded', self.measure_unloaded)
         self.service('measure_loaded', self.measure_loaded)
         self.service('register_tracker', self.register_tracker)
@@ -97,6 +101,9 @@ class ComplianceCalibration(CalibrationNode):
         self._feed_forward.carry(carried_on(self.robot, self.values, payload))
         self._payload = payload
 
+    def _use_friction(self, friction: CalibrationResult) -> None:
+        self._friction = friction_by_joint(friction)
+
     # -------------------------------------------------------------------------- services
 
     async def run(self) -> Answer:
@@ -106,6 +113,9 @@ class ComplianceCalibration(CalibrationNode):
             raise ConfigurationError(
                 'run needs services that mount the load. Set attach_service and detach_service, '
                 'or call measure_unloaded, mount the load, call measure_loaded and then estimate.')
+        if self.values.measure_posture:
+            raise ConfigurationError('measure_posture is set, but run measures whole sets. Set it '
+                                     'to 0, or call measure_unloaded or measure_loaded.')
         self._load()
         await self._method.run(self._attach, self._detach)
         return await self.estimate()
@@ -113,6 +123,9 @@ class ComplianceCalibration(CalibrationNode):
     async def estimate(self) -> Answer:
         """Estimate compliance from the measured sets, else from the recording."""
         robot, values, method = self.robot.copy(), self.values, self._method
+        if left := method.missing(LOADED):
+            raise DataError(f'{len(left)} postures are not measured with the load yet. Call '
+                            'measure_loaded to continue.')
         load, registration = self._load(), method.registration
         unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
         recording = self.recorder.recording(needs(values))
@@ -133,14 +146,16 @@ class ComplianceCalibration(CalibrationNode):
     async def measure_unloaded(self) -> str:
         """Measure what is missing of the unloaded set."""
         await self._begin()
-        load = self._load()
-        if self._method.complete(UNLOADED):
+        load, again = self._load(), self._again()
+        if self._method.complete(UNLOADED) and not again:
             return ('The unloaded set is complete. Mount the load and call measure_loaded, or '
                     'call clear to measure again.')
-        if self._method.sets[LOADED].visits:
+        if self._method.sets[LOADED].visits and not again:
             raise DataError('The loaded set has been started; finish it with measure_loaded, or '
                             'call clear to measure again.')
         await self._method.measure(UNLOADED, (0.0, 100.0))
+        if again:
+            return again
         count = self._method.counts()[UNLOADED]
         return (f'{count} postures are measured without the load.{self._left_out()} Mount the '
                 f'load of {load.body.mass:g} kg on {load.frame} now, then call measure_loaded.')
@@ -148,17 +163,27 @@ class ComplianceCalibration(CalibrationNode):
     async def measure_loaded(self) -> str:
         """Measure what is missing of the loaded set."""
         await self._begin()
+        again = self._again()
         if not self._method.complete(UNLOADED):
             missing = len(self._method.missing(UNLOADED))
             raise DataError(
                 f'The unloaded set is not complete ({missing or "all"} postures are missing). '
                 'Remove the load and call measure_unloaded first.')
-        if self._method.complete(LOADED):
+        if self._method.complete(LOADED) and not again:
             return 'Both sets are complete; call estimate, or clear to measure again.'
         await self._method.measure(LOADED, (0.0, 100.0))
+        if again:
+            return again
         count = self._method.counts()[LOADED]
-        return (f'{count} postures are measured with the load. Call estimate; the load may be '
-                'removed.')
+        return (f'{count} postures are measured with the load.{self._left_out()} Call estimate; '
+                'the load may be removed.')
+
+    def _again(self) -> str:
+        """Return the answer after one posture was measured again, empty if all are measured."""
+        number = self.values.measure_posture
+        return '' if not number else (
+            f'Posture {number} is measured again. Set measure_posture to 0 to continue with the '
+            'others.')
 
     def _left_out(self) -> str:
         lost = self._method.lost

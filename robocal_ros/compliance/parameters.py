@@ -77,8 +77,17 @@ class ComplianceParameters(ArmParameters):
         5e-5, 'Largest drift of the reference posture within a set.', unit='m', minimum=1e-7,
         maximum=0.01, dynamic=True)
     match_tolerance: float = parameter(
-        1e-4, 'Largest difference of joint angles between the two sets.', unit='rad',
-        minimum=1e-6, maximum=0.01, dynamic=True)
+        0.005, 'Largest difference of joint angles between the two sets; up to it, forward '
+        'kinematics compensates for the difference, and its uncertainty widens the intervals.',
+        unit='rad', minimum=1e-6, maximum=0.01, dynamic=True)
+    effort_share: float = parameter(
+        0.8, 'Largest share of the effort limits of the URDF that postures and motions may need, '
+        'by the arm with its load, its dynamics and identified friction; motions are slowed, '
+        'postures are excluded. The rest is the reserve of the controller.',
+        minimum=0.05, maximum=1.0, dynamic=True)
+    measure_posture: int = parameter(
+        0, 'Number of a posture that measure_unloaded or measure_loaded measures again by itself; '
+        '0: they measure all that are missing.', minimum=0, maximum=500, dynamic=True)
     load_mass: float = parameter(
         0.0, 'Mass of the load mounted between the two sets; 0 uses the payload '
         'result, which then must describe that load only.', unit='kg', minimum=0.0, maximum=1e4)

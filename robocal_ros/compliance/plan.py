@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.estimation.selection import d_optimal, short_tour
 from robocal_ros.files import convert, load, read_text, refuse
 from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
+from robocal_ros.robot.planning import EffortLimits
 
 _MARGIN = 0.05
-_EFFORT_SHARE = 0.9
 # Margin to the rim of the cone for sag and for the tracker position, which is known roughly [rad].
 _CONE_MARGIN = 0.05
 # Random candidate postures, and draws per candidate.
@@ -128,6 +130,33 @@ def _check_posture(posture: list[float], robot: Robot, name: str, place: str) ->
                 f'{lower:.4g} … {upper:.4g} rad. Correct posture_file.')
 
 
+def without_overload(
+    postures: Array, robot: Robot, efforts: Sequence[EffortLimits]
+) -> tuple[Array, list[str]]:
+    """Return the postures of posture_file that the drives hold, and a sentence for each other one.
+
+    Args:
+        postures: Shape (k, n) [rad].
+        robot: The arm.
+        efforts: Limits without and with the load.
+
+    Raises:
+        ConfigurationError: If too few are left.
+
+    """
+    problems = [next(filter(None, (effort.exceeded(q[None]) for effort in efforts)), '')
+                for q in postures]
+    named = [f'Posture {number} of posture_file is not used: {problem}.'
+             for number, problem in enumerate(problems, 1) if problem]
+    held = postures[[not problem for problem in problems]]
+    if len(held) < least_count(robot.n):
+        raise ConfigurationError(
+            f'Only {len(held)} postures of posture_file can be held; at least '
+            f'{least_count(robot.n)} are needed. {" ".join(named)} Use a lighter load or other '
+            'postures, or raise effort_share.')
+    return held, named
+
+
 def information_block(robot: Robot, loaded: Robot, q: Array, target: Target) -> Array:
     """Return the derivative of the displacement by compliance, root axes, (3, n) [N·m²].
 
@@ -146,6 +175,7 @@ def feasible_postures(
     count: int,
     *,
     registration: Registration | None = None,
+    friction: Mapping[str, SteadyFriction] | None = None,
     seed: int = 0,
 ) -> Array:
     """Draw random collision-free postures in which the load is held and the target is visible.
@@ -162,14 +192,14 @@ def feasible_postures(
     visibility = visibility_of(values, registration)
     generator = np.random.default_rng(seed)
     found: list[Array] = []
-    reasons = {'the target looks away from the tracker': 0, 'a torque limit is exceeded': 0,
-               'the arm touches something': 0}
+    effort = EffortLimits(loaded, friction or {}, values.effort_share)
+    reasons: Counter[str] = Counter()
     for q in _drawn(robot, current, generator, _DRAWS_PER_CANDIDATE * count,
                     values.posture_range):
         if visibility is not None and not visibility.sees(robot, q, target):
             reasons['the target looks away from the tracker'] += 1
-        elif (np.abs(loaded.gravity_torque(q)) > _EFFORT_SHARE * robot.effort_limit).any():
-            reasons['a torque limit is exceeded'] += 1
+        elif problem := effort.exceeded(q[None]):
+            reasons[f'{problem.partition(" needs ")[0]} exceeds its effort limit'] += 1
         elif not checker.is_free(q):
             reasons['the arm touches something'] += 1
         else:
@@ -177,11 +207,12 @@ def feasible_postures(
             if len(found) == count:
                 break
     if not found:
-        why = ', '.join(f'{reason} ({n} times)' for reason, n in reasons.items() if n)
+        why = ', '.join(f'{reason} ({n} times)' for reason, n in reasons.most_common())
         raise ConvergenceError(
             f'No posture was found in {_DRAWS_PER_CANDIDATE * count} draws in which the tracker '
             f'sees the target and the arm can hold the load. Rejected because {why}. Check '
-            'tracker_position, target_axis, visibility_angle and the load, or set posture_file.')
+            'tracker_position, target_axis, visibility_angle, the load and effort_share, or set '
+            'posture_file.')
     return np.array(found)
 
 
@@ -205,6 +236,7 @@ def plan_postures(
     values: ComplianceParameters,
     registration: Registration | None = None,
     *,
+    friction: Mapping[str, SteadyFriction] | None = None,
     seed: int = 0,
 ) -> Array:
     """Choose D-optimal postures for the fit and random ones for validation, in a short tour.
@@ -219,6 +251,7 @@ def plan_postures(
         current: Current posture, shape (n,) [rad].
         values: The node's parameters.
         registration: Tracker pose; None to use the parameters.
+        friction: Identified friction by joint name, which the drives overcome.
         seed: Seed of the search.
 
     Returns:
@@ -238,7 +271,8 @@ def plan_postures(
         raise ConfigurationError('The gravity is zero, so that a load causes no sag; set gravity '
                                  'in the root frame in m/s².')
     drawn = feasible_postures(robot, loaded, checker, current, values,
-                              max(_CANDIDATES, 3 * count), registration=registration, seed=seed)
+                              max(_CANDIDATES, 3 * count), registration=registration,
+                              friction=friction, seed=seed)
     if len(drawn) < count:
         raise ConvergenceError(
             f'Only {len(drawn)} feasible postures were found, {count} are wanted. Check '

@@ -4,37 +4,53 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from robocal_ros.arm.protocols import Arm, MotionFailedError, Recorder, Report
+from robocal_ros.arm.protocols import Arm, MotionFailedError, MotionStatus, Recorder, Report
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimate import check_registration, estimate_sets, place_tracker
+from robocal_ros.compliance.estimate import (
+    check_registration,
+    estimate_sets,
+    place_tracker,
+    register,
+)
 from robocal_ros.compliance.measurement import (
     LOADED,
+    MAX_LOST,
     REGISTRATION,
     UNLOADED,
     EndPosition,
     check_drift,
     drift_of,
     find_end_positions,
+    mismatch,
     rest_of,
 )
-from robocal_ros.compliance.model import Load
+from robocal_ros.compliance.model import Load, Motion, Target, target_motion
 from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.compliance.plan import least_count, plan_postures, plan_registration
+from robocal_ros.compliance.plan import (
+    least_count,
+    plan_postures,
+    plan_registration,
+    without_overload,
+)
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError, MotionError, RobocalError
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples
+from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.planning import EffortLimits
 
 _LOG = logging.getLogger(__name__)
 
-# So many consecutive postures without readings point to a fault, not to poor visibility.
-_UNSEEN_IN_A_ROW = 3
-_MAX_LOST = 0.2
+# So many consecutive postures that cannot be used point to a fault.
+_LOST_IN_A_ROW = 3
+_UNSEEN = 'the tracker did not see the target there'
+# Difference of the joint angles above which the arm is moved to a posture [rad].
+_ELSEWHERE = 1e-4
 # Time for the transient after a change of load, before rest is awaited [s].
 _CHANGE = 1.0
 # Number of further dwells before the target counts as not seen.
@@ -131,6 +147,12 @@ class MeasuredSet:
             count += 1
         return count
 
+    def forget(self, number: int) -> list[EndPosition]:
+        """Discard the measurements of a posture and return them."""
+        gone = [position for at, position in self.visits if at == number]
+        self.visits = [visit for visit in self.visits if visit[0] != number]
+        return gone
+
     def forget_since_reference(self) -> int:
         """Discard measurements since the last visit of the reference; return their number."""
         count = self.since_reference()
@@ -146,7 +168,7 @@ class ComplianceProcedure:
         postures: Planned postures, shape (k, n) [rad]; None before the first measurement.
         sets: Measurements without and with the load.
         registration: Tracker pose; None until it is registered.
-        left_out: Numbers of postures that could not be reached or seen.
+        left_out: Numbers of postures that could not be reached, seen or matched.
         lost: Problems during the procedure, as sentences.
 
     """
@@ -159,6 +181,7 @@ class ComplianceProcedure:
         rest: StationaryReader,
         parameters: Callable[[], ComplianceParameters],
         load: Callable[[], Load],
+        friction: Callable[[], Mapping[str, SteadyFriction]],
         placed: Callable[[Array, Array], None],
         given: Array | None,
     ) -> None:
@@ -171,6 +194,7 @@ class ComplianceProcedure:
             rest: Reads the tracker while the arm rests.
             parameters: Returns the current parameters.
             load: Returns the load mounted between the two sets; raises DataError if unknown.
+            friction: Returns the identified friction by joint name.
             placed: Called with rotation and translation [m] of a new registration.
             given: Postures of posture_file, shape (k, n) [rad]; None to plan them.
 
@@ -181,6 +205,7 @@ class ComplianceProcedure:
         self._rest = rest
         self._parameters = parameters
         self._load = load
+        self._friction = friction
         self._placed = placed
         self._given = given
         self.clear()
@@ -270,12 +295,14 @@ class ComplianceProcedure:
         for number, posture in enumerate(postures):
             begin = share[0] + number * width
             what = f'posture {number + 1} of the registration'
-            position = await self._visit(posture, what, (begin, begin + width))
-            if position is not None:
+            position = await self._visit(posture, what, (begin, begin + width), UNLOADED)
+            if isinstance(position, EndPosition):
                 seen.append(position)
+            else:
+                self._lose(f'{what.capitalize()} is not used: {position}.')
             if len(seen) == count:
                 break
-        await self._go_home(home, share[1])
+        await self._go_home(home, share[1], UNLOADED)
         if len(seen) < count:
             raise DataError(
                 f'The tracker saw the target in {len(seen)} of {len(postures)} postures; '
@@ -297,7 +324,7 @@ class ComplianceProcedure:
     # --------------------------------------------------------------- measuring a set
 
     async def measure(self, which: str, share: Share) -> None:
-        """Measure the missing postures of a set, and move back to the start.
+        """Measure the missing postures of a set, or measure_posture, and move back to the start.
 
         Args:
             which: ``unloaded`` or ``loaded``.
@@ -312,50 +339,115 @@ class ComplianceProcedure:
         await self._rest.wait()
         if self.postures is None:
             self._report.update('planning', 'Choosing postures.', progress=share[0])
-            self.postures = await self._arm.compute(self._planned, home)
+            self.postures, overloaded = await self._arm.compute(self._planned, home)
+            for sentence in overloaded:
+                self._lose(sentence)
+        if number := self._parameters().measure_posture:
+            await self._measure_again(done, number - 1, share)
+            await self._go_home(home, share[1], which)
+            return
         if done.visits and self.missing(which):
             # The tracker may have moved during a break.
             await self._check_reference(done, share)
         await self._visit_all(done, share)
         if done.since_reference():
             await self._check_reference(done, (share[1], share[1]))
-        await self._go_home(home, share[1])
+        await self._go_home(home, share[1], which)
 
-    def _planned(self, home: Array) -> Array:
-        """Return the given or planned postures, shape (k, n) [rad]."""
-        if self._given is not None:
-            return self._given
+    def _effort(self, which: str) -> EffortLimits:
+        """Return the efforts that motions of a set may need."""
+        robot = self._arm.robot
+        return EffortLimits(self._load().on(robot) if which == LOADED else robot.copy(),
+                            self._friction(), self._parameters().effort_share)
+
+    def _planned(self, home: Array) -> tuple[Array, list[str]]:
+        """Return the given or planned postures, (k, n) [rad], and what is not used of the given.
+
+        Raises:
+            RobocalError: If there are too few, or the arm cannot hold the load where it is.
+
+        """
+        efforts = [self._effort(which) for which in (UNLOADED, LOADED)]
+        if problem := efforts[1].exceeded(home[None]):
+            raise MotionError(
+                f'With the load in the present posture, to which the arm returns, {problem}. Move '
+                'the arm to another posture and call again.')
         robot = self._arm.robot.copy()
-        return plan_postures(robot, self._load().on(robot), self._arm.checker, home,
-                             self._parameters(), self.registration)
+        if self._given is not None:
+            return without_overload(self._given, robot, efforts)
+        return plan_postures(robot, efforts[1].robot, self._arm.checker, home, self._parameters(),
+                             self.registration, friction=self._friction()), []
+
+    async def _measure_again(self, done: MeasuredSet, number: int, share: Share) -> None:
+        """Measure one posture again and replace its earlier measurement.
+
+        Raises:
+            DataError: If there is no such posture, or it cannot be used.
+
+        """
+        if number >= len(self._known_postures()):
+            raise DataError(f'measure_posture is {number + 1}, but only '
+                            f'{len(self._known_postures())} postures are planned.')
+        if number == 0 and done.visits:
+            await self._check_reference(done, share)
+            return
+        position = await self._measured(done, number, share)
+        if isinstance(position, str):
+            raise DataError(f'{self._name(done, number).capitalize()} cannot be used: {position}.')
+        for old in done.forget(number):
+            self._recorder.mark_discarded((old.begin, old.end))
+        self.left_out.discard(number)
+        self._keep(done, number, position)
+        self._report.note(**self.counts())
 
     async def _visit_all(self, done: MeasuredSet, share: Share) -> None:
-        """Visit the missing postures; those without readings once more at the end."""
-        postures = self._known_postures()
-        waiting, again, unseen = self.missing(done.name), False, 0
+        """Visit the missing postures; those that cannot be used once more at the end."""
+        waiting, again, in_a_row = self.missing(done.name), False, 0
         while waiting:
-            failed: list[int] = []
+            failed: dict[int, str] = {}
             for place, number in enumerate(waiting):
                 if done.since_reference() >= self._parameters().reference_every:
                     await self._check_reference(done, self._at(done, share))
-                position = await self._visit(
-                    postures[number], self._name(done, number), self._at(done, share))
-                if position is None:
-                    failed.append(number)
-                    unseen += 1
-                    self._check_visibility(done, unseen, number, waiting[place:])
+                position = await self._measured(done, number, self._at(done, share))
+                if isinstance(position, str):
+                    failed[number] = position
+                    in_a_row += 1
+                    self._check_lost(done, in_a_row, number, waiting[place:], position)
+                    if not again:
+                        self._lose(f'{self._name(done, number).capitalize()} cannot be used: '
+                                   f'{position}. It is measured again at the end.')
                     continue
-                unseen = 0
-                if self.registration is not None and done.name == UNLOADED:
-                    check_registration(
-                        self._arm.robot, [position], self.registration, self._parameters())
+                in_a_row = 0
                 self._keep(done, number, position)
                 self._report.note(**self.counts())
                 await self._preview(done)
             if again:
                 self._leave_out(done, failed)
                 return
-            waiting, again = failed, True
+            waiting, again = list(failed), True
+
+    async def _measured(
+        self, done: MeasuredSet, number: int, share: Share
+    ) -> EndPosition | str:
+        """Measure a posture of a set; return the reason if the measurement cannot be used.
+
+        Raises:
+            RobocalError: As of ``measure``.
+
+        """
+        position = await self._visit(
+            self._known_postures()[number], self._name(done, number), share, done.name)
+        if isinstance(position, str):
+            return position
+        robot, values = self._arm.robot, self._parameters()
+        if self.registration is not None and done.name == UNLOADED:
+            check_registration(robot, [position], self.registration, values)
+        other = self.sets[LOADED if done.name == UNLOADED else UNLOADED]
+        partner = next((item for at, item in other.visits if at == number), None)
+        if partner is None:
+            return position
+        return mismatch(np.abs(position.posture - partner.posture), robot.joint_names,
+                        values.match_tolerance) or position
 
     def _known_postures(self) -> Array:
         if self.postures is None:
@@ -395,58 +487,53 @@ class ComplianceProcedure:
             f'{p.name} [µrad/(N·m)]': f'{1e6 * p.value:.2f} ± {1.96e6 * (p.std or 0.0):.2f}'
             for p in result.parameters if p.value is not None})
 
-    def _check_visibility(
-        self, done: MeasuredSet, unseen: int, number: int, left: Sequence[int]
+    def _check_lost(
+        self, done: MeasuredSet, in_a_row: int, number: int, left: Sequence[int], reason: str
     ) -> None:
-        """Raise a DataError if the tracker fails or sees nothing in several postures."""
+        """Raise a DataError if the tracker fails or several postures cannot be used."""
         fault = self._rest.fault()
-        if not fault and unseen < _UNSEEN_IN_A_ROW:
+        if not fault and in_a_row < _LOST_IN_A_ROW:
             return
         total = len(self._known_postures())
         why = fault or (
-            f'The tracker did not see the target long enough in {unseen} postures in a row. '
+            f'The tracker did not see the target long enough in {in_a_row} postures in a row. '
             f'{self._rest.silence()}Check the tracker, the line of sight, target_axis, '
-            'visibility_angle and tracker_position.')
+            'visibility_angle and tracker_position.' if reason == _UNSEEN else
+            f'{in_a_row} postures in a row cannot be used; in the last one {reason}.')
         raise DataError(
-            f'{why} It was lost in posture {number + 1} of {total} of the {done.name} set; '
+            f'{why} This was in posture {number + 1} of {total} of the {done.name} set; '
             f'{len(done.postures)} postures are measured and kept, {len(left)} are missing. Call '
             f'measure_{done.name} again to continue.')
 
-    def _leave_out(self, done: MeasuredSet, failed: Sequence[int]) -> None:
-        """Leave out postures without readings in two visits, if they are few."""
-        if not failed:
-            return
-        named = ', '.join(str(number + 1) for number in failed)
+    def _leave_out(self, done: MeasuredSet, failed: Mapping[int, str]) -> None:
+        """Leave out postures that could not be used in two visits, if they are few."""
+        named = '; '.join(f'posture {number + 1} ({reason})' for number, reason in failed.items())
         total = len(self._known_postures())
-        if done.name == LOADED:
+        if len(self.left_out | failed.keys()) > MAX_LOST * total or 0 in failed:
             raise DataError(
-                f'The target was not seen long enough with the load in postures {named} of '
-                f'{total}, which are measured without it. Measurements are kept. Clear the line '
-                'of sight and call measure_loaded again.')
-        if len(self.left_out) + len(failed) > _MAX_LOST * total:
-            raise DataError(
-                f'The target was not seen long enough in postures {named} of {total}; more than '
-                f'{100.0 * _MAX_LOST:.0f} % would be left out. Measurements are kept. Clear '
-                'the line of sight and call measure_unloaded again, or correct target_axis, '
-                'visibility_angle and tracker_position and call clear.')
+                f'Of {total} postures of the {done.name} set these cannot be used: {named}. At '
+                f'most {100.0 * MAX_LOST:.0f} % are left out, and never the first one. '
+                f'Measurements are kept. Remove the cause and call measure_{done.name} again; for '
+                'other postures, call clear.')
         self.left_out.update(failed)
-        self._lose(f'Postures {named} are left out: the tracker did not see the target there.')
+        for number, reason in failed.items():
+            self._lose(f'Posture {number + 1} is left out: {reason}. To measure it again by '
+                       f'itself, set measure_posture to {number + 1}.')
 
     async def _check_reference(self, done: MeasuredSet, share: Share) -> None:
         """Visit the reference posture again; raises DataError if the tracker drifted."""
         values = self._parameters()
         position = await self._visit(self._known_postures()[0], self._name(done, 0),
-                                     (share[0], share[0]))
-        if position is None:
+                                     (share[0], share[0]), done.name)
+        if isinstance(position, str):
             raise DataError(
-                f'The reference posture of the {done.name} set was not seen again. '
-                'Measurements are kept; clear the line of sight and call '
-                f'measure_{done.name} again.')
+                f'The reference posture of the {done.name} set cannot be used again: {position}. '
+                f'Measurements are kept; remove the cause and call measure_{done.name} again.')
         references = [item for number, item in done.visits if number == 0]
         if not references:
             self._keep(done, 0, position)
             return
-        drift = drift_of([*references, position], values.match_tolerance)
+        drift = drift_of([*references, position], values.match_tolerance, self._motion(values))
         try:
             check_drift(drift, values.max_drift, done.name)
         except DataError as error:
@@ -458,40 +545,65 @@ class ComplianceProcedure:
         self._keep(done, 0, position)
         self._report.note(**{'drift [µm]': f'{1e6 * drift.largest:.1f}'})
 
+    def _motion(self, values: ComplianceParameters) -> Motion:
+        """Return forward kinematics of the target in the tracker's axes, zero if unknown."""
+        robot, registration = self._arm.robot, self.registration
+        if registration is None:
+            seen = [item for each in self.sets.values() for item in each.positions]
+            try:
+                registration = register(
+                    robot, seen, replace(values, max_registration_residual=np.inf))
+            except DataError:
+                # Too few postures, as after an early break.
+                return lambda one, other: np.zeros(3)
+        return target_motion(robot, Target.of(robot, values, registration), registration.rotation)
+
     # ----------------------------------------------------------------------- motions
 
-    async def _visit(self, posture: Array, what: str, share: Share) -> EndPosition | None:
+    async def _visit(
+        self, posture: Array, what: str, share: Share, which: str
+    ) -> EndPosition | str:
         """Move to a posture and average the tracker there.
 
         Args:
             posture: Shape (n,) [rad].
             what: Name of the posture.
             share: Progress before and after [%].
+            which: Name of the set.
 
         Returns:
-            The end position; None without enough readings or without a path to the posture.
+            The end position, or the reason why there is none.
+
+        Raises:
+            MotionFailedError: If a motion failed, unless the controller ended it and the arm is
+                held.
 
         """
         arm = self._arm
         middle = share[0] + 0.5 * (share[1] - share[0])
-        if np.abs(posture - arm.posture()).max() > self._parameters().match_tolerance:
+        if np.abs(posture - arm.posture()).max() > _ELSEWHERE:
             try:
                 await arm.go_to(posture, phase='moving', message=f'Moving to {what}.',
-                                share=(share[0], middle))
-            except MotionFailedError:
-                raise
+                                share=(share[0], middle), effort=self._effort(which))
+            except MotionFailedError as error:
+                outcome = error.outcome
+                if outcome.status is not MotionStatus.ABORTED or not outcome.held:
+                    raise
+                return f'the arm did not get there: {error}'.rstrip('.')
             except MotionError as error:
-                self._lose(f'Moving to {what} was not possible: {error}')
-                return None
+                return f'moving there was not possible: {error}'.rstrip('.')
         self._report.update('measuring', f'Averaging the tracker in {what}.', progress=middle)
-        return await self._rest.read()
+        return await self._rest.read() or _UNSEEN
 
-    async def _go_home(self, home: Array, progress: float) -> None:
+    async def _go_home(self, home: Array, progress: float, which: str) -> None:
         await self._arm.go_to(home, phase='moving', message='Moving back to the start.',
-                              share=(progress, progress))
+                              share=(progress, progress), effort=self._effort(which))
 
     def _lose(self, sentence: str) -> None:
+        """Report a loss at once, while the arm is still there."""
         self.lost.append(sentence)
+        self._report.update('measuring', sentence)
+        self._report.note(lost=' '.join(self.lost))
         _LOG.warning(sentence)
 
 

@@ -181,8 +181,8 @@ class TestSets:
 
     def join(self, unloaded, loaded, **changes):
         cell = Cell()
-        return displacements(unloaded, loaded, cell.registration(),
-                             cell.robot().joint_names, replace(VALUES, **changes))
+        return displacements(unloaded, loaded, cell.registration(), cell.robot().joint_names,
+                             replace(VALUES, **changes), cell.motion)
 
     def test_displacements_are_in_base_axes_whatever_the_order(self):
         cell = Cell(sigma=0.0)
@@ -193,6 +193,11 @@ class TestSets:
             np.testing.assert_allclose(data.value[row], expected, atol=1e-12)
         assert data.held_out.tolist() == [False] * 4 + [True, False]
 
+    def test_one_posture_that_is_measured_without_the_load_alone_is_ignored(self):
+        unloaded, loaded = self.both()
+        data = self.join(unloaded, loaded[:2] + loaded[3:])
+        np.testing.assert_array_equal(data.unloaded, self.WHERE[[0, 1, 3, 4, 5]])
+
     def test_fewer_loaded_than_unloaded(self):
         unloaded, loaded = self.both()
         with pytest.raises(DataError, match=r'6 postures .* only 4 .* missing: 2, 5\. Call mea'):
@@ -200,8 +205,8 @@ class TestSets:
 
     def test_more_loaded_than_unloaded(self):
         unloaded, loaded = self.both()
-        with pytest.raises(DataError, match='1 postures are measured with the load only'):
-            self.join(unloaded[1:], loaded)
+        with pytest.raises(DataError, match='2 postures are measured with the load only'):
+            self.join(unloaded[2:], loaded)
 
     def test_nothing_measured(self):
         unloaded, _ = self.both()
@@ -210,11 +215,13 @@ class TestSets:
 
     def test_postures_that_do_not_match(self):
         unloaded, loaded = self.both()
-        off = loaded[2].posture + np.array([0.0, 0.0, 3e-4, 0.0, 0.0, 0.0])
-        loaded[2] = replace(loaded[2], posture=off)
-        with pytest.raises(DataError, match=r"Posture 3 .* 'joint_3' differs by 3.00e-04 rad"):
-            self.join(unloaded, loaded)
-        assert len(self.join(unloaded, loaded, match_tolerance=1e-3)) == 6
+        for i in (2, 4):
+            off = loaded[i].posture + np.array([0.0, 0.0, 3e-4, 0.0, 0.0, 0.0])
+            loaded[i] = replace(loaded[i], posture=off)
+        with pytest.raises(DataError, match=r"missing: 3, 5\. Posture 3 does not match: joint "
+                                            r"'joint_3' differs by 3.00e-04 rad"):
+            self.join(unloaded, loaded, match_tolerance=1e-4)
+        assert len(self.join(unloaded, loaded)) == 6
 
     def test_points_and_poses_do_not_mix(self):
         unloaded, _ = self.both()
@@ -243,10 +250,21 @@ class TestSets:
         np.testing.assert_allclose(plain.value[5] - data.value[5], late, atol=6e-6)
 
     def test_drift_is_told_by_the_posture_visited_again(self):
-        drift = drift_of(self.with_visits(4e-5)[1], TOLERANCE)
+        drift = drift_of(self.with_visits(4e-5)[1], TOLERANCE, Cell().motion)
         assert drift.largest == pytest.approx(4e-5, abs=2e-5)
         check_drift(drift, 1e-4, 'loaded')
-        assert drift_of(self.both()[0], TOLERANCE).largest == 0.0
+        assert drift_of(self.both()[0], TOLERANCE, Cell().motion).largest == 0.0
+
+    @pytest.mark.parametrize(('shift', 'drifts'), [(0.0, False), (2e-4, True)])
+    def test_joints_that_stick_elsewhere_are_not_called_drift(self, shift, drifts):
+        cell, generator = Cell(), np.random.default_rng(4)
+        unloaded, _ = self.both()
+        elsewhere = self.WHERE[0] + np.array([1e-3, -2e-3, 1e-3, 2e-3, -1e-3, 0.0])
+        again = cell.see(elsewhere, False, generator, 100.0, shift=(shift, 0.0, 0.0))
+        assert np.linalg.norm(again.point - unloaded[0].point) > 1e-3
+        drift = drift_of([*unloaded, again], TOLERANCE, cell.motion)
+        assert drift.significant == drifts
+        assert drift.beyond(5e-5).tolist() == [False, drifts]
 
 
 class TestSplit:
@@ -259,18 +277,31 @@ class TestSplit:
         order = [0, 1, 2, 0, 3, 4, 0]
         record = [cell.see(self.WHERE[i], loaded, generator, 500.0 * loaded + 10.0 * k)
                   for loaded in (False, True) for k, i in enumerate(order)]
-        unloaded, loaded = split_by_load(record, TOLERANCE)
+        unloaded, loaded = split_by_load(record, TOLERANCE, cell.motion)
         assert (len(unloaded), len(loaded)) == (7, 7)
         assert unloaded == record[:7]
+
+    def test_joints_that_stick_elsewhere_do_not_hide_it(self):
+        cell, generator = Cell(), np.random.default_rng(0)
+        order = [0, 1, 2, 0, 3, 4, 0]
+        off = [4e-3 if loaded else 0.0 for loaded in (False, True) for _ in order]
+        off[3] = 4e-3
+        record = [cell.see(self.WHERE[i] - [0.0, gap, 0.0, 0.0, 0.0, 0.0], loaded, generator,
+                           500.0 * loaded + 10.0 * k)
+                  for (loaded, k, i), gap in zip(
+                      ((loaded, k, i) for loaded in (False, True) for k, i in enumerate(order)),
+                      off, strict=True)]
+        unloaded, loaded = split_by_load(record, TOLERANCE, cell.motion)
+        assert (unloaded, loaded) == (record[:7], record[7:])
 
     def test_one_set_alone_is_refused(self):
         unloaded, _ = Cell().sets(self.WHERE)
         with pytest.raises(DataError, match='visited twice'):
-            split_by_load(unloaded, TOLERANCE)
+            split_by_load(unloaded, TOLERANCE, Cell().motion)
 
     def test_a_record_that_mixes_the_sets_is_refused(self):
         unloaded, loaded = Cell().sets(self.WHERE[:2])
         mixed = [unloaded[0], loaded[0], unloaded[1], loaded[1]]
         mixed = [replace(item, time=float(i)) for i, item in enumerate(mixed)]
         with pytest.raises(DataError, match='the load was mounted is ambiguous'):
-            split_by_load(mixed, TOLERANCE)
+            split_by_load(mixed, TOLERANCE, Cell().motion)

@@ -76,13 +76,23 @@ class Cell:
         placement = self._arms[loaded].placement(self.angles(encoders, loaded), self.tool)
         return placement.rotation, placement.act(self.target)
 
+    def motion(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Return how far the target of a rigid arm moves, in the tracker's axes [m]."""
+        start, end = (self._arms[False].placement(q, self.tool).act(self.target)
+                      for q in (one, other))
+        return (end - start) @ self.tracker[0]
+
     def see(
         self, encoders: np.ndarray, loaded: bool, generator: np.random.Generator,
         time: float = 0.0, shift: Sequence[float] = (0.0, 0.0, 0.0), poses: bool = False,
         count: int = READINGS,
+        true: np.ndarray | None = None,
     ) -> EndPosition:
-        """Return the mean of noisy readings in one posture."""
-        true = encoders
+        """Return the mean of noisy readings in one posture.
+
+        Motors are at ``encoders``, or at ``true`` if that is what the encoders miss.
+        """
+        true = encoders if true is None else true
         if self.encoder_step:
             true = encoders + generator.uniform(-0.5, 0.5, len(encoders)) * self.encoder_step
         rotation, point = self.target_at(true, loaded)

@@ -60,7 +60,7 @@ class FakeArm:
         self.at = np.array(trajectory.goal)
 
     async def go_to(self, posture: np.ndarray, *, phase: str, message: str,
-                    share: tuple[float, float], watch: Any = None) -> None:
+                    share: tuple[float, float], watch: Any = None, effort: Any = None) -> None:
         self.log.append((phase, share))
         self.watched.append(watch)
         self.at = np.array(posture)

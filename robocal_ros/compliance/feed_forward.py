@@ -40,6 +40,11 @@ class SagFeedForward:
         node.subscription(JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE)
         joints.listeners.append(self._on_state)
 
+    @property
+    def subscribed(self) -> bool:
+        """True while somebody subscribes to the deflection."""
+        return self._deflection.get_subscription_count() > 0
+
     def use(self, result: CalibrationResult) -> None:
         """Use a compliance result."""
         self._compliance = compliance_by_joint(result)

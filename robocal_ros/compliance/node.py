@@ -58,7 +58,8 @@ class ComplianceCalibration(CalibrationNode):
         values = self.values
         self.joints = self.stream(JointStateStream(
             self, self.group, self.robot, now=self.waiter.now,
-            factor=effort_factor(self.robot, values)))
+            factor=effort_factor(self.robot, values),
+            busy=lambda: self.busy or self._feed_forward.subscribed))
         DriveGains(self, self.joints)
         self._tracker = self.stream(TrackerStream(
             self, self.group, values.tracker_message, values.tracker_topic,

@@ -132,6 +132,11 @@ class FrictionFeedForward:
             for direction, change in zip(DIRECTIONS, sides, strict=True)},
             **{'changes of the load noticed': str(tracker.load_changes)})
 
+    @property
+    def subscribed(self) -> bool:
+        """True while somebody subscribes to the compensation."""
+        return self._compensation.get_subscription_count() > 0
+
     def _take_reference(self, message: JointTrajectoryControllerState) -> None:
         names = tuple(message.joint_names)
         if self._order is None or self._order[0] != names:
@@ -150,7 +155,7 @@ class FrictionFeedForward:
         if self._node.is_active:
             self._follow(stamp, position, effort)
         if (self._compensator is None or not self._node.is_active
-                or not self._compensation.get_subscription_count()):
+                or not self.subscribed):
             return
         reference = self._reference
         commanded = reference is not None and abs(stamp - reference[0]) < _REFERENCE_AGE

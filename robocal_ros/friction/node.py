@@ -52,7 +52,8 @@ class FrictionIdentification(CalibrationNode):
         values = self.values
         self.joints = self.stream(JointStateStream(
             self, self.group, self.robot, now=self.waiter.now,
-            factor=effort_factor(self.robot, values)))
+            factor=effort_factor(self.robot, values),
+            busy=lambda: self.busy or self._feed_forward.subscribed))
         self.joints.need_effort = True
         DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(

@@ -42,7 +42,7 @@ class Leveling(CalibrationNode):
         self._tool = Tool(self.robot, values.tool_point)
         self.joints = self.stream(JointStateStream(
             self, self.group, self.robot, now=self.waiter.now,
-            factor=effort_factor(self.robot, values)))
+            factor=effort_factor(self.robot, values), busy=lambda: self.busy))
         DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))

@@ -173,6 +173,7 @@ class JointStateStream(Stream[JointIntake]):
         now: Callable[[], float],
         factor: Array,
         on_sample: Callable[[float, Array, Array], None] | None = None,
+        busy: Callable[[], bool] | None = None,
     ) -> None:
         """Prepare the subscription.
 
@@ -183,11 +184,12 @@ class JointStateStream(Stream[JointIntake]):
             now: Steady clock [s], for detecting silence.
             factor: From the driver's effort to torque, joint by joint, shape (n,).
             on_sample: Called while recording with stamp, position and torque.
+            busy: As of ``Subscriber``.
 
         """
         super().__init__(
             node, group, JointState, 'joint_states', JointIntake(joints, factor), now=now,
-            on_message=self._note, linger=_LINGER)
+            on_message=self._note, linger=_LINGER, busy=busy)
         self.intake.on_jump = self._forget_before_jump
         self._n = len(joints.joint_names)
         self.on_sample = on_sample
@@ -296,7 +298,7 @@ class WrenchStream(Stream[WrenchIntake]):
 
     def __init__(
         self, node: Node, group: CallbackGroup, topic: str, frame: str, sign: float,
-        *, now: Callable[[], float],
+        *, now: Callable[[], float], busy: Callable[[], bool] | None = None,
     ) -> None:
         """Prepare the subscription.
 
@@ -307,12 +309,13 @@ class WrenchStream(Stream[WrenchIntake]):
             frame: The frame that its messages must name.
             sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
             now: Steady clock [s], for detecting silence.
+            busy: As of ``Subscriber``.
 
         """
         super().__init__(
             node, group, WrenchStamped, topic,
             WrenchIntake(node.resolve_topic_name(topic), frame, sign), now=now,
-            remedy='Check sensor_topic and the sensor.')
+            remedy='Check sensor_topic and the sensor.', busy=busy)
 
     def samples(self) -> WrenchSamples:
         """Return what was recorded."""

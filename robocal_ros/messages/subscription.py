@@ -20,13 +20,15 @@ from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from rclpy.callback_groups import CallbackGroup
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.subscription import Subscription
 
 from robocal_ros.messages import qos
 
 if TYPE_CHECKING:
-    from rclpy.callback_groups import CallbackGroup
     from rclpy.node import Node
 
 
@@ -37,6 +39,30 @@ SPARSE = 0.003
 _AT_A_TIME = 500
 # Most topics that a hint lists.
 _SHOWN = 6
+
+
+# Interval at which messages are taken that nobody needs at once [s]: the queue holds a second of
+# a 2 kHz topic, and the status of an idle node is renewed once a second.
+_IDLE_PERIOD = 0.05
+
+
+class _BusyGroup(CallbackGroup):
+    """Callback group whose entities wake the executor only while its node is busy."""
+
+    def __init__(self, busy: Callable[[], bool]) -> None:
+        super().__init__()
+        self._busy = busy
+
+    def can_execute(self, entity: Any) -> bool:
+        """Return whether the executor may wait for an entity."""
+        return self._busy()
+
+    def beginning_execution(self, entity: Any) -> bool:
+        """Return whether the executor may call it now."""
+        return self._busy()
+
+    def ending_execution(self, entity: Any) -> None:
+        """Do nothing."""
 
 
 class Subscriber:
@@ -51,7 +77,7 @@ class Subscriber:
     def __init__(
         self, node: Node, group: CallbackGroup, kind: Any, topic: str,
         receive: Callable[[Any], None], *, raw: bool = False, linger: float = 0.0,
-        wake: Callable[[], None] | None = None,
+        wake: Callable[[], None] | None = None, busy: Callable[[], bool] | None = None,
     ) -> None:
         """Prepare the subscription.
 
@@ -65,6 +91,8 @@ class Subscriber:
             linger: Time for which this topic alone is polled after a message, as long as more
                 arrive [s]; the executor waits for that time.
             wake: Called after a message that woke the executor, instead of polling.
+            busy: Returns whether messages are needed at once; otherwise the executor does not
+                wait for them, and they are taken every 50 ms. None to need them always.
 
         """
         self._node = node
@@ -75,6 +103,9 @@ class Subscriber:
         self._raw = raw
         self._linger = linger
         self._wake = wake
+        self._busy = busy
+        self._messages_group = group if busy is None else _BusyGroup(busy)
+        self._timer: Any = None
         context: Any = node.context
         self._wait_set = rclpy_implementation.WaitSet(1, 0, 0, 0, 0, 0, context.handle)
         self.topic: str = node.resolve_topic_name(topic)
@@ -86,14 +117,21 @@ class Subscriber:
             # rclpy writes what is overridden into the profile that it is given.
             self.subscription = self._node.create_subscription(
                 self._kind, self._name, self._woken, copy(qos.SENSOR),
-                callback_group=self._group, raw=self._raw,
+                callback_group=self._messages_group, raw=self._raw,
                 qos_overriding_options=qos.overridable())
+            if self._busy is not None:
+                self._timer = self._node.create_timer(
+                    _IDLE_PERIOD, self._poll, self._group,
+                    clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def stop(self) -> None:
         """Unsubscribe."""
         if self.subscription is not None:
             self._node.destroy_subscription(self.subscription)
             self.subscription = None
+        if self._timer is not None:
+            self._node.destroy_timer(self._timer)
+            self._timer = None
 
     destroy = stop
 
@@ -115,6 +153,12 @@ class Subscriber:
                     return count
                 self._receive(taken[0])
         return _AT_A_TIME
+
+    def _poll(self) -> None:
+        """Take all messages that have queued up while nobody needed them at once."""
+        if self._busy is not None and not self._busy():
+            while self.drain() == _AT_A_TIME:
+                pass
 
     def wait(self, timeout: float) -> bool:
         """Wait for a message, without the executor; return whether one arrived.

@@ -61,11 +61,11 @@ class PayloadIdentification(CalibrationNode):
         values = self.values
         self.joints = self.stream(JointStateStream(
             self, self.group, self.robot, now=self.waiter.now,
-            factor=effort_factor(self.robot, values)))
+            factor=effort_factor(self.robot, values), busy=lambda: self.busy))
         self.joints.need_effort = self._needs().effort
         self._sensor = self.stream(WrenchStream(
             self, self.group, values.sensor_topic, values.sensor_frame, values.sensor_sign,
-            now=self.waiter.now)) if values.reads_wrench else None
+            now=self.waiter.now, busy=lambda: self.busy)) if values.reads_wrench else None
         self._gains = DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))

@@ -56,7 +56,7 @@ class Needs:
     """Streams that an estimation reads besides positions.
 
     Attributes:
-        effort: Whether joint states without effort are of no use.
+        effort: Whether effort is required in joint states.
         wrenches: F/T sensors.
         temperature_topic: Topic of temperatures, empty for none.
         budget: Most samples of each stream that the estimation works on.

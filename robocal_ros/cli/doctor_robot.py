@@ -29,7 +29,7 @@ from robocal_ros.robot.model import Robot
 _WRENCH = 'geometry_msgs/msg/WrenchStamped'
 _TRAJECTORY = 'control_msgs/action/FollowJointTrajectory'
 _DISCOVERY, _STATE_TIMEOUT = 4.0, 2.0
-# Rates below the first are of no use to any method, below the second to some [Hz].
+# Rates below the first are too low for any method, below the second to some [Hz].
 _USELESS_RATE, _LOW_RATE = 20.0, 100.0
 _OLD = 1.0
 # Least holding torque at which the scale of an effort is checked [N·m].

@@ -64,7 +64,7 @@ class FrictionFeedForward:
         self._compensation = node.publisher(JointState, '~/compensation', qos.RELIABLE)
         self._out = node.publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
         node.subscription(JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE)
-        node.stream(Subscriber(
+        self._references = node.stream(Subscriber(
             node, node.group, JointTrajectoryControllerState,
             f'{node.values.controller}/controller_state', self._take_reference))
         joints.listeners.append(self._on_state)
@@ -154,9 +154,11 @@ class FrictionFeedForward:
         """Publish the friction torque for one joint state."""
         if self._node.is_active:
             self._follow(stamp, position, effort)
-        if (self._compensator is None or not self._node.is_active
-                or not self.subscribed):
+        if self._compensator is None or not self._node.is_active or not self.subscribed:
+            # Nobody needs the commanded velocities.
+            self._references.stop()
             return
+        self._references.start()
         reference = self._reference
         commanded = reference is not None and abs(stamp - reference[0]) < _REFERENCE_AGE
         speed = reference[1] if commanded and reference is not None else velocity

@@ -253,8 +253,8 @@ def _merged(reader: Reader, chosen: Sequence[Connection]) -> Iterator[list[tuple
     for chunk in _parts(reader, storages, chosen):
         order = in_order(np.concatenate([part.times for part in chunk]),
                          np.concatenate([part.places for part in chunk]))
-        told = [(part.topic, data) for part in chunk for data in part.messages]
-        yield [told[row] for row in order.tolist()]
+        pairs = [(part.topic, data) for part in chunk for data in part.messages]
+        yield [pairs[row] for row in order.tolist()]
 
 
 def _parts(
@@ -343,7 +343,7 @@ class Part:
     Attributes:
         topic: The topic.
         times: When each was recorded, shape (k,) [ns].
-        places: Where each stands in the file, shape (k,): number of the chunk times 2³²,
+        places: Position of each in the file, shape (k,): number of the chunk times 2³²,
             and the place within it.
         messages: Serialized messages.
 

@@ -74,8 +74,13 @@ class Decoded:
         """Return what is wrong with a message, empty if nothing is."""
         return self.sentences[self.reasons[row]]
 
+    def message(self, row: int) -> Message:
+        """Return the contents of one message."""
+        return Message(int(self.stamps[row]), self.values[row], State(self.states[row]),
+                       self.reason(row), self.frames[row])
+
     def refuse(self, rows: Rows, state: State, sentence: str) -> None:
-        """Note that messages are of no use, and why."""
+        """Mark messages as unusable, with the reason."""
         self.states[rows] = state
         self.reasons[rows] = len(self.sentences)
         self.sentences.append(sentence)
@@ -258,9 +263,7 @@ class Decoder(ABC):
         layout = self._layout_of(raw)
         message = None if layout is None else self._fast(raw, layout)
         if message is None:
-            made = self([raw])
-            message = Message(int(made.stamps[0]), made.values[0], State(made.states[0]),
-                              made.reason(0), made.frames[0])
+            message = self([raw]).message(0)
         return message
 
     @abstractmethod

@@ -23,7 +23,7 @@ from robocal_ros.messages.marks import Span, StationaryInterval
 from robocal_ros.messages.posture_check import Joints, PostureCheck
 from robocal_ros.messages.record import BUDGET, LONGEST, Averages, Record
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
-from robocal_ros.messages.stamps import SECOND, StampGuard, to_seconds
+from robocal_ros.messages.stamps import LEAP, SECOND, StampGuard, to_seconds
 
 TRACKER_BUDGET = 2**21
 """Most readings of a tracker that are kept: averages of rests need each of them."""
@@ -32,7 +32,7 @@ _EVERYTHING = Span()
 # Shares of messages with stamps that don't increase, and with implausible positions, from which
 # on a record is refused: what is left of it is no measurement.
 _MOST_REPEATED, _MOST_IMPLAUSIBLE = 0.5, 0.1
-_NOTHING = 'The topic is empty, or the run that its marks tell of is not in the bag.'
+_NOTHING = 'The topic is empty, or the bag does not hold the run that its marks describe.'
 
 
 class Intake:
@@ -42,7 +42,7 @@ class Intake:
         decoder: Decodes the messages.
         guard: Tells new stamps from others, and counts.
         recording: Whether usable messages are recorded.
-        problem: What is wrong with the newest message that is of no use, empty if none was.
+        problem: Why the newest unusable message is unusable, empty if there was none.
         on_jump: Called before the record is emptied because the clock jumped back, with the new
             stamp [s].
 
@@ -100,6 +100,24 @@ class Intake:
         end = begin + _first(own[begin:] & (time[begin:] > self._span.end))
         self._ended = end < len(raw)
         self._admit(decoded, time, np.arange(begin, end))
+
+    def take_regular(self, raw: Sequence[bytes]) -> Decoded | None:
+        """Take in messages if each own one is readable and its stamp follows the one before.
+
+        The same as ``take_one`` for each of them, in an eighth of the time.
+
+        Returns:
+            Their contents; None, with nothing taken, if they have to be taken one by one.
+
+        """
+        decoded, newest = self.decoder(raw), self.guard.newest
+        own = decoded.states != State.FOREIGN
+        steps = np.diff(decoded.stamps[own], prepend=newest or 0)
+        if (newest is None or (decoded.states[own] != State.USABLE).any()
+                or not ((steps > 0) & (steps <= LEAP)).all()):
+            return None
+        self._admit(decoded, to_seconds(decoded.stamps), np.arange(len(raw)))
+        return decoded
 
     def take_one(self, raw: bytes) -> Message | None:
         """Take in one message; return it unless it is foreign or its stamp is not used."""
@@ -173,6 +191,8 @@ class Intake:
         if jumps:
             self._forget()
             counted = counted[counted >= jumps[-1]]
+        if not self.recording:
+            return
         usable = counted[decoded.states[counted] == State.USABLE]
         chosen = usable[self._holds(time[usable])]
         self._kept += len(chosen)

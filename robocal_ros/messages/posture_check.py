@@ -96,7 +96,7 @@ class PostureCheck:
             return self._outside(position)
         self._outside_count = 0
         zeros = not position.any() and not np.nan_to_num(row).any()
-        # The clock was set if stamps leap: then nothing is known about the time between.
+        # Stamps far apart mean that the clock was set: the time between them is unknown.
         if self._last is not None and 0 < stamp - self._last[0] <= LEAP:
             step, interval = self._step(self._last, stamp, position)
             near = bool((np.abs(step) <= self._speed * interval + _NEAR_ZERO).all())

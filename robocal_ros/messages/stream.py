@@ -87,8 +87,18 @@ class Stream(Subscriber, Generic[I]):
 
     def _take(self, raw: bytes) -> None:
         message = self.intake.take_one(raw)
-        if message is None:
+        if message is not None:
+            self._look_at(message)
+
+    def _receive_all(self, messages: list[bytes]) -> None:
+        decoded = self.intake.take_regular(messages)
+        if decoded is None:
+            super()._receive_all(messages)
             return
+        for row in np.flatnonzero(decoded.states != State.FOREIGN).tolist():
+            self._look_at(decoded.message(row))
+
+    def _look_at(self, message: Message) -> None:
         if message.state is State.USABLE:
             self._bad_in_a_row = 0
             self._last_received = self._now()
@@ -231,8 +241,8 @@ class JointStateStream(Stream[JointIntake]):
         back = bool(self._recent) and stamp < self._recent[-1][0]
         publishers = self._node.count_publishers(self.topic)
         several = '' if publishers < 2 else (
-            f" {publishers} nodes publish on '{self.topic}': if they do not tell the "
-            'same time, end one of them or give each arm a namespace.')
+            f" {publishers} nodes publish on '{self.topic}': if their clocks "
+            'differ, end one of them or give each arm a namespace.')
         self._node.get_logger().warning(
             f'The clock jumped {"back" if back else "ahead"} to {stamp:.3f} s; the '
             f'{self.recorded} joint samples recorded before are discarded.{several}',

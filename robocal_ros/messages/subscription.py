@@ -39,11 +39,9 @@ SPARSE = 0.003
 _AT_A_TIME = 500
 # Most topics that a hint lists.
 _SHOWN = 6
-
-
-# Interval at which messages are taken that nobody needs at once [s]: the queue holds a second of
+# Interval at which messages are taken that nobody needs at once [s]; the queue holds a second of
 # a 2 kHz topic, and the status of an idle node is renewed once a second.
-_IDLE_PERIOD = 0.05
+_IDLE_PERIOD = 0.1
 
 
 class _BusyGroup(CallbackGroup):
@@ -92,7 +90,7 @@ class Subscriber:
                 arrive [s]; the executor waits for that time.
             wake: Called after a message that woke the executor, instead of polling.
             busy: Returns whether messages are needed at once; otherwise the executor does not
-                wait for them, and they are taken every 50 ms. None to need them always.
+                wait for them, and they are taken ten times a second. None to need them always.
 
         """
         self._node = node
@@ -140,6 +138,9 @@ class Subscriber:
 
         This saves one pass of the executor per message when messages have queued up.
         """
+        return self._take_queued(self._receive)
+
+    def _take_queued(self, receive: Callable[[Any], None]) -> int:
         subscription = self.subscription
         if subscription is None:
             return 0
@@ -151,14 +152,23 @@ class Subscriber:
                          if self.subscription is subscription else None)
                 if taken is None:
                     return count
-                self._receive(taken[0])
+                receive(taken[0])
         return _AT_A_TIME
 
     def _poll(self) -> None:
         """Take all messages that have queued up while nobody needed them at once."""
-        if self._busy is not None and not self._busy():
-            while self.drain() == _AT_A_TIME:
-                pass
+        if self._busy is None or self._busy():
+            return
+        queued: list[Any] = []
+        while self._take_queued(queued.append) == _AT_A_TIME:
+            pass
+        if queued:
+            self._receive_all(queued)
+
+    def _receive_all(self, messages: list[Any]) -> None:
+        """Receive messages that have queued up."""
+        for message in messages:
+            self._receive(message)
 
     def wait(self, timeout: float) -> bool:
         """Wait for a message, without the executor; return whether one arrived.

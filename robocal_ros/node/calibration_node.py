@@ -228,10 +228,10 @@ class CalibrationNode(LifecycleNode):
             kind: Kind of the results.
             topic: Topic of new ones, relative to the node's namespace.
             use: Uses a result.
-            remedy: What to do about a stored result that is of no use and can be done without.
+            remedy: What to do if an optional stored result is unusable; empty if it is required.
 
         Raises:
-            RobocalError: If the stored result is of no use, and no remedy is given.
+            RobocalError: If the stored result is unusable, and no remedy is given.
 
         """
         name = kind.replace('_', ' ')

@@ -167,7 +167,7 @@ class Robot:
                 Other joints (fingers, a track) are locked.
             gravity: Gravity in the root frame, for bases that don't stand upright [m/s²].
             locked: Angles of locked joints by name; 0, or the nearest limit, by default.
-            name: Name of this arm, to tell two of one type apart; the URDF's by default.
+            name: Name of this arm, to distinguish two of one type; the URDF's by default.
 
         Raises:
             ModelError: If the text is not a URDF that Pinocchio takes.

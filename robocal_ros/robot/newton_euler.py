@@ -20,7 +20,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.robot.model import Robot
 
 TERMS = 12
-"""Numbers that tell a body's motion: acceleration of its origin less gravity, angular
+"""Numbers that describe a body's motion: acceleration of its origin less gravity, angular
 acceleration, and the products xx, xy, yy, xz, yz, zz of angular velocity, in its axes."""
 
 _PAIRS = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))

@@ -39,7 +39,7 @@ def read_urdf(path: Path) -> str:
 def least_inertia(mass: float) -> float:
     """Return the moment of inertia of a ball of aluminium [kg·m²].
 
-    It stands in for an inertia that is not known: physics engines refuse zero.
+    It replaces an unknown inertia: physics engines refuse zero.
     """
     radius = (3.0 * mass / (4.0 * np.pi * _DENSITY)) ** (1.0 / 3.0)
     return float(0.4 * mass * radius**2)

@@ -176,19 +176,24 @@ def bag(case: Case, tmp_path: Path) -> Iterator[Bag]:
         yield opened
 
 
-def received(case: Case, messages: Sequence[bytes]) -> Intake:
-    """Publish messages, and return what a stream has made of them."""
+def received(case: Case, messages: Sequence[bytes], at_once: int = 1) -> Intake:
+    """Publish so many messages at a time, and return what a stream has made of them.
+
+    More than one at a time are taken as by an idle node.
+    """
     node, talker = pair()
     with Spinner(node, talker) as spinner:
         intake: Intake = case.intake()
-        stream = Stream(node, ReentrantCallbackGroup(), case.kind, 't', intake)
+        stream = Stream(node, ReentrantCallbackGroup(), case.kind, 't', intake,
+                        busy=None if at_once == 1 else lambda: False)
         stream.recording = True
         stream.start()
         publisher = talker.create_publisher(case.kind, 't', qos.RELIABLE)
         spinner.until(lambda: publisher.get_subscription_count() > 0)
         for number, raw in enumerate(messages):
             publisher.publish(raw)
-            spinner.until(lambda number=number: stream.counts.received > number)
+            if (number + 1) % at_once == 0 or number + 1 == len(messages):
+                spinner.until(lambda number=number: stream.counts.received > number)
         stream.destroy()
     return intake
 
@@ -199,11 +204,12 @@ def contents(intake: Intake) -> tuple[np.ndarray, StreamCounts, str, int]:
 
 def test_live_replayed_and_offline_are_the_same(case: Case, bag: Bag) -> None:
     live = received(case, case.messages)
+    idle = received(case, case.messages, 13)
     replayed = received(case, [raw for _, raw in bag.raw('/t')])
     offline: Intake = case.intake()
     bag.read({'/t': offline.take})
     rows, counts, problem, recorded = contents(offline)
-    for other in (live, replayed):
+    for other in (live, idle, replayed):
         found = contents(other)
         assert np.array_equal(found[0], rows)
         assert asdict(found[1]) == asdict(counts)

@@ -18,7 +18,7 @@ from sensor_msgs.msg import JointState
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.messages.decode import Message, State
+from robocal_ros.messages.decode import Decoded, Message, Rows, State
 from robocal_ros.messages.intake import Intake, JointIntake, TrackerIntake, WrenchIntake
 from robocal_ros.messages.posture_check import Joints
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
@@ -95,8 +95,14 @@ class Stream(Subscriber, Generic[I]):
         if decoded is None:
             super()._receive_all(messages)
             return
-        for row in np.flatnonzero(decoded.states != State.FOREIGN).tolist():
-            self._look_at(decoded.message(row))
+        own = np.flatnonzero(decoded.states != State.FOREIGN)
+        if (decoded.states[own] != State.USABLE).any() or not self._look_at_all(decoded, own):
+            for row in own.tolist():
+                self._look_at(decoded.message(row))
+
+    def _look_at_all(self, decoded: Decoded, rows: Rows) -> bool:
+        """Note usable messages together; return False to have them noted one by one."""
+        return False
 
     def _look_at(self, message: Message) -> None:
         if message.state is State.USABLE:
@@ -230,6 +236,19 @@ class JointStateStream(Stream[JointIntake]):
                 listener(stamp, row[:n], row[n:2 * n], row[2 * n:])
             if self.recording and self.on_sample is not None:
                 self.on_sample(stamp, row[:n], row[2 * n:])
+
+    def _look_at_all(self, decoded: Decoded, rows: Rows) -> bool:
+        if not len(rows) or self.listeners or (self.recording and self.on_sample is not None):
+            return False
+        self._bad_in_a_row = 0
+        self._last_received = self._now()
+        times = to_seconds(decoded.stamps[rows])
+        recent = np.flatnonzero(times >= times[-1] - _RECENT)
+        self._recent.extend(zip(
+            times[recent].tolist(), decoded.values[rows[recent], :self._n], strict=True))
+        while times[-1] - self._recent[0][0] > _RECENT:
+            self._recent.popleft()
+        return True
 
     def _note_posture(self, stamp: float, posture: Array) -> None:
         self._last_received = self._now()

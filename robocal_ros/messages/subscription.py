@@ -41,7 +41,7 @@ _AT_A_TIME = 500
 _SHOWN = 6
 # Interval at which messages are taken that nobody needs at once [s]; the queue holds a second of
 # a 2 kHz topic, and the status of an idle node is renewed once a second.
-_IDLE_PERIOD = 0.1
+_IDLE_PERIOD = 0.25
 
 
 class _BusyGroup(CallbackGroup):
@@ -90,7 +90,7 @@ class Subscriber:
                 arrive [s]; the executor waits for that time.
             wake: Called after a message that woke the executor, instead of polling.
             busy: Returns whether messages are needed at once; otherwise the executor does not
-                wait for them, and they are taken ten times a second. None to need them always.
+                wait for them, and they are taken four times a second. None to need them always.
 
         """
         self._node = node
@@ -119,7 +119,7 @@ class Subscriber:
                 qos_overriding_options=qos.overridable())
             if self._busy is not None:
                 self._timer = self._node.create_timer(
-                    _IDLE_PERIOD, self._poll, self._group,
+                    _IDLE_PERIOD, self._poll_idle, self._group,
                     clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def stop(self) -> None:
@@ -155,10 +155,12 @@ class Subscriber:
                 receive(taken[0])
         return _AT_A_TIME
 
-    def _poll(self) -> None:
+    def _poll_idle(self) -> None:
+        if self._busy is None or not self._busy():
+            self.catch_up()
+
+    def catch_up(self) -> None:
         """Take all messages that have queued up while nobody needed them at once."""
-        if self._busy is None or self._busy():
-            return
         queued: list[Any] = []
         while self._take_queued(queued.append) == _AT_A_TIME:
             pass

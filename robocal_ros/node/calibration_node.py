@@ -45,7 +45,7 @@ from visualization_msgs.msg import MarkerArray
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import CancelledError, ConfigurationError, RobocalError
 from robocal_ros.messages import qos
-from robocal_ros.messages.subscription import publisher_hint
+from robocal_ros.messages.subscription import Subscriber, publisher_hint
 from robocal_ros.node import parameters, status
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
@@ -434,6 +434,9 @@ class CalibrationNode(LifecycleNode):
             return Answer(False, f'The node is not active; activate it before calling {name}.')
         if self.running:
             return Answer(False, f'{self.running} is under way; call cancel first, or wait.')
+        for stream in self._streams:
+            if isinstance(stream, Subscriber):
+                stream.catch_up()
         self.running = name
         self.waiter.allow()
         level = status.ERROR

@@ -368,7 +368,7 @@ def stream_case(seed: int, *, error: float, motion: float, impacts: int) -> Stre
 def _add(whole: BlockObserver, joints: Stream, sensors: Sequence[Stream]) -> None:
     whole.add_joint_states(joints.stamps, joints.values)
     for index, stream in enumerate(sensors):
-        whole.add_readings(index, stream.stamps, stream.values, [''] * len(stream.stamps))
+        whole.add_readings(index, stream.stamps, stream.values, {})
 
 
 def _stream_figures(seeds: Sequence[int]) -> list[Figure]:

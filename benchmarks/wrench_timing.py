@@ -104,15 +104,13 @@ class _Bench:
 
     def blocks(self, joints: Stream, sensors: list[Stream]) -> float:
         """Observe samples as whole arrays; returns the time per joint state [s]."""
-        usable = [[''] * len(stream.stamps) for stream in sensors]
         whole = BlockObserver(self.observer)
         began = time.perf_counter()
         for begin in range(0, len(joints.stamps) + _BLOCK, _BLOCK):
             part = slice(begin, begin + _BLOCK)
             whole.add_joint_states(joints.stamps[part], joints.values[part])
             for index, stream in enumerate(sensors):
-                whole.add_readings(
-                    index, stream.stamps[part], stream.values[part], usable[index][part])
+                whole.add_readings(index, stream.stamps[part], stream.values[part], {})
             whole.take()
         whole.take(final=True)
         return (time.perf_counter() - began) / len(joints.stamps)

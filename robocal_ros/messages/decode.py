@@ -276,11 +276,13 @@ class Decoder(ABC):
 
     def _alike(self, raw: Sequence[bytes]) -> Iterator[tuple[Rows, _Layout | None, bytes]]:
         """Yield rows of messages with the same layout, and the messages; None where unreadable."""
-        lengths = np.array([len(message) for message in raw])
-        for length in np.unique(lengths):
+        lengths = np.fromiter(map(len, raw), np.intp, len(raw))
+        alike = len(raw) > 0 and bool((lengths == lengths[0]).all())
+        for length in lengths[:1] if alike else np.unique(lengths):
             left = np.flatnonzero(lengths == length)
             while len(left):
-                data = b''.join([raw[row] for row in left.tolist()])
+                data = b''.join(raw if len(left) == len(raw) else
+                                [raw[row] for row in left.tolist()])
                 table = np.frombuffer(data, np.uint8).reshape(len(left), length)
                 layout = self._layout_of(raw[int(left[0])])
                 fits = np.arange(len(left)) == 0 if layout is None else layout.fitting(table)

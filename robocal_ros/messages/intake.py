@@ -174,7 +174,7 @@ class Intake:
         states = decoded.states[counted]
         self.guard.count(**{name: int((states == state).sum())
                             for state, name in _COUNTED.items()})
-        relevant = np.union1d(unreadable, counted)
+        relevant = np.union1d(unreadable, counted) if lost else counted
         bad = relevant[decoded.states[relevant] != State.USABLE]
         if len(bad):
             self.problem = decoded.reason(int(bad[-1]))

@@ -130,8 +130,12 @@ class PostureCheck:
 
         """
         reasons, restarts = dict[int, str](), dict[int, int]()
-        if not self._in_order(stamps, rows):
-            for place, stamp in enumerate(stamps.tolist()):
+        # The first message of all has none before it.
+        first = 1 if self._last is None else 0
+        for part in (slice(first), slice(first, None)):
+            if self._in_order(stamps[part], rows[part]):
+                continue
+            for place, stamp in enumerate(stamps[part].tolist(), part.start or 0):
                 if reason := self.check(stamp, rows[place]):
                     reasons[place] = reason
                 if self.restarted:

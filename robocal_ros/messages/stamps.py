@@ -14,6 +14,7 @@ from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from robocal_ros.arrays import Array
 from robocal_ros.messages.samples import StreamCounts
@@ -168,19 +169,23 @@ class StampGuard:
     def _admit_increasing(self, stamps: Stamps) -> None:
         """Admit stamps that increase; the first of them has been admitted already."""
         steps = np.diff(stamps)
-        dropped, begin = 0, 0
-        while begin < len(steps):
-            until = (_LEARN_AT - self._admitted - 1) % _LEARN_EVERY + 1
-            part = steps[begin:begin + until]
-            if self._period:
-                wide = part[(part > _GAP * self._period) & (part < _PAUSE)]
-                dropped += int((np.round(wide / self._period) - 1.0).sum())
-            self._intervals.extend(part.tolist())
-            self._admitted += len(part)
-            if self._admitted % _LEARN_EVERY == _LEARN_AT:
-                self._period = _median(self._intervals)
-            begin += until
-        self.count(received=len(steps), dropped=dropped)
+        count = len(steps)
+        # Steps after which the usual interval is learnt.
+        learnt = np.arange((_LEARN_AT - self._admitted - 1) % _LEARN_EVERY, count, _LEARN_EVERY)
+        known = np.concatenate((np.array(self._intervals, dtype=np.int64), steps))
+        ends = learnt + (len(known) - count + 1)
+        full = ends >= _REMEMBERED
+        periods = [self._period, *(_median(known[:end].tolist()) for end in ends[~full].tolist())]
+        if full.any():
+            windows = sliding_window_view(known, _REMEMBERED)[ends[full] - _REMEMBERED]
+            periods += np.median(windows, axis=1).tolist()
+        usual = np.array(periods)[np.searchsorted(learnt, np.arange(count))]
+        wide = (usual > 0.0) & (steps > _GAP * usual) & (steps < _PAUSE)
+        dropped = int((np.round(steps[wide] / usual[wide]) - 1.0).sum())
+        self._intervals.extend(steps[-_REMEMBERED:].tolist())
+        self._period = periods[-1]
+        self._admitted += count
+        self.count(received=count, dropped=dropped)
         self.newest = int(stamps[-1])
 
 

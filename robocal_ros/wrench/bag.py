@@ -271,8 +271,9 @@ class WrenchFollowing:
             whole.add_joint_states(decoded.stamps[rows], decoded.values[rows])
 
         def read(index: int, decoded: Decoded, rows: Rows) -> None:
-            whole.add_readings(index, decoded.stamps[rows], decoded.values[rows],
-                               [decoded.reason(row) for row in rows.tolist()])
+            bad = np.flatnonzero(decoded.states[rows] != State.USABLE)
+            whole.add_readings(index, decoded.stamps[rows], decoded.values[rows], {
+                place: decoded.reason(int(rows[place])) for place in bad.tolist()})
 
         sinks = {self._topics[sensor.topic]: sink(
             self._topics[sensor.topic], Intake(sensor.decoder()), partial(read, index))

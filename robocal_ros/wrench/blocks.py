@@ -8,12 +8,13 @@ depends on those before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from robocal_ros.arrays import Array
 from robocal_ros.messages.stamps import SECOND, Stamps
@@ -26,7 +27,6 @@ from robocal_ros.wrench.torque import Flags
 Rows = npt.NDArray[np.intp]
 
 _NO_REASONS: list[str] = []
-_NO_WEIGHTS: Array = np.zeros(0)
 # Sensors that lag behind the others by more than this are not waited for [ns].
 _SILENT = 200 * SECOND
 # Messages that were recorded so much later than others of their stamp are put in order [ns].
@@ -138,20 +138,25 @@ class _Readings(_Samples):
         self._last: Array = np.full(COLUMNS, np.nan)
         self._same_since = NEVER
 
-    def add(self, stamps: Stamps, rows: Array, problems: Sequence[str]) -> None:
-        """Add readings; problems are empty for usable ones."""
+    def add(self, stamps: Stamps, rows: Array, problems: Mapping[int, str]) -> None:
+        """Add readings; problems by row."""
         feed = self.feed
         stamps = stamps - feed.delay
         state = np.zeros(len(stamps), np.int8)
         why = np.zeros(len(stamps), np.intp)
-        for row in [row for row, problem in enumerate(problems) if problem]:
-            state[row], why[row] = 1, self._sentence(problems[row])
-        usable = state == 0
-        for index, limit in feed.limits:
-            over = np.flatnonzero(usable & ~(np.abs(rows[:, index]) < limit) & (state == 0))
-            for row in over.tolist():
+        for row, problem in problems.items():
+            state[row], why[row] = 1, self._sentence(problem)
+        if feed.limits:
+            limits = np.full(COLUMNS, np.inf)
+            for index, limit in feed.limits:
+                limits[index] = limit
+            over = ~(np.abs(rows) < limits)
+            for row in np.unique(np.nonzero(over)[0]).tolist() if over.any() else ():
+                if state[row]:
+                    continue
                 state[row] = 2
-                why[row] = self._sentence(feed.saturation(rows[row].tolist(), index))
+                why[row] = self._sentence(feed.saturation(
+                    rows[row].tolist(), int(over[row].argmax())))
         self._find_stuck(stamps, rows, state, why)
         self.append(stamps, rows, state, why)
 
@@ -162,7 +167,9 @@ class _Readings(_Samples):
         if not self.feed.stuck_time or not len(live):
             return
         values = np.vstack((self._last, rows[live]))
-        changed = (values[1:] != values[:-1]).any(axis=1)
+        changed = values[1:, 0] != values[:-1, 0]
+        if not changed.all():
+            changed = (values[1:] != values[:-1]).any(axis=1)
         since = np.maximum.accumulate(np.where(changed, stamps[live], self._same_since))
         for row in np.flatnonzero(stamps[live] - since > self.feed.stuck_time).tolist():
             state[live[row]] = 1
@@ -268,7 +275,7 @@ class BlockObserver:
         self._joints.append(stamps, rows)
 
     def add_readings(
-        self, index: int, stamps: Stamps, rows: Array, problems: Sequence[str]
+        self, index: int, stamps: Stamps, rows: Array, problems: Mapping[int, str]
     ) -> None:
         """Add readings of an F/T sensor.
 
@@ -276,7 +283,7 @@ class BlockObserver:
             index: The sensor.
             stamps: Increasing stamps, shape (m,) [ns].
             rows: Forces, then moments, shape (m, 6) [N, N·m].
-            problems: By reading, its problem; empty if it is usable.
+            problems: What is wrong with unusable readings, by their place.
 
         """
         self._sensors[index].add(stamps, rows, problems)
@@ -336,7 +343,8 @@ class BlockObserver:
     def _observed(self, begin: int, end: int) -> Block:
         n, count, window = self._n, len(self._sensors), self._chains.window
         time, rows = self._joints.stamps[:end], self._joints.rows[:end].copy()
-        known: Flags = np.asarray(np.isfinite(rows[:, 2 * n:]).all(axis=1))
+        # A product, because a reduction along short rows is slow.
+        known: Flags = np.isfinite(rows[:, 2 * n:] @ np.ones(n))
         rows[~known, 2 * n:] = 0.0
         backward = self._differentiate(time, rows)
         readings = np.zeros((end, count, COLUMNS))
@@ -365,29 +373,18 @@ class BlockObserver:
         block.observed[:] = True
         block.delay[:] = 0.5 * window.length / SECOND
         table = np.column_stack((rows, readings.reshape(end, -1)))
-        means = np.zeros((len(new), table.shape[1]))
-        slopes = np.zeros((len(new), n))
-        weights: list[Array] = [_NO_WEIGHTS] * len(new)
-        columns = np.ascontiguousarray(table.T)
-        velocities = columns[n:2 * n]
-        for chosen, mean, slope, intervals, delay in self._weights(time, new, size, full, even):
-            at = first[chosen]
-            means[chosen] = _weighted(columns, at, mean)
-            slopes[chosen] = _weighted(velocities, at, slope)
-            if backward is not None:
-                # The newest velocity is a backward difference, in windows before a central one.
-                newest = new[chosen]
-                change = backward[newest] - table[newest, n:2 * n]
-                means[chosen, n:2 * n] += mean[..., -1:] * change
-                slopes[chosen] += slope[..., -1:] * change
-            if excess is not None:
-                means[chosen, 3 * n:] += _weighted(excess, at, intervals)
-            if mean.ndim == 1:
-                slopes[chosen] *= (SECOND * (len(mean) - 1) / (time[new[chosen]] - time[at]))[
-                    :, None]
-            block.delay[chosen] = delay
-            for number, row in enumerate(chosen.tolist()):
-                weights[row] = mean if mean.ndim == 1 else mean[number]
+        sums = _Windows(time, new[full], size[full], even[full])
+        means, slopes = np.zeros((len(new), table.shape[1])), np.zeros((len(new), n))
+        means[full] = sums.mean @ table
+        slopes[full] = sums.slope @ rows[:, n:2 * n]
+        if backward is not None:
+            # The newest velocity is a backward difference, in windows before a central one.
+            change = backward[new[full]] - rows[new[full], n:2 * n]
+            means[full, n:2 * n] += sums.mean.data[sums.newest, None] * change
+            slopes[full] += sums.slope.data[sums.newest, None] * change
+        if excess is not None:
+            means[full, 3 * n:] += sums.intervals @ excess.T
+        block.delay[full] = sums.delay
 
         ok = np.flatnonzero(full)
         q, v, a = means[ok, :n], means[ok, n:2 * n], slopes[ok]
@@ -431,7 +428,8 @@ class BlockObserver:
             found = self._observer.contacts.update(
                 instant / SECOND - float(block.delay[row]), self._chains.links, block.wrench[row],
                 reasons, partial(
-                    self._chains.consistency, weights[row], time[rows_there], table[rows_there],
+                    self._chains.consistency, sums.mean_of(number), time[rows_there],
+                    table[rows_there],
                     means[row], seen[number]))
             if found:
                 block.contacts[row] = found
@@ -504,33 +502,6 @@ class BlockObserver:
             largest[within] = np.maximum(largest[within], steps[new[within] - back])
         return largest
 
-    @staticmethod
-    def _weights(
-        time: Stamps, new: Rows, size: Rows, full: Flags, even: Flags
-    ) -> Iterator[tuple[Rows, Array, Array, Array, Array]]:
-        """Yield windows of one size: their places, weights as of ``Window.weights``, delays.
-
-        Even windows share one row of weights each, with slopes per step instead of per second.
-        """
-        for count in np.unique(size[full]).tolist():
-            chosen = np.flatnonzero(full & even & (size == count))
-            if len(chosen):
-                known = even_weights(count)
-                span = time[new[chosen]] - time[new[chosen] - count + 1]
-                yield chosen, known.mean, known.slope, known.intervals, 0.5 * span / SECOND
-            chosen = np.flatnonzero(full & ~even & (size == count))
-            if len(chosen):
-                elapsed = (time[new[chosen][:, None] + np.arange(1 - count, 1)]
-                           - time[new[chosen]][:, None]) / SECOND
-                centred = elapsed - elapsed.mean(axis=1, keepdims=True)
-                slope = centred / (centred * centred).sum(axis=1, keepdims=True)
-                intervals = np.zeros_like(elapsed)
-                intervals[:, 1:] = np.cumsum(slope[:, ::-1], axis=1)[:, ::-1][:, 1:] * np.diff(
-                    elapsed, axis=1)
-                mean = 0.5 * intervals
-                mean[:, :-1] += 0.5 * intervals[:, 1:]
-                yield chosen, mean, slope, intervals, -(mean * elapsed).sum(axis=1)
-
     def _judge_validity(
         self, block: Block, time: Stamps, new: Rows, first: Rows, full: Flags, missing: Flags,
         before: Rows,
@@ -593,23 +564,64 @@ class BlockObserver:
             row += 1
 
 
-def _weighted(columns: Array, at: Rows, weights: Array) -> Array:
-    """Return weighted sums of successive values.
+class _Windows:
+    """Weights of many windows, as of ``Window.weights``.
 
-    Args:
-        columns: The values, shape (c, m).
-        at: First value of each sum, shape (k,).
-        weights: Weights of the values, shape (w,), or of each sum, shape (k, w).
-
-    Returns:
-        Shape (k, c).
+    Attributes:
+        mean: Weights of means, shape (m, rows).
+        slope: Weights of slopes, shape (m, rows) [1/s].
+        intervals: Weights of means over the intervals that end in each row, shape (m, rows).
+        delay: Delays of the windows, shape (m,) [s].
+        newest: Place of each window's newest row among the stored weights, shape (m,).
 
     """
-    if weights.ndim == 1:
-        begin, end = int(at.min()), int(at.max()) + len(weights)
-        sums = np.array([np.correlate(column[begin:end], weights) for column in columns])
-        return np.asarray(sums[:, at - begin].T)
-    sums = np.zeros((len(columns), len(at)))
-    for place in range(weights.shape[1]):
-        sums += weights[:, place] * columns[:, at + place]
-    return sums.T
+
+    def __init__(self, time: Stamps, newest: Rows, size: Rows, even: Flags) -> None:
+        """Compute the weights.
+
+        Args:
+            time: Increasing stamps, shape (rows,) [ns].
+            newest: Newest row of each window, shape (m,).
+            size: Number of rows of each window, shape (m,).
+            even: Whether its steps count as even, shape (m,).
+
+        """
+        ends = np.cumsum(size)
+        total = int(size.sum())
+        # Row of each weight.
+        rows = np.arange(total) + np.repeat(newest + 1 - ends, size)
+        mean, slope, intervals = np.empty((3, total))
+        self.delay = np.empty(len(newest))
+        self.newest = ends - 1
+        for count in np.unique(size).tolist():
+            for is_even in (True, False):
+                chosen = np.flatnonzero((size == count) & (even == is_even))
+                if not len(chosen):
+                    continue
+                places = self.newest[chosen][:, None] + np.arange(1 - count, 1)
+                elapsed = (time[rows[places]] - time[newest[chosen]][:, None]) / SECOND
+                if is_even:
+                    known = even_weights(count)
+                    span = -elapsed[:, :1]
+                    mean[places], intervals[places] = known.mean, known.intervals
+                    slope[places] = known.slope * ((count - 1) / span)
+                    self.delay[chosen] = 0.5 * span[:, 0]
+                    continue
+                centred = elapsed - elapsed.mean(axis=1, keepdims=True)
+                slopes = centred / (centred * centred).sum(axis=1, keepdims=True)
+                parts = np.zeros_like(elapsed)
+                parts[:, 1:] = np.cumsum(slopes[:, ::-1], axis=1)[:, ::-1][:, 1:] * np.diff(
+                    elapsed, axis=1)
+                means = 0.5 * parts
+                means[:, :-1] += 0.5 * parts[:, 1:]
+                mean[places], slope[places], intervals[places] = means, slopes, parts
+                self.delay[chosen] = -(means * elapsed).sum(axis=1)
+        begins = np.concatenate(([0], ends))
+        self.mean, self.slope, self.intervals = (
+            csr_array((weights, rows, begins), shape=(len(newest), len(time)))
+            for weights in (mean, slope, intervals))
+
+    def mean_of(self, number: int) -> Array:
+        """Return the weights of one window's mean, shape (size,)."""
+        begin, end = self.mean.indptr[number:number + 2].tolist()
+        return np.asarray(self.mean.data[begin:end])

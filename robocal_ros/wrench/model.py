@@ -217,10 +217,10 @@ class _Lever:
     def moved_many(self, waves: _Waves, wrenches: Array) -> Array:
         """Return wrenches on the inner link at many instants, shape (m, 6)."""
         for joints, matrix in self._steps:
-            parts = (wrenches @ matrix.T).reshape(len(wrenches), -1, 6)
+            parts = (wrenches @ matrix.T).reshape(len(wrenches), len(matrix) // 6, 6)
             for joint in reversed(joints):
                 count = len(joint.parts)
-                split = parts.reshape(len(parts), -1, count, 6)
+                split = parts.reshape(len(parts), parts.shape[1] // count, count, 6)
                 parts = split[:, :, 0].copy()
                 for number, factor in enumerate(waves.of(joint), 1):
                     parts += factor[:, None, None] * split[:, :, number]
@@ -539,20 +539,18 @@ class SensedArm:
 
         """
         model, count = self.model, len(q)
-        states = np.empty((count, model.nq + 2 * model.nv))
-        states[:, :model.nq] = self._q
-        states[:, model.nq:] = 0.0
-        states[:, self._q_columns] = q
-        states[:, model.nq + self._v_columns] = v
-        states[:, model.nq + model.nv + self._v_columns] = a
+        if not count:
+            return np.empty((0, len(self.mounts), 6)), np.empty((0, self.robot.n))
+        position = np.tile(self._q, (count, 1))
+        velocity, acceleration = np.zeros((2, count, model.nv))
+        position[:, self._q_columns] = q
+        velocity[:, self._v_columns] = v
+        acceleration[:, self._v_columns] = a
         if self._pool is None:
             self._pool = pin.ModelPool(model, 1)
-        columns = np.asfortranarray(states.T)
-        efforts = pin.rneaInParallel(
-            1, self._pool, np.asfortranarray(columns[:model.nq]),
-            np.asfortranarray(columns[model.nq:model.nq + model.nv]),
-            np.asfortranarray(columns[model.nq + model.nv:])).T if count else np.empty(
-                (0, model.nv))
+        # The binding gives a matrix of one column one axis.
+        efforts = np.asarray(pin.rneaInParallel(
+            1, self._pool, position.T, velocity.T, acceleration.T)).T.reshape(count, -1)
         return efforts[:, self._held], efforts[:, self._v_columns]
 
     def expected(self, q: Array) -> Array:

@@ -41,8 +41,9 @@ def in_blocks(
         whole.add_joint_states(joints.stamps[part], joints.values[part])
         for index, stream in enumerate(sensors):
             rows = range(len(stream.stamps))[part]
-            whole.add_readings(index, stream.stamps[part], stream.values[part],
-                               [problems.get((index, row), '') for row in rows])
+            whole.add_readings(index, stream.stamps[part], stream.values[part], {
+                place: problems[index, row] for place, row in enumerate(rows)
+                if (index, row) in problems})
         block = whole.take()
         if block is not None:
             found.append(block)

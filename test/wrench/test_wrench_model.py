@@ -58,6 +58,24 @@ def test_at_rest_a_sensor_holds_the_weight_beyond_it(full: SensedArm) -> None:
         np.testing.assert_allclose(held[index, 3:], -np.cross(beyond.com, weight), atol=1e-9)
 
 
+@pytest.mark.parametrize('count', [0, 1, 3])
+@pytest.mark.parametrize('frames', [(), ('ft_wrist',), ('ft_link_2_proximal', 'ft_wrist'), ALL])
+def test_many_instants_are_as_one_by_one(frames: tuple[str, ...], count: int) -> None:
+    cut = sensed(*frames)
+    cut.carry(LOAD, 'flange')
+    motions = np.array([motion(seed) for seed in range(count)]).reshape(count, 3, 6)
+    readings = np.random.default_rng(0).normal(size=(count, len(frames), 6))
+    held, torque = cut.held_many(*motions.transpose(1, 0, 2))
+    net = cut.between_many(motions[:, 0], readings + held)
+    assert held.shape == net.shape == (count, len(frames), 6)
+    assert torque.shape == (count, 6)
+    for row in range(count):
+        one = cut.held(*motions[row])
+        np.testing.assert_allclose(held[row], one, atol=1e-12)
+        np.testing.assert_allclose(torque[row], cut.torque, atol=1e-12)
+        np.testing.assert_allclose(net[row], cut.between(readings[row] + one), atol=1e-11)
+
+
 @pytest.mark.parametrize('frames', [
     ALL, ('ft_wrist',), ('ft_link_2_proximal', 'ft_wrist'), ('ft_link_3_distal',)])
 @given(seed=st.integers(0, 10**6), pushed=st.integers(0, 20))

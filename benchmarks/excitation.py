@@ -49,6 +49,8 @@ MOMENT_BAR, MASS_BAR, EFFICIENCY_BAR, COVERAGE_BAR = 5.0, 1.0, 1.10, 2.0
 """Percent of the moment, percent of the mass, a ratio, and percent."""
 
 _VALUES = PayloadParameters(method='excitation', sensor_gain_std=0.0)
+# The simulated arm is that of its URDF.
+_EXACT = 0.001
 _ACCELERATION, _REST = 6.0, 0.5
 _GUESS = 2.0
 _MASSES, _SCALE = (2.0, 3.0), 0.15
@@ -161,7 +163,7 @@ def _by_torques(
     known, other = random_tool(generator, _GUESS), random_tool(generator)
     joints, _ = _record(replace(truth, joints=spoilt, tool=known), seed, motion)
     calibrated = drive_gains.estimate(
-        robot, joints, replace(_VALUES, known_mass=known.mass))
+        robot, joints, replace(_VALUES, known_mass=known.mass, arm_model_std=_EXACT))
     scales = effort_scales(calibrated)
     factor = np.array([scales.get(name, 1.0) for name in robot.joint_names])
     weighed, _ = _record(replace(truth, joints=spoilt, tool=other), seed + 1000, motion)
@@ -231,7 +233,8 @@ def _efficiency(source: str, repetitions: int) -> list[Figure]:
     kinematics = motion.sample(time)
     torque = np.array([loaded.inverse_dynamics(*row) for row in zip(*kinematics, strict=True)])
     samples = JointSamples(robot.joint_names, time, kinematics[0], kinematics[1], torque)
-    values = replace(_VALUES, posture_std=0.0, sag_std=0.0, delay_std=0.0)
+    values = replace(_VALUES, posture_std=0.0, sag_std=0.0, delay_std=0.0, load_friction_std=0.0,
+                     friction_change_std=0.0, cable_stiffness_std=0.0)
     if by_wrench:
         noise = np.repeat([cell.force_torque.force_sigma, cell.force_torque.torque_sigma], 3)
         frame = default_cell.WRIST_SENSOR

@@ -67,10 +67,15 @@ def _parameter_table(result: CalibrationResult) -> Table:
 
 
 def _residual_table(result: CalibrationResult) -> Table:
+    repeated = any(fit.pure_error is not None for fit in result.fit)
     table = table_of((('residuals (RMS)', False), ('data', False), ('before', True),
-                      ('after', True), ('unit', False), ('count', True)))
+                      ('after', True), *((('pure error', True), ('unexplained', True))
+                                         if repeated else ()),
+                      ('unit', False), ('count', True)))
     for data, fits in (('fitted', result.fit), ('held out', result.validation)):
         for fit in fits:
+            parts = [f'{part:.3g}' if part is not None else ''
+                     for part in (fit.pure_error, fit.unexplained)] if repeated else []
             table.add_row(escape(fit.what), data, f'{fit.before:.3g}', f'{fit.after:.3g}',
-                          fit.unit, str(fit.count))
+                          *parts, fit.unit, str(fit.count))
     return table

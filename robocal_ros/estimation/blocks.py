@@ -169,6 +169,7 @@ class Blocks:
     slowest: Array
     repeats: int
     nodes: tuple[Kinematics, ...]
+    _window: float
 
     @classmethod
     def of(cls, samples: JointSamples, band: float, min_motion: float) -> Blocks:
@@ -217,7 +218,7 @@ class Blocks:
         reach = length * np.sqrt(1.0 - 1.0 / samples_each**2)
         nodes = tuple(Kinematics(*curve(middle + reach * node)) for node in _NODES)
         return cls(edges, Kinematics(*curve(middle)),
-                   _slowest(np.array([node.velocity for node in nodes])), repeats, nodes)
+                   _slowest(np.array([node.velocity for node in nodes])), repeats, nodes, reach)
 
     @property
     def period(self) -> float:
@@ -235,8 +236,9 @@ class Blocks:
     def sample_means(self, time: Array, values: Array) -> Array:
         """Return the means over the blocks of measured values.
 
-        A mean whose stamps are off the middle of the block, as after a loss, is extrapolated along
-        the slope. Blocks without a sample are interpolated.
+        A mean whose stamps are off the middle of the block, as after a loss, or spread otherwise
+        than those of the joint states, as at another rate, is corrected by slope and curvature.
+        Blocks without a sample are interpolated.
 
         Args:
             time: Stamps, shape (m,) [s].
@@ -257,14 +259,19 @@ class Blocks:
                 f'Only {len(filled)} of {blocks} stretches of {1e3 * self.period:.0f} ms hold a '
                 'measured value; at least half of them must. Raise the rate of the sensor, or '
                 'find what loses its messages.')
-        stamped = np.column_stack((time - self.edges[0], values))
+        middle = 0.5 * (self.edges[:-1] + self.edges[1:])
+        off = time - middle[np.clip(np.searchsorted(self.edges, time, side='right') - 1,
+                                    0, blocks - 1)]
+        stamped = np.column_stack((off, off**2, values))
         sums = np.concatenate((np.zeros((1, stamped.shape[1])), np.cumsum(stamped, axis=0)))
         count = np.diff(borders)[filled]
         means = (sums[borders[filled + 1]] - sums[borders[filled]]) / count[:, None]
-        stamps, means = means[:, 0], means[:, 1:]
-        middle = 0.5 * (self.edges[:-1] + self.edges[1:]) - self.edges[0]
+        off, spread, means = means[:, 0], means[:, 1] - means[:, 0]**2, means[:, 2:]
+        stamps = middle[filled] + off - self.edges[0]
         slope = np.gradient(means, stamps, axis=0, edge_order=2)
-        means += slope * (middle[filled] - stamps)[:, None]
+        curvature = np.gradient(slope, stamps, axis=0, edge_order=2)
+        means += 0.5 * (self._window**2 / 12.0 - spread)[:, None] * curvature
+        means -= off[:, None] * slope
         return np.column_stack([np.interp(middle, middle[filled], c) for c in means.T])
 
 

@@ -208,13 +208,16 @@ def _significant(
     each = max(8, int(rate * period))
     grid = start + period / each * np.arange(each * repeats)
     values = np.column_stack([np.interp(grid, time, column) for column in position.T])
-    ramp = np.linspace(-0.5, 0.5, len(grid))[:, None]
-    values = values - values.mean(axis=0)
-    values -= ramp * (values * ramp).sum(axis=0) / (ramp**2).sum()
+    # The trend is what the repeats differ by: a line through all values would take a part of the
+    # motion for a trend, whose lines hide weak harmonics.
+    trend = (values[each:] - values[:-each]).mean(axis=0) / each
+    values = values - values.mean(axis=0) - np.arange(len(grid))[:, None] * trend
     power = np.abs(np.fft.rfft(values, axis=0)) ** 2
     most = min(int(highest * period), _MOST_HARMONICS, each // 2 - 2)
     # An encoder that stands alike in each repeat errs alike: this noise is in the harmonics too.
-    floor = np.median(power[repeats * (each // 4)::repeats], axis=0)
+    # Beyond the band, but not where means of samples attenuate it.
+    above = slice(min(most, each // 4) + 1, min(3 * most, each // 2 - 1))
+    floor = np.median(power[::repeats][above], axis=0)
     kept = 1
     for harmonic in range(1, most + 1):
         lines = np.arange(max((harmonic - 2) * repeats, 1), (harmonic + 3) * repeats)

@@ -3,9 +3,9 @@
 
 Many drivers publish motor current times a nominal constant, which may be 15 % off. With the
 arm's model and a known mass, the scales follow from the efforts of an exciting motion:
-effort_j = e_j (arm_j + payload_j) + losses_j. The payload's centre and inertia and the nuisance
-parameters are estimated jointly. The problem is bilinear in scales and payload, and solved by
-Gauss-Newton steps.
+effort_j = e_j (arm_j + payload_j) + losses_j. The payload's centre and inertia, the errors of the
+arm's model and the nuisance parameters are estimated jointly. The problem is bilinear in scales
+and payload, and solved by Gauss-Newton steps.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from robocal_ros.payload.regression import (
 )
 from robocal_ros.payload.result import make_result, motion_checks, settings_of
 from robocal_ros.results.result import CalibrationResult, Check, Parameter, State
+from robocal_ros.robot.arm_model import ArmModel, urdf_model
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import DRIVE_GAINS
 
@@ -40,7 +41,9 @@ PLAUSIBLE = (0.3, 3.0)
 """Plausible range of effort scales."""
 
 _STEPS = 30
-_CONVERGED = 1e-7
+# Steps that update the weights, whose autocorrelation times vary in jumps.
+_WEIGHED = 6
+_CONVERGED = 1e-3
 _MAX_CONDITION = 1e6
 
 
@@ -53,7 +56,7 @@ def check_mass(values: PayloadParameters) -> None:
 
 
 def estimate(
-    robot: Robot, samples: JointSamples, values: PayloadParameters
+    robot: Robot, samples: JointSamples, values: PayloadParameters, arm: ArmModel | None = None
 ) -> CalibrationResult:
     """Estimate one effort scale per joint.
 
@@ -61,6 +64,8 @@ def estimate(
         robot: The arm without the payload.
         samples: Joint states of an exciting motion with the payload, efforts unscaled.
         values: The node's parameters.
+        arm: Knowledge of the links and rotors; by default the URDF, as far as ``arm_model_std``
+            trusts it.
 
     Raises:
         ConfigurationError: If known_mass is not set.
@@ -70,9 +75,11 @@ def estimate(
 
     """
     check_mass(values)
-    rows = torque_rows(robot, samples, values)
     n, mass = robot.n, values.known_mass
+    arm = arm or urdf_model(robot, values.arm_model_std, np.zeros((n, n)))
+    rows = torque_rows(arm.robot, samples, values, arm=arm)
     fit = _fit(rows, mass)
+    fit = rows.inflated(_about(rows, fit), fit)
     scale, covariance = fit.scale, fit.covariance[:n, :n]
     if values.known_mass_std > 0.0:
         step = 1e-3 * mass
@@ -80,9 +87,9 @@ def estimate(
         covariance = covariance + np.outer(slope, slope) * values.known_mass_std**2
     std = np.sqrt(np.diag(covariance))
     effort = rows.measured + rows.known
-    fitted = rows.fits(fit.used, fit.residual, effort)
-    validation = held_out_fits(
-        rows, fit, lambda part, nuisance: _fit(part, mass, nuisance), effort)
+    fitted = rows.fits(fit.used, fit.residual, effort, rows.lack_of_fit(fit))
+    validation, expected = held_out_fits(
+        rows, fit, lambda part, nuisance: _fit(part, mass, nuisance), _about, effort)
     known = std <= MAX_STD
     names = [f'{name}.effort_scale' for name in robot.joint_names]
     identified = np.flatnonzero(known)
@@ -97,10 +104,14 @@ def estimate(
         covariance_names=tuple(names[i] for i in identified),
         covariance=covariance[np.ix_(identified, identified)],
         fit=fitted, validation=validation,
-        checks=(*_checks(robot.joint_names, scale, known), *motion_checks(
-            fitted, validation, [f"at '{name}'" for name in robot.joint_names])),
+        checks=(*_checks(robot.joint_names, scale, known),
+                rows.unexplained_check(fit, values.unexplained_torque(robot.effort_limit)),
+                *motion_checks(
+            fitted, validation, [f"at '{name}'" for name in robot.joint_names], expected)),
         settings={'band': BAND, **settings_of(
-            values, 'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std')})
+            values, 'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
+            'load_friction_std', 'friction_change_std', 'arm_model_std',
+            'max_unexplained_torque')})
 
 
 def _fit(rows: Rows, mass: float, nuisance: NuisanceParameters | None = None) -> RowsFit:
@@ -125,26 +136,35 @@ def _settled(
     used = np.isfinite(noise)
     few, shared = rows.condensed(nuisance, used, scaled=True)
     columns = few.columns(shared)
-    for _ in range(_STEPS):
+    for step in range(_STEPS):
         # Linearised about the current payload: e (τ + Y dp), with unknowns e and p.
         regressor, explained = _linearised(few, columns, scale, value)
         fit = few.solve(regressor, few.measured + few.known + explained, noise, names,
                         nuisance, _MAX_CONDITION)
-        change = float(np.abs(fit.value[:n] - scale).max())
+        # In standard deviations, far below which a change is of no consequence.
+        change = float((np.abs(fit.value[:n] - scale) / fit.std()[:n]).max())
         scale, value = fit.value[:n], np.concatenate((value[:1], fit.value[n:]))
         residual = rows.residual(value, nuisance, scale)
         if change < _CONVERGED:
             count = int(used.sum())
             freedom = count / max(count - (regressor.shape[2] - size), 1)
-            return RowsFit(value, fit.covariance * freedom, residual, noise, nuisance, scale)
+            return RowsFit(value, fit.covariance * freedom, fit.covariance, residual, noise,
+                           nuisance, scale)
+        if step >= _WEIGHED:
+            continue
         noise = scatter(residual, rows.valid, rows.near_reversal)
         if (np.isfinite(noise) != used).any():
             used = np.isfinite(noise)
             few, shared = rows.condensed(nuisance, used, scaled=True)
             columns = few.columns(shared)
     raise ConvergenceError(
-        f'The effort scales did not converge in {_STEPS} steps (last change {change:.2g}). Use a '
-        'faster or wider motion, or check known_mass.')
+        f'The effort scales did not converge in {_STEPS} steps (last change {change:.2g} standard '
+        'deviations). Use a faster or wider motion, or check known_mass.')
+
+
+def _about(rows: Rows, fit: RowsFit) -> Array:
+    """Return the columns of all unknowns about a fit."""
+    return _linearised(rows, rows.columns(fit.nuisance), fit.scale, fit.value)[0]
 
 
 def _linearised(rows: Rows, columns: Array, scale: Array, value: Array) -> tuple[Array, Array]:

@@ -116,7 +116,8 @@ def arm_in_use(
 
 
 def estimate_gains(
-    robot: Robot, recording: Recording, values: PayloadParameters, scale: Array
+    robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore,
+    scale: Array,
 ) -> CalibrationResult:
     """Estimate effort scales from an exciting motion with a tool of known mass.
 
@@ -124,6 +125,7 @@ def estimate_gains(
         robot: The arm without the payload.
         recording: The recorded samples, efforts divided by ``scale``.
         values: The parameters.
+        store: Stored results, for links and rotors of the identified arm.
         scale: Scales in use, shape (n,); the estimate replaces them.
 
     """
@@ -133,7 +135,10 @@ def estimate_gains(
             "effort_contains is 'external': without the arm's own torques there is nothing to "
             "calibrate gains by. Record all torques of the drives, and set it to 'all'.")
     check_contents(joints, robot, values.effort_contains)
-    return drive_gains.estimate(robot, replace(joints, effort=joints.effort * scale), values)
+    stored = store.load(ARM) if values.use_arm_model else None
+    return drive_gains.estimate(
+        robot, replace(joints, effort=joints.effort * scale), values,
+        None if stored is None else identified_model(robot, stored).without_gains())
 
 
 def estimate_arm(
@@ -229,7 +234,7 @@ def _estimate_gains(
     robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore
 ) -> CalibrationResult:
     return estimate_gains(
-        robot, recording, values, effort_scale(robot, gains_in_use(values, store)))
+        robot, recording, values, store, effort_scale(robot, gains_in_use(values, store)))
 
 
 PAYLOAD = Capability(

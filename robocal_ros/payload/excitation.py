@@ -110,8 +110,8 @@ def fit_rows(rows: Rows, nuisance: NuisanceParameters | None = None) -> RowsFit:
             used = np.isfinite(noise)
             few, shared = rows.condensed(nuisance, used)
     count = int(used.sum())
-    return RowsFit(fit.value, fit.covariance * (count / max(count - rows.width, 1)), residual,
-                   noise, nuisance, scale)
+    return RowsFit(fit.value, fit.covariance * (count / max(count - rows.width, 1)),
+                   fit.covariance, residual, noise, nuisance, scale)
 
 
 def estimate(
@@ -150,6 +150,7 @@ def estimate(
             if sensor is None
             else wrench_rows(robot, joints, sensor, values))
     fit = fit_rows(rows)
+    fit = rows.inflated(rows.columns(fit.nuisance), fit)
     move = moving(robot, rows.frame)
     body, covariance = move @ fit.value[:10], move @ fit.covariance[:10, :10] @ move.T
     if values.reference_run == 'record':
@@ -175,7 +176,7 @@ def estimate(
               *(() if sensor is not None else _evidence(values, arm)))
     identified = [i for i, parameter in enumerate(parameters) if parameter.value is not None]
     return _result(
-        robot, joints, values, rows, fit, 'payload', (*parameters, *_delay(fit)),
+        robot, joints, values, rows, fit, 'payload', (*parameters, *_delay(rows, fit)),
         tuple(PARAMETERS[i] for i in identified), covariance[np.ix_(identified, identified)],
         checks)
 
@@ -203,18 +204,24 @@ def _result(
     kind: str, parameters: tuple[Parameter, ...], names: tuple[str, ...], covariance: Array,
     checks: tuple[Check, ...] = (),
 ) -> CalibrationResult:
-    fitted = rows.fits(fit.used, fit.residual, rows.measured)
-    validation = held_out_fits(rows, fit, fit_rows, rows.measured, _LEAST_HELD_OUT)
+    fitted = rows.fits(fit.used, fit.residual, rows.measured, rows.lack_of_fit(fit))
+    by_torque = () if rows.readings else (
+        rows.unexplained_check(fit, values.unexplained_torque(robot.effort_limit)),)
+    validation, expected = held_out_fits(
+        rows, fit, fit_rows, lambda part, first: part.columns(first.nuisance), rows.measured,
+        _LEAST_HELD_OUT)
     return make_result(
         robot, joints, kind=kind, method='excitation', parameters=parameters,
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*checks, *_wrench_checks(fitted, validation, values), *motion_checks(
-            fitted, validation, [f'in {channel}' for channel in rows.channels])),
+        checks=(*checks, *by_torque, *_wrench_checks(fitted, validation, values), *motion_checks(
+            fitted, validation, [f'in {channel}' for channel in rows.channels], expected)),
         counts={'rows': int(fit.used.sum()), **rows.readings},
         settings={
             'band': BAND, 'min_motion': MIN_MOTION,
             'max_inertia_std': MAX_INERTIA_STD, 'max_held_out_ratio': MAX_HELD_OUT_RATIO,
-            **settings_of(values, 'posture_std', 'sag_std', 'delay_std', 'sensor_gain_std',
+            **settings_of(values, 'posture_std', 'sag_std', 'delay_std', 'load_friction_std',
+                          'friction_change_std', 'max_unexplained_torque', 'sensor_gain_std',
+                          'cable_stiffness_std',
                           'max_force_residual', 'max_torque_residual', 'max_residual_share',
                           'max_payload',
                           'max_mass_interval', 'max_com_distance', 'max_com_interval'),
@@ -262,12 +269,13 @@ def _parameters(value: Array, covariance: Array) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def _delay(fit: RowsFit) -> tuple[Parameter, ...]:
+def _delay(rows: Rows, fit: RowsFit) -> tuple[Parameter, ...]:
     names = fit.nuisance.names
     if 'delay' not in names:
         return ()
     at = len(fit.value) - len(names) + names.index('delay')
-    return (Parameter('delay', 's', float(fit.value[at]), float(np.sqrt(fit.covariance[at, at])),
+    return (Parameter('delay', 's', rows.delay.value + float(fit.value[at]),
+                      float(np.sqrt(fit.covariance[at, at])),
                       note='of the measured values against the positions'),)
 
 

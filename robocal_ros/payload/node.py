@@ -129,7 +129,7 @@ class PayloadIdentification(CalibrationNode):
             scale = self._gains.scale
             recording = self.recorder.recording(estimate.gain_needs(values))
             result = await self.compute(
-                lambda: estimate.estimate_gains(robot, recording, values, scale))
+                lambda: estimate.estimate_gains(robot, recording, values, self.store, scale))
         finally:
             self.joints.need_effort = self._needs().effort
         return self.keep(result, self._publish_gains, estimate.gains_summary)

@@ -41,9 +41,14 @@ class PayloadParameters(ArmParameters):
     use_friction: bool = parameter(
         True, 'Subtract identified friction if there is a result for this arm.')
     friction_change_std: float = parameter(
-        0.1, 'Method two_plane: prior standard deviation of the change of friction since it was '
-        'identified, as a share; a larger one widens the intervals of sweeps in one direction.',
+        0.1, 'Prior standard deviation of the change of friction since it was identified (method '
+        'two_plane), and of its drift and curvature within an exciting motion, as a share; larger '
+        'widens the intervals.',
         minimum=0.0, maximum=1.0, dynamic=True)
+    load_friction_std: float = parameter(
+        0.05, 'Method excitation and drive gains: prior standard deviation of friction that grows '
+        'with the torque a joint transmits, as a share of that torque, which is estimated '
+        'jointly; 0 assumes none.', minimum=0.0, maximum=1.0, dynamic=True)
     effort_scale_std: float = parameter(
         0.01, 'Method two_plane: prior standard deviation of the effort scale of a joint without '
         'calibrated drive gains; with them, theirs is used.', minimum=0.0, maximum=1.0,
@@ -100,6 +105,10 @@ class PayloadParameters(ArmParameters):
         0.005, 'Method static_poses: prior standard deviation of the tilt of the base against '
         'gravity about each horizontal axis; it adds to the intervals.', unit='rad', minimum=0.0,
         maximum=0.2, dynamic=True)
+    cable_stiffness_std: float = parameter(
+        0.05, 'Method excitation: prior standard deviation of the torsional stiffness of a cable '
+        'or hose that the last joint winds up, which is estimated jointly; 0 assumes none.',
+        unit='N·m/rad', minimum=0.0, maximum=100.0, dynamic=True)
     max_force_residual: float = parameter(
         0.5, 'Largest RMS difference between forces of the wrist sensor and those of a rigid '
         'load, per axis, that passes.', unit='N', minimum=0.0, maximum=1000.0, dynamic=True)

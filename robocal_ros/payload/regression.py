@@ -17,13 +17,20 @@ import numpy.typing as npt
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, DataError, ExcitationError
+from robocal_ros.estimation.adequacy import (
+    LackOfFit,
+    lack_of_fit,
+    likely_cause,
+    structured_covariance,
+)
 from robocal_ros.estimation.blocks import Blocks, Channels, Kinematics, UniformSpline, low_passed
+from robocal_ros.estimation.delay import Delay, find_delay
 from robocal_ros.estimation.least_squares import LinearFit, autocorrelation_time, solve
 from robocal_ros.messages.samples import JointSamples, WrenchSamples, check_effort, check_joints
 from robocal_ros.payload.model import BODY
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.result import Fit, rms
-from robocal_ros.robot.arm_model import ArmModel
+from robocal_ros.results.result import Check, Fit, rms
+from robocal_ros.robot.arm_model import ArmModel, arm_regressor
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.newton_euler import NewtonEuler, wrench_of, wrench_regressor
@@ -51,6 +58,8 @@ _LATE = 0.5
 # of a wrist sensor are not filtered: with encoder steps of 0.02 mrad, the errors of its moments
 # of inertia grow by half with the cutoff, and their bias is small without.
 _SAG_CUTOFF = 0.6
+# Lever by which the force of a cable follows from its torque [m].
+_CABLE_LEVER = 0.1
 _LEAST_SCATTER = 1e-9
 # Rows beside a reversal are excluded if they scatter more than the others by this factor; among
 # some fifty rows, chance hardly ever reaches it.
@@ -115,9 +124,10 @@ class NuisanceParameters:
 
 
 def nuisance_parameters(
-    robot: Robot, blocks: Blocks, torque: Array, predicted: Channels, values: PayloadParameters
+    robot: Robot, blocks: Blocks, torque: Array, predicted: Channels, values: PayloadParameters,
+    delay: float = 0.0,
 ) -> NuisanceParameters:
-    """Compute the columns of joint angles, compliances and delays.
+    """Compute the columns of joint angles, compliances, delays and low-pass filters.
 
     Args:
         robot: The arm.
@@ -126,6 +136,7 @@ def nuisance_parameters(
             deflect the joints, shape (k, n) [N·m].
         predicted: Predicted measurements of the channels.
         values: For the prior standard deviations; a parameter with 0 is not estimated.
+        delay: Delay that measured values are already corrected for [s].
 
     """
     usual = blocks.centre.values_of(predicted)
@@ -154,7 +165,10 @@ def nuisance_parameters(
             add(f'compliance of {name}', values.sag_std / limit[joint],
                 (sagged.values_of(predicted) - usual) / step)
     if values.delay_std > 0.0:
-        add('delay', values.delay_std, -_derivatives(blocks, usual)[1])
+        _, slope, curvature = _derivatives(blocks, usual)
+        add('delay', values.delay_std, -slope)
+        # A low-pass filter of a time constant T is a delay T, and T² times the second derivative.
+        add('low-pass', (values.delay_std + abs(delay))**2, curvature)
         early = replace(blocks.centre, velocity=blocks.centre.velocity
                         - _STEP * blocks.centre.acceleration)
         add('delay of speeds', values.delay_std, (early.values_of(predicted) - usual) / _STEP)
@@ -198,6 +212,9 @@ class Rows:
         nuisance_about: Returns the nuisance columns about an estimate of the payload, shape
             (10,), and of the channels' own columns, shape (channels, m).
         readings: Counts of the sensor's readings by name; empty without a sensor.
+        repeats: Number of repeats of the motion, each with the same number of rows.
+        delay: Of measured values against positions, which is corrected.
+        causes: Returns columns of what the model may lack, shape (channels, k, q), by name.
 
     """
 
@@ -212,6 +229,9 @@ class Rows:
     own_names: tuple[str, ...]
     nuisance_about: Callable[[Array, Array], NuisanceParameters]
     readings: Mapping[str, int] = field(default_factory=dict)
+    repeats: int = 1
+    delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
+    causes: Callable[[], Mapping[str, Array]] = dict
 
     @property
     def width(self) -> int:
@@ -267,7 +287,7 @@ class Rows:
 
     def part(self, rows: slice) -> Rows:
         """Return some of the instants."""
-        return replace(self, **{name: getattr(self, name)[:, rows] for name in (
+        return replace(self, repeats=1, **{name: getattr(self, name)[:, rows] for name in (
             'regressor', 'measured', 'known', 'valid', 'near_reversal')})
 
     def condensed(
@@ -323,19 +343,71 @@ class Rows:
             np.concatenate((measured[self.valid], np.zeros(size))),
             np.concatenate((std, nuisance.std)), names, max_condition=max_condition, hint=_HINT)
 
-    def fits(self, used: Mask, residual: Array, before: Array) -> tuple[Fit, ...]:
+    def inflated(self, regressor: Array, fit: RowsFit) -> RowsFit:
+        """Return a fit with the structure of its residuals in the covariance.
+
+        Args:
+            regressor: Of all unknowns, shape (channels, k, p).
+            fit: The fit.
+
+        """
+        size = len(fit.nuisance.names)
+        prior = np.zeros((regressor.shape[2],) * 2)
+        at = np.arange(regressor.shape[2] - size, regressor.shape[2])
+        prior[at, at] = fit.nuisance.std**-2.0
+        return replace(fit, covariance=structured_covariance(
+            regressor, fit.residual, fit.noise, fit.inverse, prior, self.repeats))
+
+    def lack_of_fit(self, fit: RowsFit) -> tuple[LackOfFit, ...]:
+        """Return the lack of fit of each channel."""
+        own = len(self.own_names) + 10.0 / len(self.channels)
+        return tuple(lack_of_fit(left, used, self.repeats, own)
+                     for left, used in zip(fit.residual, fit.used, strict=True))
+
+    def unexplained_check(self, fit: RowsFit, limits: Array) -> Check:
+        """Check the lack of fit of each channel, and name its likely cause.
+
+        Args:
+            fit: The fit.
+            limits: Shape (channels,).
+
+        """
+        found = self.lack_of_fit(fit)
+        size = np.array([item.unexplained for item in found])
+        worst = int(np.argmax(size / limits))
+        used, unit = fit.used[worst], self.units[worst]
+        columns = self.columns(fit.nuisance)[worst][used]
+        cause = likely_cause(
+            fit.residual[worst][used], columns,
+            {name: item[worst][used] for name, item in self.causes().items()})
+        pure = found[worst].pure_error
+        return Check(
+            'unexplained torque', bool(size[worst] <= limits[worst]), float(size[worst]),
+            float(limits[worst]), unit,
+            f'{size[worst]:.3g} {unit} RMS of the {self.channels[worst]} are not explained '
+            f'(limit {limits[worst]:.3g} {unit}, max_unexplained_torque'
+            f'{f"; pure error {pure:.2g} {unit}" if pure is not None else ""}). '
+            + (f'{100.0 * cause[1]:.0f} % of their power look like {cause[0]}.' if cause else
+               'No single one of the usual causes explains them.'), 'adequate')
+
+    def fits(
+        self, used: Mask, residual: Array, before: Array, lack: Sequence[LackOfFit] = ()
+    ) -> tuple[Fit, ...]:
         """Return the residuals of each channel.
 
         Args:
             used: Rows that are used, shape (channels, k).
             residual: Residuals of the fit, shape (channels, k).
             before: Measured values before the fit, shape (channels, k).
+            lack: Lack of fit of each channel; empty if it is not known.
 
         """
+        known = [(item.pure_error, item.unexplained) if item.pure_error is not None else
+                 (None, None) for item in lack] or [(None, None)] * len(self.channels)
         return tuple(
-            Fit(name, unit, rms(whole[counted]), rms(left[counted]), int(counted.sum()))
-            for name, unit, whole, left, counted
-            in zip(self.channels, self.units, before, residual, used, strict=True))
+            Fit(name, unit, rms(whole[counted]), rms(left[counted]), int(counted.sum()), *parts)
+            for name, unit, whole, left, counted, parts
+            in zip(self.channels, self.units, before, residual, used, known, strict=True))
 
 
 @dataclass(frozen=True)
@@ -346,6 +418,7 @@ class RowsFit:
         value: Values of all columns, as of ``Rows.columns``.
         covariance: Covariance of all unknowns, from the scatter and correlation of the
             residuals.
+        inverse: Inverse of the information that weighted the rows.
         residual: Measured minus fitted of all rows, shape (channels, k).
         noise: Standard deviation of each row, infinite for unused ones, shape (channels, k).
         nuisance: The nuisance columns.
@@ -355,6 +428,7 @@ class RowsFit:
 
     value: Array
     covariance: Array
+    inverse: Array
     residual: Array
     noise: Array
     nuisance: NuisanceParameters
@@ -368,33 +442,42 @@ class RowsFit:
 
 def held_out_fits(
     rows: Rows, fit: RowsFit, again: Callable[[Rows, NuisanceParameters], RowsFit],
-    before: Array, least: int = 0,
-) -> tuple[Fit, ...]:
+    columns: Callable[[Rows, RowsFit], Array], before: Array, least: int = 0,
+) -> tuple[tuple[Fit, ...], Array]:
     """Return residuals of the last part of a motion, predicted by a fit of the first part.
 
     Args:
         rows: The whole motion.
         fit: Its fit.
         again: Fits a part with the given nuisance columns.
+        columns: Returns the columns of all unknowns, linearised about a fit.
         before: Measured values before the fit, shape (channels, k).
         least: Smallest number of used rows in the last part.
 
     Returns:
-        One per channel; none if a part is too short.
+        One per channel, none if a part is too short; and the RMS error of the prediction that the
+        covariance of the first part's fit states, shape (channels,).
 
     """
+    unknown = np.zeros(len(rows.channels))
     count = rows.measured.shape[1]
     border = int((1.0 - _HELD_OUT_SHARE) * count)
     first, last = slice(0, border), slice(border, count)
     used = fit.used[:, last]
     if int(used.sum()) < least:
-        return ()
+        return (), unknown
     try:
         part = again(rows.part(first), fit.nuisance.part(first))
     except (DataError, ExcitationError, ConvergenceError):
-        return ()
-    residual = rows.part(last).residual(part.value, fit.nuisance.part(last), part.scale)
-    return rows.fits(used, residual, before[:, last])
+        return (), unknown
+    rest = replace(part, nuisance=fit.nuisance.part(last))
+    residual = rows.part(last).residual(rest.value, rest.nuisance, rest.scale)
+    regressor = columns(rows.part(last), rest)
+    expected = [
+        rms(np.sqrt(np.maximum(np.sum(chosen @ part.covariance * chosen, axis=1), 0.0)))
+        if len(chosen := every[counted]) else 0.0
+        for every, counted in zip(regressor, used, strict=True)]
+    return rows.fits(used, residual, before[:, last]), np.array(expected)
 
 
 def scatter(values: Array, valid: Mask, near_reversal: Mask) -> Array:
@@ -465,9 +548,25 @@ def torque_rows(
             torque[..., joint] = law.torque(velocity[..., joint])
         return torque
 
-    effort = (blocks.sample_means(samples.time, samples.effort)
-              - blocks.velocity_means(identified))
     dynamics = NewtonEuler(robot, robot.tool_frame)
+    own = blocks.means(dynamics.torque)
+    columns = np.concatenate((blocks.means(dynamics.torque_regressor),
+                              blocks.velocity_means(loss_columns)), axis=2)
+    known = blocks.velocity_means(identified)
+
+    def effort(delay: float) -> Array:
+        return blocks.sample_means(samples.time - delay, samples.effort)
+
+    def smooth(torque: Array) -> Array:
+        # Series of a repeated motion are free of noise.
+        return torque if blocks.repeats > 1 else low_passed(
+            torque, blocks.period, _SAG_CUTOFF * BAND)
+
+    rotors = blocks.centre.acceleration
+    delay = _found_delay(values, effort, [
+        np.column_stack((columns[:, joint], own[:, joint], rotors[:, joint]))
+        for joint in range(robot.n)], known)
+    middle = np.linspace(-0.5, 0.5, len(own))
 
     def nuisance_about(body: Array, losses: Array) -> NuisanceParameters:
         def carried(q: Array, v: Array, a: Array) -> Array:
@@ -476,20 +575,102 @@ def torque_rows(
         def effort_of(q: Array, v: Array, a: Array) -> Array:
             return carried(q, v, a) + identified(v) + (loss_columns(v) * losses).sum(axis=-1)
 
-        torque = low_passed(blocks.centre.values_of(carried), blocks.period, _SAG_CUTOFF * BAND)
-        shared = nuisance_parameters(robot, blocks, torque, effort_of, values)
-        return shared if arm is None else shared.extended(
-            'arm', blocks.centre.values_of(lambda q, v, a: arm.uncertain_torques(
-                q, v, a, carried(q, v, a))))
+        transmitted = blocks.centre.values_of(carried)
+        torque = smooth(transmitted)
+        shared = nuisance_parameters(robot, blocks, torque, effort_of, values, delay.value)
+        shared = shared.joined(_friction_shape(
+            robot.joint_names, blocks.centre.velocity, transmitted,
+            known + (columns[:, :, 10:] * losses).sum(axis=2), middle, values))
+        if arm is None:
+            return shared
+        unknown = blocks.centre.values_of(
+            lambda q, v, a: arm.uncertain_torques(q, v, a, carried(q, v, a)))
+        return shared.extended(
+            'arm', smooth(unknown.reshape(len(own), -1)).reshape(unknown.shape))
 
-    own = blocks.means(dynamics.torque).T
-    columns = np.concatenate((blocks.means(dynamics.torque_regressor),
-                              blocks.velocity_means(loss_columns)), axis=2)
     valid = (blocks.slowest >= SLOWEST).T
     return Rows(
-        _by_channel(columns), effort.T - own, own, valid, beside_invalid(valid), robot.tool_frame,
+        _by_channel(columns), (effort(delay.value) - known - own).T, own.T, valid,
+        beside_invalid(valid), robot.tool_frame,
         tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * robot.n, LOSSES,
-        nuisance_about)
+        nuisance_about, repeats=blocks.repeats, delay=delay,
+        causes=lambda: _torque_causes(robot, blocks, own))
+
+
+def _torque_causes(robot: Robot, blocks: Blocks, own: Array) -> Mapping[str, Array]:
+    """Return columns of what a model of joint torques may lack, (n, k, q), by name."""
+    q, v, a = (blocks.centre.position, blocks.centre.velocity, blocks.centre.acceleration)
+    direction, time = np.sign(v), np.linspace(-0.5, 0.5, len(q))
+    slope = _derivatives(blocks, own)[1]
+    single = {
+        "the rotors' inertia (identify the arm)": a,
+        'a wrong drive gain (calibrate the gains)': own,
+        'friction that grows with the load': direction * np.abs(own),
+        'friction that is not linear in speed': direction * np.sqrt(np.abs(v)),
+        'friction that changes while the arm moves (let it warm up)': direction * time[:, None],
+        'friction that builds up after a reversal': direction * np.exp(
+            -_since_reversal(q, direction) / _HYSTERESIS),
+        'a delay of the efforts': slope,
+    }
+    return {**{name: item.T[:, :, None] for name, item in single.items()},
+            'links that differ from the URDF (identify the arm)':
+                _by_channel(arm_regressor(robot, q, v, a))}
+
+
+# Angle over which friction builds up after a reversal: gears and seals [rad].
+_HYSTERESIS = 0.03
+
+
+def _since_reversal(position: Array, direction: Array) -> Array:
+    """Return the angle since each joint's last reversal, shape (k, n) [rad]."""
+    turned = np.diff(direction, axis=0, prepend=direction[:1]) != 0.0
+    row = np.arange(len(position))[:, None]
+    last = np.maximum.accumulate(np.where(turned, row, 0), axis=0)
+    return np.abs(position - np.take_along_axis(position, last, axis=0))
+
+
+def _found_delay(
+    values: PayloadParameters, shifted: Callable[[float], Array], columns: Sequence[Array],
+    known: Array,
+) -> Delay:
+    """Return the delay of measured values; zero if it is not to be estimated, or unknown."""
+    if values.delay_std <= 0.0:
+        return Delay(0.0, np.inf)
+    return find_delay(shifted, columns, known)
+
+
+def _friction_shape(
+    joint_names: Sequence[str], velocity: Array, torque: Array, friction: Array, middle: Array,
+    values: PayloadParameters,
+) -> NuisanceParameters:
+    """Return what friction may have besides offset, Coulomb and viscous parts.
+
+    Args:
+        joint_names: Names of the joints.
+        velocity: Shape (k, n) [rad/s].
+        torque: That the joints transmit, shape (k, n) [N·m].
+        friction: First estimate of the friction, shape (k, n) [N·m].
+        middle: Time, from -0.5 to 0.5, shape (k,).
+        values: For the prior standard deviations; a parameter with 0 is not estimated.
+
+    """
+    direction = np.sign(velocity)
+    level = np.median(np.abs(friction), axis=0)
+    highest = np.maximum(np.abs(velocity).max(axis=0), 1e-9)
+    found = {
+        'load-dependent friction': (values.load_friction_std, direction * np.abs(torque)),
+        'drift of friction': (values.friction_change_std, direction * level * middle[:, None]),
+        'sublinear friction': (
+            values.friction_change_std,
+            direction * level * np.sqrt(np.abs(velocity) / highest)),
+    }
+    kept = {name: item for name, item in found.items() if item[0] > 0.0}
+    joints = np.eye(len(joint_names))
+    return NuisanceParameters(
+        tuple(f'{name} of {joint}' for name in kept for joint in joint_names),
+        np.repeat([std for std, _ in kept.values()], len(joints)),
+        np.concatenate([np.empty((*velocity.T.shape, 0)), *(
+            column.T[:, :, None] * joints[:, None, :] for _, column in kept.values())], axis=2))
 
 
 def wrench_rows(
@@ -520,6 +701,17 @@ def wrench_rows(
     distal = robot.distal_inertia(sensor.frame).to_pinocchio().toDynamicParameters()
     dynamics = NewtonEuler(robot, sensor.frame)
 
+    # The sensor reads the wrench that the distal side exerts on it, the negative of the one
+    # that moves the payload.
+    payload = -wrench_regressor(blocks.means(dynamics.terms))
+    known = payload @ distal
+    columns = np.concatenate((payload, np.ones((*known.shape, 1))), axis=2)
+
+    def wrench(delay: float) -> Array:
+        return blocks.sample_means(sensor.time - delay, sensor.wrench)
+
+    delay = _found_delay(values, wrench, list(_by_channel(columns)), known)
+
     def nuisance_about(body: Array, bias: Array) -> NuisanceParameters:
         read = -wrench_of(body + distal)
         torque = blocks.centre.values_of(lambda q, v, a: dynamics.torque(q, v, a, body))
@@ -527,22 +719,35 @@ def wrench_rows(
         def reading(q: Array, v: Array, a: Array) -> Array:
             return np.asarray(dynamics.terms(q, v, a) @ read.T)
 
-        found = nuisance_parameters(robot, blocks, torque, reading, values)
+        found = nuisance_parameters(robot, blocks, torque, reading, values, delay.value)
+        if values.cable_stiffness_std > 0.0:
+            found = found.joined(_cable(
+                blocks.centre.position[:, -1], values.cable_stiffness_std))
         if values.sensor_gain_std <= 0.0:
             return found
         return found.joined(_gains(blocks.means(reading), values.sensor_gain_std))
 
-    # The sensor reads the wrench that the distal side exerts on it, the negative of the one
-    # that moves the payload.
-    payload = -wrench_regressor(blocks.means(dynamics.terms))
-    wrench = blocks.sample_means(sensor.time, sensor.wrench)
-    known = payload @ distal
-    columns = np.concatenate((payload, np.ones((*known.shape, 1))), axis=2)
     every = np.ones(known.T.shape, dtype=bool)
     return Rows(
-        _by_channel(columns), (wrench - known).T, known.T, every, ~every, sensor.frame,
+        _by_channel(columns), (wrench(delay.value) - known).T, known.T, every, ~every,
+        sensor.frame,
         tuple(f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'),
-        ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, sensor.counted())
+        ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, sensor.counted(),
+        blocks.repeats, delay)
+
+
+def _cable(angle: Array, std: float) -> NuisanceParameters:
+    """Return forces and torques of a cable that the last joint winds up.
+
+    Args:
+        angle: Of the last joint, shape (k,) [rad].
+        std: Prior standard deviation of its torsional stiffness [N·m/rad].
+
+    """
+    size = np.repeat([std / _CABLE_LEVER, std], 3)
+    return NuisanceParameters(
+        tuple(f'cable, {kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'), size,
+        np.eye(6)[:, None, :] * (angle - angle.mean())[None, :, None])
 
 
 def _gains(reading: Array, std: float) -> NuisanceParameters:

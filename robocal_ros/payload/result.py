@@ -118,7 +118,8 @@ def _half_width(parameter: Parameter) -> float:
 
 
 def motion_checks(
-    fitted: Sequence[Fit], held_out: Sequence[Fit], where: Sequence[str]
+    fitted: Sequence[Fit], held_out: Sequence[Fit], where: Sequence[str],
+    expected: Array | None = None,
 ) -> list[Check]:
     """Check the prediction of the held-out part of an exciting motion.
 
@@ -126,15 +127,18 @@ def motion_checks(
         fitted: Residuals of the fit, channel by channel.
         held_out: Residuals of the held-out part; empty where there is none.
         where: Names of the channels, for the text.
+        expected: RMS error of the prediction by the covariance, shape (channels,).
 
     """
     if not held_out:
         return []
-    ratios = [after.after / max(before.after, 1e-12)
-              for after, before in zip(held_out, fitted, strict=True)]
+    more = np.zeros(len(fitted)) if expected is None else expected
+    ratios = [after.after / max(float(np.hypot(before.after, part)), 1e-12)
+              for after, before, part in zip(held_out, fitted, more, strict=True)]
     worst = int(np.argmax(ratios))
     return [Check(
         'held-out part of the motion', ratios[worst] <= MAX_HELD_OUT_RATIO, ratios[worst],
         MAX_HELD_OUT_RATIO, '1',
         f'The last part of the motion is predicted with residuals up to {ratios[worst]:.2f} '
-        f'times those of the fit, {where[worst]} (limit {MAX_HELD_OUT_RATIO:.1f}).', 'adequate')]
+        f'times those of the fit and of its uncertainty, {where[worst]} (limit '
+        f'{MAX_HELD_OUT_RATIO:.1f}).', 'adequate')]

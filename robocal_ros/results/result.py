@@ -105,6 +105,9 @@ class Fit:
         before: RMS of the measurements.
         after: RMS of the residuals.
         count: Number of measurements.
+        pure_error: RMS of what differs between repeats; None without repeats.
+        unexplained: RMS of what all repeats have in common and the model does not explain; None
+            without repeats.
 
     """
 
@@ -113,6 +116,8 @@ class Fit:
     before: float
     after: float
     count: int
+    pure_error: float | None = None
+    unexplained: float | None = None
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,8 @@ class _Fit(Section):
     before: Finite
     after: Finite
     count: _Count
+    pure_error: Finite | None = None
+    unexplained: Finite | None = None
 
 
 class _Plot(Section):

@@ -10,7 +10,7 @@ known exactly of them is passed on to everything that is computed from joint tor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pinocchio as pin
@@ -132,6 +132,12 @@ class ArmModel:
     covariance: Array
     source: str
     identified: bool
+
+    def without_gains(self) -> ArmModel:
+        """Return the links and rotors alone, drive gains taken for exact."""
+        covariance = self.covariance.copy()
+        covariance[11 * self.robot.n:] = covariance[:, 11 * self.robot.n:] = 0.0
+        return replace(self, covariance=covariance)
 
     def uncertain_torques(self, q: Array, v: Array, a: Array, torque: Array) -> Array:
         """Return what one standard deviation of each independent direction adds to torques.

@@ -15,13 +15,18 @@ from robocal_ros.payload import drive_gains, excitation
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot.arm_model import ArmModel
 from robocal_ros.robot.setup import effort_scales
 
 SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
+# The arm of these records is that of the URDF.
+EXACT = 0.001
 WITHOUT_PRIORS = PayloadParameters(
-    known_mass=TOOL.mass, posture_std=0.0, sag_std=0.0, delay_std=0.0)
+    known_mass=TOOL.mass, posture_std=0.0, sag_std=0.0, delay_std=0.0, load_friction_std=0.0,
+    friction_change_std=0.0, arm_model_std=EXACT)
 WITH_PRIORS = PayloadParameters(
-    known_mass=TOOL.mass, method='excitation', excitation_source='torque')
+    known_mass=TOOL.mass, method='excitation', excitation_source='torque',
+    arm_model_std=EXACT)
 COMPLIANCE = np.array([3e-6, 4.5e-6, 9e-6, 3.5e-5, 5.5e-5, 9e-5])
 
 
@@ -37,7 +42,9 @@ def found_by(record: Record, seed: int | None = None, scale: np.ndarray = SCALE,
 
 
 def test_without_noise_the_scales_are_exact(usual):
-    result = found_by(usual)
+    exact = ArmModel(usual.robot, np.zeros((12 * usual.robot.n,) * 2), 'exact', identified=True)
+    result = drive_gains.estimate(
+        usual.robot, usual.joints(None, SCALE), WITHOUT_PRIORS, exact)
     assert effort_scales(result) == pytest.approx(
         dict(zip(usual.robot.joint_names, SCALE, strict=True)), abs=1e-6)
     assert result.kind == 'drive_gains'
@@ -45,13 +52,13 @@ def test_without_noise_the_scales_are_exact(usual):
 
 @pytest.mark.parametrize('quantisation', [0.0, 2e-5, 1e-4])
 def test_errors_are_those_that_the_covariance_states(usual, quantisation):
-    """Chi-square over seeds, scales and compliance drawn anew, on encoders with such steps."""
+    """Chi-square over seeds, scales and compliance drawn anew, three periods of each motion."""
     total, count = 0.0, 6
     for seed in range(count):
         generator = np.random.default_rng(70 + seed)
         scale = generator.uniform(0.85, 1.15, 6)
-        record = usual.but(compliance=generator.normal(size=6) * WITH_PRIORS.sag_std
-                           / usual.robot.effort_limit)
+        record = usual.but(duration=24.0, compliance=generator.normal(size=6)
+                           * WITH_PRIORS.sag_std / usual.robot.effort_limit)
         samples = record.joints(seed, scale)
         if quantisation:
             steps = np.round(samples.position / quantisation)

@@ -168,7 +168,8 @@ def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:
                   **values)
     recording = node.recorder.recording(estimate.gain_needs(node.values))
     assert_same(
-        estimate.estimate_gains(node.robot, recording, node.values, node._gains.scale),
+        estimate.estimate_gains(
+            node.robot, recording, node.values, node.store, node._gains.scale),
         offline('drive_gains', records['excitation'], bags['excitation'], tmp_path, **values))
 
 

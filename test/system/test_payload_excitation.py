@@ -52,7 +52,9 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     with (
         sim_arm(folder / 'sim_arm.log', truth_file=truth, seed=3),
         payload_node(folder / 'node.log', folder / 'results', method='excitation',
-                     excitation_source='torque', excitation_repeats=2, state_timeout=5.0),
+                     excitation_source='torque', excitation_repeats=2, state_timeout=5.0,
+                     # The simulated arm's links are those of its URDF.
+                     arm_model_std=0.001),
     ):
         client.until(lambda: client.state(NODE) == 'active', 120.0)
         yield Cell(client, folder / 'results',

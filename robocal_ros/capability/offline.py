@@ -31,7 +31,7 @@ from robocal_ros.messages.selection import (
     marks_in,
 )
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.setup import make_robot, make_store, torque_factor
+from robocal_ros.robot.setup import make_robot, make_store, torque_factor, with_own_units
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class OfflineEstimation:
             self._temperature.rows(), self._spans.joints_wanted,
             None if self._tracker is None else self._tracker.bag_samples(), self._stationary())
         result = self._capability.estimate(self.robot, recording, self._values, self.store)
-        return Outcome(result, (*self._remarks, *self._messages()))
+        return Outcome(with_own_units(self.robot, result), (*self._remarks, *self._messages()))
 
     def _found(self) -> Iterator[tuple[str, Intake]]:
         """Yield what is read, by its topic in the bag."""

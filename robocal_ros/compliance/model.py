@@ -58,10 +58,8 @@ class Target:
 
 def check_revolute(robot: Robot) -> None:
     """Raise a ConfigurationError if the arm has a prismatic joint."""
-    jacobian = pin.computeJointJacobians(
-        robot.model, robot.data, np.zeros(robot.n)).reshape(6, robot.n)
-    sliding = [name for name, axis in zip(robot.joint_names, jacobian[3:].T, strict=True)
-               if np.linalg.norm(axis) < 0.5]
+    sliding = [name for name, slides in zip(robot.joint_names, robot.prismatic, strict=True)
+               if slides]
     if sliding:
         raise ConfigurationError(
             f"Joint '{sliding[0]}' is prismatic; compliance is identified for revolute joints "

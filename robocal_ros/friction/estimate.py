@@ -436,8 +436,12 @@ def summary(result: CalibrationResult) -> str:
                           f'{p.value:.3f} ± {1.96 * (p.std or 0.0):.3f}' for p in sides)
 
     degrees = [check.value for check in result.checks if check.name.endswith(': fit')]
-    return (f'Coulomb friction forward / backward in N·m (95 %): '
-            f'{"; ".join(f"{joint} {coulomb(joint)}" for joint in joints)}. '
+    units = {joint: result.parameter(f'{joint}.coulomb_forward').unit for joint in joints}
+    alike = set(units.values()) == {'N·m'}
+    shown = [f'{joint} {coulomb(joint)}' + ('' if alike else f' {units[joint]}')
+             for joint in joints]
+    return (f'Coulomb friction forward / backward{" in N·m" if alike else ""} (95 %): '
+            f'{"; ".join(shown)}. '
             f'Fit degree at most {max(degrees):.2f} %.')
 
 

@@ -102,6 +102,7 @@ class _Motion:
     def __init__(
         self, robot: Robot, samples: JointSamples, couplings: Sequence[tuple[int, int]]
     ) -> None:
+        robot.check_untied('Friction from any motion')
         step = float(np.median(np.diff(samples.time)))
         band = min(_BAND, _SHARE / step)
         time = np.arange(samples.time[0], samples.time[-1], step)

@@ -191,8 +191,9 @@ class FrictionIdentification(CalibrationNode):
         fine.sort()
         curve = found.law().torque(fine)
         self._curve_topic.publish(self._plot(found.joint, fine, curve))
-        self.publish_markers(curve_markers(
-            self.robot.root_frame, speed, torque, fine, curve, found.joint))
+        plot = curve_markers(self.robot.root_frame, speed, torque, fine, curve, found.joint)
+        plot.markers[-1].text = self.robot.in_own_units(plot.markers[-1].text)
+        self.publish_markers(plot)
         self.status.note(**{f'{found.joint}: fit degree [%]': f'{found.fit_degree:.2f}'})
 
     def _plot(self, joint: str, speed: Array, torque: Array) -> JointState:

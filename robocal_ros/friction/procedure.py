@@ -188,7 +188,7 @@ class FrictionProcedure:
             part = width * (run.segment.duration + _OVERHEAD) / total
             at = begin + width * done / total
             signed = np.copysign(run.segment.speed, run.segment.goal - run.segment.start)
-            what = f'{name} at {signed:+.4g} rad/s'
+            what = f'{name} at {signed:+.4g} {self._arm.robot.unit(name, "rad/s")}'
             # All joints are assumed to take equally long.
             remaining = (total - done + later * total) / self._values.speed_scale
             self._report.note(**{'remaining [s]': f'{remaining:.0f}'})

@@ -78,6 +78,7 @@ class FrictionTracker:
             temperature: Temperature of the identification [°C]; NaN if unknown.
 
         """
+        robot.check_untied('Tracking of friction')
         self._robot = robot.copy()
         self._laws = {robot.index(name): law for name, law in laws.items()}
         self._joints = list(self._laws)

@@ -51,7 +51,7 @@ from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml
-from robocal_ros.robot.setup import make_robot, make_store
+from robocal_ros.robot.setup import make_robot, make_store, with_own_units
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
@@ -327,6 +327,7 @@ class CalibrationNode(LifecycleNode):
         self.status = self.part(StatusReporter(self, self.group, self.waiter.now))
         self._forward_core_log()
         self.robot = make_robot(self._robot_description(), values)
+        self.status.worded = self.robot.in_own_units
         self.store = make_store(self.robot, values)
         self.markers = self.publisher(MarkerArray, '~/markers')
         self.check(values)
@@ -456,6 +457,7 @@ class CalibrationNode(LifecycleNode):
                 False, f'Defect in {name} ({type(error).__name__}: {error}); see the log.')
         finally:
             self.running = ''
+        answer = answer._replace(message=self.robot.in_own_units(answer.message))
         # Two calls on two lines: rclpy allows one severity for each place that logs.
         if answer.success:
             self.get_logger().info(f'{name}: {answer.message}')
@@ -492,7 +494,7 @@ class CalibrationNode(LifecycleNode):
         self.status.update('estimating', 'Estimating from the recorded samples.')
         result = await self.waiter.compute(function)
         self.waiter.check_stopped()
-        return result
+        return with_own_units(self.robot, result)
 
     def keep(
         self, result: CalibrationResult, publish: Callable[[CalibrationResult], None],

@@ -36,6 +36,8 @@ class StatusReporter:
             level=OK, name=node.get_fully_qualified_name().lstrip('/'),
             hardware_id='', message='unconfigured')
         self._values: dict[str, str] = {}
+        # Turns the units of sentences about sliding joints into m and N.
+        self.worded: Callable[[str], str] = str
         self._sent = -1e9
 
     def destroy(self) -> None:
@@ -68,7 +70,7 @@ class StatusReporter:
         for name, value in values.items():
             self._values[name] = value if isinstance(value, str) else f'{value:.6g}'
         self._status.level = level
-        self._status.message = message
+        self._status.message = self.worded(message)
         self._status.values = [KeyValue(key=k, value=v) for k, v in self._values.items()]
         # The status of an idle node stays for a while: publish it at once.
         if changed or phase == 'idle' or self._now() - self._sent >= _SHORTEST_INTERVAL:

@@ -8,6 +8,7 @@ joints too), so ``nq == nv == n``. 6-vectors are linear first, then angular.
 from __future__ import annotations
 
 import hashlib
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,8 +46,64 @@ class RigidBodyInertia:
         return pin.Inertia(self.mass, np.asarray(self.com), np.asarray(self.inertia))
 
 
-def _single_angle_joints(urdf: str) -> tuple[str, frozenset[str]]:
-    """Turn continuous joints into revolute ones with far limits; return their names too."""
+@dataclass(frozen=True)
+class _Mimic:
+    """Joint that follows another one: its angle is multiplier · angle + offset."""
+
+    driver: str
+    multiplier: float
+    offset: float
+
+
+def _mimics(tree: ElementTree.Element) -> dict[str, _Mimic]:
+    """Return the joints of a URDF that follow others, each tied to the joint that has the drive.
+
+    Raises:
+        ModelError: If joints follow each other in a circle, or a number is not one.
+
+    """
+    tags = {joint.get('name', ''): tag for joint in tree.findall('joint')
+            if (tag := joint.find('mimic')) is not None}
+    found = {}
+    for name in tags:
+        driver, multiplier, offset, passed = name, 1.0, 0.0, []
+        while driver in tags:
+            passed.append(driver)
+            tag = tags[driver]
+            try:
+                offset += multiplier * float(tag.get('offset', '0'))
+                multiplier *= float(tag.get('multiplier', '1'))
+            except ValueError as error:
+                raise ModelError(
+                    f"The mimic tag of joint '{driver}' is not a number: {error}.") from error
+            driver = tag.get('joint', '')
+            if driver in passed:
+                raise ModelError(f'The mimic joints {_listed(passed)} follow each other in a '
+                                 'circle; one of them must have a drive.')
+        found[name] = _Mimic(driver, multiplier, offset)
+    return found
+
+
+def _tied(urdf: str, mimics: Mapping[str, _Mimic]) -> str:
+    """Return a URDF in which these joints alone follow others, each directly its driver."""
+    tree = ElementTree.fromstring(urdf)
+    for joint in tree.findall('joint'):
+        for tag in joint.findall('mimic'):
+            joint.remove(tag)
+        mimic = mimics.get(joint.get('name', ''))
+        if mimic is not None:
+            ElementTree.SubElement(joint, 'mimic', joint=mimic.driver,
+                                   multiplier=repr(mimic.multiplier), offset=repr(mimic.offset))
+    return ElementTree.tostring(tree, encoding='unicode')
+
+
+def _single_angle_joints(urdf: str) -> tuple[str, frozenset[str], dict[str, _Mimic]]:
+    """Turn continuous joints into revolute ones with far limits.
+
+    Returns:
+        The URDF, the names of those joints, and the joints that follow others.
+
+    """
     try:
         tree = ElementTree.fromstring(urdf)
     except ElementTree.ParseError as error:
@@ -69,12 +126,28 @@ def _single_angle_joints(urdf: str) -> tuple[str, frozenset[str]]:
             limit = ElementTree.SubElement(joint, 'limit', effort='0', velocity='0')
         limit.set('lower', str(-_UNBOUNDED))
         limit.set('upper', str(_UNBOUNDED))
-    return ElementTree.tostring(tree, encoding='unicode'), frozenset(names)
+    return ElementTree.tostring(tree, encoding='unicode'), frozenset(names), _mimics(tree)
 
 
 def _numbers(element: ElementTree.Element | None, attribute: str) -> list[float]:
     text = None if element is None else element.get(attribute)
     return [float(number) for number in (text or '0 0 0').split()]
+
+
+def _sliding_units(text: str) -> str:
+    for turning, sliding in (('kg·m²', 'kg'), ('N·m', 'N'), (r'\brad\b', 'm')):
+        text = re.sub(turning, sliding, text)
+    return text
+
+
+def _built(urdf: str, *, mimic: bool = False) -> pin.Model:
+    try:
+        # Releases of Pinocchio before 3.4 lack the argument.
+        return pin.buildModelFromXML(urdf, mimic=True) if mimic else pin.buildModelFromXML(urdf)
+    except (ValueError, RuntimeError) as error:
+        raise ModelError(
+            f'Pinocchio cannot build a model from the robot description: {error}'
+        ) from error
 
 
 def _links_beyond(urdf: str, link: str) -> list[tuple[str, pin.Inertia]]:
@@ -135,7 +208,9 @@ class Robot:
         name: The arm's name, the URDF's unless another was given.
         urdf: The URDF text it was made from.
         urdf_hash: SHA-256 of that text.
-        joint_names: Names of the n joints, from the base to the tip.
+        joint_names: Names of the n joints, from the base to the tip. Joints that mimic others
+            are not among them.
+        mimicking: Names of the joints that follow one of these, and the joint they follow.
         tool_frame: Frame in which tools are described.
         root_frame: The URDF's root link.
         gravity: Gravity in the root frame, shape (3,) [m/s²].
@@ -175,13 +250,8 @@ class Robot:
                 locked, or gravity is unusable.
 
         """
-        single, continuous = _single_angle_joints(urdf)
-        try:
-            full = pin.buildModelFromXML(single)
-        except (ValueError, RuntimeError) as error:
-            raise ModelError(
-                f'Pinocchio cannot build a model from the robot description: {error}'
-            ) from error
+        single, continuous, mimics = _single_angle_joints(urdf)
+        full = _built(single)
         self.urdf = urdf
         self.urdf_hash = hashlib.sha256(urdf.encode()).hexdigest()
         self.name = name or full.name
@@ -191,9 +261,15 @@ class Robot:
                 f"No movable joint leads from '{full.frames[1].name}' to '{tool_frame}'; "
                 'name the frame at the end of the arm as tool_frame.'
             )
-        self._check_joints(full, joints, chain, tool_frame)
+        driven = {mimics[name].driver if name in mimics else name for name in chain}
+        chain = [str(name) for name in full.names if name in driven]
+        self._check_joints(full, joints, chain, tool_frame, mimics)
         self.joint_names = tuple(name for name in chain if not joints or name in joints)
         self._check_locked(full, locked or {})
+        tied = {name: mimic for name, mimic in mimics.items() if mimic.driver in self.joint_names}
+        self.mimicking = {name: mimic.driver for name, mimic in tied.items()}
+        if tied:
+            full = _built(_tied(single, tied), mimic=True)
         self.gravity = frozen(gravity)
         if self.gravity.shape != (3,) or not np.isfinite(self.gravity).all():
             raise ConfigurationError(
@@ -201,7 +277,7 @@ class Robot:
             )
         self.tool_frame = tool_frame
         self.root_frame = str(full.frames[1].name)
-        self.model = self._reduced(full, locked or {})
+        self.model = self._reduced(full, locked or {}, mimics)
         self.model.gravity.linear = np.array(self.gravity)
         self.data = self.model.createData()
         self.lower, self.upper = self._position_limits(continuous)
@@ -224,9 +300,14 @@ class Robot:
 
     @staticmethod
     def _check_joints(
-        model: pin.Model, joints: Sequence[str], chain: Sequence[str], tool_frame: str
+        model: pin.Model, joints: Sequence[str], chain: Sequence[str], tool_frame: str,
+        mimics: Mapping[str, _Mimic],
     ) -> None:
         for name in joints:
+            if name in mimics:
+                raise ConfigurationError(
+                    f"Joint '{name}' follows '{mimics[name].driver}' (mimic in the robot "
+                    f"description) and has no drive; name '{mimics[name].driver}' instead.")
             if name not in chain:
                 known = 'exists but does not move' if model.existJointName(name) else 'is not in'
                 raise ConfigurationError(
@@ -243,19 +324,31 @@ class Robot:
                     f'robot description; the joints to lock are {_listed(others)}.'
                 )
 
-    def _reduced(self, full: pin.Model, locked: Mapping[str, float]) -> pin.Model:
-        """Lock every joint that is not the arm's."""
+    def _reduced(
+        self, full: pin.Model, locked: Mapping[str, float], mimics: Mapping[str, _Mimic]
+    ) -> pin.Model:
+        """Lock every joint that is neither the arm's nor follows one of them."""
         reference = pin.neutral(full)
+
+        def at(name: str) -> float:
+            """Return the angle at which a joint is locked; one that follows is where it leads."""
+            mimic = mimics.get(name)
+            if name in locked:
+                return locked[name]
+            if mimic is not None and full.existJointName(mimic.driver):
+                return mimic.multiplier * at(mimic.driver) + mimic.offset
+            column = full.joints[full.getJointId(name)].idx_q
+            return float(min(max(0.0, full.lowerPositionLimit[column]),
+                             full.upperPositionLimit[column]))
+
         to_lock = []
         for index, name in enumerate(full.names):
-            if index == 0 or name in self.joint_names:
+            if index == 0 or name in self.joint_names or name in self.mimicking:
                 continue
             to_lock.append(index)
             joint = full.joints[index]
             if joint.nq == 1:
-                low = full.lowerPositionLimit[joint.idx_q]
-                high = full.upperPositionLimit[joint.idx_q]
-                reference[joint.idx_q] = locked.get(name, min(max(0.0, low), high))
+                reference[joint.idx_q] = at(str(name))
         model = pin.buildReducedModel(full, to_lock, reference) if to_lock else full
         if model.nq != len(self.joint_names):
             raise ModelError(
@@ -276,6 +369,39 @@ class Robot:
         limits = np.array(values)
         limits[limits <= 0.0] = np.inf
         return frozen(limits)
+
+    def check_untied(self, purpose: str) -> None:
+        """Raise a ConfigurationError if a joint follows another one.
+
+        Args:
+            purpose: What needs a drive on every joint, the begin of a sentence.
+
+        """
+        for name, driver in self.mimicking.items():
+            raise ConfigurationError(
+                f"{purpose} needs a drive on every joint, but '{name}' follows '{driver}' (mimic "
+                'in the robot description). Other methods move the two together.')
+
+    def unit(self, joint: str, rotary: str) -> str:
+        """Return the unit of a joint's figure: m and N in place of rad and N·m where it slides.
+
+        Args:
+            joint: Name of the joint.
+            rotary: Unit for a turning joint.
+
+        """
+        return _sliding_units(rotary) if self._slides(joint) else rotary
+
+    def in_own_units(self, text: str) -> str:
+        """Return a text with m and N where it names sliding joints and no turning one."""
+        if not self.prismatic.any():
+            return text
+        named = [name for name in self.joint_names
+                 if re.search(rf'(?<!\w){re.escape(name)}(?!\w)', text)]
+        return _sliding_units(text) if named and all(map(self._slides, named)) else text
+
+    def _slides(self, joint: str) -> bool:
+        return joint in self.joint_names and bool(self.prismatic[self.joint_names.index(joint)])
 
     @property
     def n(self) -> int:
@@ -323,12 +449,14 @@ class Robot:
             joint: Column of the joint.
 
         """
-        # The binding gives a matrix of one column one axis.
-        jacobian = pin.computeJointJacobians(self.model, self.data, q).reshape(6, self.n)
-        column = jacobian[:, joint]
-        if np.linalg.norm(column[3:]) < 0.5:
+        if self.prismatic[joint]:
             raise ModelError(f"Joint '{self.joint_names[joint]}' slides; a turning one is needed.")
-        return column[3:].copy(), self.data.oMi[joint + 1].translation.copy()
+        index = self.model.getJointId(self.joint_names[joint])
+        # The binding gives a matrix of one column one axis.
+        local = pin.computeJointJacobian(self.model, self.data, q, index).reshape(6, self.n)
+        pin.forwardKinematics(self.model, self.data, q)
+        placement = self.data.oMi[index]
+        return placement.rotation @ local[3:, joint], placement.translation.copy()
 
     def tool_jacobian(self, q: Array) -> Array:
         """Return the Jacobian of the tool frame, linear rows first, root axes, shape (6, n)."""

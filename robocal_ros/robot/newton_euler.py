@@ -170,9 +170,10 @@ class NewtonEuler:
             frame: Frame on which the body is mounted.
 
         Raises:
-            ConfigurationError: If there is no such frame.
+            ConfigurationError: If there is no such frame, or a joint has no drive.
 
         """
+        robot.check_untied('Identification of links')
         self._armature = np.array(robot.model.armature)
         self._gravity = np.array(robot.gravity)
         mounted = robot.model.frames[robot.frame_id(frame)]

@@ -86,8 +86,9 @@ class EffortLimits:
         joint = int(np.argmax(excess))
         if excess[joint] <= 1.0:
             return ''
-        unit = 'N' if self.robot.prismatic[joint] else 'N·m'
-        return (f"joint '{self.robot.joint_names[joint]}' needs {needed[joint]:.3g} {unit}, more "
+        name = self.robot.joint_names[joint]
+        unit = self.robot.unit(name, 'N·m')
+        return (f"joint '{name}' needs {needed[joint]:.3g} {unit}, more "
                 f'than {100.0 * self.share:.0f} % of its effort limit of '
                 f'{self.robot.effort_limit[joint]:.3g} {unit}')
 

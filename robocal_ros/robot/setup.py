@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.parameters import RobotParameters, named
-from robocal_ros.results.result import CalibrationResult, RobotIdentity
+from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity
 from robocal_ros.results.store import ResultStore, default_directory
 from robocal_ros.robot.model import Robot
 
@@ -123,6 +124,37 @@ def relative_covariance(
     covariance[np.ix_(known, known)] = (
         gains.covariance[np.ix_(rows, rows)] / np.outer(scale, scale))
     return covariance
+
+
+def with_own_units(robot: Robot, result: CalibrationResult) -> CalibrationResult:
+    """Return a result whose figures of sliding joints are in m and N.
+
+    Estimators name the units of turning joints; the numbers are the same.
+    """
+    if not robot.prismatic.any():
+        return result
+    own = robot.in_own_units
+
+    def unit_of(parameter: Parameter) -> str:
+        joint, _, name = parameter.name.rpartition('.')
+        # The inertia of a link is one however its joint moves.
+        moved = not name.startswith('inertia')
+        return robot.unit(joint, parameter.unit) if moved else parameter.unit
+
+    def beside(text: str, unit: str) -> str:
+        """Return a unit that belongs to a text."""
+        return own(f'{text}\0{unit}').partition('\0')[2]
+
+    return replace(
+        result,
+        parameters=tuple(replace(p, unit=unit_of(p), note=beside(p.name, p.note))
+                         for p in result.parameters),
+        fit=tuple(replace(f, unit=beside(f.what, f.unit)) for f in result.fit),
+        validation=tuple(replace(f, unit=beside(f.what, f.unit)) for f in result.validation),
+        checks=tuple(replace(c, reason=own(c.reason), unit=beside(c.name + c.reason, c.unit))
+                     for c in result.checks),
+        series=tuple(replace(s, x_label=beside(s.title, s.x_label),
+                             y_label=beside(s.title, s.y_label)) for s in result.series))
 
 
 def mesh_folders(given: Sequence[str]) -> list[str]:

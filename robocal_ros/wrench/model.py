@@ -375,6 +375,7 @@ class SensedArm:
     # --------------------------------------------------------------------- building
 
     def _build(self) -> pin.Model:
+        self.robot.check_untied('The observer of wrenches')
         try:
             full = pin.buildModelFromXML(self.urdf)
         except (ValueError, RuntimeError) as error:

@@ -30,6 +30,7 @@ from robocal_ros.friction.estimate import (
     friction_temperature,
     merge,
     select_joints,
+    summary,
     with_temperatures,
 )
 from robocal_ros.friction.fit import JointFriction, fit_joint
@@ -39,6 +40,7 @@ from robocal_ros.messages.samples import Recording
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import Robot
+from robocal_ros.robot.setup import with_own_units
 
 WRIST_JOINT, ELBOW = 5, 2
 WRIST_NAME, ELBOW_NAME = 'joint_6', 'joint_3'
@@ -106,6 +108,32 @@ class TestRecovery:
             assert result.parameter(name).std == pytest.approx(
                 np.sqrt(result.covariance[names.index(name), names.index(name)]))
         assert np.linalg.eigvalsh(result.covariance).min() > 0.0
+
+    def test_a_column_that_slides_has_newtons_and_metres(self):
+        truth = Truth((60.0, 55.0), (90.0, 80.0), (0.04, 0.036), (60.0, 65.0))
+        column = arm('column').robot()
+        made = record({0: truth}, both_ways(0, SPEEDS), name='column')
+        effort = made.effort()
+        # One of the runs is pushed for 0.4 s.
+        effort[made.rows(5)[900:1000], 0] += 200.0
+        recording = Recording(made.samples(effort=effort))
+        result = with_own_units(column, assemble(
+            column, recording, DEFAULTS, fit_joints(column, recording, DEFAULTS)))
+        assert result.verdict is Verdict.PASS
+        units = {p.name.partition('.')[2]: p.unit for p in result.parameters}
+        assert [units[f'{name}_forward'] for name in NAMES] == ['N', 'N', 'm/s', 'N·s/m']
+        for name, value in zip(NAMES, truth.vector()[:4], strict=True):
+            low, high = result.parameter(f'joint_1.{name}_forward').interval(0.9999)
+            assert low < value < high
+        shown = ' '.join([
+            summary(result), *(p.note for p in result.parameters),
+            *(f'{fit.what} {fit.unit}' for fit in (*result.fit, *result.validation)),
+            *(f'{check.unit} {check.reason}' for check in result.checks),
+            *(f'{series.x_label} {series.y_label}' for series in result.series)])
+        assert 'rad' not in shown.split()
+        assert 'N·m' not in shown
+        assert 'the torque jumped by' in shown
+        assert 'm/s' in shown
 
     def test_estimates_without_noise_are_the_truth(self, wrist, robot):
         result, _ = found_by(wrist, robot, noise=replace(RANDOM_ALONE, effort=0.0, velocity=0.0))

@@ -15,6 +15,7 @@ from support.forward import Reference, Tool
 
 from robocal_ros.errors import ConfigurationError, ModelError
 from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.newton_euler import NewtonEuler
 
 PENDULUM = """<robot name="pendulum"><link name="base"/>
 <joint name="swing" type="{kind}"><parent link="base"/><child link="rod"/>
@@ -275,3 +276,91 @@ def test_the_scara_has_parallel_axes():
     q = np.array([0.3, 0.4])
     np.testing.assert_allclose(robot.joint_axis(q, 0)[0], robot.joint_axis(q, 1)[0], atol=1e-12)
     assert abs(robot.joint_axis(q, 1)[0][2]) < 1e-12
+
+
+class TestMimic:
+    """A linkage: the elbow follows the shoulder, with a finger that follows another one."""
+
+    LINK = ('<link name="{0}"><inertial><origin xyz="0.1 0.02 0"/><mass value="{1}"/><inertia '
+            'ixx="0.01" iyy="0.02" izz="0.02" ixy="0" ixz="0" iyz="0"/></inertial></link>')
+    JOINT = ('<joint name="{0}" type="revolute"><parent link="{1}"/><child link="{2}"/>'
+             '<origin xyz="0.3 0 0"/><axis xyz="{3}"/>'
+             '<limit lower="{4}" upper="3" effort="100" velocity="2"/>{5}</joint>')
+    TIED = '<mimic joint="{0}" multiplier="{1}" offset="{2}"/>'
+
+    def urdf(self, elbow: str = TIED.format('shoulder', -0.8, 0.2)) -> str:
+        links = [('base', 1), ('upper', 4), ('lower', 2), ('hand', 1), ('left', 0.2),
+                 ('right', 0.2)]
+        joints = [('shoulder', 'base', 'upper', '0 1 0', -3, ''),
+                  ('elbow', 'upper', 'lower', '0 1 0', -3, elbow),
+                  ('wrist', 'lower', 'hand', '0 0 1', -3, ''),
+                  ('finger', 'hand', 'left', '0 0 1', 0.1, ''),
+                  ('other_finger', 'hand', 'right', '0 0 1', -3,
+                   self.TIED.format('finger', -1.0, 0.0))]
+        return ('<robot name="linkage">' + ''.join(self.LINK.format(*link) for link in links)
+                + ''.join(self.JOINT.format(*joint) for joint in joints) + '</robot>')
+
+    Q, V, A = np.array([[0.3, -0.5], [0.7, 0.4], [-1.0, 2.0]])
+
+    def free(self, rows: np.ndarray, offset: float = 0.0) -> np.ndarray:
+        """Return the same motion of an arm whose elbow is free."""
+        return np.array([rows[0], -0.8 * rows[0] + offset, rows[1]])
+
+    def test_they_are_no_joints_of_the_arm_and_move_with_the_one_they_follow(self):
+        tied, free = (Robot(text, tool_frame='hand') for text in (self.urdf(), self.urdf('')))
+        assert tied.joint_names == ('shoulder', 'wrist')
+        assert tied.mimicking == {'elbow': 'shoulder'}
+        q, v, a = self.free(self.Q, 0.2), self.free(self.V), self.free(self.A)
+        slope = np.array([[1.0, 0.0], [-0.8, 0.0], [0.0, 1.0]])
+        for one, other in ((tied, free), tuple(robot.with_payload(RigidBodyInertia(
+                1.5, np.array([0.1, 0.0, 0.2]), np.zeros((3, 3)))) for robot in (tied, free))):
+            np.testing.assert_allclose(one.inverse_dynamics(self.Q, self.V, self.A),
+                                       slope.T @ other.inverse_dynamics(q, v, a), rtol=1e-12)
+            np.testing.assert_allclose(one.gravity_torque(self.Q),
+                                       slope.T @ other.gravity_torque(q), rtol=1e-12)
+        np.testing.assert_allclose(tied.transform_frame_to_root(self.Q, 'hand').homogeneous,
+                                   free.transform_frame_to_root(q, 'hand').homogeneous)
+        np.testing.assert_allclose(
+            tied.tool_jacobian(self.Q), free.tool_jacobian(q) @ slope, atol=1e-12)
+        for joint, column in ((0, 0), (1, 2)):
+            for one, other in zip(tied.joint_axis(self.Q, joint), free.joint_axis(q, column),
+                                  strict=True):
+                np.testing.assert_allclose(one, other, atol=1e-12)
+
+    def test_a_locked_one_stands_where_the_joint_it_follows_is_locked(self):
+        tied = Robot(self.urdf(), tool_frame='hand')
+        apart = Robot(self.urdf(), tool_frame='hand', locked={'finger': 0.1, 'other_finger': 0.1})
+        mirrored = Robot(self.urdf(), tool_frame='hand',
+                         locked={'finger': 0.1, 'other_finger': -0.1})
+        at = [robot.distal_inertia('hand').com for robot in (tied, apart, mirrored)]
+        np.testing.assert_allclose(at[0], at[2])
+        assert np.abs(at[0] - at[1]).max() > 1e-4
+
+    def test_the_joint_that_drives_the_arm_may_be_off_the_chain(self):
+        text = self.urdf(self.TIED.format('crank', 0.5, 0.0)).replace('</robot>', (
+            self.LINK.format('rod', 0.1)
+            + self.JOINT.format('crank', 'base', 'rod', '0 1 0', -3, '') + '</robot>'))
+        robot = Robot(text, tool_frame='hand')
+        assert set(robot.joint_names) == {'shoulder', 'crank', 'wrist'}
+        assert robot.mimicking == {'elbow': 'crank'}
+        moved = np.abs(robot.tool_jacobian(np.zeros(3))[4])
+        np.testing.assert_allclose(moved[robot.index('crank')], 0.5)
+
+    def test_what_cannot_be_done_is_refused(self):
+        with pytest.raises(ConfigurationError, match=r"'elbow' follows 'shoulder'.*instead"):
+            Robot(self.urdf(), tool_frame='hand', joints=['elbow'])
+        with pytest.raises(ConfigurationError, match="links needs a drive .* 'elbow' follows"):
+            NewtonEuler(Robot(self.urdf(), tool_frame='hand'), 'hand')
+        circle = self.urdf().replace('<axis xyz="0 1 0"/>', (
+            '<axis xyz="0 1 0"/><mimic joint="elbow"/>'), 1)
+        with pytest.raises(ModelError, match='mimic joints .* follow each other in a circle'):
+            Robot(circle, tool_frame='hand')
+
+
+def test_figures_of_a_sliding_joint_are_in_metres_and_newtons():
+    text = PENDULUM.format(kind='prismatic', limit=LIMIT.format(effort=1, velocity=1))
+    robot = Robot(text, tool_frame='tip')
+    units = ('rad', 'N·m', 'N·m·s/rad', 'N·m·(s/rad)^exponent', 'N·m/rad', 'kg·m²', '1')
+    assert [robot.unit(robot.joint_names[0], unit) for unit in units] == [
+        'm', 'N', 'N·s/m', 'N·(s/m)^exponent', 'N/m', 'kg', '1']
+    assert [robot.unit('another', unit) for unit in units] == list(units)

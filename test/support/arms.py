@@ -60,6 +60,13 @@ def arm(name: str) -> Arm:
     """Return an arm; skip the test if its description is not installed."""
     if name == 'robocal':
         return Arm(name, xacro.process_file(str(_PROJECT_ARM)).toxml(), 'tool0')
+    if name == 'column':
+        # The default arm on a lifting column instead of its first joint.
+        turning = '<joint name="joint_1" type="revolute">'
+        sliding = turning.replace('revolute', 'prismatic')
+        before, after = arm('robocal').urdf.split(turning)
+        strong = after.replace('effort="300', 'effort="900', 1)
+        return Arm(name, before + sliding + strong, 'tool0')
     share = _share()
     if share is None:
         pytest.skip(f"The description of '{name}' comes with the PyPI package "

@@ -226,6 +226,10 @@ class RobotParameters(ParameterTable):
         'all', 'Content of the efforts: all torques of the drives, or external ones, without the '
         'dynamics and friction of the bare arm (tau_ext of Franka arms, external torque of KUKA '
         'arms).', choices=('all', 'external'))
+    min_weight_share: float = parameter(
+        0.5, "Least share of the bare arm's weight, by the URDF, that efforts must hold while "
+        'effort_contains is all; lower it if masses or efforts are known to be that far off.',
+        minimum=0.0, maximum=1.0)
     torque_constants: list[float] = parameter(
         [1.0], 'With effort_source current: torque constants, one per joint or one for all.',
         unit='N·m/A', minimum=-1e4, maximum=1e4)

@@ -103,7 +103,7 @@ def estimate_motion(
     wanted = values.joint_names or robot.joint_names
     _check_torques(samples, values)
     check_effort(samples, wanted)
-    check_contents(samples, robot, values.effort_contains)
+    check_contents(samples, robot, values.effort_contains, values.min_weight_share)
     found = friction_from_motion(robot, samples, values)
     joints = [item for item in found.joints if item.joint in wanted]
     bad = {item.joint for item in joints if item.unidentified}
@@ -214,7 +214,7 @@ def fit_joints(
             'record such motions.')
     moved = sorted({point.joint for point in points})
     check_effort(samples, [robot.joint_names[joint] for joint in moved])
-    check_contents(samples, robot, values.effort_contains)
+    check_contents(samples, robot, values.effort_contains, values.min_weight_share)
     # A requested joint without runs fails; other joints without runs are left out.
     found = [fit_joint(robot.joint_names[joint], [p for p in points if p.joint == joint], values)
              for joint in (sorted(wanted) if names else moved)]

@@ -74,7 +74,7 @@ def estimate_payload(
     joints = recording.joints
     arm = None
     if not values.reads_wrench:
-        check_contents(joints, robot, values.effort_contains)
+        check_contents(joints, robot, values.effort_contains, values.min_weight_share)
         if values.effort_contains == 'external':
             # Neither the arm's own dynamics nor its friction are in the efforts.
             robot, friction = robot.without_mass(), {}
@@ -134,7 +134,7 @@ def estimate_gains(
         raise ConfigurationError(
             "effort_contains is 'external': without the arm's own torques there is nothing to "
             "calibrate gains by. Record all torques of the drives, and set it to 'all'.")
-    check_contents(joints, robot, values.effort_contains)
+    check_contents(joints, robot, values.effort_contains, values.min_weight_share)
     stored = store.load(ARM) if values.use_arm_model else None
     return drive_gains.estimate(
         robot, replace(joints, effort=joints.effort * scale), values,

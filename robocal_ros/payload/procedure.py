@@ -97,7 +97,7 @@ class PayloadProcedure:
         samples = self._recorder.samples()
         samples = samples.rows(len(samples) // 2, len(samples))
         check_effort(samples, arm.robot.joint_names[-1:])
-        check_contents(samples, arm.robot, values.effort_contains)
+        check_contents(samples, arm.robot, values.effort_contains, values.min_weight_share)
         home = arm.posture()
         self._report.update(
             'planning', 'Searching a posture with two horizontal axes.', progress=0.0)

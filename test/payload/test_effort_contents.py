@@ -70,5 +70,34 @@ def test_a_massless_arm_needs_no_torque() -> None:
 def test_where_gravity_loads_no_joint_nothing_is_checked(case: Experiment) -> None:
     samples = case.samples()
     light = case.robot.without_mass()
-    check_contents(samples, light, 'all')
-    check_contents(samples, light, 'external')
+    check_contents(samples, light, 'all', 0.5)
+    check_contents(samples, light, 'external', 0.5)
+
+
+def test_the_least_share_of_the_weight_is_a_parameter(case: Experiment) -> None:
+    weak = case.samples(effort=0.4 * case.samples().effort)
+    with pytest.raises(ConfigurationError, match=r'at least 50 % \(min_weight_share\)'):
+        check_contents(weak, case.robot, 'all', 0.5)
+    check_contents(weak, case.robot, 'all', 0.3)
+
+
+@pytest.mark.parametrize(('scale', 'message'), [
+    # N·m/A of the joints.
+    (1e3 / np.array([14.0, 14.0, 12.0, 5.0, 5.0, 4.0]),
+     r'reaches [\d.]+ N·m, \d+ times its limit of \d+ N·m in the URDF\. As currents in mA they '
+     r"would be plausible \([\d.]+ A\): set effort_source to 'current'.* N·m/mA"),
+    (np.full(6, 1e3), "In N·mm they would hold the arm: set effort_source to 'current' and torque_"
+                      'constants to 0.001'),
+])
+def test_another_unit_is_named(case: Experiment, scale: np.ndarray, message: str) -> None:
+    for contents in ('all', 'external'):
+        with pytest.raises(ConfigurationError, match=message):
+            check_contents(case.samples(effort=scale * case.samples().effort), case.robot,
+                           contents, 0.5)
+
+
+def test_peaks_beyond_a_rated_torque_are_plausible(case: Experiment) -> None:
+    effort = case.samples().effort
+    rated = case.robot.copy()
+    rated.effort_limit = np.quantile(np.abs(effort), 0.99, axis=0) / 2.5
+    check_contents(case.samples(), rated, 'all', 0.5)

@@ -308,20 +308,10 @@ class Taring:
         left = turned[list(odd)] - weight * down
         if weight < _LOAD * limit or np.abs(left).max() > limit:
             return ''
-        outermost = min(odd, key=lambda i: len(self._beyond(i)))
+        outermost = min(odd, key=lambda i: len(self.arm.beyond(i)))
         names = ', '.join(f"'{self.names[i]}'" for i in odd)
         return (f'{names} carry about {weight / size:.1f} kg more than the model contains, '
                 f"distal to '{self.names[outermost]}'. Identify the payload first, or remove it.")
-
-    def _beyond(self, index: int) -> list[int]:
-        """Return all sensors distal to one."""
-        found: list[int] = []
-        waiting = list(self.arm.chains[index].distal)
-        while waiting:
-            d = waiting.pop()
-            found.append(d)
-            waiting += self.arm.chains[d].distal
-        return found
 
     def _check_signs(
         self, mean: Array, expected: Array, noise: Array, limits: Array

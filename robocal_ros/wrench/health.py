@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from math import isfinite
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
@@ -206,7 +207,8 @@ class WrenchHealth:
                                           strict=True) if hit) or 'none'
         tool = self._outputs.tool
         if tool is not None:
-            values['smallest singular value [m]'] = f'{tool.smallest:.4f}'
+            if isfinite(tool.smallest):
+                values['smallest singular value [m]'] = f'{tool.smallest:.4f}'
             values['unobservable directions of the tool wrench'] = ', '.join(
                 tool.unobservable) or 'none'
         return values

@@ -452,6 +452,21 @@ class SensedArm:
             joint = self.model.parents[joint]
         return path[::-1]
 
+    def beyond(self, index: int) -> list[int]:
+        """Return all sensors distal to one."""
+        found: list[int] = []
+        waiting = list(self._next[index])
+        while waiting:
+            d = waiting.pop()
+            found.append(d)
+            waiting += self._next[d]
+        return found
+
+    def joints_beyond(self, index: int) -> set[str]:
+        """Return the names of all joints distal to a sensor."""
+        return {str(self._bare.names[joint])
+                for joint in self._bare.subtrees[self._joints[index]]}
+
     def _chain(self, index: int) -> Chain:
         joint = self._joints[index]
         bodies = self._bodies[index]
@@ -492,6 +507,10 @@ class SensedArm:
         if self._in_place:
             return readings
         return np.einsum('kij,mkj->mki', self._to_link, readings)
+
+    def turned(self, covariances: Array) -> Array:
+        """Transform covariances of readings from measurement to link frames, shape (k, 6, 6)."""
+        return np.asarray(self._to_link @ covariances @ self._to_link.transpose(0, 2, 1))
 
     def in_measurement(self, wrenches: Array) -> Array:
         """Transform wrenches from the sensors' link frames to their measurement frames, (k, 6)."""

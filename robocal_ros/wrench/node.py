@@ -73,7 +73,7 @@ class WrenchObserverNode(CalibrationNode):
         self.observer = WrenchObserver(self.robot, values)
         for remark in self.observer.remarks:
             self.get_logger().warning(remark)
-        self.outputs = self.part(WrenchOutputs(self, self.observer.arm, values, self.markers))
+        self.outputs = self.part(WrenchOutputs(self, self.observer, self.markers))
         self.inputs = self.stream(WrenchInputs(
             self, self.observer, effort_factor(self.robot, values), max_delay=values.max_delay,
             on_ready=self._observe))

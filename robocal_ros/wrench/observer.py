@@ -61,6 +61,11 @@ class Observation:
         colliding: Whether each joint's torque exceeds its threshold, shape (n,).
         posture: Joint angles; None without joint states, shape (n,) [rad].
         velocity: Joint velocities; None without joint states, shape (n,) [rad/s].
+        distal: Sum of the external wrenches distal to each sensor, in its link's frame; undefined
+            where readings are missing; None without joint states, shape (k, 6) [N, N·m].
+        held: As of ``SensedArm.held``; None without joint states, shape (k, 6) [N, N·m].
+        missing: By sensor, why its readings are missing; None if none are.
+        needed: Joint torques that the rigid arm takes; None without joint states, (n,) [N·m].
 
     """
 
@@ -74,6 +79,10 @@ class Observation:
     colliding: npt.NDArray[np.bool_] | None = None
     posture: Array | None = None
     velocity: Array | None = None
+    distal: Array | None = None
+    held: Array | None = None
+    missing: list[str] | None = None
+    needed: Array | None = None
 
     @property
     def stamp(self) -> float:
@@ -440,10 +449,11 @@ class JointChains:
         raw = means[3 * n:].reshape(count, COLUMNS)
         readings = arm.in_links(raw - bias)
         self._newest = both, means, readings
-        observation = Observation(
-            stamp, delay, self.links, arm.between(readings + held), [''] * count,
-            posture=means[:n], velocity=v)
+        distal, needed = readings + held, arm.torque
         missing = samples.missing(oldest)
+        observation = Observation(
+            stamp, delay, self.links, arm.between(distal), [''] * count, {}, None, None,
+            means[:n], v, distal, held, missing, needed)
         if missing is None:
             self._latest = means, a, raw
         else:
@@ -456,7 +466,7 @@ class JointChains:
             self._newest_consistency)
         if self._torques is not None and self._without_effort < oldest:
             observation.external = self._torques.update(
-                arm.torque, v, a, means[2 * n:3 * n])
+                needed, v, a, means[2 * n:3 * n])
             observation.colliding = self._torques.colliding
         if recorder is not None:
             recorder.add(stamp, rows[-1, :n],

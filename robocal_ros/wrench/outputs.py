@@ -10,7 +10,7 @@ from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Point, PointStamped, WrenchStamped
 from rclpy.event_handler import PublisherEventCallbacks
 from sensor_msgs.msg import JointState
-from std_msgs.msg import Bool, Float64
+from std_msgs.msg import Bool, Float64, Float64MultiArray, MultiArrayDimension
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arrays import Array
@@ -18,10 +18,9 @@ from robocal_ros.messages import conversions, qos
 from robocal_ros.messages.stamps import SECOND, from_seconds
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.wrench.contact import Contact
-from robocal_ros.wrench.model import SensedArm
-from robocal_ros.wrench.observer import Observation
-from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.torque import ToolFrame, ToolWrench
+from robocal_ros.wrench.fusion import Fusion
+from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.torque import ToolWrench
 
 # Flags are published on changes, and again after this time [s].
 _REPEAT = 0.1
@@ -55,6 +54,15 @@ class _Topic:
         force.x, force.y, force.z, torque.x, torque.y, torque.z = wrench.tolist()
         self.send()
 
+    def send_matrix(self, matrix: Array) -> None:
+        """Publish a square matrix, row by row."""
+        size = len(matrix)
+        self.message.layout.dim = [
+            MultiArrayDimension(label='row', size=size, stride=size * size),
+            MultiArrayDimension(label='column', size=size, stride=size)]
+        self.message.data = matrix.ravel().tolist()
+        self.send()
+
     def destroy(self) -> None:
         self._node.destroy_publisher(self._publisher)
 
@@ -86,6 +94,7 @@ class _LinkTopics:
         self.contact = _Topic(node, PointStamped, f'{base}/contact')
         self.pitch = _Topic(node, Float64, f'{base}/pitch')
         self.bound = _Topic(node, Float64, f'{base}/force_lower_bound')
+        self.covariance = _Topic(node, Float64MultiArray, f'{base}/wrench_covariance')
         self.in_contact = _Topic(node, Bool, f'{base}/in_contact')
         self.flag = _Flag(self.in_contact)
         self.wrench.message.header.frame_id = link
@@ -93,47 +102,52 @@ class _LinkTopics:
 
     @property
     def topics(self) -> tuple[_Topic, ...]:
-        return self.wrench, self.contact, self.pitch, self.bound, self.in_contact
+        return (self.wrench, self.covariance, self.contact, self.pitch, self.bound,
+                self.in_contact)
 
 
 class WrenchOutputs:
     """Publishers of the observer.
 
     Attributes:
-        tool: Last tool wrench from joint torques, None without one.
+        tool: Last tool wrench, None without one.
 
     """
 
     def __init__(
-        self, node: CalibrationNode, arm: SensedArm, values: WrenchParameters, markers: Any
+        self, node: CalibrationNode, observer: WrenchObserver, markers: Any
     ) -> None:
         """Create the publishers.
 
         Args:
             node: The node.
-            arm: The arm cut at its sensors.
-            values: The parameters.
+            observer: The observer.
             markers: Publisher of markers.
 
         Raises:
-            ConfigurationError: As of ``ToolFrame``.
+            ConfigurationError: As of ``Fusion``.
 
         """
+        arm, values = observer.arm, observer.values
         self._markers = markers
         self._names = [chain.link for chain in arm.chains]
         self._shift = values.stamp_estimates
-        self._tool_frame = ToolFrame(arm, values)
+        self._fusion = Fusion(observer)
         joint_names = arm.robot.joint_names
         self._links = [_LinkTopics(node, link) for link in self._names]
         self._tool = _Topic(node, WrenchStamped, '~/tool_wrench')
-        self._tool.message.header.frame_id = arm.robot.tool_frame
+        self._tool.message.header.frame_id = self._fusion.frame
+        self._tool_covariance = _Topic(node, Float64MultiArray, '~/tool_wrench_covariance')
         self._singular = _Topic(node, Float64, '~/smallest_singular_value')
         self._external = _Topic(
             node, JointState, '~/external_torque', JointState(name=list(joint_names)))
+        self._external_covariance = _Topic(
+            node, Float64MultiArray, '~/external_torque_covariance')
         joints = [_Topic(node, Bool, f'~/joints/{name}/in_contact') for name in joint_names]
         self._joints = [_Flag(topic) for topic in joints]
         self._topics = [topic for link in self._links for topic in link.topics]
-        self._topics += [self._tool, self._singular, self._external, *joints]
+        self._topics += [self._tool, self._tool_covariance, self._singular, self._external,
+                         self._external_covariance, *joints]
         self._marked = float('-inf')
         self._markers_subscribed = False
         self._joints_subscribed = False
@@ -172,6 +186,8 @@ class WrenchOutputs:
         topics = self._links[index]
         if topics.wrench.subscribed and not observation.reasons[index]:
             topics.wrench.send_wrench(self._stamp, observation.wrench[index])
+        if topics.covariance.subscribed and not observation.reasons[index]:
+            topics.covariance.send_matrix(self._fusion.link_covariance(observation, index))
         contact = observation.contacts.get(index)
         topics.flag.update(stamp, contact is not None)
         if contact is None:
@@ -195,26 +211,26 @@ class WrenchOutputs:
             self._external.message.header.stamp = self._stamp
             self._external.message.effort = observation.external.tolist()
             self._external.send()
+        if self._external_covariance.subscribed:
+            self._external_covariance.send_matrix(self._fusion.torque_covariance(observation))
         if self._joints_subscribed and observation.colliding is not None:
             for flag, value in zip(self._joints, observation.colliding.tolist(), strict=True):
                 flag.update(stamp, value)
 
     def _publish_tool(self, observation: Observation) -> None:
-        if not (self._tool.subscribed or self._singular.subscribed):
+        if not any(topic.subscribed for topic in (
+                self._tool, self._tool_covariance, self._singular)):
             return
-        frame = self._tool_frame
-        if frame.by_sensor:
-            if frame.link not in observation.links or observation.reasons[frame.link]:
-                return
-            wrench: Array = frame.of_link(observation.wrench[frame.link])
-        elif observation.external is not None and observation.posture is not None:
-            self.tool = frame.of_torque(observation.posture, observation.external)
-            wrench = self.tool.wrench
-            self._singular.message.data = self.tool.smallest
+        found = self._fusion.tool(observation)
+        if found is None:
+            return
+        self.tool = found
+        if np.isfinite(found.smallest):
+            self._singular.message.data = found.smallest
             self._singular.send()
-        else:
-            return
-        self._tool.send_wrench(self._stamp, wrench)
+        self._tool.send_wrench(self._stamp, found.wrench)
+        if self._tool_covariance.subscribed:
+            self._tool_covariance.send_matrix(found.covariance)
 
     def _publish_markers(self, observation: Observation) -> None:
         markers: list[Marker] = []

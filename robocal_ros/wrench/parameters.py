@@ -7,6 +7,9 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import decode
 from robocal_ros.messages.decode import SensorDecoder
@@ -141,8 +144,27 @@ class WrenchParameters(RobotParameters):
         0.005, 'Speed over which the friction model rises from zero to the Coulomb level.',
         unit='rad/s', minimum=1e-5, maximum=1.0)
     tool_wrench_source: str = parameter(
-        'auto', 'Source of ~/tool_wrench: the sensor that carries tool_frame, or joint torques; '
-        'auto selects the sensor if there is one.', choices=('auto', 'sensor', 'torque'))
+        'auto', 'Source of ~/tool_wrench: F/T sensors, or joint torques; auto fuses all that see '
+        'it.', choices=('auto', 'sensor', 'torque'))
+    tool_wrench_frame: str = parameter(
+        '', 'Frame of the robot description in which ~/tool_wrench is expressed, about its '
+        'origin; empty for tool_frame.')
+    sensor_force_std: list[float] = parameter(
+        [0.5], 'Standard deviation of a force component of readings, noise, drift and calibration '
+        'together; a larger one gives the sensor less weight. One per sensor or one for all.',
+        unit='N', minimum=1e-4, maximum=1e4)
+    sensor_torque_std: list[float] = parameter(
+        [0.02], 'Standard deviation of a torque component of readings; a larger one gives the '
+        'sensor less weight. One per sensor or one for all.', unit='N·m', minimum=1e-6,
+        maximum=1e3)
+    torque_std: list[float] = parameter(
+        [1.0], 'Standard deviation of joint torques beyond friction and model, as of drive gains '
+        'and ripple; a larger one gives them less weight. One per joint or one for all.',
+        unit='N·m', minimum=1e-4, maximum=1e3)
+    model_std: float = parameter(
+        0.03, 'Relative standard deviation of compensated weights and inertias; a larger one '
+        'widens the covariances of an arm that has moved since the tare.', minimum=0.0,
+        maximum=1.0)
     characteristic_length: float = parameter(
         0.3, 'Length by which moments are divided to compare them with forces, for '
         '~/tool_wrench from joint torques.', unit='m', minimum=0.001, maximum=10.0)
@@ -238,6 +260,13 @@ def sensors_of(values: WrenchParameters, urdf: str) -> tuple[SensorSource, ...]:
             frames, topics, each('sensor_links'), each('sensor_signs'),
             each('sensor_force_ranges'), each('sensor_torque_ranges'), each('sensor_delays'),
             imus, strict=True))
+
+
+def sensor_std(values: WrenchParameters, count: int) -> list[Array]:
+    """Return the standard deviations of each sensor's readings, shape (6,) each [N, N·m]."""
+    force, torque = (_per_sensor(getattr(values, name), count, name)
+                     for name in ('sensor_force_std', 'sensor_torque_std'))
+    return [np.repeat(pair, 3) for pair in zip(force, torque, strict=True)]
 
 
 def _named_links(urdf: str) -> list[str]:

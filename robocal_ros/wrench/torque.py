@@ -15,14 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pinocchio as pin
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import per_joint
-from robocal_ros.wrench.model import SensedArm
 from robocal_ros.wrench.parameters import WrenchParameters
 
 # Speed up to which presliding after a reversal may persist [rad/s].
@@ -137,6 +134,19 @@ class JointFriction:
         ratio = v * inverse
         size = abs(level) + excess * math.exp(-ratio * ratio)
         return size * math.tanh(v / self._width) + viscous * math.copysign(abs(v) ** exponent, v)
+
+    def variance(self, velocity: Array) -> Array:
+        """Return the variance of the friction model's error, shape (..., n) [N²·m²].
+
+        What may be anything up to a limit varies by a third of its square.
+
+        Args:
+            velocity: Joint velocities, shape (..., n) [rad/s].
+
+        """
+        held = self._reversal * np.exp(-(velocity / _STICKING)**2)
+        known = self.std**2 + held**2 / 3.0
+        return np.asarray(np.where(self.known, known, self.std**2 / 3.0))
 
     def uncertainty(self, velocity: Array) -> Array:
         """Return the bound of the friction model's error, shape (..., n) [N·m].
@@ -268,18 +278,23 @@ class ToolWrench:
     """Wrench on the tool, as far as it is observable from joint torques.
 
     Attributes:
-        wrench: In tool axes about the tool's origin; NaN if unobservable, shape (6,) [N, N·m].
-        smallest: Smallest singular value of the scaled Jacobian [m].
+        wrench: About the origin of its frame; NaN if unobservable, shape (6,) [N, N·m].
+        smallest: Smallest singular value of the scaled Jacobian, infinite for F/T sensors [m].
         unobservable: Unobservable directions, for people.
+        covariance: Of the wrench; infinite variances, without covariances, of components that are
+            unobservable, shape (6, 6).
 
     """
 
     wrench: Array
     smallest: float
     unobservable: tuple[str, ...]
+    covariance: Array
 
 
-def tool_wrench(torque: Array, jacobian: Array, values: WrenchParameters) -> ToolWrench:
+def tool_wrench(
+    torque: Array, jacobian: Array, values: WrenchParameters, covariance: Array
+) -> ToolWrench:
     """Return the tool wrench that explains external joint torques.
 
     τ = Jᵀ w, inverted by singular values with damping, σ / (σ² + λ²) (Nakamura and Hanafusa,
@@ -291,6 +306,7 @@ def tool_wrench(torque: Array, jacobian: Array, values: WrenchParameters) -> Too
         torque: External joint torques, shape (n,) [N·m].
         jacobian: Of the tool frame in tool axes, linear rows first, shape (6, n).
         values: The parameters; ``damping`` is λ.
+        covariance: Of the torques, shape (n, n).
 
     """
     # Moments are divided by this length.
@@ -302,11 +318,14 @@ def tool_wrench(torque: Array, jacobian: Array, values: WrenchParameters) -> Too
     seen = full >= values.min_singular_value
     count = int(seen.sum())
     gains = full[:count] / (full[:count]**2 + values.damping**2)
-    wrench = scale * (directions[:, :count] @ (gains * (joints[:count] @ torque)))
-    hidden = (directions[:, ~seen]**2).sum(axis=1)
-    wrench = np.where(hidden > _HIDDEN_SHARE, np.nan, wrench)
+    inverse = scale[:, None] * (directions[:, :count] * gains) @ joints[:count]
+    hidden = (directions[:, ~seen]**2).sum(axis=1) > _HIDDEN_SHARE
+    spread = inverse @ covariance @ inverse.T
+    spread[hidden] = spread[:, hidden] = 0.0
+    spread[hidden, hidden] = np.inf
     unobservable = tuple(_named(direction) for direction in directions[:, ~seen].T)
-    return ToolWrench(wrench, float(full[-1]), unobservable)
+    return ToolWrench(np.where(hidden, np.nan, inverse @ torque), float(full[-1]), unobservable,
+                      spread)
 
 
 def _named(direction: Array) -> str:
@@ -314,68 +333,3 @@ def _named(direction: Array) -> str:
     largest = np.flatnonzero(direction**2 > 0.1)
     order = largest[np.argsort(-np.abs(direction[largest]))]
     return ' and '.join(_NAMES[i] for i in order)
-
-
-class ToolFrame:
-    """Tool wrench, in tool axes about the tool frame's origin.
-
-    Attributes:
-        by_sensor: Whether its source is an F/T sensor, else joint torques.
-
-    """
-
-    def __init__(self, arm: SensedArm, values: WrenchParameters) -> None:
-        """Choose the source.
-
-        Args:
-            arm: The arm cut at its sensors.
-            values: The parameters.
-
-        Raises:
-            ConfigurationError: If the source is a sensor and none carries the tool frame.
-
-        """
-        source = values.tool_wrench_source
-        self._arm = arm
-        self._robot = arm.robot.copy()
-        self._chain = arm.chain_of_frame(arm.robot.tool_frame)
-        if source == 'sensor' and self._chain is None:
-            raise ConfigurationError(
-                f"tool_wrench_source is 'sensor', but no F/T sensor carries '"
-                f"{arm.robot.tool_frame}'; name one that does, or use torque.")
-        self.by_sensor = source != 'torque' and self._chain is not None
-        self._values = values
-
-    @property
-    def link(self) -> int:
-        """Index of the sub-chain with the tool frame, -1 without one."""
-        return -1 if self._chain is None else self._chain.proximal
-
-    def of_link(self, wrench: Array) -> Array:
-        """Transform the wrench on the tool's sub-chain to the tool frame, shape (6,) [N, N·m].
-
-        Args:
-            wrench: On the tool's sub-chain, in its frame about its origin, shape (6,).
-
-        Raises:
-            ConfigurationError: If no sensor carries the tool frame.
-
-        """
-        if self._chain is None:
-            raise ConfigurationError('No F/T sensor carries the tool frame.')
-        placement = self._arm.frame_in_chain(self._chain, self._robot.tool_frame)
-        return np.asarray(placement.inverse().toDualActionMatrix() @ wrench)
-
-    def of_torque(self, posture: Array, torque: Array) -> ToolWrench:
-        """Return the tool wrench that explains external joint torques.
-
-        Args:
-            posture: Joint angles, shape (n,) [rad].
-            torque: External joint torques, shape (n,) [N·m].
-
-        """
-        robot = self._robot
-        jacobian = np.array(pin.computeFrameJacobian(
-            robot.model, robot.data, posture, robot.frame_id(robot.tool_frame),
-            pin.ReferenceFrame.LOCAL)).reshape(6, robot.n)
-        return tool_wrench(torque, jacobian, self._values)

@@ -15,7 +15,7 @@ from geometry_msgs.msg import WrenchStamped
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import Imu, JointState
-from std_msgs.msg import Bool, Float64, String
+from std_msgs.msg import Bool, Float64, Float64MultiArray, String
 from std_srvs.srv import Trigger
 from support.friction_results import friction_result, identity, payload_result
 from support.ros_rig import NodeRig, joint_state, made_rigs, overrides, stamp
@@ -296,6 +296,25 @@ class TestTorques:
         assert external[-1].name == list(NAMES)
         assert 0.0 < least[-1].data < 0.3
         assert tool[-1].header.frame_id == 'tool0'
+
+    def test_each_output_has_its_covariance(self, rig) -> None:
+        made = rig(require_tare=False, sensor_force_std=[0.4],
+                   tool_wrench_frame='base_link').start()
+        made.reading = weight()
+        made.effort = [0.0] * 6
+        names = ('links/ft_wrist/wrench_covariance', 'tool_wrench_covariance',
+                 'external_torque_covariance')
+        received = [made.subscribe(Float64MultiArray, name) for name in names]
+        tool = made.subscribe(WrenchStamped, 'tool_wrench')
+        made.until(lambda: all(received) and tool)
+        matrices = [np.reshape(items[-1].data, (6, 6)) for items in received]
+        for matrix in matrices:
+            np.testing.assert_allclose(matrix, matrix.T, atol=1e-9)
+            assert (np.linalg.eigvalsh(matrix) > 0.0).all()
+        assert [dim.size for dim in received[0][-1].layout.dim] == [6, 6]
+        # The sensor's noise, and the uncertain weight that the arm has carried without a tare.
+        assert matrices[0][0, 0] == pytest.approx(0.4**2 + (0.03 * 0.35 * 9.81)**2, rel=1e-3)
+        assert tool[-1].header.frame_id == 'base_link'
 
     def test_none_without_efforts(self, rig) -> None:
         made = rig(require_tare=False).start()

@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import pinocchio as pin
 import pytest
 from support.arms import arm
 
-from robocal_ros.errors import ConfigurationError
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
-from robocal_ros.wrench.model import SensedArm, SensorMount
 from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.torque import JointTorques, ToolFrame, tool_wrench
+from robocal_ros.wrench.torque import JointTorques, ToolWrench, tool_wrench
 
 LAW = SteadyFriction([4.0, 5.0], [7.0, 8.0], [0.05, 0.05], [6.0, 6.0], std=0.5)
 
@@ -72,55 +68,35 @@ def test_thresholds_wait_where_friction_is_uncertain() -> None:
 class TestToolWrench:
     """From torques to the tool, as far as the posture shows it."""
 
-    values: ClassVar = {'min_singular_value': 0.02, 'damping': 1e-4}
+    values = WrenchParameters(min_singular_value=0.02, damping=1e-4)
     wrench = np.array([20.0, -10.0, 5.0, 1.0, -2.0, 0.5])
 
-    def frame(self, source: str = 'torque') -> ToolFrame:
-        cut = SensedArm(arm('robocal').robot(), [SensorMount('ft_wrist')])
-        return ToolFrame(cut, WrenchParameters(tool_wrench_source=source, **self.values))
-
-    def torque(self, posture: np.ndarray) -> np.ndarray:
+    def told(self, posture: np.ndarray) -> ToolWrench:
         robot = arm('robocal').robot()
         jacobian = pin.computeFrameJacobian(
             robot.model, robot.data, posture, robot.frame_id('tool0'), pin.ReferenceFrame.LOCAL)
-        return jacobian.T @ self.wrench
+        return tool_wrench(jacobian.T @ self.wrench, jacobian, self.values, 0.04 * np.eye(6))
 
     def test_a_regular_posture_shows_all(self) -> None:
-        posture = np.array([0.2, 0.4, 0.6, 0.3, 0.9, 0.1])
-        told = self.frame().of_torque(posture, self.torque(posture))
+        told = self.told(np.array([0.2, 0.4, 0.6, 0.3, 0.9, 0.1]))
         np.testing.assert_allclose(told.wrench, self.wrench, rtol=1e-3, atol=1e-2)
         assert told.smallest > 0.02
         assert told.unobservable == ()
+        assert np.isfinite(told.covariance).all()
 
     def test_a_singular_posture_masks_what_it_hides(self) -> None:
         # Elbow stretched: a pull along the arm is felt by no joint.
-        posture = np.array([0.0, 0.0, -np.pi / 2, 0.0, 0.5, 0.0])
-        told = self.frame().of_torque(posture, self.torque(posture))
+        told = self.told(np.array([0.0, 0.0, -np.pi / 2, 0.0, 0.5, 0.0]))
         assert told.smallest < 0.02
         assert told.unobservable
         hidden = np.isnan(told.wrench)
         assert hidden.any()
         assert not hidden.all()
+        np.testing.assert_array_equal(np.isinf(np.diag(told.covariance)), hidden)
         np.testing.assert_allclose(told.wrench[~hidden], self.wrench[~hidden], rtol=0.02, atol=0.4)
 
     def test_nothing_is_zero_by_default(self) -> None:
-        told = tool_wrench(
-            np.zeros(3), np.eye(6)[:, :3], WrenchParameters(**self.values))
+        told = tool_wrench(np.zeros(3), np.eye(6)[:, :3], self.values, np.eye(3))
         assert np.isnan(told.wrench[3:]).all()
         np.testing.assert_array_equal(told.wrench[:3], 0.0)
         assert set(told.unobservable) == {'moment x', 'moment y', 'moment z'}
-
-    def test_by_sensor(self) -> None:
-        frame = self.frame('auto')
-        assert frame.by_sensor
-        point = np.array([0.0, 0.0, 0.025])
-        at_sensor = self.wrench.copy()
-        at_sensor[3:] += np.cross(point, self.wrench[:3])
-        np.testing.assert_allclose(frame.of_link(at_sensor), self.wrench, atol=1e-12)
-
-    def test_a_sensor_that_is_asked_for_must_be_there(self) -> None:
-        robot = Robot(arm('robocal').urdf, tool_frame='link_1')
-        cut = SensedArm(arm('robocal').robot(), [SensorMount('ft_wrist')])
-        cut.robot = robot
-        with pytest.raises(ConfigurationError, match="no F/T sensor carries 'link_1'"):
-            ToolFrame(cut, WrenchParameters(tool_wrench_source='sensor'))

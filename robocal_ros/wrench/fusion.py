@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Covariances of external wrenches, and the wrench on the tool from all sources that see it.
+
+Every F/T sensor reads the wrenches of all contacts distal to it, and joint torques those of all
+contacts distal to the joint. If the tool alone is touched, all of them see the same wrench, and
+generalised least squares weighs them by their covariances. A link between two sensors that is
+touched too is estimated jointly, so that its contact is not taken for one on the tool. It counts
+as touched if it is in contact, or if its own wrench differs from zero by more than its covariance
+explains (χ² test, 99.9 %). Joint torques that contradict the sensors by the same test are left
+out: something touches the arm proximal to all sensors, or friction is not what it was.
+
+The covariance of a reading is that of the sensor; weights and inertias that are compensated
+differ from the true ones by a given fraction, as far as they changed since the tare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pinocchio as pin
+from scipy.special import chdtri
+
+from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.robot.setup import per_joint
+from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.parameters import sensor_std
+from robocal_ros.wrench.torque import ToolWrench, tool_wrench
+
+# Probability of exceeding the limit of the tests without a contact.
+_RISK = 1e-3
+
+
+def contradicts(residual: Array, covariance: Array) -> bool:
+    """Return whether a residual is larger than its covariance explains (χ² test, 99.9 %)."""
+    return bool(residual @ np.linalg.solve(covariance, residual)
+                > chdtri(len(residual), _RISK))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Linear observations of wrenches: value = matrix · unknowns + noise.
+
+    Attributes:
+        value: Observed values, shape (m,).
+        matrix: Of the unknowns, shape (m, u).
+        covariance: Of the noise, shape (m, m).
+
+    """
+
+    value: Array
+    matrix: Array
+    covariance: Array
+
+    def solved(self) -> tuple[Array, Array]:
+        """Return the unknowns and their covariance by generalised least squares."""
+        weighted = np.linalg.solve(self.covariance, self.matrix)
+        covariance = np.linalg.inv(self.matrix.T @ weighted)
+        return covariance @ (weighted.T @ self.value), covariance
+
+    def joined(self, other: _Rows) -> _Rows:
+        """Return these rows and others whose noise is independent."""
+        count, more = len(self.value), len(other.value)
+        covariance = np.zeros((count + more, count + more))
+        covariance[:count, :count], covariance[count:, count:] = self.covariance, other.covariance
+        return _Rows(np.concatenate((self.value, other.value)),
+                     np.vstack((self.matrix, other.matrix)), covariance)
+
+
+class Fusion:
+    """Covariances of an observer's outputs, and its tool wrench.
+
+    Attributes:
+        by_torque: Whether joint torques alone are the source of the tool wrench.
+
+    """
+
+    def __init__(self, observer: WrenchObserver) -> None:
+        """Choose the sources.
+
+        Args:
+            observer: The observer.
+
+        Raises:
+            ConfigurationError: If a frame does not exist, a parameter with one value per sensor or
+                joint does not fit, or the source is a sensor and none carries the tool frame.
+
+        """
+        values, arm = observer.values, observer.arm
+        self._observer, self._values, self._arm = observer, values, arm
+        self._robot = arm.robot.copy()
+        self._tool = arm.robot.tool_frame
+        self._frame = values.tool_wrench_frame or self._tool
+        self._robot.frame_id(self._frame)
+        self._chain = arm.chain_of_frame(self._tool)
+        if values.tool_wrench_source == 'sensor' and self._chain is None:
+            raise ConfigurationError(
+                f"tool_wrench_source is 'sensor', but no F/T sensor carries '{self._tool}'; name "
+                'one that does, or use torque.')
+        self.by_torque = values.tool_wrench_source == 'torque' or self._chain is None
+        # Newest observation, and what is known of its posture.
+        self._known: tuple[Observation, list[pin.SE3], Array] | None = None
+        # Covariance of each reading, in its measurement frame, then in its link's.
+        self._noise = arm.turned(np.array([
+            np.diag(std**2) for std in sensor_std(values, len(arm.mounts))]))
+        self._torque_std = per_joint(values.torque_std, arm.robot.n, 'torque_std')
+        # Joints proximal to all sensors: they transmit every wrench that a sensor reads.
+        self._outer = [i for i, name in enumerate(arm.robot.joint_names) if not any(
+            name in arm.joints_beyond(chain.proximal) for chain in arm.chains)]
+        self._path = () if self._chain is None else tuple(
+            chain.proximal for chain in arm.chains
+            if chain.proximal == self._chain.proximal
+            or self._chain.proximal in arm.beyond(chain.proximal))
+
+    @property
+    def frame(self) -> str:
+        """Frame in which the tool wrench is expressed, about its origin."""
+        return self._frame
+
+    # ------------------------------------------------------------------- covariances
+
+    def torque_covariance(self, observation: Observation) -> Array:
+        """Return the covariance of external joint torques, shape (n, n) [N²·m²].
+
+        Raises:
+            ValueError: If the observation has none.
+
+        """
+        torques, velocity = self._observer.torques, observation.velocity
+        if torques is None or velocity is None or observation.needed is None:
+            raise ValueError('The observation has no joint torques.')
+        model = self._values.model_std * observation.needed
+        return np.diag(self._torque_std**2 + model**2 + torques.friction.variance(velocity))
+
+    def link_covariance(self, observation: Observation, index: int) -> Array:
+        """Return the covariance of the wrench on a sub-chain, in its frame, shape (6, 6).
+
+        Args:
+            observation: An observation in which its wrench is valid.
+            index: The sub-chain.
+
+        """
+        covariance = self._noise[index]
+        if observation.posture is not None:
+            places, model = self._geometry(observation, observation.posture)
+            covariance = covariance + model[index]
+            for d in self._arm.chains[index].distal:
+                turn = _moved(places[index], places[d])
+                covariance = covariance + turn @ self._noise[d] @ turn.T
+        elif self._arm.chains[index].distal:
+            placement = self._arm.distal_transform(self._arm.chains[index])
+            if placement is not None:
+                turn = placement.toDualActionMatrix()
+                (d,) = self._arm.chains[index].distal
+                covariance = covariance + turn @ self._noise[d] @ turn.T
+        return np.asarray(covariance)
+
+    def _geometry(self, observation: Observation, posture: Array) -> tuple[list[pin.SE3], Array]:
+        """Return placements of the sensors' links in the root, and covariances of the model.
+
+        The covariances are those of what each sub-chain's own bodies take, shape (k, 6, 6).
+        """
+        if self._known is None or self._known[0] is not observation:
+            places = [self._robot.transform_frame_to_root(posture, chain.link)
+                      for chain in self._arm.chains]
+            self._known = observation, places, self._model_covariance(observation, posture)
+        return self._known[1:]
+
+    def _model_covariance(self, observation: Observation, posture: Array) -> Array:
+        count = len(self._arm.mounts)
+        if observation.held is None:
+            return np.zeros((count, 6, 6))
+        change = self._own(posture, observation.held)
+        reference = self._observer.reference
+        if reference is not None:
+            rest = np.zeros((1, self._robot.n))
+            held = self._arm.held_many(reference.posture[None], rest, rest)[0][0]
+            change = change - self._own(reference.posture, held)
+        size = np.linalg.norm(change.reshape(count, 2, 3), axis=2)
+        std = self._values.model_std * np.repeat(size, 3, axis=1)
+        return np.asarray(std[:, :, None]**2 * np.eye(6))
+
+    def _own(self, posture: Array, held: Array) -> Array:
+        return np.asarray(self._arm.between_many(posture[None], held[None])[0])
+
+    # ------------------------------------------------------------------- tool wrench
+
+    def tool(self, observation: Observation) -> ToolWrench | None:
+        """Return the wrench on the tool, None if no source sees it.
+
+        Args:
+            observation: The newest observation.
+
+        """
+        posture = observation.posture
+        if posture is None:
+            return self._of_imu_link(observation)
+        touched = [] if self.by_torque else self._touched(observation)
+        rows = None if self.by_torque else self._sensor_rows(observation, posture, touched)
+        if rows is None:
+            return self._of_torque(observation, posture)
+        wrench, covariance = rows.solved()
+        if observation.external is not None and self._values.tool_wrench_source == 'auto' \
+                and self._outer:
+            torque = self._torque_rows(observation, observation.external, posture, touched)
+            predicted = torque.covariance + torque.matrix @ covariance @ torque.matrix.T
+            if not contradicts(torque.value - torque.matrix @ wrench, predicted):
+                wrench, covariance = rows.joined(torque).solved()
+        return self._expressed(posture, wrench[:6], covariance[:6, :6])
+
+    def _expressed(self, posture: Array, wrench: Array, covariance: Array) -> ToolWrench:
+        """Return a wrench in tool axes about the tool's origin in the frame that is asked for."""
+        if self._frame != self._tool:
+            turn = self._shift(posture)
+            wrench, covariance = turn @ wrench, turn @ covariance @ turn.T
+        return ToolWrench(wrench, np.inf, (), covariance)
+
+    def _shift(self, posture: Array) -> Array:
+        """Return the matrix of wrenches from the tool frame to the frame asked for, (6, 6)."""
+        robot = self._robot
+        return _moved(robot.transform_frame_to_root(posture, self._frame),
+                      robot.transform_frame_to_root(posture, self._tool))
+
+    def _of_imu_link(self, observation: Observation) -> ToolWrench | None:
+        chain = self._chain
+        if self.by_torque or chain is None or chain.proximal not in observation.links \
+                or observation.reasons[chain.proximal]:
+            return None
+        turn = self._arm.frame_in_chain(chain, self._frame).inverse().toDualActionMatrix()
+        covariance = self.link_covariance(observation, chain.proximal)
+        return ToolWrench(np.asarray(turn @ observation.wrench[chain.proximal]), np.inf, (),
+                          np.asarray(turn @ covariance @ turn.T))
+
+    def _of_torque(self, observation: Observation, posture: Array) -> ToolWrench | None:
+        if observation.external is None or self._values.tool_wrench_source == 'sensor':
+            return None
+        turn = self._shift(posture)
+        jacobian = np.linalg.inv(turn).T @ self._jacobian(posture, self._tool)
+        return tool_wrench(observation.external, jacobian, self._values,
+                           self.torque_covariance(observation))
+
+    def _jacobian(self, posture: Array, frame: str) -> Array:
+        """Return the Jacobian of a frame in its axes, shape (6, n)."""
+        robot = self._robot
+        return np.array(pin.computeFrameJacobian(
+            robot.model, robot.data, posture, robot.frame_id(frame),
+            pin.ReferenceFrame.LOCAL)).reshape(6, robot.n)
+
+    def _touched(self, observation: Observation) -> list[int]:
+        """Return the sub-chains proximal to the tool's that are touched themselves."""
+        return [i for i in self._path if self._chain is not None and i != self._chain.proximal
+                and i in observation.links
+                and (i in observation.contacts or (not observation.reasons[i] and contradicts(
+                    observation.wrench[i], self.link_covariance(observation, i))))]
+
+    def _sensor_rows(
+        self, observation: Observation, posture: Array, touched: list[int]
+    ) -> _Rows | None:
+        """Return what the sensors read of the wrenches on the tool and on touched sub-chains.
+
+        None if they do not tell it.
+        """
+        if observation.distal is None:
+            return None
+        usable = [i for i in self._path if i in observation.links
+                  and (observation.missing is None or not observation.missing[i])]
+        own = self._chain
+        # Each touched sub-chain needs a sensor distal to it.
+        if own is None or not usable or any(
+                not any(d in usable for d in self._arm.beyond(i)) for i in touched):
+            return None
+        places, model = self._geometry(observation, posture)
+        sources = [self._robot.transform_frame_to_root(posture, self._tool),
+                   *(places[i] for i in touched)]
+        matrix = np.zeros((len(usable), 6, len(sources), 6))
+        for row, sensor in enumerate(usable):
+            for column, (index, source) in enumerate(zip(
+                    (own.proximal, *touched), sources, strict=True)):
+                if index == sensor or index in self._arm.beyond(sensor):
+                    matrix[row, :, column] = _moved(places[sensor], source)
+        size = 6 * len(usable)
+        covariance = np.zeros((len(usable), 6, len(usable), 6))
+        for row, sensor in enumerate(usable):
+            covariance[row, :, row] = self._noise[sensor]
+        total = covariance.reshape(size, size)
+        for index, part in enumerate(model):
+            seen = np.array([
+                _moved(places[sensor], places[index])
+                if index == sensor or index in self._arm.beyond(sensor) else np.zeros((6, 6))
+                for sensor in usable]).reshape(size, 6)
+            total = total + seen @ part @ seen.T
+        return _Rows(observation.distal[usable].ravel(), matrix.reshape(size, -1), total)
+
+    def _torque_rows(
+        self, observation: Observation, external: Array, posture: Array, touched: list[int]
+    ) -> _Rows:
+        """Return what the joints proximal to all sensors tell of the same wrenches."""
+        frames = [self._tool, *(self._arm.chains[index].link for index in touched)]
+        matrix = np.hstack([self._jacobian(posture, frame).T for frame in frames])
+        outer = self._outer
+        return _Rows(external[outer], matrix[outer],
+                     self.torque_covariance(observation)[np.ix_(outer, outer)])
+
+
+def _moved(to: pin.SE3, source: pin.SE3) -> Array:
+    """Return the matrix of wrenches from one frame to another, given their placements, (6, 6)."""
+    return np.array(to.actInv(source).toDualActionMatrix())

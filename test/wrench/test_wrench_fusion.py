@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One wrench that several sources see, with a covariance that holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pinocchio as pin
+import pytest
+from support.arms import arm
+
+from benchmarks.wrench_arm import ObservedArm, of_chain
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.robot.model import Robot
+from robocal_ros.wrench.fusion import Fusion
+from robocal_ros.wrench.model import TareReference
+from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.parameters import WrenchParameters
+
+FRAMES = ['ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
+          'ft_wrist']
+POSTURE = np.array([0.2, 0.4, 0.6, 0.3, 0.9, 0.1])
+WRENCH = np.array([20.0, -10.0, 5.0, 1.0, -2.0, 0.5])
+STD = np.repeat([0.5, 0.02], 3)
+
+
+def fusion(frames: list[str] = FRAMES, **values: Any) -> Fusion:
+    return Fusion(WrenchObserver(arm('robocal').robot(), WrenchParameters(**{
+        'sensor_frames': frames, 'unidentified_friction': [0.0], 'model_std': 0.0,
+        'require_tare': False, **values})))
+
+
+class Cell:
+    """Wrenches on links, and what sensors and joints read of them; by the original URDF."""
+
+    def __init__(self, frames: list[str], **wrenches: np.ndarray) -> None:
+        model = pin.buildModelFromXML(arm('robocal').urdf)
+        data = model.createData()
+        pin.forwardKinematics(model, data, POSTURE)
+        pin.updateFramePlacements(model, data)
+        self.places = {frame.name: pin.SE3(data.oMf[i]) for i, frame in enumerate(model.frames)}
+        self.distal = np.zeros((len(frames), 6))
+        self.own = np.zeros((len(frames), 6))
+        self.torque = np.zeros(6)
+        for name, wrench in wrenches.items():
+            pushed = model.getFrameId(name)
+            at = FRAMES.index(name) if name in FRAMES else len(FRAMES)
+            jacobian = pin.computeFrameJacobian(model, data, POSTURE, pushed, pin.LOCAL)
+            self.torque += jacobian.T @ wrench
+            for row, frame in enumerate(frames):
+                if FRAMES.index(frame) <= at:
+                    self.distal[row] += self.moved(name, frame) @ wrench
+        for row in range(len(frames)):
+            self.own[row] = self.distal[row]
+            if row + 1 < len(frames):
+                self.own[row] -= self.moved(frames[row + 1], frames[row]) @ self.distal[row + 1]
+
+    def moved(self, source: str, to: str) -> np.ndarray:
+        return self.places[to].actInv(self.places[source]).toDualActionMatrix()
+
+    def seen(self, noise: np.ndarray | float = 0.0, torque_noise: np.ndarray | float = 0.0,
+             **given: Any) -> Observation:
+        """Return what is observed with noise in the sensors, shape (k, 6), and in the joints."""
+        count = len(self.distal)
+        distal = self.distal + noise
+        own = self.own + noise
+        for row in range(count - 1):
+            own[row] -= self.moved(FRAMES[row + 1], FRAMES[row]) @ np.broadcast_to(
+                noise, (count, 6))[row + 1]
+        return Observation(
+            1, 0.01, tuple(range(count)), own, [''] * count, posture=POSTURE,
+            velocity=np.full(6, 1.0), distal=distal, held=np.zeros((count, 6)),
+            needed=np.zeros(6), **{'external': self.torque + torque_noise, **given})
+
+
+def test_the_covariance_is_that_of_the_error() -> None:
+    made, cell, draw = fusion(), Cell(FRAMES, tool0=WRENCH), np.random.default_rng(0)
+    squares = []
+    for _ in range(300):
+        told = made.tool(cell.seen(STD * draw.normal(size=(5, 6)), draw.normal(size=6)))
+        error = told.wrench - WRENCH
+        squares.append(error @ np.linalg.solve(told.covariance, error))
+    # Six degrees of freedom: standard deviation of the mean of 300 is 0.2.
+    assert np.mean(squares) == pytest.approx(6.0, abs=0.8)
+
+
+def test_each_source_adds_what_it_knows() -> None:
+    cell = Cell(FRAMES, tool0=WRENCH)
+    wrist = fusion(['ft_wrist'], tool_wrench_source='sensor').tool(
+        Cell(['ft_wrist'], tool0=WRENCH).seen())
+    sensors = fusion(tool_wrench_source='sensor').tool(cell.seen())
+    everything = fusion(torque_std=[0.05]).tool(cell.seen())
+    # Five forces with the same noise see it, and moments add to that.
+    assert (np.diag(sensors.covariance)[:3] <= 0.25 / 5.0 + 1e-12).all()
+    assert np.diag(wrist.covariance)[:3] == pytest.approx(0.25)
+    for more, less in ((everything, sensors), (sensors, wrist)):
+        assert np.linalg.eigvalsh(less.covariance - more.covariance).min() > -1e-12
+        np.testing.assert_allclose(more.wrench, WRENCH, atol=1e-9)
+
+
+def test_contacts_on_two_links_are_told_apart() -> None:
+    both = {'ft_link_2_proximal': np.array([-30.0, 8.0, 0.0, 0.0, -2.0, 1.0]), 'tool0': WRENCH}
+    told = fusion().tool(Cell(FRAMES, **both).seen())
+    np.testing.assert_allclose(told.wrench, WRENCH, atol=1e-6)
+    # Estimated jointly, the base sensor and the joints know less about the tool.
+    alone = fusion().tool(Cell(FRAMES, tool0=WRENCH).seen())
+    assert np.trace(told.covariance) > np.trace(alone.covariance)
+
+
+def test_torques_that_contradict_the_sensors_are_left_out() -> None:
+    cell, made = Cell(FRAMES, tool0=WRENCH), fusion()
+    pushed = np.array([20.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    told = made.tool(cell.seen(torque_noise=pushed))
+    sensors = fusion(tool_wrench_source='sensor').tool(cell.seen())
+    np.testing.assert_allclose(told.covariance, sensors.covariance)
+    np.testing.assert_allclose(told.wrench, WRENCH, atol=1e-9)
+
+
+def test_without_the_wrist_sensor_the_others_tell_it() -> None:
+    told = fusion(tool_wrench_source='sensor').tool(
+        Cell(FRAMES, tool0=WRENCH).seen(missing=[''] * 4 + ['saturated']))
+    np.testing.assert_allclose(told.wrench, WRENCH, atol=1e-9)
+    assert np.isfinite(told.covariance).all()
+    # Without any, joint torques do, as far as the posture shows it.
+    seen = Cell(FRAMES, tool0=WRENCH).seen(missing=['lost'] * 5)
+    seen.reasons = ['lost'] * 5
+    by_torque = fusion(min_singular_value=0.02, damping=1e-6).tool(seen)
+    np.testing.assert_allclose(by_torque.wrench, WRENCH, rtol=1e-3)
+    assert np.trace(by_torque.covariance) > np.trace(told.covariance)
+
+
+@pytest.mark.parametrize('source', ['auto', 'torque'])
+def test_in_any_frame_about_its_origin(source: str) -> None:
+    cell = Cell(FRAMES, tool0=WRENCH)
+    made = fusion(tool_wrench_frame='link_1', tool_wrench_source=source,
+                  min_singular_value=0.01, damping=1e-6)
+    told = made.tool(cell.seen())
+    turn = cell.moved('tool0', 'link_1')
+    np.testing.assert_allclose(told.wrench, turn @ WRENCH, rtol=1e-4, atol=1e-3)
+    if source == 'auto':
+        straight = fusion().tool(cell.seen()).covariance
+        np.testing.assert_allclose(told.covariance, turn @ straight @ turn.T, rtol=1e-9)
+    assert made.frame == 'link_1'
+
+
+def test_links_sum_the_covariances_of_their_sensors() -> None:
+    cell, made = Cell(FRAMES), fusion()
+    found = made.link_covariance(cell.seen(), 4)
+    np.testing.assert_allclose(found, np.diag(STD**2))
+    between = made.link_covariance(cell.seen(), 0)
+    turn = cell.moved(FRAMES[1], FRAMES[0])
+    np.testing.assert_allclose(between, np.diag(STD**2) + turn @ np.diag(STD**2) @ turn.T)
+    np.testing.assert_allclose(made.torque_covariance(cell.seen()), np.eye(6), atol=1e-9)
+
+
+def test_a_model_error_counts_as_far_as_the_load_changed() -> None:
+    observer = WrenchObserver(arm('robocal').robot(), WrenchParameters(
+        sensor_frames=['ft_wrist'], model_std=0.1, require_tare=False))
+    made, rest = Fusion(observer), np.zeros(6)
+    seen = Cell(['ft_wrist']).seen()
+    seen.held = observer.arm.held(POSTURE, rest, rest)
+    extra = made.link_covariance(seen, 0) - np.diag(STD**2)
+    assert np.diag(extra)[:3] == pytest.approx((0.1 * 0.35 * 9.81)**2)
+    observer.use_bias(np.zeros((1, 6)), TareReference(POSTURE, np.zeros((1, 6))))
+    seen = Cell(['ft_wrist']).seen()
+    seen.held = observer.arm.held(POSTURE, rest, rest)
+    np.testing.assert_allclose(made.link_covariance(seen, 0), np.diag(STD**2), atol=1e-12)
+
+
+def test_a_sensor_that_is_asked_for_must_be_there() -> None:
+    with pytest.raises(ConfigurationError, match="no F/T sensor carries 'link_1'"):
+        Fusion(WrenchObserver(Robot(arm('robocal').urdf, tool_frame='link_1'), WrenchParameters(
+            sensor_frames=['ft_wrist'], tool_wrench_source='sensor')))
+    with pytest.raises(ConfigurationError, match="'moon'"):
+        fusion(tool_wrench_frame='moon')
+
+
+def test_two_pushes_on_the_simulated_arm() -> None:
+    made = ObservedArm(1, observe_torque=True)
+    made.carry_tool()
+    made.run(0.2)
+    made.tare()
+    force = np.array([12.0, -9.0, 6.0])
+    made.push(4, np.array([0.0, 0.0, 0.02]), force, 0.4)
+    made.push(0, np.array([0.055, 0.0, 0.15]), np.array([-25.0, 0.0, 0.0]), 0.4)
+    told = made.run(0.4)[-60:]
+    fused = Fusion(made.observer)
+    found = np.array([fused.tool(item).wrench[:3] for item in told])
+    turn = made.observer.arm.frame_in_chain(
+        made.observer.arm.chains[4], 'tool0').rotation.T
+    np.testing.assert_allclose(found.mean(axis=0), turn @ force, atol=0.5)
+    tube = np.mean([item.wrench[0, :3] for item in of_chain(told, 0)], axis=0)
+    np.testing.assert_allclose(tube, [-25.0, 0.0, 0.0], atol=0.6)
+    assert all({0, 4} <= item.contacts.keys() for item in told)

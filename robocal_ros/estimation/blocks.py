@@ -172,13 +172,16 @@ class Blocks:
     _window: float
 
     @classmethod
-    def of(cls, samples: JointSamples, band: float, min_motion: float) -> Blocks:
+    def of(
+        cls, samples: JointSamples, band: float, min_motion: float, highest: float = np.inf
+    ) -> Blocks:
         """Return the blocks of joint states.
 
         Args:
             samples: Joint states.
             band: Upper limit of the excitation band [Hz].
             min_motion: Least joint travel of an exciting recording [rad].
+            highest: Cutoff of positions that do not repeat, if it is below the one found [Hz].
 
         Raises:
             DataError: If the recording is too coarse, too short, or not exciting.
@@ -210,7 +213,7 @@ class Blocks:
             first = time[max(place - 1, 0)]
             edges = first - 0.5 * period + length * np.arange(each * repeats + 1)
         else:
-            position = _smoothed(position, period, _POSITION_CUTOFF * band)
+            position = _smoothed(position, period, min(_POSITION_CUTOFF * band, highest))
             repeats, curve = 1, UniformSpline(time[0], period, position).at
             edges = time[0] + edge - 0.5 * period + length * np.arange(count + 1)
         middle = 0.5 * (edges[:-1] + edges[1:])

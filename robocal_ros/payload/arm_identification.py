@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.payload.arm_regression import (
     ArmFit,
@@ -79,22 +79,28 @@ def estimate(
     Raises:
         ConfigurationError: If there is a load, and no result of a motion without.
         DataError: If the record is no excitation, or its effort is dead.
-        ConvergenceError: If the estimate does not settle.
+        ConvergenceError: If no possible arm near the URDF explains the torques.
 
     """
+    check_load(values, before)
     loaded = values.arm_load > 0.0
-    if loaded and before is None:
-        raise ConfigurationError(
-            f'arm_load is {values.arm_load} kg, but no arm identified without load is stored: '
-            'take the load off, set arm_load to 0 and identify the arm once; then again with it.')
     motion, _ = Motion.of(robot, samples, loaded)
     prior = _prior(robot, values, scale, scale_covariance, before if loaded else None)
     widenings = (1.0,) if loaded else None
-    fit = identify(motion, prior, widenings=widenings)
     count = len(motion.effort)
     border = int((1.0 - _HELD_OUT) * count)
-    part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std), laws=fit.laws,
-                    widenings=(1.0,))
+    try:
+        fit = identify(motion, prior, widenings=widenings)
+        part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std),
+                        laws=fit.laws, widenings=(1.0,), start=fit.value)
+    except ConvergenceError as error:
+        raise ConvergenceError(
+            'No physically possible arm near the URDF explains the torques of this motion '
+            f'(range {np.ptp(samples.position, axis=0).min():.1f} to '
+            f'{np.ptp(samples.position, axis=0).max():.1f} rad within '
+            f'{samples.time[-1] - samples.time[0]:.0f} s). The masses in the URDF are '
+            'placeholders, the axes, order or signs of the joints or the unit of the efforts are '
+            'not those of the URDF, or the motion is too slow or too short.') from error
     rest = motion.part(slice(border, count))
     left = rest.effort - part.fitted(rest)
     fitted = _fits(robot, motion.effort, fit.residual)
@@ -119,6 +125,14 @@ def estimate(
                   **settings_of(values, 'arm_model_std', 'gain_std', 'arm_load', 'arm_load_std',
                                 'max_unexplained_torque')},
         series=_series(robot, motion, fit))
+
+
+def check_load(values: PayloadParameters, before: CalibrationResult | None) -> None:
+    """Raise a ConfigurationError if there is a load, and no result of a motion without."""
+    if values.arm_load > 0.0 and before is None:
+        raise ConfigurationError(
+            f'arm_load is {values.arm_load} kg, but no arm identified without load is stored: '
+            'take the load off, set arm_load to 0 and identify the arm once; then again with it.')
 
 
 def _prior(
@@ -165,8 +179,10 @@ def _parameters(names: Sequence[str], value: Array, covariance: Array) -> Iterat
     units = {**dict(zip(LINK, LINK_UNITS, strict=True)), 'rotor_inertia': 'kg·m²',
              'effort_scale': '1'}
     for name, number, variance in zip(names, value, np.diag(covariance), strict=True):
-        yield Parameter(name, units[name.rpartition('.')[2]], float(number),
-                        float(np.sqrt(variance)))
+        what, std = name.rpartition('.')[2], float(np.sqrt(variance))
+        yield Parameter(
+            name, units[what], float(number), std, note='not distinguished from zero'
+            if what == 'rotor_inertia' and number < std else '')
 
 
 def _friction(robot: Robot, fit: ArmFit) -> Iterator[Parameter]:

@@ -11,8 +11,8 @@ A motion without load tells combinations of π only. What it does not tell comes
 a prior whose width is estimated too (``_WIDENINGS``). The prior's distance is the log-determinant
 divergence of the links' pseudo-inertia matrices, which is convex and infinite at the border of
 what a body can be: each estimate is physically consistent (Lee, Wensing, Park, IEEE Trans. Robot.
-36 (2020) 348, doi 10.1109/TRO.2019.2926491). It is the maximum a posteriori estimate, found by
-Newton's method with a covariance from its curvature.
+36 (2020) 348, doi 10.1109/TRO.2019.2926491). Rotor inertias are not negative. It is the
+maximum a posteriori estimate, found by Newton's method with a covariance from its curvature.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ _EXTRAS = ((), ('sublinear',), ('load',), ('sublinear', 'load'))
 # next wider one must have.
 _WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _EVIDENCE = 3.0
+# Cutoffs of positions that do not repeat [Hz], and how much less must be left, in all joints.
+_CUTOFFS = (5.0, 2.5, 1.25)
+_CLEARLY = 0.05
 _OUTLIER = 2.5
 _ROUNDS = 3
 _STEPS = 60
@@ -153,7 +156,23 @@ class Motion:
         """
         check_joints(samples, robot.joint_names)
         check_effort(samples, robot.joint_names)
-        blocks = Blocks.of(samples, BAND, MIN_MOTION)
+        found = cls._smoothed(robot, samples, loaded)
+        for cutoff in _CUTOFFS if found[1].repeats == 1 else ():
+            # Noise of stamps and encoders near the motion's own frequencies shows in the efforts
+            # that are left.
+            smoother = cls._smoothed(robot, samples, loaded, cutoff, found[0].delay)
+            if not smoother[2] < found[2] - _CLEARLY:
+                break
+            found = smoother
+        return found[:2]
+
+    @classmethod
+    def _smoothed(
+        cls, robot: Robot, samples: JointSamples, loaded: bool, cutoff: float = np.inf,
+        delay: Delay | None = None,
+    ) -> tuple[Motion, Blocks, float]:
+        """Return a motion, and the sum of the logarithms of what is left with free columns."""
+        blocks = Blocks.of(samples, BAND, MIN_MOTION, cutoff)
         dynamics = NewtonEuler(robot, robot.tool_frame)
 
         def columns(q: Array, v: Array, a: Array) -> Array:
@@ -170,12 +189,16 @@ class Motion:
         velocity = np.array([node.velocity for node in blocks.nodes])
         motion = cls(regressor, velocity, np.zeros(regressor.shape[:2]))
         law = Law(_TRANSITIONS[1], ('sublinear',))
-        delay = find_delay(effort, [
-            np.column_stack((regressor[:, joint],
-                             _friction_columns(law, motion, joint, motion.effort)))
-            for joint in range(robot.n)], motion.effort)
-        return replace(motion, effort=effort(delay.value), delay=delay,
-                       repeats=blocks.repeats), blocks
+        every = [np.column_stack((regressor[:, joint],
+                                  _friction_columns(law, motion, joint, motion.effort)))
+                 for joint in range(robot.n)]
+        delay = delay or find_delay(effort, every, motion.effort)
+        motion = replace(motion, effort=effort(delay.value), delay=delay, repeats=blocks.repeats)
+        left = 0.0
+        for values, columns_of in zip(motion.effort.T, every, strict=True):
+            basis = orthonormal(columns_of)
+            left += float(np.log(rms(values - basis @ (basis.T @ values)) + _LEAST_STD))
+        return motion, blocks, left
 
 
 @dataclass(frozen=True)
@@ -204,22 +227,28 @@ class Prior:
 
         """
         gradient, hessian = np.zeros(places.size), np.zeros((places.size, places.size))
-        cost = 0.0
         bodies = x[places.links].reshape(-1, 10)
-        for index, (before, now) in enumerate(
-                zip(pseudo_inertia(self.links), pseudo_inertia(bodies), strict=True)):
+        now = pseudo_inertia(bodies)
+        if (x[places.gains] <= 0.0).any():
+            return np.inf, gradient, hessian
+        try:
+            factor = np.linalg.cholesky(now)
+        except np.linalg.LinAlgError:
+            return np.inf, gradient, hessian
+        before = pseudo_inertia(self.links)
+        determinant = 2.0 * np.log(np.einsum('iaa->ia', factor)).sum()
+        inverse, weight = np.linalg.inv(before), self.std**-2.0
+        cost = weight * float(
+            np.sum(inverse * now) - determinant + np.linalg.slogdet(before)[1].sum()
+            - 4.0 * len(bodies))
+        changes = (np.linalg.inv(now)[:, None] @ PSEUDO_INERTIA).reshape(len(bodies), 10, 16)
+        gradient[places.links] = weight * (
+            inverse.reshape(-1, 16) @ PSEUDO_INERTIA.reshape(10, 16).T
+            - changes[:, :, ::5].sum(axis=2)).ravel()
+        turned = changes.reshape(-1, 10, 4, 4).swapaxes(2, 3).reshape(-1, 10, 16)
+        for index, block in enumerate(weight * changes @ turned.swapaxes(1, 2)):
             at = slice(10 * index, 10 * index + 10)
-            sign, determinant = np.linalg.slogdet(now)
-            if sign <= 0.0 or np.linalg.eigvalsh(now)[0] <= 0.0:
-                return np.inf, gradient, hessian
-            inverse, now_inverse = np.linalg.inv(before), np.linalg.inv(now)
-            weight = 1.0 / self.std**2
-            cost += weight * (np.trace(inverse @ now) - determinant
-                              + np.linalg.slogdet(before)[1] - 4.0)
-            changes = now_inverse @ PSEUDO_INERTIA
-            gradient[at] += weight * (np.einsum('ab,kba->k', inverse, PSEUDO_INERTIA)
-                                      - np.einsum('kaa->k', changes))
-            hessian[at, at] += weight * np.einsum('kab,lba->kl', changes, changes)
+            hessian[at, at] = block
         shared = slice(0, places.gains.stop)
         off = x[shared] - self.mean
         cost += 0.5 * float(off @ self.information @ off)
@@ -231,7 +260,6 @@ class Prior:
             gradient[places.load] += weight * off
             hessian[places.load, places.load] += np.diag(weight)
         return cost, gradient, hessian
-
 
 @dataclass(frozen=True)
 class ArmFit:
@@ -289,7 +317,7 @@ _NODE_WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(5)[1]
 
 def identify(
     motion: Motion, prior: Prior, *, laws: Sequence[Law] | None = None,
-    widenings: Sequence[float] | None = None,
+    widenings: Sequence[float] | None = None, start: Array | None = None,
 ) -> ArmFit:
     """Solve for all unknowns; friction columns and the prior's width are chosen unless given.
 
@@ -298,6 +326,7 @@ def identify(
         prior: What is known beforehand.
         laws: Friction columns of each joint.
         widenings: Factors of the prior's standard deviation to choose from.
+        start: Unknowns to start from, shape (p,); by default those of the prior.
 
     Raises:
         ConvergenceError: If Newton's steps do not settle.
@@ -308,10 +337,12 @@ def identify(
     places = Unknowns.of(n, prior.load is not None, chosen)
     x = np.zeros(places.size)
     x[places.links] = prior.links.ravel()
-    x[places.rotors] = prior.mean[places.rotors]
+    x[places.rotors] = np.maximum(prior.mean[places.rotors], 0.0)
     x[places.gains] = prior.mean[places.gains]
     if prior.load is not None:
         x[places.load] = prior.load[0]
+    if start is not None:
+        x = start.copy()
     weights = np.ones_like(motion.effort)
     # Friction columns change between the rounds in which the prior's width is chosen.
     factors = widenings or _WIDENINGS
@@ -329,7 +360,11 @@ def identify(
         first, *wider = factors if number % 2 == 0 else (width,)
         fit = solver.solve(x, replace(prior, std=prior.std * first))
         for factor in wider:
-            tried = solver.solve(fit.value, replace(prior, std=prior.std * factor))
+            try:
+                tried = solver.solve(fit.value, replace(prior, std=prior.std * factor))
+            except ConvergenceError:
+                # The data pull links to the border of what bodies can be.
+                break
             if tried.evidence < fit.evidence + _EVIDENCE:
                 break
             fit = tried
@@ -395,23 +430,31 @@ class _Solver:
         """Minimise the negative log-posterior from a possible start."""
         places = self._places
         cost, gradient, hessian = self._objective(x, prior)
+        rotors = np.zeros(len(x), dtype=bool)
+        rotors[places.rotors] = True
         for _ in range(_STEPS):
-            scale = 1.0 / np.sqrt(np.maximum(np.diag(hessian), 1e-300))
-            scaled = hessian * np.outer(scale, scale) + 1e-12 * np.eye(len(x))
-            step = -scale * scipy.linalg.cho_solve(
-                scipy.linalg.cho_factor(scaled), scale * gradient)
+            # Rotors at zero that would become negative stay there (projected Newton, Bertsekas,
+            # SIAM J. Control Optim. 20 (1982) 221, doi 10.1137/0320018).
+            free = np.flatnonzero(~(rotors & (x <= 0.0) & (gradient > 0.0)))
+            part, slope = hessian[np.ix_(free, free)], gradient[free]
+            scale = 1.0 / np.sqrt(np.maximum(np.diag(part), 1e-300))
+            scaled = part * np.outer(scale, scale) + 1e-12 * np.eye(len(free))
+            step = np.zeros(len(x))
+            step[free] = -scale * scipy.linalg.cho_solve(
+                scipy.linalg.cho_factor(scaled), scale * slope)
             decrement = float(-gradient @ step)
             if decrement < _CONVERGED:
                 break
             size = 1.0
             while size > 1e-10:
-                trial = self._objective(x + size * step, prior)
+                tried = np.where(rotors, np.maximum(x + size * step, 0.0), x + size * step)
+                trial = self._objective(tried, prior)
                 if trial[0] <= cost - 1e-4 * size * decrement:
                     break
                 size *= 0.5
             else:
                 break
-            x = x + size * step
+            x = tried
             cost, gradient, hessian = trial
         if decrement > _SETTLED:
             raise ConvergenceError(

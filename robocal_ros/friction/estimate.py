@@ -178,12 +178,18 @@ def _motion_evidence(item: MotionJoint) -> str:
 
 def _motion_check(item: MotionJoint, limit: float) -> Check:
     """Check the lack of fit of a law that was estimated from a motion."""
-    degree = min(item.degree, 100.0)
+    degree = min(max(item.degree, item.uncertainty), 100.0)
     good = not item.unidentified and degree <= limit
     return Check(
         f'{item.joint}: fit', good, degree, limit, '%',
         f"Joint '{item.joint}': {_motion_evidence(item)}; misfit over the speed {item.misfit:.3f} "
-        f'N·m, {degree:.2f} % of friction (limit {limit:.1f} %).'
+        f'N·m, of which repeated passes scatter by {item.scatter:.3f} N·m. Misfit beyond the '
+        f'scatter {item.degree:.2f} %, scatter {item.uncertainty:.2f} % of friction (limit '
+        f'{limit:.1f} % each, fit_threshold).'
+        + ('' if good or item.unidentified else
+           ' Friction that the law lacks, or a wrong coupling, may be the cause.'
+           if item.degree > limit else ' A longer motion would repeat the speeds more often.')
+        + ('' if good else ' measure_joints estimates the other joints alone.')
         + (f' Not identified: {item.unidentified}.' if item.unidentified else ''))
 
 

@@ -53,6 +53,8 @@ class MotionJoint:
         residual: RMS of what the model leaves of it [N·m].
         held_out: The same for each law, the halves of the motion predicted from each other [N·m].
         misfit: RMS over speed bins of the mean residual: lack of fit of the law [N·m].
+        scatter: RMS of what the misfit would be by the scatter of repeated passes through a speed
+            alone [N·m].
         speed: Mean speed of each bin, shape (k,) [rad/s].
         measured: Friction with the residual, bin by bin, shape (k,) [N·m].
         fitted: Friction of the law there, shape (k,) [N·m].
@@ -66,14 +68,21 @@ class MotionJoint:
     residual: float
     held_out: Mapping[str, float]
     misfit: float
+    scatter: float
     speed: Array
     measured: Array
     fitted: Array
 
     @property
     def degree(self) -> float:
-        """Misfit relative to friction [%]."""
-        return 100.0 * self.misfit / rms(self.fitted) if len(self.fitted) else np.inf
+        """Misfit beyond the scatter, relative to friction [%]."""
+        excess = np.sqrt(max(0.0, self.misfit**2 - self.scatter**2))
+        return 100.0 * float(excess) / rms(self.fitted) if len(self.fitted) else np.inf
+
+    @property
+    def uncertainty(self) -> float:
+        """Scatter relative to friction [%]."""
+        return 100.0 * self.scatter / rms(self.fitted) if len(self.fitted) else np.inf
 
 
 @dataclass(frozen=True)
@@ -298,6 +307,7 @@ def _joint(
     """Judge the friction of one joint."""
     name, v = robot.joint_names[joint], motion.velocity[:, joint]
     speed, measured, fitted, reasons = [], [], [], []
+    bins: list[np.ndarray] = []
     for sign, direction in zip((1.0, -1.0), DIRECTIONS, strict=True):
         chosen = np.flatnonzero(sign * v > _MOVING)
         if len(chosen) < 4 * _BINS:
@@ -308,9 +318,33 @@ def _joint(
             speed.append(v[rows].mean())
             fitted.append(friction[rows].mean())
             measured.append((friction + residual)[rows].mean())
+            bins.append(np.sort(rows))
     if (shares > _UNOBSERVABLE).any():
         reasons.append('the motion does not separate friction from rigid-body torques')
     return MotionJoint(
         name, '; '.join(reasons), model, rms(motion.torque[:, joint]), rms(residual), held_out,
-        rms(np.array(measured) - np.array(fitted)) if speed else 0.0,
+        rms(np.array(measured) - np.array(fitted)) if speed else 0.0, pass_scatter(residual, bins),
         np.array(speed), np.array(measured), np.array(fitted))
+
+
+def pass_scatter(residual: Array, bins: Sequence[np.ndarray]) -> float:
+    """Return the RMS error of bin means by the scatter between passes of the motion [N·m].
+
+    The passes through a speed are repeats, whose scatter is the pure error of a lack-of-fit test
+    (Draper, Smith, Applied Regression Analysis, sec. 2.1). It is pooled over the bins.
+
+    Args:
+        residual: Shape (k,) [N·m].
+        bins: Rows of each bin, ascending; adjacent rows belong to one pass.
+
+    """
+    square = freedom = 0.0
+    shares = []
+    for rows in bins:
+        passes = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+        weight = np.array([len(part) for part in passes]) / len(rows)
+        means = np.array([residual[part].mean() for part in passes])
+        shares.append(float((weight**2).sum()))
+        square += float((weight * (means - weight @ means) ** 2).sum())
+        freedom += 1.0 - shares[-1]
+    return float(np.sqrt(square / freedom * np.mean(shares))) if freedom > 0.0 else 0.0

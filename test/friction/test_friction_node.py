@@ -174,6 +174,56 @@ class TestCompensation:
             np.testing.assert_allclose(point.effort, expected[order], atol=1e-6)
         assert out[-1].joint_names == message.joint_names
 
+    def test_tracking_is_switched_on_and_off(self, active):
+        """Friction of 1.3 times the identified one, while the last joint swings."""
+        compensated = active.subscribe(JointState, 'compensation')
+        tracked = active.subscribe(String, 'tracked')
+        states = active.publisher(JointState, 'joint_states', 10)
+        robot = Robot(arm_urdf(), tool_frame='tool0')
+        home = np.array([0.1, 0.3, -0.5, 0.2, 0.4, 0.0])
+
+        def fed_until(condition: Callable[[], bool]) -> None:
+            def step() -> bool:
+                active.time += 0.01
+                q, v, a = home.copy(), np.zeros(6), np.zeros(6)
+                q[5], v[5], a[5] = (0.5 * np.sin(active.time), 0.5 * np.cos(active.time),
+                                    -0.5 * np.sin(active.time))
+                effort = robot.inverse_dynamics(q, v, a)
+                effort[5] += 1.3 * float(LAW.torque(v[5]))
+                states.publish(joint_state(active.time, NAMES, q, v, effort))
+                return condition()
+
+            active.spinner.until(step)
+
+        def share() -> float:
+            """Return the newest compensation over that of the identified law."""
+            message = compensated[-1]
+            speed = 0.5 * np.cos(message.header.stamp.sec + 1e-9 * message.header.stamp.nanosec)
+            return message.effort[5] / float(LAW.torque(speed)) if abs(speed) > 0.3 else np.nan
+
+        fed_until(lambda: bool(compensated) and share() == pytest.approx(1.0, abs=0.02))
+        assert not tracked
+        answer = active.call('track')
+        assert answer.success
+        assert 'Friction is updated from joint states from now on' in answer.message
+        fed_until(lambda: bool(tracked) and share() == pytest.approx(1.3, abs=0.05))
+        law = friction_by_joint(from_yaml(tracked[-1].data))['joint_6']
+        assert float(law.torque(0.4) / LAW.torque(0.4)) == pytest.approx(1.3, abs=0.05)
+        answer = active.call('track')
+        assert answer.success
+        assert 'the identified laws are in use' in answer.message
+        compensated.clear()
+        fed_until(lambda: bool(compensated) and share() == pytest.approx(1.0, abs=0.02))
+        tracked.clear()
+        begin = active.time
+        fed_until(lambda: active.time > begin + 2.5)
+        assert not tracked
+
+    def test_without_friction_there_is_nothing_to_track(self, rig):
+        answer = rig().start().call('track')
+        assert not answer.success
+        assert 'No friction is identified yet; call run first' in answer.message
+
     def test_a_bad_trajectory_is_not_sent_on(self, active):
         out = active.subscribe(JointTrajectory, 'trajectory_out')
         into = active.publisher(JointTrajectory, f'{active.node.get_name()}/trajectory_in')

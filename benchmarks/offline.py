@@ -106,7 +106,7 @@ class OfflineBenchmark(Benchmark):
                 with tempfile.TemporaryDirectory(dir=request.output) as folder:
                     bag = Path(folder) / 'bag'
                     write_long(record, bag, duration, storage, wrench=task.wrench)
-                    case = _measured(task, storage, duration, bag)
+                    case = measured(task, storage, duration, bag)
                 OUT.print(f'{task.name}, {storage}, {duration / 60:.0f} min: '
                           f'{case.taken:.1f} s, {case.memory:.0f} MiB', soft_wrap=True)
                 cases.append(case)
@@ -119,7 +119,13 @@ def _bags(task: Task) -> list[tuple[str, float]]:
     return [*short, ('mcap', _LONG)] if task.long else short
 
 
-def _measured(task: Task, storage: str, duration: float, bag: Path) -> Case:
+def measured(task: Task, storage: str, duration: float, bag: Path) -> Case:
+    """Run a task's estimation of a bag in a process of its own.
+
+    Raises:
+        RobocalError: If it fails.
+
+    """
     began = perf_counter()
     output = bag.parent / 'log.txt'
     command = [sys.executable, '-m', 'robocal_ros.cli.main', 'estimate', task.capability,

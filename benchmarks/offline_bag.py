@@ -224,13 +224,14 @@ def _read_later(wrench: WrenchSamples, time: Array, rng: np.random.Generator) ->
 
 def _announce(bag: BagWriter, record: Record, *, wrench: bool) -> None:
     bag.add(DESCRIPTION, 'std_msgs/msg/String', TopicQos(latched=True, depth=1))
-    bag.write(DESCRIPTION, 0, _text(record.urdf))
+    bag.write(DESCRIPTION, 0, text_message(record.urdf))
     bag.add(JOINT_STATES, 'sensor_msgs/msg/JointState', TopicQos(latched=True))
     if wrench:
         bag.add(WRENCH, 'geometry_msgs/msg/WrenchStamped')
 
 
-def _text(text: str) -> bytes:
+def text_message(text: str) -> bytes:
+    """Return a serialized std_msgs/String."""
     raw = text.encode() + b'\0'
     return b'\0\1\0\0' + np.uint32(len(raw)).tobytes() + raw
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
 from benchmarks.figures import Figure
 from benchmarks.random_cell import random_tool
 from benchmarks.wrench_arm import ObservedArm, PushTruth, of_chain
+from benchmarks.wrench_peers import IdynTree, with_payload
 from benchmarks.wrench_samples import (
     EPOCH,
     FORCE_NOISE,
@@ -21,6 +23,7 @@ from benchmarks.wrench_samples import (
     SampledArm,
     Settings,
     Stream,
+    follow,
 )
 from demo import default_cell
 from robocal_ros.arrays import Array
@@ -44,6 +47,12 @@ _FREE_MOTION = 600.0
 _PUSHES = 100
 _WEAK_PUSHES = 100
 _LIVE = 60.0
+# Length of the bag that is estimated [s].
+_BAG = 300.0
+# Free motion in which false contacts are counted [s], and number of impacts.
+_ALARM_MOTION, _IMPACTS = 3600.0, 1000
+# Motion over which forces are compared, samples at a time [s], and samples per iDynTree call.
+_COMPARED, _AT_A_TIME, _SKIPPED = 20.0, 20.0, 20
 # Evaluated part of a push: after it has filled the window, and before it ends [s].
 _SETTLED, _LASTING = 0.05, 0.3
 _TILT = 0.5
@@ -281,15 +290,38 @@ def _speed_figures() -> tuple[list[Figure], list[str]]:
     free, touched, rnea = (1e6 * float(np.median(times))
                            for times in (timing.free, timing.contact, timing.rnea))
     series = 'computation per sample, 7 joints, 4 asynchronous sensors, wall-clock stamps'
+    peers = []
+    remarks = []
+    if len(timing.peer):
+        peer = 1e6 * float(np.median(timing.peer))
+        peers = [
+            Figure(series, 'iDynTree, one call on the smoothed values', 'µs', peer, peer),
+            Figure(series, 'median ÷ one iDynTree call', '1', free / peer, free / peer, 1.0)]
+        remarks = [f"iDynTree's wrenches differ from the observer's by {timing.difference:.1e} N "
+                   'or N·m at most, on the same smoothed values.']
+    else:
+        remarks = ['iDynTree is not installed (PyPI idyntree), so it was not compared.']
     rows = [
         Figure(series, 'median, free', 'µs', free, free, 60.0),
         Figure(series, 'median, in contact', 'µs', touched, touched, 60.0),
         Figure(series, 'median ÷ one RNEA call', '1', free / rnea, free / rnea, 40.0),
+        *peers,
         Figure(series, 'whole arrays, times real time at 1 kHz', '1', 1e-3 / timing.blocks,
                1e-3 / timing.blocks, 100.0, at_least=True),
     ]
     shares = '; '.join(f'{name} {100.0 * share:.0f} %' for name, share in timing.shares.items())
-    return rows, [f'One RNEA call: {rnea:.2f} µs. Shares of the computation: {shares}.']
+    return rows, [*remarks, f'One RNEA call: {rnea:.2f} µs. Shares of the computation: {shares}.']
+
+
+def _offline_figures(output: Path) -> list[Figure]:
+    from benchmarks.wrench_offline import measure
+
+    case = measure(_BAG, output)
+    speed = case.duration / case.taken
+    series = f'robocal estimate wrench, bag of {_BAG / 60.0:.0f} min at 1 kHz, 4 sensors'
+    return [Figure(series, 'speed with the default output, × real time', '1', speed, speed, 100.0,
+                   at_least=True),
+            Figure(series, 'peak memory', 'MiB', case.memory, case.memory)]
 
 
 @dataclass(frozen=True)
@@ -299,15 +331,17 @@ class StreamCase:
     Attributes:
         ratio: Largest force RMS of a link in motion over the sensors' noise.
         weight_only: The same of the wrist sensor with its weight alone compensated.
+        peer: ``ratio`` of iDynTree on the same smoothed values; NaN if it is not installed.
         false_alarms: Contacts without an impact.
         moving: Time of free motion [s].
-        missed: Impacts that were no contact.
+        missed: Impacts without a contact on the link that they hit.
         impacts: Number of impacts.
 
     """
 
     ratio: float
     weight_only: float
+    peer: float
     false_alarms: int
     moving: float
     missed: int
@@ -335,34 +369,77 @@ def stream_case(seed: int, *, error: float, motion: float, impacts: int) -> Stre
     observer = WrenchObserver(arm.robot, WrenchParameters(
         sensor_frames=list(seven_joints.SENSORS), sensor_force_ranges=[200.0],
         require_tare=False, sensor_delays=[1e-3, 1e-3, 1e-3, 2e-3]))
-    observer.carry(RigidBodyInertia(
+    identified = RigidBodyInertia(
         load.mass * (1.0 + 0.005 * draw.normal()), load.com + 1e-3 * draw.normal(size=3),
-        load.inertia), 'tool0')
-    joints, sensors = arm.samples(motion)
-    whole = BlockObserver(observer)
-    _add(whole, joints, sensors)
-    block = whole.take(final=True)
-    if block is None:
-        raise RobocalError('No sample was complete.')
-    rms = [float(np.sqrt(np.mean(block.wrench[block.valid[:, i], i, :3]**2))) for i in range(4)]
+        load.inertia)
+    observer.carry(identified, 'tool0')
+    joints, sensors = arm.samples(min(motion, _COMPARED))
+    rms, peer = _force_rms(observer, joints, sensors, with_payload(
+        seven_joints.urdf(), 'tool0', identified))
     q = arm.motion((sensors[3].stamps - EPOCH) / 1e9)[0]
     held = observer.arm.held_many(q, 0.0 * q, 0.0 * q)[0][:, 3]
     weight_only = float(np.sqrt(np.mean((sensors[3].values + held)[:, :3]**2)))
+    alarms = _count_contacts(observer, arm, motion)
     begins = arm.now + 0.1 + 0.2 * np.arange(impacts)
     given = []
     for number, begin in enumerate(begins.tolist()):
         direction = draw.normal(size=3)
         size = 900.0 if number % 2 else draw.uniform(40.0, 120.0)
-        given.append(Impact(3, size * direction / np.linalg.norm(direction),
+        given.append(Impact((0, 3)[number // 2 % 2], size * direction / np.linalg.norm(direction),
                             np.array([0.03, 0.0, 0.02]), begin, draw.uniform(0.005, 0.02)))
     whole = BlockObserver(observer)
     _add(whole, *arm.samples(0.2 * impacts + 0.2, given))
     pushed = whole.take(final=True)
-    found = np.array([] if pushed is None else
-                     [(pushed.stamps[row] - EPOCH) / 1e9 for row in pushed.contacts])
-    missed = sum(not ((found > item.begin) & (found < item.begin + 0.1)).any() for item in given)
-    return StreamCase(max(rms) / FORCE_NOISE, weight_only / FORCE_NOISE, len(block.contacts),
-                      motion, missed, impacts)
+    found = {index: np.array([] if pushed is None else [
+        (pushed.stamps[row] - EPOCH) / 1e9 for row, links in pushed.contacts.items()
+        if index in links]) for index in (0, 3)}
+    missed = sum(not ((found[item.chain] > item.begin)
+                      & (found[item.chain] < item.begin + 0.1)).any() for item in given)
+    return StreamCase(rms, weight_only / FORCE_NOISE, peer, alarms, motion, missed, impacts)
+
+
+def _force_rms(
+    observer: WrenchObserver, joints: Stream, sensors: Sequence[Stream], urdf: str
+) -> tuple[float, float]:
+    """Return the largest force RMS of a link over noise: the observer's, and iDynTree's."""
+    whole = BlockObserver(observer)
+    _add(whole, joints, sensors)
+    block = whole.take(final=True)
+    if block is None:
+        raise RobocalError('No sample was complete.')
+    rms = max(float(np.sqrt(np.mean(block.wrench[block.valid[:, i], i, :3]**2)))
+              for i in range(len(sensors)))
+    try:
+        peer = IdynTree(urdf, seven_joints.JOINTS, seven_joints.SENSORS)
+    except ImportError:
+        return rms / FORCE_NOISE, np.nan
+    forces = []
+    for seen in follow(observer, joints, sensors)[::_SKIPPED]:
+        if seen.posture is None or seen.velocity is None or seen.acceleration is None \
+                or seen.distal is None or seen.held is None or any(seen.reasons):
+            continue
+        forces.append(peer.wrenches(
+            seen.posture, seen.velocity, seen.acceleration, seen.distal - seen.held)[:, :3])
+    observer.clear()
+    return rms / FORCE_NOISE, float(np.sqrt(np.mean(
+        np.square(forces), axis=(0, 2))).max()) / FORCE_NOISE
+
+
+def _count_contacts(observer: WrenchObserver, arm: SampledArm, motion: float) -> int:
+    """Return the number of contacts that begin in free motion of some time [s]."""
+    whole, done, count, last = BlockObserver(observer), 0.0, 0, -1
+    offset = 0
+    while done < motion:
+        _add(whole, *arm.samples(min(_AT_A_TIME, motion - done)))
+        done += _AT_A_TIME
+        block = whole.take(final=done >= motion)
+        if block is None:
+            continue
+        for row in sorted(block.contacts):
+            count += offset + row != last + 1
+            last = offset + row
+        offset += len(block)
+    return count
 
 
 def _add(whole: BlockObserver, joints: Stream, sensors: Sequence[Stream]) -> None:
@@ -371,19 +448,24 @@ def _add(whole: BlockObserver, joints: Stream, sensors: Sequence[Stream]) -> Non
         whole.add_readings(index, stream.stamps, stream.values, {})
 
 
-def _stream_figures(seeds: Sequence[int]) -> list[Figure]:
+def _stream_figures(seeds: Sequence[int], jobs: int) -> list[Figure]:
     rows = []
     for error, bar in ((0.0, 1.5), (0.02, 2.5)):
-        cases = [stream_case(seed, error=error, motion=20.0, impacts=100) for seed in seeds]
+        case = partial(stream_case, error=error, motion=_ALARM_MOTION / (2 * len(seeds)),
+                       impacts=-(-_IMPACTS // (2 * len(seeds))))
+        cases = in_parallel(case, seeds, jobs, 'wrench, streams')
         series = f'asynchronous filtered sensors, identified payload, inertias off {error:.0%}'
         moving, given = (sum(getattr(case, name) for case in cases)
                          for name in ('moving', 'impacts'))
         for name, words, limit in (
                 ('ratio', 'force RMS ÷ noise, worst link', bar),
+                ('peer', 'force RMS ÷ noise, worst link, iDynTree', None),
                 ('weight_only', 'force RMS ÷ noise, wrist, weight alone compensated', None)):
             values = [getattr(case, name) for case in cases]
-            rows.append(Figure(series, words, '1', float(np.median(values)), max(values), limit))
-        for name, words in (('false_alarms', f'samples with false contacts in {moving:.0f} s'),
+            if np.isfinite(values).all():
+                rows.append(Figure(series, words, '1', float(np.median(values)), max(values),
+                                   limit))
+        for name, words in (('false_alarms', f'false contacts in {moving / 60.0:.0f} min'),
                             ('missed', f'missed of {given} impacts of 5 to 20 ms')):
             values = [getattr(case, name) for case in cases]
             rows.append(Figure(series, words, '1', float(np.median(values)), float(sum(values)),
@@ -406,9 +488,11 @@ class WrenchBenchmark(Benchmark):
         case = partial(run_case, motion=_FREE_MOTION / count, pushes=-(-_PUSHES // count),
                        weak=-(-_WEAK_PUSHES // count))
         cases = in_parallel(case, request.seeds, request.jobs, 'wrench')
+        streams = _stream_figures(request.seeds, request.jobs)
         # Measured alone, after the parallel processes have ended.
         speed, remarks = _speed_figures()
-        return Outcome([*accuracy_figures(cases), *_stream_figures(request.seeds), *speed], cases,
+        speed += _offline_figures(request.output)
+        return Outcome([*accuracy_figures(cases), *streams, *speed], cases,
                        remarks)
 
 

@@ -12,11 +12,12 @@ import numpy as np
 import pinocchio as pin
 
 from benchmarks import seven_joints
+from benchmarks.wrench_peers import IdynTree
 from benchmarks.wrench_samples import Impact, SampledArm, Stream, in_order
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.wrench.blocks import BlockObserver
-from robocal_ros.wrench.observer import WrenchObserver
+from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
 _DURATION = 5.0
@@ -46,6 +47,9 @@ class Timing:
         free: Without contact, shape (m,) [s].
         contact: With a contact whose point is found at every sample, shape (m,) [s].
         rnea: One call of Pinocchio's RNEA on the same arm, timed between them, shape (m,) [s].
+        peer: One call of iDynTree's estimator on smoothed values of the same samples, called from
+            Python; empty if it is not installed, shape (m,) [s].
+        difference: Largest difference of its wrenches from the observer's [N, N·m].
         blocks: Time per sample as whole arrays, without reading and writing [s].
         shares: Share of the time by module, in a profiled run without contact.
 
@@ -54,6 +58,8 @@ class Timing:
     free: Array
     contact: Array
     rnea: Array
+    peer: Array
+    difference: float
     blocks: float
     shares: dict[str, float]
 
@@ -71,6 +77,13 @@ class _Bench:
         self.observer = WrenchObserver(self.robot, values)
         self.observer.use_friction(laws)
         self.rnea: list[float] = []
+        self.peer: list[float] = []
+        self.difference = 0.0
+        try:
+            self._peer: IdynTree | None = IdynTree(
+                seven_joints.urdf(), seven_joints.JOINTS, seven_joints.SENSORS)
+        except ImportError:
+            self._peer = None
 
     def samples(self, push: float, duration: float = _DURATION) -> tuple[Stream, list[Stream]]:
         """Return joint states and readings of a smooth motion, with a push on the first tube."""
@@ -82,24 +95,26 @@ class _Bench:
     def feed(self, joints: Stream, sensors: list[Stream]) -> Array:
         """Feed samples; returns the time that each joint state took, readings included [s].
 
-        RNEA is timed every now and then, so that both suffer alike from whatever else runs.
+        RNEA and iDynTree are timed every now and then, so that all suffer alike from whatever else
+        runs.
         """
         observer, n = self.observer, self.robot.n
-        taken, spent = [], 0.0
+        taken, spent, newest = [], 0.0, None
         for stamp, index, row in list(in_order(joints, sensors)):
             began = time.perf_counter()
             if index < 0:
                 observer.add_joint_state(stamp, row[:n], row[n:2 * n], row[2 * n:])
             else:
                 observer.add_reading(index, stamp, row)
-            while observer.take() is not None:
-                pass
+            while (observation := observer.take()) is not None:
+                newest = observation
             spent += time.perf_counter() - began
             if index < 0:
                 taken.append(spent)
                 spent = 0.0
                 if len(taken) % _EVERY == 0:
                     self._time_rnea()
+                    self._time_peer(newest)
         return np.array(taken)
 
     def blocks(self, joints: Stream, sensors: list[Stream]) -> float:
@@ -114,6 +129,19 @@ class _Bench:
             whole.take()
         whole.take(final=True)
         return (time.perf_counter() - began) / len(joints.stamps)
+
+    def _time_peer(self, seen: Observation | None) -> None:
+        if self._peer is None or seen is None or seen.posture is None or any(seen.reasons) \
+                or seen.velocity is None or seen.acceleration is None or seen.distal is None \
+                or seen.held is None:
+            return
+        motion = seen.posture, seen.velocity, seen.acceleration
+        readings = seen.distal - seen.held
+        for _ in range(_EVERY):
+            began = time.perf_counter()
+            found = self._peer.wrenches(*motion, readings)
+            self.peer.append(time.perf_counter() - began)
+        self.difference = max(self.difference, float(np.abs(found - seen.wrench).max()))
 
     def _time_rnea(self) -> None:
         model, data, zero = self.robot.model, self.robot.data, np.zeros(self.robot.n)
@@ -135,7 +163,8 @@ def measure() -> Timing:
     profile.enable()
     bench.feed(*again)
     profile.disable()
-    return Timing(times, touched, rnea, bench.blocks(*free), _shares(profile))
+    return Timing(times, touched, rnea, np.array(bench.peer), bench.difference,
+                  bench.blocks(*free), _shares(profile))
 
 
 def _shares(profile: cProfile.Profile) -> dict[str, float]:

@@ -22,11 +22,13 @@ from robocal_ros.resources import share_directory
 
 SHARED_FOLDERS = ('config', 'launch', 'urdf')
 NOT_BUILT = shutil.ignore_patterns('.*', 'build', 'install', 'log', '__pycache__', '*.egg-info')
-# Modules of libraries: rosdep key and PyPI package; None where there is none.
+# Modules of libraries: rosdep key and PyPI package; None where there is none, or it is optional.
 LIBRARIES = {
     'argcomplete': ('python3-argcomplete', 'argcomplete'),
     'coal': ('pinocchio', 'pin'),
     'daqp': (None, 'daqp'),
+    # Benchmarks compare with it where it is installed.
+    'idyntree': (None, None),
     'launch': ('launch', None),
     'launch_ros': ('launch_ros', None),
     'msgspec': (None, 'msgspec'),

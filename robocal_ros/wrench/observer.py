@@ -61,6 +61,7 @@ class Observation:
         colliding: Whether each joint's torque exceeds its threshold, shape (n,).
         posture: Joint angles; None without joint states, shape (n,) [rad].
         velocity: Joint velocities; None without joint states, shape (n,) [rad/s].
+        acceleration: Joint accelerations; None without joint states, shape (n,) [rad/s²].
         distal: Sum of the external wrenches distal to each sensor, in its link's frame; undefined
             where readings are missing; None without joint states, shape (k, 6) [N, N·m].
         held: As of ``SensedArm.held``; None without joint states, shape (k, 6) [N, N·m].
@@ -79,6 +80,7 @@ class Observation:
     colliding: npt.NDArray[np.bool_] | None = None
     posture: Array | None = None
     velocity: Array | None = None
+    acceleration: Array | None = None
     distal: Array | None = None
     held: Array | None = None
     missing: list[str] | None = None
@@ -453,7 +455,7 @@ class JointChains:
         missing = samples.missing(oldest)
         observation = Observation(
             stamp, delay, self.links, arm.between(distal), [''] * count, {}, None, None,
-            means[:n], v, distal, held, missing, needed)
+            means[:n], v, a, distal, held, missing, needed)
         if missing is None:
             self._latest = means, a, raw
         else:

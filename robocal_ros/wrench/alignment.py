@@ -289,7 +289,8 @@ class AlignedWindow:
         self._missed = [NEVER] * len(feeds)
         self._why = [''] * len(feeds)
         self._last_missed = NEVER
-        self._unknown = ((0.0,) * COLUMNS,) * 2
+        nothing = (0.0,) * COLUMNS
+        self._unknown = nothing, nothing, 0.0
 
     def clear(self) -> None:
         """Discard all rows."""
@@ -329,22 +330,24 @@ class AlignedWindow:
         befores: list[float] = []
         afters: list[float] = []
         shares: list[float] = []
-        several = False
+        several, since = False, self._before
         for index, feed in enumerate(self._feeds):
-            found = feed.beside(instant, self._before)
+            found = feed.beside(instant, since)
             if found is None:
                 self._miss(index, instant, newest)
-                found = *self._unknown, 0.0
-            befores += found[0]
-            afters += found[1]
-            shares += (found[2],) * COLUMNS
-            several = several or feed.several
+                found = self._unknown
+            before, after, share = found
+            befores += before
+            afters += after
+            shares += (share, share, share, share, share, share)
+            if feed.several:
+                several = True
         extra = None
         if befores:
             last = row[leading:].copy() if several else row
             row[leading:] = [a + share * (b - a) for a, b, share in zip(
                 befores, afters, shares, strict=True)]
-            if several and self._before != NEVER:
+            if several and since != NEVER:
                 extra = self._average(last, instant)
         self._before = instant
         self.window.add(instant, row, extra)

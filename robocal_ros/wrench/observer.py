@@ -207,9 +207,8 @@ class WrenchObserver:
         """
         feed = self.feeds[index]
         feed.add(stamp, values)
-        chain = self._imu_chains.get(index)
-        if chain is not None:
-            chain.add(feed, values)
+        if index in self._imu_chains:
+            self._imu_chains[index].add(feed, values)
 
     def refuse_reading(self, index: int, stamp: int, problem: str) -> None:
         """Note an unusable reading of an F/T sensor.
@@ -442,11 +441,12 @@ class JointChains:
                                np.zeros((count, COLUMNS)), [self._not_full_reason()] * count)
         both, intervals, delay, rate = weights
         # For small arrays, dot is faster than @.
-        means, slopes = both.dot(rows)
+        found = both.dot(rows)
+        means = found[0]
         oldest = window.oldest
         if samples.uneven_mean >= oldest:
             means[3 * n:] += intervals @ window.extra
-        v, a = means[n:2 * n], rate * slopes[n:2 * n]
+        v, a = means[n:2 * n], rate * found[1, n:2 * n]
         held = arm.held_in(means[:2 * n], a)
         raw = means[3 * n:].reshape(count, COLUMNS)
         readings = arm.in_links(raw - bias)

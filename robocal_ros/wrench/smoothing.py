@@ -39,6 +39,7 @@ _CAPACITY = 512
 # Steps that differ by less than this fraction from the one before count as even. With jitter of
 # 5 % of a step, weights of even steps add 0.2 % of an acceleration to its noise.
 UNEVEN = 0.5
+_WIDER = 1.0 + UNEVEN
 
 
 class Weights(NamedTuple):
@@ -113,7 +114,8 @@ class Window:
         time, begin, end = self._time, self._begin, self._end
         if end > begin:
             step = stamp - time[-1]
-            if abs(step - self.step) > UNEVEN * min(step, self.step) > 0.0:
+            before = self.step
+            if step > _WIDER * before > 0.0 or _WIDER * step < before:
                 self._even = 0
             self.step = step
         self._even += 1

@@ -175,7 +175,7 @@ def estimate_sets(
                          target_motion(robot, target, registration.rotation))
     arm = load.on(robot)
     fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
-    fit = fit_compliance(robot, arm, target, fitted)
+    fit = fit_compliance(robot, arm, target, fitted, values.encoder_std)
     fit = replace(
         fit, covariance=fit.covariance + _load_covariance(robot, load, target, fitted, fit))
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))

@@ -55,6 +55,7 @@ class _Problem:
         offset: Whether a common displacement of the tracker is estimated jointly.
         covariance: Covariance of the displacements by the tracker's scatter, and by the
             compensation of different joint angles, shape (k, d, d).
+        torque: Torques of the load, shape (k, n) [N·m].
         angle_std: Scatter of joint angles in addition to that [rad].
         encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1.
 
@@ -73,6 +74,8 @@ class _Problem:
         # Links follow the encoders' differences but for the transmission error of the gears.
         unsure = self.jacobians * (GEAR_ERROR * (data.loaded - data.unloaded))[:, None]
         self.covariance = data.covariance + unsure @ unsure.transpose(0, 2, 1)
+        self.torque = np.array([
+            loaded.gravity_torque(q) - robot.gravity_torque(q) for q in data.loaded])
         self.angle_std = 0.0
         self.encoder_share = 1.0
 
@@ -127,9 +130,7 @@ class _Problem:
 
 def _without_torque(problem: _Problem) -> dict[int, str]:
     """Return joints without torque by the load, or without effect on the target, and why."""
-    robot, data = problem.robot, problem.data
-    torque = np.array([problem.loaded.gravity_torque(q) - robot.gravity_torque(q)
-                       for q in data.loaded])
+    robot, torque = problem.robot, problem.torque
     weight = _weight(problem.robot, problem.loaded)
     lever = np.linalg.norm(problem.jacobians[:, :3], axis=1)
     unobservable = {}
@@ -339,7 +340,7 @@ def _offset_needed(problem: _Problem, white: Array, residual: Array, slope: Arra
 
 
 def fit_compliance(
-    robot: Robot, loaded: Robot, target: Target, data: Displacements
+    robot: Robot, loaded: Robot, target: Target, data: Displacements, encoder_std: float = 0.0
 ) -> ComplianceFit:
     """Fit the joint compliances to displacements.
 
@@ -348,6 +349,7 @@ def fit_compliance(
         loaded: The arm with it.
         target: Tracked target.
         data: Displacements of the postures to fit.
+        encoder_std: Standard deviation of an angle by the resolution of its encoder [rad].
 
     Raises:
         DataError: If there are too few displacements.
@@ -373,7 +375,7 @@ def fit_compliance(
                 continue
         compliance = np.zeros(robot.n)
         compliance[problem.seen] = solution[:len(problem.seen)]
-    return _finished(problem, compliance, unobservable, condition)
+    return _finished(problem, compliance, unobservable, condition, encoder_std)
 
 
 @dataclass(frozen=True)
@@ -399,7 +401,8 @@ class _Weighed:
 
 
 def _finished(
-    problem: _Problem, compliance: Array, unobservable: dict[int, str], condition: float
+    problem: _Problem, compliance: Array, unobservable: dict[int, str], condition: float,
+    encoder_std: float,
 ) -> ComplianceFit:
     """Solve with full weights and return the fit with its covariance."""
     weighed = _weighed(problem, compliance)
@@ -409,6 +412,7 @@ def _finished(
     covariance, seen = weighed.covariance, problem.seen
     if problem.angle_std > 0.0:
         covariance = _cautious(problem, covariance, weighed.compliance)
+    covariance = covariance + _unresolved(problem, weighed.compliance, encoder_std)
     full = np.zeros((problem.robot.n, problem.robot.n))
     full[np.ix_(seen, seen)] = covariance[:len(seen), :len(seen)]
     clipped = {joint: float(weighed.free[i]) for i, joint in enumerate(seen)
@@ -417,6 +421,28 @@ def _finished(
         weighed.compliance, full, unobservable, clipped, weighed.residual, problem.kept,
         problem.angle_std, weighed.offset, weighed.chi_square, condition, tuple(seen),
         problem.encoder_share)
+
+
+def _unresolved(problem: _Problem, compliance: Array, encoder_std: float) -> Array:
+    """Return the covariance by motion of the motors that their encoders do not resolve.
+
+    Within the dead band of a position loop, or a step of the encoder, each motor gives way in the
+    direction of the load's torque. That is no scatter: it acts like compliance. The angle is the
+    same in all postures but for its sign, and independent between the joints and the two sets.
+
+    Args:
+        problem: The displacements.
+        compliance: The solution, shape (n,) [rad/(N·m)].
+        encoder_std: Standard deviation of such an angle in one set [rad].
+
+    """
+    _, slope = problem.linearised(compliance)
+    white, kept = problem.whitening(problem.angle_std)[problem.kept], problem.kept
+    columns = (white @ problem.regressor(slope)[kept]).reshape(-1, problem.unknowns)
+    angle = np.sqrt(2.0) * encoder_std * np.sign(problem.torque[kept])
+    moved = (white @ (problem.jacobians[kept] * angle[:, None])).reshape(len(columns), -1)
+    change = _inverse_information(columns) @ columns.T @ moved
+    return np.asarray(change @ change.T)
 
 
 def _cautious(problem: _Problem, covariance: Array, compliance: Array) -> Array:

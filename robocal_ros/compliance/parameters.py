@@ -80,6 +80,10 @@ class ComplianceParameters(ArmParameters):
         0.005, 'Largest difference of joint angles between the two sets; up to it, forward '
         'kinematics compensates for the difference, and its uncertainty widens the intervals.',
         unit='rad', minimum=1e-6, maximum=0.01, dynamic=True)
+    encoder_std: float = parameter(
+        7e-6, 'Standard deviation of joint angles that encoders do not resolve, by which motors '
+        'may give way under the load; the default is that of 18 bits per turn of the joint.',
+        unit='rad', minimum=0.0, maximum=0.01, dynamic=True)
     effort_share: float = parameter(
         0.8, 'Largest share of the effort limits of the URDF that postures and motions may need, '
         'by the arm with its load, its dynamics and identified friction; motions are slowed, '

@@ -30,7 +30,9 @@ from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
 
 WHERE = postures(30, seed=3)
-VALUES = ComplianceParameters(target_frame='tool0', target_xyz=TARGET.tolist())
+# The encoders of the cell are ideal.
+VALUES = ComplianceParameters(
+    target_frame='tool0', target_xyz=TARGET.tolist(), encoder_std=0.0)
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
 
 

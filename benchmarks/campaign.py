@@ -23,17 +23,24 @@ from benchmarks.excitation import expected
 from benchmarks.figures import Figure
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
-from robocal_ros.friction.estimate import NAMES
 from robocal_ros.friction.estimate import estimate as estimate_friction
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import plan_runs
 from robocal_ros.messages.samples import JointSamples, Recording
-from robocal_ros.payload import drive_gains, excitation, plan, static_poses, two_plane
+from robocal_ros.payload import (
+    arm_identification,
+    drive_gains,
+    excitation,
+    plan,
+    static_poses,
+    two_plane,
+)
 from robocal_ros.payload.model import PARAMETERS, body_regressor, torque_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult, State
-from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction
+from robocal_ros.robot.arm_model import identified_model
+from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory
 
@@ -42,7 +49,8 @@ COVERAGE_BAR, OFF_95_BAR, PASS_BAR = 99.8, 2.0, 80.0
 
 OUT_OF_SCOPE: dict[str, frozenset[str]] = {
     'static_poses': frozenset(),
-    'two_plane': frozenset({'efforts without gravity'}),
+    # Scales have to be calibrated before.
+    'two_plane': frozenset({'efforts without gravity', 'effort scales'}),
     'excitation by wrist': frozenset(),
     'excitation by torque': frozenset({'efforts without gravity'}),
     'excitation by torque, differential': frozenset({'efforts without gravity'}),
@@ -53,9 +61,10 @@ OUT_OF_SCOPE: dict[str, frozenset[str]] = {
 
 _Z95, _Z999 = 1.959964, 3.290527
 _VALUES = PayloadParameters(method='excitation')
-_FRICTION = FrictionParameters(speed_count=6, min_speed=0.01, max_cruise=3.0)
+_FRICTION = FrictionParameters(min_speed=0.01, max_cruise=3.0)
 _GUESS, _SWEEP_SPEED, _ACCELERATION = 2.0, 0.25, 2.0
 _SPEEDS = np.array([0.05, 0.2, 0.4])
+_SENSOR_SCALE_STD = 0.002
 
 
 @dataclass(frozen=True)
@@ -185,8 +194,11 @@ def _two_plane(cell: AdversarialCell) -> Found:
             segment = Lspb.with_acceleration(start, goal, speed, _ACCELERATION)
             motions.append(segment.trajectory(sweep.posture, sweep.joint))
     joints, _ = cell.record(motions, rest=0.3)
-    result = two_plane.estimate(
-        cell.arm.robot, joints, PayloadParameters(known_mass=cell.tool.mass))
+    values = PayloadParameters(known_mass=cell.tool.mass)
+    if 'effort scales' not in cell.effects:
+        # What the owner of an arm with joint torque sensors states.
+        values = replace(values, effort_scale_std=_SENSOR_SCALE_STD)
+    result = two_plane.estimate(cell.arm.robot, joints, values)
     return result, _errors(result, expected(cell.tool, cell.arm.robot), COM)
 
 
@@ -208,7 +220,17 @@ def _excitation(cell: AdversarialCell, values: PayloadParameters, *,
 
 
 def _by_torque(cell: AdversarialCell) -> Found:
-    return _excitation(cell, replace(_VALUES, excitation_source='torque'))
+    """Identify the arm in the same motion without the tool, then the payload with it."""
+    values, robot = replace(_VALUES, excitation_source='torque'), cell.arm.robot
+    motion = _exciting_motion(*_place(cell), False)
+    bare, _ = cell.record([motion], tool=False)
+    identified = arm_identification.estimate(
+        robot, bare, values, scale=np.ones(robot.n),
+        scale_covariance=values.gain_std**2 * np.eye(robot.n))
+    model = identified_model(robot, identified)
+    joints, _ = cell.record([motion])
+    result = excitation.estimate(model.robot, joints, values, arm=model)
+    return result, _payload_errors(cell, result, 10)
 
 
 def _differential(cell: AdversarialCell) -> Found:
@@ -246,35 +268,19 @@ def _friction(cell: AdversarialCell) -> Found:
 def _friction_errors(
     cell: AdversarialCell, joints: JointSamples, result: CalibrationResult, joint: int
 ) -> list[Error]:
-    """Compare the law's torque at some speeds, its deviation propagated by differences."""
+    """Compare the identified law with the hidden one at some speeds, in the effort's units."""
     name = cell.arm.robot.joint_names[joint]
-    names = [f'{name}.{what}_{direction}' for what in NAMES for direction in DIRECTIONS]
-    known = {item.name: item.value for item in result.parameters
-             if item.state is State.IDENTIFIED and item.value is not None}
-    if any(f'{name}.coulomb_{direction}' not in known for direction in DIRECTIONS):
+    law = friction_by_joint(result).get(name)
+    if law is None:
         return []
     highest = min(_FRICTION.max_speed, 0.5 * float(cell.arm.robot.velocity_limit[joint]))
     speeds = np.concatenate((_SPEEDS, -_SPEEDS)) * highest / _FRICTION.max_speed
-
-    def torque(values: dict[str, float]) -> Array:
-        pairs = [[values.get(f'{name}.{what}_{direction}', values[
-            f'{name}.coulomb_{direction}'] if what == 'static' else float(
-                what == 'stribeck_velocity')) for direction in DIRECTIONS] for what in NAMES]
-        coulomb, static, stribeck_velocity, viscous = (np.array(pair) for pair in pairs)
-        return SteadyFriction(coulomb, static, stribeck_velocity, viscous).torque(speeds)
-
-    columns = [item for item in names if item in result.covariance_names]
-    slopes = np.zeros((len(speeds), len(columns)))
-    for column, item in enumerate(columns):
-        step = 1e-5 * max(abs(known[item]), 1e-3)
-        slopes[:, column] = (torque({**known, item: known[item] + step}) - torque(known)) / step
-    chosen = [result.covariance_names.index(item) for item in columns]
-    covariance = slopes @ result.covariance[np.ix_(chosen, chosen)] @ slopes.T
     moving = np.abs(joints.velocity[:, joint]) > 0.3 * _FRICTION.min_speed
-    truth = cell.friction_torque(joint, speeds, moving)
+    truth = (cell.friction_torque(joint, speeds, moving)
+             * cell.truth.joints[name].effort_scale)
     return [Error(f'torque at {speed:+.2f} rad/s', float(t), float(value - t), float(std))
             for speed, t, value, std in zip(
-                speeds, truth, torque(known), np.sqrt(np.diag(covariance)), strict=True)]
+                speeds, truth, law.torque(speeds), law.deviation(speeds), strict=True)]
 
 
 METHODS: dict[str, tuple[str, Callable[[AdversarialCell], Found]]] = {

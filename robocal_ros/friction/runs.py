@@ -88,6 +88,9 @@ _STICK = 0.4
 _HALF_WIDTH = 0.25
 _BLOCK = 0.05
 _KNOTS = 60
+# Standard deviation of a joint's yield under its largest load [rad]: arms of a few kilograms of
+# payload sag by 0.5 to 3 mrad per joint.
+_SAG = 2e-3
 _SPIKE = 8.0
 _SPIKE_FLOOR = 0.15
 _SATURATED = 0.98
@@ -333,7 +336,7 @@ class GravityComparison:
 def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
     """Compare the model's gravity with pairs of runs; None without a pair."""
     usable = [p for p in points if not p.rejected]
-    grids, left = [], []
+    grids, left, sags = [], [], []
     for first in usable:
         second = next((p for p in usable if _is_pair(first, p)), None)
         if first.speed <= 0.0 or second is None:
@@ -341,22 +344,42 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
         low, high = max(first.low, second.low), min(first.high, second.high)
         grid = np.linspace(low, high, 40)
         up, down = (_at(p, p.total, grid) for p in (first, second))
+        gravity = _at(first, first.gravity, grid)
         grids.append(grid)
-        left.append(0.5 * (up + down) - _at(first, first.gravity, grid))
+        left.append(0.5 * (up + down) - gravity)
+        sags.append(_sag_torque(grid, gravity))
     if not grids:
         return None
     # Asymmetry shifts each pair by a constant, so only the shape within pairs is compared.
-    rows = [np.column_stack((np.sin(g), np.cos(g))) for g in grids]
+    rows = [np.column_stack((np.sin(g), np.cos(g), s)) for g, s in zip(grids, sags, strict=True)]
     regressor = np.vstack([r - r.mean(axis=0) for r in rows])
     measured = np.concatenate([item - item.mean() for item in left])
-    value, *_ = np.linalg.lstsq(regressor, measured, rcond=None)
-    residual = measured - regressor @ value
-    inflation = autocorrelation_time(residual)
-    covariance = np.linalg.pinv(regressor.T @ regressor) * np.var(residual) * inflation
+    free, *_ = np.linalg.lstsq(regressor, measured, rcond=None)
+    residual = measured - regressor @ free
+    variance = np.var(residual) * autocorrelation_time(residual) + 1e-12
+    # The sag has a prior; both other amplitudes have none here.
+    covariance = np.linalg.pinv(regressor.T @ regressor / variance + np.diag((0.0, 0.0, 1.0)))
+    value = (covariance @ (regressor.T @ measured) / variance)[:2]
+    covariance = covariance[:2, :2]
     size = float(np.linalg.norm(value))
     direction = value / size if size > 0.0 else np.array([1.0, 0.0])
     return GravityComparison(
         len(grids), size, float(np.sqrt(direction @ covariance @ direction)), value, covariance)
+
+
+def _sag_torque(angle: Array, gravity: Array) -> Array:
+    """Return the error of the model's gravity torque due to one standard deviation of sag [N·m].
+
+    Joints yield in proportion to their load: G(θ + δ G/max|G|) − G(θ) ≈ G'(θ) δ G(θ)/max|G|, with
+    the deviation δ at the largest load.
+    """
+    size = float(np.abs(gravity).max())
+    if size == 0.0:
+        return np.zeros(len(angle))
+    sine, cosine = np.sin(angle), np.cos(angle)
+    basis = np.column_stack((sine, cosine, np.ones(len(angle))))
+    of_sine, of_cosine, _ = np.linalg.lstsq(basis, gravity, rcond=1e-6)[0]
+    return np.asarray(_SAG * (of_sine * cosine - of_cosine * sine) * gravity / size)
 
 
 def with_gravity_correction(
@@ -395,8 +418,9 @@ def with_gravity_correction(
             covariance = covariance + np.outer(error, error)
     mean = rows.mean(axis=0)
     share = float(np.sqrt(max(mean @ covariance @ mean, 0.0)))
+    sag = float(np.mean([_sag_torque(p.angle, p.gravity).mean() for p in usable]))
     payload = float(np.sqrt(np.mean([p.gravity_std**2 for p in usable])))
-    return tuple(points), float(np.hypot(share, payload))
+    return tuple(points), float(np.sqrt(share**2 + sag**2 + payload**2))
 
 
 def _is_pair(first: SpeedPoint, second: SpeedPoint) -> bool:

@@ -131,6 +131,11 @@ def _fitted(time: Array, position: Array, period: float, harmonics: int) -> tupl
     residual = position - basis @ coefficients
     scale = 1.4826 * np.median(np.abs(residual), axis=0) + 1e-12
     good: npt.NDArray[np.bool_] = np.all(np.abs(residual) <= _OUTLIER * scale, axis=1)
+    # Without samples over a quarter of the shortest wave the series would be arbitrary there.
+    borders = np.flatnonzero(np.diff(np.concatenate(([True], good, [True]))))
+    for first, end in borders.reshape(-1, 2):
+        if time[end - 1] - time[first] > 0.25 * period / harmonics:
+            good[first:end] = True
     if not good.all() and good.sum() > 2 * basis.shape[1]:
         coefficients = np.asarray(
             np.linalg.lstsq(basis[good], position[good], rcond=None)[0], dtype=float)

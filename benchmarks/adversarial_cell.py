@@ -20,6 +20,7 @@ import pinocchio
 from benchmarks.random_cell import random_tool
 from demo import default_cell
 from robocal_ros.arrays import Array
+from robocal_ros.messages.posture_check import PostureCheck
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
@@ -422,8 +423,14 @@ class AdversarialCell:
         position = found.position.copy()
         if self.outlier:
             position[len(position) // 3] = _OUTLIER
-        joints = JointSamples(self.arm.robot.joint_names, 100.0 + found.time, position,
-                              found.velocity, found.effort, source='simulation')
+        # Nodes and robocal estimate check and unwrap positions before they are recorded.
+        robot, time = self.arm.robot, 100.0 + found.time
+        rows = np.hstack((position, found.velocity, found.effort))
+        refused, _ = PostureCheck(robot).check_block(np.rint(1e9 * time).astype(np.int64), rows)
+        kept = np.delete(np.arange(len(time)), list(refused))
+        position, velocity, effort = np.hsplit(rows[kept], 3)
+        joints = JointSamples(robot.joint_names, time[kept], position, velocity, effort,
+                              source='simulation')
         stamps, readings = found.wrenches[self.arm.sensor]
         return joints, WrenchSamples(self.arm.sensor, 100.0 + stamps, readings)
 

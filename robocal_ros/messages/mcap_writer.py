@@ -167,10 +167,11 @@ class McapWriter:
             entries.setdefault(topic, []).append(np.column_stack((stamps, offsets)))
             parts.append(raw)
             at += len(raw)
-        content = b''.join(parts)
+        # Of the records alone; ``at`` is their length.
+        head = struct.pack('<QQQI', first, last, at, 0) + _text('') + struct.pack('<Q', at)
         begin = self._file.tell()
-        self._file.write(_record(_CHUNK, struct.pack('<QQQI', first, last, len(content), 0)
-                                 + _text('') + struct.pack('<Q', len(content)) + content))
+        self._file.write(struct.pack('<BQ', _CHUNK, len(head) + at) + head)
+        self._file.writelines(parts)
         end = self._file.tell()
         places = []
         for topic, tables in entries.items():
@@ -181,7 +182,7 @@ class McapWriter:
         self._chunks.append(_record(_CHUNK_INDEX, struct.pack(
             '<QQQQI', first, last, begin, end - begin, len(index)) + index + struct.pack(
                 '<Q', self._file.tell() - end) + _text('') + struct.pack(
-                    '<QQ', len(content), len(content))))
+                    '<QQ', at, at)))
         self._pending.clear()
 
     def _finish(self) -> None:

@@ -374,21 +374,18 @@ class BlockObserver:
         block.delay[:] = 0.5 * window.length / SECOND
         table = np.column_stack((rows, readings.reshape(end, -1)))
         sums = _Windows(time, new[full], size[full], even[full])
-        means, slopes = np.zeros((len(new), table.shape[1])), np.zeros((len(new), n))
-        means[full] = sums.mean @ table
-        slopes[full] = sums.slope @ rows[:, n:2 * n]
+        ok = np.flatnonzero(full)
+        means, a = sums.mean @ table, sums.slope @ rows[:, n:2 * n]
         if backward is not None:
             # The newest velocity is a backward difference, in windows before a central one.
-            change = backward[new[full]] - rows[new[full], n:2 * n]
-            means[full, n:2 * n] += sums.mean.data[sums.newest, None] * change
-            slopes[full] += sums.slope.data[sums.newest, None] * change
+            change = backward[new[ok]] - rows[new[ok], n:2 * n]
+            means[:, n:2 * n] += sums.mean.data[sums.newest, None] * change
+            a += sums.slope.data[sums.newest, None] * change
         if excess is not None:
-            means[full, 3 * n:] += sums.intervals @ excess.T
-        block.delay[full] = sums.delay
-
-        ok = np.flatnonzero(full)
-        q, v, a = means[ok, :n], means[ok, n:2 * n], slopes[ok]
-        raw = means[ok, 3 * n:].reshape(len(ok), count, COLUMNS)
+            means[:, 3 * n:] += sums.intervals @ excess.T
+        block.delay[ok] = sums.delay
+        q, v = means[:, :n], means[:, n:2 * n]
+        raw = means[:, 3 * n:].reshape(len(ok), count, COLUMNS)
         held, torque = self._arm.held_many(q, v, a)
         bias = self._observer.bias
         seen = self._arm.in_links_many(raw - bias)
@@ -401,7 +398,7 @@ class BlockObserver:
             with_effort = np.flatnonzero(full & (lost == 0))
             of_ok = np.searchsorted(ok, with_effort)
             block.external[with_effort] = torques.external_torque(
-                torque[of_ok], v[of_ok], a[of_ok], means[with_effort, 2 * n:3 * n])
+                torque[of_ok], v[of_ok], a[of_ok], means[of_ok, 2 * n:3 * n])
             self._find_collisions(block, with_effort, v[of_ok])
         saturated = np.zeros(len(new), bool)
         for index, sensor in enumerate(self._sensors):
@@ -429,8 +426,7 @@ class BlockObserver:
                 instant / SECOND - float(block.delay[row]), self._chains.links, block.wrench[row],
                 reasons, partial(
                     self._chains.consistency, sums.mean_of(number), time[rows_there],
-                    table[rows_there],
-                    means[row], seen[number]))
+                    table[rows_there], means[number], seen[number]))
             if found:
                 block.contacts[row] = found
         return block

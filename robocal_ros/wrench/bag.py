@@ -37,6 +37,8 @@ IMU = 'sensor_msgs/msg/Imu'
 _MARGIN = 3.0
 # A rest is looked for anew so many times within the time that a tare takes.
 _LOOKS = 4
+# Smallest delay of a sensor that is reported [s], and standard deviations that it must exceed.
+_DELAYED, _CLEAR = 5e-4, 4.0
 # Observations that are written at a time.
 _BLOCK = 4096
 # By how much a stamp in seconds may be off, and more [ns].
@@ -283,6 +285,18 @@ class WrenchFollowing:
         self._bag.read(sinks, progress)
         self._advance(whole, final=True)
         self._tell_counts(intakes)
+        self._tell_delays(whole)
+
+    def _tell_delays(self, whole: BlockObserver) -> None:
+        """Report sensors whose readings lag behind the motion, or lead it."""
+        for sensor, (delay, std) in zip(
+                self._observer.sensors, whole.delays.estimates(), strict=True):
+            if abs(delay) > max(_DELAYED, _CLEAR * std):
+                self._remarks.append(
+                    f"Readings of sensor '{sensor.frame}' are {1e3 * abs(delay):.1f} ms "
+                    f'{"older" if delay > 0.0 else "younger"} than stamps and sensor_delays say '
+                    f'(standard deviation {1e3 * std:.1f} ms). Set its sensor_delays to '
+                    f'{sensor.delay + delay:.4f}.')
 
     def _advance(self, whole: BlockObserver, *, final: bool) -> None:
         """Write all observations that are complete, with the biases of their time."""

@@ -21,6 +21,7 @@ from robocal_ros.messages.stamps import SECOND, Stamps
 from robocal_ros.wrench.alignment import COLUMNS, NEVER, Feed, Reading, Saturated
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
+from robocal_ros.wrench.sensor_delay import SensorDelays
 from robocal_ros.wrench.smoothing import FULL, GAP, LONGEST, UNEVEN, even_weights
 from robocal_ros.wrench.torque import Flags
 
@@ -233,7 +234,12 @@ class _Readings(_Samples):
 
 
 class BlockObserver:
-    """An observer that works off arrays; for sub-chains whose motion joint states give."""
+    """An observer that works off arrays; for sub-chains whose motion joint states give.
+
+    Attributes:
+        delays: Delays of the sensors beyond those that the parameters state.
+
+    """
 
     def __init__(self, observer: WrenchObserver) -> None:
         """Start empty; load, friction and biases are those of the observer."""
@@ -244,6 +250,7 @@ class BlockObserver:
         self._n = observer.arm.robot.n
         self._joints = _Samples(3 * self._n)
         self._sensors = [_Readings(feed) for feed in observer.feeds]
+        self.delays = SensorDelays(len(observer.feeds), observer.values.window)
         # Number of joint states that are kept for windows only.
         self._begun = 0
         self._turns = np.zeros(self._n)
@@ -389,8 +396,12 @@ class BlockObserver:
         held, torque = self._arm.held_many(q, v, a)
         bias = self._observer.bias
         seen = self._arm.in_links_many(raw - bias)
-        block.wrench[ok] = self._arm.between_many(q, seen + held)
+        distal = seen + held
+        block.wrench[ok] = self._arm.between_many(q, distal)
         lacking = self._judge_validity(block, time, new, first, full, missing, before)
+        force = np.linalg.norm(block.wrench[:, :, :3], axis=2)
+        self.delays.add(block.stamps[ok], held, distal, (
+            block.valid & (force < self._values.force_threshold)).all(axis=1)[ok])
         torques = self._observer.torques
         if torques is not None:
             unknown = np.cumsum(~known)
@@ -409,7 +420,7 @@ class BlockObserver:
                     int(block.stamps[row]), rows[new[row], :n], readings[new[row]], held[number],
                     (~lacking[row]).tolist())
         numbers = np.searchsorted(ok, np.arange(len(new)))
-        for row in self._loud(block, saturated):
+        for row in self._loud(block, force, saturated):
             reasons = block.reasons.get(row, _NO_REASONS) or [''] * count
             if not full[row]:
                 self._observer.contacts.clear(self._chains.links)
@@ -543,9 +554,8 @@ class BlockObserver:
             block.colliding[rows[number]] = torques.colliding
             number += 1
 
-    def _loud(self, block: Block, saturated: Flags) -> Iterator[int]:
+    def _loud(self, block: Block, force: Array, saturated: Flags) -> Iterator[int]:
         """Yield the instants at which a contact may begin, last or end."""
-        force = np.sqrt(np.einsum('mki,mki->mk', block.wrench[:, :, :3], block.wrench[:, :, :3]))
         loud = np.flatnonzero(saturated | (
             block.valid & (force >= self._values.force_threshold)).any(axis=1))
         judges = self._observer.contacts.judges

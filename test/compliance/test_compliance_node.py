@@ -123,6 +123,11 @@ class TestRefusedWhenCalled:
         assert 'call measure_unloaded, mount the load, call measure_loaded' in self.answer(
             rig(load_mass=5.0).start(), 'run')
 
+    def test_run_while_one_posture_is_to_be_measured_again(self, rig):
+        services = {'attach_service': 'there/attach', 'detach_service': 'there/detach'}
+        assert 'measure_posture is set, but run measures whole sets' in self.answer(
+            rig(load_mass=5.0, measure_posture=3, **services).start(), 'run')
+
     @pytest.mark.parametrize('verb', ['measure_unloaded', 'estimate'])
     def test_without_a_load(self, rig, verb):
         message = self.answer(rig().start(), verb)
@@ -214,6 +219,16 @@ class TestAtWork:
         _, carrying = correction(RigidBodyInertia(
             2.5, payload.values(('com_x', 'com_y', 'com_z')), np.zeros((3, 3))))
         self.sag_is(active, received, carrying.sag(POSTURE))
+
+    def test_identified_friction_counts_in_the_efforts_of_motions(self, rig, tmp_path):
+        store(tmp_path, friction_result())
+        made = rig(load_mass=5.0).start()
+        effort = made.node._method._effort('loaded')
+        gravity = effort.robot.gravity_torque(POSTURE)
+        # Breakaway of the only joint with a law.
+        np.testing.assert_allclose(
+            np.abs(effort.holding(POSTURE[None])[0]) - np.abs(gravity),
+            [0.0, 0.0, 0.0, 0.0, 0.0, 1.2], atol=1e-6)
 
     def test_a_payload_that_is_none_is_not_used(self, active):
         payloads = active.publisher(String, 'payload_identification/result', qos.LATCHED)

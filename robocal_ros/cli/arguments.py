@@ -16,6 +16,7 @@ from robocal_ros import __version__
 PROCEDURES = {
     'payload': ('payload_identification', 'run'),
     'drive_gains': ('payload_identification', 'calibrate_gains'),
+    'arm': ('payload_identification', 'identify_arm'),
     'friction': ('friction_identification', 'run'),
     'compliance': ('compliance_calibration', 'run'),
     'leveling': ('leveling', 'run'),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array
@@ -50,7 +51,8 @@ class Delay:
 
 
 def find_delay(
-    shifted: Callable[[float], Array], columns: Sequence[Array], known: Array
+    shifted: Callable[[float], Array], columns: Sequence[Array], known: Array,
+    used: npt.NDArray[np.bool_] | None = None,
 ) -> Delay:
     """Find the shift of measured values that leaves the least residuals.
 
@@ -58,17 +60,20 @@ def find_delay(
         shifted: Returns the measured values of all channels, shape (k, c), for a delay [s].
         columns: Regressor of each channel, shape (k, p) each.
         known: What is known of the values, shape (k, c).
+        used: Values that count, shape (k, c); all by default. Friction after a reversal lags
+            behind speed, and would pass for a delay.
 
     Returns:
         The delay; unidentified where the optimum is at the end of the range, or too flat.
 
     """
-    bases = [orthonormal(item) for item in columns]
+    rows = [np.ones(len(known), dtype=bool)] * len(columns) if used is None else list(used.T)
+    bases = [orthonormal(item[chosen]) for item, chosen in zip(columns, rows, strict=True)]
 
     def residuals(delay: float) -> list[Array]:
         values = shifted(delay) - known
-        return [value - basis @ (basis.T @ value)
-                for basis, value in zip(bases, values.T, strict=True)]
+        return [value[chosen] - basis @ (basis.T @ value[chosen])
+                for basis, value, chosen in zip(bases, values.T, rows, strict=True)]
 
     begin = residuals(0.0)
     counts = np.array([

@@ -33,6 +33,7 @@ _MOST_HARMONICS = 150
 _GAP = 5
 _FIT_RATE = 200.0
 _OUTLIER = 6.0
+_LEAST_OUTLIER = 2e-3
 _PERIOD_STEPS = 4
 
 
@@ -129,7 +130,10 @@ def _fitted(time: Array, position: Array, period: float, harmonics: int) -> tupl
     coefficients: Array = np.asarray(
         np.linalg.lstsq(basis, position, rcond=None)[0], dtype=float)
     residual = position - basis @ coefficients
-    scale = 1.4826 * np.median(np.abs(residual), axis=0) + 1e-12
+    # What the series does not follow, as at the ends of a motion, is no outlier: without it the
+    # series would be free there.
+    scale = np.maximum(1.4826 * np.median(np.abs(residual), axis=0),
+                       _LEAST_OUTLIER * position.std(axis=0)) + 1e-12
     good: npt.NDArray[np.bool_] = np.all(np.abs(residual) <= _OUTLIER * scale, axis=1)
     # Without samples over a quarter of the shortest wave the series would be arbitrary there.
     borders = np.flatnonzero(np.diff(np.concatenate(([True], good, [True]))))

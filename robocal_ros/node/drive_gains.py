@@ -10,7 +10,7 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.setup import DRIVE_GAINS, effort_factor, effort_scale, effort_scales
+from robocal_ros.robot.setup import ARM, DRIVE_GAINS, effort_factor, effort_scale, effort_scales
 
 
 class Scaled(Protocol):
@@ -39,11 +39,19 @@ class DriveGains:
         self._node = node
         self._joints = joints
         self.scale = np.ones(node.robot.n)
+        self._newest = -np.inf
         if node.values.use_drive_gains:
             node.follow(DRIVE_GAINS, 'payload_identification/drive_gains', self.use)
+            node.follow(ARM, 'payload_identification/arm', self.use)
 
     def use(self, result: CalibrationResult) -> None:
-        """Use effort scales from now on; samples with other scales are forgotten."""
+        """Use effort scales from now on, unless newer ones are used already.
+
+        Samples with other scales are forgotten.
+        """
+        if result.time < self._newest:
+            return
+        self._newest = result.time
         node = self._node
         scale = effort_scale(node.robot, result)
         if np.array_equal(scale, self.scale):

@@ -59,7 +59,7 @@ _STRUCTURAL = 1e-7
 _COMBINED = 1e-3
 _PLOT_POINTS = 150
 _FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad',
-                   'sublinear': 'N·m·(s/rad)^0.5', 'load': '1'}
+                   'sublinear': 'N·m·(s/rad)^0.5', 'load': '1', 'stribeck': 'N·m'}
 
 
 def estimate(
@@ -261,11 +261,21 @@ def _checks(
     base: int, values: PayloadParameters,
 ) -> Iterator[Check]:
     share = informed / base
-    yield Check(
-        'informative motion', share >= MIN_SHARE, share, MIN_SHARE, '1',
-        f'{informed} of {base} base parameters are known from the motion rather than from the '
-        f'URDF (limit {100.0 * MIN_SHARE:.0f} %). A longer, faster motion of all joints tells '
-        'more.')
+    if values.arm_load > 0.0:
+        # Links are known from the motion without load.
+        gains = np.sqrt(np.diag(fit.covariance)[fit.places.gains])
+        best = int(np.argmin(gains))
+        yield Check(
+            'drive gains', bool(gains[best] <= _MAX_GAIN_STD), float(gains[best]), _MAX_GAIN_STD,
+            '1', f"The drive gain of '{robot.joint_names[best]}' is known best, to "
+            f'{100.0 * gains[best]:.1f} % (limit {100.0 * _MAX_GAIN_STD:.0f} %, standard '
+            'deviation). A heavier load tells more.', 'informative')
+    else:
+        yield Check(
+            'informative motion', share >= _MIN_INFORMED, share, _MIN_INFORMED, '1',
+            f'{informed} of {base} base parameters are known from the motion rather than from '
+            f'the URDF (limit {100.0 * _MIN_INFORMED:.0f} %). A longer, faster motion of all '
+            'joints tells more.', 'informative')
     limits = values.unexplained_torque(robot.effort_limit)
     left = np.array([item.after for item in validation])
     worst = int(np.argmax(left / limits))
@@ -286,6 +296,9 @@ def _checks(
 
 
 _MOST_LEFT = 0.7
+# Least share of base parameters that are identified: where the URDF is right, only large ones.
+_MIN_INFORMED = 0.25
+_MAX_GAIN_STD = 0.05
 
 
 def _series(robot: Robot, motion: Motion, fit: ArmFit) -> tuple[Series, ...]:

@@ -30,7 +30,7 @@ from robocal_ros.estimation.blocks import Blocks
 from robocal_ros.estimation.delay import Delay, find_delay, orthonormal
 from robocal_ros.estimation.least_squares import autocorrelation_time
 from robocal_ros.messages.samples import JointSamples, check_effort, check_joints
-from robocal_ros.payload.regression import BAND, MIN_MOTION
+from robocal_ros.payload.regression import BAND, MIN_MOTION, SLOWEST
 from robocal_ros.results.result import rms
 from robocal_ros.robot.arm_model import (
     PSEUDO_INERTIA,
@@ -43,7 +43,11 @@ from robocal_ros.robot.newton_euler import NewtonEuler
 # Speeds within which friction turns over from one direction to the other [rad/s]: presliding.
 _TRANSITIONS = (0.01, 0.03, 0.08)
 # What friction may hold besides offset, Coulomb and viscous parts.
-_EXTRAS = ((), ('sublinear',), ('load',), ('sublinear', 'load'))
+_EXTRAS = ('sublinear', 'load', 'stribeck')
+_CHOICES = ((), ('sublinear',), ('load',), ('stribeck',), ('sublinear', 'load'),
+            ('load', 'stribeck'))
+# Stribeck velocity over the transition speed.
+_STRIBECK = 3.0
 # Factors of the URDF's standard deviation that are tried, and the gain in log-evidence that the
 # next wider one must have.
 _WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -51,6 +55,8 @@ _EVIDENCE = 3.0
 # Cutoffs of positions that do not repeat [Hz], and how much less must be left, in all joints.
 _CUTOFFS = (5.0, 2.5, 1.25)
 _CLEARLY = 0.05
+# Weight of blocks near a reversal.
+_SLOW_WEIGHT = 0.01
 _OUTLIER = 2.5
 _ROUNDS = 3
 _STEPS = 60
@@ -86,12 +92,14 @@ class Law(NamedTuple):
             torque: That the joint transmits, shape (k,) [N·m].
 
         Returns:
-            Shape (k, len(names)): 1, s, v, s √|v|, s |torque| with s the direction.
+            Shape (k, len(names)): 1, s, v, s √|v|, s |torque|, s exp(-|v| / v_s), with the
+            direction s.
 
         """
         direction = np.tanh(velocity / self.transition)
-        known = {'sublinear': direction * np.sqrt(np.abs(velocity)),
-                 'load': direction * np.abs(torque)}
+        speed = np.abs(velocity)
+        known = {'sublinear': direction * np.sqrt(speed), 'load': direction * np.abs(torque),
+                 'stribeck': direction * np.exp(-speed / (_STRIBECK * self.transition))}
         return np.column_stack((np.ones_like(velocity), direction, velocity,
                                 *(known[name] for name in self.extras)))
 
@@ -131,6 +139,8 @@ class Motion:
         velocity: Of the joints at five instants of each block, shape (5, k, n) [rad/s].
         effort: Mean effort, shape (k, n) [N·m].
         delay: Of the efforts against the positions, allowed for.
+        trust: Weights of the blocks, shape (k, n); small near a reversal, where friction is no
+            function of speed and only tells its own law.
         repeats: Number of repeats of a periodic motion, 1 otherwise.
 
     """
@@ -138,13 +148,14 @@ class Motion:
     regressor: Array
     velocity: Array
     effort: Array
+    trust: Array
     delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
     repeats: int = 1
 
     def part(self, rows: slice) -> Motion:
         """Return some of the blocks."""
         return replace(self, regressor=self.regressor[rows], velocity=self.velocity[:, rows],
-                       effort=self.effort[rows], repeats=1)
+                       effort=self.effort[rows], trust=self.trust[rows], repeats=1)
 
     @classmethod
     def of(cls, robot: Robot, samples: JointSamples, loaded: bool) -> tuple[Motion, Blocks]:
@@ -156,15 +167,15 @@ class Motion:
         """
         check_joints(samples, robot.joint_names)
         check_effort(samples, robot.joint_names)
-        found = cls._smoothed(robot, samples, loaded)
+        found = best = cls._smoothed(robot, samples, loaded)
         for cutoff in _CUTOFFS if found[1].repeats == 1 else ():
             # Noise of stamps and encoders near the motion's own frequencies shows in the efforts
             # that are left.
             smoother = cls._smoothed(robot, samples, loaded, cutoff, found[0].delay)
-            if not smoother[2] < found[2] - _CLEARLY:
+            if smoother[2] > best[2]:
                 break
-            found = smoother
-        return found[:2]
+            best = smoother
+        return best[:2] if best[2] < found[2] - _CLEARLY else found[:2]
 
     @classmethod
     def _smoothed(
@@ -187,17 +198,28 @@ class Motion:
 
         regressor = blocks.means(columns)
         velocity = np.array([node.velocity for node in blocks.nodes])
-        motion = cls(regressor, velocity, np.zeros(regressor.shape[:2]))
+        fast = blocks.slowest >= SLOWEST
+        motion = cls(regressor, velocity, np.zeros(regressor.shape[:2]),
+                     np.where(fast, 1.0, _SLOW_WEIGHT))
         law = Law(_TRANSITIONS[1], ('sublinear',))
         every = [np.column_stack((regressor[:, joint],
                                   _friction_columns(law, motion, joint, motion.effort)))
                  for joint in range(robot.n)]
-        delay = delay or find_delay(effort, every, motion.effort)
+        if delay is None:
+            # Links of its own for each joint would follow a delay. Those of the URDF with a load
+            # are near enough to tell it.
+            own = np.concatenate((blocks.means(dynamics.torque)[:, :, None],
+                                  blocks.means(dynamics.torque_regressor)), axis=2)
+            delay = find_delay(effort, [
+                np.column_stack((own[:, joint], columns_of[:, 10 * robot.n + joint],
+                                 columns_of[:, regressor.shape[2]:]))
+                for joint, columns_of in enumerate(every)], motion.effort, fast)
         motion = replace(motion, effort=effort(delay.value), delay=delay, repeats=blocks.repeats)
         left = 0.0
-        for values, columns_of in zip(motion.effort.T, every, strict=True):
-            basis = orthonormal(columns_of)
-            left += float(np.log(rms(values - basis @ (basis.T @ values)) + _LEAST_STD))
+        for values, columns_of, chosen in zip(motion.effort.T, every, fast.T, strict=True):
+            basis = orthonormal(columns_of[chosen])
+            value = values[chosen]
+            left += float(np.log(rms(value - basis @ (basis.T @ value)) + _LEAST_STD))
         return motion, blocks, left
 
 
@@ -343,15 +365,16 @@ def identify(
         x[places.load] = prior.load[0]
     if start is not None:
         x = start.copy()
-    weights = np.ones_like(motion.effort)
+    robust = np.ones_like(motion.effort)
     # Friction columns change between the rounds in which the prior's width is chosen.
     factors = widenings or _WIDENINGS
     width = factors[0]
     for number in range(_ROUNDS):
         torque = _carried(x, motion, places)
+        weights = robust * motion.trust
         noise = _free_noise(motion, chosen, torque, weights)
         if laws is None and number > 0:
-            chosen = tuple(_best_law(motion, prior, places, x, j, torque, noise[j], weights[:, j])
+            chosen = tuple(_best_law(motion, prior, places, x, j, torque, noise[j], robust[:, j])
                            for j in range(n))
             old, places = places, Unknowns.of(n, prior.load is not None, chosen)
             x = np.concatenate((x[:old.friction[0].start],
@@ -371,10 +394,12 @@ def identify(
         x, width = fit.value, fit.std / prior.std
         residual = motion.effort - _fitted(x, motion, places, chosen)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
-        weights = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
+        robust = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
     # Errors of the model are alike in all repeats, which do not average them.
+    weights = robust * motion.trust
     mean = (np.sqrt(weights) * residual).reshape(motion.repeats, -1, n).mean(axis=0)
-    repeated = np.sqrt(motion.repeats) * _correlated_noise(mean, np.ones_like(mean))
+    repeated = (np.sqrt(motion.repeats / np.mean(weights, axis=0))
+                * _correlated_noise(mean, np.ones_like(mean)))
     excess = np.maximum.reduce((
         _correlated_noise(residual, weights) / noise, repeated / noise, np.ones(n)))
     return replace(fit, residual=residual, noise=noise * excess, covariance=solver.covariance(
@@ -383,7 +408,7 @@ def identify(
 
 def _correlated_noise(residual: Array, weights: Array) -> Array:
     """Return the standard deviation of each joint's rows as if they were independent, (n,)."""
-    weighted = np.sqrt(weights) * residual
+    weighted = np.sqrt(weights / np.mean(weights, axis=0)) * residual
     return np.array([
         max(rms(column) * np.sqrt(autocorrelation_time(column)), _LEAST_STD)
         for column in weighted.T])
@@ -546,18 +571,31 @@ def _best_law(
     row_weight = np.sqrt(weights) / noise * gain
     rows = row_weight[:, None] * motion.regressor[:, joint, :]
     target = row_weight * left - rows @ rigid
+    scale = 1.0 / np.sqrt(np.diag(expected) + np.sum(rows**2, axis=0) + 1e-300)
+    scaled = rows * scale
+    factor = scipy.linalg.cho_factor(
+        scaled.T @ scaled + expected * np.outer(scale, scale) + 1e-12 * np.eye(len(scale)))
+
+    def freed(columns: Array) -> Array:
+        # What the links do not explain of columns, as far as they are free.
+        return np.asarray(columns - scaled @ scipy.linalg.cho_solve(factor, scaled.T @ columns))
+
     candidates = []
+    target_left = freed(target[:, None])[:, 0]
     for transition in _TRANSITIONS:
-        for extras in _EXTRAS:
+        every = Law(transition, _EXTRAS)
+        columns = row_weight[:, None] * _friction_columns(every, motion, joint, torque)
+        left = freed(columns)
+        for extras in _CHOICES:
             law = Law(transition, extras)
-            columns = np.hstack((
-                rows, row_weight[:, None] * _friction_columns(law, motion, joint, torque)))
-            normal = columns.T @ columns
-            normal[:len(used), :len(used)] += expected
-            scale = 1.0 / np.sqrt(np.diag(normal) + 1e-300)
-            normal = normal * np.outer(scale, scale) + 1e-12 * np.eye(len(scale))
-            solution = scale * np.linalg.solve(normal, scale * (columns.T @ target))
-            candidates.append((law, (target - columns @ solution) / np.max(row_weight)))
+            at = [every.names.index(name) for name in law.names]
+            normal = columns[:, at].T @ left[:, at]
+            size = 1.0 / np.sqrt(np.diag(normal) + 1e-300)
+            solution = size * np.linalg.lstsq(
+                normal * np.outer(size, size), size * (columns[:, at].T @ target_left),
+                rcond=1e-12)[0]
+            candidates.append(
+                (law, (target_left - left[:, at] @ solution) / np.max(row_weight)))
     least = min(candidates, key=lambda item: rms(item[1]))
     effective = len(left) / autocorrelation_time(least[1])
     return min(candidates, key=lambda item: effective * np.log(np.mean(item[1]**2))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable
 
 import numpy as np
 import scipy
@@ -16,6 +17,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.capability.capability import Needs
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import conversions
+from robocal_ros.messages.samples import Recording
 from robocal_ros.messages.stream import JointStateStream, WrenchStream
 from robocal_ros.node.calibration_node import Answer, CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
@@ -23,6 +25,7 @@ from robocal_ros.node.executables import Ending
 from robocal_ros.node.process import spin
 from robocal_ros.node.recorder import Recorder
 from robocal_ros.payload import estimate
+from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.drive_gains import check_mass
 from robocal_ros.payload.excitation import REFERENCE, check_reference
 from robocal_ros.payload.parameters import PayloadParameters
@@ -32,7 +35,7 @@ from robocal_ros.payload.two_plane import known_mass
 from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-from robocal_ros.robot.setup import DRIVE_GAINS, effort_factor
+from robocal_ros.robot.setup import ARM, DRIVE_GAINS, effort_factor
 
 
 class PayloadIdentification(CalibrationNode):
@@ -79,9 +82,13 @@ class PayloadIdentification(CalibrationNode):
         self._result_topic = self.publisher(String, '~/result')
         self._inertia_topic = self.publisher(InertiaStamped, '~/inertia')
         self._gains_topic = self.publisher(String, '~/drive_gains')
+        self._arm_topic = self.publisher(String, '~/arm')
         self.service('calibrate_gains', self.calibrate_gains)
+        self.service('identify_arm', self.identify_arm)
         if stored := self.store.load(DRIVE_GAINS):
             self._gains_topic.publish(String(data=to_yaml(stored)))
+        if stored := self.store.load(ARM):
+            self._arm_topic.publish(String(data=to_yaml(stored)))
         if stored := self.store.load('payload'):
             self._publish(stored)
 
@@ -122,17 +129,31 @@ class PayloadIdentification(CalibrationNode):
         values, robot = self.values, self.robot.copy()
         await self.arm.connect()
         check_mass(values)
+        recording = await self._efforts_of(self._procedure().excitation(None))
+        scale = self._gains.scale
+        result = await self.compute(
+            lambda: estimate.estimate_gains(robot, recording, values, self.store, scale))
+        return self.keep(result, self._publish_gains, estimate.gains_summary)
+
+    async def identify_arm(self) -> Answer:
+        """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""
+        values, robot = self.values, self.robot.copy()
+        await self.arm.connect()
+        check_load(values, self.store.load(ARM))
+        recording = await self._efforts_of(self._procedure().arm_excitation())
+        result = await self.compute(
+            lambda: estimate.estimate_arm(robot, recording, values, self.store))
+        return self.keep(result, self._publish_arm, estimate.arm_summary)
+
+    async def _efforts_of(self, motion: Awaitable[None]) -> Recording:
+        """Run a motion, and return its samples, all of them with effort."""
         self.recorder.clear()
         self.joints.need_effort = True
         try:
-            await self._procedure().excitation(None)
-            scale = self._gains.scale
-            recording = self.recorder.recording(estimate.gain_needs(values))
-            result = await self.compute(
-                lambda: estimate.estimate_gains(robot, recording, values, self.store, scale))
+            await motion
+            return self.recorder.recording(estimate.gain_needs(self.values))
         finally:
             self.joints.need_effort = self._needs().effort
-        return self.keep(result, self._publish_gains, estimate.gains_summary)
 
     def _procedure(self) -> PayloadProcedure:
         return PayloadProcedure(self.arm, self.recorder, self.status, self.values)
@@ -156,6 +177,11 @@ class PayloadIdentification(CalibrationNode):
     def _publish_gains(self, result: CalibrationResult) -> None:
         """Publish drive gains, and use them from now on."""
         self._gains_topic.publish(String(data=to_yaml(result)))
+        self._gains.use(result)
+
+    def _publish_arm(self, result: CalibrationResult) -> None:
+        """Publish an identified arm, and use its effort scales from now on."""
+        self._arm_topic.publish(String(data=to_yaml(result)))
         self._gains.use(result)
 
 

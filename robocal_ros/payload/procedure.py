@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
+import pinocchio as pin
 
 from robocal_ros.arm.protocols import Arm, Recorder, Report, Watch
 from robocal_ros.arrays import Array
@@ -204,19 +205,27 @@ class PayloadProcedure:
         await self._arm.await_readings(self._watch(sensor))
         await self._excite(_wrench_regressor(self._values.sensor_frame), self._watch(sensor))
 
-    async def _excite(self, regressor: Regressor, watch: Watch | None = None) -> None:
+    async def arm_excitation(self) -> None:
+        """Run an exciting motion for the arm's own parameters, with ``arm_load`` if any."""
+        await self._excite(_arm_rows, mass=self._values.arm_load)
+
+    async def _excite(
+        self, regressor: Regressor, watch: Watch | None = None, mass: float | None = None
+    ) -> None:
         """Plan an exciting motion about the current posture, and run it.
 
         Args:
             regressor: Regressor rows of one instant.
             watch: Reports a fault of the sensor.
+            mass: Mass of the payload [kg]; by default known_mass, or a guess.
 
         """
         arm, values = self._arm, self._values
         home = arm.posture()
         limits = replace(arm.limits, acceleration=np.full(
             arm.robot.n, values.excitation_acceleration))
-        guess = RigidBodyInertia(values.known_mass or _GUESS, np.zeros(3), np.zeros((3, 3)))
+        guess = RigidBodyInertia(values.known_mass or _GUESS if mass is None else mass,
+                                 np.zeros(3), np.zeros((3, 3)))
         self._report.update('planning', 'Choosing an exciting motion.', progress=0.0)
         trajectory = await arm.compute(
             plan_excitation, arm.checker.robot.with_payload(guess), arm.checker, limits, home,
@@ -226,6 +235,12 @@ class PayloadProcedure:
         await arm.move(trajectory, phase='exciting', message='Running the exciting motion.',
                        share=(4.0, 95.0), watch=watch, limits=limits)
         await arm.dwell(_REST, watch)
+
+
+def _arm_rows(robot: Robot, q: Array, v: Array, a: Array) -> Array:
+    """Return the regressor of links and rotors, shape (n, 11 n)."""
+    return np.hstack((pin.computeJointTorqueRegressor(robot.model, robot.data, q, v, a),
+                      np.diag(a)))
 
 
 def _wrench_regressor(frame: str) -> Regressor:

@@ -565,7 +565,7 @@ def torque_rows(
     rotors = blocks.centre.acceleration
     delay = _found_delay(values, effort, [
         np.column_stack((columns[:, joint], own[:, joint], rotors[:, joint]))
-        for joint in range(robot.n)], known)
+        for joint in range(robot.n)], known, blocks.slowest >= SLOWEST)
     middle = np.linspace(-0.5, 0.5, len(own))
 
     def nuisance_about(body: Array, losses: Array) -> NuisanceParameters:
@@ -631,12 +631,12 @@ def _since_reversal(position: Array, direction: Array) -> Array:
 
 def _found_delay(
     values: PayloadParameters, shifted: Callable[[float], Array], columns: Sequence[Array],
-    known: Array,
+    known: Array, used: Mask | None = None,
 ) -> Delay:
     """Return the delay of measured values; zero if it is not to be estimated, or unknown."""
     if values.delay_std <= 0.0:
         return Delay(0.0, np.inf)
-    return find_delay(shifted, columns, known)
+    return find_delay(shifted, columns, known, used)
 
 
 def _friction_shape(

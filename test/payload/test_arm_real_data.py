@@ -83,7 +83,7 @@ def test_a_ur10_predicts_the_torque_of_another_trajectory(tmp_path: Path) -> Non
     left = np.sqrt(np.mean((effort - predicted(robot, result, q, v, a))**2, axis=0))
     # The URDF alone leaves more than the half of most torques; the values are those reached, with
     # a tenth of margin.
-    assert np.all(left < (4.2, 5.1, 0.95, 0.88, 1.04, 0.69)), left
+    assert np.all(left < (4.7, 5.1, 1.02, 0.86, 1.03, 0.71)), left
 
 
 def test_a_panda_at_30_hz_predicts_the_end_of_its_motion(tmp_path: Path) -> None:

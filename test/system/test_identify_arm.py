@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arm itself, identified live without and with a weighed load, and what it is good for.
+
+The truth is read here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from std_msgs.msg import String
+from support.live_graph import JOINTS, TRUTH, Client, payload_node, sim_arm
+
+from robocal_ros.messages import qos
+from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.results.store import from_yaml, read_result
+
+NODE = 'payload_identification'
+SCALES = dict(zip(JOINTS, (0.96, 1.05, 0.95, 1.04, 0.97, 1.03), strict=True))
+
+
+@dataclass
+class Cell:
+    client: Client
+    results: Path
+    arms: list[String]
+
+
+@pytest.fixture(scope='module')
+def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+    folder = tmp_path_factory.mktemp('arm')
+    document = yaml.safe_load(TRUTH.read_text())
+    for name, scale in SCALES.items():
+        document['joints'][name]['effort_scale'] = scale
+    document['links'] = {'mass': 0.03, 'centre_of_mass': 0.003, 'inertia': 0.05, 'seed': 5.0}
+    del document['tool']
+    truth = folder / 'truth.yaml'
+    truth.write_text(yaml.safe_dump(document))
+    with (
+        sim_arm(folder / 'sim_arm.log', truth_file=truth, seed=3),
+        payload_node(folder / 'node.log', folder / 'results', method='excitation',
+                     excitation_source='torque', state_timeout=5.0),
+    ):
+        client.until(lambda: client.state(NODE) == 'active', 120.0)
+        yield Cell(client, folder / 'results',
+                   client.subscribe(String, f'/{NODE}/arm', qos.LATCHED))
+
+
+@pytest.fixture(scope='module')
+def bare(cell: Cell) -> CalibrationResult:
+    answer = cell.client.call('identify_arm', NODE, 240.0)
+    assert answer.success, answer.message
+    return read_result(cell.results / 'arm.yaml')
+
+
+def test_the_arm_explains_its_torques(bare: CalibrationResult) -> None:
+    assert bare.verdict is Verdict.PASS
+    assert bare.kind == 'arm'
+    for fit in bare.validation:
+        assert fit.after < 0.2 * fit.before, fit
+
+
+def test_the_arm_is_published(cell: Cell, bare: CalibrationResult) -> None:
+    cell.client.until(lambda: cell.arms)
+    assert from_yaml(cell.arms[-1].data).parameters == bare.parameters
+
+
+@pytest.fixture(scope='module')
+def weighed(cell: Cell, bare: CalibrationResult) -> Iterator[CalibrationResult]:
+    """The arm identified again with the load attached, whose mass is known."""
+    assert cell.client.call('attach_load', 'sim_arm').success
+    cell.client.set(NODE, arm_load=8.0)
+    answer = cell.client.call('identify_arm', NODE, 240.0)
+    assert answer.success, answer.message
+    yield read_result(cell.results / 'arm.yaml')
+    assert cell.client.call('detach_load', 'sim_arm').success
+
+
+def test_a_weighed_load_identifies_the_scales_of_the_large_joints(
+    weighed: CalibrationResult,
+) -> None:
+    assert weighed.method == 'loaded'
+    for name in JOINTS[1:3]:
+        scale = weighed.parameter(f'{name}.effort_scale')
+        low, high = scale.interval(0.9999)
+        assert low < SCALES[name] < high, scale
+        assert scale.std < 0.03
+
+
+def test_a_payload_by_torque_is_right_with_the_identified_arm(
+    cell: Cell, weighed: CalibrationResult
+) -> None:
+    answer = cell.client.call('run', NODE, 240.0)
+    results = list(cell.results.glob('payload*.yaml'))
+    assert results, answer.message
+    result = read_result(results[0])
+    low, high = result.parameter('mass').interval(0.9999)
+    assert low < 8.0 < high
+    assert high - low < 0.2 * 8.0
+    evidence = next(check for check in result.checks if check.name == 'evidence of the arm model')
+    assert evidence.evaluated
+    assert 'identified' in evidence.reason

@@ -14,7 +14,6 @@ frame's origin.
 
 from __future__ import annotations
 
-import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -139,39 +138,33 @@ def _check_mounts(robot: Robot, mounts: Sequence[SensorMount]) -> None:
                 'link in sensor_frames or sensor_links.')
 
 
-class _Waves:
-    """Cosines and sines of joint angles at many instants, computed where they are needed."""
-
-    def __init__(self, q: Array) -> None:
-        self._q = q
-        self._known: dict[tuple[int, bool], Array] = {}
-
-    def of(self, joint: _Joint) -> Array:
-        """Return what a joint's transform is linear in besides 1, shape (2 or 1, m)."""
-        key = joint.index, joint.turns
-        if key not in self._known:
-            q = self._q[:, joint.index]
-            self._known[key] = np.array((np.cos(q), np.sin(q))) if joint.turns else q[None]
-        return self._known[key]
-
-
 @dataclass(frozen=True)
 class _Joint:
     """A joint between two sensors.
 
     Attributes:
-        index: Its place among the arm's joints.
-        column: Place of its angle in the position of the cut model.
-        turns: Whether it turns; it slides otherwise.
-        parts: Matrices of which its transform of a wrench is the sum, times 1, cosine and sine
-            of its angle or 1 and its travel, shape (3 or 2, 6, 6).
+        factors: Places of 1, cosine and sine of its angle, or of 1 and its travel, as of
+            ``_factors``.
+        parts: Matrices of which its transform of a wrench is the sum, times these factors, shape
+            (3 or 2, 6, 6).
 
     """
 
-    index: int
-    column: int
-    turns: bool
+    factors: tuple[int, ...]
     parts: Array
+
+
+def _factors(q: Array) -> Array:
+    """Return 1, then cosines, sines and values of positions.
+
+    Args:
+        q: Position of the joints, shape (..., n).
+
+    Returns:
+        Shape (..., 1 + 3 n).
+
+    """
+    return np.concatenate((np.ones((*q.shape[:-1], 1)), np.cos(q), np.sin(q), q), axis=-1)
 
 
 class _Lever:
@@ -187,20 +180,17 @@ class _Lever:
     def __init__(self, arm: SensedArm, path: Sequence[int]) -> None:
         joints, after = _joints_on(arm, path)
         # From the distal end: joints, and the matrix from a wrench to its parts, (6 p, 6).
-        self._steps: list[tuple[list[_Joint], Array]] = []
+        self._steps: list[_Step] = []
         while joints:
             some, joints = joints[-self._TOGETHER:], joints[:-self._TOGETHER]
-            parts = np.eye(6)[None]
-            for joint in some:
-                parts = np.matmul(parts[:, None], joint.parts[None]).reshape(-1, 6, 6)
-            self._steps.append((some, (parts @ after).reshape(-1, 6)))
+            self._steps.append(_Step(some, after))
             after = np.eye(6)
         if not self._steps:
-            self._steps.append(([], after))
+            self._steps.append(_Step([], after))
 
     @property
-    def last(self) -> tuple[list[_Joint], Array]:
-        """Joints of the last step, and its matrix from a wrench to its parts, (6 p, 6)."""
+    def last(self) -> _Step:
+        """The last step, next to the proximal sensor."""
         return self._steps[-1]
 
     @property
@@ -208,40 +198,44 @@ class _Lever:
         """Whether there are steps before the last."""
         return len(self._steps) > 1
 
-    def before_last(self, q: Sequence[float], wrench: Array) -> Array:
+    def before_last(self, factors: Array, wrench: Array) -> Array:
         """Return a wrench on the outer link as it is before the last step, shape (6,)."""
-        for joints, matrix in self._steps[:-1]:
-            wrench = np.array(_products(joints, q)) @ (matrix @ wrench).reshape(-1, 6)
+        for step in self._steps[:-1]:
+            wrench = step.products(factors) @ (step.matrix @ wrench).reshape(-1, 6)
         return wrench
 
-    def moved_many(self, waves: _Waves, wrenches: Array) -> Array:
+    def moved_many(self, factors: Array, wrenches: Array) -> Array:
         """Return wrenches on the inner link at many instants, shape (m, 6)."""
-        for joints, matrix in self._steps:
-            parts = (wrenches @ matrix.T).reshape(len(wrenches), len(matrix) // 6, 6)
-            for joint in reversed(joints):
-                count = len(joint.parts)
-                split = parts.reshape(len(parts), parts.shape[1] // count, count, 6)
-                parts = split[:, :, 0].copy()
-                for number, factor in enumerate(waves.of(joint), 1):
-                    parts += factor[:, None, None] * split[:, :, number]
-            wrenches = parts[:, 0]
+        for step in self._steps:
+            parts = wrenches @ step.matrix.T
+            wrenches = np.einsum('mp,mpc->mc', step.products(factors), parts.reshape(
+                len(parts), len(step.matrix) // 6, 6))
         return wrenches
 
 
-def _products(joints: Sequence[_Joint], q: Sequence[float]) -> Sequence[float]:
-    """Return the factors of a step's parts.
+class _Step:
+    """Transform over some joints.
 
-    Args:
-        joints: Joints of the step.
-        q: Position of the cut model.
+    Attributes:
+        matrix: From a wrench to its parts, shape (6 p, 6).
+        places: Places of the two factors of each part's product, shape (2, p).
 
     """
-    factors: Sequence[float] = ()
-    for joint in joints:
-        angle = q[joint.column]
-        own = (1.0, math.cos(angle), math.sin(angle)) if joint.turns else (1.0, angle)
-        factors = [a * b for a in factors for b in own] if factors else own
-    return factors
+
+    def __init__(self, joints: Sequence[_Joint], after: Array) -> None:
+        """Multiply out the transforms of up to two joints, and a constant one distal to them."""
+        parts = np.eye(6)[None]
+        places: list[tuple[int, ...]] = [()]
+        for joint in joints:
+            parts = np.matmul(parts[:, None], joint.parts[None]).reshape(-1, 6, 6)
+            places = [(*before, place) for before in places for place in joint.factors]
+        self.matrix = (parts @ after).reshape(-1, 6)
+        self.places = np.array([(*known, 0, 0)[:2] for known in places], dtype=np.intp).T
+
+    def products(self, factors: Array) -> Array:
+        """Return the products, given the factors, shapes (..., p) and (..., 1 + 3 n)."""
+        first, second = self.places
+        return np.asarray(factors[..., first] * factors[..., second])
 
 
 class _Levers:
@@ -256,8 +250,7 @@ class _Levers:
 
         """
         self._long = [(outer, lever) for _, outer, lever in levers if lever.is_long]
-        self._moving = [lever.last[0] for _, _, lever in levers if lever.last[0]]
-        sizes = [len(lever.last[1]) // 6 for _, _, lever in levers]
+        sizes = [len(lever.last.matrix) // 6 for _, _, lever in levers]
         ends = np.cumsum(sizes, dtype=np.intp)
         total = int(sum(sizes))
         # From all wrenches to all parts, and from there to their sums by sensor.
@@ -269,30 +262,26 @@ class _Levers:
             if lever.is_long:
                 source, further = further, further + 1
             columns = range(end - size, end)
-            parts[columns, :, source] = -lever.last[1].reshape(size, 6, 6)
-            if lever.last[0]:
-                places += [inner * total + column for column in columns]
-            else:
-                self._sums[inner, columns] = 1.0
+            parts[columns, :, source] = -lever.last.matrix.reshape(size, 6, 6)
+            places += [inner * total + column for column in columns]
         self._parts = parts.reshape(6 * total, 6 * (count + len(self._long)))
         self._places = np.array(places, dtype=np.intp)
+        self._first, self._second = np.hstack([lever.last.places for _, _, lever in levers])
         self._flat = self._sums.reshape(-1)
 
-    def less_moved(self, q: Sequence[float], wrenches: Array) -> Array:
+    def less_moved(self, q: Array, wrenches: Array) -> Array:
         """Return wrenches less those of the next distal sensors, moved there, shape (k, 6).
 
         Args:
-            q: Position of the cut model.
+            q: Position of the joints, shape (n,).
             wrenches: Of each sensor, shape (k, 6) [N, N·m].
 
         """
-        sources = wrenches
+        factors, sources = _factors(q), wrenches
         if self._long:
             sources = np.vstack((wrenches, *(
-                lever.before_last(q, wrenches[outer]) for outer, lever in self._long)))
-        if self._moving:
-            self._flat[self._places] = [
-                factor for joints in self._moving for factor in _products(joints, q)]
+                lever.before_last(factors, wrenches[outer]) for outer, lever in self._long)))
+        self._flat[self._places] = factors[self._first] * factors[self._second]
         parts = self._parts.dot(sources.ravel()).reshape(-1, 6)
         return np.asarray(wrenches + self._sums.dot(parts))
 
@@ -320,8 +309,9 @@ def _joints_on(arm: SensedArm, path: Sequence[int]) -> tuple[list[_Joint], Array
         if not turns:
             parts[1, 3:, :3] = slide
             parts = parts[:2]
-        joints.append(_Joint(arm.robot.joint_names.index(model.names[number]),
-                             model.idx_qs[number], turns, before @ parts))
+        n, index = arm.robot.n, arm.robot.joint_names.index(model.names[number])
+        factors = (0, 1 + index, 1 + n + index) if turns else (0, 1 + 2 * n + index)
+        joints.append(_Joint(factors, before @ parts))
         before = np.eye(6)
     return joints, before
 
@@ -428,6 +418,7 @@ class SensedArm:
         self.model = model
         self.data = model.createData()
         self._pool: pin.ModelPool | None = None
+        self._posture = np.zeros(self.robot.n)
         # Position, velocity and acceleration in one array, of which each is a part.
         state = np.zeros(model.nq + 2 * model.nv)
         state[:model.nq] = pin.neutral(model)
@@ -442,7 +433,7 @@ class SensedArm:
         self._efforts = np.concatenate((self._v_columns, self._held.ravel()))
         self.chains = tuple(self._chain(i) for i in range(len(self.mounts)))
         self._levers = [(i, d, _Lever(self, self.path(i, d))) for i, d in self.pairs]
-        self._together = _Levers(len(self.mounts), self._levers)
+        self._together = _Levers(len(self.mounts), self._levers) if self._levers else None
 
     def path(self, inner: int, outer: int) -> list[int]:
         """Return the joints of the cut model after one sensor up to a distal one."""
@@ -540,6 +531,7 @@ class SensedArm:
             a: Joint accelerations, shape (n,) [rad/s²].
 
         """
+        self._posture = motion[:self.robot.n]
         self._state[self._motion] = motion
         self._a[self._v_columns] = a
         efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a)[self._efforts]
@@ -596,9 +588,9 @@ class SensedArm:
             In the sub-chains' frames, about their origins, shape (k, 6) [N, N·m].
 
         """
-        if not self._levers:
+        if self._together is None:
             return distal.copy()
-        return self._together.less_moved(self._q.tolist(), distal)
+        return self._together.less_moved(self._posture, distal)
 
     def between_many(self, q: Array, distal: Array) -> Array:
         """Return the external wrenches of ``between`` for many instants.
@@ -612,9 +604,9 @@ class SensedArm:
 
         """
         net = distal.copy()
-        waves = _Waves(q)
+        factors = _factors(q)
         for inner, outer, lever in self._levers:
-            net[:, inner] -= lever.moved_many(waves, distal[:, outer])
+            net[:, inner] -= lever.moved_many(factors, distal[:, outer])
         return net
 
     def force_series(self, index: int, readings: Array) -> Array:

@@ -637,7 +637,9 @@ class SensedArm:
         turn = self._to_link[sensor, :3, :3]
         if sensor != index:
             for joint in reversed(self.path(index, sensor)):
-                turn = self.data.liMi[joint].rotation @ turn
+                # That of a sensor does not change, and is needed without joint states.
+                place = self.model.jointPlacements if joint in self._joints else self.data.liMi
+                turn = place[joint].rotation @ turn
         return np.asarray(turn)
 
     def distal_transform(self, chain: Chain) -> pin.SE3 | None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ElementTree
+
 import numpy as np
 import pinocchio as pin
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from support.arms import arm
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.robot.model import RigidBodyInertia
+from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.wrench.model import ImuLink, SensedArm, SensorMount
 
 ALL = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
@@ -56,6 +58,20 @@ def test_at_rest_a_sensor_holds_the_weight_beyond_it(full: SensedArm) -> None:
         weight = turn.T @ (beyond.mass * np.array(robot.gravity))
         np.testing.assert_allclose(held[index, :3], -weight, atol=1e-9)
         np.testing.assert_allclose(held[index, 3:], -np.cross(beyond.com, weight), atol=1e-9)
+
+
+def test_forces_on_a_rigid_link_need_no_posture() -> None:
+    tree = ElementTree.fromstring(arm('robocal').urdf)
+    for joint in tree.findall('joint'):
+        if joint.find('child').get('link') == 'ft_link_2_distal':
+            joint.find('origin').set('rpy', '0.5 -0.3 0.2')
+    cut = SensedArm(Robot(ElementTree.tostring(tree, encoding='unicode')), [
+        SensorMount('ft_link_2_proximal'), SensorMount('ft_link_2_distal')])
+    readings = np.random.default_rng(0).normal(size=(4, 2, 6))
+    turn = pin.rpy.rpyToMatrix(0.5, -0.3, 0.2)
+    np.testing.assert_allclose(
+        cut.force_series(0, readings), readings[:, 0, :3] - readings[:, 1, :3] @ turn.T,
+        atol=1e-12)
 
 
 @pytest.mark.parametrize('count', [0, 1, 3])

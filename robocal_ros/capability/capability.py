@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from robocal_ros.messages.record import BUDGET
 from robocal_ros.messages.samples import Recording
+from robocal_ros.results.chain import Inputs, with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.model import Robot
+from robocal_ros.robot.setup import torque_factor
 
 if TYPE_CHECKING:
     from robocal_ros.messages.bag import Bag
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 
 F = TypeVar('F')
+
+# Rate of the joint states on which the uncertainty of inputs is propagated [Hz].
+_SENSITIVITY_RATE = 100.0
 
 
 @dataclass(frozen=True)
@@ -98,12 +103,48 @@ class Capability(BagReader):
         estimate: Returns the result, given the arm, what was recorded, the parameters and the
             stored results.
         summary: Returns a result in a sentence.
+        carried: Returns the kinds of inputs whose covariance the estimator itself propagates,
+            given the parameters.
+        merge: Returns what is stored, given the stored result (None for none) and a new one, or
+            None to store the new one by its verdict.
 
     """
 
     needs: Callable[[Any], Needs]
     estimate: Callable[[Robot, Recording, Any, ResultStore], CalibrationResult]
     summary: Callable[[CalibrationResult], str]
+    carried: Callable[[Any], tuple[str, ...]] = lambda values: ()
+    merge: Callable[
+        [CalibrationResult | None, CalibrationResult], CalibrationResult | None] | None = None
+
+    def result(
+        self, robot: Robot, recording: Recording, values: Any, inputs: Inputs
+    ) -> CalibrationResult:
+        """Return the estimate with its inputs and their covariance.
+
+        Args:
+            robot: The arm.
+            recording: The recorded samples, efforts in torques by the drive gains of ``inputs``.
+            values: The parameters.
+            inputs: Results to build on.
+
+        Raises:
+            RobocalError: If parameters or data are unsuitable.
+
+        """
+        effort = self.needs(values).effort
+        factor = torque_factor(robot, values, inputs) if effort else None
+        thin = recording.thinned(_SENSITIVITY_RATE)
+
+        def again(source: Inputs) -> CalibrationResult:
+            if factor is None:
+                return self.estimate(robot, thin, values, source)
+            ratio = torque_factor(robot, values, source) / factor
+            joints = replace(thin.joints, effort=thin.joints.effort * ratio)
+            return self.estimate(robot, replace(thin, joints=joints), values, source)
+
+        return with_inputs(self.estimate(robot, recording, values, inputs), inputs, again,
+                           self.carried(values))
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from robocal_ros.capability.capability import Capability, Needs, WrenchNeed
@@ -30,8 +31,16 @@ from robocal_ros.messages.selection import (
     Selection,
     marks_in,
 )
+from robocal_ros.results.chain import Inputs
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.setup import make_robot, make_store, torque_factor, with_own_units
+from robocal_ros.results.store import read_result
+from robocal_ros.robot.setup import (
+    EFFORT_UNITS,
+    make_robot,
+    make_store,
+    torque_factor,
+    with_own_units,
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,8 @@ class OfflineEstimation:
     """One capability's estimation from one bag; made first, so that refusals come early."""
 
     def __init__(
-        self, capability: Capability, bag: Bag, values: Any, urdf: str, selection: Selection
+        self, capability: Capability, bag: Bag, values: Any, urdf: str, selection: Selection,
+        files: Sequence[Path] = (),
     ) -> None:
         """Look whether all that is needed is there.
 
@@ -62,9 +72,10 @@ class OfflineEstimation:
             values: The node's parameters.
             urdf: URDF text.
             selection: Which messages count.
+            files: Result files to build on instead of stored results of the same kinds.
 
         Raises:
-            RobocalError: If parameters, robot and bag do not fit each other.
+            RobocalError: If parameters, robot, results and bag do not fit each other.
 
         """
         self._capability = capability
@@ -72,7 +83,9 @@ class OfflineEstimation:
         self._values = values
         self._selection = selection
         self.robot = make_robot(urdf, values)
-        self.store = make_store(self.robot, values)
+        store = make_store(self.robot, values)
+        given = [read_result(file, store.robot, passed=True) for file in files]
+        self.store = Inputs(store, {result.kind: result for result in given}, EFFORT_UNITS)
         self._needs: Needs = capability.needs(values)
         self._spans, self._remarks = self._marked()
         needs, name = self._needs, bag.name
@@ -109,8 +122,15 @@ class OfflineEstimation:
             {name: intake.bag_samples() for name, intake in self._wrenches.items()},
             self._temperature.rows(), self._spans.joints_wanted,
             None if self._tracker is None else self._tracker.bag_samples(), self._stationary())
-        result = self._capability.estimate(self.robot, recording, self._values, self.store)
+        self.store.used.clear()
+        result = self._capability.result(self.robot, recording, self._values, self.store)
         return Outcome(with_own_units(self.robot, result), (*self._remarks, *self._messages()))
+
+    def stored(self, result: CalibrationResult) -> Path:
+        """Store a result for later estimations as the node would; return its file."""
+        merge = self._capability.merge
+        merged = None if merge is None else merge(self.store.stored(result.kind), result)
+        return self.store.save(result if merged is None else merged)
 
     def _found(self) -> Iterator[tuple[str, Intake]]:
         """Yield what is read, by its topic in the bag."""

@@ -152,7 +152,10 @@ def _estimate(parser: argparse.ArgumentParser) -> None:
                         help='one parameter, e.g. method:=static_poses; wins over files')
     parser.add_argument('--results-dir', type=Path, metavar='FOLDER',
                         help='results of the same robot to build on, such as friction for '
-                             'payload, or payload for compliance')
+                             'payload, or payload for compliance; the new result is stored there '
+                             'too')
+    parser.add_argument('--use', type=Path, action='append', default=[], metavar='RESULT',
+                        help='a result file of any name to build on; may be given repeatedly')
     parser.add_argument('--namespace', default='', metavar='NS',
                         help="namespace of the robot's topics in the bag")
     parser.add_argument('--remap', action='append', default=[], type=_assignment,

@@ -47,6 +47,9 @@ def run(options: argparse.Namespace) -> int:
     if options.series is not None and not isinstance(chosen, Follower):
         raise ConfigurationError(
             f'--series is for what follows a bag sample by sample; {chosen.name} has no series.')
+    if options.use and isinstance(chosen, Follower):
+        raise ConfigurationError(
+            '--use is for one estimation; wrench reads its results from --results-dir.')
     overrides = dict(options.param)
     if options.results_dir is not None:
         overrides['results_dir'] = str(options.results_dir)
@@ -58,11 +61,15 @@ def run(options: argparse.Namespace) -> int:
                 else values.robot_description or description_in(bag, selection))
         if isinstance(chosen, Follower):
             return _follow(chosen, bag, values, urdf, selection, options)
-        estimation = OfflineEstimation(chosen, bag, values, urdf, selection)
+        estimation = OfflineEstimation(chosen, bag, values, urdf, selection, options.use)
         with ProgressView(f'Reading {bag.name}') as view:
             outcome = estimation.run(lambda count: view.update(
                 100.0 * count / max(estimation.messages, 1), f'{count} messages'))
-    return _tell(outcome.result, outcome.remarks, _output(options), chosen.summary)
+    code = _tell(outcome.result, outcome.remarks, _output(options), chosen.summary)
+    if options.results_dir is not None:
+        stored = estimation.stored(outcome.result)
+        print_line(f'Stored: {stored}')
+    return code
 
 
 def capability(name: str) -> Capability | Follower[Any]:

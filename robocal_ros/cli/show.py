@@ -10,8 +10,9 @@ from rich.table import Table
 
 from robocal_ros.cli.console import OUT, print_line, table_of
 from robocal_ros.results import wording
+from robocal_ros.results.chain import stale_text
 from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import read_result
+from robocal_ros.results.store import ResultStore, read_result
 
 _VERDICT_STYLES = {Verdict.PASS: 'bold green', Verdict.FAIL: 'bold red',
                    Verdict.NOT_EVALUATED: 'bold yellow'}
@@ -26,8 +27,13 @@ def run(options: argparse.Namespace) -> int:
 
     """
     # All are read before the first is shown: a refusal is then not lost among tables.
-    for result in [read_result(path) for path in options.files]:
+    for path, result in [(path, read_result(path)) for path in options.files]:
         show_result(result)
+        # The newest results of a results folder are beside it.
+        folder = path.parent.parent if path.parent.name == 'history' else path.parent
+        stale = stale_text(result, ResultStore(folder, result.robot).load)
+        if stale and (folder / f'{result.kind}.yaml').exists():
+            print_line(stale, 'yellow')
     return 0
 
 
@@ -49,6 +55,8 @@ def show_result(result: CalibrationResult) -> None:
     OUT.print(_parameter_table(result))
     for line in wording.without_value(result.parameters):
         print_line(line, 'dim')
+    for item in result.inputs:
+        print_line(f'Input {item.kind}: {item.name} {item.sha256[:12]}', 'dim')
     if result.fit or result.validation:
         OUT.print(_residual_table(result))
 

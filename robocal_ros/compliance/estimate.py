@@ -466,7 +466,8 @@ def needs(values: ComplianceParameters) -> Needs:
 def _estimate(
     robot: Robot, recording: Recording, values: ComplianceParameters, store: ResultStore
 ) -> CalibrationResult:
-    return estimate(robot, recording, values, load_of(robot, values, store.load('payload')))
+    payload = None if values.load_mass > 0.0 else store.load('payload')
+    return estimate(robot, recording, values, load_of(robot, values, payload))
 
 
 SERVICES = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loaded')
@@ -474,4 +475,4 @@ SERVICES = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_
 
 COMPLIANCE = Capability(
     'compliance', 'compliance_calibration', ComplianceParameters, SERVICES, needs, _estimate,
-    summary)
+    summary, lambda values: ('payload',))

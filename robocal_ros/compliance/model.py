@@ -12,8 +12,8 @@ stiffness identification of six-revolute industrial serial robots, Robot. Comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pinocchio as pin
@@ -22,15 +22,10 @@ from robocal_ros.arrays import Array, frozen
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.results.result import CalibrationResult, State
+from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.load import alternative_loads, carried_load
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import Trajectory
-
-# Fixed-point iterations for the equilibrium posture; each gains about two digits.
-_ITERATIONS = 4
-# Time step of central differences along a trajectory [s].
-_STEP = 1e-3
+from robocal_ros.robot.sag import deflected
 
 
 @dataclass(frozen=True)
@@ -64,30 +59,6 @@ def check_revolute(robot: Robot) -> None:
         raise ConfigurationError(
             f"Joint '{sliding[0]}' is prismatic; compliance is identified for revolute joints "
             'only, in rad/(N·m). Remove it from the parameter joints.')
-
-
-def deflected(robot: Robot, encoders: Array, compliance: Array) -> tuple[Array, Array]:
-    """Return the link angles of a compliant arm in equilibrium.
-
-    Solves q = encoders − c ∘ G(q), G being the torque that holds the arm against gravity.
-
-    Args:
-        robot: The arm including what it carries.
-        encoders: Encoder angles, shape (n,) [rad].
-        compliance: c, shape (n,) [rad/(N·m)].
-
-    Returns:
-        Link angles, shape (n,) [rad], and G there, shape (n,) [N·m].
-
-    """
-    angles = np.asarray(encoders)
-    torque = robot.gravity_torque(angles)
-    if not compliance.any():
-        return angles, torque
-    for _ in range(_ITERATIONS):
-        angles = encoders - compliance * torque
-        torque = robot.gravity_torque(angles)
-    return angles, torque
 
 
 def target_pose(robot: Robot, q: Array, target: Target) -> tuple[Array, Array]:
@@ -271,100 +242,3 @@ def carried_on(
     if values.carried in ('auto', 'load') and values.load_mass > 0.0:
         return load_of(robot, values, None).on(robot)
     return robot
-
-
-def compliance_by_joint(result: CalibrationResult) -> dict[str, float]:
-    """Return the identified compliances of a result by joint name [rad/(N·m)].
-
-    Raises:
-        DataError: If the result is of another kind.
-
-    """
-    if result.kind != 'compliance':
-        raise DataError(f"Expected a result of kind 'compliance', got '{result.kind}'.")
-    return {p.name.rpartition('.')[0]: p.value for p in result.parameters
-            if p.state is State.IDENTIFIED and p.value is not None}
-
-
-class SagCorrection:
-    """Prediction and correction of the tool's sag.
-
-    The links reach q when the encoders are at q + c ∘ G(q), G being the torque that holds arm and
-    payload in q. This is exact within the model and needs no inverse Jacobian. Joints of unknown
-    compliance count as rigid.
-    """
-
-    def __init__(self, robot: Robot, carrying: Robot, compliance: Mapping[str, float]) -> None:
-        """Prepare.
-
-        Args:
-            robot: The arm as in the calibration of the rigid model.
-            carrying: The arm with its present payload.
-            compliance: Compliances by joint name [rad/(N·m)].
-
-        """
-        self._robot = robot.copy()
-        self._carrying = carrying.copy()
-        self._compliance = np.array([compliance.get(name, 0.0) for name in robot.joint_names])
-
-    def torque(self, q: Array, *, payload_alone: bool = False) -> Array:
-        """Return the holding torque that causes sag, shape (n,) [N·m].
-
-        Args:
-            q: Link angles, shape (n,) [rad].
-            payload_alone: Count the payload only, not the arm's own weight.
-
-        """
-        torque = self._carrying.gravity_torque(q)
-        return torque - self._robot.gravity_torque(q) if payload_alone else torque
-
-    def link_angles(self, encoders: Array, *, payload_alone: bool = False) -> Array:
-        """Return the link angles at given encoder angles, shape (n,) [rad]."""
-        angles = np.asarray(encoders, dtype=float)
-        for _ in range(_ITERATIONS):
-            angles = encoders - self._compliance * self.torque(
-                angles, payload_alone=payload_alone)
-        return angles
-
-    def sag(self, encoders: Array, *, payload_alone: bool = False) -> Array:
-        """Return the sag of the tool frame's origin in root axes, shape (3,) [m].
-
-        Args:
-            encoders: Encoder angles, shape (n,) [rad].
-            payload_alone: Ignore the arm's own weight.
-
-        """
-        robot = self._robot
-        angles = self.link_angles(encoders, payload_alone=payload_alone)
-        there = robot.transform_frame_to_root(angles, robot.tool_frame).translation
-        return np.asarray(
-            there - robot.transform_frame_to_root(encoders, robot.tool_frame).translation)
-
-    def corrected(self, trajectory: Trajectory, *, payload_alone: bool = False) -> Trajectory:
-        """Return a trajectory corrected for the sag.
-
-        Positions become q + c ∘ G(q); velocities and accelerations follow by the chain rule,
-        with central differences of G along the motion. Inertial torque is not corrected.
-
-        Args:
-            trajectory: The desired motion of the links.
-            payload_alone: Leave the sag under the arm's own weight uncorrected.
-
-        """
-        def offset(q: Array) -> Array:
-            return self._compliance * self.torque(q, payload_alone=payload_alone)
-
-        position, velocity = trajectory.position.copy(), trajectory.velocity.copy()
-        given = trajectory.acceleration
-        acceleration = None if given is None else given.copy()
-        for row, (q, v) in enumerate(zip(trajectory.position, trajectory.velocity, strict=True)):
-            a = np.zeros_like(q) if given is None else given[row]
-            here = offset(q)
-            ahead = offset(q + _STEP * v + 0.5 * _STEP**2 * a)
-            behind = offset(q - _STEP * v + 0.5 * _STEP**2 * a)
-            position[row] += here
-            velocity[row] += (ahead - behind) / (2.0 * _STEP)
-            if acceleration is not None:
-                acceleration[row] += (ahead - 2.0 * here + behind) / _STEP**2
-        return replace(trajectory, position=position, velocity=velocity,
-                       acceleration=acceleration)

@@ -37,6 +37,7 @@ from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import Ending
 from robocal_ros.node.process import spin
 from robocal_ros.node.recorder import Recorder
+from robocal_ros.results.chain import with_inputs
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
@@ -47,6 +48,7 @@ class ComplianceCalibration(CalibrationNode):
     """Lifecycle node that identifies joint compliance from postures without and with a load."""
 
     parameter_table = ComplianceParameters
+    kinds = ('compliance',)
     values: ComplianceParameters
 
     def check(self, values: ComplianceParameters) -> None:
@@ -127,15 +129,17 @@ class ComplianceCalibration(CalibrationNode):
         if left := method.missing(LOADED):
             raise DataError(f'{len(left)} postures are not measured with the load yet. Call '
                             'measure_loaded to continue.')
-        load, registration = self._load(), method.registration
+        load, registration, inputs = self._load(), method.registration, self.known_results()
         unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
         recording = self.recorder.recording(needs(values))
         counts = {**stream_counts(self.joints.counts, self._tracker.counts),
                   'left_out_postures': len(method.left_out)}
-        result = await self.compute(
-            lambda: estimate_sets(robot, unloaded, loaded, load, values, registration,
-                                  counts=counts, source='live')
-            if unloaded else estimate(robot, recording, values, load, registration))
+        if values.load_mass <= 0.0:
+            inputs.load('payload')
+        result = await self.compute(lambda: with_inputs(
+            estimate_sets(robot, unloaded, loaded, load, values, registration, counts=counts,
+                          source='live')
+            if unloaded else estimate(robot, recording, values, load, registration), inputs))
         if result.verdict is not Verdict.PASS:
             self._draw(result)
         return self.keep(result, self._publish, summary)

@@ -21,6 +21,7 @@ from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
 from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, SpeedPoint, read_runs
 from robocal_ros.messages.samples import JointSamples, Recording, check_effort
+from robocal_ros.results.chain import CHECK
 from robocal_ros.results.result import (
     CalibrationResult,
     Check,
@@ -35,6 +36,7 @@ from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.friction_law import DIRECTIONS
 from robocal_ros.robot.load import alternative_loads, carried_load
 from robocal_ros.robot.model import Robot
+from robocal_ros.robot.setup import EFFORT_UNITS
 
 NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
 UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
@@ -501,9 +503,16 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     """
     judged = dict.fromkeys(check.name.split(':')[0] for check in new.checks)
     failed = {check.name.split(':')[0] for check in new.checks if not check.passed}
+    if CHECK in failed:
+        return None
+    own = tuple(check for check in new.checks if check.name == CHECK)
+    if old is not None and _units(old) != _units(new):
+        # Torques of other effort scales cannot be combined.
+        old = None
     validated = {fit.what for fit in new.validation}
     passed = [name for name in judged if name in validated and name not in failed]
     fresh = select_joints(new, passed)
+    fresh = replace(fresh, checks=(*fresh.checks, *own))
     others = [] if old is None else [
         name for name in dict.fromkeys(p.name.split('.')[0] for p in old.parameters)
         if name not in passed and '+' not in name]
@@ -529,6 +538,10 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
     )
 
 
+def _units(result: CalibrationResult) -> set[tuple[str, str]]:
+    return {(item.kind, item.sha256) for item in result.inputs if item.kind in EFFORT_UNITS}
+
+
 def needs(values: FrictionParameters) -> Needs:
     """Return the data that an estimation reads."""
     return Needs(effort=True, temperature_topic=values.temperature_topic)
@@ -543,4 +556,4 @@ def _estimate(
 
 FRICTION = Capability(
     'friction', 'friction_identification', FrictionParameters, ('run', 'estimate'), needs,
-    _estimate, summary)
+    _estimate, summary, lambda values: ('payload',), merge=merge)

@@ -15,7 +15,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.friction.estimate import estimate, loaded, merge, needs, summary
+from robocal_ros.friction.estimate import FRICTION, loaded, merge, needs, summary
 from robocal_ros.friction.feed_forward import FrictionFeedForward
 from robocal_ros.friction.fit import JointFriction
 from robocal_ros.friction.parameters import FrictionParameters
@@ -40,6 +40,7 @@ class FrictionIdentification(CalibrationNode):
     """Runs joints at constant speeds, one after the other, and identifies their friction."""
 
     parameter_table = FrictionParameters
+    kinds = ('friction',)
     values: FrictionParameters
 
     def check(self, values: FrictionParameters) -> None:
@@ -132,13 +133,13 @@ class FrictionIdentification(CalibrationNode):
 
     async def estimate(self) -> Answer:
         """Estimate friction from the recording."""
-        (robot, alternatives), values = self._load(), self.values
+        robot, values, inputs = self.robot.copy(), self.values, self.known_results()
         measured = tuple(self._method.finished)
         recording = self.recorder.recording(
             needs(values), words={marks.WANTED: ','.join(measured)})
         # After a run, all measured joints are expected; in a bag, those it names.
         recording = replace(recording, joints_wanted=measured or recording.joints_wanted)
-        result = await self.compute(lambda: estimate(robot, recording, values, alternatives))
+        result = await self.compute(lambda: FRICTION.result(robot, recording, values, inputs))
         return self._save(result)
 
     async def track(self) -> str:

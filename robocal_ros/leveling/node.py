@@ -25,6 +25,9 @@ from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import Ending
 from robocal_ros.node.process import spin
 from robocal_ros.parameters import named
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.load import carried_load
+from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
 from robocal_ros.robot.setup import effort_factor
 
 
@@ -46,12 +49,23 @@ class Leveling(CalibrationNode):
         DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
+        self._compliance: dict[str, float] = {}
+        self._carrying = self.robot
+        if values.use_compliance:
+            self.follow('compliance', 'compliance_calibration/result', self._use_compliance)
+            self.follow('payload', 'payload_identification/result', self._use_payload)
         self.imu = ToolImu(self) if values.imu_topic else None
         self.rules = AutoLeveling(
             self, self.arm, lambda: self._tool.pose(self.arm.posture())[1],
             named(values.auto_level_after), values.auto_level_box, self._level_by_rule)
         self.service('level', self.run)
         self.service('preview', self.preview)
+
+    def _use_compliance(self, result: CalibrationResult) -> None:
+        self._compliance = compliance_by_joint(result)
+
+    def _use_payload(self, result: CalibrationResult) -> None:
+        self._carrying = self.robot.with_payload(carried_load(result), result.frame)
 
     # -------------------------------------------------------------------- services
 
@@ -79,8 +93,11 @@ class Leveling(CalibrationNode):
         await self.answer('level', self.run)
 
     def _procedure(self) -> LevelingProcedure:
+        sag = (SagCorrection(self.robot, self._carrying, self._compliance)
+               if self._compliance else None)
         return LevelingProcedure(
-            self.arm, self.joints, self.status, self.values, self._axis, self.imu, self._show)
+            self.arm, self.joints, self.status, self.values, self._axis, self.imu, self._show,
+            sag)
 
     def _show(self, start: Array, plan: LevelPlan) -> None:
         self.publish_markers(leveling_markers(self._tool, start, plan, self.values.max_step))

@@ -20,6 +20,9 @@ class LevelingParameters(ArmParameters):
         'nearest', 'Heading of the level tool: nearest: smallest turn; x or y: that axis of the '
         'tool keeps its projected direction; free: unconstrained.',
         choices=HEADINGS, dynamic=True)
+    use_compliance: bool = parameter(
+        True, 'Level the links instead of the encoders, by the identified joint compliance and '
+        'payload, if there is a compliance result.')
     reference: str = parameter(
         'base', 'Reference of the z axis: base (link that carries the first joint), gravity '
         '(opposite to it), or a frame of the URDF that does not move with the arm.')

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,14 @@ from robocal_ros.leveling.model import LevelingTask, Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
 from robocal_ros.messages.samples import JointSamples
+from robocal_ros.results.result import spread
 from robocal_ros.robot.motion import MotionLimits
+from robocal_ros.robot.sag import SagCorrection
+
+# Postures of a motion at which the sag is computed.
+_SAG_ROWS = 200
+# Share of the speed limits that is used where the motion is corrected for the sag.
+_SAG_MARGIN = 0.98
 
 
 class JointRecord(Protocol):
@@ -65,6 +73,7 @@ class LevelingProcedure:
     def __init__(
         self, arm: Arm, joints: JointRecord, report: Report, values: LevelingParameters,
         axis: Array, imu: Imu | None, show: Callable[[Array, LevelPlan], None],
+        sag: SagCorrection | None = None,
     ) -> None:
         """Initialise; nothing moves yet.
 
@@ -76,6 +85,7 @@ class LevelingProcedure:
             axis: The reference's z axis in the root frame, shape (3,).
             imu: IMU to verify the result; None for none.
             show: Called with the initial posture and the plan.
+            sag: Sag of the joints under arm and payload; None to level the encoders.
 
         """
         self._arm = arm
@@ -85,6 +95,7 @@ class LevelingProcedure:
         self._axis = axis
         self._imu = imu
         self._show = show
+        self._sag = sag
         self._tool = Tool(arm.robot, values.tool_point)
 
     async def preview(self) -> str:
@@ -120,7 +131,8 @@ class LevelingProcedure:
             self._joints.recording = False
         moving = samples.time <= moved
         return self._verified(
-            plan, plan.task, samples.position[moving], samples.position[~moving])
+            plan, plan.task, self._links(samples.position[moving]),
+            self._links(samples.position[~moving]))
 
     async def measure(self) -> str:
         """Measure the tilt without moving; return the answer."""
@@ -133,7 +145,7 @@ class LevelingProcedure:
         try:
             self._report.update('measuring', 'Measuring the tilt at rest.', progress=0.0)
             await arm.dwell(values.verify_time)
-            posture = self._joints.samples().position.mean(axis=0)
+            posture = self._links(self._joints.samples().position).mean(axis=0)
         finally:
             self._joints.recording = False
         rotation = self._tool.pose(posture)[0]
@@ -157,16 +169,31 @@ class LevelingProcedure:
         arm = self._arm
         self._report.update('planning', 'Planning the turn.', progress=0.0)
         velocity, acceleration = arm.speed_limits()
+        if self._sag is not None:
+            # Margin for the correction, which changes with the posture.
+            velocity, acceleration = _SAG_MARGIN * velocity, _SAG_MARGIN * acceleration
         planner = LevelingPlanner(
             Tool(arm.robot, self._values.tool_point), self._axis,
             MotionLimits(arm.robot.joint_names, arm.robot.lower, arm.robot.upper, velocity,
                          acceleration),
             self._values, arm.checker)
-        start = arm.posture()
+        start = self._links(arm.posture()[None])[0]
         plan = await arm.compute(planner.plan, start)
         arm.check_stopped()
+        if self._sag is not None and plan.trajectory is not None:
+            plan = replace(plan, trajectory=self._sag.corrected(plan.trajectory))
         self._show(start, plan)
         return plan
+
+    def _links(self, encoders: Array) -> Array:
+        """Return the link angles at consecutive encoder angles, shape (k, n) [rad]."""
+        if self._sag is None or not len(encoders):
+            return encoders
+        # The sag changes slowly: it is computed for some rows and interpolated.
+        rows = spread(len(encoders), _SAG_ROWS)
+        sag = np.array([self._sag.link_angles(encoders[row]) - encoders[row] for row in rows])
+        every = np.arange(len(encoders))
+        return encoders + np.column_stack([np.interp(every, rows, column) for column in sag.T])
 
     def _level_already(self, plan: LevelPlan) -> str:
         return (f'The tool is level already: tilt {_degrees(plan.tilt)} (tolerance '

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -242,6 +242,14 @@ class Recording:
     joints_wanted: tuple[str, ...] = ()
     tracker: TrackerSamples | None = None
     stationary: tuple[StationaryInterval, ...] = ()
+
+    def thinned(self, rate: float) -> Recording:
+        """Return the recording with joint states of at most about this rate [Hz]."""
+        time = self.joints.time
+        if len(time) < 2:
+            return self
+        every = max(1, int(1.0 / (rate * float(np.median(np.diff(time))))))
+        return replace(self, joints=self.joints.chosen(np.arange(len(time)) % every == 0))
 
     def wrench(self, topic: str) -> WrenchSamples:
         """Return a sensor's readings; raises DataError where there are none."""

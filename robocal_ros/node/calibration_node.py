@@ -49,9 +49,10 @@ from robocal_ros.messages.subscription import Subscriber, publisher_hint
 from robocal_ros.node import parameters, status
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
+from robocal_ros.results.chain import Inputs, stale_text
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml
-from robocal_ros.robot.setup import make_robot, make_store, with_own_units
+from robocal_ros.robot.setup import EFFORT_UNITS, make_robot, make_store, with_own_units
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
@@ -131,6 +132,9 @@ class CalibrationNode(LifecycleNode):
 
     parameter_table: type[RobotParameters]
 
+    kinds: tuple[str, ...] = ()
+    """Kinds of the results that this node stores."""
+
     late_modules: tuple[str, ...] = tuple(f'scipy.{name}' for name in (
         'linalg', 'spatial', 'optimize', 'interpolate', 'ndimage', 'stats', 'signal'))
     """Modules imported after activation, to activate sooner; those that others need come first."""
@@ -155,6 +159,7 @@ class CalibrationNode(LifecycleNode):
         self._cancelling = 0
         self._made = ExitStack()
         self._streams: list[Stream] = []
+        self._followed: dict[str, CalibrationResult | None] = {}
         self._problems = parameters.declare(self, self.parameter_table)
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self.add_post_set_parameters_callback(self._on_parameters_set)
@@ -219,7 +224,7 @@ class CalibrationNode(LifecycleNode):
         self._made.callback(self.destroy_service, made)
 
     def follow(
-        self, kind: str, topic: str, use: Callable[[CalibrationResult], None], *,
+        self, kind: str, topic: str, use: Callable[[CalibrationResult], object], *,
         remedy: str = '',
     ) -> None:
         """Use a kind of result: the stored one now, and new ones as they are published.
@@ -239,18 +244,46 @@ class CalibrationNode(LifecycleNode):
             stored = self.store.load(kind)
             if stored is not None:
                 use(stored)
+                self._followed[kind] = stored
         except RobocalError as error:
             if not remedy:
                 raise
             self.get_logger().warning(f'Stored {name} not used: {error} {remedy}')
+            self._followed[kind] = None
 
         def take(message: String) -> None:
             try:
-                use(from_yaml(message.data, self.store.robot, topic))
+                result = from_yaml(message.data, self.store.robot, topic)
+                known = self._followed.get(kind)
+                if known is not None and result.sha256 == known.sha256:
+                    return
+                use(result)
+                self._followed[kind] = result
+                self.warn_stale()
             except RobocalError as error:
                 self.get_logger().warning(f'{name.capitalize()} result not used: {error}')
 
         self.subscription(String, topic, take, qos.LATCHED)
+
+    def known_results(self) -> Inputs:
+        """Return the results that an estimation builds on: followed ones, else stored ones."""
+        return Inputs(self.store, self._followed, EFFORT_UNITS)
+
+    def warn_stale(self) -> None:
+        """Log a warning about each stored result of this node with an input that was replaced."""
+        current = self.known_results().current
+        texts = []
+        for kind in self.kinds:
+            try:
+                stored = self.store.load(kind)
+                text = '' if stored is None else stale_text(stored, current)
+            except RobocalError:
+                # A file that cannot be read is reported where it is used.
+                continue
+            if text:
+                texts.append(text)
+                self.get_logger().warning(text)
+        self.status.note(stale=' '.join(texts) or 'none')
 
     def publish_markers(self, markers: MarkerArray) -> None:
         """Publish markers, latched."""
@@ -393,6 +426,7 @@ class CalibrationNode(LifecycleNode):
         """Undo configure, also when half of it was done; calling it again does nothing."""
         self.is_active = self._configured = False
         self._streams.clear()
+        self._followed.clear()
         self._made.close()
 
     def _release_when_ended(self) -> None:

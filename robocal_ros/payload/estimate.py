@@ -88,8 +88,11 @@ def estimate_payload(
     sensor = recording.wrench(values.sensor_topic) if values.reads_wrench else None
     if values.method == 'static_poses' and sensor is not None:
         return static_poses.estimate(robot, joints, sensor, values)
+    reference = store.load(excitation.REFERENCE) if values.reference_run == 'subtract' else None
+    if reference is not None and sensor is None:
+        _check_gains(reference, values, store)
     return excitation.estimate(robot, joints, values, sensor=sensor, friction=friction,
-                               reference=store.load(excitation.REFERENCE), arm=arm)
+                               reference=reference, arm=arm)
 
 
 def arm_in_use(
@@ -113,6 +116,18 @@ def arm_in_use(
         return identified_model(robot, used)
     return urdf_model(robot, values.arm_model_std,
                       relative_covariance(robot, used, values.gain_std))
+
+
+def _check_gains(
+    reference: CalibrationResult, values: PayloadParameters, store: ResultStore
+) -> None:
+    """Raise a ConfigurationError if a reference run was recorded with other drive gains."""
+    used = gains_in_use(values, store)
+    recorded = {item.sha256 for item in reference.inputs if item.kind in (DRIVE_GAINS, ARM)}
+    if ('' if used is None else used.sha256) not in (recorded or {''}):
+        raise ConfigurationError(
+            'The reference run was recorded with other drive gains. Estimate it again from its '
+            "recording, or record it again with reference_run 'record'.")
 
 
 def estimate_gains(
@@ -225,7 +240,9 @@ def arm_summary(result: CalibrationResult) -> str:
 def _estimate_payload(
     robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore
 ) -> CalibrationResult:
-    stored = store.load('friction') if values.use_friction else None
+    stored = None
+    if values.use_friction and not values.reads_wrench:
+        stored = store.load('friction')
     friction = {} if stored is None else friction_by_joint(stored)
     return estimate_payload(robot, recording, values, store, friction)
 
@@ -237,12 +254,17 @@ def _estimate_gains(
         robot, recording, values, store, effort_scale(robot, gains_in_use(values, store)))
 
 
+def _carried(values: PayloadParameters) -> tuple[str, ...]:
+    """Return the inputs whose uncertainty the methods themselves propagate."""
+    return 'payload', excitation.REFERENCE, 'friction', DRIVE_GAINS, ARM
+
+
 PAYLOAD = Capability(
     'payload', 'payload_identification', PayloadParameters, ('run', 'estimate'), needs,
-    _estimate_payload, summary)
+    _estimate_payload, summary, _carried)
 ARM_IDENTIFICATION = Capability(
     ARM, 'payload_identification', PayloadParameters, ('identify_arm',), gain_needs,
-    estimate_arm, arm_summary)
+    estimate_arm, arm_summary, _carried)
 GAINS = Capability(
     DRIVE_GAINS, 'payload_identification', PayloadParameters, ('calibrate_gains',), gain_needs,
-    _estimate_gains, gains_summary)
+    _estimate_gains, gains_summary, _carried)

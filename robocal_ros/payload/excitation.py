@@ -7,7 +7,7 @@ physical consistency → mass, centre of mass, inertia about it → checks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import scipy
@@ -65,6 +65,8 @@ MAX_INERTIA_STD = 0.1
 """Largest standard deviation of an element of inertia, as a share of the mean moment, that counts
 as identified."""
 
+# Largest difference of the joints' mean positions and ranges within the same motion [rad].
+_SAME_MOTION = 0.1
 _MAX_CONDITION = 1e5
 _PASSES = 3
 _LEAST_HELD_OUT = 50
@@ -79,6 +81,38 @@ def check_reference(values: PayloadParameters, reference: CalibrationResult | No
         raise ConfigurationError(
             "reference_run is 'subtract', but no reference is stored: unmount the tool and run "
             "once with reference_run 'record'.")
+
+
+def check_fit(
+    robot: Robot, joints: JointSamples, channels: Sequence[str], reference: CalibrationResult
+) -> None:
+    """Raise a ConfigurationError if a reference run does not fit a run with payload.
+
+    The error of the arm's model is that of the same arm, measured by the same channels in the
+    same motion.
+
+    Args:
+        robot: The arm.
+        joints: Joint states of the run with payload.
+        channels: Names of the measured channels.
+        reference: Result of the reference run.
+
+    """
+    wrong = ''
+    centre, extent = (np.array(reference.settings.get(f'motion_{what}', np.full(robot.n, np.nan)))
+                      for what in ('centre', 'extent'))
+    if reference.robot.urdf_sha256 != robot.urdf_hash:
+        wrong = 'was recorded with another robot description'
+    elif reference.settings.get('channels') != list(channels):
+        wrong = f'measured {reference.settings.get("channels")}, not {list(channels)}'
+    elif not (np.abs(joints.position.mean(axis=0) - centre).max() <= _SAME_MOTION
+              and np.abs(np.ptp(joints.position, axis=0) - extent).max() <= _SAME_MOTION):
+        wrong = (f'is of another motion: mean or range of a joint differs by more than '
+                 f'{_SAME_MOTION} rad')
+    if wrong:
+        raise ConfigurationError(
+            f"The reference run {wrong}. Unmount the tool and record it again in this motion with "
+            "reference_run 'record'.")
 
 
 def fit_rows(rows: Rows, nuisance: NuisanceParameters | None = None) -> RowsFit:
@@ -165,6 +199,7 @@ def estimate(
                 f"The reference run is of method '{reference.method}' in frame "
                 f"'{reference.frame}'; expected 'excitation' without payload in "
                 f"'{robot.tool_frame}'. Record it anew.")
+        check_fit(robot, joints, rows.channels, reference)
         body = body - reference.values(BODY)
         covariance = covariance + np.array(reference.covariance)
     body, distance = consistent(body, covariance)
@@ -219,14 +254,16 @@ def _result(
         settings={
             'band': BAND, 'min_motion': MIN_MOTION,
             'max_inertia_std': MAX_INERTIA_STD, 'max_held_out_ratio': MAX_HELD_OUT_RATIO,
-            **settings_of(values, 'posture_std', 'sag_std', 'delay_std', 'load_friction_std',
-                          'friction_change_std', 'max_unexplained_torque', 'sensor_gain_std',
-                          'cable_stiffness_std',
+            **settings_of(values, 'tool', 'posture_std', 'sag_std', 'delay_std',
+                          'load_friction_std', 'friction_change_std', 'max_unexplained_torque',
+                          'sensor_gain_std', 'cable_stiffness_std',
                           'max_force_residual', 'max_torque_residual', 'max_residual_share',
                           'max_payload',
                           'max_mass_interval', 'max_com_distance', 'max_com_interval'),
             'channels': list(rows.channels),
-            'reference_run': values.reference_run == 'subtract'},
+            'reference_run': values.reference_run == 'subtract',
+            'motion_centre': joints.position.mean(axis=0).tolist(),
+            'motion_extent': np.ptp(joints.position, axis=0).tolist()},
         series=_series(rows, fit))
 
 

@@ -34,7 +34,7 @@ from robocal_ros.payload.result import COM
 from robocal_ros.payload.two_plane import known_mass
 from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.results.store import to_yaml
-from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
+from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.setup import ARM, DRIVE_GAINS, effort_factor
 
 
@@ -42,6 +42,7 @@ class PayloadIdentification(CalibrationNode):
     """Lifecycle node that identifies the payload and calibrates drive gains."""
 
     parameter_table = PayloadParameters
+    kinds = ('payload', DRIVE_GAINS, REFERENCE, ARM)
     values: PayloadParameters
 
     def check(self, values: PayloadParameters) -> None:
@@ -75,9 +76,8 @@ class PayloadIdentification(CalibrationNode):
         self.recorder = self.stream(Recorder(
             self, self.joints,
             wrenches={values.sensor_topic: self._sensor} if self._sensor is not None else {}))
-        self._friction: dict[str, SteadyFriction] = {}
         if values.use_friction:
-            self.follow('friction', 'friction_identification/result', self._use_friction, remedy=(
+            self.follow('friction', 'friction_identification/result', friction_by_joint, remedy=(
                 'Identify friction anew, or set use_friction to false.'))
         self._result_topic = self.publisher(String, '~/result')
         self._inertia_topic = self.publisher(InertiaStamped, '~/inertia')
@@ -91,9 +91,6 @@ class PayloadIdentification(CalibrationNode):
             self._arm_topic.publish(String(data=to_yaml(stored)))
         if stored := self.store.load('payload'):
             self._publish(stored)
-
-    def _use_friction(self, result: CalibrationResult) -> None:
-        self._friction = friction_by_joint(result)
 
     # -------------------------------------------------------------------- services
 
@@ -114,10 +111,9 @@ class PayloadIdentification(CalibrationNode):
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
         values, robot = self.values, self.robot.copy()
-        friction = self._friction
-        recording = self.recorder.recording(estimate.needs(values))
+        recording, inputs = self.recorder.recording(estimate.needs(values)), self.known_results()
         result = await self.compute(
-            lambda: estimate.estimate_payload(robot, recording, values, self.store, friction))
+            lambda: estimate.PAYLOAD.result(robot, recording, values, inputs))
         return self.keep(result, self._publish, estimate.summary)
 
     async def clear(self) -> str:
@@ -130,9 +126,9 @@ class PayloadIdentification(CalibrationNode):
         await self.arm.connect()
         check_mass(values)
         recording = await self._efforts_of(self._procedure().excitation(None))
-        scale = self._gains.scale
+        inputs = self.known_results()
         result = await self.compute(
-            lambda: estimate.estimate_gains(robot, recording, values, self.store, scale))
+            lambda: estimate.GAINS.result(robot, recording, values, inputs))
         return self.keep(result, self._publish_gains, estimate.gains_summary)
 
     async def identify_arm(self) -> Answer:
@@ -141,8 +137,9 @@ class PayloadIdentification(CalibrationNode):
         await self.arm.connect()
         check_load(values, self.store.load(ARM))
         recording = await self._efforts_of(self._procedure().arm_excitation())
+        inputs = self.known_results()
         result = await self.compute(
-            lambda: estimate.estimate_arm(robot, recording, values, self.store))
+            lambda: estimate.ARM_IDENTIFICATION.result(robot, recording, values, inputs))
         return self.keep(result, self._publish_arm, estimate.arm_summary)
 
     async def _efforts_of(self, motion: Awaitable[None]) -> Recording:

@@ -26,6 +26,9 @@ class PayloadParameters(ArmParameters):
         0.0, 'Mass of the payload for method two_plane and drive gains, from a scale; 0 uses the '
         'mass of the stored payload result (two_plane only).', unit='kg', minimum=0.0,
         maximum=1000.0, dynamic=True)
+    tool: str = parameter(
+        '', 'Name of the mounted tool, stored with results; a stored mass is used only for the '
+        'tool of the same name, so change it with the tool.', dynamic=True)
     known_mass_std: float = parameter(
         0.0, 'Standard deviation of known_mass.', unit='kg', minimum=0.0, maximum=100.0,
         dynamic=True)

@@ -430,8 +430,9 @@ def estimate(
         settings={
             'min_poses': MIN_POSES, 'min_mass': MIN_MASS,
             **settings_of(
-                values, 'sensor_gain_std', 'estimate_gravity', 'tilt_std', 'max_force_residual',
-                'max_torque_residual', 'max_residual_share', 'max_mass_interval', 'max_payload',
+                values, 'tool', 'sensor_gain_std', 'estimate_gravity', 'tilt_std',
+                'max_force_residual', 'max_torque_residual', 'max_residual_share',
+                'max_mass_interval', 'max_payload',
                 'max_com_distance', 'max_com_interval'),
             'sensor_frame': sensor.frame,
             'distal_mass': float(found.postures.distal_mass.mean()),

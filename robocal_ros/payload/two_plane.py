@@ -88,13 +88,20 @@ class KnownMass:
 
 
 def known_mass(
-    robot: Robot, values: PayloadParameters, stored: CalibrationResult | None
+    robot: Robot, values: PayloadParameters, stored: CalibrationResult | None,
+    now: float = np.nan,
 ) -> KnownMass:
-    """Return the mass from known_mass, else from a stored payload result.
+    """Return the mass from known_mass, else from a stored payload result of the same tool.
+
+    Args:
+        robot: The arm.
+        values: The node's parameters.
+        stored: Stored payload result, None without one.
+        now: Present stamp, for the age of the stored result [s].
 
     Raises:
-        ConfigurationError: If there is neither, the mass exceeds max_payload, or second_joint is
-            invalid.
+        ConfigurationError: If there is neither, the stored mass is that of another tool, the mass
+            exceeds max_payload, or second_joint is invalid.
 
     """
     if values.known_mass > 0.0:
@@ -105,7 +112,16 @@ def known_mass(
             raise ConfigurationError(
                 "Method 'two_plane' needs the payload's mass: set known_mass (kg, from a "
                 "scale), or run method 'static_poses' first; its result is then used.")
-        mass = KnownMass(found.value, found.std or 0.0, f'the stored result of {stored.method}')
+        tool = str(stored.settings.get('tool', ''))
+        if tool != values.tool:
+            raise ConfigurationError(
+                f"The stored mass of {found.value:.3f} kg is that of tool '{tool}', but parameter "
+                f"tool is '{values.tool}'. Set known_mass (kg, from a scale), or run method "
+                "'static_poses' with this tool.")
+        age = '' if not np.isfinite(now) else f', {(now - stored.time) / 3600.0:.1f} h old'
+        mass = KnownMass(
+            found.value, found.std or 0.0,
+            f"the stored result of {stored.method} of tool '{tool}'{age}")
     if 0.0 < values.max_payload < mass.value:
         raise ConfigurationError(
             f'known_mass is {mass.value} kg, but max_payload allows '
@@ -384,10 +400,10 @@ def estimate(
         ExcitationError: If a direction of the centre of mass is unobservable.
 
     """
-    mass = known_mass(robot, values, stored)
-    friction = friction or {}
     if not len(samples):
         raise DataError('No joint states are recorded; call run, or play a bag first.')
+    mass = known_mass(robot, values, stored, float(samples.time[-1]))
+    friction = friction or {}
     check_joints(samples, robot.joint_names)
     found = steady_sweeps(samples, min_span=0.17)
     by_joint = {
@@ -457,7 +473,7 @@ def estimate(
         settings={
             'known_mass': mass.value, 'known_mass_std': mass.std, 'mass_source': mass.source,
             'min_sweep': MIN_SWEEP, 'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
-            **settings_of(values, 'posture_std', 'friction_change_std', 'effort_scale_std',
+            **settings_of(values, 'tool', 'posture_std', 'friction_change_std', 'effort_scale_std',
                           'max_payload', 'max_com_distance', 'max_com_interval'),
             'lever_scatter': between,
             'second_joint': robot.joint_names[second],

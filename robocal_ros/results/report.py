@@ -284,12 +284,14 @@ def _details(result: CalibrationResult) -> str:
         'newest sample [s]': f'{result.time:.3f}',
         'software': f'robocal_ros {result.software_version}',
     }
+    inputs = {item.kind: f'{item.name} {item.sha256}' for item in result.inputs}
     return (
         '<details><summary>Counts, settings and origin</summary>\n<div class="two">'
         f'<div><h3>Counts</h3>{_pairs(counted)}'
         f'<h3>Losses</h3><p class="soft small">{summary}</p>{_pairs(lost)}</div>'
         f'<div><h3>Settings</h3>{_pairs(result.settings)}</div></div>'
-        f'<h3>Origin</h3>{_pairs(origin)}</details>'
+        f'<h3>Origin</h3>{_pairs(origin)}'
+        + (f'<h3>Inputs</h3>{_pairs(inputs)}' if inputs else '') + '</details>'
     )
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -141,6 +143,22 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Input:
+    """Result on which another one is built.
+
+    Attributes:
+        kind: Kind of the input, e.g. ``drive_gains``.
+        name: Its method and source, in words; ``none`` for a kind that was not available.
+        sha256: Its content hash, empty for a kind that was not available.
+
+    """
+
+    kind: str
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class RobotIdentity:
     """Robot of a result.
 
@@ -175,8 +193,9 @@ class CalibrationResult:
         settings: Settings of the method.
         source: ``live`` or the name of the bag.
         time: Stamp of the newest sample [s].
-        series: Plots.
         software_version: Version of this package.
+        series: Plots.
+        inputs: Results on which it is built.
 
     """
 
@@ -196,6 +215,7 @@ class CalibrationResult:
     time: float
     software_version: str
     series: tuple[Series, ...] = field(default=())
+    inputs: tuple[Input, ...] = ()
 
     def __post_init__(self) -> None:
         """Freeze and check the covariance; raises DataError."""
@@ -226,6 +246,21 @@ class CalibrationResult:
         if not self.validation:
             return ('No held-out data: the fit could not be validated.',)
         return tuple(check.reason for check in self.checks)
+
+    @property
+    def sha256(self) -> str:
+        """Content hash: of all that another result may depend on, including its own inputs."""
+        content = [
+            self.kind, self.method, self.robot.name, self.robot.urdf_sha256,
+            self.robot.joint_names, self.frame,
+            [(p.name, p.unit, p.value, p.std, p.state.value) for p in self.parameters],
+            self.covariance_names, self.covariance.tolist(), self.source, self.time,
+            [(item.kind, item.sha256) for item in self.inputs]]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def as_input(self) -> Input:
+        """Return the entry of this result among the inputs of another one."""
+        return Input(self.kind, f'{self.method}, {self.source}', self.sha256)
 
     def parameter(self, name: str) -> Parameter:
         """Return a parameter by name; raises DataError with the existing names."""

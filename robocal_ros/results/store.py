@@ -24,6 +24,7 @@ from robocal_ros.results.result import (
     CalibrationResult,
     Check,
     Fit,
+    Input,
     Parameter,
     RobotIdentity,
     Series,
@@ -95,6 +96,12 @@ class _Fit(Section):
     unexplained: Finite | None = None
 
 
+class _Input(Section):
+    kind: str
+    name: str
+    sha256: str
+
+
 class _Plot(Section):
     title: str
     x_label: str
@@ -120,6 +127,7 @@ class _Document(Section):
     time: Finite
     software_version: str
     plots: list[_Plot]
+    inputs: list[_Input] = msgspec.field(default_factory=list)
 
 
 # ---------------------------------------------------------------------------- writing
@@ -176,6 +184,7 @@ def to_yaml(result: CalibrationResult) -> str:
         'time': result.time,
         'software_version': result.software_version,
         'plots': result.series,
+        'inputs': result.inputs,
     }
     try:
         plain = msgspec.to_builtins(written, enc_hook=_plain, str_keys=True)
@@ -270,6 +279,7 @@ def _result(document: _Document, name: str) -> CalibrationResult:
         software_version=document.software_version,
         series=tuple(_series(item, name, f'plots[{row}]')
                      for row, item in enumerate(document.plots)),
+        inputs=msgspec.convert(document.inputs, tuple[Input, ...], from_attributes=True),
     )
     if document.verdict.value is not result.verdict:
         raise refuse(name, 'verdict.value',
@@ -384,21 +394,28 @@ def _check_robot(written: RobotIdentity, robot: RobotIdentity, name: str) -> Non
 # ---------------------------------------------------------------------------- keeping
 
 
-def read_result(path: Path, robot: RobotIdentity | None = None) -> CalibrationResult:
+def read_result(
+    path: Path, robot: RobotIdentity | None = None, *, passed: bool = False
+) -> CalibrationResult:
     """Read a result file.
 
     Args:
         path: The file.
         robot: Required robot; any by default.
+        passed: Whether its verdict must be pass.
 
     Raises:
         ConfigurationError: If it cannot be read.
-        FileFormatError: If it is not a result for this robot.
+        FileFormatError: If it is not a result for this robot, or did not pass.
 
     """
     text = read_text(path, 'result file',
                      'Check its name, or restore it from the history folder.')
-    return from_yaml(text, robot, str(path))
+    result = from_yaml(text, robot, str(path))
+    if passed and result.verdict is not Verdict.PASS:
+        raise refuse(str(path), 'verdict.value', "'pass'", result.verdict.value,
+                     'Calibrate again, or restore a file from the history folder.')
+    return result
 
 
 def write_result(result: CalibrationResult, path: Path) -> None:
@@ -491,12 +508,9 @@ class ResultStore:
         path = self.path(kind)
         if not path.exists():
             return None
-        result = read_result(path, self.robot)
+        result = read_result(path, self.robot, passed=True)
         if result.kind != kind:
             raise refuse(str(path), 'kind', f"'{kind}'", result.kind)
-        if result.verdict is not Verdict.PASS:
-            raise refuse(str(path), 'verdict.value', "'pass'", result.verdict.value,
-                         'Calibrate again, or restore a file from the history folder.')
         return result
 
     def _history_path(self, kind: str) -> Path:

@@ -23,6 +23,9 @@ DRIVE_GAINS = 'drive_gains'
 ARM = 'arm'
 """Kind of the result of an arm identification."""
 
+EFFORT_UNITS = (DRIVE_GAINS, ARM)
+"""Kinds of results that change the units of efforts."""
+
 
 def per_joint(values: list[float], count: int, name: str) -> Array:
     """Return one value per joint from one per joint or one for all.

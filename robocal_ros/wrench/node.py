@@ -17,6 +17,7 @@ from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import Ending
 from robocal_ros.node.process import spin
+from robocal_ros.results.chain import with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
@@ -63,6 +64,7 @@ class WrenchObserverNode(CalibrationNode):
     """Observer of external wrenches; it moves nothing."""
 
     parameter_table = WrenchParameters
+    kinds = (estimate.KIND,)
     values: WrenchParameters
     late_modules = ()
     idle_message = 'Active; waiting for samples.'
@@ -142,8 +144,12 @@ class WrenchObserverNode(CalibrationNode):
             first, last = outcome.span
             self.marks.publish(marks.TARED, TARE, {
                 marks.JOINTS: f'{to_seconds(first)!r} {to_seconds(last)!r}'})
-            self.store.save(outcome.result)
-            self._publish(outcome.result)
+            inputs = self.known_results()
+            if self.values.use_payload:
+                inputs.load('payload')
+            result = with_inputs(outcome.result, inputs)
+            self.store.save(result)
+            self._publish(result)
         return outcome.message
 
     def _publish(self, result: CalibrationResult) -> None:

@@ -17,7 +17,7 @@ from robocal_ros.compliance.measurement import (
     find_end_positions,
     rest_of,
 )
-from robocal_ros.compliance.model import Load, compliance_by_joint, given_load, identified_load
+from robocal_ros.compliance.model import Load, given_load, identified_load
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
@@ -28,6 +28,7 @@ from robocal_ros.parameters import checked
 from robocal_ros.results.report import report_html
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot.sag import compliance_by_joint
 
 WHERE = postures(30, seed=3)
 # The encoders of the cell are ideal.

@@ -9,10 +9,8 @@ from support.arms import arm
 from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
 
 from robocal_ros.compliance.model import (
-    SagCorrection,
     Target,
     check_revolute,
-    compliance_by_joint,
     given_load,
     predicted,
     target_jacobian,
@@ -21,6 +19,7 @@ from robocal_ros.compliance.plan import information_block
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import quintic_move
+from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
 
 WHERE = postures(12, seed=4)
 

@@ -19,12 +19,12 @@ from support.friction_results import friction_result, identity, payload_result
 from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, stamp
 from trajectory_msgs.msg import JointTrajectory
 
-from robocal_ros.compliance.model import SagCorrection
 from robocal_ros.compliance.node import ComplianceCalibration
 from robocal_ros.messages import conversions, qos
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import quintic_move
+from robocal_ros.robot.sag import SagCorrection
 
 pytestmark = pytest.mark.usefixtures('ros')
 

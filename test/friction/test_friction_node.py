@@ -253,8 +253,10 @@ class TestHandOver:
         made = rig(PayloadIdentification, known_mass=2.0).start()
         results = made.publisher(String, 'friction_identification/result', qos.LATCHED)
         results.publish(String(data=to_yaml(friction_result())))
-        made.spinner.until(lambda: made.node._friction)
-        np.testing.assert_allclose(made.node._friction['joint_6'].coulomb, 0.7)
+        inputs = made.node.known_results
+        made.spinner.until(lambda: inputs().current('friction'))
+        laws = friction_by_joint(inputs().current('friction'))
+        np.testing.assert_allclose(laws['joint_6'].coulomb, 0.7)
 
     def test_friction_takes_the_payload_live_and_from_the_store(self, rig, tmp_path):
         posture = np.array([0.1, 0.7, -0.5, 0.2, 0.4, 0.3])

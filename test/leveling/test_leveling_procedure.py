@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.compliance_cell import COMPLIANCE, Cell
 from support.fake_arm import HOME, FakeArm, FakeReport, fake_arm
 
 from robocal_ros.errors import DataError
@@ -17,6 +18,7 @@ from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelPlan
 from robocal_ros.leveling.procedure import LevelingProcedure
 from robocal_ros.messages.samples import JointSamples
+from robocal_ros.robot.sag import SagCorrection
 
 UP = np.array([0.0, 0.0, 1.0])
 
@@ -69,8 +71,8 @@ class Imu:
 class Rig:
     """The procedure, and all that it talks to."""
 
-    def __init__(self, *, bent: float = 0.0, imu: dict[str, Any] | None = None, **values: Any
-                 ) -> None:
+    def __init__(self, *, bent: float = 0.0, imu: dict[str, Any] | None = None,
+                 sag: SagCorrection | None = None, **values: Any) -> None:
         self.arm = fake_arm()
         self.record = Record(self.arm, bent)
         self.imu = None if imu is None else Imu(self.arm, **imu)
@@ -78,7 +80,7 @@ class Rig:
         self.shown: list[LevelPlan] = []
         self.procedure = LevelingProcedure(
             self.arm, self.record, self.report, LevelingParameters(**values), UP, self.imu,
-            lambda start, plan: self.shown.append(plan))
+            lambda start, plan: self.shown.append(plan), sag)
 
     def tilt(self) -> float:
         axis = Tool(self.arm.robot).pose(self.arm.at)[0][:, 2]
@@ -96,6 +98,26 @@ def test_the_tool_is_level_where_it_was() -> None:
     assert rig.record.was_on == [False, True]
     assert not rig.record.recording
     assert len(rig.shown) == 1
+
+
+def test_the_links_are_leveled_where_the_compliance_is_known() -> None:
+    """The true flange of a compliant arm with 10 kg is level, which its encoders are not."""
+    cell = Cell()
+
+    def true_tilt(rig: Rig) -> float:
+        axis = Tool(rig.arm.robot).pose(cell.angles(rig.arm.at, loaded=True))[0][:, 2]
+        return float(np.degrees(np.arccos(min(1.0, abs(axis[2])))))
+
+    rigid = Rig()
+    assert asyncio.run(rigid.procedure.level())[0]
+    assert true_tilt(rigid) > 0.04
+    robot = cell.robot()
+    compliance = dict(zip(robot.joint_names, COMPLIANCE, strict=True))
+    compliant = Rig(sag=SagCorrection(robot, cell.known_load().on(robot), compliance))
+    done, message = asyncio.run(compliant.procedure.level())
+    assert done, message
+    assert true_tilt(compliant) < 0.002
+    assert compliant.tilt() > 0.04
 
 
 def test_a_level_tool_is_left_alone() -> None:

@@ -22,10 +22,10 @@ from support.live_graph import TRUTH, Client, Process, phase, sim_arm, value
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import MarkerArray
 
-from robocal_ros.compliance.model import compliance_by_joint
 from robocal_ros.messages import qos
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml, read_result
+from robocal_ros.robot.sag import compliance_by_joint
 
 NODE = 'compliance_calibration'
 POSTURES = 10

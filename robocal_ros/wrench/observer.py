@@ -490,46 +490,21 @@ class JointChains:
             around: Readings of each sensor before and after the stamp, as of ``Feed.around``.
 
         """
-        saturated = [any(isinstance(values, Saturated) for values in pair) for pair in around]
-        if not any(saturated):
+        if not any(isinstance(values, Saturated) for pair in around for values in pair):
             return
-        arm = self._arm
-        model = arm.between(held)
+        model = self._arm.between(held)
         for index in self.links:
-            sensors = (index, *arm.chains[index].distal)
+            sensors = (index, *self._arm.chains[index].distal)
             pairs = [around[sensor] for sensor in sensors]
-            if not any(saturated[sensor] for sensor in sensors) or any(
-                    len(pair) < 2 or None in pair for pair in pairs):
+            if any(len(pair) < 2 or None in pair for pair in pairs):
                 continue
             if len(sensors) == 1:
                 # No other sensor has to be compared at the same instant.
                 pairs = [[values for values in pairs[0] if isinstance(values, Saturated)]]
-            low = high = model[index, :3]
-            for sensor, pair in zip(sensors, pairs, strict=True):
-                turn = arm.sensor_rotation(index, sensor) * (1.0 if sensor == index else -1.0)
-                ends = self._force_range(sensor, pair) - bias[sensor, :3]
-                # Of 0 · ∞, an axis that a component does not act on.
-                with np.errstate(invalid='ignore'):
-                    terms = np.where(np.abs(turn) > _PARALLEL, turn * ends[:, None], 0.0)
-                low = low + terms.min(axis=0).sum(axis=1)
-                high = high + terms.max(axis=0).sum(axis=1)
-            least = np.clip(0.0, low, high)
-            self._contacts.judges[index].saturate(
-                stamp / SECOND - delay, 2.0 * delay,
-                float(np.linalg.norm(least)), least)
-
-    def _force_range(self, sensor: int, readings: list[Reading | None]) -> Array:
-        """Return the smallest and the largest force of readings, shape (2, 3) [N].
-
-        A component at the end of its range may be anything beyond.
-        """
-        rows = np.array([np.array(values[:3]) for values in readings if values is not None])
-        low, high = rows.min(axis=0), rows.max(axis=0)
-        for column, limit in self._limits[sensor]:
-            if column < 3:
-                high[column] = np.inf if high[column] >= limit else high[column]
-                low[column] = -np.inf if low[column] <= -limit else low[column]
-        return np.array([low, high])
+            least = _least_force(self._arm, self._limits, bias, sensors, pairs, model[index, :3])
+            if least is not None:
+                self._contacts.judges[index].saturate(
+                    stamp / SECOND - delay, 2.0 * delay, float(np.linalg.norm(least)), least)
 
     def _differentiate(self, rows: Array) -> None:
         """Fill in unknown velocities from positions: central once the next one is there."""
@@ -635,6 +610,7 @@ class _ImuChain:
             [self.imu, *(feeds[d] for d in chain.distal)], COLUMNS, values)
         self.bias: Array | None = None
         self._arm = arm
+        self._feeds = feeds
         self._contacts = contacts
         self._count = len(feeds)
         self._index = index
@@ -657,13 +633,13 @@ class _ImuChain:
         observation = Observation(
             stamp, 0.5 * window.length / SECOND, (index,), np.zeros((self._count, COLUMNS)),
             [''] * self._count)
-        weights = window.weights()
+        weights, missing = window.weights(), None
         problem = f'{FILLING} of {window.length / SECOND:g} s.'
         if weights is not None:
             missing = self.samples.missing(window.oldest)
             problem = self._refused[1] if self._refused[0] >= window.oldest else next(
                 (why for why in missing or () if why), '')
-        if weights is None or problem:
+        if weights is None or (problem and missing is not None and missing[0]):
             observation.reasons[index] = problem
             self._contacts.clear((index,))
             return observation
@@ -671,10 +647,16 @@ class _ImuChain:
         rows = window.rows
         means = mean @ rows
         acceleration, rate = means[6:9], means[9:12]
+        inertial = self.link.inertial(acceleration, rate, scale * (slope @ rows[:, 9:12]))
+        if problem:
+            observation.reasons[index] = problem
+            self._bound(stamp, observation.delay, bias, inertial[:3])
+            observation.contacts = self._contacts.update(
+                stamp / SECOND - observation.delay, (index,), observation.wrench,
+                observation.reasons, partial(self._consistency, mean, rows))
+            return observation
         readings = self._arm.in_links(self._all_sensors(means[None])[0] - bias)
-        net = self.link.net(
-            self.link.inertial(acceleration, rate, scale * (slope @ rows[:, 9:12])),
-            *(readings[i] for i in self._sensors))
+        net = self.link.net(inertial, *(readings[i] for i in self._sensors))
         if recorder is not None:
             recorder.add_link(index, stamp, net, rate)
         observation.wrench[index] = net if self.bias is None else net - self.bias
@@ -682,6 +664,19 @@ class _ImuChain:
             stamp / SECOND - observation.delay, (index,), observation.wrench,
             observation.reasons, partial(self._consistency, mean, rows))
         return observation
+
+    def _bound(self, stamp: int, delay: float, bias: Array, inertial: Array) -> None:
+        """Pass a lower bound of the force to the contacts, if a sensor is saturated."""
+        # The proximal sensor reads at the instant itself, the others beside it.
+        pairs = [self._feeds[i].around(stamp) for i in self._sensors]
+        pairs[0] = pairs[0][:1]
+        if not all(pairs):
+            return
+        least = _least_force(self._arm, [feed.limits for feed in self._feeds], bias,
+                             self._sensors, pairs, inertial)
+        if least is not None:
+            self._contacts.judges[self._index].saturate(
+                stamp / SECOND - delay, 2.0 * delay, float(np.linalg.norm(least)), least)
 
     def _all_sensors(self, rows: Array) -> Array:
         """Return the readings in rows as readings of all sensors, others zero, (m, k, 6)."""
@@ -694,6 +689,55 @@ class _ImuChain:
     def _consistency(self, mean: Array, rows: Array, index: int, wrench: Array) -> float:
         return _consistency(mean, self._arm.force_series(index, self._all_sensors(rows)),
                             wrench[:3])
+
+
+def _least_force(
+    arm: SensedArm, limits: Sequence[Sequence[tuple[int, float]]], bias: Array,
+    sensors: Sequence[int], readings: Sequence[list[Reading | None]], model: Array,
+) -> Array | None:
+    """Return the smallest force on a sub-chain that its sensors allow, shape (3,) [N].
+
+    Args:
+        arm: The arm, in the posture of the readings.
+        limits: By sensor of the arm, ends of the range by component.
+        bias: Bias of each sensor, shape (k, 6) [N, N·m].
+        sensors: The sub-chain's proximal sensor, then its distal ones.
+        readings: Of each of them, about the same instant; None for refused ones.
+        model: Force that the sub-chain itself takes, in its frame, shape (3,) [N].
+
+    Returns:
+        None if no sensor is saturated, or a reading was refused.
+
+    """
+    every = [values for found in readings for values in found]
+    if None in every or not any(isinstance(values, Saturated) for values in every):
+        return None
+    low = high = model
+    for sensor, found in zip(sensors, readings, strict=True):
+        turn = arm.sensor_rotation(sensors[0], sensor) * (1.0 if sensor == sensors[0] else -1.0)
+        ends = _force_range(limits[sensor], found) - bias[sensor, :3]
+        # Of 0 · ∞, an axis that a component does not act on.
+        with np.errstate(invalid='ignore'):
+            terms = np.where(np.abs(turn) > _PARALLEL, turn * ends[:, None], 0.0)
+        low = low + terms.min(axis=0).sum(axis=1)
+        high = high + terms.max(axis=0).sum(axis=1)
+    return np.asarray(np.clip(0.0, low, high))
+
+
+def _force_range(
+    limits: Sequence[tuple[int, float]], readings: Sequence[Reading | None]
+) -> Array:
+    """Return the smallest and the largest force of readings, shape (2, 3) [N].
+
+    A component at the end of its range may be anything beyond.
+    """
+    rows = np.array([np.array(values[:3]) for values in readings if values is not None])
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    for column, limit in limits:
+        if column < 3:
+            high[column] = np.inf if high[column] >= limit else high[column]
+            low[column] = -np.inf if low[column] <= -limit else low[column]
+    return np.array([low, high])
 
 
 def _finite(values: Array) -> bool:

@@ -73,6 +73,36 @@ class TestSaturation:
         assert {index for item in found for index in item.contacts} == {3}
 
 
+    @pytest.mark.parametrize(('frames', 'imu'), [
+        (['ft_wrist'], 'imu_flange'),
+        (['ft_link_2_proximal', 'ft_link_2_distal'], 'imu_link_2')])
+    def test_a_link_with_an_imu_has_a_lower_bound_too(self, frames: list[str], imu: str) -> None:
+        count = len(frames)
+        made = WrenchObserver(arm('robocal').robot(), WrenchParameters(
+            sensor_frames=frames, sensor_force_ranges=[RANGE], require_tare=False,
+            observe_torque=False, kinematics=['imu', *['joint_states'] * (count - 1)],
+            imu_topics=['imu', *[''] * (count - 1)], imu_frames=[imu, *[''] * (count - 1)]))
+        draw, found = np.random.default_rng(0), []
+        # In free fall nothing holds the link, so its sensors read contacts alone.
+        for number in range(300):
+            stamp = 10**9 + number * 10**6
+            push = 500.0 * (150 <= number < 165)
+            made.imu_feeds[0].add(stamp, tuple(1e-3 * draw.normal(size=6)))
+            for index in reversed(range(count)):
+                values = 0.1 * draw.normal(size=6)
+                values[0] += push * (index == 0)
+                made.add_reading(index, stamp, tuple(np.clip(values, -RANGE, RANGE).tolist()))
+            while (seen := made.take()) is not None:
+                found.append(seen)
+        touched = [item for item in found if 0 in item.contacts]
+        bounds = [item.contacts[0].least for item in touched
+                  if item.contacts[0].place is Place.SATURATED]
+        assert RANGE - 2.0 < max(bounds) < RANGE + 2.0
+        assert touched[0].nanoseconds == 10**9 + 150 * 10**6
+        assert not found[-1].contacts
+        assert not found[-1].reasons[0]
+
+
 def arm_time(item: Observation) -> float:
     from benchmarks.wrench_samples import EPOCH
 

@@ -43,6 +43,7 @@ from robocal_ros.robot.arm_model import identified_model
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory
+from robocal_ros.robot.setup import effort_scale, relative_covariance
 
 COVERAGE_BAR, OFF_95_BAR, PASS_BAR = 99.8, 2.0, 80.0
 """Percent of parameters within 99.9 % intervals, percent off 95 %, percent of cells that pass."""
@@ -63,6 +64,8 @@ _Z95, _Z999 = 1.959964, 3.290527
 _VALUES = PayloadParameters(method='excitation')
 _FRICTION = FrictionParameters(min_speed=0.01, max_cruise=3.0)
 _GUESS, _SWEEP_SPEED, _ACCELERATION = 2.0, 0.25, 2.0
+# Load with which the arm is identified [kg].
+_WEIGHED = 2.5
 _SPEEDS = np.array([0.05, 0.2, 0.4])
 _SENSOR_SCALE_STD = 0.002
 
@@ -220,16 +223,25 @@ def _excitation(cell: AdversarialCell, values: PayloadParameters, *,
 
 
 def _by_torque(cell: AdversarialCell) -> Found:
-    """Identify the arm in the same motion without the tool, then the payload with it."""
+    """Identify the arm without load and with a weighed one, then the payload with it."""
     values, robot = replace(_VALUES, excitation_source='torque'), cell.arm.robot
     motion = _exciting_motion(*_place(cell), False)
-    bare, _ = cell.record([motion], tool=False)
-    identified = arm_identification.estimate(
-        robot, bare, values, scale=np.ones(robot.n),
-        scale_covariance=values.gain_std**2 * np.eye(robot.n))
-    model = identified_model(robot, identified)
+
+    def identified(before: CalibrationResult | None) -> CalibrationResult:
+        loaded = before is not None
+        joints, _ = replace(cell, tool=replace(cell.tool, mass=_WEIGHED)).record(
+            [motion], tool=loaded)
+        scale = effort_scale(robot, before)
+        return arm_identification.estimate(
+            robot, replace(joints, effort=joints.effort / scale),
+            replace(values, arm_load=_WEIGHED if loaded else 0.0), scale=scale,
+            scale_covariance=relative_covariance(robot, before, values.gain_std), before=before)
+
+    found = identified(identified(None))
+    model, scale = identified_model(robot, found), effort_scale(robot, found)
     joints, _ = cell.record([motion])
-    result = excitation.estimate(model.robot, joints, values, arm=model)
+    result = excitation.estimate(
+        model.robot, replace(joints, effort=joints.effort / scale), values, arm=model)
     return result, _payload_errors(cell, result, 10)
 
 

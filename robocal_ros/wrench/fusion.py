@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pinocchio as pin
-from scipy.special import chdtri
+import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
@@ -35,7 +35,7 @@ _RISK = 1e-3
 def contradicts(residual: Array, covariance: Array) -> bool:
     """Return whether a residual is larger than its covariance explains (χ² test, 99.9 %)."""
     return bool(residual @ np.linalg.solve(covariance, residual)
-                > chdtri(len(residual), _RISK))
+                > scipy.special.chdtri(len(residual), _RISK))
 
 
 @dataclass(frozen=True)

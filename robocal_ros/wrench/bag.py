@@ -19,6 +19,7 @@ from robocal_ros.messages.intake import Channel, Intake, JointIntake, Take, in_s
 from robocal_ros.messages.marks import Span
 from robocal_ros.messages.selection import JOINT_STATE, MARKS, STRING, WRENCH, Selection, marks_in
 from robocal_ros.messages.stamps import SECOND, from_seconds, to_seconds
+from robocal_ros.results.chain import Inputs, with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
@@ -430,8 +431,11 @@ class WrenchFollowing:
     def _use(self, found: Tare) -> CalibrationResult:
         """Compensate biases from now on."""
         self._observer.use_bias(found.bias, found.reference)
-        return estimate.to_result(
-            found, self._frames, self._store.robot, self._values, self._bag.name)
+        inputs = Inputs(self._store)
+        if self._values.use_payload:
+            inputs.load('payload')
+        return with_inputs(estimate.to_result(
+            found, self._frames, self._store.robot, self._values, self._bag.name), inputs)
 
     def _first_tare(self) -> CalibrationResult | None:
         """Find the biases with which to begin: stored, marked, told, or of the first rest.

@@ -84,8 +84,8 @@ def estimate(
     """
     check_load(values, before)
     loaded = values.arm_load > 0.0
-    motion, _ = Motion.of(robot, samples, loaded)
-    prior = _prior(robot, values, scale, scale_covariance, before if loaded else None)
+    motion, _ = Motion.of(robot, samples, values)
+    prior = _prior(robot, motion, values, scale, scale_covariance, before if loaded else None)
     widenings = (1.0,) if loaded else None
     count = len(motion.effort)
     border = int((1.0 - _HELD_OUT) * count)
@@ -136,17 +136,17 @@ def check_load(values: PayloadParameters, before: CalibrationResult | None) -> N
 
 
 def _prior(
-    robot: Robot, values: PayloadParameters, scale: Array, scale_covariance: Array,
-    before: CalibrationResult | None,
+    robot: Robot, motion: Motion, values: PayloadParameters, scale: Array,
+    scale_covariance: Array, before: CalibrationResult | None,
 ) -> Prior:
     n = robot.n
-    load = None
+    others = np.stack((np.zeros_like(motion.compliance_std), motion.compliance_std))
     if values.arm_load > 0.0:
         mass = values.arm_load
-        load = np.array([
+        others = np.hstack((others, [
             [mass, *[0.0] * 9],
             [max(values.arm_load_std, _LEAST_LOAD_STD * mass), *[_LOAD_REACH * mass] * 3,
-             *[_LOAD_REACH**2 * mass] * 6]])
+             *[_LOAD_REACH**2 * mass] * 6]]))
     rotors = expected_rotors(robot)
     links = possible(link_parameters(robot))
     information = np.zeros((12 * n, 12 * n))
@@ -154,7 +154,7 @@ def _prior(
         information[10 * n:11 * n, 10 * n:11 * n] = np.diag((ROTOR_SPREAD * rotors) ** -2.0)
         information[11 * n:, 11 * n:] = np.linalg.inv(scale_covariance)
         mean = np.concatenate((links.ravel(), rotors, np.ones(n)))
-        return Prior(links, values.arm_model_std, mean, information, load)
+        return Prior(links, values.arm_model_std, mean, information, others)
     names = parameter_names(robot.joint_names)
     shown = np.concatenate((np.ones(11 * n), scale))
     mean = before.values(names) / shown
@@ -164,7 +164,7 @@ def _prior(
     information = np.linalg.inv(
         covariance / np.outer(size, size) + 1e-9 * np.eye(12 * n)) / np.outer(size, size)
     # The divergence only keeps the links possible now: what the URDF says is in the covariance.
-    return Prior(mean[:10 * n].reshape(n, 10), _WIDE, mean, information, load)
+    return Prior(mean[:10 * n].reshape(n, 10), _WIDE, mean, information, others)
 
 
 _WIDE = 10.0

@@ -26,11 +26,18 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError
-from robocal_ros.estimation.blocks import Blocks
+from robocal_ros.estimation.blocks import Blocks, low_passed
 from robocal_ros.estimation.delay import Delay, find_delay, orthonormal
 from robocal_ros.estimation.least_squares import autocorrelation_time
 from robocal_ros.messages.samples import JointSamples, check_effort, check_joints
-from robocal_ros.payload.regression import BAND, MIN_MOTION, SLOWEST
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.regression import (
+    BAND,
+    MIN_MOTION,
+    SAG_CUTOFF,
+    SLOWEST,
+    nuisance_parameters,
+)
 from robocal_ros.results.result import rms
 from robocal_ros.robot.arm_model import (
     PSEUDO_INERTIA,
@@ -110,7 +117,7 @@ class Unknowns(NamedTuple):
     links: slice
     rotors: slice
     gains: slice
-    load: slice
+    others: slice
     friction: tuple[slice, ...]
 
     @property
@@ -119,15 +126,15 @@ class Unknowns(NamedTuple):
         return self.friction[-1].stop
 
     @classmethod
-    def of(cls, n: int, loaded: bool, laws: Sequence[Law]) -> Unknowns:
-        """Line them up."""
-        at = 12 * n + (10 if loaded else 0)
+    def of(cls, n: int, others: int, laws: Sequence[Law]) -> Unknowns:
+        """Line them up, with so many others between gains and friction."""
+        at = 12 * n + others
         friction = []
         for law in laws:
             friction.append(slice(at, at + len(law.names)))
             at = friction[-1].stop
         return cls(slice(0, 10 * n), slice(10 * n, 11 * n), slice(11 * n, 12 * n),
-                   slice(12 * n, 12 * n + (10 if loaded else 0)), tuple(friction))
+                   slice(12 * n, 12 * n + others), tuple(friction))
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,9 @@ class Motion:
     """An exciting motion, block by block.
 
     Attributes:
-        regressor: Columns of links, rotors, and of the load where there is one, (k, n, p).
+        regressor: Columns of links, rotors, compliance of the joints, and of the load where there
+            is one, (k, n, p).
+        compliance_std: Prior standard deviation of the compliances, shape (n,) [rad/(N·m)].
         velocity: Of the joints at five instants of each block, shape (5, k, n) [rad/s].
         effort: Mean effort, shape (k, n) [N·m].
         delay: Of the efforts against the positions, allowed for.
@@ -146,6 +155,7 @@ class Motion:
     """
 
     regressor: Array
+    compliance_std: Array
     velocity: Array
     effort: Array
     trust: Array
@@ -158,7 +168,9 @@ class Motion:
                        effort=self.effort[rows], trust=self.trust[rows], repeats=1)
 
     @classmethod
-    def of(cls, robot: Robot, samples: JointSamples, loaded: bool) -> tuple[Motion, Blocks]:
+    def of(
+        cls, robot: Robot, samples: JointSamples, values: PayloadParameters
+    ) -> tuple[Motion, Blocks]:
         """Read joint states.
 
         Raises:
@@ -167,11 +179,11 @@ class Motion:
         """
         check_joints(samples, robot.joint_names)
         check_effort(samples, robot.joint_names)
-        found = best = cls._smoothed(robot, samples, loaded)
+        found = best = cls._smoothed(robot, samples, values)
         for cutoff in _CUTOFFS if found[1].repeats == 1 else ():
             # Noise of stamps and encoders near the motion's own frequencies shows in the efforts
             # that are left.
-            smoother = cls._smoothed(robot, samples, loaded, cutoff, found[0].delay)
+            smoother = cls._smoothed(robot, samples, values, cutoff, found[0].delay)
             if smoother[2] > best[2]:
                 break
             best = smoother
@@ -179,8 +191,8 @@ class Motion:
 
     @classmethod
     def _smoothed(
-        cls, robot: Robot, samples: JointSamples, loaded: bool, cutoff: float = np.inf,
-        delay: Delay | None = None,
+        cls, robot: Robot, samples: JointSamples, values: PayloadParameters,
+        cutoff: float = np.inf, delay: Delay | None = None,
     ) -> tuple[Motion, Blocks, float]:
         """Return a motion, and the sum of the logarithms of what is left with free columns."""
         blocks = Blocks.of(samples, BAND, MIN_MOTION, cutoff)
@@ -188,18 +200,28 @@ class Motion:
 
         def columns(q: Array, v: Array, a: Array) -> Array:
             rotors = a[:, :, None] * np.eye(robot.n)
-            parts = [arm_regressor(robot, q, v, a), rotors]
-            if loaded:
-                parts.append(dynamics.torque_regressor(q, v, a))
-            return np.concatenate(parts, axis=2)
+            return np.concatenate((arm_regressor(robot, q, v, a), rotors), axis=2)
 
         def effort(delay: float) -> Array:
             return blocks.sample_means(samples.time - delay, samples.effort)
 
-        regressor = blocks.means(columns)
+        load = np.array([values.arm_load, *[0.0] * 9])
+
+        def carried(q: Array, v: Array, a: Array) -> Array:
+            return dynamics.torque(q, v, a, load)
+
+        torque = blocks.centre.values_of(carried)
+        if blocks.repeats == 1:
+            torque = low_passed(torque, blocks.period, SAG_CUTOFF * BAND)
+        sag = nuisance_parameters(
+            robot, blocks, torque, carried, replace(values, posture_std=0.0, delay_std=0.0))
+        regressor = np.concatenate((
+            blocks.means(columns), np.swapaxes(sag.columns, 0, 1),
+            *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),
+            axis=2)
         velocity = np.array([node.velocity for node in blocks.nodes])
         fast = blocks.slowest >= SLOWEST
-        motion = cls(regressor, velocity, np.zeros(regressor.shape[:2]),
+        motion = cls(regressor, sag.std, velocity, np.zeros(regressor.shape[:2]),
                      np.where(fast, 1.0, _SLOW_WEIGHT))
         law = Law(_TRANSITIONS[1], ('sublinear',))
         every = [np.column_stack((regressor[:, joint],
@@ -216,10 +238,10 @@ class Motion:
                 for joint, columns_of in enumerate(every)], motion.effort, fast)
         motion = replace(motion, effort=effort(delay.value), delay=delay, repeats=blocks.repeats)
         left = 0.0
-        for values, columns_of, chosen in zip(motion.effort.T, every, fast.T, strict=True):
+        for measured, columns_of, chosen in zip(motion.effort.T, every, fast.T, strict=True):
             basis = orthonormal(columns_of[chosen])
-            value = values[chosen]
-            left += float(np.log(rms(value - basis @ (basis.T @ value)) + _LEAST_STD))
+            part = measured[chosen]
+            left += float(np.log(rms(part - basis @ (basis.T @ part)) + _LEAST_STD))
         return motion, blocks, left
 
 
@@ -232,7 +254,8 @@ class Prior:
         std: Standard deviation of their masses, as a share of them.
         mean: Mean of a normal distribution of links, rotors and gains, shape (12 n,).
         information: Its information; zero where the above is all, shape (12 n, 12 n).
-        load: Mean and standard deviation of the load's parameters, shape (2, 10); None without.
+        others: Means and standard deviations of the compliances, and of the load's parameters
+            where there is one, shape (2, m).
 
     """
 
@@ -240,7 +263,7 @@ class Prior:
     std: float
     mean: Array
     information: Array
-    load: Array | None
+    others: Array
 
     def cost(self, x: Array, places: Unknowns) -> tuple[float, Array, Array]:
         """Return the negative log-density, its gradient and its Hessian; infinite if impossible.
@@ -276,11 +299,10 @@ class Prior:
         cost += 0.5 * float(off @ self.information @ off)
         gradient[shared] += self.information @ off
         hessian[shared, shared] += self.information
-        if self.load is not None:
-            off, weight = x[places.load] - self.load[0], 1.0 / self.load[1]**2
-            cost += 0.5 * float(off @ (weight * off))
-            gradient[places.load] += weight * off
-            hessian[places.load, places.load] += np.diag(weight)
+        off, weight = x[places.others] - self.others[0], 1.0 / self.others[1]**2
+        cost += 0.5 * float(off @ (weight * off))
+        gradient[places.others] += weight * off
+        hessian[places.others, places.others] += np.diag(weight)
         return cost, gradient, hessian
 
 @dataclass(frozen=True)
@@ -315,7 +337,7 @@ class ArmFit:
 
 def _carried(x: Array, motion: Motion, places: Unknowns) -> Array:
     """Return the torque at the joints without friction and gains, shape (k, n) [N·m]."""
-    rigid = np.concatenate((x[places.links], x[places.rotors], x[places.load]))
+    rigid = np.concatenate((x[places.links], x[places.rotors], x[places.others]))
     return np.asarray(motion.regressor @ rigid)
 
 
@@ -356,13 +378,12 @@ def identify(
     """
     n = motion.effort.shape[1]
     chosen = tuple(laws) if laws is not None else (Law(_TRANSITIONS[1], ()),) * n
-    places = Unknowns.of(n, prior.load is not None, chosen)
+    places = Unknowns.of(n, prior.others.shape[1], chosen)
     x = np.zeros(places.size)
     x[places.links] = prior.links.ravel()
     x[places.rotors] = np.maximum(prior.mean[places.rotors], 0.0)
     x[places.gains] = prior.mean[places.gains]
-    if prior.load is not None:
-        x[places.load] = prior.load[0]
+    x[places.others] = prior.others[0]
     if start is not None:
         x = start.copy()
     robust = np.ones_like(motion.effort)
@@ -376,7 +397,7 @@ def identify(
         if laws is None and number > 0:
             chosen = tuple(_best_law(motion, prior, places, x, j, torque, noise[j], robust[:, j])
                            for j in range(n))
-            old, places = places, Unknowns.of(n, prior.load is not None, chosen)
+            old, places = places, Unknowns.of(n, prior.others.shape[1], chosen)
             x = np.concatenate((x[:old.friction[0].start],
                                 np.zeros(places.size - places.friction[0].start)))
         solver = _Solver(motion, chosen, places, torque, weights, noise)
@@ -442,7 +463,7 @@ class _Solver:
         self._rows: list[Array] = []
         self._used: list[Array] = []
         rigid = np.concatenate([np.arange(places.links.start, places.rotors.stop),
-                                np.arange(places.load.start, places.load.stop)])
+                                np.arange(places.others.start, places.others.stop)])
         for joint, law in enumerate(laws):
             every = np.column_stack((
                 motion.regressor[:, joint, :], _friction_columns(law, motion, joint, torque),
@@ -561,11 +582,11 @@ def _best_law(
     The links are free within the prior, so that friction does not have to explain what they do.
     """
     gain = float(x[places.gains][joint])
-    rigid = np.concatenate((x[places.links], x[places.rotors], x[places.load]))
+    rigid = np.concatenate((x[places.links], x[places.rotors], x[places.others]))
     information = np.zeros((places.size, places.size))
     information += prior.cost(x, places)[2]
     used = np.concatenate([np.arange(places.links.start, places.rotors.stop),
-                           np.arange(places.load.start, places.load.stop)])
+                           np.arange(places.others.start, places.others.stop)])
     expected = information[np.ix_(used, used)]
     left = motion.effort[:, joint] / gain
     row_weight = np.sqrt(weights) / noise * gain

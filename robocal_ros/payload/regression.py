@@ -57,7 +57,7 @@ _LATE = 0.5
 # compliance, deflection leaks into gains and masses, and noise counts as information. The columns
 # of a wrist sensor are not filtered: with encoder steps of 0.02 mrad, the errors of its moments
 # of inertia grow by half with the cutoff, and their bias is small without.
-_SAG_CUTOFF = 0.6
+SAG_CUTOFF = 0.6
 # Lever by which the force of a cable follows from its torque [m].
 _CABLE_LEVER = 0.1
 _LEAST_SCATTER = 1e-9
@@ -560,7 +560,7 @@ def torque_rows(
     def smooth(torque: Array) -> Array:
         # Series of a repeated motion are free of noise.
         return torque if blocks.repeats > 1 else low_passed(
-            torque, blocks.period, _SAG_CUTOFF * BAND)
+            torque, blocks.period, SAG_CUTOFF * BAND)
 
     rotors = blocks.centre.acceleration
     delay = _found_delay(values, effort, [

@@ -419,7 +419,7 @@ class AdversarialCell:
         found = measure(
             self.arm.description, truth, self.noise,
             Motion(period, position, velocity, acceleration), seed=self.seed, rate=self.rate)
-        self._last['carried'], self._last['factor'] = found.carried, found.friction_factor
+        self._last['factor'] = found.friction_factor
         position = found.position.copy()
         if self.outlier:
             position[len(position) // 3] = _OUTLIER
@@ -428,6 +428,7 @@ class AdversarialCell:
         rows = np.hstack((position, found.velocity, found.effort))
         refused, _ = PostureCheck(robot).check_block(np.rint(1e9 * time).astype(np.int64), rows)
         kept = np.delete(np.arange(len(time)), list(refused))
+        self._last['carried'] = found.carried[kept]
         position, velocity, effort = np.hsplit(rows[kept], 3)
         joints = JointSamples(robot.joint_names, time[kept], position, velocity, effort,
                               source='simulation')

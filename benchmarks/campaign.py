@@ -23,6 +23,7 @@ from benchmarks.excitation import expected
 from benchmarks.figures import Figure
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
+from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.friction.estimate import estimate as estimate_friction
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import plan_runs
@@ -201,6 +202,7 @@ def _two_plane(cell: AdversarialCell) -> Found:
     if 'effort scales' not in cell.effects:
         # What the owner of an arm with joint torque sensors states.
         values = replace(values, effort_scale_std=_SENSOR_SCALE_STD)
+    check_contents(joints, cell.arm.robot, values.effort_contains, values.min_weight_share)
     result = two_plane.estimate(cell.arm.robot, joints, values)
     return result, _errors(result, expected(cell.tool, cell.arm.robot), COM)
 

@@ -48,9 +48,9 @@ LIMIT = 'excitation by {}, random noise alone'
 MOMENT_BAR, MASS_BAR, EFFICIENCY_BAR, COVERAGE_BAR = 5.0, 1.0, 1.10, 2.0
 """Percent of the moment, percent of the mass, a ratio, and percent."""
 
-_VALUES = PayloadParameters(method='excitation', sensor_gain_std=0.0)
 # The simulated arm is that of its URDF.
 _EXACT = 0.001
+_VALUES = PayloadParameters(method='excitation', sensor_gain_std=0.0, arm_model_std=_EXACT)
 _ACCELERATION, _REST = 6.0, 0.5
 _GUESS = 2.0
 _MASSES, _SCALE = (2.0, 3.0), 0.15

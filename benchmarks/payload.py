@@ -96,7 +96,9 @@ class _Procedure:
         began = perf_counter()
         result = static_poses.estimate(
             self.robot, joints, readings,
-            PayloadParameters(method='static_poses', sensor_gain_std=0.0, tilt_std=0.0))
+            # The simulated arm is that of its URDF, upright, with a calibrated sensor.
+            PayloadParameters(method='static_poses', sensor_gain_std=0.0, tilt_std=0.0,
+                              arm_model_std=0.0))
         self._note('static poses, estimate', len(joints), float(np.ptp(joints.time)), began)
         return result
 

@@ -54,7 +54,7 @@ from robocal_ros.results.result import (
     State,
     spread,
 )
-from robocal_ros.robot.arm_model import ArmModel
+from robocal_ros.robot.arm_model import ArmModel, body_covariance
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 
@@ -187,6 +187,10 @@ def estimate(
     fit = rows.inflated(rows.columns(fit.nuisance), fit)
     move = moving(robot, rows.frame)
     body, covariance = move @ fit.value[:10], move @ fit.covariance[:10, :10] @ move.T
+    if sensor is not None and values.reference_run == 'off':
+        # Links between sensor and payload are subtracted by the URDF.
+        distal = body_covariance(robot.distal_inertia(sensor.frame), values.arm_model_std)
+        covariance = covariance + move @ distal @ move.T
     if values.reference_run == 'record':
         parameters = tuple(
             Parameter(name, unit, float(number), float(sigma)) for name, unit, number, sigma
@@ -254,7 +258,7 @@ def _result(
         settings={
             'band': BAND, 'min_motion': MIN_MOTION,
             'max_inertia_std': MAX_INERTIA_STD, 'max_held_out_ratio': MAX_HELD_OUT_RATIO,
-            **settings_of(values, 'tool', 'posture_std', 'sag_std', 'delay_std',
+            **settings_of(values, 'tool', 'arm_model_std', 'posture_std', 'sag_std', 'delay_std',
                           'load_friction_std', 'friction_change_std', 'max_unexplained_torque',
                           'sensor_gain_std', 'cable_stiffness_std',
                           'max_force_residual', 'max_torque_residual', 'max_residual_share',

@@ -43,6 +43,7 @@ from robocal_ros.results.result import (
     State,
     rms,
 )
+from robocal_ros.robot.arm_model import body_covariance
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 PARAMETERS = ('mass', *COM, *WRENCH_PARAMETERS[4:])
@@ -408,7 +409,9 @@ def estimate(
             'tool must read a force along gravity)?'
         )
     check_payload_limit(mass, values)
-    parameters, covariance = _load_in_tool_frame(robot, sensor.frame, found)
+    parameters, covariance = _load_in_tool_frame(
+        robot, sensor.frame, found,
+        body_covariance(poses[0].distal, values.arm_model_std)[:4, :4])
     if values.estimate_gravity and not found.gravity_estimated:
         parameters += tuple(Parameter(
             name, 'rad', state=State.NOT_IDENTIFIED, note='these postures do not observe the '
@@ -430,7 +433,7 @@ def estimate(
         settings={
             'min_poses': MIN_POSES, 'min_mass': MIN_MASS,
             **settings_of(
-                values, 'tool', 'sensor_gain_std', 'estimate_gravity', 'tilt_std',
+                values, 'tool', 'arm_model_std', 'sensor_gain_std', 'estimate_gravity', 'tilt_std',
                 'max_force_residual', 'max_torque_residual', 'max_residual_share',
                 'max_mass_interval', 'max_payload',
                 'max_com_distance', 'max_com_interval'),
@@ -456,9 +459,18 @@ def _noise(poses: Sequence[PoseMeasurement], frame: str) -> Array:
 
 
 def _load_in_tool_frame(
-    robot: Robot, frame: str, found: _Estimate
+    robot: Robot, frame: str, found: _Estimate, distal: Array
 ) -> tuple[tuple[Parameter, ...], Array]:
-    """Convert (m, m c, biases, tilts) to parameters in the tool frame with covariance."""
+    """Convert (m, m c, biases, tilts) to parameters in the tool frame with covariance.
+
+    Args:
+        robot: The arm.
+        frame: Frame of the sensor.
+        found: The fitted postures.
+        distal: Covariance of mass and first moments of the links between sensor and load, which
+            are subtracted by the URDF, shape (4, 4).
+
+    """
     posture, fit = np.zeros(robot.n), found.fit
     transform_sensor_to_tool = robot.transform_frame_to_root(posture, robot.tool_frame).actInv(
         robot.transform_frame_to_root(posture, frame)
@@ -471,7 +483,9 @@ def _load_in_tool_frame(
     jacobian = np.eye(len(value))
     jacobian[1:4, 0] = -rotation @ com / mass
     jacobian[1:4, 1:4] = rotation / mass
-    covariance = jacobian @ fit.covariance @ jacobian.T
+    covariance = np.array(fit.covariance)
+    covariance[:4, :4] += distal
+    covariance = jacobian @ covariance @ jacobian.T
     notes = {**dict.fromkeys(PARAMETERS[4:], f'bias of {frame}'),
              **{name: f'rotation of gravity about ({", ".join(f"{x:.3f}" for x in axis)}) of the '
                       'root frame' for name, axis in zip(TILT, found.postures.axes, strict=True)}}

@@ -18,7 +18,7 @@ import pinocchio as pin
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.newton_euler import NewtonEuler
 from robocal_ros.robot.setup import ARM
 
@@ -32,6 +32,8 @@ LINK_UNITS = ('kg', *['kg·m'] * 3, *['kg·m²'] * 6)
 # [kg]: URDFs hold placeholders without extent or mass, of which nothing could be a share.
 _LEAST_EXTENT = 0.02
 _LEAST_MASS = 0.05
+# Distance of what is mounted outside from the centre of a hand [m].
+_MOUNTED_OUTSIDE = 0.08
 # Reflected rotor inertia beforehand, as a share of the joint's inertia by the URDF, and the least
 # share of the first joint's.
 _ROTOR_SHARE = 0.3
@@ -114,6 +116,25 @@ def link_information(parameters: Array, std: float) -> Array:
     inverse = np.linalg.inv(pseudo_inertia(parameters))
     changes = inverse @ PSEUDO_INERTIA
     return np.asarray(np.einsum('kab,lba->kl', changes, changes) / std**2)
+
+
+def body_covariance(body: RigidBodyInertia, std: float) -> Array:
+    """Return the covariance of a tool or hand of the URDF, shape (10, 10); zero without any.
+
+    To that of a link comes a share ``std`` of the mass that is mounted outside and that URDFs
+    lack: cables, adapters, fingertips.
+
+    Args:
+        body: The body.
+        std: As of ``link_information``.
+
+    """
+    if body.mass <= 0.0 or std <= 0.0:
+        return np.zeros((10, 10))
+    known = possible(body.to_pinocchio().toDynamicParameters()[None])[0]
+    covariance = np.linalg.inv(link_information(known, std))
+    covariance[1:4, 1:4] += (std * body.mass * _MOUNTED_OUTSIDE) ** 2 * np.eye(3)
+    return np.asarray(covariance)
 
 
 @dataclass(frozen=True)

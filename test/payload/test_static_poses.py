@@ -36,7 +36,7 @@ NOISE = np.array([0.3] * 3 + [0.01] * 3)
 TOOL = Tool(2.0, np.array([0.04, -0.06, 0.09]))
 BIAS = np.array([7.0, -4.0, 9.0, 0.4, -0.3, 0.2])
 # The sensor of these records is calibrated, and the base is level.
-EXACT = {'sensor_gain_std': 0.0, 'tilt_std': 0.0}
+EXACT = {'sensor_gain_std': 0.0, 'tilt_std': 0.0, 'arm_model_std': 0.0}
 # Which bodies the sensor carries before anything is mounted: name of the sensor's frame and
 # of the links from it outwards.
 SENSORS = {

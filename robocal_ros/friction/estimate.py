@@ -539,7 +539,9 @@ def merge(old: CalibrationResult | None, new: CalibrationResult) -> CalibrationR
 
 
 def _units(result: CalibrationResult) -> set[tuple[str, str]]:
-    return {(item.kind, item.sha256) for item in result.inputs if item.kind in EFFORT_UNITS}
+    """Return the results that set the units of the efforts; none without drive gains."""
+    return {(item.kind, item.sha256) for item in result.inputs
+            if item.kind in EFFORT_UNITS and item.sha256}
 
 
 def needs(values: FrictionParameters) -> Needs:

@@ -296,8 +296,9 @@ def _checks(
 
 
 _MOST_LEFT = 0.7
-# Least share of base parameters that are identified: where the URDF is right, only large ones.
-_MIN_INFORMED = 0.25
+# Least share of base parameters that are identified. The better the URDF, the less a motion adds:
+# with masses 3 % off and the default prior of 5 %, six of 40 were seen.
+_MIN_INFORMED = 0.1
 _MAX_GAIN_STD = 0.05
 
 

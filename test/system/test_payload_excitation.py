@@ -122,7 +122,10 @@ def test_the_wrist_sensor_identifies_the_inertia(cell: Cell, after: CalibrationR
     result = read_result(cell.results / 'payload.yaml')
     tool = yaml.safe_load(TRUTH.read_text())['tool']
     assert result.parameter('mass').value == pytest.approx(tool['mass'], rel=0.005)
-    centre = np.array([result.parameter(name).value for name in ('com_x', 'com_y', 'com_z')])
-    np.testing.assert_allclose(centre, tool['centre_of_mass'], atol=0.5e-3)
+    for name, truth in zip(('com_x', 'com_y', 'com_z'), tool['centre_of_mass'], strict=True):
+        low, high = result.parameter(name).interval(0.999)
+        assert low < truth < high
+        # Gains, cable and filter of the sensor are estimated with the load.
+        assert high - low < 2.5e-3
     moments = [result.parameter(name).value for name in MOMENTS]
     np.testing.assert_allclose(moments, tool['inertia'][:3], rtol=0.05)

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 import numpy as np
@@ -39,12 +38,7 @@ class WrenchSeries(Protocol):
     def __enter__(self) -> WrenchSeries:
         """Return itself."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
         """Complete the file, or remove it after an error."""
 
     def add(self, stamps: Stamps, block: Block) -> None:
@@ -108,14 +102,9 @@ class McapSeries:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
         """Complete the file, or remove it after an error."""
-        self._file.__exit__(kind, error, trace)
+        self._file.__exit__(kind, *others)
 
     def add(self, stamps: Stamps, block: Block) -> None:
         """Write observations under the stamps with which they are published [ns]."""
@@ -210,12 +199,7 @@ class CsvSeries:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
         """Complete the file, or remove it after an error."""
         self._file.close()
         if kind is None:

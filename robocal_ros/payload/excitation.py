@@ -40,6 +40,7 @@ from robocal_ros.payload.result import (
     MAX_HELD_OUT_RATIO,
     centre_checks,
     check_payload_limit,
+    links_cause,
     make_result,
     mass_check,
     motion_checks,
@@ -210,7 +211,10 @@ def estimate(
     check_payload_limit(float(body[0]), values)
     value, covariance = centred(body), centred_covariance(body, covariance)
     parameters = _parameters(value, covariance)
-    checks = (mass_check(parameters[0], values), *centre_checks(parameters[1:4], values),
+    cause = '' if sensor is None else links_cause(
+        robot.distal_inertia(sensor.frame).mass, parameters[0], values)
+    checks = (mass_check(parameters[0], values, cause),
+              *centre_checks(parameters[1:4], values, cause),
               *_consistency_check(distance),
               *(() if sensor is not None else _evidence(values, arm)))
     identified = [i for i, parameter in enumerate(parameters) if parameter.value is not None]

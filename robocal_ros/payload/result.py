@@ -89,15 +89,33 @@ def check_payload_limit(mass: float, values: PayloadParameters) -> None:
             f'({values.max_payload} kg). Unmount it, or correct max_payload.')
 
 
-def mass_check(mass: Parameter, values: PayloadParameters) -> Check:
-    """Check the width of the mass's 95 % interval."""
+def links_cause(links: float, mass: Parameter, values: PayloadParameters) -> str:
+    """Return a sentence if links beyond the wrist sensor widen the intervals most, else ''.
+
+    Args:
+        links: Mass that the URDF has beyond the sensor [kg].
+        mass: The payload's mass.
+        values: The parameters.
+
+    """
+    if 1.96 * values.arm_model_std * links < 0.5 * _half_width(mass):
+        return ''
+    return (f' Most of it comes from {links:.2f} kg that the URDF has beyond the sensor, known to '
+            f'{100.0 * values.arm_model_std:.1f} % (arm_model_std): weigh them and lower '
+            'arm_model_std, or remove them from the URDF, so that they are part of the payload.')
+
+
+def mass_check(mass: Parameter, values: PayloadParameters, cause: str = '') -> Check:
+    """Check the width of the mass's 95 % interval; the cause is named if it is too wide."""
     share, limit = _half_width(mass) / abs(mass.value or np.nan), values.max_mass_interval
     return Check('95 % interval of the mass', share <= limit, share, limit, '1',
-                 f"The mass's 95 % interval is ±{100 * share:.2f} % (limit ±{100 * limit:.1f} %).",
-                 'informative')
+                 f"The mass's 95 % interval is ±{100 * share:.2f} % (limit ±{100 * limit:.1f} %)."
+                 + ('' if share <= limit else cause), 'informative')
 
 
-def centre_checks(com: Sequence[Parameter], values: PayloadParameters) -> list[Check]:
+def centre_checks(
+    com: Sequence[Parameter], values: PayloadParameters, cause: str = ''
+) -> list[Check]:
     """Check the intervals of the centre of mass and its distance from the tool frame."""
     half = max(_half_width(parameter) for parameter in com)
     distance = float(np.linalg.norm([parameter.value or 0.0 for parameter in com]))
@@ -105,7 +123,8 @@ def centre_checks(com: Sequence[Parameter], values: PayloadParameters) -> list[C
     return [
         Check('95 % interval of the centre', half <= widest, half, widest, 'm',
               f'The widest 95 % interval of the centre of mass is ±{1e3 * half:.2f} mm '
-              f'(limit ±{1e3 * widest:.1f} mm).', 'informative'),
+              f'(limit ±{1e3 * widest:.1f} mm).' + ('' if half <= widest else cause),
+              'informative'),
         Check('plausible place', distance <= farthest, distance, farthest, 'm',
               f'The centre of mass lies {1e3 * distance:.1f} mm from the tool frame '
               f'(limit {1e3 * farthest:.0f} mm).', 'trustworthy'),

@@ -28,6 +28,7 @@ from robocal_ros.payload.result import (
     COM,
     centre_checks,
     check_payload_limit,
+    links_cause,
     make_result,
     mass_check,
     settings_of,
@@ -416,6 +417,7 @@ def estimate(
         parameters += tuple(Parameter(
             name, 'rad', state=State.NOT_IDENTIFIED, note='these postures do not observe the '
             'direction of gravity; tilt_std is its prior') for name in TILT)
+    cause = links_cause(poses[0].distal.mass, parameters[0], values)
     residual = found.residual()
     left_out = np.concatenate([found.residual(number) for number in range(len(poses))])
     return make_result(
@@ -427,7 +429,8 @@ def estimate(
         covariance=covariance,
         fit=_fits(found, residual), validation=_fits(found, left_out),
         checks=(
-            mass_check(parameters[0], values), *centre_checks(parameters[1:4], values),
+            mass_check(parameters[0], values, cause),
+            *centre_checks(parameters[1:4], values, cause),
             *_residual_checks(found, left_out, noise, values), *_input_checks(found, values)),
         counts={'poses': len(poses), **sensor.counted()},
         settings={

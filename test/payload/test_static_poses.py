@@ -531,6 +531,23 @@ def test_a_wrong_direction_of_gravity_shows(usual):
     assert result.verdict is Verdict.FAIL
 
 
+def test_links_beyond_the_sensor_widen_the_intervals_and_are_named():
+    tool = Tool(1.0, np.array([0.0, 0.0, 0.05]))
+    case = record('panda', 'upright', tool, 0)
+    exact, usual = case.estimate(), case.estimate(arm_model_std=0.05)
+    hand = usual.settings['distal_mass']
+    assert hand > 0.5
+    assert exact.verdict is Verdict.PASS
+    assert usual.parameter('mass').value == exact.parameter('mass').value
+    assert usual.parameter('mass').std == pytest.approx(
+        np.hypot(exact.parameter('mass').std, 0.05 * hand), rel=1e-3)
+    assert usual.verdict is Verdict.FAIL
+    assert f'{hand:.2f} kg that the URDF has beyond the sensor' in usual.reasons[0]
+    without = record('ur5', 'upright', tool, 0).estimate(arm_model_std=0.05)
+    assert without.settings['distal_mass'] == 0.0
+    assert without.verdict is Verdict.PASS
+
+
 def test_a_distant_centre_fails_its_check():
     case = record('robocal', 'upright', Tool(2.0, np.array([0.0, 0.0, 1.2])), 0)
     assert 'plausible place' in failed(case.estimate())

@@ -119,7 +119,7 @@ def _averaged(power: Array, left: Array, count: int, repeats: int) -> Array:
     """Return the power of lines per sample, averaged over neighbours of the same kind."""
     spectrum = np.empty(len(power))
     number = np.arange(len(power))
-    # Offsets and biases are always fitted: the mean tells nothing of its neighbours.
+    # Offsets and biases are always fitted: the mean holds no information about its neighbours.
     power[0] = 0.0
     left = np.where(number > 0, np.maximum(left, _LEAST_LEFT * count), 0.0)
     for group, reach in ((number % repeats == 0, _LINES),

@@ -196,7 +196,7 @@ def wrench_row(message: WrenchStamped) -> tuple[float, ...]:
 def to_inertia(result: CalibrationResult) -> InertiaStamped:
     """Return a payload result as an inertia message in its tool frame.
 
-    What was not identified is NaN: a zero would be taken for a value.
+    What was not identified is NaN: a zero would look like a value.
     """
     message = InertiaStamped()
     message.header.frame_id = result.frame

@@ -119,7 +119,7 @@ class StampGuard:
                 if self._late < (_LATE_IN_A_ROW if near else _FAR_IN_A_ROW):
                     tally['out_of_order'] += 1
                     if near and step < 0 and tally['dropped']:
-                        # A late message had been taken for a lost one when its successor came.
+                        # A late message had been counted as lost when its successor came.
                         tally['dropped'] -= 1
                     return False
                 tally['clock_jumps'] += 1

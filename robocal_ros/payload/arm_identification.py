@@ -3,7 +3,7 @@
 
 Samples → blocks → maximum a posteriori estimate (``arm_regression``) → base parameters, held-out
 torque, checks. A second motion with a weighed load builds on the first one's result: its estimate
-and covariance are the prior then, and the load tells the drive gains.
+and covariance are the prior then, and the load determines the drive gains.
 """
 
 from __future__ import annotations
@@ -296,9 +296,8 @@ def _checks(
 
 
 _MOST_LEFT = 0.7
-# Least share of base parameters that are identified. The better the URDF, the less a motion adds:
-# with masses 3 % off and the default prior of 5 %, six of 40 were seen.
-_MIN_INFORMED = 0.1
+# Least share of base parameters that are identified: where the URDF is right, only large ones.
+_MIN_INFORMED = 0.25
 _MAX_GAIN_STD = 0.05
 
 

@@ -557,11 +557,13 @@ def test_repeating_the_postures_narrows_the_answer_as_longer_rests_do():
     postures = spread_postures(arm('robocal').robot(), 8, 4)
     once = record('robocal', 'upright', TOOL, 0, postures=postures)
     twice = record('robocal', 'upright', TOOL, 0, postures=np.vstack((postures, postures)))
-    a, b = once.estimate(), twice.estimate()
-    assert (a.counts['poses'], b.counts['poses']) == (8, 8)
-    ratio = np.sqrt(np.diag(b.covariance) / np.diag(a.covariance))
-    # The variance between postures is estimated from each record, with some 40 degrees of freedom.
-    np.testing.assert_allclose(ratio, np.sqrt(0.5), rtol=0.25)
+    # The variances between postures are estimated from each record, and scatter.
+    ratios = []
+    for seed in range(40):
+        a, b = once.estimate(seed=seed), twice.estimate(seed=seed)
+        assert (a.counts['poses'], b.counts['poses']) == (8, 8)
+        ratios.append(np.diag(b.covariance) / np.diag(a.covariance))
+    np.testing.assert_allclose(np.sqrt(np.median(ratios, axis=0)), np.sqrt(0.5), rtol=0.1)
     error = error_of(b, twice)
     assert error @ np.linalg.solve(b.covariance, error) < chi2.ppf(0.999, 10)
 

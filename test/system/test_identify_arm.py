@@ -36,7 +36,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     document = yaml.safe_load(TRUTH.read_text())
     for name, scale in SCALES.items():
         document['joints'][name]['effort_scale'] = scale
-    document['links'] = {'mass': 0.03, 'centre_of_mass': 0.003, 'inertia': 0.05, 'seed': 5.0}
+    document['links'] = {'mass': 0.08, 'centre_of_mass': 0.008, 'inertia': 0.1, 'seed': 5.0}
     del document['tool']
     truth = folder / 'truth.yaml'
     truth.write_text(yaml.safe_dump(document))

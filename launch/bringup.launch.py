@@ -37,34 +37,34 @@ ARGUMENTS = [
     DeclareLaunchArgument(
         'hardware', default_value='sim', choices=['sim', 'mock', 'gazebo', 'real'],
         description='sim: the simulated arm of this package. mock: ros2_control on '
-        'mock_components. gazebo: ros2_control in Gazebo. real: the controllers of a driver that '
-        'runs already.'),
+        'mock_components. gazebo: ros2_control in Gazebo. real: the controllers of a running '
+        'driver.'),
     DeclareLaunchArgument(
         'nodes', default_value='all',
-        description=f'Nodes to start, with commas between: {", ".join(launching.NODES)}; or all, '
-        'or none.'),
+        description=f'Nodes to start, separated by commas: {", ".join(launching.NODES)}; all; or '
+        'none.'),
     DeclareLaunchArgument(
         'robot', default_value='',
-        description="URDF or xacro file of the arm; empty for the package's own arm, and with "
-        'real for the topic robot_description.'),
+        description="URDF or xacro file of the arm; empty for the package's own arm, or with "
+        'hardware:=real for the topic robot_description.'),
     DeclareLaunchArgument(
         'robot_args', default_value='',
-        description='Arguments of the xacro file, such as "ur_type:=ur10e name:=ur". hardware is '
-        'passed on by itself.'),
+        description='Arguments of the xacro file, such as "ur_type:=ur10e name:=ur". hardware, '
+        'namespace and controllers_file are passed automatically.'),
     DeclareLaunchArgument(
         'namespace', default_value='',
         description='Namespace of the arm: of all nodes, topics and services.'),
     DeclareLaunchArgument(
         'params_file', default_value='',
         description='Parameter file of the nodes; empty for the defaults, config/<node>.yaml. '
-        'Keys like /**/payload_identification fit every namespace.'),
+        'Keys such as /**/payload_identification match every namespace.'),
     DeclareLaunchArgument(
         'controllers_file', default_value='',
         description='ros2_control parameter file for mock and gazebo; empty for '
-        "config/controllers.yaml, which fits the package's own arm."),
+        "config/controllers.yaml, which is for the package's own arm."),
     DeclareLaunchArgument(
         'use_sim_time', default_value='auto', choices=['auto', *BOOLEAN],
-        description='Whether to follow /clock; auto: with sim and gazebo.'),
+        description='Whether to use /clock; auto: with sim and gazebo.'),
     DeclareLaunchArgument(
         'autostart', default_value='true', choices=BOOLEAN,
         description='Whether the nodes configure and activate themselves.'),
@@ -73,11 +73,11 @@ ARGUMENTS = [
         description='Whether to start RViz on config/robocal.rviz.'),
     DeclareLaunchArgument(
         'real_time_factor', default_value='1.0',
-        description='Speed of the simulated arm; 0.0 as fast as the nodes keep up.'),
+        description='Speed of the simulated arm; 0.0 for as fast as the nodes keep up.'),
     DeclareLaunchArgument(
         'truth_file', default_value='',
-        description="What the simulated arm hides; empty: the package's own arm has "
-        'config/sim/hidden_truth.yaml, others are ideal, as is every arm with none.'),
+        description="Hidden parameters of the simulated arm; empty: config/sim/hidden_truth.yaml "
+        "for the package's own arm, an ideal arm otherwise; none: an ideal arm."),
     DeclareLaunchArgument(
         'cell_file', default_value='reference',
         description='Noise of the simulated sensors; reference: config/sim/reference_cell.yaml. '
@@ -90,13 +90,13 @@ ROBOT = LaunchConfiguration('robot')
 NAMESPACE = LaunchConfiguration('namespace')
 CONTROLLERS_FILE = LaunchConfiguration('controllers_file')
 DESCRIPTION = LaunchConfiguration('robot_description')
-# What ends because of Ctrl-C ends nothing else.
+# A process that ends during a shutdown does not request another one.
 RUNNING = Condition(predicate=lambda context: not context.is_shutdown)
 TF_IN_NAMESPACE = [('/tf', 'tf'), ('/tf_static', 'tf_static')]
 
 
 def check_arguments(context: LaunchContext) -> None:
-    """Refuse arguments that make no sense; make the others complete."""
+    """Check and complete the arguments."""
     context.launch_configurations.update(launching.checked(context.launch_configurations))
 
 
@@ -104,14 +104,14 @@ def spawn_controllers(context: LaunchContext) -> list[Node]:
     """Return the spawner of the controllers that the parameter file names."""
     names = launching.controllers(
         *(item.perform(context) for item in (HARDWARE, CONTROLLERS_FILE, DESCRIPTION)))
-    # The manager's name is relative: the spawner looks for it in its own namespace.
+    # The manager's name is relative to the spawner's namespace.
     return [Node(
         package='controller_manager', executable='spawner', namespace=NAMESPACE, output='screen',
         arguments=[*names, '--controller-manager', 'controller_manager'])]
 
 
 def bridge_gazebo(context: LaunchContext) -> list[Node]:
-    """Return the bridge that takes Gazebo's clock and the arm's sensors to ROS."""
+    """Return the bridge of Gazebo's clock and the arm's sensors to ROS."""
     return [Node(
         package='ros_gz_bridge', executable='parameter_bridge', name='gazebo_bridge',
         namespace=NAMESPACE, output='screen', parameters=[{'use_sim_time': True}],
@@ -121,7 +121,7 @@ def bridge_gazebo(context: LaunchContext) -> list[Node]:
 
 
 def hardware_is(*names: str) -> PythonExpression:
-    """Return whether the hardware is one of these."""
+    """Return whether the argument hardware is one of these names."""
     return PythonExpression(["'", HARDWARE, f"' in {names}"])
 
 
@@ -137,19 +137,19 @@ def given_or(name: str, default: PathJoinSubstitution) -> IfElseSubstitution:
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the arguments, and what is started with them."""
+    """Return the arguments and the actions."""
     use_sim_time = IfElseSubstitution(
         EqualsSubstitution(LaunchConfiguration('use_sim_time'), 'auto'),
         hardware_is('sim', 'gazebo'), LaunchConfiguration('use_sim_time'))
     description = {'robot_description': ParameterValue(DESCRIPTION, value_type=str)}
-    # Every simulated arm has a clock of its own.
+    # Every simulated arm publishes its own clock.
     clock = [('/clock', IfElseSubstitution(hardware_is('sim'), 'clock', '/clock'))]
 
     prepare = [
         OpaqueFunction(function=check_arguments),
         SetLaunchConfiguration(
             'controllers_file', given_or('controllers_file', config('controllers.yaml'))),
-        # Expanded once, not by every node. With real and no file: the topic.
+        # Expanded once, not by every node; empty, for the topic, with real and no file.
         SetLaunchConfiguration('robot_description', ''),
         SetLaunchConfiguration(
             'robot_description',
@@ -205,14 +205,14 @@ def generate_launch_description() -> LaunchDescription:
             condition=UnlessCondition(hardware_is('real')))
     else:
         state_publisher = LogInfo(
-            msg='robot_state_publisher is not installed: nobody publishes /tf, which RViz needs. '
-            'The nodes do not.', condition=IfCondition(hardware_is('sim')))
+            msg='robot_state_publisher is not installed, so /tf is not published. RViz needs it; '
+            'the nodes do not.', condition=IfCondition(hardware_is('sim')))
 
     nodes = [
         LifecycleNode(
             package='robocal_ros', executable=name, name=name, namespace=NAMESPACE,
             output='screen', remappings=clock,
-            # The file first: what the arguments say wins.
+            # Arguments override the file.
             parameters=[given_or('params_file', config(f'{name}.yaml')), {
                 **description, 'use_sim_time': use_sim_time,
                 'autostart': LaunchConfiguration('autostart')}],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Play a bag to the nodes, on its own clock; call their service estimate when it has ended.
+"""Play a bag to the nodes, with its clock; call their service estimate when it has ended.
 
     ros2 launch robocal_ros replay.launch.py bag:=my_bag nodes:=payload_identification
     ros2 launch robocal_ros replay.launch.py --show-args
@@ -45,8 +45,8 @@ ARGUMENTS = [
         description='The bag to play: a rosbag2 folder or file. Must be given.'),
     DeclareLaunchArgument(
         'nodes', default_value='all',
-        description=f'Nodes to start, with commas between: {", ".join(launching.NODES)}; or all, '
-        'or none.'),
+        description=f'Nodes to start, separated by commas: {", ".join(launching.NODES)}; all; or '
+        'none.'),
     DeclareLaunchArgument(
         'robot', default_value='',
         description='URDF or xacro file of the arm; empty for the robot_description in the bag.'),
@@ -58,10 +58,10 @@ ARGUMENTS = [
     DeclareLaunchArgument(
         'params_file', default_value='',
         description='Parameter file of the nodes; empty for the defaults, config/<node>.yaml. '
-        'Keys like /**/payload_identification fit every namespace.'),
+        'Keys such as /**/payload_identification match every namespace.'),
     DeclareLaunchArgument(
         'rate', default_value='1.0',
-        description='Speed of playing; 1.0 is that of the recording.'),
+        description='Playback speed; 1.0 is that of the recording.'),
     DeclareLaunchArgument(
         'rviz', default_value='false', choices=['true', 'false', 'True', 'False'],
         description='Whether to start RViz on config/robocal.rviz.'),
@@ -75,7 +75,7 @@ CONFIG = PathJoinSubstitution([FindPackageShare('robocal_ros'), 'config'])
 
 
 def check_arguments(context: LaunchContext) -> None:
-    """Refuse arguments and bags that make no sense; make the arguments complete."""
+    """Check the arguments and the bag, and complete the arguments."""
     texts = context.launch_configurations
     texts.update(launching.checked(texts))
     launching.require(('ros2bag', 'rosbag2_transport'), 'replay.launch.py')
@@ -84,30 +84,30 @@ def check_arguments(context: LaunchContext) -> None:
 
 
 def transition(node: LifecycleNode, number: int) -> EmitEvent:
-    """Return the request that takes a node through a transition."""
+    """Return the request of a lifecycle transition."""
     return EmitEvent(event=ChangeState(
         lifecycle_node_matcher=matches_action(node), transition_id=number))
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the arguments, and what is started with them."""
-    # The player's clock is the clock; that of a recorded simulator would be a second one. The
-    # player waits for nobody: what it plays before the nodes have found it is lost. That takes a
-    # tenth of a second, or DDS's period of announcements.
+    """Return the arguments and the actions."""
+    # A recorded /clock would compete with the player's. The delay covers discovery: messages
+    # played before the nodes have discovered the player are lost. Discovery takes a tenth of a
+    # second, or DDS's period of announcements.
     player = ExecuteProcess(name='player', output='screen', cmd=[
         'ros2', 'bag', 'play', LaunchConfiguration('bag'), '--clock', '100',
         '--rate', LaunchConfiguration('rate'), '--delay', '4.0',
         '--exclude-topics', '/clock', '--disable-keyboard-controls'])
 
     def has_ended(event: ProcessExited, context: LaunchContext) -> LogInfo | None:
-        """Return what to do when the player has ended."""
+        """Return what is shown when the player has ended."""
         if context.is_shutdown:
             return None
         if event.returncode:
             return LogInfo(msg='The bag was not played to its end: the player ended with exit '
-                               f'code {event.returncode}. Correct what it says above.')
+                               f'code {event.returncode}. See its output above.')
         return LogInfo(msg=[
-            'The bag has ended. Where a node estimates from what it recorded: '
+            'The bag has ended. To estimate from the recorded samples: '
             'ros2 service call ', NAMESPACE, '/<node>/estimate std_srvs/srv/Trigger'])
 
     active: set[str] = set()
@@ -118,8 +118,8 @@ def generate_launch_description() -> LaunchDescription:
         return [player] if active == set(NODES.perform(context).split(',')) else []
 
     def replayed(name: str) -> GroupAction:
-        """Return a node that is taken through its states, and the bag after the last one."""
-        # Without autostart: the launch file must know when the node has subscribed.
+        """Return the actions that configure and activate a node; the last one starts the bag."""
+        # Without autostart, so that the launch file knows when the node has subscribed.
         node = LifecycleNode(
             package='robocal_ros', executable=name, name=name, namespace=NAMESPACE,
             output='screen', parameters=[
@@ -140,7 +140,7 @@ def generate_launch_description() -> LaunchDescription:
             RegisterEventHandler(OnStateTransition(
                 target_lifecycle_node=node, goal_state='unconfigured', entities=[LogInfo(msg=[
                     'The bag waits for ', NAMESPACE, f'/{name}, which is not configured. Correct '
-                    'what it says above, with ros2 param set if that will do, and call: '
+                    'the error above, for instance with ros2 param set, and call: '
                     'ros2 lifecycle set ', NAMESPACE, f'/{name} configure'])])),
             node,
             transition(node, Transition.TRANSITION_CONFIGURE),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the launch files: a wrong argument is refused before anything is started."""
+"""Checks of launch arguments before anything is started."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PACKAGES = {
     'gazebo': ('robot_state_publisher', 'controller_manager', 'ros_gz_sim', 'ros_gz_bridge',
                'gz_ros2_control'),
 }
-# In Gazebo, sensors reach ROS over a bridge, by these rules, and not through broadcasters.
+# In Gazebo, a bridge with these rules publishes the sensors, not broadcasters.
 _BRIDGES = {
     'force_torque': 'geometry_msgs/msg/WrenchStamped[gz.msgs.Wrench',
     'imu': 'sensor_msgs/msg/Imu[gz.msgs.IMU',
@@ -38,13 +38,13 @@ _SENSOR_BROADCASTERS = ('force_torque_sensor_broadcaster', 'imu_sensor_broadcast
 
 
 def checked(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return launch arguments in full: nodes by name, absolute namespace and files.
+    """Return complete launch arguments: nodes by name, absolute namespace and file paths.
 
     Args:
-        texts: Values by argument; others than those of the launch files are left out.
+        texts: Values by argument; unknown arguments are left out.
 
     Raises:
-        ConfigurationError: If a value does not fit.
+        ConfigurationError: If a value is invalid.
 
     """
     def refuse(name: str, expected: str) -> ConfigurationError:
@@ -55,7 +55,7 @@ def checked(texts: Mapping[str, str]) -> dict[str, str]:
     if nodes in (['all'], ['none']):
         nodes = list(NODES) if nodes == ['all'] else []
     elif not nodes or not set(nodes) <= set(NODES):
-        raise refuse('nodes', f'some of {", ".join(NODES)} with commas between, or all, or none')
+        raise refuse('nodes', f'some of {", ".join(NODES)}, separated by commas; all; or none')
 
     namespace = '/' + texts['namespace'].strip('/') if texts['namespace'].strip('/') else ''
     if not re.fullmatch(r'(/[A-Za-z][A-Za-z0-9_]*)*', namespace):
@@ -66,21 +66,21 @@ def checked(texts: Mapping[str, str]) -> dict[str, str]:
     if 'bag' in texts:
         bag = Path(texts['bag']).expanduser().absolute()
         if not texts['bag'] or not bag.exists():
-            raise refuse('bag', 'a rosbag2 folder or file that is there, as in bag:=my_bag')
+            raise refuse('bag', 'an existing rosbag2 folder or file, as in bag:=my_bag')
         full['bag'] = str(bag)
     for name in ('robot', 'params_file', 'controllers_file', 'truth_file', 'cell_file'):
         text = texts.get(name, '')
         if text and (name, text) not in (('truth_file', 'none'), ('cell_file', 'reference')):
             path = Path(text).expanduser().absolute()
             if not path.is_file():
-                raise ConfigurationError(f'Launch argument {name}: there is no file {path}.')
+                raise refuse(name, f'an existing file; {path} does not exist')
             full[name] = str(path)
     if 'params_file' in full:
         _check_parameter_file(full['params_file'])
 
     words = re.sub(r'"[^"]*"|\'[^\']*\'', '', texts['robot_args']).split()
     if not all(re.match(r'\w+:=', word) for word in words):
-        raise refuse('robot_args', 'name:=value pairs with spaces between, values with spaces in '
+        raise refuse('robot_args', 'name:=value pairs separated by spaces, values with spaces in '
                                    'quotes')
     for name in ('real_time_factor', 'rate'):
         if not re.fullmatch(r'\d+\.?\d*|\.\d+', texts.get(name, '1')):
@@ -91,21 +91,21 @@ def checked(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_parameter_file(file: str) -> None:
+    """Raise a ConfigurationError if ROS does not accept the file."""
     context = Context()
     try:
-        # Only ROS knows which files it accepts.
         context.init(args=['--ros-args', '--params-file', file], initialize_logging=False)
     except RuntimeError as error:
         reason = re.sub(r', at \S+:\d+', '', str(error).rpartition('Error: ')[2])
         raise ConfigurationError(
-            f'Launch argument params_file: {file} is no parameter file: '
+            f'Launch argument params_file: {file} is not a parameter file: '
             f"{' '.join(reason.split())}. Expected '<node>:' and 'ros__parameters:' below it, "
             'as in config/<node>.yaml.') from error
     context.shutdown()
 
 
 def is_installed(package: str) -> bool:
-    """Return whether a ROS package is found in the sourced workspaces."""
+    """Return whether a sourced workspace has a ROS package."""
     try:
         get_package_prefix(package)
     # The index raises OSError if no AMENT_PREFIX_PATH is set.
@@ -121,7 +121,7 @@ def require(packages: Iterable[str], purpose: str) -> None:
         debian = ' '.join(f'ros-$ROS_DISTRO-{name.replace("_", "-")}' for name in missing)
         raise ConfigurationError(
             f'{purpose} needs {", ".join(missing)}, which no sourced workspace has. Install '
-            f'them (sudo apt install {debian}) or source the workspace that holds them.')
+            f'them (sudo apt install {debian}) or source the workspace that has them.')
 
 
 def controllers(hardware: str, file: str, urdf: str) -> list[str]:
@@ -140,7 +140,8 @@ def controllers(hardware: str, file: str, urdf: str) -> list[str]:
     try:
         content = yaml.safe_load(Path(file).read_text(encoding='utf-8'))
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f'{file} is no parameter file: {error}') from error
+        raise ConfigurationError(
+            f'controllers_file {file} is not a parameter file: {error}') from error
     packages = {
         str(name): values['type'].partition('/')[0]
         for key, section in (content.items() if isinstance(content, dict) else ())
@@ -150,7 +151,8 @@ def controllers(hardware: str, file: str, urdf: str) -> list[str]:
     }
     if not packages:
         raise ConfigurationError(
-            f'{file} names no controller: expected controller_manager → ros__parameters → '
+            f'controllers_file {file} names no controller: expected controller_manager → '
+            'ros__parameters → '
             '<controller> → type, as in config/controllers.yaml.')
     if hardware == 'gazebo':
         packages = {name: package for name, package in packages.items()
@@ -158,9 +160,9 @@ def controllers(hardware: str, file: str, urdf: str) -> list[str]:
     require((*_PACKAGES[hardware], *packages.values()), f'hardware:={hardware}')
     if ElementTree.fromstring(urdf).find('ros2_control') is None:
         raise ConfigurationError(
-            f'The robot has no <ros2_control> block for hardware:={hardware}. Add one, or set the '
-            "xacro argument that turns it on with robot_args; the package's own "
-            'urdf/robocal_arm.urdf.xacro shows how.')
+            f'The URDF has no <ros2_control> block for hardware:={hardware}. Add one, as in '
+            'urdf/robocal_arm.urdf.xacro, or enable it by an argument of the xacro file in '
+            'robot_args.')
     return list(packages)
 
 
@@ -177,18 +179,18 @@ def description_in(bag: str, namespace: str, *, needed: bool) -> str:
     Args:
         bag: A rosbag2 folder or file.
         namespace: Absolute namespace of the arm, empty for the root.
-        needed: Whether the arm is not known otherwise.
+        needed: Whether no other URDF is given.
 
     Raises:
-        ConfigurationError: If the bag has no joint states or no arm in the namespace.
-        FileFormatError: If it is broken.
+        ConfigurationError: If the namespace has no joint states, or lacks a needed URDF.
+        FileFormatError: If the bag cannot be read.
 
     """
     with Bag(Path(bag)) as opened:
         def has(topic: str, kind: str) -> bool:
             return opened.topics.get(f'{namespace}/{topic}') == kind
 
-        holds = f'It holds {", ".join(sorted(opened.topics)) or "nothing"}.'
+        holds = f'It has {", ".join(sorted(opened.topics)) or "no topics"}.'
         if not has('joint_states', 'sensor_msgs/msg/JointState'):
             raise ConfigurationError(
                 f"Bag '{opened.name}' has no sensor_msgs/msg/JointState on "

@@ -31,7 +31,7 @@ from rclpy.signals import SignalHandlerOptions
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.node.executables import Ending
+from robocal_ros.node.executables import StopRequest
 from robocal_ros.resources import share_directory
 from robocal_sim.consumers import Consumers
 from robocal_sim.controller import ControllerSettings
@@ -357,16 +357,16 @@ def default_description(**arguments: str) -> str:
     return text
 
 
-def main(ending: Ending | None = None) -> int:
-    """Run the node until it is asked to stop; return the exit code."""
-    ending = ending or Ending()
+def main(stop_request: StopRequest | None = None) -> int:
+    """Run the node until a stop request; return the exit code."""
+    stop_request = stop_request or StopRequest()
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     node = None
     try:
         node = SimArm()
         executor = SingleThreadedExecutor()
         executor.add_node(node)
-        node.run(executor, lambda: ending.asked)
+        node.run(executor, lambda: stop_request.received)
         return 0
     except RobocalError as error:
         sys.stderr.write(f'sim_arm: {error}\n')

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one way to move the arm."""
+"""Motion of the arm: checks, controller client, waiting."""

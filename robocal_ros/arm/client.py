@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client of the arm's joint trajectory controller: sends a motion, watches it, and stops it.
+"""Client of the joint trajectory controller: sends, monitors and stops motions.
 
-A controller may report success before the arm is there, or for a goal that another replaced. So
-a motion is monitored by the joint states while it runs, and succeeds only if the arm is at rest at
+A controller may report success before the arm is at the goal, or for a goal that another one
+replaced. So a motion is monitored by the joint states and succeeds only if the arm is at rest at
 its goal.
 """
 
@@ -38,12 +38,13 @@ STALL_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 3.0
 """Longest wait for the controller's answers, by the steady clock [s]."""
 
+# Time step of the path that postures are compared with [s].
 _PATH_PERIOD = 0.01
-# How far ahead of where it was last seen the arm is looked for [s].
+# Part of the path ahead of the last match that is searched for the next one [s].
 _LOOK_AHEAD = 0.5
-# The controller watches the same tolerance, and knows more: it has the first word.
-_FOREIGN_SHARE = 1.5
-# How long an arm may go on towards its goal after success was reported [s].
+# The node cancels a motion at this multiple of path_tolerance, at which the controller aborts.
+_CANCEL_FACTOR = 1.5
+# Longest time to arrive at the goal after the controller reported success [s].
 _LATE_ARRIVAL = 30.0
 _ERRORS = {
     FollowJointTrajectory.Result.INVALID_GOAL: 'invalid goal, or taken over by another',
@@ -55,44 +56,44 @@ _ERRORS = {
 
 
 class _PathFollower:
-    """Progress of the arm along a path, judged by its postures alone.
+    """Progress of the arm along a path, from its postures alone.
 
-    Time does not enter, so a controller that stretches the motion (speed scaling, a teach
+    Time does not enter: the arm of a controller that stretches the motion (speed scaling, a teach
     pendant's slider) is still on its path.
     """
 
-    def __init__(self, trajectory: Trajectory, began: float) -> None:
+    def __init__(self, trajectory: Trajectory, start: float) -> None:
         self._time = trajectory.dense(_PATH_PERIOD)
         self._path = trajectory.sample(self._time)[0]
-        self._at = 0
-        self._looked = began
+        self._index = 0
+        self._stamp = start
 
     def deviation(self, stamp: float, posture: Array) -> float:
-        """Return the distance to the nearest posture around the last one found [rad].
+        """Return the distance to the nearest posture near the last match [rad].
 
         Args:
-            stamp: Stamp of the posture [s]; the arm cannot be further ahead of where it was
-                last seen than the time since then, and half a second, allows.
+            stamp: Stamp of the posture [s]; the search ends at the time since the last match,
+                and half a second, ahead of it.
             posture: Shape (n,) [rad].
 
         """
-        ahead = _LOOK_AHEAD + max(0.0, stamp - self._looked)
-        self._looked = stamp
-        first = max(0, self._at - 5)
-        part = self._path[first:self._at + 1 + math.ceil(ahead / _PATH_PERIOD)]
+        ahead = _LOOK_AHEAD + max(0.0, stamp - self._stamp)
+        self._stamp = stamp
+        first = max(0, self._index - 5)
+        part = self._path[first:self._index + 1 + math.ceil(ahead / _PATH_PERIOD)]
         distance = np.abs(part - posture).max(axis=1)
         nearest = int(np.argmin(distance))
-        self._at = max(self._at, first + nearest)
+        self._index = max(self._index, first + nearest)
         return float(distance[nearest])
 
     @property
     def share(self) -> float:
-        """Share of the motion's time that is done, 0 … 1."""
-        return float(self._time[self._at] / self._time[-1])
+        """Completed share of the motion's time, 0 … 1."""
+        return float(self._time[self._index] / self._time[-1])
 
 
 class ArmClient:
-    """Sends motions to the joint trajectory controller, and watches the arm.
+    """Client that sends motions to the joint trajectory controller and monitors the arm.
 
     Attributes:
         name: Name of the controller's action.
@@ -107,10 +108,10 @@ class ArmClient:
         """Create the action client.
 
         Args:
-            waiter: The node and its means to wait.
+            waiter: Waits in the node's coroutines.
             joints: The arm's joint states.
             joint_names: Names of the arm's joints.
-            parameters: Returns the parameters that hold now.
+            parameters: Returns the current parameters.
 
         """
         controller = parameters().controller
@@ -145,11 +146,11 @@ class ArmClient:
 
     def _learn_joints(self, message: JointTrajectoryControllerState) -> None:
         self.controller_joints = tuple(message.joint_names)
-        # One message names the joints; the rest of a fast topic would only cost time.
+        # One message names the joints; further ones would only cost time.
         self._controller_state.stop()
 
     def _cancel_now(self) -> None:
-        """Send the cancel request at once; the awaiting motion checks that the arm stops."""
+        """Send the cancel request at once; the monitored motion checks that the arm stops."""
         if self._handle is not None:
             self._handle.cancel_goal_async()
 
@@ -161,7 +162,7 @@ class ArmClient:
         age = self._joints.age()
         if age > self._parameters().state_timeout:
             since = f'for {age:.2f} s' if np.isfinite(age) else 'yet'
-            return (f'No joint states have come {since} '
+            return (f'No joint states received {since} '
                     f'(limit {self._parameters().state_timeout} s).')
         return ''
 
@@ -179,21 +180,21 @@ class ArmClient:
             lambda: (self._joints.age() < self._parameters().state_timeout
                      and bool(np.isfinite(self._joints.travel(0.1)))), timeout,
         ):
-            there = publisher_hint(self._waiter.node, 'joint_states', JointState)
+            hint = publisher_hint(self._waiter.node, 'joint_states', JointState)
             raise ConfigurationError(
-                self._joints.problem() or 'No joint states have come; expected '
-                'sensor_msgs/JointState on joint_states. Is the driver, or sim_arm, running in '
-                f'this namespace and ROS domain? {there}'
+                self._joints.problem() or 'No joint states received; expected '
+                'sensor_msgs/JointState on joint_states. Start the driver (or sim_arm) in this '
+                f'namespace and ROS domain. {hint}'
             )
         if not await self._waiter.until_stopped(self._client.server_is_ready, timeout):
             suffix = '/follow_joint_trajectory/_action/status'
-            # The client's own subscription makes the name appear: only who publishes is there.
+            # The client's own subscription makes the topic appear: count publishers.
             node = self._waiter.node
             controllers = sorted(
                 name.removesuffix(suffix) for name, _ in node.get_topic_names_and_types()
                 if name.endswith(suffix) and node.count_publishers(name))
             raise ConfigurationError(
-                f"No action server '{self.name}' answers; controllers there: "
+                f"Action server '{self.name}' is not available; available controllers: "
                 f'{", ".join(controllers) or "none"}. Load and activate the controller, or '
                 'correct the parameter controller.'
             )
@@ -202,37 +203,39 @@ class ArmClient:
         self, trajectory: Trajectory, progress: Callable[[float], None] | None,
         watch: Watch | None,
     ) -> MotionOutcome:
-        """Send a motion that has been checked, follow it, and see the arm at rest at its goal.
+        """Send a checked motion and monitor it until the arm is at rest.
 
         Args:
             trajectory: The motion as it is to be sent.
-            progress: Called with the share done.
-            watch: Called on every tick; a sentence from it ends the motion (lost data).
+            progress: Called with the completed share.
+            watch: Called on every tick; ends the motion by returning a sentence.
 
         """
         self._clock_jumps = self._joints.counts.clock_jumps
         try:
-            return await self._sent(trajectory, progress, watch)
+            return await self._send(trajectory, progress, watch)
         finally:
             self._handle = None
 
-    async def _sent(
+    async def _send(
         self,
         trajectory: Trajectory,
         progress: Callable[[float], None] | None,
         watch: Watch | None,
     ) -> MotionOutcome:
         if not self._client.server_is_ready():
-            return MotionOutcome(MotionStatus.CONTROLLER_LOST, f"Controller '{self.name}' is "
-                                 'gone; nothing was sent.', await self.comes_to_rest())
+            return MotionOutcome(
+                MotionStatus.CONTROLLER_LOST,
+                f"Controller '{self.name}' is no longer available; nothing was sent.",
+                await self.comes_to_rest())
         goal = conversions.to_goal(
             trajectory, self._joint_names, self._parameters().path_tolerance,
             self._parameters().goal_tolerance, self._parameters().goal_time,
         )
-        began = self._stamp()
+        start = self._stamp()
         sending = self._client.send_goal_async(goal)
         if not await self._waiter.until(sending.done, ANSWER_TIMEOUT):
-            # It may still take the goal: cancel it the moment it does.
+            # It may still accept the goal, which is then cancelled at once.
             sending.add_done_callback(_cancel_late_goal)
             return MotionOutcome(
                 MotionStatus.CONTROLLER_LOST,
@@ -242,21 +245,21 @@ class ArmClient:
         if handle is None or not handle.accepted:
             return MotionOutcome(
                 MotionStatus.REJECTED,
-                f"Controller '{self.name}' rejected the motion; its log says why. Is it active?",
-                await self.comes_to_rest())
+                f"Controller '{self.name}' rejected the motion. See its log, and check that it "
+                'is active.', await self.comes_to_rest())
         self._handle = handle
-        return await self._followed(handle, trajectory, began, progress, watch)
+        return await self._monitor(handle, trajectory, start, progress, watch)
 
-    async def _followed(
+    async def _monitor(
         self,
         handle: Any,
         trajectory: Trajectory,
-        began: float,
+        start: float,
         progress: Callable[[float], None] | None,
         watch: Watch | None,
     ) -> MotionOutcome:
         result = handle.get_result_async()
-        follower = _PathFollower(trajectory, began)
+        follower = _PathFollower(trajectory, start)
         advanced, share = self._stamp(), 0.0
         while not result.done():
             await self._waiter.tick()
@@ -266,12 +269,12 @@ class ArmClient:
                 if progress is not None:
                     progress(share)
             elif self._stamp() - advanced > STALL_TIMEOUT:
-                problem = (MotionStatus.STALLED, f'The arm has not moved on for '
+                problem = (MotionStatus.STALLED, f'The arm made no progress for '
                            f'{STALL_TIMEOUT:.0f} s at {100 * share:.0f} % of the '
                            'motion.')
             if problem is not None and not result.done():
-                return await self._cancelled(handle, result, *problem)
-        return await self._concluded(result.result(), trajectory, follower)
+                return await self._cancel(handle, result, *problem)
+        return await self._conclude(result.result(), trajectory, follower)
 
     def _stamp(self) -> float:
         latest = self._joints.latest
@@ -280,7 +283,7 @@ class ArmClient:
     def _problem(
         self, follower: _PathFollower, watch: Watch | None
     ) -> tuple[MotionStatus, str] | None:
-        """Look for a reason to end the motion."""
+        """Return a reason to end the motion, if there is one."""
         if self._waiter.stop_reason:
             return MotionStatus.CANCELLED, self._waiter.stop_reason
         lost = self.state_problem()
@@ -291,23 +294,23 @@ class ArmClient:
                 'The clock of the joint states jumped back, so the path can no longer be '
                 'followed. The motion was cancelled.')
         deviation = follower.deviation(self._stamp(), self._joints.posture())
-        limit = _FOREIGN_SHARE * self._parameters().path_tolerance
+        limit = _CANCEL_FACTOR * self._parameters().path_tolerance
         if deviation > limit:
             return MotionStatus.FOREIGN_MOTION, (
                 f'The arm is {deviation:.3f} rad off the commanded path (limit {limit:g} rad): '
-                'something else moves it, or it was pushed. The motion was cancelled.')
+                'another client moves it, or it was pushed. The motion was cancelled.')
         if not self._client.server_is_ready():
             return MotionStatus.CONTROLLER_LOST, (
-                f"Controller '{self.name}' vanished during the motion.")
+                f"Controller '{self.name}' disappeared during the motion.")
         problem = watch() if watch is not None else ''
         if problem:
             return MotionStatus.DATA_LOST, f'{problem} The motion was cancelled.'
         return None
 
-    async def _cancelled(
+    async def _cancel(
         self, handle: Any, result: Any, status: MotionStatus, message: str
     ) -> MotionOutcome:
-        """Cancel and wait until the arm is at rest."""
+        """Cancel the motion and wait until the arm is at rest."""
         answer = handle.cancel_goal_async()
         timeout = ANSWER_TIMEOUT
         answered = await self._waiter.until(lambda: answer.done() or result.done(), timeout)
@@ -317,10 +320,10 @@ class ArmClient:
             await self._waiter.until(result.done, timeout)
         return MotionOutcome(status, message, await self.comes_to_rest())
 
-    async def _concluded(
+    async def _conclude(
         self, response: Any, trajectory: Trajectory, follower: _PathFollower
     ) -> MotionOutcome:
-        """Judge the controller's result by the posture at which the arm stops."""
+        """Return the outcome by the controller's result and the posture of the arm at rest."""
         if response.status != GoalStatus.STATUS_SUCCEEDED:
             held = await self.comes_to_rest()
             if self._waiter.stop_reason:
@@ -330,7 +333,6 @@ class ArmClient:
             text = f' ("{response.result.error_string}")' if response.result.error_string else ''
             return MotionOutcome(MotionStatus.ABORTED,
                                  f'The controller ended the motion: {error}{text}.', held)
-        # Success may come before the arm is there, or for a goal that another one replaced.
         problem: tuple[MotionStatus, str] | None = None
         end = self._waiter.now() + _LATE_ARRIVAL
         while not self.resting and problem is None and self._waiter.now() < end:
@@ -368,10 +370,10 @@ class ArmClient:
 
     async def comes_to_rest(self) -> bool:
         """Wait until the arm is at rest; return whether the joint states show it."""
-        began = self._waiter.now()
-        # Earlier joint states prove nothing: the stream may have stopped.
+        start = self._waiter.now()
+        # Only joint states since then count: the stream may have stopped.
         return await self._waiter.until(
-            lambda: self.resting and self._joints.age() < self._waiter.now() - began,
+            lambda: self.resting and self._joints.age() < self._waiter.now() - start,
             ANSWER_TIMEOUT)
 
 

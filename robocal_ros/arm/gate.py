@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one gate that every motion passes.
+"""Checks of every motion before it is sent.
 
-A joint trajectory controller lets dangerous goals through. So every motion is checked here,
-against limits, collision, and where the arm is, before the client sends it and watches it.
+A joint trajectory controller accepts dangerous goals. So each motion is checked here against
+limits, collisions and the present posture before the client sends and monitors it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _START_TOLERANCE = 0.02
 
 
 class GuardedArm:
-    """The arm as procedures move it; its methods are those of ``robocal_ros.arm.protocols.Arm``.
+    """The arm as procedures move it: the protocol ``robocal_ros.arm.protocols.Arm``.
 
     Attributes:
         robot: The arm's model.
@@ -46,10 +46,10 @@ class GuardedArm:
         """Build the collision geometry and create the controller's client.
 
         Args:
-            waiter: The node and its means to wait.
+            waiter: Waits in the node's coroutines.
             robot: The arm's model.
             joints: The arm's joint states.
-            parameters: Returns the parameters that hold now.
+            parameters: Returns the current parameters.
             report: Shows the progress of motions.
 
         """
@@ -66,7 +66,7 @@ class GuardedArm:
         if self.checker.missing_meshes:
             waiter.node.get_logger().warning(
                 f'No collision geometry for {", ".join(self.checker.missing_meshes)}: their '
-                'meshes were not found, so nothing keeps them from touching. Set mesh_folders.')
+                'meshes were not found, so their collisions are not detected. Set mesh_folders.')
         self.client = ArmClient(waiter, joints, robot.joint_names, parameters)
 
     def start(self) -> None:
@@ -95,7 +95,7 @@ class GuardedArm:
         return self.client.resting
 
     def posture(self) -> Array:
-        """Return a copy of where the arm is, shape (n,) [rad]; raises DataError if unknown."""
+        """Return a copy of the posture, shape (n,) [rad]; raises DataError if it is unknown."""
         return self._joints.posture().copy()
 
     def check_stopped(self) -> None:
@@ -103,20 +103,20 @@ class GuardedArm:
         self._waiter.check_stopped()
 
     async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a function in a thread."""
+        """Run a function in the worker thread."""
         return await self._waiter.compute(function, *args, **kwargs)
 
     # --------------------------------------------------------------------- the gate
 
     def check(self, trajectory: Trajectory, limits: MotionLimits | None = None) -> Trajectory:
-        """Return a trajectory as it would be sent, or refuse it.
+        """Check a trajectory; return it at the speed scale.
 
         Args:
-            trajectory: The motion, before the speed scale.
+            trajectory: The motion before the speed scale.
             limits: Limits of this motion instead of the usual ones.
 
         Raises:
-            MotionError: With the reason, the value and its limit.
+            MotionError: If the motion must not be sent; with the reason, value and limit.
             ConfigurationError: If the controller moves other joints.
 
         """
@@ -124,7 +124,7 @@ class GuardedArm:
         if controlled and set(controlled) != set(names):
             raise ConfigurationError(
                 f"Controller '{self.client.name}' moves {', '.join(controlled)}, but the arm's "
-                f"joints are {', '.join(names)}. Name the right controller, joints or "
+                f"joints are {', '.join(names)}. Correct the parameter controller, joints or "
                 'tool_frame.')
         scaled = trajectory.slowed(self._parameters().speed_scale)
         (limits or self.limits).check(scaled)
@@ -143,16 +143,16 @@ class GuardedArm:
         if distance[worst] > _START_TOLERANCE:
             raise MotionError(
                 f"Joint '{self.robot.joint_names[worst]}' is {distance[worst]:.4f} rad away from "
-                f"the motion's start (limit {_START_TOLERANCE} rad). Nothing was sent; has "
-                'something else moved the arm?')
+                f"the motion's start (limit {_START_TOLERANCE} rad). Nothing was sent; check "
+                'whether another client moves the arm.')
         if self._joints.travel(STILL_TIME) > 5.0 * STILL_TRAVEL:
-            raise MotionError('The arm is moving already; another client seems to drive it. '
+            raise MotionError('The arm is already moving; another client seems to move it. '
                               'Nothing was sent.')
 
     # ----------------------------------------------------------------------- moving
 
     async def connect(self) -> None:
-        """Wait until joint states and the controller are there.
+        """Wait until joint states and the controller are available.
 
         Raises:
             ConfigurationError: If they are not ready in time.
@@ -165,13 +165,13 @@ class GuardedArm:
         self, trajectory: Trajectory, *, limits: MotionLimits | None = None,
         progress: Callable[[float], None] | None = None, watch: Watch | None = None,
     ) -> MotionOutcome:
-        """Check a motion, send it, follow it, and see the arm at rest; return how it ended.
+        """Check and send a motion, monitor it until the arm is at rest, and return its outcome.
 
         Args:
-            trajectory: The motion, before the speed scale.
+            trajectory: The motion before the speed scale.
             limits: Limits of this motion instead of the usual ones.
-            progress: Called with the share done.
-            watch: Says when data are lost, which ends the motion.
+            progress: Called with the completed share.
+            watch: Returns a sentence when data are lost, which ends the motion.
 
         """
         if self._waiter.stop_reason:
@@ -190,7 +190,8 @@ class GuardedArm:
     ) -> None:
         """Move and report progress."""
         def progress(done: float) -> None:
-            self._report.update(phase, message, progress=share[0] + done * (share[1] - share[0]),
+            self._report.update(phase, message,
+                                progress=share[0] + done * (share[1] - share[0]),
                                 samples=str(self._joints.recorded),
                                 dropped=str(self._joints.counts.dropped))
 
@@ -203,7 +204,7 @@ class GuardedArm:
         self, posture: Array, *, phase: str, message: str, share: tuple[float, float],
         watch: Watch | None = None, effort: EffortLimits | None = None,
     ) -> None:
-        """Move to a posture on a way that touches nothing."""
+        """Move to a posture on a collision-free path."""
         self.check_stopped()
         path = await self.compute(
             connect, self.checker.robot, self.checker, self.posture(), posture, effort=effort)
@@ -239,14 +240,14 @@ class GuardedArm:
         problem = self.client.state_problem()
         if problem:
             raise DataError(f'{problem} The arm was not moved; check the driver.')
-        raise DataError('The arm is moving; another client seems to drive it. Nothing was sent; '
+        raise DataError('The arm is moving; another client seems to move it. Nothing was sent; '
                         'call again when it is at rest.')
 
     def _check_clock(self) -> None:
         """Raise DataError once the clock has jumped back: samples of the run are lost."""
         if self._joints.counts.clock_jumps:
-            raise DataError('The clock of the joint states jumped back during the run, which '
-                            'costs the samples before it. The arm is held; call run again.')
+            raise DataError('The clock of the joint states jumped back during the run, so the '
+                            'samples before it are lost. The arm is held; call run again.')
 
     def speed_limits(self) -> tuple[Array, Array]:
         """Return the speeds and accelerations of moves between postures, shape (n,) each."""

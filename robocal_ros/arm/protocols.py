@@ -84,7 +84,7 @@ class MotionFailedError(MotionError):
 
 
 class Report(Protocol):
-    """The status that a procedure shows."""
+    """Status of a procedure."""
 
     def update(
         self, phase: str, message: str, *, progress: float | None = None, **values: Any
@@ -96,7 +96,7 @@ class Report(Protocol):
 
 
 class Arm(Protocol):
-    """The arm, moved through the gate that checks every motion.
+    """The arm; every motion is checked before it is sent.
 
     Attributes:
         robot: The arm's model.
@@ -118,7 +118,7 @@ class Arm(Protocol):
         """Raise CancelledError once a stop was requested; called between the steps."""
 
     async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a long computation, such as planning, beside the executor."""
+        """Run a long computation, such as planning, in the worker thread."""
 
     async def move(
         self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
@@ -127,7 +127,7 @@ class Arm(Protocol):
         """Move and report progress.
 
         Args:
-            trajectory: The motion, from where the arm is.
+            trajectory: The motion, from the present posture.
             phase: Phase shown during it.
             message: Sentence shown during it.
             share: Progress of the procedure at its start and end [%].
@@ -144,12 +144,13 @@ class Arm(Protocol):
         self, posture: Array, *, phase: str, message: str, share: tuple[float, float],
         watch: Watch | None = None, effort: EffortLimits | None = None,
     ) -> None:
-        """Move to a posture on a collision-free path; arguments as of ``move``.
+        """Move to a posture on a collision-free path; arguments as for ``move``.
 
-        With ``effort``, the arm is held everywhere on it, and it is slowed where necessary.
+        With ``effort``, the path stays where the drives can hold the arm, and the motion is
+        slowed where necessary.
 
         Raises:
-            MotionError: As of ``move``, or if no such path is found.
+            MotionError: As for ``move``, or if no such path is found.
             CancelledError: If it was ended on request.
 
         """
@@ -167,7 +168,7 @@ class Arm(Protocol):
         """Wait until a sensor that the motion needs delivers usable readings.
 
         Args:
-            watch: Returns what is wrong with the sensor.
+            watch: Returns the problem of the sensor, empty for none.
 
         Raises:
             DataError: If it delivers none in time.
@@ -192,7 +193,7 @@ class Arm(Protocol):
 
 
 class Recorder(Protocol):
-    """The joint states that are recorded."""
+    """Recorder of joint states."""
 
     @property
     def on_sample(self) -> Callable[[float, Array, Array], None] | None:

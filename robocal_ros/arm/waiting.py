@@ -22,10 +22,10 @@ T = TypeVar('T')
 
 
 class Waiter:
-    """Waiting for time, conditions and computations in a node's coroutines, and stopping them.
+    """Waits of a node's coroutines for time, conditions and computations, and their stop.
 
-    A timer on the steady clock resumes them and is cancelled while none waits, so a watchdog
-    works also while the simulation, and with it the ROS clock, is paused.
+    A timer on the steady clock resumes the coroutines, so timeouts also work while a simulation,
+    and with it the ROS clock, is paused. The timer is cancelled while no coroutine waits.
 
     Attributes:
         node: The node whose executor runs the coroutines.
@@ -55,7 +55,7 @@ class Waiter:
         self._loading: list[ThreadFuture[Any]] = []
 
     def destroy(self) -> None:
-        """Resume all coroutines once more, remove the timer and end the thread."""
+        """Resume all coroutines a last time, remove the timer and end the thread."""
         self._wake_all()
         self.node.destroy_timer(self._timer)
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -114,12 +114,12 @@ class Waiter:
     def stop(self, reason: str) -> None:
         """Request that the running procedure ends; return at once."""
         self.stop_reason = reason
-        for act in self._when_stopped:
-            act()
+        for callback in self._when_stopped:
+            callback()
 
-    def when_stopped(self, act: Callable[[], None]) -> None:
+    def when_stopped(self, callback: Callable[[], None]) -> None:
         """Register a callback for stop requests."""
-        self._when_stopped.append(act)
+        self._when_stopped.append(callback)
 
     def allow(self) -> None:
         """Clear a stop request, so that the next procedure can begin."""
@@ -135,9 +135,9 @@ class Waiter:
     def load(self, modules: Sequence[str]) -> None:
         """Import modules in the thread, before anything else runs there.
 
-        Importing them when they are first needed would hold up the executor for a second. Each
-        is a task of its own, so that ``destroy`` cancels those not begun: Python joins the
-        thread at exit, and a busy machine takes many seconds for all of them.
+        Importing them on first use would block the executor for a second. Each is a task of its
+        own, so that ``destroy`` cancels those not begun: Python joins the thread at exit, and
+        all of them take many seconds on a busy machine.
         """
         self._loading = [self._threads.submit(importlib.import_module, name) for name in modules]
 
@@ -154,7 +154,8 @@ class Waiter:
         return future.result()
 
 
-_THERE, _ANSWER = 5.0, 60.0
+# Longest waits for a service and for its answer [s].
+_SERVICE_TIMEOUT, _ANSWER_TIMEOUT = 5.0, 60.0
 
 
 class ServiceCall:
@@ -164,7 +165,7 @@ class ServiceCall:
         """Create the client.
 
         Args:
-            waiter: The node and its means to wait.
+            waiter: Waits in the node's coroutines.
             name: Name of the service, absolute or relative to the node's namespace.
 
         """
@@ -183,13 +184,14 @@ class ServiceCall:
             DataError: If the service is unavailable, does not answer, or refuses.
 
         """
-        if not await self._waiter.until(self._client.service_is_ready, _THERE):
+        if not await self._waiter.until(self._client.service_is_ready, _SERVICE_TIMEOUT):
             raise DataError(f"Service '{self._name}' is not available; start its node or correct "
                             'the parameter that names it.')
         future = self._client.call_async(Trigger.Request())
-        if not await self._waiter.until(future.done, _ANSWER):
+        if not await self._waiter.until(future.done, _ANSWER_TIMEOUT):
             self._client.remove_pending_request(future)
-            raise DataError(f"Service '{self._name}' has not answered within {_ANSWER:.0f} s.")
+            raise DataError(f"Service '{self._name}' has not answered within "
+                            f'{_ANSWER_TIMEOUT:.0f} s; see the log of its node.')
         answer = future.result()
         if not answer.success:
             raise DataError(f"Service '{self._name}' refused: {answer.message}")

@@ -48,7 +48,7 @@ class TrackerNeed:
 
     Attributes:
         topic: Its topic, relative to the node's namespace.
-        orientation: Whether it sends poses; points otherwise.
+        orientation: Whether it publishes poses; points otherwise.
 
     """
 
@@ -64,7 +64,7 @@ class Needs:
         effort: Whether effort is required in joint states.
         wrenches: F/T sensors.
         temperature_topic: Topic of temperatures, empty for none.
-        budget: Most samples of each stream that the estimation works on.
+        budget: Largest number of samples per stream; neighbours are averaged beyond it.
         tracker: A tracker, None for none.
 
     """
@@ -78,13 +78,13 @@ class Needs:
 
 @dataclass(frozen=True)
 class BagReader:
-    """Estimation from a bag by the rules of a node.
+    """Estimation from a bag as a node would do it.
 
     Attributes:
-        name: Its name on the command line.
-        node: The node whose parameter files hold.
-        table: The node's parameters.
-        services: The node's services whose marks count.
+        name: Name on the command line.
+        node: Name of the node whose parameter files apply.
+        table: The node's parameter table.
+        services: The node's services whose marks delimit a run.
 
     """
 
@@ -96,11 +96,11 @@ class BagReader:
 
 @dataclass(frozen=True)
 class Capability(BagReader):
-    """One kind of estimation, from all that was recorded at once.
+    """Estimation from a whole recording.
 
     Attributes:
-        needs: Returns what it reads, given the parameters.
-        estimate: Returns the result, given the arm, what was recorded, the parameters and the
+        needs: Returns the streams to read, given the parameters.
+        estimate: Returns the result, given the arm, the recording, the parameters and the
             stored results.
         summary: Returns a result in a sentence.
         carried: Returns the kinds of inputs whose covariance the estimator itself propagates,
@@ -152,8 +152,8 @@ class Follower(BagReader, Generic[F]):
     """Observation of a bag sample by sample, with a time series as output.
 
     Attributes:
-        follow: Looks whether all that is needed is there, given the bag, the parameters, the
-            URDF text and which messages count; returns what can be run.
+        follow: Checks the inputs, given the bag, the parameters, the URDF text and the messages
+            to use; returns the observation, ready to run.
 
     """
 

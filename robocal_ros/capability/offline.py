@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a bag to a result, in one go and in bounded memory."""
+"""Estimation from a bag, read once and in bounded memory."""
 
 from __future__ import annotations
 
@@ -45,34 +45,28 @@ from robocal_ros.robot.setup import (
 
 @dataclass(frozen=True)
 class Outcome:
-    """A result and remarks on its origin.
-
-    Attributes:
-        result: The result.
-        remarks: Sentences.
-
-    """
+    """A result and remarks on the data that it was estimated from."""
 
     result: CalibrationResult
     remarks: tuple[str, ...]
 
 
 class OfflineEstimation:
-    """One capability's estimation from one bag; made first, so that refusals come early."""
+    """Estimation of one capability from one bag; the inputs are checked on construction."""
 
     def __init__(
         self, capability: Capability, bag: Bag, values: Any, urdf: str, selection: Selection,
         files: Sequence[Path] = (),
     ) -> None:
-        """Look whether all that is needed is there.
+        """Check that parameters, robot, results and bag fit each other.
 
         Args:
-            capability: What is to be estimated.
+            capability: The capability.
             bag: The bag.
             values: The node's parameters.
             urdf: URDF text.
-            selection: Which messages count.
-            files: Result files to build on instead of stored results of the same kinds.
+            selection: Messages to use.
+            files: Result files to use instead of stored results of the same kinds.
 
         Raises:
             RobocalError: If parameters, robot, results and bag do not fit each other.
@@ -107,13 +101,13 @@ class OfflineEstimation:
         return sum(self._bag.counts[topic] for topic in self._intakes)
 
     def run(self, progress: Callable[[int], None] | None = None) -> Outcome:
-        """Read and estimate.
+        """Read the bag and estimate.
 
         Args:
-            progress: Called with the number of messages read so far, now and then.
+            progress: Called from time to time with the number of messages read so far.
 
         Raises:
-            RobocalError: If bag or data do not allow it.
+            RobocalError: If bag or data are unsuitable.
 
         """
         self._bag.read({topic: intake.take for topic, intake in self._intakes.items()}, progress)
@@ -133,7 +127,7 @@ class OfflineEstimation:
         return self.store.save(result if merged is None else merged)
 
     def _found(self) -> Iterator[tuple[str, Intake]]:
-        """Yield what is read, by its topic in the bag."""
+        """Yield topics in the bag and their intakes."""
         bag, needs, topic = self._bag, self._needs, self._selection.topic
         yield topic(bag, 'joint_states', JOINT_STATE), self._joints
         for name, intake in self._wrenches.items():
@@ -181,9 +175,9 @@ class OfflineEstimation:
             intakes['the tracker'] = self._tracker
         for name, intake in intakes.items():
             if intake.averaged > 1:
-                yield (f'{intake.recorded} messages of {name} are more than are needed: '
-                       f'{intake.averaged} neighbours each were averaged.')
+                yield (f'{intake.recorded} messages of {name} are more than needed: groups of '
+                       f'{intake.averaged} neighbours were averaged.')
             if intake.forgotten:
                 what = 'averages' if intake.averaged > 1 else 'readings'
-                yield (f'The bag is longer than fits: the oldest {intake.forgotten} {what} of '
-                       f'{name} were left out. Choose a part with --from and --to.')
+                yield (f'The bag exceeds the sample budget: the oldest {intake.forgotten} {what} '
+                       f'of {name} were left out. Select a part with --from and --to.')

@@ -34,7 +34,7 @@ from robocal_ros.messages import conversions
 from robocal_ros.messages.stream import JointStateStream, TrackerStream
 from robocal_ros.node.calibration_node import Action, Answer, CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import Ending
+from robocal_ros.node.executables import StopRequest
 from robocal_ros.node.process import spin
 from robocal_ros.node.recorder import Recorder
 from robocal_ros.results.chain import with_inputs
@@ -146,7 +146,7 @@ class ComplianceCalibration(CalibrationNode):
 
     async def clear(self) -> str:
         """Discard the recording and all measurements."""
-        return f'{self._discard()} samples forgotten.'
+        return f'{self._discard()} samples discarded.'
 
     async def measure_unloaded(self) -> str:
         """Measure what is missing of the unloaded set."""
@@ -318,9 +318,9 @@ def sag_markers(frame: str, unloaded: Array, loaded: Array, tracker: Array) -> M
     return MarkerArray(markers=[targets, sag, stand, caption])
 
 
-def main(ending: Ending | None = None) -> int:
+def main(stop_request: StopRequest | None = None) -> int:
     """Run the node; returns the exit code."""
-    return spin(lambda: ComplianceCalibration('compliance_calibration'), ending or Ending())
+    return spin(lambda: ComplianceCalibration('compliance_calibration'), stop_request)
 
 
 if __name__ == '__main__':

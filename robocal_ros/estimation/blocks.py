@@ -292,7 +292,7 @@ def _uniform(samples: JointSamples, band: float) -> tuple[Array, Array]:
     rate = 1.0 / period
     if rate < _LEAST_RATE * band:
         raise DataError(
-            f'Joint states come at {rate:.0f} Hz; a band of {band} Hz needs at least '
+            f'Joint states arrive at {rate:.0f} Hz; a band of {band} Hz needs at least '
             f'{_LEAST_RATE * band:.0f} Hz. Raise the rate or lower band.')
     time = samples.time[0] + period * np.arange(
         int((samples.time[-1] - samples.time[0]) / period) + 1)

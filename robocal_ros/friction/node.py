@@ -27,7 +27,7 @@ from robocal_ros.messages.intake import temperature_intake
 from robocal_ros.messages.stream import JointStateStream, Stream
 from robocal_ros.node.calibration_node import Answer, CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import Ending
+from robocal_ros.node.executables import StopRequest
 from robocal_ros.node.process import spin
 from robocal_ros.node.recorder import Recorder
 from robocal_ros.results.result import CalibrationResult, Verdict
@@ -152,7 +152,7 @@ class FrictionIdentification(CalibrationNode):
 
     async def clear(self) -> str:
         """Discard the recording."""
-        return f'{self._discard()} samples deleted.'
+        return f'{self._discard()} samples discarded.'
 
     def _discard(self) -> int:
         """Discard recording and finished joints; return the number of samples."""
@@ -250,9 +250,9 @@ def curve_markers(
     return MarkerArray(markers=[measured, fitted, axes, caption])
 
 
-def main(ending: Ending | None = None) -> int:
+def main(stop_request: StopRequest | None = None) -> int:
     """Run the node; returns the exit code."""
-    return spin(lambda: FrictionIdentification('friction_identification'), ending or Ending())
+    return spin(lambda: FrictionIdentification('friction_identification'), stop_request)
 
 
 if __name__ == '__main__':

@@ -22,7 +22,7 @@ from robocal_ros.messages.intake import Intake
 from robocal_ros.messages.stream import JointStateStream, Stream
 from robocal_ros.node.calibration_node import Answer, CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import Ending
+from robocal_ros.node.executables import StopRequest
 from robocal_ros.node.process import spin
 from robocal_ros.parameters import named
 from robocal_ros.results.result import CalibrationResult
@@ -86,7 +86,7 @@ class Leveling(CalibrationNode):
         """Discard the samples of the last motion."""
         count = self.joints.recorded
         self.joints.clear()
-        return f'{count} samples deleted.'
+        return f'{count} samples discarded.'
 
     async def _level_by_rule(self, reason: str) -> None:
         self.get_logger().info(f'Leveling by rule: {reason}.')
@@ -156,9 +156,9 @@ class ToolImu:
         return mean
 
 
-def main(ending: Ending | None = None) -> int:
+def main(stop_request: StopRequest | None = None) -> int:
     """Run the node; returns the exit code."""
-    return spin(lambda: Leveling('leveling'), ending or Ending())
+    return spin(lambda: Leveling('leveling'), stop_request)
 
 
 if __name__ == '__main__':

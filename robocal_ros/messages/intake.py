@@ -240,7 +240,7 @@ class Intake:
 
     @property
     def newest(self) -> float:
-        """Newest stamp that has come, -inf before the first [s]."""
+        """Newest stamp received, -inf before the first [s]."""
         return self.guard.newest_time
 
     @property
@@ -274,11 +274,11 @@ class Intake:
         if counts.out_of_order > _MOST_REPEATED * own:
             raise DataError(
                 f"Bag '{self._source}': {counts.out_of_order} of {own} stamps on {source} repeat "
-                'or go back; expected the time of measurement, increasing. Does the driver fill '
-                'in header.stamp?')
+                'or go back; expected the time of measurement, increasing. Check that the driver '
+                'fills in header.stamp.')
         if not len(rows):
             raise DataError(
-                f"Bag '{self._source}' holds no usable {what} ({counts.received} messages came). "
+                f"Bag '{self._source}' holds no usable {what} ({counts.received} messages). "
                 f'{self.problem or _NOTHING}')
         if counts.implausible - self._unread > _MOST_IMPLAUSIBLE * own:
             raise DataError(
@@ -349,7 +349,7 @@ class JointIntake(Intake):
         self.guard.count(implausible=count)
 
     def set_factor(self, factor: Array) -> None:
-        """Change what turns the driver's effort into torque; what was recorded is forgotten."""
+        """Set the factors from the driver's efforts to torques; discard recorded samples."""
         self.decoder.factor = factor
         self._forget()
 

@@ -132,7 +132,7 @@ class Stream(Subscriber, Generic[I]):
             if now - self._looked > _LOOK_EVERY:
                 self._looked = now
                 self._hint = publisher_hint(self._node, self.topic, self._kind)
-            return (f'No readings come on {self.intake.decoder.source} {since}. '
+            return (f'No readings received on {self.intake.decoder.source} {since}. '
                     f'{self._hint} {self._remedy}')
         return ''
 
@@ -154,7 +154,7 @@ class Stream(Subscriber, Generic[I]):
 
     @property
     def newest(self) -> float:
-        """Newest stamp that has come, -inf before the first [s]."""
+        """Newest stamp received, -inf before the first [s]."""
         return self.intake.newest
 
     @property
@@ -288,12 +288,12 @@ class JointStateStream(Stream[JointIntake]):
         """Return the newest posture, shape (n,) [rad].
 
         Raises:
-            DataError: If none has come.
+            DataError: If none was received.
 
         """
         if not self._recent:
             raise DataError(
-                f'{self.intake.problem or "No joint states have come."} Expected '
+                f'{self.intake.problem or "No joint states received."} Expected '
                 f"sensor_msgs/JointState on '{self.topic}'."
             )
         return self._recent[-1][1]
@@ -314,7 +314,7 @@ class JointStateStream(Stream[JointIntake]):
     # ------------------------------------------------------------------- recording
 
     def set_factor(self, factor: Array) -> None:
-        """Change what turns the driver's effort into torque; what was recorded is forgotten."""
+        """Set the factors from the driver's efforts to torques; discard recorded samples."""
         self.intake.set_factor(factor)
 
     def samples(self, after: float = -np.inf) -> JointSamples:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of every capability's node.
 
-How a capability node is made
------------------------------
-Derive one class from ``CalibrationNode``, name its parameter table, and write, in this order:
+Writing a capability node
+-------------------------
+Derive one class from ``CalibrationNode``, set ``parameter_table``, and write, in this order:
 
 ``build``
-    Create the parts of the node once its parameters are read and the robot is known: streams
+    Create the parts of the node after its parameters are read and the robot is known: streams
     (``self.stream``), the arm, the recorder, publishers (``self.publisher``), other nodes'
     results (``self.follow``), further services (``self.service``). ``release`` removes all of
     them; streams are started on activation and stopped on deactivation.
@@ -14,21 +14,22 @@ Derive one class from ``CalibrationNode``, name its parameter table, and write, 
     Check parameters against the robot and stored results, beyond the ranges of their table. It
     is called before ``build``, and before a change of a dynamic parameter is accepted.
 ``run``, ``estimate``, ``clear``
-    Implement the services of these names. They return the answer: a sentence, or an ``Answer``
-    if it may be a failure. A RobocalError is answered with its text; any other exception is a
-    defect: it is logged with its traceback, and the node stays usable.
+    Implement the services of these names. Return a sentence, or an ``Answer`` if it may be a
+    failure. A RobocalError is answered with its text; any other exception is logged with its
+    traceback, and the node stays usable.
 
-``cancel`` is implemented here: ``self.waiter`` raises CancelledError where the procedure waits
-next, and the arm is held. Deactivation, shutdown and a signal do the same.
+``cancel`` is implemented here: ``self.waiter`` raises CancelledError at the next wait of the
+procedure, and the arm is held. Deactivation, shutdown and a signal do the same.
 
-``self.values`` are the current parameters. Those declared ``dynamic`` may be replaced between
-two procedures, so read them when a procedure begins instead of keeping copies.
+``self.values`` are the current parameters. Those declared ``dynamic`` may change between two
+procedures, so read them when a procedure begins instead of keeping copies.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -59,16 +60,16 @@ FAILURE = TransitionCallbackReturn.FAILURE
 ERROR = TransitionCallbackReturn.ERROR
 
 # Longest wait for a cancelled procedure to end [s].
-_ENDING = 15.0
+_END_TIMEOUT = 15.0
 # Longest wait for late imports before a procedure begins without them [s].
-_LOADING = 30.0
+_IMPORT_TIMEOUT = 30.0
 
 
 class Part(Protocol):
     """Resource that ``release`` removes."""
 
     def destroy(self) -> None:
-        """Remove it."""
+        """Free the resource."""
 
 
 class Stream(Part, Protocol):
@@ -82,11 +83,11 @@ class Stream(Part, Protocol):
 
 
 class Answer(NamedTuple):
-    """The answer of a service.
+    """Answer of a service.
 
     Attributes:
         success: Whether the request was carried out.
-        message: A sentence or two with numbers and units, or the reason of the failure.
+        message: A sentence or two with numbers and units, or the reason for the failure.
 
     """
 
@@ -114,8 +115,8 @@ class _ForwardToRos(logging.Handler):
             self._logger.info(record.getMessage())
 
 
-class CalibrationNode(LifecycleNode):
-    """A lifecycle node of one capability: guarded transitions, parameters, services, release.
+class CalibrationNode(LifecycleNode, ABC):
+    """Lifecycle node of one capability: guarded transitions, parameters, services, release.
 
     The constructor only declares parameters; configure creates everything else.
 
@@ -124,7 +125,7 @@ class CalibrationNode(LifecycleNode):
         robot: Model of the arm.
         store: Its stored results.
         status: Publisher of the node's status.
-        waiter: Waiting, computing and cancelling inside coroutines.
+        waiter: Waits, worker thread and cancellation for coroutines.
         running: Name of the running service, empty for none.
         is_active: Whether the node is active.
 
@@ -157,62 +158,62 @@ class CalibrationNode(LifecycleNode):
         self.running = ''
         self._configured = False
         self._cancelling = 0
-        self._made = ExitStack()
+        self._parts = ExitStack()
         self._streams: list[Stream] = []
         self._followed: dict[str, CalibrationResult | None] = {}
         self._problems = parameters.declare(self, self.parameter_table)
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self.add_post_set_parameters_callback(self._on_parameters_set)
 
-    # ---------------------------------------------------- what a capability writes
+    # ------------------------------------------------- implemented by a capability
 
     def check(self, values: Any) -> None:
         """Raise a ConfigurationError if parameters don't fit the robot or stored results."""
 
+    @abstractmethod
     def build(self) -> None:
-        """Create what the capability is made of."""
-        raise NotImplementedError
+        """Create the parts of the node."""
 
+    @abstractmethod
     async def run(self) -> Answer | str:
         """Carry out the whole procedure."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def estimate(self) -> Answer | str:
         """Estimate without moving."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def clear(self) -> Answer | str:
-        """Forget what was recorded."""
-        raise NotImplementedError
+        """Discard the recording."""
 
-    # ------------------------------------------------------------------ what it is made of
+    # ----------------------------------------------------------------------- parts
 
     def part(self, part: AnyPart) -> AnyPart:
-        """Have a part destroyed by release."""
-        self._made.callback(part.destroy)
+        """Register a part to be destroyed by ``release``; return it."""
+        self._parts.callback(part.destroy)
         return part
 
     def stream(self, stream: AnyStream) -> AnyStream:
-        """Register a stream to be started on activation and destroyed by release."""
+        """Register a stream to be started on activation and destroyed by ``release``."""
         self._streams.append(stream)
         return self.part(stream)
 
     def publisher(self, kind: Any, topic: str, profile: Any = qos.LATCHED) -> Any:
         """Create a publisher."""
-        made = self.create_publisher(kind, topic, profile)
-        self._made.callback(self.destroy_publisher, made)
-        return made
+        publisher = self.create_publisher(kind, topic, profile)
+        self._parts.callback(self.destroy_publisher, publisher)
+        return publisher
 
     def subscription(
         self, kind: Any, topic: str, callback: Callable[[Any], None], profile: Any
     ) -> None:
         """Subscribe to a topic with a low rate, also while inactive."""
-        made = self.create_subscription(kind, topic, callback, profile,
-                                        callback_group=self.group)
-        self._made.callback(self.destroy_subscription, made)
+        subscription = self.create_subscription(kind, topic, callback, profile,
+                                                callback_group=self.group)
+        self._parts.callback(self.destroy_subscription, subscription)
 
     def service(self, name: str, action: Action) -> None:
-        """Offer a Trigger service ``~/verb``; while it is under way the others are refused."""
+        """Offer the Trigger service ``~/name``; while it runs, other services are refused."""
         async def serve(request: Trigger.Request, response: Trigger.Response) -> Any:
             response.success, response.message = await self.answer(name, action)
             return response
@@ -220,19 +221,19 @@ class CalibrationNode(LifecycleNode):
         self._offer(name, serve)
 
     def _offer(self, name: str, callback: Callable[..., Any]) -> None:
-        made = self.create_service(Trigger, f'~/{name}', callback, callback_group=self.group)
-        self._made.callback(self.destroy_service, made)
+        service = self.create_service(Trigger, f'~/{name}', callback, callback_group=self.group)
+        self._parts.callback(self.destroy_service, service)
 
     def follow(
         self, kind: str, topic: str, use: Callable[[CalibrationResult], object], *,
         remedy: str = '',
     ) -> None:
-        """Use a kind of result: the stored one now, and new ones as they are published.
+        """Use the stored result of a kind now, and new ones as they are published.
 
         Args:
             kind: Kind of the results.
-            topic: Topic of new ones, relative to the node's namespace.
-            use: Uses a result.
+            topic: Topic of new results, relative to the node's namespace.
+            use: Called with each result.
             remedy: What to do if an optional stored result is unusable; empty if it is required.
 
         Raises:
@@ -251,7 +252,7 @@ class CalibrationNode(LifecycleNode):
             self.get_logger().warning(f'Stored {name} not used: {error} {remedy}')
             self._followed[kind] = None
 
-        def take(message: String) -> None:
+        def receive(message: String) -> None:
             try:
                 result = from_yaml(message.data, self.store.robot, topic)
                 known = self._followed.get(kind)
@@ -263,14 +264,14 @@ class CalibrationNode(LifecycleNode):
             except RobocalError as error:
                 self.get_logger().warning(f'{name.capitalize()} result not used: {error}')
 
-        self.subscription(String, topic, take, qos.LATCHED)
+        self.subscription(String, topic, receive, qos.LATCHED)
 
     def known_results(self) -> Inputs:
-        """Return the results that an estimation builds on: followed ones, else stored ones."""
+        """Return the inputs of an estimation: followed results, else stored ones."""
         return Inputs(self.store, self._followed, EFFORT_UNITS)
 
     def warn_stale(self) -> None:
-        """Log a warning about each stored result of this node with an input that was replaced."""
+        """Log a warning for each stored result of this node with an outdated input."""
         current = self.known_results().current
         texts = []
         for kind in self.kinds:
@@ -292,7 +293,7 @@ class CalibrationNode(LifecycleNode):
     # ---------------------------------------------------------------- transitions
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Read the parameters, get the robot, and create everything."""
+        """Read the parameters and the robot description, and create all parts."""
         outcome = self._guarded('configure', self._refuse_while_ending)
         if outcome == SUCCESS:
             outcome = self._guarded('configure', self._configure)
@@ -311,12 +312,12 @@ class CalibrationNode(LifecycleNode):
         return super().on_activate(state)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Stop the motion, keep samples."""
+        """Stop the motion; recorded samples are kept."""
         outcome = self._guarded('deactivate', self._deactivate)
         return super().on_deactivate(state) if outcome == SUCCESS else outcome
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Forget everything."""
+        """Release everything."""
         def cleanup() -> None:
             self._refuse_while_ending()
             self.release()
@@ -324,7 +325,7 @@ class CalibrationNode(LifecycleNode):
         return self._guarded('cleanup', cleanup)
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Stop the motion, and release everything when it has ended."""
+        """Stop the motion, and release everything after its end."""
         def shutdown() -> None:
             self._deactivate()
             self._release_when_ended()
@@ -336,14 +337,14 @@ class CalibrationNode(LifecycleNode):
         return self._guarded('error handling', self._release_when_ended)
 
     def _guarded(self, what: str, step: Callable[[], None]) -> TransitionCallbackReturn:
-        """Take a step: a refusal is logged as a sentence, a defect with its traceback.
+        """Run a step of a transition; log a RobocalError as text, others with the traceback.
 
-        rclpy would swallow both, and call nothing after a configure that failed.
+        rclpy would drop both, and calls nothing after a failed configure.
         """
         try:
             step()
-        except RobocalError as refusal:
-            self.get_logger().error(f'Cannot {what}: {refusal}')
+        except RobocalError as error:
+            self.get_logger().error(f'Cannot {what}: {error}')
             return FAILURE
         except Exception:  # noqa: BLE001
             self.get_logger().fatal(f'Defect in {what}:\n{traceback.format_exc()}')
@@ -376,13 +377,13 @@ class CalibrationNode(LifecycleNode):
         core_log.setLevel(logging.INFO)
         handler = _ForwardToRos(self)
         core_log.addHandler(handler)
-        self._made.callback(core_log.removeHandler, handler)
+        self._parts.callback(core_log.removeHandler, handler)
 
     def _robot_description(self) -> str:
-        """Return the URDF text: the parameter's, else that of the latched topic.
+        """Return the URDF text of the parameter, else of the latched topic.
 
         Raises:
-            ConfigurationError: If neither gives one.
+            ConfigurationError: If neither has one.
 
         """
         if self.values.robot_description.strip():
@@ -412,7 +413,7 @@ class CalibrationNode(LifecycleNode):
         if not self.running:
             self.status.update('idle', 'Inactive; samples are kept.')
         self.stop('The node was deactivated.')
-        # A motion that is being stopped is watched to its end.
+        # A motion that is being stopped is monitored to its end.
         self._when_ended(self._stop_unless_active)
 
     def _stop_unless_active(self) -> None:
@@ -423,26 +424,26 @@ class CalibrationNode(LifecycleNode):
     # ------------------------------------------------------------------- release
 
     def release(self) -> None:
-        """Undo configure, also when half of it was done; calling it again does nothing."""
+        """Undo a complete or partial configure; calling it again has no effect."""
         self.is_active = self._configured = False
         self._streams.clear()
         self._followed.clear()
-        self._made.close()
+        self._parts.close()
 
     def _release_when_ended(self) -> None:
-        # What the ending motion needs, and the services that still answer, must outlive it.
+        # The ending motion and services that still answer need the parts.
         self.stop('The node releases the robot.')
         self._when_ended(self.release)
 
-    def _when_ended(self, act: Callable[[], None]) -> None:
-        """Do something now, or as soon as the procedure that is being stopped has ended."""
+    def _when_ended(self, callback: Callable[[], None]) -> None:
+        """Call a function now, or as soon as the procedure that is being stopped has ended."""
         if not self.busy or self.executor is None:
-            act()
+            callback()
             return
 
         async def wait() -> None:
-            await self.waiter.until(lambda: not self.busy, _ENDING)
-            act()
+            await self.waiter.until(lambda: not self.busy, _END_TIMEOUT)
+            callback()
 
         self.executor.create_task(wait)
 
@@ -459,12 +460,12 @@ class CalibrationNode(LifecycleNode):
         return bool(self.running) or self._cancelling > 0
 
     def stop(self, reason: str) -> None:
-        """Have the procedure that is under way end and the arm held; returns at once."""
+        """Request that the running procedure ends and the arm is held; return at once."""
         if self.running:
             self.waiter.stop(reason)
 
     async def answer(self, name: str, action: Action) -> Answer:
-        """Run the action of a service and return its answer, also for an exception."""
+        """Run the action of a service; return its answer, also for an exception."""
         if not self.is_active:
             return Answer(False, f'The node is not active; activate it before calling {name}.')
         if self.running:
@@ -476,16 +477,16 @@ class CalibrationNode(LifecycleNode):
         self.waiter.allow()
         level = status.ERROR
         try:
-            await self.waiter.until(lambda: not self.waiter.loading, _LOADING)
-            done = await action()
-            answer = done if isinstance(done, Answer) else Answer(True, done)
+            await self.waiter.until(lambda: not self.waiter.loading, _IMPORT_TIMEOUT)
+            outcome = await action()
+            answer = outcome if isinstance(outcome, Answer) else Answer(True, outcome)
             level = status.OK if answer.success else status.WARN
         except CancelledError as error:
             answer, level = Answer(False, str(error)), status.WARN
         except RobocalError as error:
             answer = Answer(False, str(error))
         except Exception as error:  # noqa: BLE001
-            # A defect: log it with the traceback and keep the node usable.
+            # The node stays usable after a defect.
             self.get_logger().fatal(f'Defect in {name}:\n{traceback.format_exc()}')
             answer = Answer(
                 False, f'Defect in {name} ({type(error).__name__}: {error}); see the log.')
@@ -509,19 +510,19 @@ class CalibrationNode(LifecycleNode):
         self.stop('Cancelled on request.')
         self._cancelling += 1
         try:
-            response.success = await self.waiter.until(lambda: not self.running, _ENDING)
+            response.success = await self.waiter.until(lambda: not self.running, _END_TIMEOUT)
         finally:
             self._cancelling -= 1
         response.message = (
             f'{running} was ended.' if response.success else
-            f'{running} was cancelled, but has not ended within {_ENDING:.0f} s.')
+            f'{running} was cancelled, but has not ended within {_END_TIMEOUT:.0f} s.')
         return response
 
     async def compute(self, function: Callable[[], CalibrationResult]) -> CalibrationResult:
-        """Compute a result in a thread.
+        """Compute a result in the worker thread.
 
         Raises:
-            RobocalError: If the data do not allow it.
+            RobocalError: If the data are unsuitable.
             CancelledError: If a stop was requested; the result is discarded.
 
         """
@@ -534,18 +535,18 @@ class CalibrationNode(LifecycleNode):
         self, result: CalibrationResult, publish: Callable[[CalibrationResult], None],
         summary: Callable[[CalibrationResult], str],
     ) -> Answer:
-        """Save a result, and publish it if it passed; the last good one stays if it did not."""
+        """Save a result; publish it if it passed, otherwise the last good one stays in use."""
         self.store.save(result)
         if result.verdict is not Verdict.PASS:
             return Answer(False, f'Verdict {result.verdict.value}: {" ".join(result.reasons)} '
-                                 'The last good result stays.')
+                                 'The last good result stays in use.')
         publish(result)
         return Answer(True, summary(result))
 
     # ----------------------------------------------------------------- parameters
 
     def _on_set_parameters(self, changed: list[Parameter[Any]]) -> SetParametersResult:
-        """Accept or reject changes of parameters."""
+        """Accept or reject parameter changes."""
         given = {item.name: item.value for item in changed}
         reason = parameters.refusal(
             self.parameter_table, given, self.values if self._configured else None,
@@ -553,7 +554,7 @@ class CalibrationNode(LifecycleNode):
         return SetParametersResult(successful=not reason, reason=reason)
 
     def _on_parameters_set(self, changed: list[Parameter[Any]]) -> None:
-        """Use parameters that were accepted."""
+        """Apply accepted parameters."""
         for item in changed:
             self._problems.pop(item.name, None)
         if self._configured:

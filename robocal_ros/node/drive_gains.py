@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identified drive gains in use: efforts divided by their scales as soon as these are known."""
+"""Division of efforts by identified scales of the drives."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Scaled(Protocol):
     """Joint states whose efforts are scaled."""
 
     def set_factor(self, factor: Array) -> None:
-        """Change what turns the driver's efforts into torques, shape (n,)."""
+        """Set the factors from the driver's efforts to torques, shape (n,)."""
 
 
 class DriveGains:
-    """Applies effort scales to the joint states, the stored ones now and new ones as they come.
+    """Effort scales, stored and as published, applied to the joint states.
 
     Attributes:
-        scale: What efforts are divided by, shape (n,).
+        scale: Divisor of the efforts, shape (n,).
 
     """
 
@@ -45,9 +45,9 @@ class DriveGains:
             node.follow(ARM, 'payload_identification/arm', self.use)
 
     def use(self, result: CalibrationResult) -> None:
-        """Use effort scales from now on, unless newer ones are used already.
+        """Use effort scales from now on, unless newer ones are already in use.
 
-        Samples with other scales are forgotten.
+        Samples with other scales are discarded.
         """
         if result.time < self._newest:
             return

@@ -29,24 +29,24 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LOADED_FIRST = ('numpy', 'rclpy', 'pinocchio')
 
 
-class Ending:
+class StopRequest:
     """Stop request to the process, by SIGINT or SIGTERM.
 
     Attributes:
-        asked: True once a signal was received.
+        received: True once a signal was received.
         wake: Called on a signal, to wake a waiting executor.
 
     """
 
     def __init__(self) -> None:
         """Install the signal handlers."""
-        self.asked = False
+        self.received = False
         self.wake: Callable[[], None] = lambda: None
         for number in _SIGNALS:
-            signal.signal(number, self._ask)
+            signal.signal(number, self._receive)
 
-    def _ask(self, number: int, frame: Any) -> None:
-        self.asked = True
+    def _receive(self, number: int, frame: Any) -> None:
+        self.received = True
         self.wake()
 
 
@@ -59,13 +59,13 @@ def executable(*modules: str) -> Callable[[], None]:
     """
     def main() -> None:
         """Import the modules and run the node."""
-        ending = Ending()
+        stop_request = StopRequest()
         try:
             for name in modules:
                 loaded = import_module(name)
-                if ending.asked:
+                if stop_request.received:
                     return
-            sys.exit(loaded.main(ending))
+            sys.exit(loaded.main(stop_request))
         finally:
             # Everything is released; a further signal must not change the exit code.
             for number in _SIGNALS:

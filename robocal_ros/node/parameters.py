@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's parameters: the declarations of the core, as ROS declares and reads them."""
+"""Parameter tables as parameters of a ROS node: declaring, reading, accepting changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar('T', bound=ParameterTable)
 
 
 def descriptor(item: Declaration) -> ParameterDescriptor:
-    """Return ROS's descriptor, with unit and range in it."""
+    """Return the ROS descriptor of a parameter, with unit and range."""
     unit = f' [{item.unit}]' if item.unit else ''
     made = ParameterDescriptor(
         name=item.name, description=f'{item.description}{unit}',
@@ -39,12 +39,11 @@ def descriptor(item: Declaration) -> ParameterDescriptor:
 def declare(node: Node, table: type[ParameterTable]) -> dict[str, str]:
     """Declare all parameters of a table on a node.
 
-    A value of the wrong type or out of range in a parameter file must not end the process in
-    a traceback: it is left aside here, the default is declared, and the sentence returned, so
-    that configure can refuse with it.
+    A value of the wrong type or out of range in a parameter file is replaced by the default and
+    reported, so that configure refuses it with a sentence instead of ending in a traceback.
 
     Returns:
-        What is wrong with given values: a sentence by the parameter's name.
+        Problems of given values, one sentence by parameter name.
 
     """
     problems: dict[str, str] = {}
@@ -83,15 +82,15 @@ def refusal(
     """Return why parameters may not be set now, or an empty string.
 
     Args:
-        table: The node's table; parameters that are not in it are not its business.
-        given: What is to be set, by name.
-        values: The values that hold; None while the node is not configured.
-        running: The procedure that is under way, empty for none.
+        table: The node's table; other parameters are ignored.
+        given: Values to set, by name.
+        values: Current values; None while the node is not configured.
+        running: The running procedure, empty for none.
         check: Raises a ConfigurationError for values that don't fit the robot.
 
     """
     known = {item.name: item for item in declarations(table) if item.name in given}
-    # Arrays of a message are not equal to lists.
+    # Arrays in messages do not compare equal to lists.
     given = {name: list(given[name]) if isinstance(item.default, list) else given[name]
              for name, item in known.items()}
     problems = [item.problem(given[name]) for name, item in known.items()]
@@ -104,9 +103,9 @@ def refusal(
     if fixed:
         return (f'{" and ".join(fixed)} cannot change while the node is configured. Deactivate '
                 'and clean up the node, set it, and configure again.')
-    held = {item.name: getattr(values, item.name) for item in declarations(table)}
+    current = {item.name: getattr(values, item.name) for item in declarations(table)}
     try:
-        check(checked(table, {**held, **given}))
+        check(checked(table, {**current, **given}))
     except ConfigurationError as error:
         return str(error)
     return ''

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process of one node: autostart, spin, and hold the arm on a signal before it ends."""
+"""Process of one node: start it, spin it, and hold the arm before the process ends."""
 
 from __future__ import annotations
 
@@ -12,27 +12,31 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
 from robocal_ros.node.calibration_node import SUCCESS, CalibrationNode
-from robocal_ros.node.executables import Ending
+from robocal_ros.node.executables import StopRequest
 
-_SHUTDOWN_PATIENCE = 5.0
-_FAREWELL = 0.5
+# Longest wait for the end of a motion, and for the delivery of last messages [s].
+_STOP_TIMEOUT = 5.0
+_DELIVERY_TIME = 0.5
 
 
-def spin(make_node: Callable[[], CalibrationNode], ending: Ending) -> int:
+def spin(
+    make_node: Callable[[], CalibrationNode], stop_request: StopRequest | None = None
+) -> int:
     """Run a node until its process receives a stop signal.
 
     Args:
         make_node: Creates the node.
-        ending: Stop request to the process.
+        stop_request: Stop request to the process; a new one by default.
 
     Returns:
-        Exit code: 0 after a stop signal, 1 after a defect.
+        Exit code: 0 after a stop signal, 1 after an unexpected exception.
 
     """
+    stop_request = stop_request or StopRequest()
     # rclpy's own handler would tear the context down before a motion can be cancelled.
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     executor = SingleThreadedExecutor()
-    ending.wake = executor.wake
+    stop_request.wake = executor.wake
     node = make_node()
     executor.add_node(node)
     code = 0
@@ -41,19 +45,19 @@ def spin(make_node: Callable[[], CalibrationNode], ending: Ending) -> int:
             started = node.trigger_configure() == SUCCESS and node.trigger_activate() == SUCCESS
             if not started:
                 node.get_logger().error('autostart failed; configure and activate the node again.')
-        while rclpy.ok() and not ending.asked:
+        while rclpy.ok() and not stop_request.received:
             executor.spin_once(timeout_sec=0.5)
         _hold(node, executor, 'The node was asked to shut down.')
     except ExternalShutdownException:
         code = 0
     except Exception:  # noqa: BLE001
-        # After a defect in a callback the arm must not keep moving.
+        # The arm must not keep moving after a defect in a callback.
         node.get_logger().fatal(f'Defect in a callback; the node ends:\n{traceback.format_exc()}')
         code = 1
         _hold(node, executor, 'The node ends after a defect.')
     finally:
         node.release()
-        ending.wake = lambda: None
+        stop_request.wake = lambda: None
         executor.shutdown(timeout_sec=0.0)
         node.destroy_node()
         rclpy.try_shutdown()
@@ -65,10 +69,10 @@ def _hold(node: CalibrationNode, executor: SingleThreadedExecutor, reason: str) 
     if not node.busy:
         return
     node.stop(reason)
-    end = time.monotonic() + _SHUTDOWN_PATIENCE
+    end = time.monotonic() + _STOP_TIMEOUT
     while node.busy and time.monotonic() < end:
         executor.spin_once(timeout_sec=0.05)
-    # Messages sent just before the process ends can be lost: give the answers time to arrive.
-    end = time.monotonic() + _FAREWELL
+    # Messages sent just before the process ends can be lost.
+    end = time.monotonic() + _DELIVERY_TIME
     while time.monotonic() < end:
         executor.spin_once(timeout_sec=0.05)

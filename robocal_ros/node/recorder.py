@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples that a procedure records, live or from a replayed bag, and the marks about them."""
+"""Recording of samples for a procedure, live or from a replayed bag, and its marks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from robocal_ros.node.calibration_node import CalibrationNode
 
 
 class Recorder:
-    """Records joint states, F/T readings and a tracker while the node is active.
+    """Recorder of joint states, F/T readings and a tracker while the node is active.
 
-    If a replayed bag brings the marks of its run, only the samples that they assign to the run
-    are used.
+    If a replayed bag contains marks, only the samples that they assign to its last run are used.
     """
 
     def __init__(
@@ -38,11 +37,11 @@ class Recorder:
 
         Args:
             node: The node.
-            joints: The joint states.
-            wrenches: F/T sensors by topic, as parameters name it.
+            joints: Joint states.
+            wrenches: F/T sensors by topic, as in the parameters.
             tracker: The tracker and its topic; None for none.
             temperature: Temperatures [°C]; None for none.
-            services: Services whose marks, in a replayed bag, delimit a run.
+            services: Services whose marks in a replayed bag delimit a run.
 
         """
         self._node = node
@@ -58,7 +57,7 @@ class Recorder:
         self._marks = node.part(Marks(node, node.group))
 
     def start(self) -> None:
-        """Begin to record."""
+        """Start recording."""
         for stream in self._streams:
             stream.recording = True
 
@@ -93,7 +92,7 @@ class Recorder:
         return self._joints.samples(after)
 
     def clear(self) -> int:
-        """Discard all recorded samples, mark it, and return the number of joint samples."""
+        """Discard all recorded samples, publish the mark, return the number of joint samples."""
         count = self._joints.recorded
         for stream in self._streams:
             stream.clear()
@@ -104,11 +103,11 @@ class Recorder:
     def recording(
         self, needs: Needs, *, words: Mapping[str, str] | None = None
     ) -> Recording:
-        """Return the recorded samples of the run, and mark that an estimation begins.
+        """Return the recorded samples of the run, and mark the beginning of an estimation.
 
         Args:
             needs: Streams that the estimation reads, and its sample budget.
-            words: Further values for an estimation from a bag, by name.
+            words: Further values of the mark by name, for an estimation from a bag.
 
         """
         spans, joints = self._marks.replayed(self._services), self._joints.samples()

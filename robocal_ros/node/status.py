@@ -12,11 +12,12 @@ from rclpy.node import Node
 from robocal_ros.messages import qos
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
+# Shortest interval between two statuses of one phase [s].
 _SHORTEST_INTERVAL = 0.1
 
 
 class StatusReporter:
-    """Publishes phase, progress, counts and the current estimate."""
+    """Publisher of phase, progress, counts and the current estimate."""
 
     def __init__(self, node: Node, group: CallbackGroup, now: Callable[[], float]) -> None:
         """Create publishers and the 1 Hz timer.
@@ -36,7 +37,7 @@ class StatusReporter:
             level=OK, name=node.get_fully_qualified_name().lstrip('/'),
             hardware_id='', message='unconfigured')
         self._values: dict[str, str] = {}
-        # Turns the units of sentences about sliding joints into m and N.
+        # Replaces the units in sentences about prismatic joints by m and N.
         self.worded: Callable[[str], str] = str
         self._sent = -1e9
 

@@ -21,7 +21,7 @@ from robocal_ros.messages.samples import Recording
 from robocal_ros.messages.stream import JointStateStream, WrenchStream
 from robocal_ros.node.calibration_node import Answer, CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import Ending
+from robocal_ros.node.executables import StopRequest
 from robocal_ros.node.process import spin
 from robocal_ros.node.recorder import Recorder
 from robocal_ros.payload import estimate
@@ -117,8 +117,8 @@ class PayloadIdentification(CalibrationNode):
         return self.keep(result, self._publish, estimate.summary)
 
     async def clear(self) -> str:
-        """Delete the recorded samples."""
-        return f'{self.recorder.clear()} samples deleted.'
+        """Discard the recorded samples."""
+        return f'{self.recorder.clear()} samples discarded.'
 
     async def calibrate_gains(self) -> Answer:
         """Run an exciting motion with a tool of known mass, and estimate the effort scales."""
@@ -233,9 +233,9 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
     return MarkerArray(markers=markers)
 
 
-def main(ending: Ending | None = None) -> int:
+def main(stop_request: StopRequest | None = None) -> int:
     """Run the node; returns the exit code."""
-    return spin(lambda: PayloadIdentification('payload_identification'), ending or Ending())
+    return spin(lambda: PayloadIdentification('payload_identification'), stop_request)
 
 
 if __name__ == '__main__':

@@ -15,7 +15,7 @@ from robocal_ros.messages.mark_topic import Marks
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import Ending
+from robocal_ros.node.executables import StopRequest
 from robocal_ros.node.process import spin
 from robocal_ros.results.chain import with_inputs
 from robocal_ros.results.result import CalibrationResult
@@ -157,9 +157,9 @@ class WrenchObserverNode(CalibrationNode):
         self._result_topic.publish(String(data=to_yaml(result)))
 
 
-def main(ending: Ending | None = None) -> int:
+def main(stop_request: StopRequest | None = None) -> int:
     """Run the node; returns the exit code."""
-    return spin(lambda: WrenchObserverNode('wrench_observer'), ending or Ending())
+    return spin(lambda: WrenchObserverNode('wrench_observer'), stop_request)
 
 
 if __name__ == '__main__':

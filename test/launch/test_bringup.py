@@ -260,20 +260,20 @@ def test_a_file_that_names_no_controllers_is_refused(
 
 @pytest.mark.parametrize(('name', 'text', 'said'), [
     ('nodes', 'leveling,payload', 'payload_identification, friction_identification'),
-    ('nodes', '', 'or all, or none'),
+    ('nodes', '', '; all; or none'),
     ('namespace', 'arm 1', 'such as arm_1 or cell/left'),
     ('namespace', '1st', 'beginning with a letter'),
-    ('params_file', 'nowhere.yaml', 'there is no file /'),
-    ('robot', '/nowhere.urdf', 'there is no file /nowhere.urdf'),
-    ('controllers_file', 'nowhere.yaml', 'there is no file'),
-    ('truth_file', 'nowhere.yaml', 'there is no file'),
-    ('cell_file', 'nowhere.yaml', 'there is no file'),
+    ('params_file', 'nowhere.yaml', 'an existing file; /'),
+    ('robot', '/nowhere.urdf', 'expected an existing file; /nowhere.urdf does not exist'),
+    ('controllers_file', 'nowhere.yaml', 'an existing file; '),
+    ('truth_file', 'nowhere.yaml', 'an existing file; '),
+    ('cell_file', 'nowhere.yaml', 'an existing file; '),
     ('robot_args', 'ur_type=ur10e', 'name:=value'),
     ('robot_args', 'a:="1 2" b', 'name:=value'),
     ('real_time_factor', '-1', 'a number that is not negative'),
     ('real_time_factor', 'fast', 'a number that is not negative'),
 ])
-def test_what_makes_no_sense_is_refused(
+def test_an_invalid_argument_is_refused(
     bringup: Launch, name: str, text: str, said: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)) as refused:
@@ -294,7 +294,7 @@ def test_what_is_no_choice_is_refused(bringup: Launch, name: str, text: str) -> 
 def test_what_no_node_could_read_is_refused(bringup: Launch, tmp_path: Path, text: str) -> None:
     file = tmp_path / 'mine.yaml'
     file.write_text(text)
-    with pytest.raises(ConfigurationError, match='is no parameter file: ') as refused:
+    with pytest.raises(ConfigurationError, match='is not a parameter file: ') as refused:
         bringup(params_file=str(file))
     assert f'Launch argument params_file: {file} ' in str(refused.value)
     assert '.c:' not in str(refused.value)

@@ -44,7 +44,7 @@ def run(name: str, *entities: Any, **arguments: str) -> int:
 
 
 @pytest.mark.parametrize(('name', 'arguments', 'said'), [
-    ('bringup.launch.py', {'nodes': 'everything'}, 'or all, or none'),
+    ('bringup.launch.py', {'nodes': 'everything'}, '; all; or none'),
     ('bringup.launch.py', {'autostart': 'yes'}, "['true', 'false', 'True', 'False']"),
     ('replay.launch.py', {'nodes': 'all'}, 'bag:=my_bag'),
 ])

@@ -185,7 +185,7 @@ def test_the_player_must_be_installed(replay: Launch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(('name', 'text', 'said'), [
     ('bag', '', 'bag:=my_bag'), ('bag', '/nowhere', "bag is '/nowhere'"),
-    ('rate', '-1', 'a number that is not negative'), ('nodes', 'payload', 'or all, or none'),
+    ('rate', '-1', 'a number that is not negative'), ('nodes', 'payload', '; all; or none'),
 ])
 def test_a_replay_that_makes_no_sense_is_refused(
     replay: Launch, tmp_path: Path, name: str, text: str, said: str

@@ -96,7 +96,7 @@ def test_without_joint_states_nothing_is_sent(rig: Callable[..., Rig]) -> None:
     for verb in ('run', 'level', 'preview', 'estimate'):
         answer = made.call(verb)
         assert not answer.success
-        assert 'No joint states have come' in answer.message
+        assert 'No joint states received' in answer.message
 
 
 def test_stale_joint_states(rig: Callable[..., Rig]) -> None:
@@ -108,17 +108,17 @@ def test_stale_joint_states(rig: Callable[..., Rig]) -> None:
     made.spinner.until(lambda: made.node.joints.age() > 1.0)
     answer = made.call('preview')
     assert not answer.success
-    assert 'No joint states have come for' in answer.message
+    assert 'No joint states received for' in answer.message
     assert 'was not moved' in answer.message
 
 
-def test_without_a_controller_the_reason_is_told(rig: Callable[..., Rig]) -> None:
+def test_without_a_controller_the_answer_names_it(rig: Callable[..., Rig]) -> None:
     made = rig().start()
     made.rest()
     for verb in ('run', 'level'):
         answer = made.call(verb)
         assert not answer.success
-        assert 'No action server' in answer.message
+        assert 'Action server' in answer.message
 
 
 def test_preview_shows_and_needs_no_controller(rig: Callable[..., Rig]) -> None:
@@ -179,7 +179,7 @@ def test_estimate_measures_the_tilt_and_moves_nothing(rig: Callable[..., Rig]) -
     assert not made.node.joints.recording
     recorded = made.node.joints.recorded
     assert recorded >= 50
-    assert made.call('clear').message == f'{recorded} samples deleted.'
+    assert made.call('clear').message == f'{recorded} samples discarded.'
     assert made.node.joints.recorded == 0
 
 
@@ -203,7 +203,7 @@ class TestImu:
         made.node.arm.connect = self._there
         answer = made.call('level')
         assert not answer.success
-        assert "No readings come on IMU topic 'tool_imu' at all" in answer.message
+        assert "No readings received on IMU topic 'tool_imu' at all" in answer.message
         assert 'was not moved' in answer.message
 
     @staticmethod

@@ -235,7 +235,7 @@ def test_silence_shows_as_age(rig: Rig) -> None:
 
 
 def test_posture_before_any_message_is_refused(rig: Rig) -> None:
-    with pytest.raises(DataError, match='No joint states have come.*joint_states'):
+    with pytest.raises(DataError, match='No joint states received.*joint_states'):
         rig.stream.posture()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executables asked to end: while they load, and again while they are being taken down."""
+"""Executables that receive a stop signal while they load, and another one at exit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from robocal_ros.node import executables
 executables.import_module = lambda name: signal.raise_signal({number})
 executables.leveling()
 """
-# What a module holds goes after Python has given up its signal handlers.
+# A module's objects are deleted after Python has restored the default signal handlers.
 WHILE_ENDING = """
 import signal
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ class Last:
         ask({number})
 
 last = Last()
-executables.import_module = lambda name: SimpleNamespace(main=lambda ending: {code})
+executables.import_module = lambda name: SimpleNamespace(main=lambda stop_request: {code})
 executables.leveling()
 """
 
@@ -41,14 +41,14 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_asked_to_end_while_loading(number: signal.Signals) -> None:
+def test_a_stop_signal_while_loading_ends_the_process(number: signal.Signals) -> None:
     done = run(WHILE_LOADING.format(number=int(number)))
     assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize('code', [0, 1])
-def test_asked_again_while_ending(number: signal.Signals, code: int) -> None:
+def test_a_further_signal_at_exit_keeps_the_exit_code(number: signal.Signals, code: int) -> None:
     done = run(WHILE_ENDING.format(number=int(number), code=code))
     assert (done.returncode, done.stdout, done.stderr) == (code, '', '')
 

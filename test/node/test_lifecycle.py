@@ -223,7 +223,7 @@ def test_run_without_a_robot_says_what_is_missing(
     assert node.trigger_activate() == SUCCESS
     answer = caller.call('run')
     assert not answer.success
-    assert 'No joint states have come; expected sensor_msgs/JointState' in answer.message
+    assert 'No joint states received; expected sensor_msgs/JointState' in answer.message
 
 
 def test_estimate_without_samples_is_refused(

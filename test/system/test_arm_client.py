@@ -244,7 +244,7 @@ class TestRefused:
         rig.spinner.until(lambda: rig.joints.age() > 0.6)
         outcome = rig.move(trajectory)
         assert outcome.status is MotionStatus.REFUSED
-        assert 'No joint states have come for 0.' in outcome.message
+        assert 'No joint states received for 0.' in outcome.message
         assert not outcome.held
         assert rig.sent == []
 
@@ -253,7 +253,7 @@ class TestRefused:
         rig.spinner.until(lambda: rig.posture[5] > 0.05)
         outcome = rig.move(rig.path(np.zeros(6)))
         assert outcome.status is MotionStatus.REFUSED
-        assert 'moving already' in outcome.message or "motion's start" in outcome.message
+        assert 'already moving' in outcome.message or "motion's start" in outcome.message
         assert rig.sent == []
         rig.spinner.until(lambda: rig.rests() and rig.posture[5] > 0.99)
 
@@ -349,7 +349,7 @@ def test_controller_deactivated(rig: Rig) -> None:
     assert rig.rests()
     outcome = rig.move(rig.path(np.zeros(6)))
     assert outcome.status is MotionStatus.REJECTED
-    assert 'Is it active?' in outcome.message
+    assert 'check that it is active' in outcome.message
 
 
 def test_controller_abort(rig: Rig) -> None:
@@ -429,7 +429,7 @@ def test_a_stalled_motion_is_aborted(
     rig.set(speed_scaling=0.0)
     outcome = rig.end(task)
     assert outcome.status is MotionStatus.STALLED
-    assert 'has not moved on for 1 s' in outcome.message
+    assert 'made no progress for 1 s' in outcome.message
     assert outcome.held
 
 

@@ -221,7 +221,7 @@ def test_cancel_during_the_motion_holds_the_arm(cell: Cell) -> None:
 
 @pytest.mark.parametrize(('fault', 'words'), [
     ('controller_abort', ('controller ended the motion', 'The arm is held')),
-    ('joint_states_silent', ('No joint states have come for', 'The motion was cancelled')),
+    ('joint_states_silent', ('No joint states received for', 'The motion was cancelled')),
 ])
 def test_fault_during_the_motion(cell: Cell, fault: str, words: tuple[str, ...]) -> None:
     cell.client.set('sim_arm', speed_scaling=0.3)
@@ -239,13 +239,13 @@ def test_a_silent_imu_is_noticed_before_moving(cell: Cell) -> None:
     stale = time.monotonic() + 1.5 * STATE_TIMEOUT
     cell.client.until(lambda: time.monotonic() > stale)
     refused_before_moving(cell, lambda: cell.client.begin('level', NODE),
-                          'No readings come on IMU topic', 'was not moved')
+                          'No readings received on IMU topic', 'was not moved')
 
 
 def test_a_rejecting_controller(cell: Cell) -> None:
     cell.client.set('sim_arm', controller_active=False)
     refused_before_moving(cell, lambda: cell.client.begin('level', NODE),
-                          'rejected the motion', 'Is it active')
+                          'rejected the motion', 'check that it is active')
 
 
 def test_while_another_client_moves_the_arm(cell: Cell) -> None:
@@ -257,7 +257,7 @@ def test_while_another_client_moves_the_arm(cell: Cell) -> None:
     answer = cell.client.call('level', NODE)
     cell.client.wait(handle.cancel_goal_async())
     assert not answer.success
-    assert 'another client seems to drive it' in answer.message
+    assert 'another client seems to move it' in answer.message
 
 
 def test_a_missing_path_is_explained(cell: Cell) -> None:

@@ -183,7 +183,7 @@ def test_other_services_are_refused_in_mid_sweep(cell: Cell) -> None:
     ('controller_abort', ('controller ended the motion', 'The arm is held')),
     ('effort_nan:joint_3', ("Effort of joint 'joint_3' is not a finite number", 'is held')),
     ('joint_missing:joint_2', ("Joint 'joint_2' is missing from joint_states", 'joint_1')),
-    ('joint_states_silent', ('No joint states have come for', 'The motion was cancelled')),
+    ('joint_states_silent', ('No joint states received for', 'The motion was cancelled')),
     ('clock_jump_back', ('clock of the joint states jumped back',)),
 ])
 def test_fault_in_mid_sweep(cell: Cell, fault: str, words: tuple[str, ...]) -> None:
@@ -225,7 +225,7 @@ def test_controller_deactivated_in_mid_sweep(cell: Cell) -> None:
     run = cell.begin_sweep()
     cell.client.set('sim_arm', controller_active=False)
     cell.ends(run, 'The controller ended the motion', 'The arm is held')
-    cell.ends(cell.client.begin('run'), 'rejected the motion', 'Is it active')
+    cell.ends(cell.client.begin('run'), 'rejected the motion', 'check that it is active')
     cell.client.set('sim_arm', controller_active=True)
     cell.runs_again()
 
@@ -261,7 +261,7 @@ def test_cleanup_waits_for_the_arm(cell: Cell) -> None:
 
 
 @pytest.mark.parametrize(('fault', 'words'), [
-    ('ft_silent', ('No readings come on F/T topic', 'ft_wrist/wrench')),
+    ('ft_silent', ('No readings received on F/T topic', 'ft_wrist/wrench')),
     ('ft_nan', ('F/T topic .* sends values that are not finite', 'check the sensor')),
 ])
 def test_a_wrist_sensor_that_fails(

@@ -96,11 +96,11 @@ def test_simulation_killed_in_mid_motion_and_started_again(
             answer = client.wait(run, 15.0)
             assert time.monotonic() - killed < 10.0
         assert not answer.success
-        assert 'No joint states have come for' in answer.message
+        assert 'No joint states received for' in answer.message
         assert 'The arm was not seen to come to rest' in answer.message
         refused = client.call('run', timeout=15.0)
         assert not refused.success
-        assert 'No joint states have come' in refused.message
+        assert 'No joint states received' in refused.message
         with sim_arm(tmp_path / 'second.log'):
             client.until(lambda: client.travel(0.1) < AT_REST, what='the new arm')
             run = begin_moving(client)

@@ -155,7 +155,7 @@ class FrictionFeedForward:
         if self._node.is_active:
             self._follow(stamp, position, effort)
         if self._compensator is None or not self._node.is_active or not self.subscribed:
-            # Nobody needs the commanded velocities.
+            # The commanded velocities are not needed.
             self._references.stop()
             return
         self._references.start()

@@ -96,7 +96,7 @@ class BagWriter(AbstractContextManager['BagWriter']):
             qos: How it is offered.
 
         Raises:
-            ConfigurationError: If nobody knows the type.
+            ConfigurationError: If the type is unknown.
 
         """
         offered = (qos or TopicQos())._offered()

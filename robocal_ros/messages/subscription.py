@@ -39,7 +39,7 @@ SPARSE = 0.003
 _AT_A_TIME = 500
 # Most topics that a hint lists.
 _SHOWN = 6
-# Interval at which messages are taken that nobody needs at once [s]; the queue holds a second of
+# Interval at which messages are taken that are not needed at once [s]; the queue holds a second of
 # a 2 kHz topic, and the status of an idle node is renewed once a second.
 _IDLE_PERIOD = 0.25
 
@@ -160,7 +160,7 @@ class Subscriber:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Take all messages that have queued up while nobody needed them at once."""
+        """Take all messages that have queued up because they were not needed at once."""
         queued: list[Any] = []
         while self._take_queued(queued.append) == _AT_A_TIME:
             pass
@@ -229,8 +229,8 @@ def publisher_hint(node: Node, topic: str, kind: Any) -> str:
     same_name = sorted(other for other in same_type if other.rpartition('/')[2] == leaf)
     shown = same_name or sorted(same_type)
     if not shown:
-        return f"Nobody publishes on '{wanted}', nor {name} on any other topic."
+        return f"No publisher on '{wanted}', and none of {name} on any other topic."
     listed = ', '.join(shown[:_SHOWN]) + (', …' if len(shown) > _SHOWN else '')
     remedy = ('Start the node in that namespace, or remap the topic.' if same_name else
-              'Name or remap the right one.')
-    return f"Nobody publishes on '{wanted}'; {name} is published on {listed}. {remedy}"
+              'Set the parameter to this topic, or remap it.')
+    return f"No publisher on '{wanted}'; {name} is published on {listed}. {remedy}"

@@ -43,7 +43,7 @@ from robocal_ros.robot.arm_model import (
     expected_rotors,
     link_parameters,
     parameter_names,
-    possible,
+    physically_consistent,
 )
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import ARM
@@ -148,7 +148,7 @@ def _prior(
             [max(values.arm_load_std, _LEAST_LOAD_STD * mass), *[_LOAD_REACH * mass] * 3,
              *[_LOAD_REACH**2 * mass] * 6]]))
     rotors = expected_rotors(robot)
-    links = possible(link_parameters(robot))
+    links = physically_consistent(link_parameters(robot))
     information = np.zeros((12 * n, 12 * n))
     if before is None:
         information[10 * n:11 * n, 10 * n:11 * n] = np.diag((ROTOR_SPREAD * rotors) ** -2.0)

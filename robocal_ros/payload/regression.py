@@ -33,7 +33,7 @@ from robocal_ros.results.result import Check, Fit, rms
 from robocal_ros.robot.arm_model import ArmModel, arm_regressor
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import NewtonEuler, wrench_of, wrench_regressor
+from robocal_ros.robot.newton_euler import NewtonEuler, wrench_matrix, wrench_regressor
 
 BAND = 5.0
 """Upper end of the excited band, which block averages leave unattenuated [Hz]."""
@@ -713,7 +713,7 @@ def wrench_rows(
     delay = _found_delay(values, wrench, list(_by_channel(columns)), known)
 
     def nuisance_about(body: Array, bias: Array) -> NuisanceParameters:
-        read = -wrench_of(body + distal)
+        read = -wrench_matrix(body + distal)
         torque = blocks.centre.values_of(lambda q, v, a: dynamics.torque(q, v, a, body))
 
         def reading(q: Array, v: Array, a: Array) -> Array:

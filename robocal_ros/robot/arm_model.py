@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dynamic parameters of the arm itself: what a URDF is worth, and the identified arm.
+"""Dynamic parameters of the arm and their covariance, from the URDF or from an identification.
 
-Parameters are collected in one vector of 12 n entries: ten inertial parameters of each link (in
-Pinocchio's order, in the frame of the link's joint, everything fixed to the link included), then n
-rotor inertias, reflected to the joints, then n relative errors of the drive gains. What is not
-known exactly of them is passed on to everything that is computed from joint torques.
+The parameter vector has 12 n entries: ten inertial parameters of each link (in Pinocchio's order,
+in the frame of the link's joint, with everything fixed to the link), then n rotor inertias
+reflected to the joints, then n relative errors of the drive gains. Estimators from joint torques
+propagate its covariance.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from robocal_ros.robot.setup import ARM
 
 LINK = ('mass', 'moment_x', 'moment_y', 'moment_z',
         'inertia_xx', 'inertia_xy', 'inertia_yy', 'inertia_xz', 'inertia_yz', 'inertia_zz')
-"""Inertial parameters of a link, linear in its torques; inertia about the joint's origin."""
+"""Inertial parameters of a link, in which torques are linear; inertia about the joint's origin."""
 
 LINK_UNITS = ('kg', *['kg·m'] * 3, *['kg·m²'] * 6)
 
-# A link is at least as wide as a ball of this radius of gyration [m], and has at least this mass
-# [kg]: URDFs hold placeholders without extent or mass, of which nothing could be a share.
+# Least radius of gyration [m] and mass [kg] of a link: URDFs contain placeholders without extent
+# or mass, for which a relative uncertainty would be none.
 _LEAST_EXTENT = 0.02
 _LEAST_MASS = 0.05
-# Distance of what is mounted outside from the centre of a hand [m].
+# Distance from the centre of a hand to parts mounted on its outside [m].
 _MOUNTED_OUTSIDE = 0.08
-# Reflected rotor inertia beforehand, as a share of the joint's inertia by the URDF, and the least
-# share of the first joint's.
+# Prior mean of the reflected rotor inertia, as a share of the joint's inertia by the URDF, which
+# counts as at least a share of the first joint's.
 _ROTOR_SHARE = 0.3
 _ROTOR_FLOOR = 0.03
 ROTOR_SPREAD = 3.0
-"""Standard deviation of rotor inertias beforehand, in multiples of ``expected_rotors``."""
+"""Prior standard deviation of rotor inertias, in multiples of ``expected_rotors``."""
 
-# Directions whose variance is below this share of the largest are known exactly.
+# Directions whose variance is below this share of the largest count as exact.
 _NEGLIGIBLE = 1e-14
 
 
@@ -58,16 +58,16 @@ def _units() -> Array:
 
 
 PSEUDO_INERTIA = _units()
-"""Pseudo-inertia matrix of each unit parameter: that of a body is their linear combination, and
-is positive definite for every possible body (Wensing, Kim, Slotine, IEEE RA-L 3 (2018) 60, doi
-10.1109/LRA.2017.2729659)."""
+"""Pseudo-inertia matrix of each unit parameter, shape (10, 4, 4). That of a body is their linear
+combination, positive definite for every physically consistent body (Wensing, Kim, Slotine, IEEE
+RA-L 3 (2018) 60, doi 10.1109/LRA.2017.2729659)."""
 
 
 def pseudo_inertia(parameters: Array) -> Array:
     """Return the pseudo-inertia matrices of bodies, shape (…, 4, 4).
 
     Args:
-        parameters: As of ``LINK``, shape (…, 10).
+        parameters: ``LINK`` parameters, shape (…, 10).
 
     """
     return np.asarray(np.tensordot(parameters, PSEUDO_INERTIA, axes=1))
@@ -78,11 +78,11 @@ def link_parameters(robot: Robot) -> Array:
     return np.array([inertia.toDynamicParameters() for inertia in robot.model.inertias[1:]])
 
 
-def possible(parameters: Array) -> Array:
-    """Return the bodies with at least some mass and extent.
+def physically_consistent(parameters: Array) -> Array:
+    """Return bodies with mass and extent raised to the least ones, shape (n, 10).
 
     Args:
-        parameters: As of ``LINK``, shape (n, 10).
+        parameters: ``LINK`` parameters, shape (n, 10).
 
     """
     bodies = []
@@ -100,16 +100,15 @@ def possible(parameters: Array) -> Array:
 
 
 def link_information(parameters: Array, std: float) -> Array:
-    """Return the information about a link that a URDF of some quality is, shape (10, 10).
+    """Return the information matrix of a link's parameters by the URDF, shape (10, 10).
 
     It is the metric of the positive definite pseudo-inertia matrices at the URDF's body (Lee,
     Wensing, Park, Geometric Robot Dynamic Identification, IEEE Trans. Robot. 36 (2020) 348, doi
-    10.1109/TRO.2019.2926491), scaled so that the standard deviation of the mass is the share
-    ``std`` of it. The centre of mass then has one of ``std``/√2 times the link's own extent: no
-    choice of units or frames enters.
+    10.1109/TRO.2019.2926491), scaled to the standard deviation of the mass. That of the centre of
+    mass is then ``std``/√2 times the link's extent, independent of units and frames.
 
     Args:
-        parameters: Of a possible body, as of ``LINK``, shape (10,).
+        parameters: ``LINK`` parameters of a physically consistent body, shape (10,).
         std: Standard deviation of the mass, as a share of it.
 
     """
@@ -119,33 +118,33 @@ def link_information(parameters: Array, std: float) -> Array:
 
 
 def body_covariance(body: RigidBodyInertia, std: float) -> Array:
-    """Return the covariance of a tool or hand of the URDF, shape (10, 10); zero without any.
+    """Return the covariance of the URDF's tool or hand, shape (10, 10); zero without one.
 
-    To that of a link comes a share ``std`` of the mass that is mounted outside and that URDFs
-    lack: cables, adapters, fingertips.
+    It is that of a link plus parts that URDFs lack (cables, adapters, fingertips): a share ``std``
+    of the mass on the outside.
 
     Args:
         body: The body.
-        std: As of ``link_information``.
+        std: Standard deviation of the mass, as a share of it.
 
     """
     if body.mass <= 0.0 or std <= 0.0:
         return np.zeros((10, 10))
-    known = possible(body.to_pinocchio().toDynamicParameters()[None])[0]
-    covariance = np.linalg.inv(link_information(known, std))
+    parameters = physically_consistent(body.to_pinocchio().toDynamicParameters()[None])[0]
+    covariance = np.linalg.inv(link_information(parameters, std))
     covariance[1:4, 1:4] += (std * body.mass * _MOUNTED_OUTSIDE) ** 2 * np.eye(3)
     return np.asarray(covariance)
 
 
 @dataclass(frozen=True)
 class ArmModel:
-    """The arm's own dynamics, with what is not known of them.
+    """The arm's own dynamics and their covariance.
 
     Attributes:
-        robot: The arm, with the best values known.
-        covariance: Of links, rotor inertias and relative gains, shape (12 n, 12 n).
-        source: Where it comes from, in words.
-        identified: Whether it was identified on this arm.
+        robot: The arm, with the best known parameters.
+        covariance: Covariance of links, rotor inertias and relative gains, shape (12 n, 12 n).
+        source: Source of the parameters, as text.
+        identified: Whether they were identified on this arm.
 
     """
 
@@ -155,19 +154,19 @@ class ArmModel:
     identified: bool
 
     def without_gains(self) -> ArmModel:
-        """Return the links and rotors alone, drive gains taken for exact."""
+        """Return the same model with exact drive gains."""
         covariance = self.covariance.copy()
         covariance[11 * self.robot.n:] = covariance[:, 11 * self.robot.n:] = 0.0
         return replace(self, covariance=covariance)
 
     def uncertain_torques(self, q: Array, v: Array, a: Array, torque: Array) -> Array:
-        """Return what one standard deviation of each independent direction adds to torques.
+        """Return the torques of one standard deviation along each independent direction.
 
         Args:
             q: Joint angles, shape (k, n) [rad].
             v: Joint velocities, shape (k, n) [rad/s].
             a: Joint accelerations, shape (k, n) [rad/s²].
-            torque: Torques in all, on which the gains act, shape (k, n) [N·m].
+            torque: Total torques, to which gain errors are proportional, shape (k, n) [N·m].
 
         Returns:
             Shape (k, n, r) [N·m].
@@ -184,7 +183,7 @@ class ArmModel:
 
 
 def _factor(covariance: Array) -> Array:
-    """Return F with F Fᵀ the covariance, its columns in falling size, shape (p, r)."""
+    """Return F with F Fᵀ the covariance, columns in order of descending size, shape (p, r)."""
     scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     safe = np.where(scale > 0.0, scale, 1.0)
     values, vectors = np.linalg.eigh(covariance / np.outer(safe, safe))
@@ -193,7 +192,7 @@ def _factor(covariance: Array) -> Array:
 
 
 def arm_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
-    """Return the joint torques of all links, linear in their parameters.
+    """Return the regressor of the joint torques in all links' parameters.
 
     Args:
         robot: The arm.
@@ -202,7 +201,7 @@ def arm_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
         a: Joint accelerations, shape (k, n) [rad/s²].
 
     Returns:
-        Shape (k, n, 10 n), columns link by link as of ``LINK``.
+        Shape (k, n, 10 n), columns link by link in the order of ``LINK``.
 
     """
     return np.concatenate([
@@ -210,11 +209,10 @@ def arm_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
 
 
 def expected_rotors(robot: Robot) -> Array:
-    """Return the order of the reflected rotor inertias, shape (n,) [kg·m²].
+    """Return the expected magnitude of the reflected rotor inertias, shape (n,) [kg·m²].
 
-    Gears are chosen so that rotors are of the order of what they move (inertia matching); for a
-    wrist, that is what it carries at most, a share of its neighbour's.
-
+    Gear ratios are chosen for rotor inertias comparable to the moved inertia (inertia matching);
+    for a wrist, the moved inertia includes its largest payload, a share of its neighbour's.
     """
     inertia = np.diag(pin.crba(robot.model, robot.data, np.zeros(robot.n)))
     largest = np.maximum.accumulate(np.asarray(inertia)[::-1])[::-1]
@@ -222,17 +220,17 @@ def expected_rotors(robot: Robot) -> Array:
 
 
 def urdf_model(robot: Robot, model_std: float, gain_covariance: Array) -> ArmModel:
-    """Return the arm as its URDF describes it, of which something is trusted.
+    """Return the arm by its URDF, with prior uncertainty.
 
     Args:
         robot: The arm.
         model_std: Standard deviation of the links' masses, as a share of them.
-        gain_covariance: Of the relative errors of the drive gains, shape (n, n).
+        gain_covariance: Covariance of the relative errors of the drive gains, shape (n, n).
 
     """
     n = robot.n
     covariance = np.zeros((12 * n, 12 * n))
-    for index, body in enumerate(possible(link_parameters(robot))):
+    for index, body in enumerate(physically_consistent(link_parameters(robot))):
         at = slice(10 * index, 10 * index + 10)
         covariance[at, at] = np.linalg.inv(link_information(body, model_std))
     covariance[10 * n:11 * n, 10 * n:11 * n] = np.diag(
@@ -242,14 +240,14 @@ def urdf_model(robot: Robot, model_std: float, gain_covariance: Array) -> ArmMod
 
 
 def parameter_names(joint_names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the 12 n parameters, as results hold them."""
+    """Return the names of the 12 n parameters in results."""
     return (*(f'{joint}.{name}' for joint in joint_names for name in LINK),
             *(f'{joint}.rotor_inertia' for joint in joint_names),
             *(f'{joint}.effort_scale' for joint in joint_names))
 
 
 def identified_model(robot: Robot, result: CalibrationResult) -> ArmModel:
-    """Return the arm as it was identified.
+    """Return the identified arm.
 
     Args:
         robot: The arm by its URDF.
@@ -266,7 +264,7 @@ def identified_model(robot: Robot, result: CalibrationResult) -> ArmModel:
     rows = [result.covariance_names.index(name) for name in names
             if name in result.covariance_names]
     if len(rows) != len(names):
-        raise DataError('The result of the arm identification lacks the covariance of its '
+        raise DataError('The result of the arm identification has no covariance of its '
                         'parameters; identify the arm again.')
     covariance = np.array(result.covariance)[np.ix_(rows, rows)]
     # Efforts are divided by the identified scales before they are used.
@@ -281,8 +279,8 @@ def with_links(robot: Robot, links: Array, rotor_inertia: Array) -> Robot:
 
     Args:
         robot: The arm.
-        links: As of ``LINK``, shape (n, 10).
-        rotor_inertia: Reflected to the joints, shape (n,) [kg·m²].
+        links: ``LINK`` parameters, shape (n, 10).
+        rotor_inertia: Rotor inertias reflected to the joints, shape (n,) [kg·m²].
 
     """
     changed = robot.copy()

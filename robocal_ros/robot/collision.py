@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Self-collision of the arm, by Coal on the URDF's collision geometry."""
+"""Collisions of the arm with itself, its tool box and the floor: Coal on the URDF's geometry."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from robocal_ros.errors import ConfigurationError, ModelError
 from robocal_ros.robot.model import Robot
 
 _LOGGER = logging.getLogger(__name__)
+# Pairs in contact in more than this share of random postures are left out.
 _SCREENING_POSTURES = 200
 _ALWAYS = 0.95
 
 
 def _mesh_path(uri: str, package_dirs: Sequence[str]) -> Path | None:
-    """Find a mesh file, or None."""
+    """Return the path of a mesh file, None if it does not exist."""
     if uri.startswith('file://'):
         path = Path(uri.removeprefix('file://'))
         return path if path.is_file() else None
@@ -32,28 +33,28 @@ def _mesh_path(uri: str, package_dirs: Sequence[str]) -> Path | None:
 
 
 def without_missing_meshes(urdf: str, package_dirs: Sequence[str]) -> tuple[str, list[str]]:
-    """Remove collision elements whose mesh file is not there; return the links concerned."""
+    """Return a URDF without collision elements of missing mesh files, and the links concerned."""
     tree = ElementTree.fromstring(urdf)
-    unobservable = []
+    affected = []
     for link in tree.iter('link'):
         for collision in list(link.findall('collision')):
             mesh = collision.find('geometry/mesh')
             if mesh is None or _mesh_path(mesh.get('filename', ''), package_dirs):
                 continue
             link.remove(collision)
-            unobservable.append(link.get('name', ''))
-    return ElementTree.tostring(tree, encoding='unicode'), unobservable
+            affected.append(link.get('name', ''))
+    return ElementTree.tostring(tree, encoding='unicode'), affected
 
 
 class CollisionChecker:
-    """Tells whether the arm touches itself, its tool box, or the floor.
+    """Collision check of the arm with itself, its tool box and the floor.
 
-    Pairs of neighbouring links never count, nor pairs that touch in nearly every posture
+    Pairs of neighbouring links are left out, and pairs in contact in nearly every posture
     (housings that overlap by design).
 
     Attributes:
-        robot: The arm; its scratch memory is used by the checks.
-        missing_meshes: Links whose collision mesh was not found, so that nothing protects them.
+        robot: The arm; the checks use its Pinocchio data.
+        missing_meshes: Links whose collision mesh was not found; they are not checked.
 
     """
 
@@ -97,7 +98,7 @@ class CollisionChecker:
         self._data = pin.GeometryData(self._geometry)
         self._drop_permanent_contacts()
         if floor is not None:
-            # Added last: an arm that always touches the floor has a wrong floor, not a design.
+            # After the screening: permanent contact with the floor is a wrong floor, no design.
             self._add_floor(floor)
 
     def _add_tool_box(self, size: Sequence[float]) -> None:
@@ -117,7 +118,8 @@ class CollisionChecker:
     def _add_floor(self, height: float) -> None:
         up = -np.array(self.robot.gravity)
         if not np.linalg.norm(up) > 0.0:
-            raise ConfigurationError('A floor needs gravity to say which way is up; it is zero.')
+            raise ConfigurationError('floor needs a direction, but gravity is zero; set gravity, '
+                                     'or floor to -1000 for none.')
         up /= np.linalg.norm(up)
         floor = self._geometry.addGeometryObject(
             pin.GeometryObject('floor', 0, 0, pin.SE3.Identity(), coal.Halfspace(up, height))
@@ -138,7 +140,7 @@ class CollisionChecker:
                     self._geometry.addCollisionPair(pin.CollisionPair(i, j))
 
     def _drop_permanent_contacts(self) -> None:
-        """Leave out pairs that touch in nearly all postures, and say which."""
+        """Remove pairs in contact in nearly all postures."""
         generator = np.random.default_rng(0)
         lower, upper = self.robot.sampling_limits()
         hits = np.zeros(len(self._geometry.collisionPairs))
@@ -180,11 +182,11 @@ class CollisionChecker:
         return None
 
     def is_free(self, q: Array) -> bool:
-        """Tell whether nothing touches in a posture."""
+        """Return whether a posture is free of collisions."""
         return not self._compute(q, stop_at_first=True)
 
     def first_contact(self, positions: Array, step: float = 0.01) -> str | None:
-        """Return where along a path something touches, in words, or None.
+        """Return the first collision along a path as a clause, or None.
 
         Args:
             positions: Postures along the path, shape (k, n) [rad].
@@ -199,5 +201,5 @@ class CollisionChecker:
             pair = self.touching(positions[row])
             if pair:
                 share = 100.0 * travelled[row] / max(travelled[-1], 1e-12)
-                return f"'{pair[0]}' touches '{pair[1]}' after {share:.0f} % of the way"
+                return f"'{pair[0]}' touches '{pair[1]}' after {share:.0f} % of the path"
         return None

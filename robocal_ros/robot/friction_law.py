@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joint friction at steady speed: the law, and how other capabilities read it from a result."""
+"""Joint friction at steady speed: the law, and its reader from results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LAW_PARAMETERS = ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent
 
 @dataclass(frozen=True)
 class SteadyFriction:
-    """Steady friction of one joint, different in the two directions.
+    """Steady friction of one joint, by direction.
 
     F(v, τ) = [Fc + (Fs − Fc) exp(−(v/vs)²) + μ (|τ| − τ0) + B |v|^α] sgn(v), with one set of
-    numbers for v > 0 and one for v < 0. α = 1 and μ = 0 give the steady state of LuGre (Canudas de
+    parameters for v > 0 and one for v < 0. α = 1 and μ = 0 are LuGre's steady state (Canudas de
     Wit et al., A New Model for Control of Systems with Friction, IEEE TAC 40 (1995) 419, doi
     10.1109/9.376053); μ describes friction that grows with the transmitted torque τ (Hamon,
     Gautier and Garrec, Dynamic Identification of Robots with a Dry Friction Model Depending on
@@ -32,12 +32,11 @@ class SteadyFriction:
         static: Fs forward and backward, at the reference load, shape (2,) [N·m].
         stribeck_velocity: vs forward and backward, shape (2,) [rad/s].
         viscous: B forward and backward, shape (2,) [N·m·(s/rad)^α].
-        std: Standard deviation of the torque from one run to another, which the law does not
-            explain [N·m].
+        std: Standard deviation between runs that the law does not explain [N·m].
         exponent: α forward and backward, shape (2,).
         load_factor: μ forward and backward, shape (2,).
         reference_load: τ0, mean transmitted torque of the runs [N·m].
-        covariance: Covariance of ``LAW_PARAMETERS`` in each direction, zero for those that are not
+        covariance: Covariance of ``LAW_PARAMETERS`` by direction, zero for those that are not
             part of the law, shape (2, 6, 6).
         speeds: Lowest and highest speed of the runs, shape (2,) [rad/s].
 
@@ -60,7 +59,7 @@ class SteadyFriction:
             object.__setattr__(self, name, frozen(getattr(self, name)))
 
     def torque(self, velocity: Array | float, load: Array | float | None = None) -> Array:
-        """Return the friction torque that a drive overcomes [N·m].
+        """Return the friction torque, positive for positive velocities [N·m].
 
         Args:
             velocity: Joint velocities, any shape [rad/s].
@@ -78,9 +77,9 @@ class SteadyFriction:
         return np.asarray(level * np.sign(v) + self.viscous[side] * speed * np.sign(v))
 
     def torque_of_drive(self, velocity: Array | float, effort: Array | float) -> Array:
-        """Return the friction torque from the drive torque, of which it is a part [N·m].
+        """Return the friction torque at a drive torque [N·m].
 
-        With the transmitted torque τ = effort − F, the law is solved for F in closed form.
+        The law is solved in closed form for F with the transmitted torque τ = effort − F.
 
         Args:
             velocity: Joint velocities, any shape [rad/s].
@@ -90,7 +89,7 @@ class SteadyFriction:
         v = np.asarray(velocity, dtype=float)
         sign, factor = np.sign(v), self.load_factor[(v < 0.0).astype(int)]
         unloaded, along = sign * self.torque(v, 0.0), sign * np.asarray(effort)
-        # |τ| is along − F while the drive pushes the load, else F − along.
+        # |τ| is along − F if the drive moves the load, else F − along.
         pushed = (unloaded + factor * along) / (1.0 + factor)
         held = (unloaded - factor * along) / (1.0 - factor)
         return np.asarray(sign * np.where(along >= unloaded, pushed, held))
@@ -100,7 +99,7 @@ class SteadyFriction:
 
         Args:
             velocity: Joint velocities, any shape [rad/s].
-            load: As of ``torque``.
+            load: As for ``torque``.
 
         """
         v = np.asarray(velocity, dtype=float)
@@ -112,16 +111,16 @@ class SteadyFriction:
             1.0 - bell, bell, excess * bell * 2.0 * ratio**2 / self.stribeck_velocity[side],
             power, self.viscous[side] * power * np.log(speed),
             np.zeros_like(v) if load is None else np.abs(load) - self.reference_load), axis=-1)
-        # Without a Stribeck part static friction is Coulomb friction.
+        # Without a Stribeck part, static friction equals Coulomb friction.
         lone = ~self.covariance[:, 1, 1].astype(bool)[side]
         slopes[..., 0] = np.where(lone, 1.0, slopes[..., 0])
         variance = np.einsum('...i,...ij,...j->...', slopes, self.covariance[side], slopes)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.std**2))
 
     def linear(self) -> tuple[float, float]:
-        """Return Coulomb friction and damping that fit best over the speeds of the runs.
+        """Return Coulomb friction [N·m] and damping [N·m·s/rad], means of both directions.
 
-        They are the means of both directions [N·m], [N·m·s/rad].
+        They are the least-squares line over the speeds of the runs if the law is not linear.
         """
         if (self.exponent == 1.0).all() or not np.isfinite(self.speeds).all():
             return float(np.mean(self.coulomb)), float(np.mean(self.viscous))
@@ -132,15 +131,15 @@ class SteadyFriction:
 
 
 def friction_by_joint(result: CalibrationResult) -> dict[str, SteadyFriction]:
-    """Read the friction laws of a friction result, joint by joint.
+    """Return the friction laws of a friction result by joint name.
 
     Parameters are named ``<joint>.coulomb_forward``, ``.static_…``, ``.stribeck_velocity_…``,
-    ``.viscous_…``, ``.exponent_…``, ``.load_factor_…``. A joint without an identified Coulomb
-    friction in both directions is left out; where the Stribeck part is not identified the static
-    friction equals Coulomb's.
+    ``.viscous_…``, ``.exponent_…``, ``.load_factor_…``. Joints without identified Coulomb
+    friction in both directions are left out. Without an identified Stribeck part, static friction
+    equals Coulomb friction.
 
     Raises:
-        DataError: If the result is not one of friction.
+        DataError: If the result is of another kind.
 
     """
     if result.kind != 'friction':

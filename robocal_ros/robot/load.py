@@ -16,11 +16,10 @@ _WEIGHT = ('mass', 'com_x', 'com_y', 'com_z')
 def carried_load(result: CalibrationResult) -> RigidBodyInertia:
     """Return mass, centre of mass and inertia of a payload result, in its frame.
 
-    Inertia that was not identified counts as zero about the centre of mass: that of a point,
-    the least there can be, and none at all at rest.
+    An inertia that was not identified is zero about the centre of mass, as of a point mass.
 
     Raises:
-        DataError: If the result is not one of a payload, or lacks mass or centre.
+        DataError: If the result is of another kind, or lacks mass or centre of mass.
 
     """
     mass, *com = _weight(result)
@@ -34,16 +33,16 @@ def carried_load(result: CalibrationResult) -> RigidBodyInertia:
 
 
 def alternative_loads(result: CalibrationResult) -> list[RigidBodyInertia]:
-    """Return loads one standard deviation off, along independent directions of mass and centre.
+    """Return loads one standard deviation off, along the principal axes of the covariance.
 
-    The variance of anything that the load causes is, to first order, the sum of the squares of
-    what each of these changes.
+    The variance of a quantity that depends on the load is, to first order, the sum of the squared
+    changes caused by these loads.
 
     Raises:
-        DataError: As of ``carried_load``.
+        DataError: As for ``carried_load``.
 
     """
-    assumed, inertia = _weight(result), carried_load(result).inertia
+    estimate, inertia = _weight(result), carried_load(result).inertia
     stated = [result.parameter(name).std or 0.0 for name in _WEIGHT]
     covariance = np.diag(np.square(stated))
     known = [i for i, name in enumerate(_WEIGHT) if name in result.covariance_names]
@@ -53,7 +52,7 @@ def alternative_loads(result: CalibrationResult) -> list[RigidBodyInertia]:
     loads = []
     for size, direction in zip(variance, directions.T, strict=True):
         if size > 0.0:
-            mass, *com = assumed + np.sqrt(size) * direction
+            mass, *com = estimate + np.sqrt(size) * direction
             loads.append(RigidBodyInertia(float(mass), frozen(com), inertia))
     return loads
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One arm as the estimators see it: URDF in; joints by name, frames, limits, dynamics out.
+"""Model of a serial arm from its URDF: joints, frames, limits, kinematics, dynamics.
 
-Conventions: the root frame is the URDF's root link. Every joint has one angle (continuous
-joints too), so ``nq == nv == n``. 6-vectors are linear first, then angular.
+Conventions: the root frame is the URDF's root link. Every joint, also a continuous one, has one
+coordinate, so ``nq == nv == n``. 6-vectors are linear first, then angular. Units of prismatic
+joints are m and N instead of rad and N·m.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from robocal_ros.errors import ConfigurationError, ModelError
 
 STANDARD_GRAVITY = (0.0, 0.0, -9.81)
 
-# Pinocchio gives a continuous joint two coordinates (cosine, sine). A revolute joint with
-# limits nobody reaches has one, which is what every estimator here wants.
+# Limits of revolute joints that replace continuous ones [rad]: Pinocchio represents a continuous
+# joint by two coordinates (cosine, sine).
 _UNBOUNDED = 1e6
 
 
@@ -48,7 +49,7 @@ class RigidBodyInertia:
 
 @dataclass(frozen=True)
 class _Mimic:
-    """Joint that follows another one: its angle is multiplier · angle + offset."""
+    """Joint that follows another one: its angle is multiplier · driver's angle + offset."""
 
     driver: str
     multiplier: float
@@ -56,10 +57,10 @@ class _Mimic:
 
 
 def _mimics(tree: ElementTree.Element) -> dict[str, _Mimic]:
-    """Return the joints of a URDF that follow others, each tied to the joint that has the drive.
+    """Return the joints of a URDF that follow others, each resolved to the joint with the drive.
 
     Raises:
-        ModelError: If joints follow each other in a circle, or a number is not one.
+        ModelError: If joints follow each other in a cycle, or a number is invalid.
 
     """
     tags = {joint.get('name', ''): tag for joint in tree.findall('joint')
@@ -75,17 +76,18 @@ def _mimics(tree: ElementTree.Element) -> dict[str, _Mimic]:
                 multiplier *= float(tag.get('multiplier', '1'))
             except ValueError as error:
                 raise ModelError(
-                    f"The mimic tag of joint '{driver}' is not a number: {error}.") from error
+                    f"The mimic tag of joint '{driver}' has an invalid number ({error}); expected "
+                    'decimal numbers as multiplier and offset.') from error
             driver = tag.get('joint', '')
             if driver in passed:
                 raise ModelError(f'The mimic joints {_listed(passed)} follow each other in a '
-                                 'circle; one of them must have a drive.')
+                                 'cycle; remove the mimic tag of one of them.')
         found[name] = _Mimic(driver, multiplier, offset)
     return found
 
 
 def _tied(urdf: str, mimics: Mapping[str, _Mimic]) -> str:
-    """Return a URDF in which these joints alone follow others, each directly its driver."""
+    """Return a URDF in which only these joints follow others, each its driver directly."""
     tree = ElementTree.fromstring(urdf)
     for joint in tree.findall('joint'):
         for tag in joint.findall('mimic'):
@@ -98,7 +100,7 @@ def _tied(urdf: str, mimics: Mapping[str, _Mimic]) -> str:
 
 
 def _single_angle_joints(urdf: str) -> tuple[str, frozenset[str], dict[str, _Mimic]]:
-    """Turn continuous joints into revolute ones with far limits.
+    """Replace continuous joints by revolute ones with wide limits.
 
     Returns:
         The URDF, the names of those joints, and the joints that follow others.
@@ -134,9 +136,9 @@ def _numbers(element: ElementTree.Element | None, attribute: str) -> list[float]
     return [float(number) for number in (text or '0 0 0').split()]
 
 
-def _sliding_units(text: str) -> str:
-    for turning, sliding in (('kg·m²', 'kg'), ('N·m', 'N'), (r'\brad\b', 'm')):
-        text = re.sub(turning, sliding, text)
+def _linear_units(text: str) -> str:
+    for angular, linear in (('kg·m²', 'kg'), ('N·m', 'N'), (r'\brad\b', 'm')):
+        text = re.sub(angular, linear, text)
     return text
 
 
@@ -151,10 +153,9 @@ def _built(urdf: str, *, mimic: bool = False) -> pin.Model:
 
 
 def _links_beyond(urdf: str, link: str) -> list[tuple[str, pin.Inertia]]:
-    """Return the URDF inertias of a link and of all that hang on it, in link coordinates.
+    """Return the URDF inertias of a link and all links distal to it, each in link coordinates.
 
-    Pinocchio merges links across fixed joints, so what an F/T sensor carries has to be read
-    from the tree itself.
+    They are read from the XML because Pinocchio merges links across fixed joints.
     """
     tree = ElementTree.fromstring(urdf)
     children: dict[str, list[str]] = {}
@@ -192,7 +193,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _chain_joints(model: pin.Model, frame: int) -> list[str]:
-    """Names of the movable joints from the root to a frame."""
+    """Return the names of the movable joints from the root to a frame."""
     joint = model.frames[frame].parentJoint
     names = []
     while joint > 0:
@@ -205,13 +206,12 @@ class Robot:
     """Kinematics and dynamics of one serial arm, by Pinocchio.
 
     Attributes:
-        name: The arm's name, the URDF's unless another was given.
-        urdf: The URDF text it was made from.
-        urdf_hash: SHA-256 of that text.
-        joint_names: Names of the n joints, from the base to the tip. Joints that mimic others
-            are not among them.
-        mimicking: Names of the joints that follow one of these, and the joint they follow.
-        tool_frame: Frame in which tools are described.
+        name: The arm's name; by default that of the URDF.
+        urdf: URDF text.
+        urdf_hash: SHA-256 of the URDF text.
+        joint_names: Names of the n joints, from the base to the tip, without mimic joints.
+        mimicking: Mimic joints by name, and the joint that each follows.
+        tool_frame: Frame of the flange or tool.
         root_frame: The URDF's root link.
         gravity: Gravity in the root frame, shape (3,) [m/s²].
         lower: Lower limits, -inf for continuous joints, shape (n,) [rad].
@@ -219,7 +219,7 @@ class Robot:
         velocity_limit: Speed limits, inf where the URDF has none, shape (n,) [rad/s].
         effort_limit: Torque limits, inf where the URDF has none, shape (n,) [N·m].
         continuous: Mask of joints without limits, whose angles may wrap, shape (n,).
-        prismatic: Mask of joints that slide, shape (n,); all their figures are in m and N.
+        prismatic: Mask of prismatic joints, shape (n,).
 
     """
 
@@ -240,14 +240,14 @@ class Robot:
             tool_frame: Frame of the flange or tool; the arm is the chain from the root to it.
             joints: Names of the arm's joints; all movable joints of that chain by default.
                 Other joints (fingers, a track) are locked.
-            gravity: Gravity in the root frame, for bases that don't stand upright [m/s²].
+            gravity: Gravity in the root frame, for tilted bases [m/s²].
             locked: Angles of locked joints by name; 0, or the nearest limit, by default.
             name: Name of this arm, to distinguish two of one type; the URDF's by default.
 
         Raises:
-            ModelError: If the text is not a URDF that Pinocchio takes.
+            ModelError: If the text is not a URDF that Pinocchio accepts.
             ConfigurationError: If a frame or joint does not exist, a joint of the arm is to be
-                locked, or gravity is unusable.
+                locked, or gravity is invalid.
 
         """
         single, continuous, mimics = _single_angle_joints(urdf)
@@ -259,7 +259,7 @@ class Robot:
         if not chain:
             raise ConfigurationError(
                 f"No movable joint leads from '{full.frames[1].name}' to '{tool_frame}'; "
-                'name the frame at the end of the arm as tool_frame.'
+                'set tool_frame to the frame at the end of the arm.'
             )
         driven = {mimics[name].driver if name in mimics else name for name in chain}
         chain = [str(name) for name in full.names if name in driven]
@@ -331,7 +331,7 @@ class Robot:
         reference = pin.neutral(full)
 
         def at(name: str) -> float:
-            """Return the angle at which a joint is locked; one that follows is where it leads."""
+            """Return the angle at which a joint is locked; mimic joints follow their driver."""
             mimic = mimics.get(name)
             if name in locked:
                 return locked[name]
@@ -374,33 +374,33 @@ class Robot:
         """Raise a ConfigurationError if a joint follows another one.
 
         Args:
-            purpose: What needs a drive on every joint, the begin of a sentence.
+            purpose: Subject of the sentence: what needs a drive on every joint.
 
         """
         for name, driver in self.mimicking.items():
             raise ConfigurationError(
                 f"{purpose} needs a drive on every joint, but '{name}' follows '{driver}' (mimic "
-                'in the robot description). Other methods move the two together.')
+                'in the robot description). Use another method.')
 
     def unit(self, joint: str, rotary: str) -> str:
-        """Return the unit of a joint's figure: m and N in place of rad and N·m where it slides.
+        """Return the unit of a joint's figure, with m and N if the joint is prismatic.
 
         Args:
             joint: Name of the joint.
-            rotary: Unit for a turning joint.
+            rotary: Unit for a revolute joint, with rad and N·m.
 
         """
-        return _sliding_units(rotary) if self._slides(joint) else rotary
+        return _linear_units(rotary) if self._is_prismatic(joint) else rotary
 
     def in_own_units(self, text: str) -> str:
-        """Return a text with m and N where it names sliding joints and no turning one."""
+        """Return a text with m and N if it names prismatic joints and no revolute one."""
         if not self.prismatic.any():
             return text
         named = [name for name in self.joint_names
                  if re.search(rf'(?<!\w){re.escape(name)}(?!\w)', text)]
-        return _sliding_units(text) if named and all(map(self._slides, named)) else text
+        return _linear_units(text) if named and all(map(self._is_prismatic, named)) else text
 
-    def _slides(self, joint: str) -> bool:
+    def _is_prismatic(self, joint: str) -> bool:
         return joint in self.joint_names and bool(self.prismatic[self.joint_names.index(joint)])
 
     @property
@@ -421,7 +421,7 @@ class Robot:
         return self._existing_frame(self.model, frame)
 
     def sampling_limits(self) -> tuple[Array, Array]:
-        """Return finite limits to draw postures from: one turn for continuous joints [rad]."""
+        """Return finite limits for random postures, ±π for unlimited joints, shape (n,) [rad]."""
         return (
             np.where(np.isfinite(self.lower), self.lower, -np.pi),
             np.where(np.isfinite(self.upper), self.upper, np.pi),
@@ -430,7 +430,7 @@ class Robot:
     # ------------------------------------------------------------------- kinematics
 
     def transform_frame_to_root(self, q: Array, frame: str) -> pin.SE3:
-        """Return the placement of a frame: it maps the frame's coordinates to the root's.
+        """Return the placement of a frame: it maps frame coordinates to root coordinates.
 
         Args:
             q: Joint angles, shape (n,) [rad].
@@ -450,9 +450,10 @@ class Robot:
 
         """
         if self.prismatic[joint]:
-            raise ModelError(f"Joint '{self.joint_names[joint]}' slides; a turning one is needed.")
+            raise ModelError(
+                f"Joint '{self.joint_names[joint]}' is prismatic; expected a revolute one.")
         index = self.model.getJointId(self.joint_names[joint])
-        # The binding gives a matrix of one column one axis.
+        # The binding returns a matrix of one column as a vector.
         local = pin.computeJointJacobian(self.model, self.data, q, index).reshape(6, self.n)
         pin.forwardKinematics(self.model, self.data, q)
         placement = self.data.oMi[index]
@@ -473,26 +474,43 @@ class Robot:
     # --------------------------------------------------------------------- dynamics
 
     def gravity_torque(self, q: Array) -> Array:
-        """Return the torques that hold the arm against gravity, shape (n,) [N·m]."""
+        """Return the torques that hold the arm against gravity, shape (n,) [N·m].
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+
+        """
         return np.array(pin.computeGeneralizedGravity(self.model, self.data, q))
 
     def gravity_torques(self, positions: Array) -> Array:
-        """Return the holding torques of many postures, shape (k, n) [N·m]."""
+        """Return the holding torques of several postures, shape (k, n) [N·m].
+
+        Args:
+            positions: Joint angles, shape (k, n) [rad].
+
+        """
         torques = np.empty_like(positions)
         for row, q in enumerate(positions):
             torques[row] = pin.computeGeneralizedGravity(self.model, self.data, q)
         return torques
 
     def inverse_dynamics(self, q: Array, v: Array, a: Array) -> Array:
-        """Return the joint torques of a motion (recursive Newton-Euler), shape (n,) [N·m]."""
+        """Return the joint torques of a motion (recursive Newton-Euler), shape (n,) [N·m].
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+            v: Joint velocities, shape (n,) [rad/s].
+            a: Joint accelerations, shape (n,) [rad/s²].
+
+        """
         return np.array(pin.rnea(self.model, self.data, q, v, a))
 
     def distal_inertia(self, frame: str, q: Array | None = None) -> RigidBodyInertia:
-        """Return what the URDF says hangs on a frame: the links from it outwards.
+        """Return the inertia of the URDF's links distal to a frame.
 
         Args:
-            frame: A link's frame, such as an F/T sensor's; its own link counts as distal.
-            q: Joint angles at which movable joints beyond the frame stand, shape (n,) [rad].
+            frame: A link's frame, such as an F/T sensor's; the link itself is included.
+            q: Joint angles, for movable joints distal to the frame, shape (n,) [rad].
 
         Returns:
             Mass, centre of mass and inertia, in the coordinates of ``frame``.
@@ -508,14 +526,14 @@ class Robot:
         return RigidBodyInertia(total.mass, frozen(total.lever), frozen(total.inertia))
 
     def copy(self) -> Robot:
-        """Return the same arm with scratch memory of its own, for use in another thread."""
+        """Return a copy with its own Pinocchio data, for use in another thread."""
         twin = Robot.__new__(Robot)
         twin.__dict__.update(self.__dict__)
         twin.data = twin.model.createData()
         return twin
 
     def without_mass(self) -> Robot:
-        """Return a copy of the arm whose links have no mass, for torques without its dynamics."""
+        """Return a copy of the arm with massless links."""
         twin = self.copy()
         twin.model = pin.Model(self.model)
         for joint in range(twin.model.njoints):
@@ -527,8 +545,8 @@ class Robot:
         """Return a copy of the arm that carries a payload.
 
         Args:
-            payload: What it carries, in the coordinates of ``frame``.
-            frame: Frame on which it is mounted; the tool frame by default.
+            payload: The payload, in the coordinates of ``frame``.
+            frame: Frame on which the payload is mounted; the tool frame by default.
 
         """
         loaded = self.copy()

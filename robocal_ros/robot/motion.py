@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trajectories: quintic moves, linear segments with parabolic blends, limits, speed scale.
 
-A trajectory is a list of knots with position, velocity and (for quintics) acceleration, the
-very points that a joint trajectory controller gets. Between knots it interpolates as that
-controller does: cubic through positions and velocities, quintic when accelerations are given.
+A trajectory is a list of knots with position, velocity and (for quintics) acceleration: the
+points of the goal sent to a joint trajectory controller. It interpolates as that controller
+does: cubic through positions and velocities, quintic with accelerations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from robocal_ros.errors import ConfigurationError, MotionError
 # Peak velocity and acceleration of s(x) = 10x³ - 15x⁴ + 6x⁵ over 0 … 1.
 _QUINTIC_PEAK_VELOCITY = 15.0 / 8.0
 _QUINTIC_PEAK_ACCELERATION = 10.0 / np.sqrt(3.0)
-# A spline can bulge between knots however close they are.
+# Points per segment, however short: a spline can overshoot between knots.
 _MIN_POINTS = 5
 
 
@@ -42,7 +42,7 @@ class Trajectory:
     acceleration: Array | None = None
 
     def __post_init__(self) -> None:
-        """Freeze the arrays and check them; raises MotionError."""
+        """Freeze and check the arrays; raises MotionError."""
         for name in ('time', 'position', 'velocity', 'acceleration'):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, frozen(getattr(self, name)))
@@ -50,7 +50,9 @@ class Trajectory:
         arrays = [self.position, self.velocity]
         arrays += [self.acceleration] if self.acceleration is not None else []
         if any(a.shape != shape for a in arrays) or shape[0] != len(self.time):
-            raise MotionError('Knots of a trajectory must have one position, velocity and time.')
+            raise MotionError(
+                'Knots of a trajectory must have one position, velocity and time each; got shapes '
+                f'{self.time.shape}, {", ".join(str(a.shape) for a in arrays)}.')
         if not all(np.isfinite(a).all() for a in [*arrays, self.time]):
             raise MotionError('A knot of the trajectory is not finite; nothing was sent.')
         if len(self.time) < 2 or self.time[0] != 0.0 or (np.diff(self.time) <= 0.0).any():
@@ -79,7 +81,9 @@ class Trajectory:
         return scipy.interpolate.BPoly.from_derivatives(self.time, np.stack(derivatives, axis=1))
 
     def sample(self, time: Array | float) -> tuple[Array, Array, Array]:
-        """Return position, velocity and acceleration at the given times, held at the ends.
+        """Return position, velocity and acceleration at given times, shape (m, n) each.
+
+        Beyond the ends, the values there are held.
 
         Args:
             time: Times from the start, shape (m,) [s].
@@ -90,7 +94,7 @@ class Trajectory:
         return spline(t), spline.derivative(1)(t), spline.derivative(2)(t)
 
     def dense(self, period: float = 0.01) -> Array:
-        """Return times from start to end, at most ``period`` apart, knots included [s]."""
+        """Return times from start to end at most ``period`` apart, with those of the knots [s]."""
         pieces = [
             np.linspace(begin, end, max(_MIN_POINTS, int(np.ceil((end - begin) / period)) + 1))
             for begin, end in zip(self.time[:-1], self.time[1:], strict=True)
@@ -98,10 +102,10 @@ class Trajectory:
         return np.unique(np.concatenate(pieces))
 
     def slowed(self, scale: float) -> Trajectory:
-        """Return the same path at ``scale`` (0 … 1] times the speed.
+        """Return the same path at ``scale`` times the speed.
 
         Raises:
-            ConfigurationError: If the scale is outside that range.
+            ConfigurationError: If the scale is outside (0, 1].
 
         """
         if not 0.0 < scale <= 1.0:
@@ -114,14 +118,14 @@ def quintic_move(
     start: Array, goal: Array, max_velocity: Array, max_acceleration: Array,
     min_duration: float = 0.2,
 ) -> Trajectory:
-    """Plan a straight line in joint space, at rest at both ends, by one quintic.
+    """Return a straight line in joint space, at rest at both ends, by one quintic.
 
     Args:
         start: Shape (n,) [rad].
         goal: Shape (n,) [rad].
-        max_velocity: Speed that no joint exceeds, shape (n,) [rad/s].
-        max_acceleration: Acceleration that no joint exceeds, shape (n,) [rad/s²].
-        min_duration: Shortest time, for moves of hardly any length [s].
+        max_velocity: Largest joint speeds, shape (n,) [rad/s].
+        max_acceleration: Largest joint accelerations, shape (n,) [rad/s²].
+        min_duration: Shortest duration [s].
 
     """
     return quintic_path(np.stack((start, goal)), max_velocity, max_acceleration, min_duration)
@@ -130,13 +134,13 @@ def quintic_move(
 def quintic_path(
     postures: Array, max_velocity: Array, max_acceleration: Array, min_duration: float = 0.2
 ) -> Trajectory:
-    """Plan straight lines through several postures, at rest in each of them.
+    """Return straight lines through several postures, at rest in each of them.
 
     Args:
         postures: At least two, shape (k, n) [rad].
         max_velocity: Shape (n,) [rad/s].
         max_acceleration: Shape (n,) [rad/s²].
-        min_duration: Shortest time of one line [s].
+        min_duration: Shortest duration of a line [s].
 
     """
     step = np.abs(np.diff(postures, axis=0))
@@ -160,6 +164,8 @@ class Lspb:
         goal: qf [rad].
         speed: Cruise speed, positive [rad/s].
         duration: tf [s].
+        blend: tb [s].
+        acceleration: a [rad/s²].
 
     """
 
@@ -171,11 +177,12 @@ class Lspb:
     acceleration: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Check that a cruise exists; raises MotionError with the speeds that would do."""
+        """Check that a cruise phase exists; raises MotionError with the valid speeds."""
         span = abs(self.goal - self.start)
         if not (span > 0.0 and self.duration > 0.0):
             raise MotionError(
-                f'A segment needs a way and a time; got {span:.4g} rad in {self.duration:.4g} s.'
+                f'A segment needs a positive length and duration; got {span:.4g} rad in '
+                f'{self.duration:.4g} s.'
             )
         slowest, fastest = span / self.duration, 2.0 * span / self.duration
         if not slowest < self.speed <= fastest * (1.0 + 1e-12):
@@ -192,7 +199,7 @@ class Lspb:
     def with_acceleration(
         cls, start: float, goal: float, speed: float, acceleration: float
     ) -> Lspb:
-        """Plan from a given acceleration instead of a duration.
+        """Return the segment with a given acceleration instead of a duration.
 
         Args:
             start: q0 [rad].
@@ -201,7 +208,7 @@ class Lspb:
             acceleration: Acceleration of the blends, positive [rad/s²].
 
         Raises:
-            MotionError: If the way is too short to reach the speed.
+            MotionError: If the distance is too short to reach the speed.
 
         """
         span = abs(goal - start)
@@ -219,14 +226,13 @@ class Lspb:
 
     @property
     def cruise(self) -> tuple[float, float]:
-        """Times between which the speed is constant [s]."""
+        """Start and end of the constant speed [s]."""
         return self.blend, self.duration - self.blend
 
     def trajectory(self, posture: Array, joint: int) -> Trajectory:
-        """Return it as a motion of one joint, the others held.
+        """Return the segment as a motion of one joint, the others at rest.
 
-        Cubic interpolation through these four knots is the segment itself, not a sampling of
-        it: a parabola and a line are cubics.
+        Cubic interpolation through its four knots is exact: a parabola and a line are cubics.
 
         Args:
             posture: Angles of the other joints, shape (n,) [rad].
@@ -248,10 +254,10 @@ class Lspb:
 
 @dataclass(frozen=True)
 class MotionLimits:
-    """What no motion may exceed.
+    """Limits of motions.
 
     Attributes:
-        joint_names: Names of the n joints, for the sentences.
+        joint_names: Names of the n joints.
         lower: Shape (n,) [rad].
         upper: Shape (n,) [rad].
         velocity: Shape (n,) [rad/s].
@@ -266,13 +272,13 @@ class MotionLimits:
     acceleration: Array
 
     def check(self, trajectory: Trajectory) -> None:
-        """Refuse a trajectory that leaves the limits anywhere, also between its knots.
+        """Check a trajectory at and between its knots.
 
         Raises:
-            MotionError: With the joint, the value and the limit.
+            MotionError: If it exceeds a limit; with joint, value and limit.
 
         """
-        # Acceleration may jump at a knot: look at both sides of it.
+        # Acceleration may jump at a knot: check both sides.
         before = np.nextafter(trajectory.time[1:], 0.0)
         position, velocity, acceleration = trajectory.sample(
             np.concatenate((trajectory.dense(), before)))
@@ -280,8 +286,8 @@ class MotionLimits:
         for values, limit, what, unit in (
             (position, self.upper, 'goes up to', 'rad'),
             (-position, -self.lower, 'goes down to', 'rad'),
-            (np.abs(velocity), self.velocity, 'turns at', 'rad/s'),
-            (np.abs(acceleration), self.acceleration, 'accelerates with', 'rad/s²'),
+            (np.abs(velocity), self.velocity, 'moves at', 'rad/s'),
+            (np.abs(acceleration), self.acceleration, 'accelerates at', 'rad/s²'),
         ):
             excess = values - limit - tolerance * np.maximum(1.0, np.abs(limit))
             if (excess > 0.0).any():

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Newton's and Euler's laws along the arm, at all instants of a record at once.
+"""Recursive Newton-Euler algorithm for all instants of a record at once.
 
-Pinocchio takes one instant a call, and a record has a hundred thousand: nearly all of the time
-would go into calls. Here a call is an operation on all of them. What the laws need of a body's
-motion are twelve numbers, the terms; a wrench is linear in them, and linear in the body's ten
-parameters. The recursion is that of Featherstone, Rigid Body Dynamics Algorithms (2008), section
-5.3, with accelerations of points for spatial ones, and with each joint's axis as z.
+Pinocchio computes one instant per call, and a record has a hundred thousand; here each operation
+is vectorised over the instants. The motion of a body enters by twelve numbers, its terms: a
+wrench is linear in them and in the body's ten parameters. The recursion is that of Featherstone,
+Rigid Body Dynamics Algorithms (2008), section 5.3, with accelerations of points instead of spatial
+ones, and with each joint's axis as z.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from robocal_ros.arrays import Array
 from robocal_ros.robot.model import Robot
 
 TERMS = 12
-"""Numbers that describe a body's motion: acceleration of its origin less gravity, angular
-acceleration, and the products xx, xy, yy, xz, yz, zz of angular velocity, in its axes."""
+"""Number of terms of a body's motion: acceleration of its origin minus gravity, angular
+acceleration, and the products xx, xy, yy, xz, yz, zz of the angular velocity, in body axes."""
 
 _PAIRS = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
 _AXES = np.eye(3)
 
 
 def _laws() -> Array:
-    """Return what each term adds to a body's wrench, by its ten parameters, (12, 6, 10)."""
+    """Return the wrench of each unit term and unit parameter, shape (12, 6, 10)."""
     rest = pin.Motion.Zero()
     laws = np.zeros((TERMS, 6, 10))
     for term, unit in enumerate(np.eye(6)):
@@ -48,58 +48,59 @@ _LAWS = _laws()
 
 
 def wrench_regressor(terms: Array) -> Array:
-    """Return the wrench that carries a body, linear in its ten parameters.
+    """Return the regressor of the wrench that moves a body, in its ten parameters.
 
-    Linear in the terms too: of their mean over some time follows the mean wrench.
+    It is linear in the terms: the mean of the terms gives that of the wrench.
 
     Args:
-        terms: Motion of the body, shape (k, 12), as of ``TERMS`` [m/s², rad/s²].
+        terms: Terms of the body's motion, shape (k, 12) [m/s², rad/s²].
 
     Returns:
-        Shape (k, 6, 10), force first, in the body's axes about its origin; columns as ``BODY``.
+        Shape (k, 6, 10), force first, in body axes about the body's origin; columns in
+        Pinocchio's order of inertial parameters.
 
     """
     return (terms @ _LAWS.reshape(TERMS, 60)).reshape(-1, 6, 10)
 
 
-def wrench_of(parameters: Array) -> Array:
-    """Return the matrix that makes a wrench, force first, of a body's terms, shape (6, 12).
+def wrench_matrix(parameters: Array) -> Array:
+    """Return the matrix from a body's terms to its wrench, force first, shape (6, 12).
 
     Args:
-        parameters: Of the body, as of ``BODY``, shape (10,).
+        parameters: Inertial parameters of the body, shape (10,).
 
     """
     return (_LAWS @ parameters).T
 
 
 def _acceleration_at(point: Array) -> Array:
-    """Return the matrix that makes a point's acceleration less gravity of terms, (3, 12)."""
-    # What a mass of 1 kg there takes.
-    return wrench_of(np.array([1.0, *point, *[0.0] * 6]))[:3]
+    """Return the matrix from terms to a point's acceleration minus gravity, shape (3, 12)."""
+    # It is the force on a mass of 1 kg there.
+    return wrench_matrix(np.array([1.0, *point, *[0.0] * 6]))[:3]
 
 
-# What sliding along z by 1 m adds to a point's acceleration.
+# Change of that matrix per metre along z.
 _SLIDING = _acceleration_at(_AXES[2]) - _acceleration_at(np.zeros(3))
 
 
 @dataclass(frozen=True)
 class _Mount:
-    """How one body sits on another.
+    """Placement of a body on its carrier.
 
     Attributes:
-        turn: Matrix from a vector in the carrier's axes to the body's, shape (3, 3).
+        rotation: Matrix from carrier axes to body axes, shape (3, 3).
         accelerations: Matrix from the carrier's terms to the body's first six, shape (6, 12).
-        wrench: Matrix from a wrench on the body to the same on the carrier, shape (6, 6).
+        wrench: Matrix from a wrench in body coordinates to carrier coordinates, shape (6, 6).
 
     """
 
-    turn: Array
+    rotation: Array
     accelerations: Array
     wrench: Array
 
     @classmethod
     def at(cls, rotation: Array, shift: Array) -> _Mount:
-        """Build it from the body's placement on its carrier."""
+        """Create it from rotation matrix and position of the body on its carrier."""
         accelerations = np.zeros((6, TERMS))
         accelerations[:3] = rotation.T @ _acceleration_at(shift)
         accelerations[3:, 3:6] = rotation.T
@@ -107,11 +108,11 @@ class _Mount:
                    np.array(pin.SE3(rotation, shift).toDualActionMatrix()))
 
     def moved(self, terms: Array, speed: Array) -> Array:
-        """Return what the body's motion is if it rests on its carrier.
+        """Return the motion of a body that is fixed to its carrier.
 
         Args:
-            terms: Of the carrier, shape (12, k).
-            speed: Its angular velocity, shape (3, k) [rad/s].
+            terms: Terms of the carrier, shape (12, k).
+            speed: Angular velocity of the carrier, shape (3, k) [rad/s].
 
         Returns:
             Acceleration of the origin, angular acceleration, angular velocity, shape (3, 3, k).
@@ -119,35 +120,35 @@ class _Mount:
         """
         moved = np.empty((3, 3, terms.shape[1]))
         moved[:2] = (self.accelerations @ terms).reshape(2, 3, -1)
-        moved[2] = self.turn @ speed
+        moved[2] = self.rotation @ speed
         return moved
 
 
 @dataclass(frozen=True)
 class _Joint:
-    """A joint and the link that it moves, whose z is the joint's axis.
+    """A joint and its link, whose z is the joint's axis.
 
     Attributes:
-        mount: How the link sits on the one before where the joint stands at zero.
-        turns: Whether the joint turns; it slides otherwise.
+        mount: Placement of the link on the one before, with the joint at zero.
+        revolute: Whether the joint is revolute; it is prismatic otherwise.
         own: Matrix from the link's terms to the wrench that moves the link alone, shape (6, 12).
 
     """
 
     mount: _Mount
-    turns: bool
+    revolute: bool
     own: Array
 
 
 @dataclass(frozen=True)
 class _Motion:
-    """A motion worked out, of the root and of the links from there on.
+    """Motion of the root and the links.
 
     Attributes:
-        position: Of the joints, shape (n, k).
-        cosine: Of the positions, shape (n, k).
-        sine: Of the positions, shape (n, k).
-        terms: Of each body, shape (12, k).
+        position: Joint positions, shape (n, k).
+        cosine: Cosines of the positions, shape (n, k).
+        sine: Sines of the positions, shape (n, k).
+        terms: Terms of each body, shape (12, k).
         speed: Angular velocity of each body, shape (3, k) [rad/s].
 
     """
@@ -160,17 +161,17 @@ class _Motion:
 
 
 class NewtonEuler:
-    """What an arm, and a body on one of its frames, take in motion."""
+    """Inverse dynamics of an arm and of a body on one of its frames."""
 
     def __init__(self, robot: Robot, frame: str) -> None:
-        """Take over the arm's model.
+        """Convert the arm's model.
 
         Args:
             robot: The arm.
             frame: Frame on which the body is mounted.
 
         Raises:
-            ConfigurationError: If there is no such frame, or a joint has no drive.
+            ConfigurationError: If there is no such frame, or a joint mimics another one.
 
         """
         robot.check_untied('Identification of links')
@@ -180,18 +181,18 @@ class NewtonEuler:
         axes = [np.eye(3)]
         self._joints: list[_Joint] = []
         for number, subspace in enumerate(_subspaces(robot), start=1):
-            turns = bool(np.linalg.norm(subspace[3:]) > 0.5)
-            axis = subspace[3:] if turns else subspace[:3]
+            revolute = bool(np.linalg.norm(subspace[3:]) > 0.5)
+            axis = subspace[3:] if revolute else subspace[:3]
             axes.append(pin.Quaternion.FromTwoVectors(_AXES[2], axis).toRotationMatrix())
             inertia = pin.SE3(axes[-1].T, np.zeros(3)).act(robot.model.inertias[number])
             self._joints.append(_Joint(
-                _placed(axes[-2], robot.model.jointPlacements[number], axes[-1]), turns,
-                wrench_of(inertia.toDynamicParameters())))
+                _placed(axes[-2], robot.model.jointPlacements[number], axes[-1]), revolute,
+                wrench_matrix(inertia.toDynamicParameters())))
         self._carrier = int(mounted.parentJoint)
         self._mount = _placed(axes[self._carrier], mounted.placement, np.eye(3))
 
     def terms(self, q: Array, v: Array, a: Array) -> Array:
-        """Return how the body moves.
+        """Return the terms of the body's motion.
 
         Args:
             q: Joint angles, shape (k, n) [rad].
@@ -199,34 +200,35 @@ class NewtonEuler:
             a: Joint accelerations, shape (k, n) [rad/s²].
 
         Returns:
-            Shape (k, 12), as of ``TERMS``.
+            Shape (k, 12).
 
         """
-        return self._body(self._moved(q, v, a, self._carrier)).T
+        return self._body(self._motion(q, v, a, self._carrier)).T
 
     def torque(self, q: Array, v: Array, a: Array, parameters: Array | None = None) -> Array:
-        """Return the joint torques of the arm, with the body or without.
+        """Return the joint torques of the arm, with or without the body.
 
         Args:
             q: Joint angles, shape (k, n) [rad].
             v: Joint velocities, shape (k, n) [rad/s].
             a: Joint accelerations, shape (k, n) [rad/s²].
-            parameters: Of the body, as of ``BODY``, shape (10,); it need not be a possible one.
+            parameters: Inertial parameters of the body, also physically inconsistent ones, shape
+                (10,); None for no body.
 
         Returns:
             Shape (k, n) [N·m].
 
         """
-        motion = self._moved(q, v, a, len(self._joints))
+        motion = self._motion(q, v, a, len(self._joints))
         wrenches = {number: joint.own @ motion.terms[number]
                     for number, joint in enumerate(self._joints, start=1)}
         if parameters is not None and self._carrier:
             wrenches[self._carrier] += (
-                self._mount.wrench @ wrench_of(parameters) @ self._body(motion))
+                self._mount.wrench @ wrench_matrix(parameters) @ self._body(motion))
         return np.asarray(self._torques(motion, wrenches).T + self._armature * a)
 
     def torque_regressor(self, q: Array, v: Array, a: Array) -> Array:
-        """Return the joint torques that the body takes, linear in its ten parameters.
+        """Return the regressor of the joint torques in the body's ten parameters.
 
         Args:
             q: Joint angles, shape (k, n) [rad].
@@ -237,7 +239,7 @@ class NewtonEuler:
             Shape (k, n, 10).
 
         """
-        motion = self._moved(q, v, a, self._carrier)
+        motion = self._motion(q, v, a, self._carrier)
         regressor = np.zeros((len(self._joints), 10, len(q)))
         if self._carrier:
             units = np.repeat(self._mount.wrench[:, :, None], len(q), axis=2)
@@ -246,8 +248,8 @@ class NewtonEuler:
             np.einsum('nrk,rpk->npk', levers, wrenches, out=regressor[:self._carrier])
         return regressor.transpose(2, 0, 1)
 
-    def _moved(self, q: Array, v: Array, a: Array, links: int) -> _Motion:
-        """Go along the arm as far as some link."""
+    def _motion(self, q: Array, v: Array, a: Array, links: int) -> _Motion:
+        """Return the motion of the first links (forward recursion)."""
         position, velocity, acceleration = (np.ascontiguousarray(item.T) for item in (q, v, a))
         rest = np.zeros((TERMS, len(q)))
         rest[:3] = -self._gravity[:, None]
@@ -255,7 +257,7 @@ class NewtonEuler:
         for index, joint in enumerate(self._joints[:links]):
             moved = joint.mount.moved(motion.terms[-1], motion.speed[-1])
             rate, change = velocity[index], acceleration[index]
-            if joint.turns:
+            if joint.revolute:
                 _turn(moved, motion.cosine[index], -motion.sine[index])
                 moved[1, 0] += moved[2, 1] * rate
                 moved[1, 1] -= moved[2, 0] * rate
@@ -276,11 +278,11 @@ class NewtonEuler:
             motion.terms[self._carrier], motion.speed[self._carrier]))
 
     def _torques(self, motion: _Motion, wrenches: Mapping[int, Array]) -> Array:
-        """Go back along the arm.
+        """Return joint torques (backward recursion).
 
         Args:
             motion: The motion.
-            wrenches: What moves the links alone, by their numbers, shape (6, …, k) each.
+            wrenches: Wrenches that move the links alone, by link number, shape (6, …, k) each.
 
         Returns:
             Torques of the joints up to the last of these links, shape (links, …, k).
@@ -293,9 +295,9 @@ class NewtonEuler:
             joint = self._joints[index]
             if index + 1 in wrenches:
                 total += wrenches[index + 1]
-            torques[index] = total[5 if joint.turns else 2]
+            torques[index] = total[5 if joint.revolute else 2]
             parts = total.reshape(2, 3, *total.shape[1:])
-            if joint.turns:
+            if joint.revolute:
                 _turn(parts, motion.cosine[index], motion.sine[index])
             else:
                 parts[1, 0] -= motion.position[index] * parts[0, 1]
@@ -308,18 +310,18 @@ def _subspaces(robot: Robot) -> Iterator[Array]:
     """Yield the motion that each joint allows, in its own frame, shape (6,)."""
     data, posture = robot.model.createData(), np.zeros(robot.n)
     for index in range(robot.n):
-        # The binding gives a matrix of one column one axis.
+        # The binding returns a matrix of one column as a vector.
         yield pin.computeJointJacobian(
             robot.model, data, posture, index + 1).reshape(6, robot.n)[:, index]
 
 
 def _placed(before: Array, placement: pin.SE3, after: Array) -> _Mount:
-    """Return a placement between bodies whose axes were turned."""
+    """Return the placement of a body in turned axes on a carrier in turned axes."""
     return _Mount.at(before.T @ placement.rotation @ after, before.T @ placement.translation)
 
 
 def _terms(moved: Array) -> Array:
-    """Return the terms of accelerations and angular velocity, shapes (3, 3, k) and (12, k)."""
+    """Return the terms, shape (12, k), of accelerations and angular velocity, (3, 3, k)."""
     terms = np.empty((TERMS, moved.shape[2]))
     terms[:6] = moved[:2].reshape(6, -1)
     for row, (i, j) in enumerate(_PAIRS, start=6):
@@ -328,6 +330,6 @@ def _terms(moved: Array) -> Array:
 
 
 def _turn(vectors: Array, cosine: Array, sine: Array) -> None:
-    """Turn vectors about z, in place; shape (m, 3, …, k)."""
+    """Rotate vectors about z in place; shape (m, 3, …, k)."""
     x, y = vectors[:, 0], vectors[:, 1]
     vectors[:, 0], vectors[:, 1] = cosine * x - sine * y, sine * x + cosine * y

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways from posture to posture within the efforts of the drives.
+"""Collision-free paths between postures within the efforts of the drives.
 
-They are straight if nothing is touched, else found by OMPL's RRT-Connect.
+A path is a straight line in joint space if possible, else found by OMPL's RRT-Connect.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import Trajectory
 
+# Joint step between checked postures [rad].
 _STEP = 0.01
 _SEED = 1
-# Speeds, as shares of the planned one, at which efforts are tried.
+# Shares of the planned speed at which efforts are checked.
 _SPEEDS = np.geomspace(1.0, 0.02, 24)
 # Speed at breakaway [rad/s].
 _SLOW = 1e-9
@@ -29,13 +30,12 @@ _SLOW = 1e-9
 
 @dataclass(frozen=True)
 class EffortLimits:
-    """Drive efforts that a motion may need.
+    """Limits of the drive efforts in a motion.
 
     Attributes:
-        robot: The arm with what it carries.
+        robot: The arm with its payload.
         friction: Identified friction by joint name; other joints count as frictionless.
-        share: Share of the effort limits of the URDF that a motion may need; the rest is left
-            to the controller.
+        share: Usable share of the URDF's effort limits; the rest is left to the controller.
 
     """
 
@@ -49,9 +49,9 @@ class EffortLimits:
         return self.share * self.robot.effort_limit
 
     def holding(self, postures: Array) -> Array:
-        """Return the efforts that raise the arm slowly to postures, shape (k, n) [N·m].
+        """Return the efforts that lift the arm slowly to postures, shape (k, n) [N·m].
 
-        They are the holding torque and the friction that the drive overcomes in its direction.
+        They are the holding torque plus the friction in its direction.
 
         Args:
             postures: Shape (k, n) [rad].
@@ -61,7 +61,7 @@ class EffortLimits:
         return gravity + self._friction(np.where(gravity < 0.0, -_SLOW, _SLOW), gravity)
 
     def _friction(self, velocity: Array, load: Array) -> Array:
-        """Return the friction that may be overcome, at least breakaway, shape (k, n) [N·m]."""
+        """Return the friction of a motion, at least breakaway, shape (k, n) [N·m]."""
         torque = np.zeros_like(velocity)
         for joint, name in enumerate(self.robot.joint_names):
             law = self.friction.get(name)
@@ -73,15 +73,15 @@ class EffortLimits:
         return torque
 
     def exceeded(self, postures: Array) -> str:
-        """Return the joint that cannot hold one of the postures, empty if there is none.
+        """Return a clause about the joint that cannot hold one of the postures, empty for none.
 
         Args:
             postures: Shape (k, n) [rad].
 
         """
-        return self._named(np.abs(self.holding(postures)).max(axis=0))
+        return self._problem(np.abs(self.holding(postures)).max(axis=0))
 
-    def _named(self, needed: Array) -> str:
+    def _problem(self, needed: Array) -> str:
         excess = needed / self.limit
         joint = int(np.argmax(excess))
         if excess[joint] <= 1.0:
@@ -107,7 +107,7 @@ class EffortLimits:
         for speed in _SPEEDS:
             needed = np.abs(
                 gravity + speed**2 * dynamic + self._friction(speed * velocity, gravity))
-            problem = self._named(needed.max(axis=0))
+            problem = self._problem(needed.max(axis=0))
             if not problem:
                 return trajectory if speed == 1.0 else trajectory.slowed(float(speed))
         raise MotionError(f'On this motion {problem}, at any speed. Nothing was sent.')
@@ -123,7 +123,7 @@ def connect(
     robot: Robot, checker: CollisionChecker, start: Array, goal: Array, timeout: float = 3.0,
     effort: EffortLimits | None = None,
 ) -> Array:
-    """Return postures to pass on a way that touches nothing, in straight lines.
+    """Return a collision-free path of straight lines in joint space.
 
     Args:
         robot: The arm.
@@ -131,13 +131,13 @@ def connect(
         start: Shape (n,) [rad].
         goal: Shape (n,) [rad].
         timeout: Longest search [s].
-        effort: Efforts within which the arm is held everywhere on the way; None for any.
+        effort: Limits within which the drives hold the arm on the whole path; None for no limits.
 
     Returns:
-        Start, perhaps some postures between, goal; shape (k, n) [rad].
+        Start, via postures and goal, shape (k, n) [rad].
 
     Raises:
-        MotionError: If start or goal touch something or cannot be held, or no way is found.
+        MotionError: If start or goal is in collision or cannot be held, or no path is found.
 
     """
     for what, posture in (('start', start), ('goal', goal)):
@@ -189,10 +189,9 @@ def _search(
     setup.setPlanner(geometric.RRTConnect(setup.getSpaceInformation()))
     if not setup.solve(timeout) or not setup.haveExactSolutionPath():
         raise MotionError(
-            'No way without touching anything'
-            + (', and on which the drives hold the load,' if effort is not None else '')
-            + f' was found in {timeout:.0f} s. Start the arm from a posture with more room around '
-            'it.'
+            'No collision-free path'
+            + (' on which the drives hold the load' if effort is not None else '')
+            + f' was found in {timeout:.0f} s. Start from a posture with more clearance.'
         )
     setup.simplifySolution()
     path = setup.getSolutionPath()

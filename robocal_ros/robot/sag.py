@@ -23,10 +23,10 @@ _STEP = 1e-3
 def deflected(robot: Robot, encoders: Array, compliance: Array) -> tuple[Array, Array]:
     """Return the link angles of a compliant arm in equilibrium.
 
-    Solves q = encoders − c ∘ G(q), G being the torque that holds the arm against gravity.
+    Solves q = encoders − c ∘ G(q), where G is the torque that holds the arm against gravity.
 
     Args:
-        robot: The arm including what it carries.
+        robot: The arm with its payload.
         encoders: Encoder angles, shape (n,) [rad].
         compliance: c, shape (n,) [rad/(N·m)].
 
@@ -60,16 +60,15 @@ def compliance_by_joint(result: CalibrationResult) -> dict[str, float]:
 class SagCorrection:
     """Prediction and correction of the tool's sag.
 
-    The links reach q when the encoders are at q + c ∘ G(q), G being the torque that holds arm and
-    payload in q. This is exact within the model and needs no inverse Jacobian. Joints of unknown
-    compliance count as rigid.
+    The links reach q when the encoders are at q + c ∘ G(q), where G is the torque that holds arm
+    and payload in q. This is exact within the model. Joints of unknown compliance count as rigid.
     """
 
     def __init__(self, robot: Robot, carrying: Robot, compliance: Mapping[str, float]) -> None:
-        """Prepare.
+        """Copy the models.
 
         Args:
-            robot: The arm as in the calibration of the rigid model.
+            robot: The arm without payload.
             carrying: The arm with its present payload.
             compliance: Compliances by joint name [rad/(N·m)].
 
@@ -83,7 +82,7 @@ class SagCorrection:
 
         Args:
             q: Link angles, shape (n,) [rad].
-            payload_alone: Count the payload only, not the arm's own weight.
+            payload_alone: Without the arm's own weight.
 
         """
         torque = self._carrying.gravity_torque(q)
@@ -102,7 +101,7 @@ class SagCorrection:
 
         Args:
             encoders: Encoder angles, shape (n,) [rad].
-            payload_alone: Ignore the arm's own weight.
+            payload_alone: Without the arm's own weight.
 
         """
         robot = self._robot
@@ -115,11 +114,12 @@ class SagCorrection:
         """Return a trajectory corrected for the sag.
 
         Positions become q + c ∘ G(q); velocities and accelerations follow by the chain rule,
-        with central differences of G along the motion. Inertial torque is not corrected.
+        with central differences of G along the motion. Deflection by inertial torques is not
+        corrected.
 
         Args:
             trajectory: The desired motion of the links.
-            payload_alone: Leave the sag under the arm's own weight uncorrected.
+            payload_alone: Without the sag under the arm's own weight.
 
         """
         def offset(q: Array) -> Array:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The robot as every capability needs it: model, scale of its efforts, results."""
+"""Setup that all capabilities share: robot model, effort scales, stored results."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ EFFORT_UNITS = (DRIVE_GAINS, ARM)
 
 
 def per_joint(values: list[float], count: int, name: str) -> Array:
-    """Return one value per joint from one per joint or one for all.
+    """Return one value per joint, shape (count,), from one per joint or one for all.
 
     Raises:
-        ConfigurationError: If the length fits neither.
+        ConfigurationError: If there is any other number of values.
 
     """
     if len(values) not in (1, count):
@@ -41,13 +41,13 @@ def per_joint(values: list[float], count: int, name: str) -> Array:
 
 
 def make_robot(urdf: str, values: RobotParameters) -> Robot:
-    """Return the model of the arm; errors as of ``Robot``."""
+    """Return the model of the arm; raises as ``Robot``."""
     return Robot(urdf, tool_frame=values.tool_frame, joints=named(values.joints),
                  gravity=values.gravity, name=values.robot_name)
 
 
 def make_store(robot: Robot, values: RobotParameters) -> ResultStore:
-    """Return where the results of the arm are kept."""
+    """Return the store of the arm's results."""
     folder = (Path(values.results_dir).expanduser() if values.results_dir
               else default_directory(robot.name))
     return ResultStore(
@@ -55,10 +55,11 @@ def make_store(robot: Robot, values: RobotParameters) -> ResultStore:
 
 
 def effort_factor(robot: Robot, values: RobotParameters) -> Array:
-    """Return what turns the driver's efforts into torques, shape (n,).
+    """Return the factors from the driver's efforts to torques, shape (n,).
 
     Raises:
-        ConfigurationError: If efforts are currents and no constants are given.
+        ConfigurationError: If efforts are currents and torque constants and gear ratios are not
+            set.
 
     """
     if values.effort_source == 'torque':
@@ -67,9 +68,8 @@ def effort_factor(robot: Robot, values: RobotParameters) -> Array:
               * per_joint(values.gear_ratios, robot.n, 'gear_ratios'))
     if np.all(factor == 1.0):
         raise ConfigurationError(
-            "effort_source is 'current', but torque_constants and gear_ratios still make "
-            '1 N·m of 1 A for every joint; torques in N·m need the real constants. Set '
-            'torque_constants (and gear_ratios).')
+            "effort_source is 'current', but torque_constants and gear_ratios are 1 N·m/A for "
+            "every joint. Set torque_constants (and gear_ratios) to those of the drives.")
     return factor
 
 
@@ -88,7 +88,7 @@ def effort_scales(drive_gains: CalibrationResult) -> dict[str, float]:
 
 
 def effort_scale(robot: Robot, drive_gains: CalibrationResult | None) -> Array:
-    """Return by how much each effort is too large, as far as it is known, shape (n,)."""
+    """Return the identified effort scales, 1 for joints without one, shape (n,)."""
     known = {} if drive_gains is None else effort_scales(drive_gains)
     return np.array([known.get(name, 1.0) for name in robot.joint_names])
 
@@ -96,9 +96,8 @@ def effort_scale(robot: Robot, drive_gains: CalibrationResult | None) -> Array:
 def gains_in_use(values: RobotParameters, store: ResultStore) -> CalibrationResult | None:
     """Return the result whose effort scales are used, None for none.
 
-    Of drive gains and an identified arm, the newer one counts: scales and links of an arm are
-    identified together, and new gains make an arm that was identified before them useless.
-
+    It is the newer one of drive gains and identified arm: links and scales of an arm are
+    identified together, so gains calibrated later invalidate both.
     """
     if not values.use_drive_gains:
         return None
@@ -114,7 +113,7 @@ def relative_covariance(
     Args:
         robot: The arm.
         gains: The result whose effort scales are used, None for none.
-        std: Standard deviation of scales that are not known.
+        std: Standard deviation of the other joints' scales.
 
     """
     covariance = std**2 * np.eye(robot.n)
@@ -130,9 +129,9 @@ def relative_covariance(
 
 
 def with_own_units(robot: Robot, result: CalibrationResult) -> CalibrationResult:
-    """Return a result whose figures of sliding joints are in m and N.
+    """Return a result that states figures of prismatic joints in m and N.
 
-    Estimators name the units of turning joints; the numbers are the same.
+    Estimators name the units of revolute joints; the numbers are the same.
     """
     if not robot.prismatic.any():
         return result
@@ -140,12 +139,12 @@ def with_own_units(robot: Robot, result: CalibrationResult) -> CalibrationResult
 
     def unit_of(parameter: Parameter) -> str:
         joint, _, name = parameter.name.rpartition('.')
-        # The inertia of a link is one however its joint moves.
+        # A link's inertia is in kg·m² for both types of joints.
         moved = not name.startswith('inertia')
         return robot.unit(joint, parameter.unit) if moved else parameter.unit
 
     def beside(text: str, unit: str) -> str:
-        """Return a unit that belongs to a text."""
+        """Return the unit of the figure that a text names."""
         return own(f'{text}\0{unit}').partition('\0')[2]
 
     return replace(
@@ -167,5 +166,5 @@ def mesh_folders(given: Sequence[str]) -> list[str]:
 
 
 def torque_factor(robot: Robot, values: RobotParameters, store: ResultStore) -> Array:
-    """Return what turns the driver's efforts into torques, known drive gains among it, (n,)."""
+    """Return the factors from efforts to torques with identified drive gains, shape (n,)."""
     return effort_factor(robot, values) / effort_scale(robot, gains_in_use(values, store))

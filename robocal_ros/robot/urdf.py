@@ -15,9 +15,9 @@ from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import RigidBodyInertia
 
 PAYLOAD_LINK = 'robocal_payload'
-"""Name of the link that stands for an identified payload."""
+"""Name of the link of an identified payload."""
 
-# A ball of aluminium has at most the inertia of any tool of its mass [kg/m³].
+# Density of aluminium [kg/m³]: few tools are more compact than a solid sphere of it.
 _DENSITY = 2700.0
 
 
@@ -26,7 +26,7 @@ def read_urdf(path: Path) -> str:
 
     Raises:
         ConfigurationError: If it cannot be read.
-        FileFormatError: If it is a xacro file, or no text.
+        FileFormatError: If it is a xacro file, or not a text file.
 
     """
     if path.suffix == '.xacro':
@@ -37,18 +37,18 @@ def read_urdf(path: Path) -> str:
 
 
 def least_inertia(mass: float) -> float:
-    """Return the moment of inertia of a ball of aluminium [kg·m²].
+    """Return the moment of inertia of an aluminium sphere, ⅖ m r² [kg·m²].
 
-    It replaces an unknown inertia: physics engines refuse zero.
+    It replaces an unknown inertia, because physics engines reject zero.
     """
     radius = (3.0 * mass / (4.0 * np.pi * _DENSITY)) ** (1.0 / 3.0)
     return float(0.4 * mass * radius**2)
 
 
 def with_payload(urdf: str, payload: RigidBodyInertia, frame: str) -> str:
-    """Return a URDF with a payload on one of its links.
+    """Return a URDF with a payload as a further link, fixed to one of its links.
 
-    The payload is a link of its own, fixed to the frame; one from an earlier call is replaced.
+    The payload of an earlier call is replaced.
 
     Args:
         urdf: URDF text.
@@ -57,7 +57,7 @@ def with_payload(urdf: str, payload: RigidBodyInertia, frame: str) -> str:
         frame: Name of the link that carries it.
 
     Raises:
-        ModelError: If the text is no URDF.
+        ModelError: If the text is not a URDF.
         ConfigurationError: If it has no such link.
 
     """
@@ -83,17 +83,17 @@ def with_payload(urdf: str, payload: RigidBodyInertia, frame: str) -> str:
 
 
 def with_links(urdf: str, bodies: Mapping[str, RigidBodyInertia]) -> str:
-    """Return a URDF whose moving links have other masses, centres and inertias.
+    """Return a URDF whose moving links have other masses, centres of mass and inertias.
 
-    A body holds everything that is fixed to its link: the inertial data of links on fixed joints
-    below it are removed.
+    A body includes everything that is fixed to its link: the inertial data of links on fixed
+    joints below it are removed.
 
     Args:
         urdf: URDF text.
         bodies: Bodies by the name of the joint that moves them, in the frame of its child link.
 
     Raises:
-        ModelError: If the text is no URDF.
+        ModelError: If the text is not a URDF.
         ConfigurationError: If it has no such joint.
 
     """
@@ -136,16 +136,15 @@ def _inertial(body: RigidBodyInertia) -> ElementTree.Element:
 def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
     """Return a URDF whose joints have identified friction in their ``<dynamics>``.
 
-    URDF knows Coulomb friction and viscous damping, the same in both directions: the means are
-    written, for a law that is sublinear in speed the best line over the speeds of the runs. The
-    Stribeck part and the dependence on load have no place there.
+    URDF has Coulomb friction and viscous damping, the same in both directions: the values of
+    ``SteadyFriction.linear`` are written, without the Stribeck part and the dependence on load.
 
     Args:
         urdf: URDF text.
         laws: Friction by joint name.
 
     Raises:
-        ModelError: If the text is no URDF.
+        ModelError: If the text is not a URDF.
         ConfigurationError: If it has no such joint.
 
     """
@@ -167,7 +166,7 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
 
 
 def _parsed(urdf: str) -> ElementTree.Element:
-    # Comments are kept: they are the user's.
+    # Keeps the user's comments.
     parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
     try:
         root = ElementTree.fromstring(urdf, parser)
@@ -176,7 +175,8 @@ def _parsed(urdf: str) -> ElementTree.Element:
             f'The robot description is not well-formed XML ({error}); expected a URDF.'
         ) from error
     if root.tag != 'robot':
-        raise ModelError(f"The file starts with <{root.tag}>; expected a URDF's <robot>.")
+        raise ModelError(
+            f"The robot description starts with <{root.tag}>; expected a URDF's <robot>.")
     return root
 
 

@@ -57,7 +57,7 @@ class TestRefusedAtConfigure:
     @pytest.mark.parametrize(('values', 'words'), [
         ({'measure_joints': ['joint_7']}, ('joint_7', 'joint_6')),
         ({'min_speed': 0.5, 'max_speed': 0.3}, ('min_speed', '0.5 and 0.3')),
-        ({'effort_source': 'current'}, ('torque_constants', 'real constants')),
+        ({'effort_source': 'current'}, ('torque_constants', 'those of the drives')),
         ({'trajectory_file': 'nowhere.yaml'}, ('nowhere.yaml cannot be read',)),
     ])
     def test_parameters(self, rig, values, words):
@@ -70,9 +70,9 @@ class TestRefusedAtConfigure:
          ('run 1', 'Cruise speed 0.2 rad/s does not fit')),
         ('{joint: joint_9, start: -0.4, goal: 0.4, speed: 0.25, duration: 3.4}', ('joint_9',)),
         ('{joint: joint_6, start: -5.0, goal: 5.0, speed: 3.6, duration: 5.0}',
-         ('Run 1', 'turns at 3.6')),
+         ('Run 1', 'moves at 3.6')),
         ('{joint: joint_6, start: 0.0, goal: 0.4, speed: 0.4, duration: 1.1}',
-         ('Run 1', 'accelerates with 4')),
+         ('Run 1', 'accelerates at 4')),
     ])
     def test_sets(self, rig, tmp_path, entry, words):
         path = tmp_path / 'set.yaml'

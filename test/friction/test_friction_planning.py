@@ -159,8 +159,8 @@ class TestGivenSets:
         check_given(robocal, limits, [good])
         for segment, words in (
             (Lspb.with_acceleration(5.0, 6.5, 0.3, 2.0), "'joint_6' goes up to 6.5"),
-            (Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.5), "'joint_6' accelerates with 2.5"),
-            (Lspb.with_acceleration(-5.0, 5.0, 3.6, 2.0), "'joint_6' turns at 3.6"),
+            (Lspb.with_acceleration(-0.4, 0.4, 0.3, 2.5), "'joint_6' accelerates at 2.5"),
+            (Lspb.with_acceleration(-5.0, 5.0, 3.6, 2.0), "'joint_6' moves at 3.6"),
         ):
             with pytest.raises(MotionError, match=f'Run 2 of the trajectory set: .*{words}'):
                 check_given(robocal, limits, [good, replace(good, segment=segment)])

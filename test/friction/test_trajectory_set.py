@@ -52,7 +52,7 @@ def test_entries_become_segments_in_their_order(robot, tmp_path):
     (GOOD + GOOD.replace('0.25', '0.2'), 'run 2: .*above 0.2353 and at most 0.4706 rad/s'),
     (GOOD.replace('0.25', '0.5'), 'run 1: Cruise speed 0.5 rad/s does not fit'),
     (GOOD.replace('0.25', '-0.25'), 'run 1: Cruise speed -0.25'),
-    (GOOD.replace('goal: 0.4', 'goal: -0.4'), 'run 1: A segment needs a way'),
+    (GOOD.replace('goal: 0.4', 'goal: -0.4'), 'run 1: A segment needs a positive length'),
     ('- {joint: shoulder, start: [', 'set.yaml'),
 ])
 def test_what_does_not_fit_is_refused_with_its_place(robot, tmp_path, text, words):

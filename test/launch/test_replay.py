@@ -165,7 +165,7 @@ def test_a_bag_without_an_arm_wants_one(replay: Launch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures('everything_installed')
 def test_a_bag_without_joint_states_is_refused(replay: Launch, tmp_path: Path) -> None:
     bag = write_bag(tmp_path / 'bag', ('robot_description',))
-    with pytest.raises(ConfigurationError, match='It holds /robot_description.*joint_states too'):
+    with pytest.raises(ConfigurationError, match='It has /robot_description.*joint_states too'):
         replay(bag=str(bag))
 
 

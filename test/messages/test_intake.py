@@ -59,7 +59,7 @@ class TestJointIntake:
             taken.bag_samples()
 
     def test_an_empty_topic_says_so(self) -> None:
-        with pytest.raises(DataError, match='0 messages came.*empty'):
+        with pytest.raises(DataError, match=r'0 messages\).*empty'):
             stream().bag_samples()
 
     def test_effort_may_be_absent_where_nobody_needs_it(self) -> None:

@@ -30,18 +30,18 @@ def test_another_namespace_and_another_name_are_found() -> None:
         spinner.until(
             lambda: 'gripper_sensor' in publisher_hint(listener, 'ft/wrench', WrenchStamped))
         told = publisher_hint(listener, 'joint_states', JointState)
-        assert "Nobody publishes on '/right/joint_states'" in told
+        assert "No publisher on '/right/joint_states'" in told
         assert 'sensor_msgs/msg/JointState is published on /left/joint_states.' in told
         assert 'namespace' in told
         told = publisher_hint(listener, 'ft/wrench', WrenchStamped)
-        assert 'published on /left/gripper_sensor/data. Name or remap' in told
+        assert 'published on /left/gripper_sensor/data. Set the parameter' in told
         assert 'tool_wrench' not in told
 
 
 def test_nothing_and_a_silent_publisher_are_told_apart() -> None:
     node = rclpy.create_node('alone')
     with Spinner(node) as spinner:
-        assert 'nor sensor_msgs/msg/JointState on any' in publisher_hint(
+        assert 'none of sensor_msgs/msg/JointState on any' in publisher_hint(
             node, 'joint_states', JointState)
         node.create_publisher(JointState, 'joint_states', 10)
         spinner.until(

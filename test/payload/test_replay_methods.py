@@ -221,7 +221,7 @@ def test_without_a_given_description_that_of_the_bag_is_used(bags, tmp_path, mon
     ('payload', {'tool_frame': 'hand'}, "'hand' is not in the robot description"),
     ('payload', {'method': 'excitation', 'reference_run': 'subtract'}, 'no reference is stored'),
     ('friction', {'temperature_topic': 'heat'}, "no topic '/heat'"),
-    ('friction', {'effort_source': 'current'}, 'real constants'),
+    ('friction', {'effort_source': 'current'}, 'those of the drives'),
 ])
 def test_bags_that_do_not_fit_are_refused(
     records, bags, tmp_path, name: str, values: dict[str, Any], words: str

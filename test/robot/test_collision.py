@@ -49,7 +49,7 @@ def test_the_floor_lies_against_gravity(gravity):
 
 def test_a_floor_needs_gravity():
     robot = Robot(CHAIN, tool_frame='tip', gravity=(0.0, 0.0, 0.0))
-    with pytest.raises(ConfigurationError, match='floor needs gravity'):
+    with pytest.raises(ConfigurationError, match='floor needs a direction'):
         CollisionChecker(robot, floor=0.0)
 
 
@@ -61,7 +61,7 @@ def test_the_way_is_looked_at_between_its_ends():
     said = checker.first_contact(q)
     assert 'root' in said
     assert 'tip' in said
-    assert '% of the way' in said
+    assert '% of the path' in said
     share = float(said.split('after ')[1].split(' %')[0])
     touching = 2.0 * np.arccos(0.1)
     travelled = np.cumsum(np.abs(np.diff(q[:, 1], prepend=q[0, 1])))

@@ -300,7 +300,7 @@ def test_a_speed_between_knots_is_seen():
     # Rest to rest over 1 rad in 1 s by a cubic: peak 1.5 rad/s in the middle.
     way = Trajectory(np.array([0.0, 1.0]), np.array([[0.0, 0.0], [1.0, 0.0]]), np.zeros((2, 2)))
     limits(velocity=np.array([1.5, 1.0])).check(way)
-    with pytest.raises(MotionError, match=r"'left' turns at 1.5 rad/s .*limit is 1.4 rad/s"):
+    with pytest.raises(MotionError, match=r"'left' moves at 1.5 rad/s .*limit is 1.4 rad/s"):
         limits(velocity=np.array([1.4, 1.0])).check(way)
 
 
@@ -313,7 +313,7 @@ def test_an_acceleration_on_either_side_of_a_knot_is_seen(first):
     way = Trajectory(time, position, np.zeros((3, 2)))
     peak = 6.0 * 0.001 / 0.005**2
     limits(acceleration=np.full(2, peak * 1.001)).check(way)
-    with pytest.raises(MotionError, match=r"'left' accelerates with 2"):
+    with pytest.raises(MotionError, match=r"'left' accelerates at 2"):
         limits(acceleration=np.full(2, peak * 0.999)).check(way)
 
 
@@ -326,7 +326,7 @@ def test_the_last_instant_before_a_knot_counts(rise):
                      np.array([[0.0, 0.0], [goal, 0.0], [goal + 0.5 * speed, 0.0]]),
                      np.array([[0.0, 0.0], [speed, 0.0], [0.0, 0.0]]))
     peak = 6.0 * goal / rise**2
-    with pytest.raises(MotionError, match=r"'left' accelerates with"):
+    with pytest.raises(MotionError, match=r"'left' accelerates at"):
         limits(acceleration=np.full(2, 0.99 * peak), velocity=np.full(2, 1e3)).check(way)
 
 

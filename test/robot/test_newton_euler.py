@@ -10,7 +10,7 @@ from support.arms import ARMS, arm
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.payload.model import body_regressor, torque_regressor
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import NewtonEuler, wrench_of, wrench_regressor
+from robocal_ros.robot.newton_euler import NewtonEuler, wrench_matrix, wrench_regressor
 
 # A gantry that slides along x and z, and turns about a slanting axis in between.
 SLIDING = """
@@ -73,7 +73,8 @@ def test_a_wrench_is_linear_in_terms_and_parameters(robot):
     terms = NewtonEuler(robot, robot.tool_frame).terms(*motion(robot))
     parameters = np.random.default_rng(6).normal(size=10)
     regressor = wrench_regressor(terms)
-    np.testing.assert_allclose(terms @ wrench_of(parameters).T, regressor @ parameters, atol=1e-12)
+    np.testing.assert_allclose(
+        terms @ wrench_matrix(parameters).T, regressor @ parameters, atol=1e-12)
     np.testing.assert_allclose(
         wrench_regressor(terms.mean(axis=0)[None])[0], regressor.mean(axis=0), atol=1e-12)
 

@@ -265,9 +265,9 @@ def test_what_is_no_urdf_is_refused(text, says):
         Robot(text)
 
 
-def test_a_sliding_joint_has_no_axis_to_turn_about():
+def test_a_prismatic_joint_has_no_axis_of_rotation():
     text = PENDULUM.format(kind='prismatic', limit=LIMIT.format(effort=1, velocity=1))
-    with pytest.raises(ModelError, match="'swing' slides"):
+    with pytest.raises(ModelError, match="'swing' is prismatic"):
         Robot(text, tool_frame='tip').joint_axis(np.zeros(1), 0)
 
 
@@ -353,7 +353,7 @@ class TestMimic:
             NewtonEuler(Robot(self.urdf(), tool_frame='hand'), 'hand')
         circle = self.urdf().replace('<axis xyz="0 1 0"/>', (
             '<axis xyz="0 1 0"/><mimic joint="elbow"/>'), 1)
-        with pytest.raises(ModelError, match='mimic joints .* follow each other in a circle'):
+        with pytest.raises(ModelError, match='mimic joints .* follow each other in a cycle'):
             Robot(circle, tool_frame='hand')
 
 

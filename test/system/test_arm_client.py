@@ -274,7 +274,7 @@ def test_an_unknown_controller_is_refused_naming_others(simulation: None) -> Non
         with pytest.raises(ConfigurationError) as refusal:
             rig.spinner.run(rig.arm.connect)
         assert 'arm_controller/follow_joint_trajectory' in str(refusal.value)
-        assert f'controllers there: /{CONTROLLER}. ' in str(refusal.value)
+        assert f'available controllers: /{CONTROLLER}. ' in str(refusal.value)
         assert rig.sent == []
     finally:
         rig.__exit__()

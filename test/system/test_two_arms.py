@@ -132,7 +132,7 @@ def test_in_the_wrong_namespace_the_answer_names_the_arms(client: Client, graph:
     client.until(lambda: client.state(f'wrong/{NODE}') == 'active', 90.0, 'the node')
     answer = client.call('run', f'wrong/{NODE}')
     assert not answer.success
-    assert "Nobody publishes on '/wrong/joint_states'" in answer.message
+    assert "No publisher on '/wrong/joint_states'" in answer.message
     assert '/left/joint_states, /right/joint_states' in answer.message
 
 

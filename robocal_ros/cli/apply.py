@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal apply`: identified values into a URDF, and into the words of robot drivers."""
+"""`robocal apply`: write results into a URDF, and show the service calls of robot drivers."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from robocal_ros.robot.urdf import (
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the URDF and show the driver's values.
+    """Write the URDF and show the service calls of drivers.
 
     Raises:
-        RobocalError: If the result is not fit for it, or does not fit the URDF.
+        RobocalError: If the result is unsuitable, or does not fit the URDF.
 
     """
     result = read_result(options.file)
@@ -40,10 +40,10 @@ def run(options: argparse.Namespace) -> int:
     if result.verdict is not Verdict.PASS and not options.force:
         raise DataError(
             f"The verdict of '{options.file}' is {result.verdict.value}: "
-            f'{" ".join(result.reasons)} Use a result that passed, or insist with --force.')
+            f'{" ".join(result.reasons)} Use a result that passed, or --force.')
     if hashlib.sha256(urdf.encode()).hexdigest() != result.robot.urdf_sha256:
-        ERRORS.print('This URDF is not, letter by letter, the one that the result was identified '
-                     'with. See that links, frames and masses are the same.', style='yellow',
+        ERRORS.print('This URDF differs from the one that the result was identified with. Check '
+                     'that links, frames and masses are the same.', style='yellow',
                      soft_wrap=True)
     if result.kind == 'payload':
         _apply_payload(result, urdf, options)
@@ -53,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
         _apply_arm(result, urdf, options.out)
     else:
         raise DataError(
-            f"A result of kind '{result.kind}' has no place in a URDF; expected one of a payload, "
-            'of friction or of an arm.')
+            f"A result of kind '{result.kind}' cannot be written into a URDF; expected a payload, "
+            'friction or arm result.')
     return 0
 
 
@@ -71,18 +71,18 @@ def _apply_payload(result: CalibrationResult, urdf: str, options: argparse.Names
         print_line('Its inertia was not identified and is replaced by that of a sphere of its '
                    f'mass ({least_inertia(payload.mass):.2g} kg·m²).', 'yellow')
     if mounted.mass > 0.0:
-        print_line(f'It is the extra payload: the URDF has {mounted.mass:.4f} kg distal to '
+        print_line(f'The URDF already has {mounted.mass:.4f} kg distal to '
                    f"'{frame}'. The total is {moved.mass + mounted.mass:.4f} kg.")
         total = moved.to_pinocchio() + mounted.to_pinocchio()
-        # Without the inertia of the payload, that of the whole is unknown too.
+        # Without the payload's inertia, the total inertia is unknown too.
         inertia = total.inertia if payload.inertia.any() else np.zeros((3, 3))
         moved = RigidBodyInertia(float(total.mass), np.array(total.lever), np.array(inertia))
     _show_driver_values(moved, frame)
 
 
 def _show_driver_values(payload: RigidBodyInertia, frame: str) -> None:
-    print_line(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; another "
-               'one by --frame):')
+    print_line(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; set "
+               'another one with --frame):')
     for name, call in (('Universal Robots', ur_call(payload)), ('Franka', franka_call(payload))):
         print_line(f'{name}:\n  {call}')
 
@@ -96,10 +96,10 @@ def in_frame(
         robot: The arm.
         payload: The payload, in the coordinates of ``frame``.
         frame: Its frame.
-        other: The frame wanted.
+        other: Frame of the returned payload.
 
     Raises:
-        ConfigurationError: If a frame does not exist, or a joint moves between the two.
+        ConfigurationError: If a frame does not exist, or a joint is between the two.
 
     """
     first, second = (robot.model.frames[robot.frame_id(name)] for name in (frame, other))
@@ -117,8 +117,8 @@ def ur_call(payload: RigidBodyInertia) -> str:
     """Return the service call that sets a payload in the driver of Universal Robots.
 
     Args:
-        payload: The payload, in the coordinates of ``tool0``. An inertia of zeros is left out,
-            as older versions of ur_msgs do not have it.
+        payload: The payload, in the coordinates of ``tool0``. An inertia of zeros is left out;
+            older versions of ur_msgs have no inertia.
 
     """
     x, y, z = payload.com
@@ -139,7 +139,7 @@ def franka_call(payload: RigidBodyInertia) -> str:
 
     """
     com = ', '.join(f'{value:.5f}' for value in payload.com)
-    # Column by column; the tensor is symmetric.
+    # The order of elements is irrelevant: the tensor is symmetric.
     inertia = ', '.join(f'{value:.6f}' for value in np.asarray(payload.inertia).ravel('F'))
     return ('ros2 service call /service_server/set_load franka_msgs/srv/SetLoad '
             f'"{{mass: {payload.mass:.4f}, center_of_mass: [{com}], load_inertia: [{inertia}]}}"')
@@ -148,11 +148,11 @@ def franka_call(payload: RigidBodyInertia) -> str:
 def _apply_friction(result: CalibrationResult, urdf: str, out: Path) -> None:
     laws = friction_by_joint(result)
     if not laws:
-        raise DataError('The friction result has no joint with identified friction.')
+        raise DataError('The friction result has no joint with identified friction; identify at '
+                        'least one joint first.')
     _write(out, with_friction(urdf, laws))
-    print_line(f'{out}: damping and friction of {", ".join(laws)}, the mean of both directions. '
-               'URDF has no place for what is between standstill and sliding (Stribeck); the '
-               "node's feed-forward compensates that too.")
+    print_line(f'{out}: damping and friction of {", ".join(laws)}, means of both directions. URDF '
+               "cannot describe Stribeck friction; the node's feed-forward compensates it too.")
 
 
 def _apply_arm(result: CalibrationResult, urdf: str, out: Path) -> None:
@@ -165,9 +165,9 @@ def _apply_arm(result: CalibrationResult, urdf: str, out: Path) -> None:
             float(body.mass), np.array(body.lever), np.array(body.inertia))
     _write(out, with_links(urdf, bodies))
     print_line(
-        f'{out}: masses, centres and inertias of the links of {", ".join(joints)}. Combinations '
-        'that the motion does not identify are those of the URDF. Rotor inertias and torque '
-        'offsets have no place in a URDF.')
+        f'{out}: masses, centres of mass and inertias of the links of {", ".join(joints)}. '
+        'Parameter combinations that the motion does not identify keep the values of the URDF. '
+        'URDF cannot describe rotor inertias and torque offsets.')
 
 
 def _write(path: Path, text: str) -> None:

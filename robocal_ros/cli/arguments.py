@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Command line of `robocal`: all subcommands with their arguments.
 
-Nothing here imports ROS or the numerics, so that `--help` and the shell's completion answer at
-once; a subcommand's module is imported when it is run.
+Nothing here imports ROS or numerical libraries, so that `--help` and shell completion are fast; a
+subcommand's module is imported when it is run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ CAPABILITIES = {
 _ESTIMATE = """\
 Estimate from a bag of rosbag2, as the node would after replaying it; no robot and no ROS needed.
 
-payload, drive_gains, friction, compliance: one result, from the samples of the last marked
-procedure, or of the whole bag.
+payload, drive_gains, arm, friction, compliance: one result from the samples of the last marked
+run, or of the whole bag.
 
-wrench: tares, then follows the bag sample by sample. Shows each link (how long its wrench was
-known, RMS and largest force) and each contact (when, how hard, where). Writes the tare as the
-result file, and the wrench on every link at every instant as a CSV file beside it. The tare is,
-in this order: the stored one with -p keep_tare:=true; the marked tare of the bag, from the
-same samples; the one that the node published; that of the first rest in the bag."""
+wrench: tares, then observes the bag sample by sample. Shows each link (share of time with a known
+wrench, RMS and largest force) and each contact (time, force, point). Writes the tare as the result
+file, and the wrench on every link at every instant as a series beside it. The tare is the first
+available of: the stored one, with -p keep_tare:=true; the marked tare of the bag, from the same
+samples; the one that the node published; one at the first rest in the bag."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -58,15 +58,14 @@ def build_parser() -> argparse.ArgumentParser:
             name, help=summary, description=description or f'{summary[:1].upper()}{summary[1:]}.',
             formatter_class=argparse.RawDescriptionHelpFormatter if description
             else argparse.HelpFormatter)
-        module = 'import_csv' if name == 'import' else name  # a word of Python
+        module = 'import_csv' if name == 'import' else name  # a Python keyword
         own.set_defaults(
             run=lambda options: import_module(f'robocal_ros.cli.{module}').run(options))
         return own
 
     _doctor(command('doctor', 'check machine and robot, and report what is missing and how to '
                     'fix it'))
-    _run(command('run', 'call the procedure of a running node; Ctrl-C cancels it and holds the '
-                 'arm'))
+    _run(command('run', 'call the procedure of a node; Ctrl-C cancels it and holds the arm'))
     _record(command('record', 'record the topics that an estimation needs into a bag, until '
                     'Ctrl-C'))
     _import(command('import', 'convert a CSV file into a bag by a column map: a log, or one '
@@ -78,10 +77,10 @@ def build_parser() -> argparse.ArgumentParser:
     report = command('report', 'write an HTML report of result files, with plots')
     report.add_argument('files', nargs='+', type=Path, metavar='RESULT', help='a result file')
     report.add_argument('-o', '--output', type=Path, default=Path('report.html'),
-                        help='the page (default: %(default)s)')
-    report.add_argument('--title', default='Calibration report', help='its title')
-    _apply(command('apply', 'write a result into a URDF, and show the values that robot drivers '
-                   'take'))
+                        help='the HTML file (default: %(default)s)')
+    report.add_argument('--title', default='Calibration report', help='title of the page')
+    _apply(command('apply', 'write a result into a URDF, and show the service calls of robot '
+                   'drivers'))
     return parser
 
 
@@ -102,7 +101,7 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--duration', type=float, default=3.0, metavar='SECONDS',
                         help='duration of the check (default: %(default)s)')
     parser.add_argument('--machine', action='store_true',
-                        help='look at the machine only, not for a robot')
+                        help='check the machine only, without a robot')
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
@@ -134,7 +133,7 @@ def _record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--profile', type=Path, metavar='FILE',
                         help='topics to record (default: config/recorder.yaml of the package)')
     parser.add_argument('--duration', type=float, metavar='SECONDS',
-                        help='end by itself after so long')
+                        help='end after this time')
     parser.add_argument('--timeout', type=float, default=10.0, metavar='SECONDS',
                         help='longest wait for needed topics (default: %(default)s)')
 
@@ -151,22 +150,23 @@ def _estimate(parser: argparse.ArgumentParser) -> None:
                         metavar='NAME:=VALUE',
                         help='one parameter, e.g. method:=static_poses; wins over files')
     parser.add_argument('--results-dir', type=Path, metavar='FOLDER',
-                        help='results of the same robot to build on, such as friction for '
+                        help='stored results of the same robot to use, such as friction for '
                              'payload, or payload for compliance; the new result is stored there '
                              'too')
     parser.add_argument('--use', type=Path, action='append', default=[], metavar='RESULT',
-                        help='a result file of any name to build on; may be given repeatedly')
+                        help='a result file to use instead of a stored one; may be given '
+                             'repeatedly')
     parser.add_argument('--namespace', default='', metavar='NS',
                         help="namespace of the robot's topics in the bag")
     parser.add_argument('--remap', action='append', default=[], type=_assignment,
                         metavar='NAME:=TOPIC',
-                        help='where in the bag a topic is, e.g. joint_states:=/left/joint_states')
+                        help='topic in the bag, e.g. joint_states:=/left/joint_states')
     parser.add_argument('--from', dest='begin', type=float, metavar='SECONDS',
-                        help='leave out what is earlier after the first joint state')
+                        help='start, in seconds after the first joint state')
     parser.add_argument('--to', dest='end', type=float, metavar='SECONDS',
-                        help='leave out what is later after the first joint state')
+                        help='end, in seconds after the first joint state')
     parser.add_argument('--whole', action='store_true',
-                        help='use the whole bag, not only the last marked procedure')
+                        help='use the whole bag, not only the last marked run')
     parser.add_argument('-o', '--output', type=Path, metavar='FILE',
                         help='the result file (default: <bag>.<capability>.yaml)')
     parser.add_argument('--series', type=Path, metavar='FILE',
@@ -182,13 +182,13 @@ def _import(parser: argparse.ArgumentParser) -> None:
 
 def _apply(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('file', type=Path, metavar='RESULT',
-                        help='a result file of a payload or of friction')
+                        help='a payload, friction or arm result file')
     parser.add_argument('--urdf', type=Path, required=True, metavar='FILE',
                         help='URDF of the robot that was calibrated')
     parser.add_argument('--out', type=Path, required=True, metavar='FILE',
-                        help='where to write the URDF with the values in it')
+                        help='the URDF to write')
     parser.add_argument('--frame', metavar='FRAME',
                         help="frame of the driver's flange for the driver's values (default: "
                              "the result's)")
     parser.add_argument('--force', action='store_true',
-                        help='also a result whose verdict is not pass')
+                        help='accept a result whose verdict is not pass')

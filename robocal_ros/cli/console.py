@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the command line writes: results to the standard output, refusals to the error output."""
+"""Console output: results to the standard output, errors to the standard error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-# Width of what goes to a file or a pipe, where nobody says how wide it is shown.
+# Width of output to a file or a pipe [characters].
 _WIDTH = 100
 
 
@@ -27,23 +27,24 @@ def _console(*, errors: bool = False) -> Console:
 OUT = _console()
 ERRORS = _console(errors=True)
 
+# Progress between two lines without a terminal [%].
 _LINE_EVERY = 20.0
 
 
 def print_line(text: str, style: str = '', console: Console = OUT) -> None:
-    """Print a line as it is: neither wrapped nor read as markup."""
+    """Print a line without wrapping or markup."""
     console.print(text, style=style or None, soft_wrap=True, markup=False)
 
 
 class ProgressView:
-    """How far something is: a bar on a terminal, a line now and then elsewhere."""
+    """Progress as a bar on a terminal, otherwise as occasional lines."""
 
     def __init__(self, title: str, console: Console = OUT) -> None:
         """Prepare the bar.
 
         Args:
-            title: What is under way.
-            console: Where to show it.
+            title: Name of the task.
+            console: Output.
 
         """
         self._title = title
@@ -68,20 +69,20 @@ class ProgressView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.stop()
 
     @property
     def elapsed(self) -> float:
-        """Time since it began [s]."""
+        """Time since the start [s]."""
         return time.monotonic() - self._began
 
     def update(self, percent: float, message: str) -> None:
-        """Show how far it is.
+        """Show the progress.
 
         Args:
             percent: 0 … 100.
-            message: What is being done.
+            message: Current step.
 
         """
         self._bar.update(self._task, completed=percent, description=message)
@@ -103,6 +104,6 @@ def table_of(columns: Sequence[tuple[str, bool]], title: str = '') -> Table:
                   collapse_padding=True)
     for header, number in columns:
         table.add_column(escape(header), justify='right' if number else 'left', no_wrap=number)
-    # What a row is about must be readable in whole, on two lines where one is too short.
+    # The name of a row is wrapped, never cut off.
     table.columns[0].overflow = 'fold'
     return table

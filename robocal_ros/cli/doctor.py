@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal doctor`: checks of machine and robot, each with its remedy."""
+"""`robocal doctor`: checks of machine and robot, with remedies."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from robocal_ros.cli.console import OUT, print_line
 from robocal_ros.cli.findings import Finding, Grade, good
 from robocal_ros.errors import ConfigurationError
 
-# What each library is needed for.
+# Libraries and what needs them.
 _LIBRARIES = {
     'rclpy': 'the nodes', 'control_msgs': 'moving the arm', 'pinocchio': 'every model of the arm',
-    'scipy': 'every estimation', 'msgspec': 'every file', 'ompl': 'ways around obstacles',
+    'scipy': 'every estimation', 'msgspec': 'every file', 'ompl': 'paths around obstacles',
     'rosbags': 'bags', 'mujoco': 'the simulated arm and the demo', 'plotly': 'reports',
 }
 _NEEDED = ('rclpy', 'control_msgs', 'pinocchio', 'scipy', 'msgspec')
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     """Check and report.
 
     Returns:
-        0 if nothing is bad, 1 if something is.
+        0 without errors, 1 otherwise.
 
     """
     findings = list(_machine())
@@ -59,7 +59,7 @@ def _machine() -> Iterator[Finding]:
         else:
             yield Finding(
                 Grade.BAD if library in _NEEDED else Grade.WARNING, library,
-                f'not installed; {purpose} needs it.',
+                f'not installed; needed for {purpose}.',
                 "Run 'scripts/setup' in a checkout, or 'rosdep install' in a workspace, or "
                 'source the distribution.')
     yield _domain()
@@ -76,22 +76,22 @@ def _domain() -> Finding:
 
 
 def _results() -> Finding:
-    # It needs the libraries that may be what is missing.
+    # It needs libraries that may be missing.
     from robocal_ros.results.store import default_directory
 
     folder = default_directory('robot').parent
     existing: Path = next(item for item in (folder, *folder.parents) if item.exists())
     if os.access(existing, os.W_OK):
-        return good('results', f'{folder} can be written.')
-    return Finding(Grade.BAD, 'results', f'{folder} cannot be written.',
+        return good('results', f'{folder} is writable.')
+    return Finding(Grade.BAD, 'results', f'{folder} is not writable.',
                    'Make it writable, set ROS_HOME, or set results_dir on every node.')
 
 
 def chosen_domain() -> int | None:
-    """Return the domain of the environment, None if none was chosen.
+    """Return the ROS domain of the environment, None if none is set.
 
     Raises:
-        ConfigurationError: If ROS_DOMAIN_ID is no number of a domain.
+        ConfigurationError: If ROS_DOMAIN_ID is not a valid domain.
 
     """
     text = os.environ.get('ROS_DOMAIN_ID', '')

@@ -31,15 +31,16 @@ _TRAJECTORY = 'control_msgs/action/FollowJointTrajectory'
 _DISCOVERY, _STATE_TIMEOUT = 4.0, 2.0
 # Rates below the first are too low for any method, below the second to some [Hz].
 _USELESS_RATE, _LOW_RATE = 20.0, 100.0
-_OLD = 1.0
+# Largest plausible age of a message with synchronised clocks [s].
+_MAX_AGE = 1.0
 # Least holding torque at which the scale of an effort is checked [N·m].
-_TELLING = 4.0
-# Efforts at rest so far from what holds the arm, as a ratio, are no torques of this arm.
-_FAR = 2.5
+_MIN_TORQUE = 4.0
+# Largest plausible ratio, either way, of efforts at rest to the holding torques.
+_MAX_RATIO = 2.5
 
 
 def robot_findings(options: argparse.Namespace) -> Iterator[Finding]:
-    """Yield the findings on the graph and on messages received for a while.
+    """Yield findings about the ROS graph and received messages.
 
     Args:
         options: ``namespace``, ``tool_frame``, ``controller`` and ``duration``.
@@ -53,27 +54,27 @@ def robot_findings(options: argparse.Namespace) -> Iterator[Finding]:
                 "Start the robot's driver (or sim_arm); compare ROS_DOMAIN_ID, "
                 'ROS_AUTOMATIC_DISCOVERY_RANGE and RMW_IMPLEMENTATION with its terminal.')
             return
-        listener = Listener(session, options.namespace)
-        with OUT.status(f'Listening for {options.duration:g} s'):
-            received = listener.collect(options.duration)
-        yield from _robot_findings(listener, received, options)
+        graph = Graph(session, options.namespace)
+        with OUT.status(f'Receiving messages for {options.duration:g} s'):
+            received = graph.collect(options.duration)
+        yield from _robot_findings(graph, received, options)
 
 
 def _robot_findings(
-    listener: Listener, received: Received, options: argparse.Namespace
+    graph: Graph, received: Received, options: argparse.Namespace
 ) -> Iterator[Finding]:
-    robot = yield from _description(listener, received, options.tool_frame)
-    topic = listener.name('joint_states')
+    robot = yield from _description(graph, received, options.tool_frame)
+    topic = graph.name('joint_states')
     if received.joints.stamps:
         yield rate_finding(topic, received.joints.stamps, options.duration)
-        yield clock_finding(received.joints, simulated='/clock' in listener.published())
+        yield clock_finding(received.joints, simulated='/clock' in graph.published())
         if robot is not None:
             yield from joint_findings(robot, received.joints)
-        if listener.best_effort(topic):
-            yield good('QoS', f'{topic} is best effort: what is lost is not sent again; the nodes '
-                       'count it.')
+        if graph.best_effort(topic):
+            yield good('QoS', f'{topic} is best effort: lost messages are not sent again; the '
+                       'nodes count them.')
     else:
-        yield _silent(listener, topic, 'joint_states')
+        yield _silent(graph, topic, 'joint_states')
     links: list[str] = (
         [] if robot is None else [str(frame.name) for frame in robot.model.frames])
     for name, sensor in received.wrenches.items():
@@ -82,17 +83,17 @@ def _robot_findings(
             yield wrench_finding(name, sensor.frames, sensor.finite, links)
     if not received.wrenches:
         yield good('F/T sensors', 'None; methods that need one are not available.')
-    yield _controller(listener, options.controller)
-    for name, state in listener.own_nodes((*NODES, 'sim_arm')):
+    yield _controller(graph, options.controller)
+    for name, state in graph.own_nodes((*NODES, 'sim_arm')):
         yield good(name, f'is {state}.')
 
 
 def _description(
-    listener: Listener, received: Received, tool_frame: str
+    graph: Graph, received: Received, tool_frame: str
 ) -> Generator[Finding, None, Robot | None]:
-    """Yield what there is to say of the description; return the arm, None without one."""
+    """Yield findings about the description; return the arm, None without one."""
     if not received.description.strip():
-        yield _silent(listener, listener.name('robot_description'), 'robot_description')
+        yield _silent(graph, graph.name('robot_description'), 'robot_description')
         return None
     try:
         robot = Robot(received.description, tool_frame=tool_frame)
@@ -106,36 +107,36 @@ def _description(
                f'{mass:.1f} kg.')
     if mass < 0.1:
         yield Finding(Grade.BAD, 'robot_description', message,
-                      'The links have no mass: without inertials in the URDF no torque can be '
-                      'distinguished from weight. Add them.')
+                      'The links have no mass, so weight cannot be separated from other torques. '
+                      'Add inertials to the URDF.')
     else:
         yield good('robot_description', message)
     return robot
 
 
-def _silent(listener: Listener, topic: str, name: str) -> Finding:
-    there = listener.published()
-    alike = [other for other in there if other.endswith(f'/{name}') and other != topic]
-    if topic in there:
-        return Finding(Grade.BAD, topic, 'It has a publisher, but nothing comes.',
-                       'Is the controller active? Look at it: ros2 control list_controllers.')
+def _silent(graph: Graph, topic: str, name: str) -> Finding:
+    published = graph.published()
+    alike = [other for other in published if other.endswith(f'/{name}') and other != topic]
+    if topic in published:
+        return Finding(Grade.BAD, topic, 'It has a publisher, but no messages were received.',
+                       'Check that the controller is active: ros2 control list_controllers.')
     remedy = 'Start robot_state_publisher and joint_state_broadcaster, or sim_arm.'
     if alike:
-        remedy = (f'There is {", ".join(alike)}: name its namespace with --namespace, / for that '
-                  'of all.')
-    return Finding(Grade.BAD, topic, 'Nobody publishes it.', remedy)
+        remedy = (f'{", ".join(alike)} is published: set its namespace with --namespace, / for '
+                  'the root.')
+    return Finding(Grade.BAD, topic, 'It has no publisher.', remedy)
 
 
-def _controller(listener: Listener, controller: str) -> Finding:
-    wanted = listener.name(f'{controller}/follow_joint_trajectory')
-    there = listener.controllers()
-    if wanted in there:
-        return good('controller', f'{wanted} is offered.')
-    names = ', '.join(there) or 'none'
+def _controller(graph: Graph, controller: str) -> Finding:
+    wanted = graph.name(f'{controller}/follow_joint_trajectory')
+    available = graph.controllers()
+    if wanted in available:
+        return good('controller', f'{wanted} is available.')
+    names = ', '.join(available) or 'none'
     return Finding(
-        Grade.BAD, 'controller', f'Nobody offers the action {wanted}; there is: {names}.',
-        "Name it with --controller (and the nodes' parameter 'controller'), or start it: ros2 "
-        f'control switch_controllers --activate {controller}.')
+        Grade.BAD, 'controller', f'Action {wanted} is not available; available are: {names}.',
+        "Set another one with --controller (and the nodes' parameter 'controller'), or start it: "
+        f'ros2 control switch_controllers --activate {controller}.')
 
 
 # ------------------------------------------------------------------------ subscribing
@@ -148,9 +149,9 @@ class ReceivedJoints:
     Attributes:
         names: Names in the newest message.
         stamps: Stamps of the messages [s].
-        arrivals: When they came by the node's clock [s].
+        arrivals: Times of arrival by the node's clock [s].
         positions: Positions of each message [rad].
-        efforts: Efforts of each message, empty ones where there are none.
+        efforts: Efforts of each message, empty for none.
         velocities: Number of velocities in the newest message.
 
     """
@@ -165,11 +166,11 @@ class ReceivedJoints:
 
 @dataclass
 class ReceivedWrench:
-    """What came of one F/T sensor.
+    """Received messages of one F/T sensor.
 
     Attributes:
-        stamps: Stamps of its messages [s].
-        frames: How many messages name each frame.
+        stamps: Stamps of the messages [s].
+        frames: Number of messages by frame.
         finite: Whether all values are finite.
 
     """
@@ -184,7 +185,7 @@ class Received:
     """Received messages.
 
     Attributes:
-        description: URDF text, empty if none came.
+        description: URDF text, empty if none was received.
         joints: Joint states.
         wrenches: F/T sensors by topic.
 
@@ -195,11 +196,11 @@ class Received:
     wrenches: dict[str, ReceivedWrench] = field(default_factory=dict)
 
 
-class Listener:
-    """Read-only view of the ROS graph and its messages."""
+class Graph:
+    """Read-only view of the ROS graph and its messages in one namespace."""
 
     def __init__(self, session: RosSession, namespace: str) -> None:
-        """Look at the graph from a session, at one namespace of it."""
+        """Create the view from a session's node."""
         self._session = session
         self._namespace = namespace
 
@@ -208,13 +209,13 @@ class Listener:
         return full_name(relative, self._namespace)
 
     def published(self) -> dict[str, list[str]]:
-        """Return types of all topics that somebody publishes, by name."""
+        """Return types of all topics with a publisher, by name."""
         node = self._session.node
         return {name: kinds for name, kinds in node.get_topic_names_and_types()
                 if node.count_publishers(name)}
 
     def best_effort(self, topic: str) -> bool:
-        """Return whether a publisher of a topic does not send lost messages again."""
+        """Return whether a publisher of a topic is not reliable."""
         return any(item.qos_profile.reliability != QoSReliabilityPolicy.RELIABLE
                    for item in self._session.node.get_publishers_info_by_topic(topic))
 
@@ -230,7 +231,7 @@ class Listener:
                 yield full, self._state(full)
 
     def collect(self, duration: float) -> Received:
-        """Listen for a while [s]."""
+        """Receive messages for a duration [s]."""
         received = Received()
         node = self._session.node
         made = [
@@ -254,7 +255,7 @@ class Listener:
     def _take_joints(self, received: ReceivedJoints, message: JointState) -> None:
         now = self._session.node.get_clock().now().nanoseconds
         if tuple(message.name) != received.names:
-            # Another publisher on the topic: only the fuller one is the arm's.
+            # Of several publishers on the topic, the one with the most joints is the arm's.
             if len(message.name) < len(received.names):
                 return
             received.positions.clear()
@@ -286,7 +287,7 @@ def _take_wrench(received: ReceivedWrench, message: WrenchStamped) -> None:
     received.finite &= bool(np.isfinite(conversions.wrench_row(message)).all())
 
 
-# -------------------------------------------------------------------------- judging
+# -------------------------------------------------------------------------- checks
 
 
 def rate_finding(what: str, stamps: Sequence[float], duration: float) -> Finding:
@@ -300,11 +301,12 @@ def rate_finding(what: str, stamps: Sequence[float], duration: float) -> Finding
     """
     steps = np.diff(np.array(stamps))
     if len(stamps) < 2:
-        return Finding(Grade.BAD, what, f'{len(stamps)} messages came in {duration:.0f} s.',
+        return Finding(Grade.BAD, what,
+                       f'{len(stamps)} messages were received in {duration:.0f} s.',
                        'Start its publisher, and check the namespace and ROS_DOMAIN_ID.')
     if (steps <= 0.0).mean() > 0.5:
-        return Finding(Grade.BAD, what, f'Stamps do not increase ({stamps[-1]:.3f} s, again and '
-                       'again).', 'Have the driver stamp each message.')
+        return Finding(Grade.BAD, what, f'Stamps do not increase (the last is {stamps[-1]:.3f} '
+                       's).', 'Make the driver stamp each message.')
     rate = 1.0 / float(np.median(steps[steps > 0.0]))
     late, lost = int((steps <= 0.0).sum()), int((steps > 1.5 / rate).sum())
     message = f'{rate:.0f} Hz' + (f', {lost} gaps' if lost else '') + (
@@ -316,45 +318,45 @@ def rate_finding(what: str, stamps: Sequence[float], duration: float) -> Finding
         return Finding(Grade.WARNING, what, message, f'{_LOW_RATE:.0f} Hz or more improve the '
                        'estimates: raise the publish rate.')
     if lost > 0.01 * len(steps):
-        return Finding(Grade.WARNING, what, message, 'Messages are lost: lower the load of the '
+        return Finding(Grade.WARNING, what, message, 'Messages are lost: reduce the load of the '
                        'machine, or use a wired network.')
     return good(what, message)
 
 
 def clock_finding(received: ReceivedJoints, *, simulated: bool) -> Finding:
-    """Judge stamps by the clock.
+    """Check stamps against the clock.
 
     Args:
         received: Joint states.
-        simulated: Whether somebody publishes ``/clock``.
+        simulated: Whether ``/clock`` has a publisher.
 
     """
     if simulated:
-        return good('clock', 'Somebody publishes /clock: every node needs use_sim_time.')
+        return good('clock', '/clock is published: every node needs use_sim_time.')
     ages = np.array(received.arrivals) - np.array(received.stamps)
     age = float(np.median(ages))
-    message = f'Joint states are {age:.3f} s old when they come.'
+    message = f'Joint states are {age:.3f} s old on arrival.'
     if abs(age) > 1e6:
-        return Finding(Grade.WARNING, 'clock', message, "Their clock is not this machine's: a "
-                       'simulation or a bag? Then set use_sim_time on every node.')
-    if not -0.1 < age < _OLD:
+        return Finding(Grade.WARNING, 'clock', message, "Their clock is not this machine's. For a "
+                       'simulation or a bag, set use_sim_time on every node.')
+    if not -0.1 < age < _MAX_AGE:
         return Finding(Grade.WARNING, 'clock', message, 'Synchronize the clocks (chrony), or set '
                        'use_sim_time on every node if the robot is simulated.')
     return good('clock', message)
 
 
 def joint_findings(robot: Robot, received: ReceivedJoints) -> list[Finding]:
-    """Judge names, velocities and efforts by the arm's description."""
+    """Check names, velocities and efforts against the robot description."""
     missing = [name for name in robot.joint_names if name not in received.names]
     if missing:
         return [Finding(
-            Grade.BAD, 'joint names', f'{", ".join(missing)} not in joint_states, which holds '
+            Grade.BAD, 'joint names', f'{", ".join(missing)} not in joint_states, which has '
             f'{", ".join(received.names) or "no names"}.',
-            'Have joint_state_broadcaster publish them, or correct the namespace or the URDF.')]
-    found = [good('joint names', f'All {robot.n} joints are there.')]
+            'Publish them with joint_state_broadcaster, or correct the namespace or the URDF.')]
+    found = [good('joint names', f'All {robot.n} joints are published.')]
     if received.velocities != len(received.names):
-        found.append(Finding(Grade.WARNING, 'velocities', 'Joint states hold no velocities.',
-                             'Nothing has to be done; they are differentiated from positions.'))
+        found.append(Finding(Grade.WARNING, 'velocities', 'Joint states have no velocities.',
+                             'No action needed; velocities are differentiated from positions.'))
     return [*found, _effort_finding(robot, received)]
 
 
@@ -363,7 +365,7 @@ def _effort_finding(robot: Robot, received: ReceivedJoints) -> Finding:
             if len(p) == len(e) == len(received.names)]
     if not rows:
         return Finding(
-            Grade.BAD, 'efforts', 'Joint states hold no efforts.',
+            Grade.BAD, 'efforts', 'Joint states have no efforts.',
             'Give every joint an effort state interface in the ros2_control description. Without '
             'it, only methods that read an F/T sensor work.')
     order = [received.names.index(name) for name in robot.joint_names]
@@ -374,36 +376,37 @@ def _effort_finding(robot: Robot, received: ReceivedJoints) -> Finding:
         if not np.isfinite(column).all():
             return Finding(
                 Grade.BAD, 'efforts', f"The effort of joint '{name}' is not a number.",
-                'joint_state_broadcaster sends NaN for what the hardware interface does not '
+                'joint_state_broadcaster publishes NaN for interfaces that the hardware does not '
                 'export: give the joint an effort state interface.')
         if not column.any():
             return Finding(Grade.BAD, 'efforts', f"The effort of joint '{name}' is always zero.",
-                           'Have the driver fill it in; check that the brakes are released.')
+                           'Make the driver fill it in; check that the brakes are released.')
     return _scale_finding(robot, position, effort)
 
 
 def _scale_finding(robot: Robot, position: Array, effort: Array) -> Finding:
-    """Compare efforts at rest with what holds the arm by its description."""
+    """Compare efforts at rest with the holding torques of the URDF."""
     if float(np.ptp(position, axis=0).max()) > 0.01:
-        return good('efforts', 'They come; the arm moves, so their size is not judged.')
+        return good('efforts', 'Published; not compared with gravity, because the arm moves.')
     held = robot.gravity_torque(position.mean(axis=0))
     mean = effort.mean(axis=0)
-    telling = np.abs(held) > _TELLING
-    if not telling.any():
-        return good('efforts', 'They come; in this posture gravity is too small to judge them.')
-    ratio = mean[telling] / held[telling]
+    loaded = np.abs(held) > _MIN_TORQUE
+    if not loaded.any():
+        return good('efforts', 'Published; not compared with gravity, which is too small in this '
+                    'posture.')
+    ratio = mean[loaded] / held[loaded]
     message = ', '.join(
         f'{name} {value:+.2f}' for name, value in zip(
-            np.array(robot.joint_names)[telling], ratio, strict=True))
-    message = f'Effort over the torque that holds the bare arm: {message}.'
-    if (ratio < -1.0 / _FAR).any():
-        return Finding(Grade.WARNING, 'efforts', message, 'The sign of some is turned: correct '
-                       'the driver, or the sign of torque_constants.')
-    if (np.abs(ratio) < 1.0 / _FAR).any() or (ratio > _FAR).any():
+            np.array(robot.joint_names)[loaded], ratio, strict=True))
+    message = f'Effort divided by the holding torque of the bare arm: {message}.'
+    if (ratio < -1.0 / _MAX_RATIO).any():
+        return Finding(Grade.WARNING, 'efforts', message, 'Some have the wrong sign: correct the '
+                       'driver, or the sign of torque_constants.')
+    if (np.abs(ratio) < 1.0 / _MAX_RATIO).any() or (ratio > _MAX_RATIO).any():
         return Finding(
             Grade.WARNING, 'efforts', message, "They look like motor currents, or efforts without "
             "gravity, or a heavy tool is mounted. Without gravity, set effort_contains to "
-            "'external'; for currents set effort_source to 'current', with torque_constants and "
+            "'external'; for currents, set effort_source to 'current', with torque_constants and "
             'gear_ratios.')
     return good('efforts', message)
 
@@ -411,18 +414,18 @@ def _scale_finding(robot: Robot, position: Array, effort: Array) -> Finding:
 def wrench_finding(
     topic: str, frames: Mapping[str, int], finite: bool, links: Sequence[str]
 ) -> Finding:
-    """Judge an F/T sensor by what its messages name and hold.
+    """Check frame and values of an F/T sensor's messages.
 
     Args:
         topic: Its topic.
-        frames: How many messages name each frame.
+        frames: Number of messages by frame.
         finite: Whether all values are finite.
-        links: Frames of the description.
+        links: Frames of the robot description; empty without one.
 
     """
     frame = max(frames, key=lambda name: frames[name])
     if not finite:
-        return Finding(Grade.BAD, topic, 'It sends values that are not finite numbers.',
+        return Finding(Grade.BAD, topic, 'It publishes values that are not finite numbers.',
                        'Check the sensor and its driver.')
     if links and frame not in links:
         return Finding(Grade.BAD, topic, f"Its frame '{frame}' is not in the robot description.",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal estimate`: a capability's result from a bag, without a robot and without ROS."""
+"""`robocal estimate`: the result of a capability from a bag, without a robot or ROS."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ _NUMBER = re.compile(r'[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+')
 
 
 def run(options: argparse.Namespace) -> int:
-    """Estimate, show the result and write it.
+    """Estimate; show and write the result.
 
     Returns:
-        0 if the verdict is pass, 1 if it is not.
+        0 if the verdict is pass, 1 otherwise.
 
     Raises:
-        RobocalError: If the bag, the parameters or the data do not allow it.
+        RobocalError: If the bag, the parameters or the data are unsuitable.
 
     """
     chosen = capability(options.capability)
     if options.series is not None and not isinstance(chosen, Follower):
         raise ConfigurationError(
-            f'--series is for what follows a bag sample by sample; {chosen.name} has no series.')
+            f'--series is an output of wrench only; {chosen.name} has no series. Remove --series.')
     if options.use and isinstance(chosen, Follower):
         raise ConfigurationError(
-            '--use is for one estimation; wrench reads its results from --results-dir.')
+            'wrench does not support --use; give its results with --results-dir.')
     overrides = dict(options.param)
     if options.results_dir is not None:
         overrides['results_dir'] = str(options.results_dir)
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         with ProgressView(f'Reading {bag.name}') as view:
             outcome = estimation.run(lambda count: view.update(
                 100.0 * count / max(estimation.messages, 1), f'{count} messages'))
-    code = _tell(outcome.result, outcome.remarks, _output(options), chosen.summary)
+    code = _present(outcome.result, outcome.remarks, _output(options), chosen.summary)
     if options.results_dir is not None:
         stored = estimation.stored(outcome.result)
         print_line(f'Stored: {stored}')
@@ -73,13 +73,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def capability(name: str) -> Capability | Follower[Any]:
-    """Return a capability by name; raises ConfigurationError with the names there are.
+    """Return a capability by name; raises ConfigurationError for an unknown one.
 
-    Only its own numerics are imported: all of them take long.
+    Only its own modules are imported, to start sooner.
     """
     if name not in CAPABILITIES:
         raise ConfigurationError(
-            f"There is no capability '{name}' that estimates from bags; expected one of "
+            f"'{name}' is not a capability that estimates from bags; expected one of "
             f'{", ".join(CAPABILITIES)}.')
     module, _, item = CAPABILITIES[name].partition(':')
     found: Capability | Follower[Any] = getattr(
@@ -91,14 +91,14 @@ def _follow(
     chosen: Follower[Any], bag: Bag, values: Any, urdf: str, selection: Selection,
     options: argparse.Namespace,
 ) -> int:
-    # The observer's modules take a tenth of a second, which no other capability needs.
+    # Other capabilities save the tenth of a second that the observer's modules take.
     from robocal_ros.cli.estimate_wrench import follow, show_wrenches
 
     output = _output(options)
     series = options.series or output.with_suffix('.mcap')
     following = chosen.follow(bag, values, urdf, selection)
     outcome = follow(following, bag.name, series)
-    code = 0 if outcome.tare is None else _tell(outcome.tare, (), output)
+    code = 0 if outcome.tare is None else _present(outcome.tare, (), output)
     for remark in outcome.remarks:
         print_line(remark, 'yellow')
     show_wrenches(outcome.digest, following.robot.joint_names)
@@ -118,8 +118,8 @@ def _selection(bag: Bag, options: argparse.Namespace) -> Selection:
     end = float('inf') if options.end is None else first + options.end
     if not begin < end:
         raise ConfigurationError(
-            f'--from {options.begin} and --to {options.end} leave nothing; expected seconds after '
-            'the first joint state, the first before the second.')
+            f'--from {options.begin} and --to {options.end} select nothing; expected seconds '
+            'after the first joint state, --from below --to.')
     return Selection(options.namespace, remapped, begin, end, options.whole)
 
 
@@ -129,7 +129,7 @@ def _output(options: argparse.Namespace) -> Path:
     return Path(f'{options.bag.resolve().stem}.{options.capability}.yaml')
 
 
-def _tell(
+def _present(
     result: CalibrationResult, remarks: Sequence[str], output: Path,
     summary: Callable[[CalibrationResult], str] | None = None,
 ) -> int:
@@ -160,12 +160,12 @@ def read_parameters(
     Args:
         table: The node's parameter table.
         node: Its name.
-        files: Parameter files; later ones win.
-        overrides: Texts by parameter name, as given on a command line; they win over files.
+        files: Parameter files; later ones override earlier ones.
+        overrides: Texts by parameter name, as on a command line; they override files.
         namespace: The node's namespace.
 
     Raises:
-        FileFormatError: If a file is no parameter file.
+        FileFormatError: If a file is not a parameter file.
         ConfigurationError: If a value has the wrong type, is out of range, or a name given on
             the command line is unknown.
 
@@ -178,7 +178,7 @@ def read_parameters(
     for name, text in (overrides or {}).items():
         if name not in known:
             raise ConfigurationError(
-                f"'{name}' is no parameter of {node}; it has {', '.join(known)}.")
+                f"'{name}' is not a parameter of {node}; expected one of {', '.join(known)}.")
         is_text = known[name].element_type is str and not isinstance(known[name].default, list)
         values[name] = text if is_text else load(text, f'Parameter {name}')
     values = {name: _number(value) if name in known and known[name].element_type is float
@@ -192,7 +192,7 @@ def read_parameters(
 
 
 def _number(value: Any) -> Any:
-    """Return what ROS takes for a number and YAML 1.1 for a text, such as 5e-4, as a number."""
+    """Return texts such as 5e-4, which are numbers for ROS and not for YAML 1.1, as numbers."""
     if isinstance(value, list):
         return [_number(element) for element in value]
     if isinstance(value, str) and _NUMBER.fullmatch(value):
@@ -204,12 +204,12 @@ def _document(file: Path) -> dict[Any, Any]:
     document = load(read_text(file, 'parameter file'), str(file))
     if not isinstance(document, dict):
         raise FileFormatError(
-            f"'{file}' is no parameter file: expected '<node>:' and '{_SECTION}:' below it.")
+            f"'{file}' is not a parameter file: expected '<node>:' and '{_SECTION}:' below it.")
     return document
 
 
 def _of_node(document: Mapping[Any, Any], node: str, file: str, at: str = '') -> dict[str, Any]:
-    """Collect what a file says for a node: names, wildcards and namespaces may be nested."""
+    """Return a file's parameters of a node; names, wildcards and namespaces may be nested."""
     found: dict[str, Any] = {}
     for key, value in document.items():
         if not isinstance(value, dict):
@@ -239,7 +239,7 @@ def _matches(node: str, pattern: str) -> bool:
 
 
 def _flat(values: Mapping[Any, Any], prefix: str = '') -> dict[str, Any]:
-    """Return nested parameters by their names with points."""
+    """Return nested parameters by names with dots."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal estimate wrench`: follow a bag sample by sample, and show what was observed."""
+"""`robocal estimate wrench`: observe a bag sample by sample, and show the observations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
 from robocal_ros.wrench.bag import WrenchFollowing, WrenchOutcome
 from robocal_ros.wrench.series import Digest, Episode, TorqueDigest, series_file
 
-# Most contacts that are shown; the hardest ones, where there are more.
-_MOST = 30
+# Largest number of contacts shown: those with the largest forces.
+_MAX_CONTACTS = 30
 
 
 def follow(following: WrenchFollowing, name: str, series: Path) -> WrenchOutcome:
-    """Observe a bag, show the progress under a name, and write the series to a file."""
+    """Observe a bag, show the progress, and write the series to a file."""
     with (
         ProgressView(f'Reading {name}') as view,
         series_file(series, following.links, following.robot.joint_names) as writer,
@@ -32,17 +32,18 @@ def show_wrenches(digest: Digest, joint_names: Sequence[str]) -> None:
     OUT.print(_link_table(digest))
     for item in digest.links:
         for reason, count in item.reasons.most_common(3):
-            print_line(f'{item.link}: not known at {count} instants. {reason}', 'yellow')
+            print_line(f'{item.link}: unknown at {count} instants. {reason}', 'yellow')
     if digest.torque.count:
         OUT.print(_torque_table(digest.torque, joint_names))
-    episodes = sorted(sorted(digest.episodes, key=lambda item: -item.peak)[:_MOST],
+    episodes = sorted(sorted(digest.episodes, key=lambda item: -item.peak)[:_MAX_CONTACTS],
                       key=lambda item: item.begin)
     if not episodes:
-        OUT.print('No link was touched.')
+        OUT.print('No contacts.')
         return
     OUT.print(_contact_table(episodes))
-    if len(digest.episodes) > _MOST:
-        OUT.print(f'The hardest {_MOST} of {len(digest.episodes)} contacts are shown.')
+    if len(digest.episodes) > _MAX_CONTACTS:
+        OUT.print(f'The {_MAX_CONTACTS} of {len(digest.episodes)} contacts with the largest '
+                  'forces are shown.')
 
 
 def _link_table(digest: Digest) -> Table:

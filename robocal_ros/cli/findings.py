@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings of the doctor; nothing here needs a library."""
+"""Findings of `robocal doctor`; this module needs no library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Grade(str, Enum):
-    """How serious a finding is."""
+    """Severity of a finding."""
 
     GOOD = 'good'
     WARNING = 'warning'
@@ -17,13 +17,13 @@ class Grade(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """Outcome of one check.
 
     Attributes:
-        grade: How serious it is.
-        what: What was looked at.
-        message: What was found, as a sentence.
-        remedy: What to do about it, empty where nothing is to be done.
+        grade: Severity.
+        what: Object of the check.
+        message: A sentence.
+        remedy: What to do, empty for nothing.
 
     """
 
@@ -34,5 +34,5 @@ class Finding:
 
 
 def good(what: str, message: str) -> Finding:
-    """Return a finding without a remedy."""
+    """Return a finding that needs no action."""
     return Finding(Grade.GOOD, what, message)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal import`: a CSV file with a column map into a bag that every estimator reads."""
+"""`robocal import`: convert a CSV file by a column map into a bag for all estimators."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _POSITION = {'rad': 1.0, 'deg': np.pi / 180.0, 'm': 1.0, 'mm': 1e-3}
 _EFFORT = {'N·m': 1.0, 'Nm': 1.0, 'N': 1.0, 'A': 1.0, 'mA': 1e-3}
 # Seconds of a ROS stamp are 32-bit integers with a sign.
 _LATEST = 2.0**31 - 1.0
-# A posture is held for so long [s], at this rate [Hz], and reached at this speed [rad/s], [m/s].
+# Duration of a posture [s], rate [Hz], and speed between postures [rad/s], [m/s].
 _HOLD, _RATE, _SPEED = 2.0, 50.0, 0.5
+# Stamp of the first sample without times [s].
 _BEGIN = 1.0
 
 Column = str | int
@@ -47,7 +48,7 @@ class ColumnMap(Section):
         wrench_topic: Topic of the readings.
         wrench_frame: Frame of the F/T sensor; required with ``wrench``.
         wrench_noise: Standard deviations of force [N] and torque [N·m] of a reading; required
-            with ``wrench`` and ``postures``, because one line does not show them.
+            with ``wrench`` and ``postures``, where a line is one reading.
         time_unit: ``s``, ``ms``, ``us`` or ``ns``.
         position_unit: ``rad``, ``deg``, ``m`` or ``mm``; one for all joints, or one per joint.
         effort_unit: ``N·m``, ``Nm``, ``N``, ``A`` or ``mA``.
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     """Import; the options are those of ``cli.arguments``."""
     columns = read_map(options.columns)
     table = Table(options.file, columns)
-    samples = _samples(table, columns)  # refuses before the bag is begun
+    samples = _samples(table, columns)  # checks all columns before the bag is created
     with BagWriter(options.bag) as bag:
         bag.add('/joint_states', JOINT_STATE)
         topic = f'/{columns.wrench_topic.strip("/")}'
@@ -129,16 +130,16 @@ def read_map(path: Path) -> ColumnMap:
 
 
 class Table:
-    """Numbers of a CSV file; every refusal names column and line."""
+    """Numbers of a CSV file; errors name column and line."""
 
     def __init__(self, path: Path, columns: ColumnMap) -> None:
-        """Read the file; raises FileFormatError for a missing column or line of other length."""
+        """Read the file; raises FileFormatError if it is empty or its lines differ in length."""
         self._path = path
         lines = list(enumerate(csv.reader(
             read_text(path, 'CSV file').splitlines(), delimiter=columns.delimiter), start=1))
         self._lines = [(number, fields) for number, fields in lines if fields]
         if not self._lines:
-            raise FileFormatError(f'{path} is empty; expected a line for each sample.')
+            raise FileFormatError(f'{path} is empty; expected one line per sample.')
         self._names = [item.strip() for item in self._lines[0][1]] if columns.header else []
         if columns.header:
             del self._lines[0]
@@ -174,7 +175,7 @@ class Table:
                 found[row] = np.nan
             if not np.isfinite(found[row]):
                 raise FileFormatError(
-                    f"{self._path}, line {number}, column '{column}': '{fields[place]}' is no "
+                    f"{self._path}, line {number}, column '{column}': '{fields[place]}' is not a "
                     'finite number. Correct or remove the line.')
         return found
 
@@ -186,9 +187,9 @@ class Table:
         for row, (number, _) in enumerate(self._lines):
             if not abs(time[row]) < _LATEST:
                 raise FileFormatError(
-                    f"{self._path}, line {number}, column '{columns.time}': {time[row]:g} s is no "
-                    f'time that a stamp can hold. Correct the line, or time_unit '
-                    f"('{columns.time_unit}').")
+                    f"{self._path}, line {number}, column '{columns.time}': {time[row]:g} s is "
+                    f'outside the range of stamps, ±{_LATEST:.0f} s. Correct the line, or '
+                    f"time_unit ('{columns.time_unit}').")
             if row and time[row] <= time[row - 1]:
                 raise FileFormatError(
                     f"{self._path}, line {number}, column '{columns.time}': {time[row]:.9g} s "
@@ -201,7 +202,10 @@ Sample = tuple[int, tuple[Array, Array, Array], Array | None]
 
 
 def _samples(table: Table, columns: ColumnMap) -> Iterator[Sample]:
-    """Return stamps [ns], joint states in SI units, and readings or None; reads all columns."""
+    """Return stamps [ns], joint states in SI units, and readings or None.
+
+    All columns are checked at once, before the first sample is taken.
+    """
     factor = np.array([_POSITION[unit] for unit in columns.position_unit])
     position = factor * table.numbers(columns.position)
     none = np.empty((table.rows, 0))
@@ -219,7 +223,7 @@ def _samples(table: Table, columns: ColumnMap) -> Iterator[Sample]:
 def _held(
     position: Array, effort: Array, readings: Array | None, noise: Sequence[float]
 ) -> Iterator[Sample]:
-    """Yield a recording in which an arm rests in each posture and moves from one to the next."""
+    """Yield the samples of an arm that rests in each posture and moves to the next one."""
     count, none = round(_HOLD * _RATE), np.empty(0)
     scatter = np.repeat(noise, 3) if readings is not None else none
     tick = 0
@@ -232,7 +236,7 @@ def _held(
                        None)
                 tick += 1
         for i in range(count):
-            # Alternating readings have the mean of the line and the stated scatter.
+            # Alternating readings have the mean of the line and the given standard deviation.
             reading = None if readings is None else readings[row] + (-1) ** i * scatter
             yield _tick(tick), (posture, none, effort[row]), reading
             tick += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal`: the entry, and what becomes of errors and interrupts."""
+"""`robocal`: entry point, errors and interrupts."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Command line without the program's name; the process's by default.
 
     Returns:
-        Exit code: 0 good, 1 a verdict that is not, 2 a refusal, 130 interrupted.
+        Exit code: 0 success, 1 verdict or check failed, 2 error, 130 interrupted.
 
     """
     return run(build_parser(), arguments)
 
 
 def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
-    """Parse a command line and carry it out; exit codes as of ``main``.
+    """Parse and run a command line; exit codes as for ``main``.
 
     Args:
-        parser: Its options hold the function to call as ``run``.
+        parser: Parser whose options contain the function to call as ``run``.
         arguments: Command line without the program's name; the process's by default.
 
     """
@@ -58,9 +58,9 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell that completes a command line, if it is one that called.
+    """Answer a completion request of the shell, if there is one.
 
-    argcomplete is what ros2's own command line uses, so a distribution has it.
+    argcomplete is part of ROS distributions: ros2's own command line uses it.
     """
     if '_ARGCOMPLETE' not in os.environ:
         return
@@ -73,7 +73,7 @@ def _complete(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the program, so that children end with it."""
+    """Let SIGTERM unwind the stack, so that child processes end too."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)

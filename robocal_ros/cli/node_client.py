@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Talking to procedure nodes from a program: lifecycle, parameters, services, live status."""
+"""Client of capability nodes: lifecycle, parameters, services, status."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ from std_srvs.srv import Trigger
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.messages import qos
 
+# Longest turn of the executor [s].
 _TURN = 0.05
 _ANSWER_TIMEOUT = 60.0
 _CANCEL_TIMEOUT = 20.0
-_ASK_AGAIN = 3.0
+_RETRY_PERIOD = 3.0
+# Time for a server to discover a new client [s].
 _SETTLING = 0.3
-# Announcements that were missed are repeated after 3 s (measured).
+# Longest discovery [s]: missed announcements are repeated after 3 s (measured). After the first
+# node, others follow within the second time.
 _DISCOVERY = 4.0
-_MORE = 0.3
+_MORE_NODES = 0.3
 
 TRANSITIONS = {
     'configure': Transition.TRANSITION_CONFIGURE,
@@ -56,27 +59,23 @@ def full_name(name: str, namespace: str) -> str:
     return f'/{namespace.strip("/")}/{name}'.replace('//', '/')
 
 
-def _nothing() -> None:
-    """Watch over nothing."""
-
-
 class RosSession(AbstractContextManager['RosSession']):
-    """A ROS node of this program, in a domain, served whenever something is waited for."""
+    """ROS node of this program, spun while the program waits."""
 
     def __init__(
-        self, name: str, domain: int | None = None, *, watch: Watch = _nothing
+        self, name: str, domain: int | None = None, *, watch: Watch = lambda: None
     ) -> None:
-        """Join the domain.
+        """Create the node.
 
         Args:
             name: Name of the node.
             domain: ROS domain; that of the environment when None.
-            watch: Called while waiting; what it raises ends the wait.
+            watch: Called while waiting; an exception from it ends the wait.
 
         """
         self.watch = watch
         self._context = Context()
-        # Ctrl-C stays Python's, so that what is under way can be cancelled first.
+        # Ctrl-C raises KeyboardInterrupt, so that the procedure can be cancelled first.
         rclpy.init(args=[], context=self._context, domain_id=domain,
                    signal_handler_options=SignalHandlerOptions.NO)
         self.node = rclpy.create_node(
@@ -85,16 +84,16 @@ class RosSession(AbstractContextManager['RosSession']):
         self._executor.add_node(self.node)
 
     def __exit__(self, *_: object) -> None:
-        """Leave the domain."""
+        """Destroy the node."""
         self._executor.shutdown(timeout_sec=0.0)
         self.node.destroy_node()
         rclpy.try_shutdown(context=self._context)
 
     def spin_until(self, condition: Callable[[], bool], timeout: float = float('inf')) -> bool:
-        """Serve callbacks until a condition holds; return whether it came to hold in time.
+        """Spin until a condition is true; return whether it is.
 
         Args:
-            condition: Looked at after each turn.
+            condition: Checked after each turn of the executor.
             timeout: Longest wait [s].
 
         """
@@ -121,21 +120,20 @@ class RosSession(AbstractContextManager['RosSession']):
             return sorted(full - {own})
 
         if self.spin_until(lambda: bool(others()), wait):
-            # The first is seldom alone.
-            self.spin_until(lambda: False, min(wait, _MORE))
+            self.spin_until(lambda: False, min(wait, _MORE_NODES))
         return others()
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a service of a procedure node answered."""
+    """Answer of a node's service."""
 
     success: bool
     message: str
 
 
 class NodeClient:
-    """One procedure node, as seen from a program.
+    """Client of one capability node.
 
     Attributes:
         name: Full name of the node.
@@ -148,7 +146,7 @@ class NodeClient:
         """Subscribe to status and result.
 
         Args:
-            session: Where to serve callbacks.
+            session: Session whose node is used.
             name: Name of the node, e.g. ``/payload_identification``.
 
         """
@@ -173,12 +171,12 @@ class NodeClient:
 
     @property
     def values(self) -> dict[str, str]:
-        """The status's values by key."""
+        """Values of the status by key."""
         return {item.key: item.value for item in self.status.values}
 
     @property
     def progress(self) -> float:
-        """How far the procedure is, 0 … 100 %."""
+        """Progress of the procedure [%]."""
         try:
             return float(self.values.get('progress', '0'))
         except ValueError:
@@ -188,24 +186,24 @@ class NodeClient:
         """Wait for the node's lifecycle services.
 
         Raises:
-            ConfigurationError: If they are not there in time.
+            ConfigurationError: If they are not available in time.
 
         """
         client = self._client(ChangeState, 'change_state')
         if not self._session.spin_until(client.service_is_ready, timeout):
-            there = ', '.join(self._session.other_nodes(0.0)) or 'none'
+            nodes = ', '.join(self._session.other_nodes(0.0)) or 'none'
             raise ConfigurationError(
-                f"Node '{self.name}' has not come up within {timeout:.0f} s; nodes there: "
-                f'{there}. Start it, in this ROS domain and namespace.'
+                f"Node '{self.name}' was not found within {timeout:.0f} s; nodes in this ROS "
+                f'domain: {nodes}. Start it in this domain and namespace, or correct its name.'
             )
 
     def state(self) -> str:
         """Return the lifecycle state."""
-        answer = self._answer(GetState, 'get_state', GetState.Request(), again=True)
+        answer = self._answer(GetState, 'get_state', GetState.Request(), retry=True)
         return STATES.get(answer.current_state.id, answer.current_state.label)
 
     def change_state(self, transition: str) -> None:
-        """Go through a lifecycle transition.
+        """Request a lifecycle transition.
 
         Args:
             transition: ``configure``, ``activate``, ``deactivate`` or ``cleanup``.
@@ -217,8 +215,7 @@ class NodeClient:
         request = ChangeState.Request(transition=Transition(id=TRANSITIONS[transition]))
         if not self._answer(ChangeState, 'change_state', request).success:
             raise RobocalError(
-                f"Node '{self.name}' refused to {transition}; it is {self.state()}. "
-                'Its log says why.'
+                f"Node '{self.name}' refused to {transition}; it is {self.state()}. See its log."
             )
 
     def set_parameters(self, values: Mapping[str, Any]) -> None:
@@ -230,11 +227,11 @@ class NodeClient:
         """
         request = SetParameters.Request(parameters=[
             Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
-        answer = self._answer(SetParameters, 'set_parameters', request, again=True)
+        answer = self._answer(SetParameters, 'set_parameters', request, retry=True)
         for (name, value), outcome in zip(values.items(), answer.results, strict=True):
             if not outcome.successful:
                 raise ConfigurationError(
-                    f"Node '{self.name}' refuses {value!r} for parameter '{name}': "
+                    f"Node '{self.name}' refused {value!r} for parameter '{name}': "
                     f'{outcome.reason}'
                 )
 
@@ -243,7 +240,7 @@ class NodeClient:
     ) -> Answer:
         """Call a service and wait for its answer, however long the procedure takes.
 
-        An interrupt cancels the procedure, so that the arm is held, before it goes on.
+        On an interrupt the procedure is cancelled and the arm held before this raises.
 
         Args:
             service: ``run``, ``estimate``, ``clear`` or ``cancel``.
@@ -257,7 +254,7 @@ class NodeClient:
         future = self._ready(Trigger, service).call_async(Trigger.Request())
 
         def answered() -> bool:
-            # What was said before the procedure began is no news.
+            # An idle node still has the status of the last procedure.
             if on_status is not None and self.values.get('phase', 'idle') != 'idle':
                 on_status(self.progress, self.status.message)
             return bool(future.done())
@@ -277,19 +274,19 @@ class NodeClient:
                 client.call_async(Trigger.Request()).done, _CANCEL_TIMEOUT)
 
     def new_result(self, method: str, timeout: float = 10.0) -> str:
-        """Wait for the result of a method that was called, and return its text.
+        """Wait for the result of a method, and return its text.
 
-        A node publishes its last good result when configured, so another method's may come.
+        The last good result, perhaps of another method, is published on configure.
 
         Raises:
-            RobocalError: If none comes in time.
+            RobocalError: If none is published in time.
 
         """
         marker = f'\nmethod: {method}\n'
         if not self._session.spin_until(lambda: marker in self.result, timeout):
             raise RobocalError(
                 f"Node '{self.name}' published no result of method '{method}' within "
-                f'{timeout:.0f} s of its answer. Its log says more.'
+                f'{timeout:.0f} s of its answer. See its log.'
             )
         return self.result
 
@@ -304,32 +301,32 @@ class NodeClient:
         client = self._client(kind, service)
         if not self._session.spin_until(client.service_is_ready, 10.0):
             raise ConfigurationError(
-                f"Node '{self.name}' offers no service '~/{service}'. Configure and activate it "
+                f"Node '{self.name}' has no service '~/{service}'. Configure and activate it "
                 'first, or check its name.'
             )
         if new:
-            # A server that has not yet discovered the caller's ear loses its answer.
+            # The answer is lost if the server has not yet discovered the client.
             self._session.spin_until(lambda: False, _SETTLING)
         return client
 
-    def _answer(self, kind: Any, service: str, request: Any, *, again: bool = False) -> Any:
+    def _answer(self, kind: Any, service: str, request: Any, *, retry: bool = False) -> Any:
         """Call a service and return its answer.
 
         Args:
             kind: Type of the service.
             service: Its name.
             request: The request.
-            again: Whether it may be asked again while no answer comes.
+            retry: Whether the request is repeated without an answer.
 
         """
         client = self._ready(kind, service)
-        patience = _ASK_AGAIN if again else _ANSWER_TIMEOUT
-        for _ in range(round(_ANSWER_TIMEOUT / patience)):
+        period = _RETRY_PERIOD if retry else _ANSWER_TIMEOUT
+        for _ in range(round(_ANSWER_TIMEOUT / period)):
             future = client.call_async(request)
-            if self._session.spin_until(future.done, patience):
+            if self._session.spin_until(future.done, period):
                 return future.result()
             client.remove_pending_request(future)
         raise RobocalError(
             f"Node '{self.name}' has not answered '~/{service}' within {_ANSWER_TIMEOUT:.0f} s. "
-            'It hangs; see its log.'
+            'See its log, or restart it.'
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal record`: what an estimation needs, into a bag of rosbag2.
+"""`robocal record`: record the topics that an estimation needs into a rosbag2 bag.
 
-Messages are recorded raw, each topic with the quality that is offered.
+Messages are recorded in serialized form, with the QoS that the publishers offer.
 """
 
 from __future__ import annotations
@@ -36,19 +36,17 @@ from robocal_ros.messages.samples import StreamCounts
 from robocal_ros.messages.stamps import StampGuard
 from robocal_ros.resources import share_directory
 
-# Two seconds of a 1 kHz stream.
+# Queue depth: two seconds of a 1 kHz stream.
 _DEPTH = 2000
-_LOOK_EVERY = 1.0
+# Interval between two searches for new topics [s].
+_SEARCH_PERIOD = 1.0
 
 
 def run(options: argparse.Namespace) -> int:
     """Record.
 
-    Returns:
-        0 if everything that is needed was recorded.
-
     Raises:
-        RobocalError: If needed topics are not there, or nothing could be recorded.
+        RobocalError: If a needed topic has no publisher, or nothing was recorded.
 
     """
     profile = read_profile(
@@ -63,39 +61,40 @@ def run(options: argparse.Namespace) -> int:
             print_line(f'Recording into {folder}; Ctrl-C ends it.')
             end = time.monotonic() + (
                 float('inf') if options.duration is None else options.duration)
-            # Ctrl-C is the way to end a recording; what was recorded is whole.
+            # Ctrl-C is the regular end of a recording.
             with contextlib.suppress(KeyboardInterrupt):
                 recorder.run(lambda: time.monotonic() >= end)
-    _tell(recorder, folder)
+    _summarize(recorder, folder)
     return 0
 
 
 def _wait_for_needed(
     session: RosSession, profile: RecorderProfile, options: argparse.Namespace
 ) -> None:
-    def there() -> dict[str, list[str]]:
+    def published() -> dict[str, list[str]]:
         return {name: kinds for name, kinds in session.node.get_topic_names_and_types()
                 if session.node.count_publishers(name)}
 
     if session.spin_until(
-        lambda: not profile.missing(there(), options.namespace), options.timeout
+        lambda: not profile.missing(published(), options.namespace), options.timeout
     ):
         return
-    missing = ', '.join(profile.missing(there(), options.namespace))
-    names = ', '.join(sorted(there())) or 'none'
+    missing = ', '.join(profile.missing(published(), options.namespace))
+    names = ', '.join(sorted(published())) or 'none'
     raise ConfigurationError(
-        f'Nobody publishes {missing}. Topics that are published: {names}. Start the driver (or '
-        'sim_arm) in this ROS domain, or name its --namespace.')
+        f'No publisher of {missing}. Published topics: {names}. Start the driver (or sim_arm) in '
+        'this ROS domain, or set its namespace with --namespace.')
 
 
-def _tell(recorder: Recorder, folder: Path) -> None:
+def _summarize(recorder: Recorder, folder: Path) -> None:
     for name, reason in recorder.left_out.items():
         print_line(f'{name} was left out: {reason}', 'yellow', console=ERRORS)
     topics = sorted(recorder.topics.values(), key=lambda topic: topic.name)
     if not any(topic.count for topic in topics):
         raise DataError(
-            f'Nothing came on {", ".join(topic.name for topic in topics) or "any topic"}; the '
-            f'bag {folder} is empty. Is the driver running?')
+            'No messages received on '
+            f'{", ".join(topic.name for topic in topics) or "any topic"}; the bag {folder} is '
+            'empty. Check that the driver is running.')
     table = table_of((('topic', False), ('messages', True), ('Hz', True), ('lost', True),
                       ('late', True), ('QoS', False)))
     for topic in topics:
@@ -108,12 +107,12 @@ def _tell(recorder: Recorder, folder: Path) -> None:
     OUT.print(table)
     silent = [topic.name for topic in topics if not topic.count]
     if silent:
-        print_line(f'Nothing came on {", ".join(silent)}.', 'yellow')
+        print_line(f'No messages received on {", ".join(silent)}.', 'yellow')
     print_line(f'Bag: {folder}')
 
 
 class RecorderProfile(Section):
-    """What is recorded.
+    """Topics to record.
 
     Attributes:
         topics: Topics by name, relative ones within the namespace.
@@ -126,23 +125,23 @@ class RecorderProfile(Section):
     types: tuple[str, ...]
     needed: tuple[str, ...]
 
-    def chosen(self, there: Mapping[str, Sequence[str]], namespace: str) -> dict[str, str]:
+    def chosen(self, published: Mapping[str, Sequence[str]], namespace: str) -> dict[str, str]:
         """Return the topics to record, with their types.
 
         Args:
-            there: Types of every topic of the graph by its full name.
+            published: Types of all topics of the graph by full name.
             namespace: Namespace of the robot.
 
         """
         named = {full_name(name, namespace) for name in (*self.topics, *self.needed)}
         space = full_name('', namespace)
-        return {topic: kinds[0] for topic, kinds in there.items() if kinds and (
+        return {topic: kinds[0] for topic, kinds in published.items() if kinds and (
             topic in named or (kinds[0] in self.types and topic.startswith(space)))}
 
-    def missing(self, there: Mapping[str, Sequence[str]], namespace: str) -> list[str]:
-        """Return the needed topics that are not there."""
+    def missing(self, published: Mapping[str, Sequence[str]], namespace: str) -> list[str]:
+        """Return the full names of needed topics without a publisher."""
         return [name for name in (full_name(item, namespace) for item in self.needed)
-                if name not in there]
+                if name not in published]
 
 
 class _ProfileFile(Section):
@@ -154,7 +153,7 @@ def read_profile(path: Path) -> RecorderProfile:
 
     Raises:
         ConfigurationError: If the file cannot be read.
-        FileFormatError: If it is no profile.
+        FileFormatError: If it is not a profile.
 
     """
     name = str(path)
@@ -168,7 +167,7 @@ def read_profile(path: Path) -> RecorderProfile:
 
 @dataclass
 class RecordedTopic:
-    """What was recorded of one topic.
+    """Record of one topic.
 
     Attributes:
         name: Full name.
@@ -188,7 +187,7 @@ class RecordedTopic:
 
     @property
     def counts(self) -> StreamCounts:
-        """Gaps and the like; zeros for types without a header."""
+        """Lost and late messages; zeros for types without a header."""
         return StreamCounts() if self.guard is None else self.guard.counts
 
     @property
@@ -199,7 +198,7 @@ class RecordedTopic:
         return (self.count - 1) / max(self._times[1] - self._times[0], 1e-9)
 
     def take(self, raw: bytes) -> None:
-        """Note a message."""
+        """Count a message."""
         self.count += 1
         now = time.monotonic()
         self._times = [self._times[0] if self._times else now, now]
@@ -209,7 +208,7 @@ class RecordedTopic:
 
 
 class Recorder:
-    """Subscribes to what a profile names, as it appears, and writes it to a bag."""
+    """Recorder that subscribes to a profile's topics as they appear and writes a bag."""
 
     def __init__(
         self, session: RosSession, profile: RecorderProfile, namespace: str, bag: BagWriter
@@ -217,10 +216,10 @@ class Recorder:
         """Prepare; nothing is subscribed yet.
 
         Args:
-            session: Where to serve callbacks.
-            profile: What to record.
+            session: Session whose node subscribes.
+            profile: Topics to record.
             namespace: Namespace of the robot.
-            bag: Where to write.
+            bag: Open bag.
 
         """
         self._session = session
@@ -232,31 +231,31 @@ class Recorder:
         self.left_out: dict[str, str] = {}
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Record until something holds."""
-        looked = -np.inf
+        """Record until a condition is true."""
+        searched = -np.inf
 
         def turn() -> bool:
-            nonlocal looked
-            if time.monotonic() - looked > _LOOK_EVERY:
-                looked = time.monotonic()
-                self._look()
+            nonlocal searched
+            if time.monotonic() - searched > _SEARCH_PERIOD:
+                searched = time.monotonic()
+                self._subscribe_to_new()
             return done()
 
         self._session.spin_until(turn)
 
-    def _look(self) -> None:
-        """Subscribe to what has appeared."""
-        there = dict(self._session.node.get_topic_names_and_types())
-        for name, kind in self._profile.chosen(there, self._namespace).items():
+    def _subscribe_to_new(self) -> None:
+        """Subscribe to new topics."""
+        topics = dict(self._session.node.get_topic_names_and_types())
+        for name, kind in self._profile.chosen(topics, self._namespace).items():
             if name in self.topics or name in self.left_out:
                 continue
             offers = self._session.node.get_publishers_info_by_topic(name)
-            # A topic that only has readers yet; what it offers is not known.
+            # Without a publisher, the offered QoS is unknown.
             if offers:
                 self._subscribe(name, kind, [item.qos_profile for item in offers])
 
     def _subscribe(self, name: str, kind: str, offered: list[QoSProfile]) -> None:
-        # The best QoS that all publishers offer matches every one of them.
+        # The best QoS that all publishers offer is compatible with each of them.
         reliable = all(item.reliability == QoSReliabilityPolicy.RELIABLE for item in offered)
         latched = all(item.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL for item in offered)
         try:
@@ -297,7 +296,7 @@ def message_class(kind: str) -> Any:
 def definition_of(kind: str) -> str | None:
     """Return the text of an installed message type's .msg file, None if there is none."""
     package, _, name = kind.partition('/msg/')
-    # A distribution names its folders; packages of PyPI are in the environment's own.
+    # Folders of a distribution, then the environment, for packages from PyPI.
     prefixes = [*filter(None, os.environ.get('AMENT_PREFIX_PATH', '').split(os.pathsep)),
                 sys.prefix]
     files = [Path(prefix) / 'share' / package / 'msg' / f'{name}.msg' for prefix in prefixes]

@@ -14,7 +14,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the report.
 
     Raises:
-        FileFormatError: If a file is no result file.
+        FileFormatError: If a file is not a result file.
         ConfigurationError: If a file cannot be read, or the page cannot be written.
 
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal run`: call a running node's procedure, watch it, and stop it with Ctrl-C."""
+"""`robocal run`: call the procedure of a node, show its progress, cancel it on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def run(options: argparse.Namespace) -> int:
     """Run the procedure.
 
     Returns:
-        0 if the node answers success, 1 if it does not.
+        0 if the node answers success, 1 otherwise.
 
     Raises:
-        RobocalError: If the node is not there, or not in a state to run.
+        RobocalError: If the node is not running or not active.
         KeyboardInterrupt: After the procedure was cancelled.
 
     """
@@ -46,7 +46,7 @@ def _called(client: NodeClient, verb: str, title: str) -> Answer:
         try:
             return client.call(verb, view.update)
         except KeyboardInterrupt:
-            # The call has asked the node to cancel, and waited for its answer.
+            # The call has cancelled the procedure and received the answer.
             print_line(f"Cancelled. The node reports: {client.status.message or 'nothing'}",
                        console=ERRORS)
             raise
@@ -55,7 +55,7 @@ def _called(client: NodeClient, verb: str, title: str) -> Answer:
 def _make_active(
     client: NodeClient, parameters: dict[str, Any], *, configure: bool
 ) -> None:
-    """Bring a node into its active state, through a new configuration if there are parameters.
+    """Activate a node, with a new configuration if there are parameters.
 
     Raises:
         ConfigurationError: If it is not active and must not be configured.
@@ -66,8 +66,8 @@ def _make_active(
         return
     if not configure:
         raise ConfigurationError(
-            f"Node '{client.name}' is {state}, not active. Let --configure configure and activate "
-            f"it, or call 'ros2 lifecycle set {client.name} configure' and 'activate'.")
+            f"Node '{client.name}' is {state}, not active. Give --configure, or call "
+            f"'ros2 lifecycle set {client.name} configure' and '… activate'.")
     if state == 'active':
         client.change_state('deactivate')
         state = 'inactive'
@@ -88,5 +88,6 @@ def _parameters(given: Sequence[tuple[str, str]]) -> dict[str, Any]:
             found[name] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise ConfigurationError(
-                f"--param '{name}:={value}': the value is no YAML.") from error
+                f"--param '{name}:={value}': expected a YAML value, such as 2.0 or [a, b]."
+            ) from error
     return found

@@ -26,10 +26,10 @@ def run(options: argparse.Namespace) -> int:
         FileFormatError: If one is no result file.
 
     """
-    # All are read before the first is shown: a refusal is then not lost among tables.
+    # All are read before the first is shown, so that an error is not lost among tables.
     for path, result in [(path, read_result(path)) for path in options.files]:
         show_result(result)
-        # The newest results of a results folder are beside it.
+        # The newest results are in the results folder, older ones in its folder history.
         folder = path.parent.parent if path.parent.name == 'history' else path.parent
         stale = stale_text(result, ResultStore(folder, result.robot).load)
         if stale and (folder / f'{result.kind}.yaml').exists():
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """Return a verdict in words and in its colour, as markup."""
+    """Return a verdict as coloured markup."""
     style = _VERDICT_STYLES[verdict]
     return f'[{style}]{wording.heading(verdict.value)}[/]'
 

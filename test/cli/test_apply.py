@@ -77,17 +77,17 @@ def test_friction_goes_into_dynamics(urdf: Path, capsys) -> None:
     assert 'joint_6' in capsys.readouterr().out
 
 
-def test_another_description_is_told(urdf: Path, capsys) -> None:
+def test_another_description_is_reported(urdf: Path, capsys) -> None:
     urdf.write_text(urdf.read_text().replace('<robot', '<!-- changed --><robot', 1))
     code, _ = applied(payload_result(), urdf)
     assert code == 0
-    assert 'not, letter by letter' in capsys.readouterr().err
+    assert 'differs from the one' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(('result', 'arguments', 'words'), [
     (replace(payload_result(), checks=(Check('x', False, 2.0, 1.0, '1', 'Too wide.'),)), (),
      'verdict .* is fail: Too wide.*--force'),
-    (replace(payload_result(), kind='drive_gains'), (), "kind 'drive_gains' has no place"),
+    (replace(payload_result(), kind='drive_gains'), (), "'drive_gains' cannot be written"),
     (replace(payload_result(), frame='hand'), (), "no link 'hand'"),
     (payload_result(), ('--frame', 'link_2'), 'not fixed to each other'),
     (payload_result(), ('--frame', 'nowhere'), "'nowhere' is not in the robot description"),

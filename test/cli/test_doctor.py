@@ -80,10 +80,10 @@ class TestJoints:
     def test_another_robot(self, robot: Robot) -> None:
         (found,) = joint_findings(robot, received(robot, names=('a', 'b')))
         assert found.grade is Grade.BAD
-        assert 'shoulder, elbow not in joint_states, which holds a, b' in found.message
+        assert 'shoulder, elbow not in joint_states, which has a, b' in found.message
 
     @pytest.mark.parametrize(('efforts', 'words'), [
-        ([[]] * 9, 'hold no efforts'),
+        ([[]] * 9, 'have no efforts'),
         ([[np.nan, 1.0]] * 9, "'shoulder' is not a number"),
         ([[1.0, 0.0]] * 9, "'elbow' is always zero"),
     ])
@@ -127,7 +127,7 @@ def test_what_is_missing_is_told_with_its_cure(
     monkeypatch.setenv('ROS_DOMAIN_ID', 'many')
     assert main(['doctor', '--machine']) == 1
     message = capsys.readouterr().out
-    assert 'not_there_at_all: not installed; nothing needs it.' in message
+    assert 'not_there_at_all: not installed; needed for nothing.' in message
     assert 'scripts/setup' in message
     assert "ROS_DOMAIN_ID is 'many'" in message
 

@@ -275,7 +275,7 @@ def test_a_bad_sensor_costs_its_links_and_is_named(recorded: Recorded, run: Run)
            if topic == '/ft_wrist/wrench' and stamp > recorded.span[1] + 1.0
            else (stamp, topic, raw) for stamp, topic, raw in recorded.messages]
     _, told, rows = run(bad)
-    assert 'ft_wrist: not known at' in told
+    assert 'ft_wrist: unknown at' in told
     assert "names frame 'elsewhere', but 'ft_wrist' is expected" in told
     assert [row['force_x'] for row in rows['ft_wrist'] if row['valid'] == '0'][-1] == ''
     assert rows['ft_wrist'][-1]['valid'] == '0'

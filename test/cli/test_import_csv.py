@@ -55,11 +55,11 @@ def test_a_log(
 
 
 @pytest.mark.parametrize(('line', 'words'), [
-    ('5.2,0.1,soon,1,2', "line 4, column 'q2': 'soon' is no finite number"),
-    ('5.2,0.1,nan,1,2', "line 4, column 'q2': 'nan' is no finite number"),
-    ('5.2,0.1,,1,2', "line 4, column 'q2': '' is no finite number"),
+    ('5.2,0.1,soon,1,2', "line 4, column 'q2': 'soon' is not a finite number"),
+    ('5.2,0.1,nan,1,2', "line 4, column 'q2': 'nan' is not a finite number"),
+    ('5.2,0.1,,1,2', "line 4, column 'q2': '' is not a finite number"),
     ('5.2,0.1,0.2,1', 'line 4: 4 columns, expected 5'),
-    ('1e151,0.1,0.2,1,2', "line 4, column 'stamp': 1e+151 s is no time that a stamp can hold"),
+    ('1e151,0.1,0.2,1,2', "line 4, column 'stamp': 1e+151 s is outside the range of stamps"),
     ('5.1,0.1,0.2,1,2', "line 4, column 'stamp': 5.1 s does not follow 5.1 s"),
 ])
 def test_a_bad_line_is_named(

@@ -83,14 +83,14 @@ def test_refused_transition_is_a_sentence(client: NodeClient) -> None:
 
 
 def test_refused_parameter_is_a_sentence(client: NodeClient) -> None:
-    with pytest.raises(ConfigurationError, match=r"refuses 'unknown'.*'method': No such method"):
+    with pytest.raises(ConfigurationError, match=r"refused 'unknown'.*'method': No such method"):
         client.set_parameters({'method': 'unknown'})
 
 
-def test_node_that_is_not_there_is_told_with_those_that_are(
+def test_a_missing_node_is_reported_with_the_existing_ones(
     session: RosSession, client: NodeClient
 ) -> None:
-    with pytest.raises(ConfigurationError, match=r"'/nobody' has not come up.*/fake_procedure"):
+    with pytest.raises(ConfigurationError, match=r"'/nobody' was not found.*/fake_procedure"):
         NodeClient(session, 'nobody').wait_until_there(0.2)
 
 

@@ -90,6 +90,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_parameters(PayloadParameters, NODE, [tmp_path / 'binary.yaml'])
 
 
-def test_unknown_names_of_the_command_line_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="'mass' is no parameter .* it has .*known_mass"):
+def test_unknown_names_of_the_command_line_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="'mass' is not a parameter .*of .*known_mass"):
         read(tmp_path, mass='2.0')

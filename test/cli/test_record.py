@@ -119,7 +119,7 @@ def test_the_profiles_topics_are_recorded(
     assert offered['/joint_states'].reliability.name == 'RELIABLE'
     assert offered['/joint_states'].durability.name == 'TRANSIENT_LOCAL'
     assert offered['/any/wrench'].reliability.name == 'BEST_EFFORT'
-    assert 'Nothing came on /joint_trajectory_controller/controller_state' in told
+    assert 'No messages received on /joint_trajectory_controller/controller_state' in told
 
 
 def test_further_topics_may_be_named(robot: Robot, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_nothing_to_record_is_told(robot: Robot, tmp_path: Path, capsys) -> None
     assert main(['record', '-o', str(tmp_path / 'bag'), '--namespace', '/left', '--timeout',
                  '3']) == 2
     told = capsys.readouterr().err
-    assert 'Nobody publishes /left/joint_states' in told
+    assert 'No publisher of /left/joint_states' in told
     assert '/joint_states' in told
     assert not (tmp_path / 'bag').exists()
 

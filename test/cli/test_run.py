@@ -72,7 +72,7 @@ def test_ctrl_c_cancels(fake: Running, capsys) -> None:
 
 @pytest.mark.parametrize(('arguments', 'words'), [
     (['-p', 'method:=bad'], '--configure'),
-    (['--configure', '-p', 'method:=[1'], 'no YAML'),
+    (['--configure', '-p', 'method:=[1'], 'expected a YAML value'),
     (['--timeout', '0.2', '--namespace', '/nowhere'], "'/nowhere/payload_identification'"),
 ])
 def test_what_cannot_be_run(capsys, arguments: list[str], words: str) -> None:

@@ -3,10 +3,9 @@
 
 Both directions are fitted separately, on |v| and |F|, by laws such as Fc + D exp(−(v/vs)²) + B v
 or Fc + B v^α, with or without a term μ |τ| of the transmitted load. For a given vs or α they are
-linear in the rest, so it is searched on a grid with non-negative least squares inside (variable
-projection; Golub, Pereyra, Inverse Problems 19 (2003) R1, doi 10.1088/0266-5611/19/2/201) and
-refined by bounded nonlinear least squares. The law is chosen by an information criterion over
-held-out runs.
+linear in the rest, so it is searched on a grid and then between its points, with non-negative
+least squares inside (variable projection; Golub, Pereyra, Inverse Problems 19 (2003) R1, doi
+10.1088/0266-5611/19/2/201). The law is chosen by an information criterion over held-out runs.
 """
 
 from __future__ import annotations
@@ -117,9 +116,10 @@ def fit_direction(side: Side, model: str) -> DirectionFit:
         raise DataError(
             f"Model '{model}' has {count} parameters in each direction, so it needs more than "
             f'{count} usable runs; got {len(speed)}. Add speeds.')
-    value = _linear_start(side, model)
     if of_speed(model) in SHAPES:
-        value = _refined(side, model, value)
+        value = _projected(side, model)
+    else:
+        _, value = _constrained(side, model)
     residual = torque - evaluate(model, value, speed, load)
     weighted = jacobian(model, value, speed, load) / std[:, None]
     information = weighted.T @ weighted
@@ -128,58 +128,62 @@ def fit_direction(side: Side, model: str) -> DirectionFit:
     return DirectionFit(model, value, covariance, float(((residual / std) ** 2).sum()), residual)
 
 
-def _linear_start(side: Side, model: str) -> Array:
-    """Fit by non-negative least squares, over a grid of the parameter of ``SHAPES``."""
-    speed, torque, std, load = side
-    base, names = of_speed(model), parameter_names(model)
+def _columns(side: Side, model: str, shape: Array) -> Array:
+    """Return the linear part of a law, weighted, for shapes (…, 1); shape (…, k, p).
 
-    def solve(shape: float) -> tuple[Array, float]:
-        columns = {'coulomb': np.ones_like(speed), 'viscous': speed, 'load_factor': load}
-        if base == 'coulomb_power':
-            columns['viscous'] = speed**shape
-        elif base == 'stribeck':
-            columns['static'] = np.exp(-((speed / shape) ** 2))
-        linear = [name for name in names if name in columns]
-        found, norm = scipy.optimize.nnls(
-            np.column_stack([columns[name] for name in linear]) / std[:, None], torque / std)
-        named = dict(zip(linear, found, strict=True))
-        if base == 'stribeck':
-            named['static'] += named['coulomb']
-        return np.array([named.get(name, shape) for name in names]), norm
-
-    grid = {'stribeck': np.geomspace(0.5 * speed.min(), speed.max(), _GRID),
-            'coulomb_power': np.linspace(*_EXPONENTS, 18)}.get(base, np.zeros(1))
-    return min((solve(shape) for shape in grid.tolist()), key=lambda found: found[1])[0]
+    The static friction is replaced by the rise, of at least zero, above Coulomb friction.
+    """
+    speed, _, std, load = side
+    base = of_speed(model)
+    columns = {'coulomb': np.ones_like(speed), 'viscous': speed, 'load_factor': load}
+    if base == 'coulomb_power':
+        columns['viscous'] = speed**shape
+    elif base == 'stribeck':
+        columns['static'] = np.exp(-((speed / shape) ** 2))
+    linear = [name for name in parameter_names(model) if name in columns]
+    found = np.empty((*np.broadcast_shapes(shape.shape, speed.shape), len(linear)))
+    for i, name in enumerate(linear):
+        found[..., i] = columns[name] / std
+    return found
 
 
-def _refined(side: Side, model: str, start: Array) -> Array:
-    """Refine a nonlinear law with Fs ≥ Fc ≥ 0, B ≥ 0, μ ≥ 0 and bounds of its shape."""
-    speed, torque, std, load = side
+def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Array]:
+    """Fit with Fs ≥ Fc ≥ 0, B ≥ 0 and μ ≥ 0; return the norm of the weighted residual too."""
+    found, norm = scipy.optimize.nnls(
+        _columns(side, model, np.array([shape])), side.torque / side.std)
     names = parameter_names(model)
-    # The static friction is searched as Coulomb friction plus a rise of at least zero.
-    expand = np.eye(len(names))
+    if of_speed(model) in SHAPES:
+        place = names.index(SHAPES[of_speed(model)])
+        found = np.concatenate((found[:place], [shape], found[place:]))
     if 'static' in names:
-        expand[names.index('static'), names.index('coulomb')] = 1.0
-    size, fastest = max(start[:2].max() if 'static' in names else start[0], 1e-3), speed.max()
-    bounds = {'stribeck_velocity': (0.3 * speed.min(), 2.0 * fastest), 'exponent': _EXPONENTS}
-    scales = {'stribeck_velocity': start[names.index(SHAPES[of_speed(model)])], 'exponent': 0.3,
-              'viscous': size / fastest, 'load_factor': 0.05}
+        found[names.index('static')] += found[names.index('coulomb')]
+    return float(norm), found
 
-    def residual(x: Array) -> Array:
-        return (evaluate(model, expand @ x, speed, load) - torque) / std
 
-    def slopes(x: Array) -> Array:
-        return jacobian(model, expand @ x, speed, load) @ expand / std[:, None]
-
-    low, high = (np.array(column) for column in zip(
-        *(bounds.get(name, (0.0, np.inf)) for name in names), strict=True))
-    inside = np.clip(np.linalg.solve(expand, start),
-                     low + 1e-9 * np.maximum(1.0, np.abs(low)), high)
-    solution = scipy.optimize.least_squares(
-        residual, inside, jac=slopes, bounds=(low, high),
-        x_scale=[scales.get(name, size) for name in names])
-    better = 2.0 * solution.cost < (residual(inside) ** 2).sum()
-    return np.asarray(expand @ (solution.x if better else inside))
+def _projected(side: Side, model: str) -> Array:
+    """Fit a nonlinear law by ``_constrained`` over the range of the parameter of ``SHAPES``."""
+    speed, torque, std, _ = side
+    grid = (np.geomspace(0.5 * speed.min(), speed.max(), _GRID)
+            if of_speed(model) == 'stribeck' else np.linspace(*_EXPONENTS, 18))
+    # Fits of any sign, for all shapes at once, bound the residuals from below.
+    basis, _ = np.linalg.qr(_columns(side, model, grid[:, None]))
+    target = torque / std
+    bound = np.linalg.norm(target - np.einsum('gkp,gp->gk', basis, target @ basis), axis=1)
+    norm, value, best = np.inf, np.zeros(0), 0
+    for i in np.argsort(bound).tolist():
+        if bound[i] > norm:
+            break
+        found = _constrained(side, model, grid[i])
+        if found[0] < norm:
+            (norm, value), best = found, i
+    low, high = ((0.3 * speed.min(), 2.0 * speed.max()) if of_speed(model) == 'stribeck'
+                 else _EXPONENTS)
+    shape = scipy.optimize.minimize_scalar(
+        lambda shape: _constrained(side, model, shape)[0] ** 2, method='bounded',
+        bounds=(grid[best - 1] if best > 0 else low, grid[best + 1] if best + 1 < len(grid)
+                else high), options={'xatol': 1e-6 * grid[best]}).x
+    refined = _constrained(side, model, shape)
+    return refined[1] if refined[0] < norm else value
 
 
 def distinct(speed: Array) -> Array:

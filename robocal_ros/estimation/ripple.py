@@ -149,65 +149,83 @@ def find_ripple(
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Means of short blocks, concatenated over all runs."""
+    """Blocks of one run, whose mean torque, which is friction, is removed."""
 
-    counts: np.ndarray
     angle: Array
-    step: Array
+    step: float
     torque: Array
-    weight: Array
+    weight: float
 
     @classmethod
-    def of(cls, runs: Sequence[RippleRun], left: Sequence[Array]) -> _Blocks:
-        """Concatenate the blocks of all runs; each run's mean is removed."""
-        counts = np.array([len(run.angle) for run in runs])
-        return cls(
-            counts, np.concatenate([run.angle for run in runs]),
-            np.repeat([run.step for run in runs], counts),
-            _demeaned(np.concatenate(left), counts),
-            np.repeat([1.0 / _block_variance(item) for item in left], counts))
+    def of(cls, run: RippleRun, left: Array) -> _Blocks:
+        """Return the blocks of a run and what is left of its torque."""
+        return cls(run.angle, run.step, left - left.mean(), 1.0 / _block_variance(left))
 
-    def seen(self, cycles: float) -> Array:
-        """Return the weights, zero for blocks that are long against the cycle."""
+    def seen(self, cycles: Array) -> Array:
+        """Return the weight at each k, zero if a block is long against the cycle."""
         return np.where(self.step * cycles < 2.0 * np.pi * _MAX_BLOCK_SHARE, self.weight, 0.0)
 
-    def fit(self, cycles: float) -> tuple[float, float, float]:
-        """Return the decrease of chi-square, sine and cosine of the best sinusoid."""
-        sine = _demeaned(np.sin(cycles * self.angle), self.counts)
-        cosine = _demeaned(np.cos(cycles * self.angle), self.counts)
-        weight = self.seen(cycles)
-        ss, sc, cc = (weight * sine) @ sine, (weight * sine) @ cosine, (weight * cosine) @ cosine
-        determinant = ss * cc - sc * sc
-        if determinant <= 1e-3 * ss * cc:
-            return 0.0, 0.0, 0.0
-        s, c = (weight * sine) @ self.torque, (weight * cosine) @ self.torque
-        a, b = (cc * s - sc * c) / determinant, (ss * c - sc * s) / determinant
-        return float(a * s + b * c), float(a), float(b)
+    def products(self, cycles: Array) -> Array:
+        """Return sine·sine, sine·cosine, cosine·cosine, sine·torque and cosine·torque, (5, k)."""
+        # exp(i (k + l) θ) = exp(i k θ) exp(i l θ): few exponentials make all evenly spaced k.
+        width = int(np.ceil(np.sqrt(len(cycles))))
+        coarse = np.exp(1j * np.outer(cycles[::width], self.angle))
+        fine = np.exp(1j * np.outer(self.angle, cycles[:width] - cycles[0]))
+        total, double, torque = ((one @ other).ravel()[:len(cycles)] for one, other in (
+            (coarse, fine), (coarse**2, fine**2), (coarse * self.torque, fine)))
+        count = len(self.angle)
+        return np.asarray(self.seen(cycles) * (
+            0.5 * (count - double.real) - total.imag**2 / count,
+            0.5 * double.imag - total.real * total.imag / count,
+            0.5 * (count + double.real) - total.real**2 / count,
+            torque.imag, torque.real))
 
-    def covariance(self, cycles: float, sine: float, cosine: float) -> Array:
-        """Return the covariance of sine, cosine and cycles, shape (3, 3)."""
-        slopes = np.column_stack([
-            _demeaned(column, self.counts)
-            for column in _slopes(cycles, sine, cosine, self.angle).T])
-        return np.asarray(np.linalg.pinv(slopes.T @ (self.seen(cycles)[:, None] * slopes)))
+
+def _fit(blocks: Sequence[_Blocks], cycles: Array) -> tuple[Array, Array, Array]:
+    """Return the decrease of chi-square, sine and cosine of the best sinusoid of each k.
+
+    Args:
+        blocks: Blocks of all runs.
+        cycles: The k, evenly spaced, shape (m,).
+
+    """
+    ss, sc, cc, s, c = np.sum([item.products(cycles) for item in blocks], axis=0)
+    determinant = ss * cc - sc * sc
+    solvable = determinant > 1e-3 * ss * cc
+    inverse = np.where(solvable, 1.0, 0.0) / np.where(solvable, determinant, 1.0)
+    sine, cosine = (cc * s - sc * c) * inverse, (ss * c - sc * s) * inverse
+    return sine * s + cosine * c, sine, cosine
+
+
+def _covariance(blocks: Sequence[_Blocks], cycles: float, sine: float, cosine: float) -> Array:
+    """Return the covariance of sine, cosine and cycles, shape (3, 3)."""
+    information = np.zeros((3, 3))
+    for item in blocks:
+        slopes = _slopes(cycles, sine, cosine, item.angle)
+        slopes -= slopes.mean(axis=0)
+        information += slopes.T @ slopes * item.seen(np.array(cycles))
+    return np.asarray(np.linalg.pinv(information))
 
 
 def _strongest(
     runs: Sequence[RippleRun], left: Sequence[Array], fewest_cycles: float
 ) -> Ripple | None:
     """Return the strongest sinusoid, None if it is not significant."""
-    blocks = _Blocks.of(runs, left)
+    blocks = [_Blocks.of(run, item) for run, item in zip(runs, left, strict=True)]
     candidates = _candidates(runs, fewest_cycles)
     if not len(candidates):
         return None
-    gains = np.array([blocks.fit(cycles)[0] for cycles in candidates])
+    gains, *_ = _fit(blocks, candidates)
     best = int(np.argmax(gains))
     if gains[best] <= _SIGNIFICANT:
         return None
-    around = candidates[max(best - 1, 0)], candidates[min(best + 1, len(candidates) - 1)]
-    cycles = float(max(np.linspace(*around, _REFINEMENT), key=lambda k: blocks.fit(k)[0]))
-    gain, sine, cosine = blocks.fit(cycles)
-    ripple = Ripple(cycles, sine, cosine, blocks.covariance(cycles, sine, cosine))
+    refined = np.linspace(candidates[max(best - 1, 0)],
+                          candidates[min(best + 1, len(candidates) - 1)], _REFINEMENT)
+    fits = _fit(blocks, refined)
+    best = int(np.argmax(fits[0]))
+    cycles = float(refined[best])
+    gain, sine, cosine = (float(column[best]) for column in fits)
+    ripple = Ripple(cycles, sine, cosine, _covariance(blocks, cycles, sine, cosine))
     # Correlated noise raises many k and remains after subtraction of the best one.
     return ripple if gain > _SIGNIFICANT * _memory(runs, left, ripple) else None
 
@@ -231,12 +249,6 @@ def _candidates(runs: Sequence[RippleRun], fewest: float) -> Array:
     most = min(2.0 * np.pi * _MAX_BLOCK_SHARE / finest, _MOST_CYCLES)
     count = int((most - fewest) * width / (2.0 * np.pi) * _OVERSAMPLING) + 1
     return np.linspace(fewest, most, count) if most > fewest else np.zeros(0)
-
-
-def _demeaned(values: Array, counts: np.ndarray) -> Array:
-    """Subtract each run's mean, which is friction; ``counts`` are the lengths of the runs."""
-    means = np.add.reduceat(values, np.cumsum(counts) - counts) / counts
-    return np.asarray(values - np.repeat(means, counts))
 
 
 def _block_variance(values: Array) -> float:

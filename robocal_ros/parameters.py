@@ -8,8 +8,7 @@ from the fields: default, unit, range and description.
 from __future__ import annotations
 
 import dataclasses
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -146,50 +145,6 @@ def checked(table: type[T], values: Mapping[str, Any]) -> T:
     made = table(**given)
     made.check()
     return made
-
-
-def _yaml_value(value: Any) -> str:
-    """Return a value in the syntax of ROS parameter files."""
-    if isinstance(value, list):
-        return f'[{", ".join(_yaml_value(element) for element in value)}]'
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        doubled = value.replace("'", "''")
-        return f"'{doubled}'"
-    text = repr(value)
-    # YAML 1.1 reads 5e-05 as a string, 5.0e-05 as a number.
-    return text.replace('e', '.0e') if 'e' in text and '.' not in text else text
-
-
-def _remarks(item: Declaration) -> str:
-    """Return unit, range and dynamic as text, empty for none."""
-    texts = (item.unit, item.range_text(), 'may change while active' if item.dynamic else '')
-    return ', '.join(text for text in texts if text)
-
-
-def yaml_text(table: type[ParameterTable], node_name: str) -> str:
-    """Return a parameter file with all defaults, for a node in any namespace."""
-    lines = ['# SPDX-License-Identifier: Apache-2.0', f'# Parameters of {node_name}, all at '
-             'their defaults.', f'/**/{node_name}:', '  ros__parameters:']
-    for item in declarations(table):
-        remarks = _remarks(item)
-        comment = item.description + (f' [{remarks}]' if remarks else '')
-        lines += textwrap.wrap(comment, 99, initial_indent='    # ', subsequent_indent='    # ',
-                               break_on_hyphens=False)
-        lines.append(f'    {item.name}: {_yaml_value(item.default)}')
-    return '\n'.join(lines) + '\n'
-
-
-def markdown_table(items: Iterable[Declaration]) -> str:
-    """Return declarations as a table for the documentation."""
-    lines = ['| parameter | default | unit | range | while active | meaning |',
-             '|---|---|---|---|---|---|']
-    for item in items:
-        cells = (f'`{item.name}`', f'`{_yaml_value(item.default)}`', item.unit,
-                 item.range_text(), 'may change' if item.dynamic else '', item.description)
-        lines.append(f'| {" | ".join(cell.replace("|", chr(92) + "|") for cell in cells)} |')
-    return '\n'.join(lines) + '\n'
 
 
 def named(values: Sequence[str]) -> tuple[str, ...]:

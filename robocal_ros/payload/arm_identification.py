@@ -2,8 +2,8 @@
 """Result of an identification of the arm: links, rotors, friction, offsets, drive gains.
 
 Samples → blocks → maximum a posteriori estimate (``arm_regression``) → base parameters, held-out
-torque, checks. A second motion with a weighed load builds on the first one's result: its estimate
-and covariance are the prior then, and the load determines the drive gains.
+torque, checks. The prior of a second motion, with a weighed load, is the first one's result; the
+load determines the drive gains.
 """
 
 from __future__ import annotations
@@ -52,11 +52,22 @@ MIN_SHARE = 0.5
 """Least share of a base parameter's information that comes from the data, not from the URDF, for
 the parameter to count as identified."""
 
+# Share of the motion for the validation.
 _HELD_OUT = 0.25
+# Prior standard deviation of the load's centre of mass [m], and least one of its mass (relative).
 _LOAD_REACH = 0.5
 _LEAST_LOAD_STD = 1e-4
+# Relative size of columns without influence, and of weights left out of base parameters.
 _STRUCTURAL = 1e-7
 _COMBINED = 1e-3
+# Standard deviation of links, as a share, at which the URDF has no more influence.
+_WIDE = 10.0
+# Largest unexplained share of the held-out torque.
+_MAX_UNEXPLAINED = 0.7
+# Least share of base parameters identified from the motion, and standard deviation of the best
+# drive gain.
+_MIN_INFORMED = 0.25
+_MAX_GAIN_STD = 0.05
 _PLOT_POINTS = 150
 _FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad',
                    'sublinear': 'N·m·(s/rad)^0.5', 'load': '1', 'stribeck': 'N·m'}
@@ -74,12 +85,12 @@ def estimate(
         values: The node's parameters.
         scale: Drive gains in use, shape (n,).
         scale_covariance: Covariance of their relative errors, shape (n, n).
-        before: Result of a motion without load, to build on with ``arm_load``.
+        before: Result of a motion without load; required with ``arm_load``.
 
     Raises:
-        ConfigurationError: If there is a load, and no result of a motion without.
-        DataError: If the record is no excitation, or its effort is dead.
-        ConvergenceError: If no possible arm near the URDF explains the torques.
+        ConfigurationError: If ``arm_load`` is set without such a result.
+        DataError: If the record is not an exciting motion or has no usable efforts.
+        ConvergenceError: If no physically consistent arm near the URDF explains the torques.
 
     """
     check_load(values, before)
@@ -95,12 +106,12 @@ def estimate(
                         laws=fit.laws, widenings=(1.0,), start=fit.value)
     except ConvergenceError as error:
         raise ConvergenceError(
-            'No physically possible arm near the URDF explains the torques of this motion '
+            'No physically consistent arm near the URDF explains the torques of this motion '
             f'(range {np.ptp(samples.position, axis=0).min():.1f} to '
             f'{np.ptp(samples.position, axis=0).max():.1f} rad within '
-            f'{samples.time[-1] - samples.time[0]:.0f} s). The masses in the URDF are '
-            'placeholders, the axes, order or signs of the joints or the unit of the efforts are '
-            'not those of the URDF, or the motion is too slow or too short.') from error
+            f'{samples.time[-1] - samples.time[0]:.0f} s). Check whether the masses in the URDF '
+            'are placeholders, and the axes, order and signs of the joints and the unit of the '
+            'efforts; or use a faster or longer motion.') from error
     rest = motion.part(slice(border, count))
     left = rest.effort - part.fitted(rest)
     fitted = _fits(robot, motion.effort, fit.residual)
@@ -128,11 +139,11 @@ def estimate(
 
 
 def check_load(values: PayloadParameters, before: CalibrationResult | None) -> None:
-    """Raise a ConfigurationError if there is a load, and no result of a motion without."""
+    """Raise a ConfigurationError if there is a load and no result of a motion without load."""
     if values.arm_load > 0.0 and before is None:
         raise ConfigurationError(
-            f'arm_load is {values.arm_load} kg, but no arm identified without load is stored: '
-            'take the load off, set arm_load to 0 and identify the arm once; then again with it.')
+            f'arm_load is {values.arm_load} kg, but no arm identified without load is stored. '
+            'Remove the load, set arm_load to 0 and identify the arm; then repeat with the load.')
 
 
 def _prior(
@@ -163,11 +174,8 @@ def _prior(
     size = np.sqrt(np.diag(covariance))
     information = np.linalg.inv(
         covariance / np.outer(size, size) + 1e-9 * np.eye(12 * n)) / np.outer(size, size)
-    # The divergence only keeps the links possible now: what the URDF says is in the covariance.
+    # The covariance contains the URDF; the divergence only keeps the links consistent.
     return Prior(mean[:10 * n].reshape(n, 10), _WIDE, mean, information, others)
-
-
-_WIDE = 10.0
 
 
 def _fits(robot: Robot, before: Array, after: Array) -> tuple[Fit, ...]:
@@ -203,11 +211,11 @@ def _delay(motion: Motion) -> Parameter:
 def _base_parameters(
     robot: Robot, motion: Motion, fit: ArmFit, prior: Prior
 ) -> Iterator[Parameter]:
-    """Yield the combinations of links and rotors that torques depend on, by name.
+    """Yield the base parameters: combinations of links and rotors that torques depend on.
 
-    Columns of the regressor are chosen by pivoted QR; the others are combinations of them
-    (Gautier, Numerical Calculation of the Base Inertial Parameters of Robots, J. Robot. Syst. 8
-    (1991) 485, doi 10.1002/rob.4620080405).
+    A pivoted QR selects columns of the regressor; the others are combinations of them (Gautier,
+    Numerical Calculation of the Base Inertial Parameters of Robots, J. Robot. Syst. 8 (1991) 485,
+    doi 10.1002/rob.4620080405).
     """
     n = robot.n
     width = 11 * n
@@ -215,7 +223,6 @@ def _base_parameters(
     units = [*LINK_UNITS * n, *['kg·m²'] * n]
     rows = np.vstack([np.linalg.qr(motion.regressor[:, joint, :width], mode='r')
                       for joint in range(n)])
-    # Of dependent columns, those of links near the tool are kept: they are pivoted first.
     norm = np.linalg.norm(rows, axis=0)
     moving = np.flatnonzero(norm > _STRUCTURAL * norm.max())
     _, triangle, order = scipy.linalg.qr(rows[:, moving] / norm[moving], pivoting=True,
@@ -239,7 +246,7 @@ def _base_parameters(
         name, note = f'base {names[column]}', f'{names[column]}{text}'
         if share < MIN_SHARE:
             yield Parameter(name, units[column], state=State.NOT_IDENTIFIED,
-                            note=f'{note}: known from the URDF, not from the motion')
+                            note=f'{note}: from the URDF, not identified by the motion')
         else:
             yield Parameter(name, units[column], float(combination @ fit.value[:width]),
                             float(np.sqrt(variance)), note=note)
@@ -267,15 +274,15 @@ def _checks(
         best = int(np.argmin(gains))
         yield Check(
             'drive gains', bool(gains[best] <= _MAX_GAIN_STD), float(gains[best]), _MAX_GAIN_STD,
-            '1', f"The drive gain of '{robot.joint_names[best]}' is known best, to "
-            f'{100.0 * gains[best]:.1f} % (limit {100.0 * _MAX_GAIN_STD:.0f} %, standard '
-            'deviation). A heavier load tells more.', 'informative')
+            '1', f"The best drive gain, of '{robot.joint_names[best]}', has a standard deviation "
+            f'of {100.0 * gains[best]:.1f} % (limit {100.0 * _MAX_GAIN_STD:.0f} %). A heavier '
+            'load improves it.', 'informative')
     else:
         yield Check(
             'informative motion', share >= _MIN_INFORMED, share, _MIN_INFORMED, '1',
-            f'{informed} of {base} base parameters are known from the motion rather than from '
-            f'the URDF (limit {100.0 * _MIN_INFORMED:.0f} %). A longer, faster motion of all '
-            'joints tells more.', 'informative')
+            f'{informed} of {base} base parameters are identified from the motion rather than '
+            f'known from the URDF (limit {100.0 * _MIN_INFORMED:.0f} %). A longer, faster motion '
+            'of all joints identifies more.', 'informative')
     limits = values.unexplained_torque(robot.effort_limit)
     left = np.array([item.after for item in validation])
     worst = int(np.argmax(left / limits))
@@ -288,17 +295,12 @@ def _checks(
     explained = np.array([item.after / max(item.before, 1e-9) for item in validation])
     worst = int(np.argmax(explained))
     yield Check(
-        'explained share', bool(explained[worst] <= _MOST_LEFT), float(explained[worst]),
-        _MOST_LEFT, '1',
+        'explained share', bool(explained[worst] <= _MAX_UNEXPLAINED), float(explained[worst]),
+        _MAX_UNEXPLAINED, '1',
         f"At '{robot.joint_names[worst]}', {100.0 * explained[worst]:.0f} % of the torque on the "
-        f'held-out part of the motion is not explained (limit {100.0 * _MOST_LEFT:.0f} %). The '
-        'motion is too slow or too short, or efforts are not those of these joints.')
-
-
-_MOST_LEFT = 0.7
-# Least share of base parameters that are identified: where the URDF is right, only large ones.
-_MIN_INFORMED = 0.25
-_MAX_GAIN_STD = 0.05
+        'held-out part of the motion is not explained (limit '
+        f'{100.0 * _MAX_UNEXPLAINED:.0f} %). The motion is too slow or too short, or the efforts '
+        'are not those of these joints.')
 
 
 def _series(robot: Robot, motion: Motion, fit: ArmFit) -> tuple[Series, ...]:

@@ -7,12 +7,12 @@ torque offset, and the drive gain s_j (Khalil, Dombre, Modeling, Identification 
 Robots, 2002, ch. 12; Gautier, Briot, Global Identification of Joint Drive Gains, J. Dyn. Sys.
 Meas. Control 136 (2014) 051025, doi 10.1115/1.4027506).
 
-A motion without load tells combinations of π only. What it does not tell comes from the URDF, as
-a prior whose width is estimated too (``_WIDENINGS``). The prior's distance is the log-determinant
-divergence of the links' pseudo-inertia matrices, which is convex and infinite at the border of
-what a body can be: each estimate is physically consistent (Lee, Wensing, Park, IEEE Trans. Robot.
-36 (2020) 348, doi 10.1109/TRO.2019.2926491). Rotor inertias are not negative. It is the
-maximum a posteriori estimate, found by Newton's method with a covariance from its curvature.
+A motion without load determines combinations of π only; the URDF supplies the rest as a prior,
+whose width is estimated too (``_WIDENINGS``). The prior is the log-determinant divergence of the
+links' pseudo-inertia matrices, convex and infinite at the boundary of physically consistent
+bodies, so that each estimate is consistent (Lee, Wensing, Park, IEEE Trans. Robot. 36 (2020) 348,
+doi 10.1109/TRO.2019.2926491). Rotor inertias are constrained to be non-negative. The maximum a
+posteriori estimate is found by Newton's method, its covariance from the curvature.
 """
 
 from __future__ import annotations
@@ -47,30 +47,32 @@ from robocal_ros.robot.arm_model import (
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.newton_euler import NewtonEuler
 
-# Speeds within which friction turns over from one direction to the other [rad/s]: presliding.
+# Candidate speeds within which friction changes its direction [rad/s] (presliding).
 _TRANSITIONS = (0.01, 0.03, 0.08)
-# What friction may hold besides offset, Coulomb and viscous parts.
+# Optional friction columns besides offset, Coulomb and viscous friction, and their combinations.
 _EXTRAS = ('sublinear', 'load', 'stribeck')
 _CHOICES = ((), ('sublinear',), ('load',), ('stribeck',), ('sublinear', 'load'),
             ('load', 'stribeck'))
-# Stribeck velocity over the transition speed.
+# Stribeck velocity divided by the transition speed.
 _STRIBECK = 3.0
-# Factors of the URDF's standard deviation that are tried, and the gain in log-evidence that the
-# next wider one must have.
+# Candidate factors of the URDF's standard deviation, and the gain in log-evidence that the next
+# wider one must have.
 _WIDENINGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _EVIDENCE = 3.0
-# Cutoffs of positions that do not repeat [Hz], and how much less must be left, in all joints.
+# Candidate cutoffs of positions of motions without repeats [Hz], and the decrease of the sum of
+# log residuals that a cutoff must have.
 _CUTOFFS = (5.0, 2.5, 1.25)
-_CLEARLY = 0.05
+_MIN_DECREASE = 0.05
 # Weight of blocks near a reversal.
 _SLOW_WEIGHT = 0.01
+# Residuals beyond this multiple of the robust standard deviation are down-weighted (Huber).
 _OUTLIER = 2.5
 _ROUNDS = 3
 _STEPS = 60
-# Newton decrement, a thirtieth of a standard deviation; what is good enough where progress is
-# slow, as where gains and masses are hardly told apart.
+# Squared Newton decrement at convergence (1/30 of a standard deviation), and the largest one that
+# is accepted where progress is slow, as with nearly collinear gains and masses.
 _CONVERGED = 1e-3
-_SETTLED = 1.0
+_ACCEPTED = 1.0
 _LEAST_STD = 1e-6
 
 
@@ -78,7 +80,7 @@ class Law(NamedTuple):
     """Friction columns of one joint.
 
     Attributes:
-        transition: Speed within which friction turns over [rad/s].
+        transition: Speed within which friction changes its direction [rad/s].
         extras: Columns besides offset, Coulomb and viscous friction.
 
     """
@@ -95,8 +97,8 @@ class Law(NamedTuple):
         """Return the columns.
 
         Args:
-            velocity: Of the joint, shape (k,) [rad/s].
-            torque: That the joint transmits, shape (k,) [N·m].
+            velocity: Velocity of the joint, shape (k,) [rad/s].
+            torque: Torque that the joint transmits, shape (k,) [N·m].
 
         Returns:
             Shape (k, len(names)): 1, s, v, s √|v|, s |torque|, s exp(-|v| / v_s), with the
@@ -112,7 +114,7 @@ class Law(NamedTuple):
 
 
 class Unknowns(NamedTuple):
-    """Places of the unknowns in one vector."""
+    """Slices of the vector of unknowns."""
 
     links: slice
     rotors: slice
@@ -127,7 +129,7 @@ class Unknowns(NamedTuple):
 
     @classmethod
     def of(cls, n: int, others: int, laws: Sequence[Law]) -> Unknowns:
-        """Line them up, with so many others between gains and friction."""
+        """Return the slices for n joints, ``others`` further unknowns and friction laws."""
         at = 12 * n + others
         friction = []
         for law in laws:
@@ -139,17 +141,17 @@ class Unknowns(NamedTuple):
 
 @dataclass(frozen=True)
 class Motion:
-    """An exciting motion, block by block.
+    """Block means of an exciting motion.
 
     Attributes:
-        regressor: Columns of links, rotors, compliance of the joints, and of the load where there
-            is one, (k, n, p).
+        regressor: Columns of links, rotors, joint compliances and, if present, the load, shape
+            (k, n, p).
         compliance_std: Prior standard deviation of the compliances, shape (n,) [rad/(N·m)].
-        velocity: Of the joints at five instants of each block, shape (5, k, n) [rad/s].
+        velocity: Joint velocities at five instants of each block, shape (5, k, n) [rad/s].
         effort: Mean effort, shape (k, n) [N·m].
-        delay: Of the efforts against the positions, allowed for.
-        trust: Weights of the blocks, shape (k, n); small near a reversal, where friction is no
-            function of speed and only tells its own law.
+        trust: Weights of the blocks, shape (k, n); small near a reversal, where friction is not a
+            function of speed.
+        delay: Compensated delay of the efforts relative to the positions.
         repeats: Number of repeats of a periodic motion, 1 otherwise.
 
     """
@@ -163,7 +165,7 @@ class Motion:
     repeats: int = 1
 
     def part(self, rows: slice) -> Motion:
-        """Return some of the blocks."""
+        """Return a part of the blocks."""
         return replace(self, regressor=self.regressor[rows], velocity=self.velocity[:, rows],
                        effort=self.effort[rows], trust=self.trust[rows], repeats=1)
 
@@ -171,30 +173,30 @@ class Motion:
     def of(
         cls, robot: Robot, samples: JointSamples, values: PayloadParameters
     ) -> tuple[Motion, Blocks]:
-        """Read joint states.
+        """Return block means of joint states, and their blocks.
 
         Raises:
-            DataError: If the record is no excitation or its effort is dead.
+            DataError: If the record is not an exciting motion or has no usable efforts.
 
         """
         check_joints(samples, robot.joint_names)
         check_effort(samples, robot.joint_names)
         found = best = cls._smoothed(robot, samples, values)
         for cutoff in _CUTOFFS if found[1].repeats == 1 else ():
-            # Noise of stamps and encoders near the motion's own frequencies shows in the efforts
-            # that are left.
+            # Noise of stamps and encoders near the frequencies of the motion shows in the
+            # residual efforts.
             smoother = cls._smoothed(robot, samples, values, cutoff, found[0].delay)
             if smoother[2] > best[2]:
                 break
             best = smoother
-        return best[:2] if best[2] < found[2] - _CLEARLY else found[:2]
+        return best[:2] if best[2] < found[2] - _MIN_DECREASE else found[:2]
 
     @classmethod
     def _smoothed(
         cls, robot: Robot, samples: JointSamples, values: PayloadParameters,
         cutoff: float = np.inf, delay: Delay | None = None,
     ) -> tuple[Motion, Blocks, float]:
-        """Return a motion, and the sum of the logarithms of what is left with free columns."""
+        """Return a motion, its blocks, and the sum of log residuals with free columns."""
         blocks = Blocks.of(samples, BAND, MIN_MOTION, cutoff)
         dynamics = NewtonEuler(robot, robot.tool_frame)
 
@@ -228,8 +230,8 @@ class Motion:
                                   _friction_columns(law, motion, joint, motion.effort)))
                  for joint in range(robot.n)]
         if delay is None:
-            # Links of its own for each joint would follow a delay. Those of the URDF with a load
-            # are near enough to tell it.
+            # Free links of each joint would absorb a delay; the URDF's links with a free body on
+            # the tool are close enough to identify it.
             own = np.concatenate((blocks.means(dynamics.torque)[:, :, None],
                                   blocks.means(dynamics.torque_regressor)), axis=2)
             delay = find_delay(effort, [
@@ -247,15 +249,16 @@ class Motion:
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known beforehand.
+    """Prior of the unknowns.
 
     Attributes:
         links: Bodies by the URDF, shape (n, 10).
         std: Standard deviation of their masses, as a share of them.
         mean: Mean of a normal distribution of links, rotors and gains, shape (12 n,).
-        information: Its information; zero where the above is all, shape (12 n, 12 n).
-        others: Means and standard deviations of the compliances, and of the load's parameters
-            where there is one, shape (2, m).
+        information: Information matrix of that distribution, zero for unknowns without one, shape
+            (12 n, 12 n).
+        others: Means and standard deviations of the compliances and, if present, the load's
+            parameters, shape (2, m).
 
     """
 
@@ -266,10 +269,10 @@ class Prior:
     others: Array
 
     def cost(self, x: Array, places: Unknowns) -> tuple[float, Array, Array]:
-        """Return the negative log-density, its gradient and its Hessian; infinite if impossible.
+        """Return the negative log-density, its gradient and its Hessian.
 
-        The constants that depend on ``std`` are left out.
-
+        It is infinite for physically inconsistent bodies and without constants that depend on
+        ``std``.
         """
         gradient, hessian = np.zeros(places.size), np.zeros((places.size, places.size))
         bodies = x[places.links].reshape(-1, 10)
@@ -305,19 +308,20 @@ class Prior:
         hessian[places.others, places.others] += np.diag(weight)
         return cost, gradient, hessian
 
+
 @dataclass(frozen=True)
 class ArmFit:
-    """A solved identification.
+    """Estimate of all unknowns.
 
     Attributes:
-        value: All unknowns, shape (p,).
+        value: Unknowns, shape (p,).
         covariance: Their covariance, shape (p, p).
-        places: Where they are.
+        places: Slices of the unknowns.
         laws: Friction columns of each joint.
         residual: Measured minus fitted effort, shape (k, n) [N·m].
-        noise: Standard deviation of each joint's blocks, correlation allowed for, (n,) [N·m].
-        evidence: Logarithm of the evidence, to a constant.
-        std: Standard deviation of the URDF's masses that was used, as a share.
+        noise: Standard deviation of each joint's blocks, with their correlation, shape (n,) [N·m].
+        evidence: Log-evidence up to a constant.
+        std: Standard deviation of the URDF's masses in the chosen prior, as a share.
 
     """
 
@@ -336,7 +340,7 @@ class ArmFit:
 
 
 def _carried(x: Array, motion: Motion, places: Unknowns) -> Array:
-    """Return the torque at the joints without friction and gains, shape (k, n) [N·m]."""
+    """Return the joint torque without friction and gains, shape (k, n) [N·m]."""
     rigid = np.concatenate((x[places.links], x[places.rotors], x[places.others]))
     return np.asarray(motion.regressor @ rigid)
 
@@ -363,17 +367,17 @@ def identify(
     motion: Motion, prior: Prior, *, laws: Sequence[Law] | None = None,
     widenings: Sequence[float] | None = None, start: Array | None = None,
 ) -> ArmFit:
-    """Solve for all unknowns; friction columns and the prior's width are chosen unless given.
+    """Estimate all unknowns, and choose friction columns and the prior's width unless given.
 
     Args:
         motion: The motion.
-        prior: What is known beforehand.
+        prior: Prior of the unknowns.
         laws: Friction columns of each joint.
-        widenings: Factors of the prior's standard deviation to choose from.
-        start: Unknowns to start from, shape (p,); by default those of the prior.
+        widenings: Candidate factors of the prior's standard deviation.
+        start: Initial unknowns, shape (p,); by default those of the prior.
 
     Raises:
-        ConvergenceError: If Newton's steps do not settle.
+        ConvergenceError: If Newton's method does not converge.
 
     """
     n = motion.effort.shape[1]
@@ -407,7 +411,7 @@ def identify(
             try:
                 tried = solver.solve(fit.value, replace(prior, std=prior.std * factor))
             except ConvergenceError:
-                # The data pull links to the border of what bodies can be.
+                # The data pull links to the boundary of physically consistent bodies.
                 break
             if tried.evidence < fit.evidence + _EVIDENCE:
                 break
@@ -416,7 +420,7 @@ def identify(
         residual = motion.effort - _fitted(x, motion, places, chosen)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
         robust = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
-    # Errors of the model are alike in all repeats, which do not average them.
+    # Model errors are the same in all repeats, which do not average them.
     weights = robust * motion.trust
     mean = (np.sqrt(weights) * residual).reshape(motion.repeats, -1, n).mean(axis=0)
     repeated = (np.sqrt(motion.repeats / np.mean(weights, axis=0))
@@ -428,7 +432,7 @@ def identify(
 
 
 def _correlated_noise(residual: Array, weights: Array) -> Array:
-    """Return the standard deviation of each joint's rows as if they were independent, (n,)."""
+    """Return the standard deviation of equivalent independent rows of each joint, shape (n,)."""
     weighted = np.sqrt(weights / np.mean(weights, axis=0)) * residual
     return np.array([
         max(rms(column) * np.sqrt(autocorrelation_time(column)), _LEAST_STD)
@@ -438,10 +442,10 @@ def _correlated_noise(residual: Array, weights: Array) -> Array:
 def _free_noise(
     motion: Motion, laws: Sequence[Law], torque: Array, weights: Array
 ) -> Array:
-    """Return the noise that is left where each joint has links of its own, shape (n,).
+    """Return the residual noise of each joint with links of its own, shape (n,) [N·m].
 
-    Whatever the links' parameters are, they explain no more: it weights the joints without being
-    deceived by what is still wrong with them.
+    No shared links explain more, so the weights of the joints do not depend on errors of the
+    present estimate.
     """
     left = np.empty_like(motion.effort)
     for joint, law in enumerate(laws):
@@ -453,7 +457,7 @@ def _free_noise(
 
 
 class _Solver:
-    """The data in a few rows of each joint, and Newton's method on them."""
+    """Newton's method on the data, condensed to a few rows per joint."""
 
     def __init__(
         self, motion: Motion, laws: Sequence[Law], places: Unknowns, torque: Array,
@@ -473,7 +477,12 @@ class _Solver:
             self._used.append(np.concatenate((rigid, np.arange(at.start, at.stop))))
 
     def solve(self, x: Array, prior: Prior) -> ArmFit:
-        """Minimise the negative log-posterior from a possible start."""
+        """Minimise the negative log-posterior from a physically consistent start.
+
+        Raises:
+            ConvergenceError: If the steps do not converge.
+
+        """
         places = self._places
         cost, gradient, hessian = self._objective(x, prior)
         rotors = np.zeros(len(x), dtype=bool)
@@ -502,14 +511,14 @@ class _Solver:
                 break
             x = tried
             cost, gradient, hessian = trial
-        if decrement > _SETTLED:
+        if decrement > _ACCEPTED:
             raise ConvergenceError(
-                f'The identification of the arm did not settle in {_STEPS} steps. Excite the arm '
-                'more, or check the URDF and the unit of the efforts.')
+                f'The identification of the arm did not converge in {_STEPS} steps. Use a faster '
+                'or longer motion, or check the URDF and the unit of the efforts.')
         scale = 1.0 / np.sqrt(np.diag(hessian))
         _, determinant = np.linalg.slogdet(hessian * np.outer(scale, scale))
         determinant -= 2.0 * float(np.log(scale).sum())
-        # The prior's own normalisation, by the same approximation at its mode.
+        # Normalisation of the prior by the same approximation at its mode.
         at = slice(0, places.links.stop)
         mode = self._prior_start(x, prior)
         prior_hessian = prior.cost(mode, places)[2][at, at]
@@ -519,12 +528,13 @@ class _Solver:
                       float(evidence), prior.std)
 
     def covariance(self, x: Array, prior: Prior, excess: Array) -> Array:
-        """Return the covariance, residuals being larger than the weights say.
+        """Return the covariance for residuals larger than those of the weights.
 
         Args:
             x: The estimate.
-            prior: What was known beforehand.
-            excess: Standard deviation of each joint's residuals over that of its weights, (n,).
+            prior: Prior of the unknowns.
+            excess: Standard deviation of each joint's residuals divided by that of its weights,
+                shape (n,).
 
         Returns:
             H⁻¹ (P + Σ excess² Jᵀ J) H⁻¹ with H = P + Σ Jᵀ J, shape (p, p) (White, Econometrica 50
@@ -543,7 +553,7 @@ class _Solver:
         return np.asarray(0.5 * (covariance + covariance.T))
 
     def _linearised(self, x: Array, joint: int) -> tuple[np.ndarray, Array, Array]:
-        """Return the places of a joint's unknowns, their columns, and measured minus fitted."""
+        """Return indices of a joint's unknowns, their columns, and measured minus fitted."""
         rows, used = self._rows[joint], self._used[joint]
         gain = self._places.gains.start + joint
         torque = rows[:, :-1] @ x[used]
@@ -579,7 +589,7 @@ def _best_law(
 ) -> Law:
     """Return the friction columns that explain a joint best (Bayesian information criterion).
 
-    The links are free within the prior, so that friction does not have to explain what they do.
+    The links are free within the prior, so that friction does not absorb their errors.
     """
     gain = float(x[places.gains][joint])
     rigid = np.concatenate((x[places.links], x[places.rotors], x[places.others]))
@@ -598,7 +608,7 @@ def _best_law(
         scaled.T @ scaled + expected * np.outer(scale, scale) + 1e-12 * np.eye(len(scale)))
 
     def freed(columns: Array) -> Array:
-        # What the links do not explain of columns, as far as they are free.
+        # Columns without the part that links within the prior explain.
         return np.asarray(columns - scaled @ scipy.linalg.cho_solve(factor, scaled.T @ columns))
 
     candidates = []

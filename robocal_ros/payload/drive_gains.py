@@ -64,8 +64,7 @@ def estimate(
         robot: The arm without the payload.
         samples: Joint states of an exciting motion with the payload, efforts unscaled.
         values: The node's parameters.
-        arm: Knowledge of the links and rotors; by default the URDF, as far as ``arm_model_std``
-            trusts it.
+        arm: Model of links and rotors; by default the URDF with ``arm_model_std``.
 
     Raises:
         ConfigurationError: If known_mass is not set.
@@ -115,7 +114,7 @@ def estimate(
 
 
 def _fit(rows: Rows, mass: float, nuisance: NuisanceParameters | None = None) -> RowsFit:
-    """Solve; nuisance columns not given are computed about a first estimate of the payload."""
+    """Solve; missing nuisance columns are computed about a first estimate of the payload."""
     start = np.concatenate(([mass], np.zeros(rows.width - 1)))
     if nuisance is not None:
         return _settled(rows, np.ones(len(rows.channels)), start, nuisance)
@@ -141,7 +140,7 @@ def _settled(
         regressor, explained = _linearised(few, columns, scale, value)
         fit = few.solve(regressor, few.measured + few.known + explained, noise, names,
                         nuisance, _MAX_CONDITION)
-        # In standard deviations, far below which a change is of no consequence.
+        # In standard deviations.
         change = float((np.abs(fit.value[:n] - scale) / fit.std()[:n]).max())
         scale, value = fit.value[:n], np.concatenate((value[:1], fit.value[n:]))
         residual = rows.residual(value, nuisance, scale)
@@ -172,7 +171,7 @@ def _linearised(rows: Rows, columns: Array, scale: Array, value: Array) -> tuple
 
     Args:
         rows: The problem.
-        columns: All of its columns, as of ``Rows.columns``.
+        columns: All of its columns, as from ``Rows.columns``.
         scale: Scale of each joint, shape (n,).
         value: Values of the columns; the first one, the mass, is fixed.
 

@@ -17,7 +17,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ExcitationError
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.model import Robot
 
 
 @dataclass(frozen=True)
@@ -146,18 +146,6 @@ def static_wrench_regressor(gravity: Array) -> Array:
     rows[3:, 1:4] = -skew(gravity)
     rows[:, 4:] = np.eye(6)
     return rows
-
-
-def static_wrench(load: RigidBodyInertia, gravity: Array) -> Array:
-    """Return the wrench of a load at rest on its sensor, shape (6,) [N, N·m].
-
-    Args:
-        load: The load, in the sensor frame.
-        gravity: Gravity in the sensor frame, shape (3,) [m/s²].
-
-    """
-    force = load.mass * gravity
-    return np.concatenate((force, np.cross(load.com, force)))
 
 
 BODY = ('mass', 'moment_x', 'moment_y', 'moment_z',

@@ -24,7 +24,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import MotionLimits, Trajectory
-from robocal_ros.robot.planning import connect, straight
+from robocal_ros.robot.planning import connect
 
 LAST_RANGE = float(np.radians(90.0))
 SECOND_RANGE = float(np.radians(80.0))
@@ -383,11 +383,6 @@ def plan_static_poses(
 def _holdable(robot: Robot, checker: CollisionChecker, q: Array) -> bool:
     torque = np.abs(robot.gravity_torque(q))
     return bool((torque <= _EFFORT_SHARE * robot.effort_limit).all()) and checker.is_free(q)
-
-
-def sweep_path(sweep: SweepRange) -> Array:
-    """Return the postures along a sweep, shape (k, n) [rad]."""
-    return straight(sweep.end(high=False), sweep.end(high=True))
 
 
 class FourierBasis:

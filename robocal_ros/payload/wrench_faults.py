@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Physical causes of the residuals that a wrist sensor at rest leaves to a rigid load."""
+"""Physical causes of the residuals of a rigid load on a wrist sensor at rest."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from robocal_ros.arrays import Array
 
 # Least share of the residuals' sum of squares that a cause must explain to be named.
 _LEAST_SHARE = 0.5
-# Angle by which a load must hang off for the posture to be wrong rather than pushed [°].
+# Least deviation of the load's direction for a wrong posture rather than a push [°].
 _LEAST_ANGLE = 1.0
-# A channel saturates if so many postures read its extreme value within this share of its range.
+# A channel is saturated if this number of postures read its extreme value within this share of
+# its range.
 _SATURATED, _SAME_READING = 3, 2e-3
 _CHANNELS = ('force x', 'force y', 'force z', 'torque x', 'torque y', 'torque z')
 
@@ -55,12 +56,12 @@ class _Cause:
     number: int = 0
 
     def sentence(self, data: Static, value: Array, load: Array) -> str:
-        """Return what happened, in physical units, and what to do.
+        """Return the cause in physical units and the remedy.
 
         Args:
             data: The postures.
             value: Coefficients of the columns.
-            load: Wrench of the load with this cause accounted for, shape (n, 6).
+            load: Wrench of the load fitted jointly with the cause, shape (n, 6) [N, N·m].
 
         """
         effect = self.columns @ value
@@ -71,30 +72,30 @@ class _Cause:
             return (f'a drift of the sensor over time, up to {size} within '
                     f'{float(np.ptp(data.time)):.0f} s: let it warm up, and measure again')
         if self.kind == 'gain':
-            # A gain that all three channels of a kind have in common is not observable.
+            # A common gain of all three channels of a kind is not observable.
             value = (value.reshape(2, 3) - np.median(value.reshape(2, 3), axis=1)[:, None]).ravel()
             worst = int(np.argmax(np.abs(value)))
             return (f'a calibration error of the sensor: gain of {_CHANNELS[worst]} '
                     f'{100.0 * value[worst]:+.1f} % against the other channels, up to {size}: '
-                    'check its calibration file and units, or have it calibrated')
+                    'check its calibration file and units, or recalibrate it')
         if self.kind == 'rotation':
             return (f'a wrong orientation of the sensor in the URDF, by '
                     f'{np.degrees(np.linalg.norm(value)):.1f}° about axis '
                     f'({", ".join(f"{v:.2f}" for v in value / np.linalg.norm(value))}) of its '
                     'frame: correct sensor_frame in the URDF')
         if self.kind == 'tilt':
-            return (f'a base that is tilted by {np.degrees(np.linalg.norm(value)):.1f}°: set '
-                    'estimate_gravity, or parameter gravity')
+            return (f'a base tilted by {np.degrees(np.linalg.norm(value)):.1f}°: set '
+                    'estimate_gravity, or the parameter gravity')
         if self.kind == 'cable':
             return (f'a cable or hose that pulls with the angle of the last joint, up to {size}: '
                     'route it with slack, or hold it')
         return self._posture_sentence(load, effect[self.number])
 
     def _posture_sentence(self, load: Array, effect: Array) -> str:
-        """Return the sentence of a posture that contradicts all others.
+        """Return the sentence for a posture that contradicts all others.
 
-        A load that hangs in another direction has the same weight, and its torque follows from
-        its force; neither holds for a push.
+        In a wrong posture, the load has another direction but the same weight, and its torque
+        follows from its force; neither is true of a push.
         """
         force, extra = load[self.number, :3], effect[:3]
         lever = np.linalg.lstsq(load[:, :3], load[:, 3:], rcond=None)[0]
@@ -106,18 +107,18 @@ class _Cause:
         if turned and angle > _LEAST_ANGLE and (
             abs(float(np.linalg.norm(force + extra)) - weight) < 0.2 * size
         ):
-            return (f'a wrong posture: in {where} the load hangs {angle:.1f}° off; measure it '
-                    'again, with positions and wrench on the same clock')
+            return (f'a wrong posture: in {where} the direction of the load is off by '
+                    f'{angle:.1f}°; measure it again, with positions and wrench on the same clock')
         return (f'a contact or push in {where} of {size:.2f} N and '
                 f'{float(np.linalg.norm(effect[3:])):.3f} N·m: clear the space, and measure again')
 
 
 def most_likely_cause(data: Static) -> str:
-    """Return the physical cause that explains the residuals best, with figures and a remedy.
+    """Return the most likely physical cause of the residuals, with figures and a remedy.
 
-    Each cause is a set of columns added to those of the rigid load; the one with the smallest
-    Bayesian information criterion is named if it explains half of the residuals (Schwarz,
-    Estimating the Dimension of a Model, Ann. Stat. 6 (1978) 461, doi 10.1214/aos/1176344136).
+    Each cause adds columns to those of the rigid load. The one with the smallest Bayesian
+    information criterion is named if it explains half of the residuals (Schwarz, Estimating the
+    Dimension of a Model, Ann. Stat. 6 (1978) 461, doi 10.1214/aos/1176344136).
     """
     saturated = _saturation(data)
     if saturated:
@@ -141,8 +142,8 @@ def most_likely_cause(data: Static) -> str:
         ranked.append((count * np.log(max(rest, 1e-300)) + penalty, rest, cause, value))
     _, rest, cause, value = min(ranked, key=lambda item: item[0])
     if rest > (1.0 - _LEAST_SHARE) * whole:
-        return ('no single one of drift, calibration, orientation, cable or contact: look for '
-                'several, or a load that is not rigid')
+        return ('none of drift, calibration, orientation, cable or contact alone: check for '
+                'several of them, and for a load that is not rigid')
     width = data.regressor.shape[2]
     load = data.load + data.regressor[:, :, :4] @ value[:4]
     return cause.sentence(data, value[width:], load)

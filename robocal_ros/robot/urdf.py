@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -98,13 +98,8 @@ def with_links(urdf: str, bodies: Mapping[str, RigidBodyInertia]) -> str:
 
     """
     root = _parsed(urdf)
-    joints = {item.get('name', ''): item for item in root.findall('joint')}
+    joints = _joints(root, bodies, 'link')
     links = {item.get('name', ''): item for item in root.findall('link')}
-    missing = [name for name in bodies if name not in joints]
-    if missing:
-        raise ConfigurationError(
-            f"The URDF has no joint '{missing[0]}', whose link was identified; it has "
-            f'{", ".join(joints) or "none"}. Give the URDF of the robot that was calibrated.')
 
     def end(joint: ElementTree.Element, side: str) -> str:
         element = joint.find(side)
@@ -119,6 +114,19 @@ def with_links(urdf: str, bodies: Mapping[str, RigidBodyInertia]) -> str:
                 links[carrier].remove(old)
         links[carriers[0]].append(_inertial(body))
     return _text(root)
+
+
+def _joints(
+    root: ElementTree.Element, identified: Iterable[str], what: str
+) -> dict[str, ElementTree.Element]:
+    """Return all joints by name; raises ConfigurationError if an identified one is missing."""
+    joints = {item.get('name', ''): item for item in root.findall('joint')}
+    missing = [name for name in identified if name not in joints]
+    if missing:
+        raise ConfigurationError(
+            f"The URDF has no joint '{missing[0]}', whose {what} was identified; it has "
+            f'{", ".join(joints) or "none"}. Give the URDF of the robot that was calibrated.')
+    return joints
 
 
 def _inertial(body: RigidBodyInertia) -> ElementTree.Element:
@@ -149,12 +157,7 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
 
     """
     root = _parsed(urdf)
-    joints = {item.get('name', ''): item for item in root.findall('joint')}
-    missing = [name for name in laws if name not in joints]
-    if missing:
-        raise ConfigurationError(
-            f"The URDF has no joint '{missing[0]}', whose friction was identified; it has "
-            f'{", ".join(joints) or "none"}. Give the URDF of the robot that was calibrated.')
+    joints = _joints(root, laws, 'friction')
     for name, law in laws.items():
         dynamics = joints[name].find('dynamics')
         if dynamics is None:

@@ -4,21 +4,19 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import rclpy
 from builtin_interfaces.msg import Time
 from control_msgs.msg import JointTrajectoryControllerState
 from geometry_msgs.msg import WrenchStamped
 from rclpy.context import Context
-from rclpy.executors import SingleThreadedExecutor
-from rclpy.signals import SignalHandlerOptions
+from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
+from support.fake_procedure import Running
 
 from robocal_ros.cli import main as entry
 from robocal_ros.cli import record
@@ -40,28 +38,20 @@ def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record.OUT, '_width', 400)
 
 
-class Robot:
-    """Publishes as a robot does, in a thread and a context of its own."""
+class Robot(Node):
+    """Node that publishes as a robot does."""
 
-    def __init__(self) -> None:
-        self._context = Context()
-        rclpy.init(args=[], context=self._context, domain_id=DOMAIN,
-                   signal_handler_options=SignalHandlerOptions.NO)
-        self._node = rclpy.create_node('robot', context=self._context, enable_rosout=False)
-        self._executor = SingleThreadedExecutor(context=self._context)
-        self._executor.add_node(self._node)
-        self._joints = self._node.create_publisher(JointState, 'joint_states', qos.LATCHED)
-        self._wrench = self._node.create_publisher(WrenchStamped, 'any/wrench', qos.SENSOR)
-        self._node.create_publisher(
+    def __init__(self, context: Context) -> None:
+        super().__init__('robot', context=context, enable_rosout=False)
+        self._joints = self.create_publisher(JointState, 'joint_states', qos.LATCHED)
+        self._wrench = self.create_publisher(WrenchStamped, 'any/wrench', qos.SENSOR)
+        self.create_publisher(
             JointTrajectoryControllerState, 'joint_trajectory_controller/controller_state', 10)
-        self._node.create_publisher(String, 'robot_description', qos.LATCHED).publish(
+        self.create_publisher(String, 'robot_description', qos.LATCHED).publish(
             String(data='<robot/>'))
-        self._node.create_publisher(String, 'other', 10)
+        self.create_publisher(String, 'other', 10)
         self._count = 0
-        self._node.create_timer(0.01, self._publish)
-        self._open = True
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
+        self.create_timer(0.01, self._publish)
 
     def _publish(self) -> None:
         self._count += 1
@@ -76,28 +66,17 @@ class Robot:
         wrench.header.stamp = stamp
         self._wrench.publish(wrench)
 
-    def _serve(self) -> None:
-        while self._open:
-            self._executor.spin_once(timeout_sec=0.05)
-
-    def close(self) -> None:
-        self._open = False
-        self._thread.join()
-        self._executor.shutdown(timeout_sec=0.0)
-        self._node.destroy_node()
-        rclpy.try_shutdown(context=self._context)
-
 
 @pytest.fixture(scope='module')
-def robot() -> Iterator[Robot]:
-    made = Robot()
-    yield made
-    made.close()
+def robot() -> Iterator[Running]:
+    running = Running(DOMAIN, Robot)
+    yield running
+    running.close()
 
 
 @pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
 def test_the_profiles_topics_are_recorded(
-    robot: Robot, tmp_path: Path, capsys, storage: str
+    robot: Running, tmp_path: Path, capsys, storage: str
 ) -> None:
     bag = tmp_path / 'bag'
     assert main(['record', '-o', str(bag), '--duration', '4', '--storage', storage,
@@ -122,14 +101,14 @@ def test_the_profiles_topics_are_recorded(
     assert 'No messages received on /joint_trajectory_controller/controller_state' in told
 
 
-def test_further_topics_may_be_named(robot: Robot, tmp_path: Path) -> None:
+def test_further_topics_may_be_named(robot: Running, tmp_path: Path) -> None:
     assert main(['record', 'other', '-o', str(tmp_path / 'bag'), '--duration', '3',
                  '--timeout', '30']) == 0
     with Bag(tmp_path / 'bag') as opened:
         assert '/other' in opened.topics
 
 
-def test_nothing_to_record_is_told(robot: Robot, tmp_path: Path, capsys) -> None:
+def test_nothing_to_record_is_told(robot: Running, tmp_path: Path, capsys) -> None:
     assert main(['record', '-o', str(tmp_path / 'bag'), '--namespace', '/left', '--timeout',
                  '3']) == 2
     told = capsys.readouterr().err
@@ -138,7 +117,7 @@ def test_nothing_to_record_is_told(robot: Robot, tmp_path: Path, capsys) -> None
     assert not (tmp_path / 'bag').exists()
 
 
-def test_an_existing_bag_stays(robot: Robot, tmp_path: Path, capsys) -> None:
+def test_an_existing_bag_stays(robot: Running, tmp_path: Path, capsys) -> None:
     (tmp_path / 'mine').write_text('precious')
     assert main(['record', '-o', str(tmp_path), '--timeout', '30']) == 2
     assert 'does not exist yet' in capsys.readouterr().err

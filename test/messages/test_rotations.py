@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotations at the boundary to ROS: order, sign, lengths, and both backends alike."""
+"""Quaternions of messages: order, sign, length, and both libraries alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 from geometry_msgs.msg import Quaternion
 from transforms3d import quaternions
 
-from robocal_ros.errors import DataError
 from robocal_ros.messages import conversions
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -30,14 +29,7 @@ def stand_in() -> ModuleType:
         w, x, y, z = quaternions.mat2quat(matrix[:3, :3])
         return np.array([x, y, z, w])
 
-    def quaternion_matrix(quaternion: np.ndarray) -> np.ndarray:
-        x, y, z, w = quaternion
-        matrix = np.identity(4)
-        matrix[:3, :3] = quaternions.quat2mat([w, x, y, z])
-        return matrix
-
     module.quaternion_from_matrix = quaternion_from_matrix
-    module.quaternion_matrix = quaternion_matrix
     return module
 
 
@@ -59,26 +51,15 @@ def test_a_quarter_turn_about_z(backend: ModuleType) -> None:
     turn = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     half = np.sqrt(0.5)
     assert backend.quaternion(turn) == pytest.approx([0.0, 0.0, half, half], abs=1e-12)
-    assert backend.rotation_matrix(np.array([0.0, 0.0, half, half])) == pytest.approx(
-        turn, abs=1e-12)
 
 
 @pytest.mark.parametrize('seed', SEEDS)
-def test_there_and_back(seed: int) -> None:
+def test_a_rotation_becomes_its_unit_quaternion(seed: int) -> None:
     rotation = pin.exp3(np.random.default_rng(seed).uniform(-3.0, 3.0, 3))
     found = conversions.quaternion(rotation)
     assert found[3] >= 0.0
     assert np.linalg.norm(found) == pytest.approx(1.0, abs=1e-12)
     assert np.abs(pin.Quaternion(rotation).coeffs() @ found) == pytest.approx(1.0, abs=1e-9)
-    assert conversions.rotation_matrix(found) == pytest.approx(rotation, abs=1e-9)
     message = Quaternion()
     conversions.fill_message(message, rotation)
     assert [message.x, message.y, message.z, message.w] == found.tolist()
-
-
-def test_drivers_round_and_leave_out() -> None:
-    rounded = conversions.rotation_matrix(np.array([0.0, 0.0, 0.707, 0.707]))
-    assert np.linalg.det(rounded) == pytest.approx(1.0, abs=1e-12)
-    for bad in ([0.0, 0.0, 0.0, 0.0], [np.nan, 0.0, 0.0, 1.0], [1.0, 1.0, 0.0, 0.0]):
-        with pytest.raises(DataError, match='expected 1, in the order x, y, z, w'):
-            conversions.rotation_matrix(np.array(bad))

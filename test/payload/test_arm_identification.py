@@ -120,7 +120,7 @@ def test_gains_are_hardly_known_without_a_load() -> None:
 
 def test_a_load_needs_an_arm_identified_without() -> None:
     robot = arm('robocal').robot()
-    with pytest.raises(ConfigurationError, match='identify the arm once'):
+    with pytest.raises(ConfigurationError, match='identify the arm; then repeat'):
         estimate(robot, record(robot, 0, np.ones(robot.n)), replace(VALUES, arm_load=2.0),
                  scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node with a fake procedure, in its own thread and ROS context."""
+"""A node with a fake procedure, and nodes spun in a thread with their own ROS context."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import rclpy
@@ -13,6 +14,7 @@ from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.task import Future
 from std_msgs.msg import String
@@ -78,13 +80,13 @@ class FakeProcedure(LifecycleNode):
 
 
 class Running:
-    """The node, served by a thread until `close`."""
+    """A node in its own ROS context, spun by a thread until `close`."""
 
-    def __init__(self, domain: int) -> None:
+    def __init__(self, domain: int, make: Callable[[Context], Node] = FakeProcedure) -> None:
         self._context = Context()
         rclpy.init(args=[], context=self._context, domain_id=domain,
                    signal_handler_options=SignalHandlerOptions.NO)
-        self.node = FakeProcedure(self._context)
+        self.node = make(self._context)
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self.node)
         self._open = True

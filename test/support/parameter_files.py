@@ -4,13 +4,21 @@
 from __future__ import annotations
 
 import importlib
+import textwrap
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
-from robocal_ros import parameters
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.executables import NODES
-from robocal_ros.parameters import ArmParameters
+from robocal_ros.parameters import (
+    ArmParameters,
+    Declaration,
+    ParameterTable,
+    RobotParameters,
+    declarations,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,6 +41,50 @@ again.
 """
 
 
+def _yaml_value(value: Any) -> str:
+    """Return a value in the syntax of ROS parameter files."""
+    if isinstance(value, list):
+        return f'[{", ".join(_yaml_value(element) for element in value)}]'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        doubled = value.replace("'", "''")
+        return f"'{doubled}'"
+    text = repr(value)
+    # YAML 1.1 reads 5e-05 as a string, 5.0e-05 as a number.
+    return text.replace('e', '.0e') if 'e' in text and '.' not in text else text
+
+
+def _remarks(item: Declaration) -> str:
+    """Return unit, range and dynamic as text, empty for none."""
+    texts = (item.unit, item.range_text(), 'may change while active' if item.dynamic else '')
+    return ', '.join(text for text in texts if text)
+
+
+def yaml_text(table: type[ParameterTable], node_name: str) -> str:
+    """Return a parameter file with all defaults, for a node in any namespace."""
+    lines = ['# SPDX-License-Identifier: Apache-2.0', f'# Parameters of {node_name}, all at '
+             'their defaults.', f'/**/{node_name}:', '  ros__parameters:']
+    for item in declarations(table):
+        remarks = _remarks(item)
+        comment = item.description + (f' [{remarks}]' if remarks else '')
+        lines += textwrap.wrap(comment, 99, initial_indent='    # ', subsequent_indent='    # ',
+                               break_on_hyphens=False)
+        lines.append(f'    {item.name}: {_yaml_value(item.default)}')
+    return '\n'.join(lines) + '\n'
+
+
+def markdown_table(items: Iterable[Declaration]) -> str:
+    """Return declarations as a table for the documentation."""
+    lines = ['| parameter | default | unit | range | while active | meaning |',
+             '|---|---|---|---|---|---|']
+    for item in items:
+        cells = (f'`{item.name}`', f'`{_yaml_value(item.default)}`', item.unit,
+                 item.range_text(), 'may change' if item.dynamic else '', item.description)
+        lines.append(f'| {" | ".join(cell.replace("|", chr(92) + "|") for cell in cells)} |')
+    return '\n'.join(lines) + '\n'
+
+
 def node_classes() -> dict[str, type[CalibrationNode]]:
     """Return the lifecycle node classes by node name."""
     found = {}
@@ -44,20 +96,20 @@ def node_classes() -> dict[str, type[CalibrationNode]]:
     return found
 
 
-def tables() -> dict[str, type[parameters.RobotParameters]]:
+def tables() -> dict[str, type[RobotParameters]]:
     return {name: node.parameter_table for name, node in node_classes().items()}
 
 
 def documents() -> dict[Path, str]:
     """Return the content of every generated file, by path."""
     shared = {item.name for item in fields(ArmParameters)}
-    page = _HEAD + parameters.markdown_table(parameters.declarations(ArmParameters))
+    page = _HEAD + markdown_table(declarations(ArmParameters))
     texts = {}
     for name, table in tables().items():
-        texts[ROOT / 'config' / f'{name}.yaml'] = parameters.yaml_text(table, name)
-        own = [item for item in parameters.declarations(table)
+        texts[ROOT / 'config' / f'{name}.yaml'] = yaml_text(table, name)
+        own = [item for item in declarations(table)
                if item.name not in shared or not issubclass(table, ArmParameters)]
-        page += f'\n## {name}\n\n{parameters.markdown_table(own)}'
+        page += f'\n## {name}\n\n{markdown_table(own)}'
     texts[ROOT / 'docs' / 'parameters.md'] = page
     return texts
 

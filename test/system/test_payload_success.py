@@ -66,6 +66,13 @@ class Cell:
         assert answer.success, answer.message
         return str(answer.message)
 
+    def estimated_by_both(self) -> list[CalibrationResult]:
+        """Return the results of both nodes from their recorded samples."""
+        for node in (MOVER, LISTENER):
+            answer = self.client.call('estimate', node)
+            assert answer.success, answer.message
+        return [self.stored(node) for node in (MOVER, LISTENER)]
+
 
 @pytest.fixture(scope='module')
 def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
@@ -98,11 +105,8 @@ def two_plane(cell: Cell) -> CalibrationResult:
 
 @pytest.fixture(scope='module')
 def two_plane_twice(cell: Cell, two_plane: CalibrationResult) -> list[CalibrationResult]:
-    """What the two nodes make of the same samples."""
-    for node in (MOVER, LISTENER):
-        answer = cell.client.call('estimate', node)
-        assert answer.success, answer.message
-    return [cell.stored(node) for node in (MOVER, LISTENER)]
+    """Results of both nodes from the same samples."""
+    return cell.estimated_by_both()
 
 
 @pytest.fixture(scope='module')
@@ -120,10 +124,7 @@ def static_poses(cell: Cell, two_plane_twice: object) -> CalibrationResult:
 
 @pytest.fixture(scope='module')
 def static_poses_twice(cell: Cell, static_poses: CalibrationResult) -> list[CalibrationResult]:
-    for node in (MOVER, LISTENER):
-        answer = cell.client.call('estimate', node)
-        assert answer.success, answer.message
-    return [cell.stored(node) for node in (MOVER, LISTENER)]
+    return cell.estimated_by_both()
 
 
 def assert_near_truth(result: CalibrationResult, names: tuple[str, ...]) -> None:

@@ -99,13 +99,31 @@ class MixedFit:
 
 @dataclass(frozen=True)
 class _Equations:
-    """Mixed-model equations for given sizes, about a first solution ``start``."""
+    """Mixed-model equations for given sizes, about a first solution ``start``.
+
+    Attributes:
+        weighted: Columns of fixed parameters and coefficients over the noise, shape (k, p + q).
+        right: Residuals of the first solution over the noise, shape (k,).
+        matrix: Normal equations, shape (p + q, p + q).
+        inverse: Their inverse.
+        objective: Minus the logarithm of the restricted likelihood, apart from a constant.
+        slope: Its derivatives by the logarithms of the unknown sizes.
+        start: First solution, shape (p + q,).
+
+    """
 
     weighted: Array
     right: Array
     matrix: Array
+    inverse: Array
     objective: float
+    slope: Array
     start: Array
+
+    @property
+    def solution(self) -> Array:
+        """Fixed parameters and coefficients, shape (p + q,)."""
+        return np.asarray(self.start + self.inverse @ (self.weighted.T @ self.right))
 
 
 class _Problem:
@@ -143,13 +161,12 @@ class _Problem:
 
     def equations(self, logarithms: Array) -> _Equations:
         variance, penalty, size_term = self._std2.copy(), np.zeros(self._columns.shape[1]), 0.0
-        at = self.fixed
-        for effect, size in zip(self._effects, self.sizes(logarithms), strict=True):
+        at, sizes = self.fixed, [max(size, 1e-12) for size in self.sizes(logarithms)]
+        for effect, size in zip(self._effects, sizes, strict=True):
             if effect.rows is not None:
                 variance[effect.rows] += size**2
                 continue
             width = effect.columns.shape[1]
-            size = max(size, 1e-12)
             penalty[at:at + width] = size**-2
             size_term += 2.0 * width * np.log(size)
             at += width
@@ -159,16 +176,37 @@ class _Problem:
         scale = 1.0 / np.sqrt(np.diag(matrix))
         factor, info = scipy.linalg.lapack.dpotrf(matrix * np.outer(scale, scale), lower=1)
         if info != 0:
-            return _Equations(weighted, right, matrix, np.inf, self.start)
-        inner = scipy.linalg.solve_triangular(factor, scale * (weighted.T @ right), lower=True)
+            return _Equations(weighted, right, matrix, _inverse(matrix), np.inf,
+                              np.zeros(len(logarithms)), self.start)
+        lower = np.tril(scipy.linalg.lapack.dpotri(factor, lower=1)[0])
+        inverse = (lower + np.tril(lower, -1).T) * np.outer(scale, scale)
+        projected = weighted.T @ right
+        solution = inverse @ projected
         objective = 0.5 * (
             float(np.log(variance).sum()) + size_term
             + 2.0 * float(np.log(np.diag(factor) / scale).sum())
-            + float(right @ right - inner @ inner))
-        return _Equations(weighted, right, matrix, objective, self.start)
+            + float(right @ right - projected @ solution))
+        # The solution minimises the squares, so that only what depends on sizes explicitly counts.
+        by_variance = (1.0 - ((weighted @ inverse) * weighted).sum(axis=1)
+                       - (right - weighted @ solution)**2) / variance
+        by_size, at = [], self.fixed
+        for effect, size in zip(self._effects, sizes, strict=True):
+            if effect.rows is not None:
+                found = float(by_variance[effect.rows].sum())
+            else:
+                part = slice(at, at + effect.columns.shape[1])
+                moment = np.diag(inverse)[part] + solution[part]**2
+                found = float((1.0 - moment / size**2).sum()) / size**2
+                at = part.stop
+            if effect.estimated:
+                by_size.append(found)
+        slope = np.array(by_size) * (self.scales * np.exp(logarithms))**2
+        return _Equations(weighted, right, matrix, inverse, objective, slope, self.start)
 
-    def objective(self, logarithms: Array) -> float:
-        return self.equations(logarithms).objective
+    def objective(self, logarithms: Array) -> tuple[float, Array]:
+        """Return the objective and its derivatives."""
+        found = self.equations(logarithms)
+        return found.objective, found.slope
 
 
 def fit_mixed(
@@ -189,30 +227,34 @@ def fit_mixed(
     best = np.zeros(0)
     if count:
         found = scipy.optimize.minimize(
-            problem.objective, np.full(count, -1.0), method='L-BFGS-B',
-            bounds=[(low, high)] * count)
+            problem.objective, np.full(count, -1.0), jac=True, method='L-BFGS-B',
+            bounds=[(low, high)] * count, options={'ftol': 1e-13, 'gtol': 1e-7, 'maxcor': 20})
         best = found.x
     equations = problem.equations(best)
     active, p = np.flatnonzero(best > low + _AT_END), problem.fixed
-
-    def covariance(at: Array) -> Array:
-        return _inverse(problem.equations(at).matrix)[:p, :p]
-
-    whole = _inverse(equations.matrix)
     steps = _STEP * np.eye(count)[active]
-    slopes = np.array([(covariance(best + step) - covariance(best - step)) / (2.0 * _STEP)
-                       for step in steps]).reshape(len(active), p, p)
-    solution = equations.start + whole @ (equations.weighted.T @ equations.right)
+    ends = [(problem.equations(best + step), problem.equations(best - step)) for step in steps]
+    slopes = np.array([(above.inverse - below.inverse)[:p, :p] for above, below in ends])
+    curvature = np.array([(above.slope - below.slope)[active] for above, below in ends])
+    solution = equations.solution
     coefficients, at = {}, p
     for effect in effects:
         if effect.rows is None:
             coefficients[effect.name] = solution[at:at + effect.columns.shape[1]]
             at += effect.columns.shape[1]
     return MixedFit(
-        solution[:p], whole[:p, :p], coefficients,
+        solution[:p], equations.inverse[:p, :p], coefficients,
         dict(zip((effect.name for effect in effects), problem.sizes(best), strict=True)),
-        measured - regressor @ solution[:p], slopes,
-        _inverse_information(problem, best, steps), equations)
+        measured - regressor @ solution[:p],
+        slopes.reshape(len(active), p, p) / (2.0 * _STEP),
+        _covariance_of_sizes(curvature.reshape(len(active), len(active)) / (2.0 * _STEP)),
+        equations)
+
+
+def _covariance_of_sizes(information: Array) -> Array:
+    """Return the covariance of the logarithms of the sizes, shape (a, a)."""
+    sizes, vectors = np.linalg.eigh(0.5 * (information + information.T))
+    return np.asarray((vectors / np.maximum(sizes, _LEAST_INFORMATION)) @ vectors.T)
 
 
 def _inverse(matrix: Array) -> Array:
@@ -220,19 +262,3 @@ def _inverse(matrix: Array) -> Array:
     scale = 1.0 / np.sqrt(np.diag(matrix))
     outer = np.outer(scale, scale)
     return np.asarray(outer * np.linalg.inv(matrix * outer))
-
-
-def _inverse_information(problem: _Problem, best: Array, steps: Array) -> Array:
-    """Return the covariance of the logarithms of the sizes, by differences, shape (a, a)."""
-    count = len(steps)
-    if not count:
-        return np.zeros((0, 0))
-    value = problem.objective
-    information = np.empty((count, count))
-    for i, one in enumerate(steps):
-        for j, other in enumerate(steps[:i + 1]):
-            information[i, j] = information[j, i] = (
-                value(best + one + other) - value(best + one - other)
-                - value(best - one + other) + value(best - one - other)) / (4.0 * _STEP**2)
-    sizes, vectors = np.linalg.eigh(information)
-    return np.asarray((vectors / np.maximum(sizes, _LEAST_INFORMATION)) @ vectors.T)

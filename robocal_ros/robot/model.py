@@ -8,6 +8,7 @@ joints are m and N instead of rad and N·m.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import xml.etree.ElementTree as ElementTree
@@ -152,6 +153,7 @@ def _built(urdf: str, *, mimic: bool = False) -> pin.Model:
         ) from error
 
 
+@functools.lru_cache(maxsize=32)
 def _links_beyond(urdf: str, link: str) -> list[tuple[str, pin.Inertia]]:
     """Return the URDF inertias of a link and all links distal to it, each in link coordinates.
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recursive update of an identified friction law while the arm works.
 
-A Kalman filter estimates, from block means of joint states, a scale of each law per direction,
-its dependence on temperature, and nuisance parameters: the mass and first moment of an unknown
-change of the load, and one torque offset per joint. Torque that follows gravity goes into the
-nuisance parameters, torque that changes sign with the direction of motion into the scales. The
-scales drift as a random walk; the load changes at unexpected blocks only.
+A Kalman filter on block means of joint states estimates a scale of each law per direction, its
+dependence on temperature, and nuisance parameters: mass and first moment of an unknown change of
+the load, and one torque offset per joint. Torques that follow gravity determine the nuisance
+parameters, torques that change sign with the direction of motion the scales. The scales are random
+walks; the load changes only at blocks with an improbable innovation.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from robocal_ros.robot.model import Robot
 
 # Duration of a block [s], and longest gap in the joint states [s].
 _BLOCK, _GAP = 0.1, 0.25
-# Speed above which friction is that of the steady law [rad/s], blocks since a reversal or rest.
+# Least speed [rad/s] and number of blocks since a reversal or rest for the steady law.
 _MOVING, _SETTLED = 0.05, 2
-# Probability of a larger innovation, and surprising blocks in a row that mean a changed load.
+# Significance level of an improbable innovation, and number in a row that mean a changed load.
 _SURPRISE, _SURPRISES = 1e-5, 4
 # Prior standard deviations: temperature coefficient [1/K]; change of the load [kg], [kg·m].
 _PER_KELVIN, _LOAD = 0.02, (0.05, 0.01)
@@ -56,11 +56,11 @@ class FrictionChange:
 
 
 class FrictionTracker:
-    """Follows the friction of all identified joints.
+    """Tracker of the friction of all identified joints.
 
     Attributes:
-        load_changes: Number of changes of the load that were noticed.
-        blocks: Number of blocks that were used.
+        load_changes: Number of detected changes of the load.
+        blocks: Number of blocks used.
 
     """
 
@@ -68,13 +68,13 @@ class FrictionTracker:
         self, robot: Robot, laws: Mapping[str, SteadyFriction], *, drift: float,
         model_std: float, temperature: float = np.nan,
     ) -> None:
-        """Begin with the identified laws.
+        """Start from the identified laws.
 
         Args:
             robot: The arm with its payload.
             laws: Identified friction by joint name.
             drift: Standard deviation of the relative change of friction within 10 min.
-            model_std: Relative standard deviation of the arm's torques by its model.
+            model_std: Relative standard deviation of the model's torques.
             temperature: Temperature of the identification [°C]; NaN if unknown.
 
         """
@@ -153,14 +153,14 @@ class FrictionTracker:
     def _update(
         self, q: Array, v: Array, a: Array, effort: Array, duration: float, temperature: float
     ) -> bool:
-        """Predict the states over a block, and update them by the joints that move steadily."""
+        """Predict the states over a block; update them by the joints in steady motion."""
         robot, joints = self._robot, self._joints
         count = len(joints)
         gravity = robot.gravity_torque(q)
         rigid = robot.inverse_dynamics(q, v, a)
         if self._gravity is not None:
-            # An error in proportion to gravity changes as gravity does; over the whole range of
-            # it these steps add up to the error itself.
+            # An error proportional to gravity changes with gravity; the steps over the whole
+            # range of gravity add up to the error.
             change = np.abs(gravity - self._gravity)
             size = np.maximum(np.maximum(np.abs(gravity), np.abs(self._gravity)), change)
             self._covariance[self._offsets, self._offsets] += np.diag(
@@ -196,7 +196,7 @@ class FrictionTracker:
         return self._corrected(np.array(columns), np.array(residual), np.diag(noise))
 
     def _corrected(self, columns: Array, residual: Array, noise: Array) -> bool:
-        """Update by one block, unless it is a surprise."""
+        """Update by one block, unless its innovation is improbable."""
         innovation = residual - columns @ self._value
         size = columns @ self._covariance @ columns.T + noise
         surprise = float(innovation @ np.linalg.solve(size, innovation))
@@ -221,7 +221,7 @@ class FrictionTracker:
         """Return the change of each joint's friction, forward and backward, by joint name.
 
         Args:
-            temperature: Temperature to state it for [°C]; NaN for that of the identification.
+            temperature: Temperature of the friction [°C]; NaN for that of the identification.
 
         """
         warmer, count = temperature - self._identified, len(self._joints)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observations of many instants at once, equal to those of the observer sample by sample.
+"""Vectorised observations of many instants, equal to those of the observer sample by sample.
 
-Stamps alone decide which readings are interpolated and which rows a window holds, so that whole
-arrays can be worked off. Only instants with a contact are computed one by one, because a contact
-depends on those before it.
+Interpolation and windows depend on stamps only, so whole arrays are computed at once. Instants
+with a contact are computed one by one, because a contact depends on earlier instants.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from robocal_ros.wrench.torque import Flags
 Rows = npt.NDArray[np.intp]
 
 _NO_REASONS: list[str] = []
-# Sensors that lag behind the others by more than this are not waited for [ns].
+# Lag of a sensor behind the others above which it counts as silent [ns].
 _SILENT = 200 * SECOND
-# Messages that were recorded so much later than others of their stamp are put in order [ns].
+# Largest lateness of a recorded message that is sorted by its stamp [ns].
 _LATEST = SECOND
 
 
@@ -41,13 +40,13 @@ class Block:
     Attributes:
         stamps: Stamps of the newest samples, shape (m,) [ns].
         delay: Delay of the estimates, shape (m,) [s].
-        observed: Whether an instant is about a sub-chain, shape (m, k).
+        observed: Whether an instant observes a sub-chain, shape (m, k).
         valid: Whether the wrench is valid, shape (m, k).
-        wrench: External wrenches, undefined where they are not valid, shape (m, k, 6).
-        reasons: By instant with invalid wrenches, the reason of each sub-chain.
-        contacts: By instant with contacts, contacts by sub-chain.
-        external: External joint torques, NaN where they are not known, shape (m, n) [N·m].
+        wrench: External wrenches, undefined if invalid, shape (m, k, 6) [N, N·m].
+        external: External joint torques, NaN if unknown, shape (m, n) [N·m].
         colliding: Whether each joint's torque exceeds its threshold, shape (m, n).
+        reasons: Reasons of the sub-chains by instant with invalid wrenches.
+        contacts: Contacts by sub-chain, by instant with contacts.
 
     """
 
@@ -63,7 +62,7 @@ class Block:
 
     @classmethod
     def empty(cls, stamps: Stamps, links: int, joints: int) -> Block:
-        """Return a block of these instants without any estimate."""
+        """Return a block of instants without estimates."""
         count = len(stamps)
         return cls(stamps, np.zeros(count), np.zeros((count, links), bool),
                    np.zeros((count, links), bool), np.zeros((count, links, COLUMNS)),
@@ -99,7 +98,7 @@ class _Samples:
     def __init__(self, columns: int) -> None:
         self.stamps: Stamps = np.zeros(0, dtype=np.int64)
         self.rows = np.zeros((0, columns))
-        # 0 usable, 1 refused, 2 saturated; and the place of the reason among the sentences.
+        # 0 usable, 1 refused, 2 saturated; and the index of the reason in the sentences.
         self.state: npt.NDArray[np.int8] = np.zeros(0, dtype=np.int8)
         self.why: Rows = np.zeros(0, dtype=np.intp)
         self._waiting: list[tuple[Stamps, Array, npt.NDArray[np.int8], Rows]] = []
@@ -130,7 +129,7 @@ class _Samples:
 
 
 class _Readings(_Samples):
-    """Readings of one sensor, checked as by its feed."""
+    """Readings of one sensor, with the checks of its feed."""
 
     def __init__(self, feed: Feed) -> None:
         super().__init__(COLUMNS)
@@ -184,7 +183,7 @@ class _Readings(_Samples):
         return len(self.sentences) - 1
 
     def at(self, time: Stamps) -> tuple[Array, Flags, Rows]:
-        """Return values at instants, which of them are missing, and the place before each."""
+        """Return values at instants, which of them are missing, and the row before each."""
         if not len(self.stamps):
             return np.zeros((len(time), COLUMNS)), np.ones(len(time), bool), np.full(
                 len(time), -1)
@@ -202,13 +201,13 @@ class _Readings(_Samples):
         return values, missing, before
 
     def around(self, before: int) -> list[Reading | None]:
-        """Return the readings at a place and the next one, as of ``Feed.around``."""
+        """Return the readings at a row and the next one, as ``Feed.around``."""
         return [None if self.state[place] == 1 else
                 (Saturated if self.state[place] == 2 else tuple)(self.rows[place].tolist())
                 for place in range(max(0, before), min(before + 2, len(self.stamps)))]
 
     def saturated(self, before: Rows) -> Flags:
-        """Return whether the reading at a place or the next one is saturated."""
+        """Return whether the reading at a row or the next one is saturated."""
         if not len(self.stamps):
             return np.zeros(len(before), bool)
         clipped = self.state == 2
@@ -224,7 +223,7 @@ class _Readings(_Samples):
             return self.sentences[self.why[refused[0]]]
         name = self.feed.name
         if before < 0:
-            return f"No readings are received from sensor '{name}'; check its topic and driver."
+            return f"No readings received from sensor '{name}'; check its topic and driver."
         lag = (time - int(self.stamps[before])) / SECOND
         longest = self.feed.max_gap / SECOND
         if lag > longest:
@@ -234,15 +233,15 @@ class _Readings(_Samples):
 
 
 class BlockObserver:
-    """An observer that works off arrays; for sub-chains whose motion joint states give.
+    """Observer of whole arrays, for sub-chains whose motion follows from joint states.
 
     Attributes:
-        delays: Delays of the sensors beyond those that the parameters state.
+        delays: Delays of the sensors in addition to those of the parameters.
 
     """
 
     def __init__(self, observer: WrenchObserver) -> None:
-        """Start empty; load, friction and biases are those of the observer."""
+        """Start empty, with load, friction and biases of the observer."""
         self._observer = observer
         self._chains = observer.joint_chains
         self._arm = observer.arm
@@ -251,7 +250,7 @@ class BlockObserver:
         self._joints = _Samples(3 * self._n)
         self._sensors = [_Readings(feed) for feed in observer.feeds]
         self.delays = SensorDelays(len(observer.feeds), observer.values.window)
-        # Number of joint states that are kept for windows only.
+        # Number of joint states that are already observed and kept for windows.
         self._begun = 0
         self._turns = np.zeros(self._n)
         self._angles: Array | None = None
@@ -264,7 +263,7 @@ class BlockObserver:
 
         Args:
             stamps: Increasing stamps, shape (m,) [ns].
-            rows: Angles, velocities and torques, NaN where not known, shape (m, 3 n).
+            rows: Angles, velocities and torques, NaN if unknown, shape (m, 3 n).
 
         """
         if not len(stamps):
@@ -290,13 +289,13 @@ class BlockObserver:
             index: The sensor.
             stamps: Increasing stamps, shape (m,) [ns].
             rows: Forces, then moments, shape (m, 6) [N, N·m].
-            problems: What is wrong with unusable readings, by their place.
+            problems: Problems of unusable readings, by row.
 
         """
         self._sensors[index].add(stamps, rows, problems)
 
     def take(self, *, final: bool = False, until: int | None = None) -> Block | None:
-        """Return the observations whose samples are complete, None without any.
+        """Return the observations whose samples are complete, None for none.
 
         Args:
             final: Whether no more samples will be added.
@@ -316,7 +315,7 @@ class BlockObserver:
         return block
 
     def has_more(self, *, final: bool) -> bool:
-        """Return whether samples are complete that were not observed yet."""
+        """Return whether there are complete samples that were not observed yet."""
         return self._complete(final) > self._begun
 
     def _complete(self, final: bool) -> int:
@@ -334,7 +333,7 @@ class BlockObserver:
         return len(stamps)
 
     def _trim(self, done: int) -> None:
-        """Drop what no later window can hold."""
+        """Drop samples that no later window contains."""
         stamps, window = self._joints.stamps, self._chains.window
         oldest = min(int(np.searchsorted(stamps, stamps[done - 1] - window.slack)),
                      done - window.fewest) - 3
@@ -350,7 +349,7 @@ class BlockObserver:
     def _observed(self, begin: int, end: int) -> Block:
         n, count, window = self._n, len(self._sensors), self._chains.window
         time, rows = self._joints.stamps[:end], self._joints.rows[:end].copy()
-        # A product, because a reduction along short rows is slow.
+        # A product is faster than a reduction along short rows.
         known: Flags = np.isfinite(rows[:, 2 * n:] @ np.ones(n))
         rows[~known, 2 * n:] = 0.0
         backward = self._differentiate(time, rows)
@@ -384,7 +383,7 @@ class BlockObserver:
         ok = np.flatnonzero(full)
         means, a = sums.mean @ table, sums.slope @ rows[:, n:2 * n]
         if backward is not None:
-            # The newest velocity is a backward difference, in windows before a central one.
+            # The newest velocity is a backward difference; in later windows it is a central one.
             change = backward[new[ok]] - rows[new[ok], n:2 * n]
             means[:, n:2 * n] += sums.mean.data[sums.newest, None] * change
             a += sums.slope.data[sums.newest, None] * change
@@ -420,7 +419,7 @@ class BlockObserver:
                     int(block.stamps[row]), rows[new[row], :n], readings[new[row]], held[number],
                     (~lacking[row]).tolist())
         numbers = np.searchsorted(ok, np.arange(len(new)))
-        for row in self._loud(block, force, saturated):
+        for row in self._contact_rows(block, force, saturated):
             reasons = block.reasons.get(row, _NO_REASONS) or [''] * count
             if not full[row]:
                 self._observer.contacts.clear(self._chains.links)
@@ -443,7 +442,7 @@ class BlockObserver:
         return block
 
     def _differentiate(self, time: Stamps, rows: Array) -> Array | None:
-        """Fill in unknown velocities: central differences in place, backward ones returned."""
+        """Fill in unknown velocities by central differences; return backward differences."""
         n = self._n
         unknown = np.isnan(rows[:, n:2 * n])
         if not unknown.any():
@@ -462,7 +461,10 @@ class BlockObserver:
         return backward
 
     def _excess(self, time: Stamps, readings: Array, missing: Flags) -> Array | None:
-        """Return by how much means between rows differ from those of both, (6 k, m)."""
+        """Return means of readings between rows minus means of both rows, shape (6 k, m).
+
+        None if no interval contains several readings.
+        """
         excess = np.zeros((len(self._sensors), COLUMNS, len(time)))
         found = False
         for index, sensor in enumerate(self._sensors):
@@ -478,7 +480,7 @@ class BlockObserver:
             bad = refused[end[several]] > refused[begin[several]]
             missing[several[bad] + 1, index] = True
             several = several[~bad]
-            # Integral of the straight lines through the readings up to each of them.
+            # Integral of the linear interpolation up to each reading.
             steps = np.diff(stamps) / SECOND
             whole = np.vstack((np.zeros(COLUMNS), np.cumsum(
                 0.5 * steps[:, None] * (rows[1:] + rows[:-1]), axis=0)))
@@ -513,7 +515,7 @@ class BlockObserver:
         self, block: Block, time: Stamps, new: Rows, first: Rows, full: Flags, missing: Flags,
         before: Rows,
     ) -> Flags:
-        """Set validity of the sub-chains; returns which sensors lack readings, shape (m, k)."""
+        """Set the validity of sub-chains; return which sensors lack readings, shape (m, k)."""
         missed = np.cumsum(missing, axis=0)
         lacking = missed[new] - missed[first] + missing[first] > 0
         last = np.maximum.accumulate(np.where(missing, np.arange(len(time))[:, None], -1), axis=0)
@@ -554,31 +556,31 @@ class BlockObserver:
             block.colliding[rows[number]] = torques.colliding
             number += 1
 
-    def _loud(self, block: Block, force: Array, saturated: Flags) -> Iterator[int]:
+    def _contact_rows(self, block: Block, force: Array, saturated: Flags) -> Iterator[int]:
         """Yield the instants at which a contact may begin, last or end."""
-        loud = np.flatnonzero(saturated | (
+        candidates = np.flatnonzero(saturated | (
             block.valid & (force >= self._values.force_threshold)).any(axis=1))
         judges = self._observer.contacts.judges
         row, count = 0, len(block)
         while row < count:
             if not any(judge.in_contact for judge in judges):
-                ahead = np.searchsorted(loud, row)
-                if ahead == len(loud):
+                ahead = np.searchsorted(candidates, row)
+                if ahead == len(candidates):
                     return
-                row = int(loud[ahead])
+                row = int(candidates[ahead])
             yield row
             row += 1
 
 
 class _Windows:
-    """Weights of many windows, as of ``Window.weights``.
+    """Weights of many windows, equal to ``Window.weights``.
 
     Attributes:
         mean: Weights of means, shape (m, rows).
         slope: Weights of slopes, shape (m, rows) [1/s].
         intervals: Weights of means over the intervals that end in each row, shape (m, rows).
         delay: Delays of the windows, shape (m,) [s].
-        newest: Place of each window's newest row among the stored weights, shape (m,).
+        newest: Index of each window's newest row in the stored weights, shape (m,).
 
     """
 
@@ -589,7 +591,7 @@ class _Windows:
             time: Increasing stamps, shape (rows,) [ns].
             newest: Newest row of each window, shape (m,).
             size: Number of rows of each window, shape (m,).
-            even: Whether its steps count as even, shape (m,).
+            even: Whether the steps of each window count as even, shape (m,).
 
         """
         ends = np.cumsum(size)

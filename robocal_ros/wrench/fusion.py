@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Covariances of external wrenches, and the wrench on the tool from all sources that see it.
+"""Covariances of external wrenches, and the wrench on the tool from all sensors and torques.
 
-Every F/T sensor reads the wrenches of all contacts distal to it, and joint torques those of all
-contacts distal to the joint. If the tool alone is touched, all of them see the same wrench, and
-generalised least squares weighs them by their covariances. A link between two sensors that is
-touched too is estimated jointly, so that its contact is not taken for one on the tool. It counts
-as touched if it is in contact, or if its own wrench differs from zero by more than its covariance
-explains (χ² test, 99.9 %). Joint torques that contradict the sensors by the same test are left
-out: something touches the arm proximal to all sensors, or friction is not what it was.
+An F/T sensor reads the wrenches of all contacts distal to it, joint torques those of all contacts
+distal to the joint. With a contact on the tool only, all of them measure the same wrench, and
+generalised least squares weights them by their covariances. A further contact on a link between
+two sensors is estimated jointly; it is assumed if the link is in contact, or if its wrench differs
+from zero by more than its covariance explains (χ² test, 99.9 %). Joint torques that contradict
+the sensors by the same test are left out: there is a contact proximal to all sensors, or friction
+has changed.
 
-The covariance of a reading is that of the sensor; weights and inertias that are compensated
-differ from the true ones by a given fraction, as far as they changed since the tare.
+The covariance of a reading is that of the sensor, plus a given fraction of the compensated weights
+and inertial forces as far as they changed since the tare.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import sensor_std
 from robocal_ros.wrench.torque import ToolWrench, tool_wrench
 
-# Probability of exceeding the limit of the tests without a contact.
+# Significance level of the tests.
 _RISK = 1e-3
 
 
@@ -44,8 +44,8 @@ class _Rows:
 
     Attributes:
         value: Observed values, shape (m,).
-        matrix: Of the unknowns, shape (m, u).
-        covariance: Of the noise, shape (m, m).
+        matrix: Coefficients of the unknowns, shape (m, u).
+        covariance: Covariance of the noise, shape (m, m).
 
     """
 
@@ -84,7 +84,8 @@ class Fusion:
 
         Raises:
             ConfigurationError: If a frame does not exist, a parameter with one value per sensor or
-                joint does not fit, or the source is a sensor and none carries the tool frame.
+                joint has the wrong length, or the source is a sensor and none carries the tool
+                frame.
 
         """
         values, arm = observer.values, observer.arm
@@ -96,10 +97,10 @@ class Fusion:
         self._chain = arm.chain_of_frame(self._tool)
         if values.tool_wrench_source == 'sensor' and self._chain is None:
             raise ConfigurationError(
-                f"tool_wrench_source is 'sensor', but no F/T sensor carries '{self._tool}'; name "
-                'one that does, or use torque.')
+                f"tool_wrench_source is 'sensor', but no F/T sensor carries '{self._tool}'; add "
+                "one to sensor_frames, or set tool_wrench_source to 'torque'.")
         self.by_torque = values.tool_wrench_source == 'torque' or self._chain is None
-        # Newest observation, and what is known of its posture.
+        # Newest observation, with placements and model covariances at its posture.
         self._known: tuple[Observation, list[pin.SE3], Array] | None = None
         # Covariance of each reading, in its measurement frame, then in its link's.
         self._noise = arm.turned(np.array([
@@ -107,11 +108,11 @@ class Fusion:
         self._torque_std = per_joint(values.torque_std, arm.robot.n, 'torque_std')
         # Joints proximal to all sensors: they transmit every wrench that a sensor reads.
         self._outer = [i for i, name in enumerate(arm.robot.joint_names) if not any(
-            name in arm.joints_beyond(chain.proximal) for chain in arm.chains)]
+            name in arm.distal_joints(chain.proximal) for chain in arm.chains)]
         self._path = () if self._chain is None else tuple(
             chain.proximal for chain in arm.chains
             if chain.proximal == self._chain.proximal
-            or self._chain.proximal in arm.beyond(chain.proximal))
+            or self._chain.proximal in arm.all_distal(chain.proximal))
 
     @property
     def frame(self) -> str:
@@ -129,7 +130,7 @@ class Fusion:
         """
         torques, velocity = self._observer.torques, observation.velocity
         if torques is None or velocity is None or observation.needed is None:
-            raise ValueError('The observation has no joint torques.')
+            raise ValueError('The observation has no external joint torques.')
         model = self._values.model_std * observation.needed
         return np.diag(self._torque_std**2 + model**2 + torques.friction.variance(velocity))
 
@@ -157,9 +158,9 @@ class Fusion:
         return np.asarray(covariance)
 
     def _geometry(self, observation: Observation, posture: Array) -> tuple[list[pin.SE3], Array]:
-        """Return placements of the sensors' links in the root, and covariances of the model.
+        """Return placements of the sensors' links in the root, and model covariances.
 
-        The covariances are those of what each sub-chain's own bodies take, shape (k, 6, 6).
+        The latter are those of the wrenches that move each sub-chain, shape (k, 6, 6).
         """
         if self._known is None or self._known[0] is not observation:
             places = [self._robot.transform_frame_to_root(posture, chain.link)
@@ -187,7 +188,7 @@ class Fusion:
     # ------------------------------------------------------------------- tool wrench
 
     def tool(self, observation: Observation) -> ToolWrench | None:
-        """Return the wrench on the tool, None if no source sees it.
+        """Return the wrench on the tool, None if no source measures it.
 
         Args:
             observation: The newest observation.
@@ -210,14 +211,14 @@ class Fusion:
         return self._expressed(posture, wrench[:6], covariance[:6, :6])
 
     def _expressed(self, posture: Array, wrench: Array, covariance: Array) -> ToolWrench:
-        """Return a wrench in tool axes about the tool's origin in the frame that is asked for."""
+        """Transform a wrench and its covariance from the tool frame to the output frame."""
         if self._frame != self._tool:
             turn = self._shift(posture)
             wrench, covariance = turn @ wrench, turn @ covariance @ turn.T
         return ToolWrench(wrench, np.inf, (), covariance)
 
     def _shift(self, posture: Array) -> Array:
-        """Return the matrix of wrenches from the tool frame to the frame asked for, (6, 6)."""
+        """Return the matrix of wrenches from the tool frame to the output frame, shape (6, 6)."""
         robot = self._robot
         return _moved(robot.transform_frame_to_root(posture, self._frame),
                       robot.transform_frame_to_root(posture, self._tool))
@@ -248,7 +249,7 @@ class Fusion:
             pin.ReferenceFrame.LOCAL)).reshape(6, robot.n)
 
     def _touched(self, observation: Observation) -> list[int]:
-        """Return the sub-chains proximal to the tool's that are touched themselves."""
+        """Return the sub-chains proximal to the tool's that have a contact of their own."""
         return [i for i in self._path if self._chain is not None and i != self._chain.proximal
                 and i in observation.links
                 and (i in observation.contacts or (not observation.reasons[i] and contradicts(
@@ -257,9 +258,9 @@ class Fusion:
     def _sensor_rows(
         self, observation: Observation, posture: Array, touched: list[int]
     ) -> _Rows | None:
-        """Return what the sensors read of the wrenches on the tool and on touched sub-chains.
+        """Return the readings as rows in the wrenches on the tool and on touched sub-chains.
 
-        None if they do not tell it.
+        None if they do not determine these wrenches.
         """
         if observation.distal is None:
             return None
@@ -268,7 +269,7 @@ class Fusion:
         own = self._chain
         # Each touched sub-chain needs a sensor distal to it.
         if own is None or not usable or any(
-                not any(d in usable for d in self._arm.beyond(i)) for i in touched):
+                not any(d in usable for d in self._arm.all_distal(i)) for i in touched):
             return None
         places, model = self._geometry(observation, posture)
         sources = [self._robot.transform_frame_to_root(posture, self._tool),
@@ -277,7 +278,7 @@ class Fusion:
         for row, sensor in enumerate(usable):
             for column, (index, source) in enumerate(zip(
                     (own.proximal, *touched), sources, strict=True)):
-                if index == sensor or index in self._arm.beyond(sensor):
+                if index == sensor or index in self._arm.all_distal(sensor):
                     matrix[row, :, column] = _moved(places[sensor], source)
         size = 6 * len(usable)
         covariance = np.zeros((len(usable), 6, len(usable), 6))
@@ -287,7 +288,7 @@ class Fusion:
         for index, part in enumerate(model):
             seen = np.array([
                 _moved(places[sensor], places[index])
-                if index == sensor or index in self._arm.beyond(sensor) else np.zeros((6, 6))
+                if index == sensor or index in self._arm.all_distal(sensor) else np.zeros((6, 6))
                 for sensor in usable]).reshape(size, 6)
             total = total + seen @ part @ seen.T
         return _Rows(observation.distal[usable].ravel(), matrix.reshape(size, -1), total)
@@ -295,7 +296,7 @@ class Fusion:
     def _torque_rows(
         self, observation: Observation, external: Array, posture: Array, touched: list[int]
     ) -> _Rows:
-        """Return what the joints proximal to all sensors tell of the same wrenches."""
+        """Return torques of the joints proximal to all sensors as rows in the same wrenches."""
         frames = [self._tool, *(self._arm.chains[index].link for index in touched)]
         matrix = np.hstack([self._jacobian(posture, frame).T for frame in frames])
         outer = self._outer
@@ -304,5 +305,5 @@ class Fusion:
 
 
 def _moved(to: pin.SE3, source: pin.SE3) -> Array:
-    """Return the matrix of wrenches from one frame to another, given their placements, (6, 6)."""
+    """Return the matrix of wrenches between two frames with given placements, shape (6, 6)."""
     return np.array(to.actInv(source).toDualActionMatrix())

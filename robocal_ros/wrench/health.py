@@ -19,21 +19,22 @@ from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
 from robocal_ros.wrench.outputs import WrenchOutputs
 
+# Interval of diagnostics [s].
 _DIAGNOSE_EVERY = 1.0
-# Mean force without contact, as a fraction of the threshold, from which a tare is due.
+# Mean force without contact, as a fraction of the threshold, above which a bias has drifted.
 _DRIFTED = 0.5
-# A contact that lasts longer may be a drifted bias [s].
+# Duration of a contact that may be a drifted bias [s].
 _LONG = 30.0
 _NUMBERS = re.compile(r'[0-9.]+')
 _WAITING = 'Waiting for samples'
 _NO_EFFORT = ('joint_states contains no efforts. Add <state_interface name="effort"/> to each '
               "joint of the URDF's <ros2_control> block.")
-_NOT_TARED = ('No wrench is published before a tare: hold the arm still, untouched, and call '
-              '~/tare, or set require_tare to false.')
+_NOT_TARED = ('No wrench is published before a tare: keep the arm at rest without contact and '
+              'call ~/tare, or set require_tare to false.')
 
 
 class WrenchHealth:
-    """Validity of each link, and its publication."""
+    """Monitor and publisher of the validity of each link."""
 
     def __init__(
         self, node: CalibrationNode, observer: WrenchObserver, inputs: WrenchInputs,
@@ -55,7 +56,7 @@ class WrenchHealth:
         self._reasons = [_WAITING] * count
         self._places = [''] * count
         self._last_received = [now] * count
-        self._told = [_WAITING] * count
+        self._logged = [_WAITING] * count
         self._observations = 0
         self._counted = (now, 0)
         self._rate = 0.0
@@ -66,7 +67,7 @@ class WrenchHealth:
         self._torque_received = now
 
     def note(self, observation: Observation) -> None:
-        """Add an observation; cheap, called for every sample."""
+        """Record an observation; called for every sample."""
         self._observations += 1
         self._delay = observation.delay
         reasons, fresh = self._reasons, self._fresh
@@ -85,10 +86,10 @@ class WrenchHealth:
     @property
     def first_reason(self) -> str:
         """Reason why the first invalid link is invalid, empty if all are valid."""
-        self._watch()
+        self._check_silence()
         return next((reason for reason in self._reasons if reason), self._torque_reason)
 
-    def _watch(self) -> None:
+    def _check_silence(self) -> None:
         """Set the reason of links without recent observations."""
         now = self._node.waiter.now()
         observer = self._observer
@@ -118,13 +119,13 @@ class WrenchHealth:
 
     def report(self) -> None:
         """Publish the status, log changes, and publish diagnostics once a second."""
-        self._watch()
+        self._check_silence()
         now = self._node.waiter.now()
         since, count = self._counted
         if now - since >= _DIAGNOSE_EVERY:
             self._rate = (self._observations - count) / (now - since)
             self._counted = (now, self._observations)
-        self._tell_changes()
+        self._log_changes()
         level, message = self._summary()
         if not self._node.busy:
             self._node.status.update('observing', message, level=level, **self._values())
@@ -132,13 +133,13 @@ class WrenchHealth:
             self._diagnosed = now
             self._diagnose()
 
-    def _tell_changes(self) -> None:
-        for index, (reason, told) in enumerate(zip(self._reasons, self._told, strict=True)):
+    def _log_changes(self) -> None:
+        for index, (reason, logged) in enumerate(zip(self._reasons, self._logged, strict=True)):
             kind = _NUMBERS.sub('', reason)
             # A window refills after every other reason too.
-            if kind == told or reason.startswith(FILLING):
+            if kind == logged or reason.startswith(FILLING):
                 continue
-            self._told[index] = kind
+            self._logged[index] = kind
             link = self._links[index]
             if reason:
                 self._node.get_logger().warning(f"Wrench on '{link}' is invalid: {reason}")
@@ -165,7 +166,7 @@ class WrenchHealth:
         return status.OK, f'Observing {observed} with a delay of {1e3 * self._delay:.1f} ms.'
 
     def _ahead(self) -> str:
-        """Return a sentence on a sensor whose clock is ahead of that of the joint states."""
+        """Return a sentence about a sensor whose clock is ahead of the joint states'."""
         observer = self._observer
         newest, limit = observer.newest_joint_state, self._node.values.max_delay
         for feed in observer.feeds:
@@ -216,7 +217,7 @@ class WrenchHealth:
     def _state(self, index: int) -> str:
         judge = self._observer.contacts.judges[index]
         if judge.in_contact:
-            hint = '; if nothing touches it, call ~/tare' if judge.duration > _LONG else ''
+            hint = '; if there is no contact, call ~/tare' if judge.duration > _LONG else ''
             return f'in contact for {judge.duration:.1f} s, {self._places[index]}{hint}'
         return f'free, {judge.level:.2f} N on average'
 

@@ -443,7 +443,7 @@ class SensedArm:
             joint = self.model.parents[joint]
         return path[::-1]
 
-    def beyond(self, index: int) -> list[int]:
+    def all_distal(self, index: int) -> list[int]:
         """Return all sensors distal to one."""
         found: list[int] = []
         waiting = list(self._next[index])
@@ -453,7 +453,7 @@ class SensedArm:
             waiting += self._next[d]
         return found
 
-    def joints_beyond(self, index: int) -> set[str]:
+    def distal_joints(self, index: int) -> set[str]:
         """Return the names of all joints distal to a sensor."""
         return {str(self._bare.names[joint])
                 for joint in self._bare.subtrees[self._joints[index]]}

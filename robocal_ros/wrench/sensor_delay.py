@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delay of each F/T sensor, from how its readings follow the motion of the arm.
+"""Delay of each F/T sensor, from its readings during motions of the arm.
 
-A sensor that lags by δ reads h(t − δ) of what it would read at once, h(t) − δ dh/dt for short
-delays. The difference is regressed on dh/dt, with a bias for each component. Noise of velocities
-is in dh/dt, so that least squares would find too short a delay: slopes over other instants are the
-instrument. The deviation comes from the scatter of independent stretches, so that errors of the
-model are in it.
+A sensor with delay δ reads h(t − δ) ≈ h(t) − δ dh/dt of the wrench h. The difference is regressed
+on dh/dt, with a bias for each component. Noise of velocities in dh/dt would bias least squares
+towards shorter delays, so slopes over other instants are used as instrumental variables. The
+standard deviation follows from the scatter of independent segments and includes model errors.
 """
 
 from __future__ import annotations
@@ -15,32 +14,32 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.messages.stamps import SECOND, Stamps
 
-# Distance of the instants that are used, or more where their windows would overlap [s]; and the
-# longest step between them, in multiples of it.
+# Least time between the instants used [s], larger where their windows would overlap, and the
+# largest one in multiples of it.
 _APART = 0.025
 _GAP = 1.5
-# Slope from the values 1 and 2 steps beside an instant, and instrument from those 3 steps beside.
+# Slopes use values up to 2 steps from an instant, instruments those 3 steps from it.
 _BESIDE = 3
-# Stretches that are compared with each other [s], and their least number.
+# Duration of a segment [s], and least number of segments.
 _STRETCH, _FEWEST = 2.0, 5
-# A stretch tells a delay if its forces, and moments over a length [m], change so fast [N/s].
+# Least RMS rate of change of forces [N/s], and of moments divided by a length [m], in a segment.
 _LEAST_CHANGE = 5.0
 _LENGTH = 0.1
 
 
 class SensorDelays:
-    """Estimator of the delays, fed block by block."""
+    """Estimator of the delays of all sensors."""
 
     def __init__(self, count: int, window: float) -> None:
         """Start empty.
 
         Args:
             count: Number of sensors.
-            window: Length of the window over which values are means [s].
+            window: Length of the averaging window [s].
 
         """
         self._apart = max(_APART, 1.25 * window)
-        # By sensor: the delay of each stretch, and the information that it holds.
+        # By sensor: delay and information of each segment.
         self._found: list[list[tuple[float, float]]] = [[] for _ in range(count)]
 
     def add(self, stamps: Stamps, held: Array, distal: Array, free: Array) -> None:
@@ -48,9 +47,9 @@ class SensorDelays:
 
         Args:
             stamps: Their stamps, shape (m,) [ns].
-            held: As of ``SensedArm.held``, shape (m, k, 6) [N, N·m].
-            distal: Reading + held of each sensor, shape (m, k, 6) [N, N·m].
-            free: Whether nothing touches the arm and all readings are valid, shape (m,).
+            held: Wrenches as from ``SensedArm.held``, shape (m, k, 6) [N, N·m].
+            distal: Reading plus held wrench of each sensor, shape (m, k, 6) [N, N·m].
+            free: Whether the arm has no contact and all readings are valid, shape (m,).
 
         """
         if len(stamps) < 2:
@@ -72,7 +71,7 @@ class SensorDelays:
         slope = (8.0 * (beside(force, 1) - beside(force, -1))
                  - beside(force, 2) + beside(force, -2)) / (12.0 * apart)
         instrument = (beside(force, 3) - beside(force, -3)) / (6.0 * apart)
-        # All seven values of a slope and its instrument are there and free, without a gap.
+        # All seven values of a slope and its instrument are free of contact and gaps.
         good = np.convolve(free[rows], np.ones(2 * _BESIDE + 1), 'valid') > 2 * _BESIDE + 0.5
         good &= beside(time, 3) - beside(time, -3) < 2.0 * _BESIDE * _GAP * self._apart
         stretch = (beside(time, 0) / _STRETCH).astype(int)
@@ -91,7 +90,7 @@ class SensorDelays:
                     (float(shared[sensor] / power[sensor]), float(power[sensor])))
 
     def estimates(self) -> list[tuple[float, float]]:
-        """Return delay and standard deviation of each sensor [s]; infinite if the data lack it."""
+        """Return delay and standard deviation of each sensor [s], infinite if unobservable."""
         found = []
         for parts in self._found:
             if len(parts) < _FEWEST:
@@ -100,7 +99,7 @@ class SensorDelays:
             delay, power = np.array(parts).T
             share = power / power.sum()
             mean = float(share @ delay)
-            # Of a weighted mean of independent parts.
+            # Variance of a weighted mean of independent segments.
             variance = float((share**2) @ (delay - mean)**2) * len(parts) / (len(parts) - 1)
             found.append((mean, float(np.sqrt(variance))))
         return found

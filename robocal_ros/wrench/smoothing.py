@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Causal window over joint motion and readings, with one delay for all of them.
+"""Causal window over joint motion and readings, with the same delay for all of them.
 
-An acceleration is the slope of a straight line fitted to the velocities in the window, which is
-exactly a weighted mean of the acceleration over the window. The same weights average readings,
-positions and torques, so that everything linear in them cancels as if nothing were filtered, half
-a window later (Savitzky and Golay, Analytical Chemistry 36 (1964) 1627, doi 10.1021/ac60214a047,
-for the fit). Stamps may be uneven.
+The acceleration is the slope of a line fitted to the velocities in the window (Savitzky, Golay,
+Analytical Chemistry 36 (1964) 1627, doi 10.1021/ac60214a047), which is a weighted mean of the
+acceleration over the window. Readings, positions and torques are averaged with the same weights,
+so that linear relations between them hold exactly, half a window later. Stamps may be uneven.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ FEWEST = 5
 """Smallest number of rows in a window."""
 
 LONGEST = SECOND // 10
-"""Longest time that a window may span to hold its number of rows [ns]: 5 rows at 40 Hz."""
+"""Longest time that a window may span to contain ``FEWEST`` rows [ns]: 5 rows at 40 Hz."""
 
-# Multiples of the median deviation, and absolute values, beyond which a deviation is a leap: of
+# A deviation is a leap above a multiple of the median deviation plus an absolute value: of
 # positions from velocities [rad], and of velocities from their neighbours [rad/s].
 _MISFIT = (5.0, 3e-6)
 _BEND = (8.0, 1e-3)
@@ -49,7 +48,7 @@ class Weights(NamedTuple):
         both: Weights of means, which sum to 1, and of slopes times ``rate``, shape (2, m).
         intervals: Weights of means over the intervals that end in each row, shape (m,).
         delay: Delay of means and slopes with respect to the newest stamp [s].
-        rate: By which slopes are multiplied [1/s].
+        rate: Factor of the slopes [1/s].
 
     """
 
@@ -70,12 +69,12 @@ class Weights(NamedTuple):
 
 
 class Window:
-    """The newest rows of numbers with their stamps: those of a time, and at least some.
+    """Newest rows with their stamps: those within a time, but not less than a number.
 
     Attributes:
         length: Length of the window [ns].
-        slack: Largest age of a row, a little more than the length [ns].
-        fewest: Smallest number of rows that it holds, whatever their stamps.
+        slack: Largest age of a row, the length plus rounding errors [ns].
+        fewest: Smallest number of rows, independent of their stamps.
         step: Time between the two newest rows, 0 before the second [ns].
 
     """
@@ -86,8 +85,8 @@ class Window:
         Args:
             length: Length of the window [s].
             columns: Number of columns.
-            fewest: Smallest number of rows that it holds.
-            extra: Number of further columns, apart from the others.
+            fewest: Smallest number of rows.
+            extra: Number of further, optional columns.
 
         """
         self.length = round(length * SECOND)
@@ -108,7 +107,7 @@ class Window:
         self._begin = self._end = self.step = self._even = 0
 
     def add(self, stamp: int, row: Array, extra: Array | None = None) -> None:
-        """Add a row, zero in further columns that are not given; stamps must increase [ns]."""
+        """Add a row, with zeros for omitted further columns; stamps must increase [ns]."""
         if self._end == len(self._rows):
             self._make_room()
         time, begin, end = self._time, self._begin, self._end
@@ -167,9 +166,9 @@ class Window:
         return self._extra[self._begin:self._end]
 
     def weights(self) -> Weights | None:
-        """Return the weights, None while the rows do not cover the window.
+        """Return the weights, None if the rows do not cover the window.
 
-        That is, while there are too few, over too short a time, or with a gap between them.
+        That is if there are too few, over too short a time, or with a gap between them.
         """
         count = self._end - self._begin
         if count < self.fewest:
@@ -177,7 +176,7 @@ class Window:
         span = self._time[-1] - self._time[self._begin]
         if not FULL * self.length <= span <= max(self.slack, LONGEST):
             return None
-        # Of the rows in the window, the steps before the third are not compared with others.
+        # The first two rows have no earlier step in the window to compare with.
         if self._even + 2 > count:
             both, intervals, _, _ = even_weights(count)
             return Weights(both, intervals, 0.5 * span / SECOND, SECOND * (count - 1) / span)
@@ -197,9 +196,9 @@ def even_weights(count: int) -> Weights:
 def matched_weights(time: Array) -> Weights:
     """Return weights of means and of slopes that average the same part of a motion.
 
-    The slope of the line fitted to velocities v at times t is Σ s v. Summed by parts it is
-    Σ Cᵢ ∫ a dt over the intervals, with Cᵢ the sum of the s from there on: a mean of the
-    acceleration with the weights Cᵢ Δtᵢ of intervals, and by the trapezoidal rule of rows.
+    The slope of the line fitted to velocities v is Σ s v. Summation by parts gives Σ Cᵢ ∫ a dt
+    over the intervals, where Cᵢ is the sum of the s from row i on: a mean of the acceleration with
+    interval weights Cᵢ Δtᵢ, and with row weights by the trapezoidal rule.
 
     Args:
         time: Increasing times, shape (m,) [s].
@@ -217,8 +216,8 @@ def matched_weights(time: Array) -> Weights:
 def leaps(time: Stamps, position: Array, velocity: Array) -> npt.NDArray[np.bool_]:
     """Return whether each joint's motion contains a leap.
 
-    A sudden torque winds up an elastic joint between two samples: the encoder leaps, the link
-    does not. Velocities then do not match the positions, or one differs from its neighbours.
+    A sudden torque deflects an elastic joint between two samples: the encoder jumps, the link
+    does not. Velocities then contradict the positions, or one differs from its neighbours.
 
     Args:
         time: Increasing stamps, shape (m,) [ns].

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intersection of a straight line with the solid parts of a link: closed forms, triangles."""
+"""Intersection of a straight line with the collision geometry of links: closed forms, meshes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PARALLEL = 1e-12
 
 
 class Shape(ABC):
-    """A solid, in a frame of its own."""
+    """Solid in its own frame."""
 
     @abstractmethod
     def intervals(self, point: Sequence[float], direction: Sequence[float]) -> list[Interval]:
@@ -135,7 +135,7 @@ class Mesh(Shape):
     """Triangle mesh whose vertices are counter-clockwise seen from outside."""
 
     def __init__(self, vertices: Array, triangles: np.ndarray) -> None:
-        """Prepare the triangles.
+        """Compute edges and normals.
 
         Args:
             vertices: Shape (v, 3) [m].
@@ -178,11 +178,11 @@ class Mesh(Shape):
 
 @dataclass(slots=True)
 class Entry:
-    """Point at which a line enters a link.
+    """First point at which a line enters a link.
 
     Attributes:
-        point: In the link's frame, shape (3,) [m].
-        count: Number of such points on the line; this is the first one along the force.
+        point: Point in the link's frame, shape (3,) [m].
+        count: Number of entry points on the line.
 
     """
 
@@ -194,7 +194,7 @@ Vector = tuple[float, float, float]
 
 
 class _Place:
-    """Placement in plain numbers: for single vectors NumPy takes several times as long."""
+    """Placement in Python floats, several times as fast as NumPy for single vectors."""
 
     def __init__(self, placement: pin.SE3) -> None:
         self._origin: Vector = tuple(placement.translation.tolist())
@@ -242,10 +242,10 @@ def _shape(geometry: coal.CollisionGeometry) -> Shape | None:
 
 
 class Surface:
-    """The collision geometry of all sub-chains.
+    """Collision geometry of all sub-chains.
 
     Attributes:
-        missing_meshes: Links whose mesh was not found, on which no contact can be located.
+        missing_meshes: Links without usable geometry; contacts on them have no point.
 
     """
 
@@ -253,7 +253,7 @@ class Surface:
         """Read the geometry.
 
         Args:
-            arm: The arm cut at its sensors.
+            arm: The arm, divided at its sensors.
             package_dirs: Folders in which ``package://`` meshes are looked up.
 
         Raises:
@@ -284,8 +284,9 @@ class Surface:
         """Add a box around a mounted tool.
 
         Args:
-            chain: The sub-chain that carries it.
-            frame: A frame on it; the box stands on its origin, along z.
+            chain: The sub-chain that carries the tool.
+            frame: Frame of the box, whose base is centred on the origin and which extends along
+                z.
             size: Lengths along x, y, z of the frame [m].
 
         """
@@ -296,7 +297,7 @@ class Surface:
             _part(found.parentJoint, found.placement * centre, Box((a, b, c))))
 
     def entry(self, chain: Chain, point: Vector, direction: Vector) -> Entry | None:
-        """Return the first point along a force at which it pushes inwards, None without one.
+        """Return the first point along a force at which it enters the surface, None for none.
 
         Args:
             chain: The sub-chain, in the posture last given to the arm.
@@ -310,7 +311,7 @@ class Surface:
             if not chain.rigid:
                 place = _Place(self._arm.placement(chain, part.body) * part.placement)
             inside += part.shape.intervals(place.moved_in(point), place.turned_in(direction))
-        # An entry within another solid is not on the surface.
+        # An entry inside another solid is not on the surface.
         entries = [begin for begin, _ in inside
                    if not any(other < begin < end for other, end in inside)]
         if not entries:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of the package may import which, so that data have one way through it."""
+"""Layers of the package: imports point one way, and few modules import ROS."""
 
 from __future__ import annotations
 
@@ -19,34 +19,36 @@ ROS = re.compile(
 
 
 @dataclass(frozen=True)
-class Room:
-    """What the modules of one room may import.
+class Layer:
+    """Permitted imports of one folder of the package.
 
     Attributes:
-        rooms: Other rooms of the package; modules at its top are open to all.
+        below: Other layers that it may import, besides modules at the top of the package.
         ros: Modules that may import ROS; None for all.
 
     """
 
-    rooms: frozenset[str]
+    below: frozenset[str]
     ros: frozenset[str] | None = frozenset()
 
 
 _BELOW = frozenset({'results', 'robot', 'messages', 'estimation', 'capability', 'arm', 'node'})
-ROOMS = {
-    '': Room(frozenset(), frozenset({'resources'})),
-    'results': Room(frozenset()),
-    'robot': Room(frozenset({'results'})),
-    'messages': Room(frozenset({'results', 'robot'}), None),
-    'estimation': Room(frozenset({'robot', 'messages'})),
-    'capability': Room(frozenset({'results', 'robot', 'messages', 'estimation'})),
-    'arm': Room(frozenset({'robot', 'messages'}), None),
-    'node': Room(frozenset({'results', 'robot', 'messages', 'capability', 'arm'}), None),
-    **{name: Room(_BELOW, None)
-       for name in ('payload', 'friction', 'compliance', 'leveling')},
-    'wrench': Room(_BELOW, frozenset({'node', 'health', 'inputs', 'messages', 'outputs'})),
-    'launching': Room(frozenset({'messages'}), None),  # one module
-    'cli': Room(_BELOW | {'payload', 'friction', 'compliance', 'wrench'}, None),
+LAYERS = {
+    '': Layer(frozenset(), frozenset({'resources'})),
+    'results': Layer(frozenset()),
+    'robot': Layer(frozenset({'results'})),
+    'messages': Layer(frozenset({'results', 'robot'}), None),
+    'estimation': Layer(frozenset({'robot', 'messages'})),
+    'capability': Layer(frozenset({'results', 'robot', 'messages', 'estimation'})),
+    'arm': Layer(frozenset({'robot', 'messages'}), None),
+    'node': Layer(frozenset({'results', 'robot', 'messages', 'capability', 'arm'}), None),
+    'payload': Layer(_BELOW, frozenset({'node'})),
+    'friction': Layer(_BELOW, frozenset({'node', 'feed_forward'})),
+    'compliance': Layer(_BELOW, frozenset({'node', 'feed_forward'})),
+    'leveling': Layer(_BELOW, frozenset({'node', 'markers', 'rules'})),
+    'wrench': Layer(_BELOW, frozenset({'node', 'health', 'inputs', 'outputs'})),
+    'launching': Layer(frozenset({'messages'}), None),  # one module
+    'cli': Layer(_BELOW | {'payload', 'friction', 'compliance', 'wrench'}, None),
 }
 _PRODUCT = frozenset({PACKAGE})
 PACKAGES = {
@@ -55,20 +57,20 @@ PACKAGES = {
     'demo': _PRODUCT | {'robocal_sim', 'demo'},
     'benchmarks': _PRODUCT | {'robocal_sim', 'demo', 'benchmarks'},
 }
-"""Which package knows which: the product knows none of those that work on it."""
+"""Packages that each package may import: the product imports no other."""
 # The simulation must be able to prove the estimators wrong, and shares no mathematics with them.
 SHARED_WITH_SIMULATION = ('errors', 'resources', 'messages.qos', 'messages.conversions',
                           'node.executables')
 
 
-def room_of(module: str) -> str:
-    """Return the room of the package that a module is in, '' for modules at its top."""
+def layer_of(module: str) -> str:
+    """Return the layer of a module of the package, '' for modules at its top."""
     names = module.split('.')[1:]
-    return names[0] if names and names[0] in ROOMS else ''
+    return names[0] if names and names[0] in LAYERS else ''
 
 
 def violations(module: str, imports: Iterable[Import]) -> list[str]:
-    """Return a sentence for every import that the module's place forbids."""
+    """Return a sentence for every import that the module's layer forbids."""
     own = module.partition('.')[0]
     found = []
     for item in imports:
@@ -81,21 +83,21 @@ def violations(module: str, imports: Iterable[Import]) -> list[str]:
                   if item.top == PACKAGE and not item.module.startswith(allowed)]
     if own != PACKAGE:
         return found
-    name = room_of(module)
-    room = ROOMS[name]
+    name = layer_of(module)
+    layer = LAYERS[name]
     for item in imports:
         if item.top == PACKAGE:
-            target = room_of(item.module)
-            if target not in {'', name} | room.rooms:
+            target = layer_of(item.module)
+            if target not in {'', name} | layer.below:
                 found.append(f'line {item.line}: {name or module} must not import {item.module}')
-        elif ROS.match(item.top) and room.ros is not None \
-                and module.rpartition('.')[2] not in room.ros:
+        elif ROS.match(item.top) and layer.ros is not None \
+                and module.rpartition('.')[2] not in layer.ros:
             found.append(f'line {item.line}: {module} must not import ROS ({item.module})')
     return found
 
 
 @pytest.mark.parametrize('path', MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_imports_only_what_its_place_allows(path: Path) -> None:
+def test_a_module_imports_only_what_its_layer_allows(path: Path) -> None:
     found = violations(name_of(path), imports_in(path))
     assert not found, f'{path.relative_to(ROOT)}: ' + '; '.join(found)
 
@@ -121,15 +123,16 @@ def test_a_circle_of_imports_is_found() -> None:
         sorted_modules({'a': {'b'}, 'b': {'c'}, 'c': {'a'}})
 
 
-def test_every_folder_of_the_package_is_a_room() -> None:
+def test_every_folder_of_the_package_is_a_layer() -> None:
     folders = {path.name for path in (ROOT / PACKAGE).iterdir()
                if path.is_dir() and path.name != '__pycache__'}
-    assert folders | {'launching'} == set(ROOMS) - {''}
+    assert folders | {'launching'} == set(LAYERS) - {''}
 
 
 @pytest.mark.parametrize(('module', 'line'), [
     ('robocal_ros.estimation.signals', 'import rclpy.node'),
     ('robocal_ros.robot.model', 'from geometry_msgs.msg import Wrench'),
+    ('robocal_ros.payload.estimate', 'import rclpy'),
     ('robocal_ros.robot.model', 'from robocal_ros import messages'),
     ('robocal_ros.payload.model', 'from robocal_ros.friction.model import DIRECTIONS'),
     ('robocal_ros.payload.model', 'def late():\n    import robocal_sim.truth'),

@@ -50,6 +50,7 @@ class ComplianceCalibration(CalibrationNode):
     parameter_table = ComplianceParameters
     kinds = ('compliance',)
     values: ComplianceParameters
+    late_modules = (*CalibrationNode.late_modules, 'scipy.stats')
 
     def check(self, values: ComplianceParameters) -> None:
         """Raise a ConfigurationError for missing frames and prismatic joints."""

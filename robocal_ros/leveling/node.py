@@ -36,6 +36,7 @@ class Leveling(CalibrationNode):
 
     parameter_table = LevelingParameters
     values: LevelingParameters
+    late_modules = (*CalibrationNode.late_modules, 'scipy.ndimage')
     idle_message = 'Active; call run or preview.'
 
     def build(self) -> None:

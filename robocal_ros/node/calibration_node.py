@@ -36,8 +36,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
+from rclpy.publisher import Publisher
 from rclpy.wait_for_message import wait_for_message
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
@@ -137,8 +139,11 @@ class CalibrationNode(LifecycleNode, ABC):
     """Kinds of the results that this node stores."""
 
     late_modules: tuple[str, ...] = tuple(f'scipy.{name}' for name in (
-        'linalg', 'spatial', 'optimize', 'interpolate', 'ndimage', 'stats', 'signal'))
-    """Modules imported after activation, to activate sooner; those that others need come first."""
+        'linalg', 'spatial', 'optimize', 'interpolate'))
+    """Modules imported after activation, to activate sooner; those that others need come first.
+
+    Not scipy.signal, and scipy.stats with it: half of the time, and only some methods need them.
+    """
 
     idle_message = 'Active; call run, or play a bag and call estimate.'
     """Status message of an active, idle node."""
@@ -187,6 +192,15 @@ class CalibrationNode(LifecycleNode, ABC):
         """Discard the recording."""
 
     # ----------------------------------------------------------------------- parts
+
+    def create_publisher(self, *args: Any, **kwargs: Any) -> Publisher[Any]:
+        """Create a publisher without rclpy's default event callbacks.
+
+        These log subscriptions with an incompatible quality of service, which the subscriber logs
+        too. Their two waitables per publisher take a third of each turn of the executor.
+        """
+        return super().create_publisher(
+            *args, event_callbacks=PublisherEventCallbacks(use_default_callbacks=False), **kwargs)
 
     def part(self, part: AnyPart) -> AnyPart:
         """Register a part to be destroyed by ``release``; return it."""

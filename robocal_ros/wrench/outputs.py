@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Point, PointStamped, WrenchStamped
-from rclpy.event_handler import PublisherEventCallbacks
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool, Float64, Float64MultiArray, MultiArrayDimension
 from visualization_msgs.msg import Marker, MarkerArray
@@ -31,10 +30,7 @@ class _Topic:
     """Publisher that knows whether it has subscribers."""
 
     def __init__(self, node: CalibrationNode, kind: Any, name: str, message: Any = None) -> None:
-        # Without handlers of QoS events, each of which the executor would check at every wake-up.
-        self._publisher = node.create_publisher(
-            kind, name, qos.STREAM,
-            event_callbacks=PublisherEventCallbacks(use_default_callbacks=False))
+        self._publisher = node.create_publisher(kind, name, qos.STREAM)
         self.message = kind() if message is None else message
         self.subscribed = False
         self._node = node

@@ -93,10 +93,11 @@ class TwoPlanePlan:
     approach: Array
 
 
-def _axis_tilts(robot: Robot, q: Array, joints: Sequence[int]) -> Array:
-    """Return the vertical components of joint axes (0: horizontal), shape (len(joints),)."""
+def _axis_tilts(robot: Robot, q: Array, joints: Sequence[int]) -> tuple[Array, Array]:
+    """Return the vertical components of joint axes (0: horizontal), and their Jacobian."""
     up = -np.array(robot.gravity) / np.linalg.norm(robot.gravity)
-    return np.array([robot.joint_axis(q, joint)[0] @ up for joint in joints])
+    axes = [robot.joint_axis_slopes(q, joint) for joint in joints]
+    return np.array([axis @ up for axis, _ in axes]), np.array([up @ slope for _, slope in axes])
 
 
 def _clipped(robot: Robot, q: Array, joint: int, half: float) -> tuple[float, float]:
@@ -165,13 +166,17 @@ class _TwoPlaneSearch:
         robot, last, second = self.robot, self.robot.n - 1, self.second
 
         def residual(q: Array) -> Array:
-            return np.concatenate((_axis_tilts(robot, q, (last, second)), 1e-3 * (q - start)))
+            tilts, _ = _axis_tilts(robot, q, (last, second))
+            return np.concatenate((tilts, 1e-3 * (q - start)))
 
-        solution = scipy.optimize.least_squares(
-            residual, start, bounds=(low, high), max_nfev=60,
-        )
-        posture = solution.x
-        if np.abs(_axis_tilts(robot, posture, (last, second))).max() > _HORIZONTAL:
+        def slopes(q: Array) -> Array:
+            _, jacobian = _axis_tilts(robot, q, (last, second))
+            return np.vstack((jacobian, 1e-3 * np.eye(robot.n)))
+
+        posture = scipy.optimize.least_squares(
+            residual, start, jac=slopes, bounds=(low, high), max_nfev=60).x
+        tilts, _ = _axis_tilts(robot, posture, (last, second))
+        if np.abs(tilts).max() > _HORIZONTAL:
             raise _Refused('an axis cannot be made horizontal')
         # The last joint's own angle changes neither axis: centre it for a wide sweep.
         if np.isfinite(robot.lower[last]) and np.isfinite(robot.upper[last]):

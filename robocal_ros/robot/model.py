@@ -451,6 +451,23 @@ class Robot:
             joint: Column of the joint.
 
         """
+        axis, _, point = self._axis(q, joint)
+        return axis, point
+
+    def joint_axis_slopes(self, q: Array, joint: int) -> tuple[Array, Array]:
+        """Return a joint's axis and its derivatives by the joint angles, root frame, (3, n).
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+            joint: Column of the joint.
+
+        """
+        axis, rates, _ = self._axis(q, joint)
+        # A unit vector z that turns at the rate ω changes by ω × z.
+        return axis, -pin.skew(axis) @ rates
+
+    def _axis(self, q: Array, joint: int) -> tuple[Array, Array, Array]:
+        """Return a joint's axis, the angular Jacobian of its link and a point on the axis."""
         if self.prismatic[joint]:
             raise ModelError(
                 f"Joint '{self.joint_names[joint]}' is prismatic; expected a revolute one.")
@@ -459,7 +476,8 @@ class Robot:
         local = pin.computeJointJacobian(self.model, self.data, q, index).reshape(6, self.n)
         pin.forwardKinematics(self.model, self.data, q)
         placement = self.data.oMi[index]
-        return placement.rotation @ local[3:, joint], placement.translation.copy()
+        rates = placement.rotation @ local[3:]
+        return rates[:, joint], rates, placement.translation.copy()
 
     def tool_jacobian(self, q: Array) -> Array:
         """Return the Jacobian of the tool frame, linear rows first, root axes, shape (6, n)."""

@@ -26,8 +26,10 @@ MASS = 2.0
 CASES = [(name, mount) for name in ARMS for mount in MOUNTS]
 
 
-def checker_of(robot: Robot, of: Arm) -> CollisionChecker:
-    return CollisionChecker(robot, package_dirs=of.package_dirs, tool_box=BOX)
+@cache
+def checker_of(of: Arm) -> CollisionChecker:
+    """Contacts do not depend on the mount."""
+    return CollisionChecker(of.robot(), package_dirs=of.package_dirs, tool_box=BOX)
 
 
 @cache
@@ -41,7 +43,7 @@ def contacts_of(name: str) -> Contacts:
 def plan_of(name: str, mount: str) -> tuple[Robot, TwoPlanePlan, np.ndarray]:
     robot = arm(name).robot(mount)
     current = middle(robot)
-    return robot, plan_two_plane(robot, checker_of(robot, arm(name)), current,
+    return robot, plan_two_plane(robot, checker_of(arm(name)), current,
                                  mass=MASS), current
 
 
@@ -111,7 +113,7 @@ def test_held_out_sweeps_have_other_postures(name, mount):
 
 def test_the_same_seed_gives_the_same_plan():
     robot, plan, current = plan_of('robocal', 'upright')
-    again = plan_two_plane(robot, checker_of(robot, arm('robocal')), current, mass=MASS)
+    again = plan_two_plane(robot, checker_of(arm('robocal')), current, mass=MASS)
     np.testing.assert_array_equal(again.posture, plan.posture)
     assert again.quality == plan.quality
 
@@ -119,7 +121,7 @@ def test_the_same_seed_gives_the_same_plan():
 def test_progress_is_reported_and_never_exceeds_one():
     robot, _, current = plan_of('robocal', 'upright')
     told = []
-    plan_two_plane(robot, checker_of(robot, arm('robocal')), current, mass=MASS,
+    plan_two_plane(robot, checker_of(arm('robocal')), current, mass=MASS,
                    progress=told.append)
     assert told == sorted(told)
     assert 0.0 < told[0] <= told[-1] <= 1.0
@@ -148,7 +150,7 @@ def test_the_predicted_quality_is_the_bound_for_unit_weight():
 
 def test_a_named_second_joint_is_used():
     robot, _, current = plan_of('ur5', 'upright')
-    plan = plan_two_plane(robot, checker_of(robot, arm('ur5')), current, mass=MASS,
+    plan = plan_two_plane(robot, checker_of(arm('ur5')), current, mass=MASS,
                           second_joint='wrist_1_joint')
     assert robot.joint_names[plan.second_joint] == 'wrist_1_joint'
     reference = Reference(arm('ur5').urdf, 'tool0', MOUNTS['upright'])
@@ -174,20 +176,20 @@ def test_a_last_joint_that_hardly_turns_is_a_stated_reason():
     with pytest.raises(ConvergenceError, match=(
             r"'joint_6' and a second .* limits or collisions leave too short a sweep \(\d+ times\)"
             r".*second_joint.*'static_poses'")):
-        plan_two_plane(robot, checker_of(robot, of), middle(robot), mass=MASS)
+        plan_two_plane(robot, checker_of(of), middle(robot), mass=MASS)
 
 
 def test_an_earlier_joint_is_used_if_the_joint_before_the_last_is_unsuitable():
     of = narrowed('joint_5', 60.0, 90.0)
     robot = of.robot()
-    plan = plan_two_plane(robot, checker_of(robot, of), middle(robot), mass=MASS)
+    plan = plan_two_plane(robot, checker_of(of), middle(robot), mass=MASS)
     assert plan.second_joint < 4
 
 
 def test_a_payload_beyond_the_torque_limits_is_a_stated_reason():
     robot = arm('robocal').robot()
     with pytest.raises(ConvergenceError, match=r'exceed a torque limit \(\d+ times\)'):
-        plan_two_plane(robot, checker_of(robot, arm('robocal')), middle(robot), mass=500.0,
+        plan_two_plane(robot, checker_of(arm('robocal')), middle(robot), mass=500.0,
                        second_joint='joint_5')
 
 
@@ -205,7 +207,7 @@ def test_axes_that_stay_vertical_are_a_stated_reason():
 
 def test_an_invalid_second_joint_is_refused():
     robot = arm('robocal').robot()
-    checker = checker_of(robot, arm('robocal'))
+    checker = checker_of(arm('robocal'))
     with pytest.raises(ConfigurationError, match="'elbow' .*joint_1"):
         plan_two_plane(robot, checker, middle(robot), mass=MASS, second_joint='elbow')
     with pytest.raises(ConfigurationError, match="'joint_6' is the last joint; name one before"):
@@ -217,7 +219,7 @@ def test_an_invalid_second_joint_is_refused():
 
 def test_zero_gravity_is_refused():
     robot = Robot(arm('robocal').urdf, gravity=(0.0, 0.0, 0.0))
-    checker = checker_of(robot, arm('robocal'))
+    checker = checker_of(arm('robocal'))
     with pytest.raises(ConfigurationError, match='gravity is zero'):
         plan_two_plane(robot, checker, middle(robot), mass=MASS)
     with pytest.raises(ConfigurationError, match='gravity is zero'):
@@ -228,7 +230,7 @@ def test_an_arm_in_collision_is_refused_with_the_remedy():
     robot = arm('robocal').robot()
     # The forearm laid along the upper arm brings the wrist to the shoulder.
     folded = np.array([0.0, 0.0, 1.6, 0.0, 0.0, 0.0])
-    checker = checker_of(robot, arm('robocal'))
+    checker = checker_of(arm('robocal'))
     assert checker.touching(folded) is not None
     with pytest.raises(MotionError, match='In the start posture .* touches .*by hand'):
         plan_two_plane(robot, checker, folded, mass=MASS)
@@ -242,7 +244,7 @@ def test_an_arm_in_collision_is_refused_with_the_remedy():
 def test_static_postures_turn_the_sensor_to_all_sides(name, mount, frame):
     robot = arm(name).robot(mount)
     current = middle(robot)
-    postures = plan_static_poses(robot, checker_of(robot, arm(name)), current,
+    postures = plan_static_poses(robot, checker_of(arm(name)), current,
                                  sensor_frame=frame, count=10)
     assert postures.shape == (10, robot.n)
     assert (postures >= robot.lower).all()
@@ -264,7 +266,7 @@ def test_static_postures_turn_the_sensor_to_all_sides(name, mount, frame):
 def test_static_postures_stay_near_with_the_first_joints():
     robot = arm('robocal').robot()
     current = np.array([0.3, -0.2, 0.4, 0.0, 0.5, 0.0])
-    postures = plan_static_poses(robot, checker_of(robot, arm('robocal')), current,
+    postures = plan_static_poses(robot, checker_of(arm('robocal')), current,
                                  sensor_frame='ft_wrist', count=8)
     assert np.abs(postures[:, :3] - current[:3]).max() < 0.4
 
@@ -279,5 +281,5 @@ def test_a_sensor_that_cannot_be_tilted_is_refused():
 def test_too_few_postures_to_choose_from_are_refused():
     robot = arm('robocal').robot()
     with pytest.raises(ConvergenceError, match='of 5 random postures are free'):
-        plan_static_poses(robot, checker_of(robot, arm('robocal')), middle(robot),
+        plan_static_poses(robot, checker_of(arm('robocal')), middle(robot),
                           sensor_frame='ft_wrist', count=8, candidates=5)

@@ -215,6 +215,10 @@ def test_jacobian_and_axes_are_derivatives_of_the_kinematics(name):
         np.testing.assert_allclose(jacobian[:, joint], [*linear, *angular], atol=1e-5)
         axis, origin = robot.joint_axis(q, joint)
         np.testing.assert_allclose(axis, angular, atol=1e-5)
+        for other in range(robot.n):
+            before, slopes = robot.joint_axis_slopes(q, other)
+            after, _ = robot.joint_axis_slopes(moved, other)
+            np.testing.assert_allclose(slopes[:, joint], (after - before) / step, atol=1e-5)
         np.testing.assert_allclose(
             np.cross(axis, here.translation - origin), linear, atol=1e-5)
 
@@ -326,6 +330,9 @@ class TestMimic:
             for one, other in zip(tied.joint_axis(self.Q, joint), free.joint_axis(q, column),
                                   strict=True):
                 np.testing.assert_allclose(one, other, atol=1e-12)
+            _, slopes = free.joint_axis_slopes(q, column)
+            np.testing.assert_allclose(
+                tied.joint_axis_slopes(self.Q, joint)[1], slopes @ slope, atol=1e-12)
 
     def test_a_locked_one_stands_where_the_joint_it_follows_is_locked(self):
         tied = Robot(self.urdf(), tool_frame='hand')

@@ -117,12 +117,12 @@ class Case:
 
     @property
     def in_scope(self) -> bool:
-        """Whether the method claims to handle all effects of the cell."""
+        """True if the method claims to handle all effects of the cell."""
         return not OUT_OF_SCOPE[self.method] & set(self.effects)
 
     @property
     def wrong_pass(self) -> bool:
-        """Whether it passed with a parameter outside its 99.9 % interval."""
+        """True if it passed with a parameter outside its 99.9 % interval."""
         return self.verdict == 'pass' and any(item.ratio > _Z999 for item in self.errors)
 
 

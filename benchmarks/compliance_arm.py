@@ -150,7 +150,7 @@ class MovedArm(InProcessArm):
     """An arm that moves from posture to posture as the node would move it."""
 
     def __init__(self, known: Known, truth: HiddenTruth, cell: Cell, seed: int) -> None:
-        """Create the arm; arguments as of ``ArmAtRest``."""
+        """Create the arm; arguments as for ``ArmAtRest``."""
         super().__init__(known.urdf, truth, cell, seed)
         self._known = known
         self._checker = CollisionChecker(known.robot.copy())

@@ -111,7 +111,7 @@ class ObservedArm:
                 default_cell.rigid_body(self.truth.tool), self.truth.tool.parent)
 
     def tare(self) -> Tare:
-        """Tare at rest and use the biases from now on; errors as of ``Taring.find``."""
+        """Tare at rest and use the biases from now on; errors as for ``Taring.find``."""
         record = TareRecord()
         self.observer.recorder = record
         try:

@@ -94,7 +94,7 @@ def fill_point(message: JointTrajectoryPoint, state: ControllerState) -> None:
 
 
 class _Audience:
-    """Whether a topic has subscribers; queried every few messages, for speed."""
+    """Test for subscribers of a topic, queried every few messages only."""
 
     def __init__(self, publisher: Any) -> None:
         self._publisher = publisher

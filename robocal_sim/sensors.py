@@ -280,7 +280,7 @@ class Stream(Generic[T]):
 
     @property
     def immediate(self) -> bool:
-        """Whether samples pass without loss and latency."""
+        """True if samples pass without loss and latency."""
         return not (self._latency or self._dropout or self.extra_latency or self._waiting)
 
     def push(self, time: float, sample: T) -> None:

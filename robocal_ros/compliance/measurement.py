@@ -281,7 +281,7 @@ class Drift:
 
     @property
     def significant(self) -> bool:
-        """Whether the shifts are significant against the readings' noise."""
+        """True if the shifts are significant against the readings' noise."""
         moved = self.std > 0.0
         if not moved.any():
             return False

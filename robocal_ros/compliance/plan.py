@@ -182,7 +182,7 @@ def feasible_postures(
 
     The range about the current posture is widened if it gives too few.
 
-    Args as of ``plan_postures``; returns up to ``count`` postures, shape (k, n) [rad].
+    Args as for ``plan_postures``; returns up to ``count`` postures, shape (k, n) [rad].
 
     Raises:
         ConvergenceError: If none is found, with the reasons.

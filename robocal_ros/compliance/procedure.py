@@ -432,7 +432,7 @@ class ComplianceProcedure:
         """Measure a posture of a set; return the reason if the measurement cannot be used.
 
         Raises:
-            RobocalError: As of ``measure``.
+            RobocalError: As for ``measure``.
 
         """
         position = await self._visit(

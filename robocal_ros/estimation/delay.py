@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delay of measured values against positions: the shift at which a motion explains them best.
+"""Delay of measured values relative to positions: the shift of the best fit.
 
-Profile likelihood over the shift, all linear parameters being free at each: a column of the time
-derivative would linearise a delay that may be longer than what it is small against, and a prior
-about zero would hold it there.
+The profile likelihood over the shift is used, with all linear parameters free at each shift: a
+column of the time derivative is valid for short delays only, and its prior would bias longer ones
+towards zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.estimation.least_squares import autocorrelation_time
 
 RANGE = (-0.03, 0.12)
-"""Delays that are looked for [s]."""
+"""Range of the search [s]."""
 
 MAX_STD = 0.002
 """Largest standard deviation of a delay that counts as identified [s]."""
@@ -27,17 +27,17 @@ MAX_STD = 0.002
 _STEP = 0.005
 _FIRST = 0.001
 _TINY = 1e-12
-# Log-likelihood over that at the ends of the range; that of noise varies by less with the shift.
+# Least gain in log-likelihood over the ends of the range; noise causes a smaller one.
 _LEAST_GAIN = 20.0
 
 
 @dataclass(frozen=True)
 class Delay:
-    """Delay of measured values against positions.
+    """Delay of measured values relative to positions.
 
     Attributes:
         value: Best shift; 0 if it is not identified [s].
-        std: Its standard deviation; infinite where no shift explains the values better [s].
+        std: Its standard deviation; infinite if no shift improves the fit [s].
 
     """
 
@@ -46,7 +46,7 @@ class Delay:
 
     @property
     def identified(self) -> bool:
-        """Return whether the data tell it."""
+        """True if the data determine the delay."""
         return self.std <= MAX_STD
 
 
@@ -59,12 +59,12 @@ def find_delay(
     Args:
         shifted: Returns the measured values of all channels, shape (k, c), for a delay [s].
         columns: Regressor of each channel, shape (k, p) each.
-        known: What is known of the values, shape (k, c).
-        used: Values that count, shape (k, c); all by default. Friction after a reversal lags
-            behind speed, and would pass for a delay.
+        known: Known part of the values, shape (k, c).
+        used: Values to use, shape (k, c); all by default. Friction after a reversal lags behind
+            speed and would be taken for a delay.
 
     Returns:
-        The delay; unidentified where the optimum is at the end of the range, or too flat.
+        The delay; not identified if the optimum is at an end of the range or too flat.
 
     """
     rows = [np.ones(len(known), dtype=bool)] * len(columns) if used is None else list(used.T)
@@ -103,7 +103,7 @@ def find_delay(
 
 
 def orthonormal(columns: Array) -> Array:
-    """Return a basis of what columns span, shape (k, r)."""
+    """Return an orthonormal basis of the span of columns, shape (k, r)."""
     scale = np.linalg.norm(columns, axis=0)
     kept = columns[:, scale > 0.0] / scale[scale > 0.0]
     basis, triangle, _ = scipy.linalg.qr(kept, mode='economic', pivoting=True)

@@ -16,7 +16,7 @@ from robocal_ros.robot.model import Robot
 # Samples that are compared with gravity, and joints that are: those that gravity loads [N·m].
 _SAMPLES = 200
 _LOADED = 5.0
-# Share of rows without any effort from which on the driver gave none for a time.
+# Largest share of rows without any effort.
 _LOST = 0.02
 # Share of the bare arm's weight that efforts without it cannot hold: a payload adds up to two
 # thirds (3 kg on a Franka arm), gains err by a fifth. Efforts with it hold more than half of it
@@ -40,7 +40,7 @@ def torque_model(robot: Robot, contents: str) -> Robot:
 
 
 def _check_units(effort: Array, held: Array, robot: Robot) -> None:
-    """Refuse efforts far beyond the limits of the URDF, and name the unit that would fit.
+    """Raise a ConfigurationError with the likely unit if efforts far exceed the URDF's limits.
 
     Args:
         effort: Shape (k, n) [N·m].
@@ -73,7 +73,7 @@ def _check_units(effort: Array, held: Array, robot: Robot) -> None:
 def check_contents(
     samples: JointSamples, robot: Robot, contents: str, least: float
 ) -> None:
-    """Refuse efforts in another unit, or that hold the arm's weight against what is stated.
+    """Check unit and contents of the efforts.
 
     The efforts are projected on the torques that hold the bare arm, over all joints that gravity
     loads by 5 N·m and more. Without such a joint, or any effort, nothing is checked.
@@ -82,11 +82,11 @@ def check_contents(
         samples: Joint states.
         robot: The arm without its payload.
         contents: ``all`` or ``external``, as the parameter ``effort_contains``.
-        least: Least share of the weight that efforts hold which contain it, as the parameter
+        least: Least share of the weight in efforts that contain it, as the parameter
             ``min_weight_share``.
 
     Raises:
-        ConfigurationError: If the efforts contradict it.
+        ConfigurationError: If the efforts contradict ``contents``, or are in another unit.
         DataError: If the driver gave no effort for a part of the time.
 
     """

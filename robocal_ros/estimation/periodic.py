@@ -18,18 +18,18 @@ import numpy.typing as npt
 
 from robocal_ros.arrays import Array
 
-# Rate at which periods are looked for [Hz], and the most samples that are compared.
+# Rate of the search for periods [Hz], and largest number of samples compared.
 _SEARCH_RATE = 50.0
 _SEARCH_SAMPLES = 3000
 _SHORTEST = 1.0
-# Repeats may differ by this share of the motion's RMS; what differs more is another motion.
+# Largest difference of repeats, as a share of the motion's RMS.
 _REPEATABILITY = 0.01
 _MOVING_SHARE = 0.02
 # Power of a harmonic over that of the noise beside it. Noise alone reaches it at one line in
 # 8,000 (exponential distribution).
 _SIGNIFICANT = 9.0
 _MOST_HARMONICS = 150
-# So many harmonics in a row without content end the series.
+# Number of consecutive harmonics without content that ends the series.
 _GAP = 5
 _FIT_RATE = 200.0
 _OUTLIER = 6.0
@@ -42,7 +42,7 @@ class PeriodicMotion:
     """Joint positions over whole periods: a Fourier series with a linear trend.
 
     Attributes:
-        start: Begin of the first whole period [s].
+        start: Start of the first whole period [s].
         period: Length of a period [s].
         repeats: Number of whole periods.
         noise: RMS of measured minus fitted positions, shape (n,) [rad].

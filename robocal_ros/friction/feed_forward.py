@@ -94,7 +94,7 @@ class FrictionFeedForward:
 
     @property
     def tracking(self) -> bool:
-        """Whether friction is updated from joint states."""
+        """True if friction is updated from joint states."""
         return self._tracker is not None
 
     def track(self, *, on: bool) -> None:

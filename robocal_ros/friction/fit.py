@@ -332,7 +332,7 @@ class JointFriction:
 
     @property
     def passed(self) -> bool:
-        """Whether the joint is accepted."""
+        """True if the joint is accepted."""
         return not self.objections
 
     @property

@@ -80,7 +80,7 @@ class FrictionProcedure:
 
     @property
     def under_way(self) -> bool:
-        """Whether some but not all of the joints are finished."""
+        """True if some but not all of the joints are finished."""
         return 0 < len(self.finished) < len(self._wanted)
 
     def clear(self) -> None:

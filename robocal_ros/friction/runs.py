@@ -329,7 +329,7 @@ class GravityComparison:
 
     @property
     def significant(self) -> bool:
-        """Whether the error exceeds four standard deviations."""
+        """True if the error exceeds four standard deviations."""
         return self.error > 4.0 * self.std
 
 

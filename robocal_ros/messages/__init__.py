@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one way from a message, live or from a bag, to arrays."""
+"""Messages, live or from a bag: decoding, stamps, recording."""

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bags of rosbag2: sqlite3 or MCAP, whole folders or single files, read in a stream.
 
-Reading is PyPI's ``rosbags``; here is what a user's bag needs beyond it: folders without or with
-wrong metadata, names without their namespace, and a sentence for everything that is broken.
+Bags are read by PyPI's ``rosbags``. This module adds folders with missing or wrong metadata, names
+without namespace, and error texts for broken files.
 
 An MCAP file has an index of each chunk's messages (https://mcap.dev/spec). ``rosbags`` opens the
-file, decompresses and checks the chunks; with the index, all messages of a chunk are then cut out
-at once, which takes a tenth of the time. Files without an index are left to ``rosbags``.
+file, decompresses and checks the chunks; with the index, all messages of a chunk are then
+extracted at once, in a tenth of the time. Files without an index are read by ``rosbags``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from rosbags.serde import SerdeError
 from robocal_ros.errors import ConfigurationError, FileFormatError
 
 CHUNK = 4096
-"""Messages that are handed on at once."""
+"""Largest number of messages passed on at once."""
 
 _SUFFIXES = ('.db3', '.mcap')
-# rosbags reads databases through apsw, older versions through sqlite3, and passes on what they
-# raise while messages are read. In a broken file anything may be missing or senseless.
+# rosbags reads databases through apsw, older versions through sqlite3, and lets their exceptions
+# pass. In a broken file anything may be missing or invalid.
 _BROKEN: tuple[type[Exception], ...] = (
     ReaderError, getattr(storage_sqlite3, 'apsw', sqlite3).Error, sqlite3.Error, struct.error,
     AssertionError, EOFError, LookupError, OSError, OverflowError, RuntimeError, TypeError,
@@ -51,11 +51,11 @@ Sink = Callable[[Sequence[bytes]], None]
 
 
 class Bag(AbstractContextManager['Bag']):
-    """A bag that is open for reading; a context manager.
+    """Bag opened for reading; a context manager.
 
     Attributes:
-        path: Where it is.
-        name: Its name, for people and result files.
+        path: Path of the bag.
+        name: Name in texts and result files.
         topics: Type of each topic by name.
         counts: Number of messages of each topic by name.
 
@@ -68,7 +68,7 @@ class Bag(AbstractContextManager['Bag']):
             path: A folder as rosbag2 writes it, or one of its files.
 
         Raises:
-            FileFormatError: If it is no bag, or broken.
+            FileFormatError: If it is not a bag, or broken.
 
         """
         self.path = path
@@ -88,7 +88,7 @@ class Bag(AbstractContextManager['Bag']):
         self._stack.close()
 
     def _opened_all(self) -> list[Reader]:
-        """Open the folder if its metadata are right, else its files one by one."""
+        """Open the folder if its metadata are valid, else its files one by one."""
         files = _files(self.path)
         for file in files:
             _refuse_leftovers(file)
@@ -115,8 +115,8 @@ class Bag(AbstractContextManager['Bag']):
         """Return a topic's full name in the bag.
 
         Args:
-            name: Its name, relative names within ``namespace``. One that is not there is looked
-                for in other namespaces.
+            name: Its name, relative names within ``namespace``. Other namespaces are searched if
+                it does not exist there.
             kind: Its type, such as ``sensor_msgs/msg/JointState``.
             namespace: The namespace of the nodes.
 
@@ -146,14 +146,14 @@ class Bag(AbstractContextManager['Bag']):
 
     def read(self, sinks: Mapping[str, Sink], progress: Callable[[int], None] | None = None
              ) -> None:
-        """Hand on serialized messages of some topics, in the order in which they were recorded.
+        """Pass on serialized messages of some topics in the order of recording.
 
         Args:
-            sinks: What takes each topic's messages, ``CHUNK`` of them or fewer at a time.
-            progress: Called with the number of messages read so far, now and then.
+            sinks: Functions by topic that receive up to ``CHUNK`` messages at a time.
+            progress: Called from time to time with the number of messages read so far.
 
         Raises:
-            FileFormatError: If the bag turns out to be broken.
+            FileFormatError: If the bag is broken.
 
         """
         waiting: dict[str, list[bytes]] = {topic: [] for topic in sinks}
@@ -174,15 +174,13 @@ class Bag(AbstractContextManager['Bag']):
                 sinks[topic](held)
 
     def blocks(self, topics: Collection[str]) -> Iterator[list[tuple[str, bytes]]]:
-        """Yield serialized messages of some topics with the name of theirs.
-
-        They come in the order in which they were recorded, ``CHUNK`` of them or fewer at a time.
+        """Yield topics and up to ``CHUNK`` of their serialized messages, in order of recording.
 
         Args:
             topics: Names of the topics.
 
         Raises:
-            FileFormatError: If the bag turns out to be broken.
+            FileFormatError: If the bag is broken.
 
         """
         block: list[tuple[str, bytes]] = []
@@ -197,7 +195,7 @@ class Bag(AbstractContextManager['Bag']):
             yield block
 
     def raw(self, topic: str) -> Iterator[tuple[int, bytes]]:
-        """Yield a topic's messages with the time at which each was recorded [ns]."""
+        """Yield times of recording [ns] and serialized messages of a topic."""
         for reader in self._readers:
             chosen = [item for item in reader.connections if item.topic == topic]
             for _, stamp, data in _messages(reader, chosen):
@@ -207,7 +205,7 @@ class Bag(AbstractContextManager['Bag']):
         """Yield a topic's messages; for topics with few of them.
 
         Raises:
-            FileFormatError: If a message is not what its type says.
+            FileFormatError: If a message does not match its type.
 
         """
         from rosbags.typesys import Stores, get_typestore
@@ -242,7 +240,7 @@ def _pieces(reader: Reader, chosen: Sequence[Connection]) -> Iterator[tuple[str,
 
 
 def _merged(reader: Reader, chosen: Sequence[Connection]) -> Iterator[list[tuple[str, bytes]]]:
-    """Yield messages of some topics with the name of theirs, some at a time, in order."""
+    """Yield topics and some of their messages at a time, in order."""
     storages = indexed_storages(reader)
     if storages is None:
         messages = _messages(reader, chosen)
@@ -269,7 +267,7 @@ def _parts(
 def _messages(
     reader: Reader, chosen: Sequence[Connection]
 ) -> Iterator[tuple[Connection, int, bytes]]:
-    """Yield messages of some topics; to rosbags itself no choice would mean all."""
+    """Yield messages of some topics, none for no topics, for which rosbags would read all."""
     if not chosen:
         return
     try:
@@ -279,7 +277,7 @@ def _messages(
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the files in which a bag's messages are; empty for a folder with metadata alone."""
+    """Return the files of a bag's messages; empty for a folder with metadata only."""
     if not path.exists():
         raise FileFormatError(
             f"Bag '{path}' does not exist. Name a folder that 'ros2 bag record' or 'robocal "
@@ -338,13 +336,13 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Part:
-    """A topic's messages in a stretch of time, in their order.
+    """Successive messages of a topic.
 
     Attributes:
         topic: The topic.
-        times: When each was recorded, shape (k,) [ns].
-        places: Position of each in the file, shape (k,): number of the chunk times 2³²,
-            and the place within it.
+        times: Times of recording, shape (k,) [ns].
+        places: Positions in the file, shape (k,): number of the chunk times 2³² plus the offset
+            within it.
         messages: Serialized messages.
 
     """
@@ -369,14 +367,14 @@ def _is_indexed(storage: Any) -> bool:
 
 
 def parts(storages: Sequence[Any], chosen: Sequence[Connection]) -> Iterator[list[Part]]:
-    """Yield what is in each stretch of time of some topics; a chunk, or some that overlap.
+    """Yield the messages of some topics by chunk, or by group of chunks that overlap in time.
 
     Args:
-        storages: Files with an index, as ``indexed_storages`` returns them.
+        storages: Files with an index, from ``indexed_storages``.
         chosen: The topics.
 
     Raises:
-        ReaderError: If a chunk is broken, or not what its index says.
+        ReaderError: If a chunk is broken or does not match its index.
 
     """
     wanted = {(item.topic, item.msgtype) for item in chosen}
@@ -392,7 +390,7 @@ def parts(storages: Sequence[Any], chosen: Sequence[Connection]) -> Iterator[lis
 
 
 def _stretches(chunks: Sequence[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
-    """Yield chunks, those that overlap in time together."""
+    """Yield groups of chunks that overlap in time."""
     together: list[tuple[int, Any]] = []
     end = 0
     for number, chunk in sorted(chunks, key=lambda item: item[1].message_start_time):
@@ -406,7 +404,7 @@ def _stretches(chunks: Sequence[tuple[int, Any]]) -> Iterator[list[tuple[int, An
 
 
 def _joined(found: Sequence[Part]) -> list[Part]:
-    """Join the parts of each topic, in the order of their times."""
+    """Join the parts of each topic in the order of time."""
     joined = []
     for topic in dict.fromkeys(part.topic for part in found):
         mine = [part for part in found if part.topic == topic]
@@ -420,7 +418,7 @@ def _joined(found: Sequence[Part]) -> list[Part]:
 
 
 def in_order(times: Offsets, places: Offsets) -> npt.NDArray[np.intp]:
-    """Return the order of messages by time, and by place where that is the same."""
+    """Return the order of messages by time, then by place."""
     return np.lexsort((places, times))
 
 
@@ -465,7 +463,7 @@ def _index_of(index: bytes, at: int, channel: int) -> tuple[Offsets, Offsets]:
 def _cut(
     raw: bytes, numbers: npt.NDArray[np.uint8], channel: int, offsets: Offsets
 ) -> list[bytes]:
-    """Return the messages that stand at offsets within a chunk."""
+    """Return the messages at offsets within a chunk."""
     if len(offsets) and (offsets.min() < 0 or offsets.max() > len(raw) - _DATA_AT):
         raise ReaderError('The index of a chunk names places outside of it.')
     lengths = _read(numbers, offsets + _LENGTH_AT, '<i8')
@@ -479,7 +477,7 @@ def _cut(
 
 
 def _read(numbers: npt.NDArray[np.uint8], places: Offsets, kind: str) -> Any:
-    """Return the integers of a kind that stand at places, shape (k,)."""
+    """Return the integers of a type at offsets, shape (k,)."""
     width = np.arange(np.dtype(kind).itemsize)
     return numbers[places[:, None] + width].view(kind)[:, 0]
 

@@ -32,12 +32,12 @@ _FOREVER = QosTime(9223372036, 854775807)
 
 @dataclass(frozen=True)
 class TopicQos:
-    """How a topic's publishers offer it.
+    """QoS of a recorded topic.
 
     Attributes:
         reliable: Whether lost messages are sent again.
-        latched: Whether those who come late get what was published before.
-        depth: How many messages are kept.
+        latched: Whether late subscribers receive earlier messages (transient local).
+        depth: Number of messages kept.
 
     """
 
@@ -54,13 +54,13 @@ class TopicQos:
 
 
 class BagWriter(AbstractContextManager['BagWriter']):
-    """A bag that is being written; a context manager that closes it properly."""
+    """Writer of a bag; a context manager that closes it."""
 
     def __init__(
         self, path: Path, storage: str = 'mcap',
         definition: Callable[[str], str | None] = lambda kind: None,
     ) -> None:
-        """Begin a bag.
+        """Create a bag.
 
         Args:
             path: A folder that does not exist yet.
@@ -69,7 +69,7 @@ class BagWriter(AbstractContextManager['BagWriter']):
                 the text of its .msg file; None if there is none.
 
         Raises:
-            ConfigurationError: If the folder exists or cannot be made.
+            ConfigurationError: If the folder exists or cannot be created.
 
         """
         self._definition = definition
@@ -84,16 +84,16 @@ class BagWriter(AbstractContextManager['BagWriter']):
                 'yet, where you may write.') from error
 
     def __exit__(self, *_: object) -> None:
-        """Close it, so that what was written can be read, whatever happened."""
+        """Close the bag, also after an error, so that it can be read."""
         self._writer.close()
 
     def add(self, topic: str, kind: str, qos: TopicQos | None = None) -> None:
-        """Announce a topic.
+        """Add a topic.
 
         Args:
             topic: Its full name.
             kind: Its type, such as ``sensor_msgs/msg/JointState``.
-            qos: How it is offered.
+            qos: QoS of its publishers.
 
         Raises:
             ConfigurationError: If the type is unknown.
@@ -108,15 +108,15 @@ class BagWriter(AbstractContextManager['BagWriter']):
         """Write a message.
 
         Args:
-            topic: A topic that was announced.
-            stamp: When it was received [ns].
+            topic: A topic that was added.
+            stamp: Time of reception [ns].
             data: The serialized message.
 
         """
         self._writer.write(self._connections[topic], stamp, data)
 
     def _know(self, kind: str) -> None:
-        """Learn a type, and those that it is made of."""
+        """Register a type and the types of its fields."""
         if kind in self._store.types:
             return
         text = self._definition(kind)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serialized messages into arrays: the one way for live messages, replayed ones and bags.
+"""Decoder of serialized messages into arrays, for live messages, replayed ones and bags.
 
-The messages of a topic hardly ever differ in anything but their numbers. So the layout of one is
-taken apart (OMG's Common Data Representation, XCDR1, as ROS 2 writes it), and all messages with
-the same layout are read as rows of one table, be it one row or thousands of them.
+Messages of a topic usually differ in their numbers only. So the layout of one message is parsed
+(OMG's Common Data Representation, XCDR1, as ROS 2 writes it), and all messages with the same
+layout are read as rows of one table.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _ENCAPSULATION = 4
 _STAMP_AT = 4
 _AFTER_STAMP = 12
 _NUMBER = 8
-# Layouts that are remembered; a topic with more of them is read more slowly.
+# Number of cached layouts; topics with more are decoded more slowly.
 _REMEMBERED = 16
 
 Rows = npt.NDArray[np.intp]
 
 
 class State(IntEnum):
-    """Whether a message is of use, and if not, why."""
+    """Usability of a message."""
 
     USABLE = 0
     INCOMPLETE = 1
-    """Something is missing, or not what it should be."""
+    """A field is missing or invalid."""
     NOT_FINITE = 2
     """A value is NaN or infinite."""
     UNREADABLE = 3
-    """It lacks some of the arm's joints, or is not of its type; its stamp is ignored."""
+    """Not all of the arm's joints, or not of the type; the stamp is ignored."""
     FOREIGN = 4
-    """It is of other joints alone, such as a gripper's: not a message of the stream at all."""
+    """Other joints only, such as a gripper's: not a message of the stream."""
     IMPLAUSIBLE = 5
-    """Its positions cannot be the arm's."""
+    """Positions that the arm cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class Decoded:
 
     Attributes:
         stamps: Stamps, shape (k,) [ns]; undefined for unreadable and foreign messages.
-        values: One row of numbers for each message; of use in rows that are usable.
-        states: A ``State`` for each message, shape (k,).
-        reasons: For each message the place in ``sentences`` of what is wrong with it, shape (k,).
-        sentences: What is wrong with messages; the first one is empty.
-        frames: The frame that each message names, shape (k,); empty for joint states.
+        values: One row of numbers per message; undefined for unusable messages.
+        states: ``State`` of each message, shape (k,).
+        reasons: Index in ``sentences`` of each message's problem, shape (k,).
+        sentences: Problems of messages; the first one is empty.
+        frames: Frame of each message, shape (k,); empty for joint states.
 
     """
 
@@ -71,7 +71,7 @@ class Decoded:
     frames: npt.NDArray[np.object_]
 
     def reason(self, row: int) -> str:
-        """Return what is wrong with a message, empty if nothing is."""
+        """Return the problem of a message, empty for none."""
         return self.sentences[self.reasons[row]]
 
     def message(self, row: int) -> Message:
@@ -87,7 +87,7 @@ class Decoded:
 
 
 class Message(NamedTuple):
-    """Contents of one message; attributes as of ``Decoded``."""
+    """Contents of one message; attributes as for ``Decoded``."""
 
     stamp: int
     values: Any
@@ -100,17 +100,17 @@ class Message(NamedTuple):
 
 
 class _UnreadableError(Exception):
-    """A message that is not what its topic's type says."""
+    """Message that does not match the type of its topic."""
 
 
 class _Layout:
-    """What messages have in common that differ in their numbers only.
+    """Layout of messages that differ in their numbers only.
 
     Attributes:
-        order: Order of bytes, as ``struct`` names it.
+        order: Byte order in the notation of ``struct``.
         names: The frame, or the names of the joints.
-        blocks: Where each block of doubles begins, and how many they are.
-        plan: What a decoder has worked out for such messages.
+        blocks: Offset and number of doubles of each block.
+        plan: Result of a decoder's ``_plan`` for this layout.
 
     """
 
@@ -155,7 +155,7 @@ class _Layout:
         return self._raw[begin:max(begin, begin + size - 1)].decode('utf-8', 'replace')
 
     def numbers(self, count: int) -> None:
-        """Note a block of doubles."""
+        """Register a block of doubles."""
         if count:
             self._align(_NUMBER)
         self.blocks.append((self._at, count))
@@ -209,7 +209,7 @@ def _walk_joint_state(layout: _Layout) -> tuple[str, ...]:
 
 
 def _walk_stamped(layout: _Layout, numbers: int) -> tuple[str, ...]:
-    """Walk through a header and a fixed count of doubles."""
+    """Parse a header and a fixed number of doubles."""
     frame = layout.text()
     layout.numbers(numbers)
     return (frame,)
@@ -219,10 +219,10 @@ def _walk_stamped(layout: _Layout, numbers: int) -> tuple[str, ...]:
 
 
 class Decoder(ABC):
-    """Decodes the messages of one topic.
+    """Decoder of the messages of one topic.
 
     Attributes:
-        width: Numbers in a row.
+        width: Number of columns.
 
     """
 
@@ -252,14 +252,11 @@ class Decoder(ABC):
         return made
 
     def recordable(self, values: Array) -> Array:
-        """Return rows of usable messages as they are recorded."""
+        """Return the rows of usable messages that are recorded."""
         return values
 
     def one(self, raw: bytes) -> Message:
-        """Decode one message, by the same rules.
-
-        One that is in order is read by a fraction of the array operations that many take.
-        """
+        """Decode one message by the same rules, with fewer array operations if it is valid."""
         layout = self._layout_of(raw)
         message = None if layout is None else self._fast(raw, layout)
         if message is None:
@@ -268,14 +265,14 @@ class Decoder(ABC):
 
     @abstractmethod
     def _fast(self, raw: bytes, layout: _Layout) -> Message | None:
-        """Return a message that is usable; None leaves it to ``_fill``."""
+        """Return a usable message; None to decode it by ``_fill``."""
 
     @abstractmethod
     def _fill(self, made: Decoded, rows: Rows, layout: _Layout, blocks: list[Array]) -> None:
         """Fill in the rows of messages with one layout."""
 
     def _alike(self, raw: Sequence[bytes]) -> Iterator[tuple[Rows, _Layout | None, bytes]]:
-        """Yield rows of messages with the same layout, and the messages; None where unreadable."""
+        """Yield rows and messages by layout, None for unreadable messages."""
         lengths = np.fromiter(map(len, raw), np.intp, len(raw))
         alike = len(raw) > 0 and bool((lengths == lengths[0]).all())
         for length in lengths[:1] if alike else np.unique(lengths):
@@ -290,7 +287,7 @@ class Decoder(ABC):
                 left = left[~fits]
 
     def _layout_of(self, message: bytes) -> _Layout | None:
-        """Return a message's layout, None if it does not have that of its type."""
+        """Return a message's layout, None if it does not match the type."""
         size = len(message)
         for length, layout in self._known:
             if length == size and layout.fits(message):
@@ -304,10 +301,10 @@ class Decoder(ABC):
 
 
 class SensorDecoder(Decoder):
-    """Decodes messages with a header and a fixed count of numbers.
+    """Decoder of messages with a header and a fixed number of doubles.
 
     Attributes:
-        source: What sends them, for sentences.
+        source: Name of the source in error texts.
 
     """
 
@@ -315,15 +312,15 @@ class SensorDecoder(Decoder):
         self, source: str, *, numbers: int, columns: Sequence[int] | None = None,
         frame: str = '', sign: float = 1.0, unit_from: int | None = None,
     ) -> None:
-        """Set what to decode; see ``wrenches``, ``imus``, ``points``, ``poses``, ``temperatures``.
+        """Set the format; see ``wrenches``, ``imus``, ``points``, ``poses``, ``temperatures``.
 
         Args:
-            source: What sends the messages, such as ``F/T topic '/ft'``.
-            numbers: Doubles after the header.
-            columns: Those that are read; None for all.
-            frame: The frame that messages must name; empty for any.
+            source: Name of the source in error texts, such as ``F/T topic '/ft'``.
+            numbers: Number of doubles after the header.
+            columns: Doubles to read; None for all.
+            frame: Required frame of the messages; empty for any.
             sign: Factor of all numbers.
-            unit_from: Column from which a quaternion must follow; None for no quaternion.
+            unit_from: First column of a unit quaternion; None for no quaternion.
 
         """
         super().__init__(source, partial(_walk_stamped, numbers=numbers),
@@ -383,7 +380,7 @@ def _picker(columns: Sequence[int]) -> Callable[[tuple[float, ...]], tuple[float
     return itemgetter(*columns)
 
 
-# Largest deviation of a quaternion from unit length: what drivers round to.
+# Largest deviation of a quaternion from unit length, by rounding of drivers.
 _UNIT = 0.01
 
 
@@ -391,8 +388,8 @@ def wrenches(source: str, frame: str, sign: float) -> SensorDecoder:
     """Return a decoder of geometry_msgs/WrenchStamped: force, then torque [N, N·m].
 
     Args:
-        source: What sends the messages, for sentences.
-        frame: The frame that messages must name.
+        source: Name of the source in error texts.
+        frame: Required frame of the messages.
         sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
 
     """
@@ -427,14 +424,14 @@ _QUANTITIES = ('Position', 'Velocity', 'Effort')
 
 
 class JointDecoder(Decoder):
-    """Decodes sensor_msgs/JointState into position, velocity and torque in the arm's order.
+    """Decoder of sensor_msgs/JointState into position, velocity and torque in the arm's order.
 
-    A row has 3 n numbers. A velocity or an effort that is absent or not finite is NaN, joint by
-    joint; positions are there even where effort is missing.
+    A row has 3 n numbers. Missing and non-finite velocities and efforts are NaN, joint by joint;
+    positions are valid also without effort.
 
     Attributes:
-        names: Names of the n joints wanted.
-        factor: From the driver's effort to torque, joint by joint, shape (n,).
+        names: Names of the n joints.
+        factor: Factors from the driver's efforts to torques, shape (n,).
         need_effort: Whether a message without effort is unusable.
 
     """
@@ -447,10 +444,10 @@ class JointDecoder(Decoder):
         self.need_effort = need_effort
 
     def recordable(self, values: Array) -> Array:
-        """Return rows as they are recorded: zero for what was not measured.
+        """Return the recorded rows, with zero for missing velocities and efforts.
 
-        Velocities are differentiated from positions where they matter; efforts are recorded only
-        where they are needed.
+        Methods that need velocities differentiate positions; those that need efforts refuse
+        messages without.
         """
         n = len(self.names)
         values = values.copy()
@@ -502,7 +499,7 @@ class JointDecoder(Decoder):
                 f'interface does not export. {_remedy(column // n)}'))
 
     def _plan(self, layout: _Layout) -> _JointPlan | str:
-        """Return where the wanted joints are, or what is wrong."""
+        """Return the places of the joints, or the problem."""
         if layout.plan is None:
             names = layout.names
             missing = [name for name in self.names if name not in names]
@@ -531,15 +528,15 @@ class JointDecoder(Decoder):
 
 
 class _JointPlan:
-    """Where the wanted joints are in messages of one layout.
+    """Places of the arm's joints in messages of one layout.
 
     Attributes:
-        columns: The joints' places among the names.
+        columns: Indices of the joints in the names.
         kind: Type of the doubles.
-        begin: Where the doubles begin.
-        count: How many they are, counts between the blocks among them.
-        places: Where position, velocity and effort are among them; None without positions.
-        absent: Which of a row's numbers are not there.
+        begin: Offset of the first double.
+        count: Number of doubles, with the lengths between the blocks.
+        places: Indices of position, velocity and effort in them; None without positions.
+        absent: Missing numbers of a row.
 
     """
 
@@ -554,7 +551,7 @@ class _JointPlan:
         self.absent = [slice(i * n, (i + 1) * n)
                        for i, (_, count) in enumerate(layout.blocks) if count != joints]
         if layout.blocks[0][1] == joints:
-            # All blocks are aligned alike, so all doubles are columns of one array.
+            # All blocks have the same alignment, so all doubles are columns of one array.
             self.places = np.concatenate([
                 (at - self.begin) // _NUMBER * (count == joints) + np.array(columns, np.intp)
                 for at, count in layout.blocks])
@@ -567,7 +564,7 @@ def _remedy(quantity: int) -> str:
 
 
 def stamp_of(raw: bytes) -> int | None:
-    """Return the stamp of any message with a header [ns]; None if it is too short for one."""
+    """Return the stamp of a message with a header [ns], None if it is too short for one."""
     if len(raw) < _AFTER_STAMP:
         return None
     sec, nanosec = struct.unpack_from('<iI' if raw[1] else '>iI', raw, _STAMP_AT)

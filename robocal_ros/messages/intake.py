@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One topic's messages into samples: decoded, judged by their stamps, counted and recorded.
+"""From the messages of a topic to samples: decoding, check of stamps, counts, recording.
 
-Live messages, replayed ones and those of a bag all pass through here, one by one or thousands at
-a time, and come out the same.
+Live, replayed and bag messages are processed here with equal results, one by one or thousands at
+a time.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamp
 from robocal_ros.messages.stamps import LEAP, SECOND, StampGuard, to_seconds
 
 TRACKER_BUDGET = 2**21
-"""Most readings of a tracker that are kept: averages of rests need each of them."""
+"""Largest number of readings of a tracker, which must not be averaged with neighbours."""
 
 _EVERYTHING = Span()
-# Shares of messages with stamps that don't increase, and with implausible positions, from which
-# on a record is refused: what is left of it is no measurement.
+# Largest shares of messages with stamps that do not increase and with implausible positions; a
+# record with more is refused.
 _MOST_REPEATED, _MOST_IMPLAUSIBLE = 0.5, 0.1
 _NOTHING = 'The topic is empty, or the bag does not hold the run that its marks describe.'
 
 
 class Intake:
-    """One topic's messages on their way into a record.
+    """Intake of one topic: decodes, checks, counts and records its messages.
 
     Attributes:
-        decoder: Decodes the messages.
-        guard: Tells new stamps from others, and counts.
+        decoder: Decoder of the messages.
+        guard: Check and counts of the stamps.
         recording: Whether usable messages are recorded.
-        problem: Why the newest unusable message is unusable, empty if there was none.
+        problem: Problem of the newest unusable message, empty if there was none.
         on_jump: Called before the record is emptied because the clock jumped back, with the new
             stamp [s].
 
@@ -56,11 +56,11 @@ class Intake:
         """Start empty.
 
         Args:
-            decoder: Decodes the messages.
-            span: Which stamps count.
-            budget: Most samples that are kept.
-            longest: Longest time over which samples are averaged when they are too many [s].
-            stationary: If there are any, only what was measured in them is kept.
+            decoder: Decoder of the messages.
+            span: Stamps to use.
+            budget: Largest number of samples kept.
+            longest: Longest time over which samples are averaged to stay within the budget [s].
+            stationary: Intervals to record; all samples if there are none.
             source: ``live``, or the name of a bag.
 
         """
@@ -76,13 +76,13 @@ class Intake:
         self._begun = span.begin == -np.inf
         self._ended = False
         self._kept = 0
-        # Messages sent before the driver had read the joints, which is no fault.
+        # Messages that the driver sent before it had read the joints; they are not faults.
         self._unread = 0
 
     # -------------------------------------------------------------------- taking in
 
     def take(self, raw: Sequence[bytes]) -> None:
-        """Take in messages of a bag, in the order in which they were recorded."""
+        """Add messages of a bag in the order of recording."""
         decoded = self.decoder(raw)
         time = to_seconds(decoded.stamps)
         own = decoded.states < State.UNREADABLE
@@ -102,12 +102,12 @@ class Intake:
         self._admit(decoded, time, np.arange(begin, end))
 
     def take_regular(self, raw: Sequence[bytes]) -> Decoded | None:
-        """Take in messages if each own one is readable and its stamp follows the one before.
+        """Add messages if each of the arm's is readable and their stamps increase.
 
-        The same as ``take_one`` for each of them, in an eighth of the time.
+        Equal to ``take_one`` for each of them, in an eighth of the time.
 
         Returns:
-            Their contents; None, with nothing taken, if they have to be taken one by one.
+            Their contents; None if nothing was added, because they must be added one by one.
 
         """
         decoded, newest = self.decoder(raw), self.guard.newest
@@ -120,7 +120,7 @@ class Intake:
         return decoded
 
     def take_one(self, raw: bytes) -> Message | None:
-        """Take in one message; return it unless it is foreign or its stamp is not used."""
+        """Add one message; return it unless it is foreign or its stamp is not used."""
         guard, message = self.guard, self.decoder.one(raw)
         stamp, state = message.stamp, message.state
         if state is State.FOREIGN:
@@ -149,14 +149,14 @@ class Intake:
         return message
 
     def judge(self, decoded: Decoded, rows: Rows) -> tuple[Rows, list[int]]:
-        """Judge messages by their stamps, and count them.
+        """Check and count messages by their stamps.
 
         Args:
             decoded: Contents of messages.
-            rows: Which of them have come, in their order.
+            rows: Rows of the messages to check, in order of arrival.
 
         Returns:
-            Those that are used, and those of them that invalidate all before them: the clock
+            Rows to use, and those of them that invalidate all earlier messages, because the clock
             jumped, or the driver had not read the joints before.
 
         """
@@ -203,14 +203,14 @@ class Intake:
         return self._span.holds(time)
 
     def _checked(self, message: Message) -> Message:
-        """Return a message that counts, refused if it does not fit those before it."""
+        """Return a counted message, as unusable if it contradicts earlier ones."""
         return message
 
     def _check(self, decoded: Decoded, rows: Rows) -> list[int]:
-        """Refuse messages that do not fit those before them.
+        """Mark messages that contradict earlier ones as unusable.
 
         Returns:
-            Rows that show all messages before them to be invalid.
+            Rows that invalidate all earlier messages.
 
         """
         return []
@@ -218,7 +218,7 @@ class Intake:
     # --------------------------------------------------------------------- the record
 
     def clear(self) -> None:
-        """Forget what was recorded and start counting anew."""
+        """Discard the recording and reset the counts."""
         self._forget()
         self.guard.reset_counts()
 
@@ -227,10 +227,10 @@ class Intake:
         self._kept = 0
 
     def forget_after(self, time: float) -> tuple[float, float]:
-        """Forget the samples after a stamp [s]: a motion that was cut short is no measurement.
+        """Discard the samples after a stamp [s], those of an interrupted motion.
 
         Returns:
-            That stamp, and the one up to which samples are forgotten [s].
+            That stamp, and the one up to which samples are discarded [s].
 
         """
         before = len(self._record)
@@ -245,30 +245,30 @@ class Intake:
 
     @property
     def counts(self) -> StreamCounts:
-        """What the stream went through since the last clear."""
+        """Counts since the last clear."""
         return self.guard.counts
 
     @property
     def recorded(self) -> int:
-        """How many messages were recorded."""
+        """Number of recorded messages."""
         return self._kept
 
     @property
     def averaged(self) -> int:
-        """How many messages make one sample."""
+        """Number of messages averaged into one sample."""
         return self._record.averaged
 
     @property
     def forgotten(self) -> int:
-        """How many samples were too many, the oldest ones."""
+        """Number of oldest samples discarded to stay within the budget."""
         return self._record.forgotten
 
     def rows(self, after: float = -np.inf) -> Array:
-        """Return what was recorded after a stamp [s]: rows of stamp [s] and values."""
+        """Return the recorded rows of stamp [s] and values after a stamp [s]."""
         return self._record.rows(after)
 
     def _released(self, what: str) -> Array:
-        """Return the recorded rows and keep none; raises DataError if they are not usable."""
+        """Return and release the recorded rows; raises DataError if they are unusable."""
         rows, counts, source = self._record.release(), self.counts, self.decoder.source
         own = counts.received - counts.foreign
         if counts.out_of_order > _MOST_REPEATED * own:
@@ -292,7 +292,7 @@ _COUNTED = {State.INCOMPLETE: 'incomplete', State.NOT_FINITE: 'not_finite',
 
 
 def _first(mask: Any) -> int:
-    """Return the first row where a mask is true, the number of rows if nowhere."""
+    """Return the first row where a mask is true, the number of rows if there is none."""
     return int(np.argmax(mask)) if mask.any() else len(mask)
 
 
@@ -309,10 +309,10 @@ class JointIntake(Intake):
 
         Args:
             joints: The n joints of the arm, such as a ``Robot``.
-            factor: From the driver's effort to torque, joint by joint, shape (n,).
+            factor: Factors from the driver's efforts to torques, shape (n,).
             need_effort: True to refuse messages without effort.
-            stationary: If there are any, each of them becomes one sample, the average over it.
-            others: As of ``Intake``.
+            stationary: Intervals that are averaged into one sample each; empty for all samples.
+            others: As for ``Intake``.
 
         """
         super().__init__(
@@ -354,14 +354,14 @@ class JointIntake(Intake):
         self._forget()
 
     def samples(self, after: float = -np.inf) -> JointSamples:
-        """Return what was recorded after a stamp [s]."""
+        """Return the samples recorded after a stamp [s]."""
         return self._samples(self.rows(after))
 
     def bag_samples(self) -> JointSamples:
-        """Return the samples; once, for they may fill the memory.
+        """Return and release the samples, which may be large.
 
         Raises:
-            DataError: If no message was of use; the sentence says why.
+            DataError: If no message was usable, with the reason.
 
         """
         return self._samples(self._released('joint state'))
@@ -380,10 +380,10 @@ class WrenchIntake(Intake):
         """Start empty.
 
         Args:
-            topic: The topic, for sentences.
-            frame: The frame that messages must name.
+            topic: The topic in error texts.
+            frame: Required frame of the messages.
             sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
-            others: As of ``Intake``.
+            others: As for ``Intake``.
 
         """
         super().__init__(decode.wrenches(f"F/T topic '{topic}'", frame, sign), **others)
@@ -391,11 +391,11 @@ class WrenchIntake(Intake):
         self._frame = frame
 
     def samples(self) -> WrenchSamples:
-        """Return what was recorded."""
+        """Return the recorded samples."""
         return self._samples(self.rows())
 
     def bag_samples(self) -> WrenchSamples:
-        """Return the samples; as of ``JointIntake.bag_samples``."""
+        """Return and release the samples; raises as ``JointIntake.bag_samples``."""
         return self._samples(self._released(f"reading on '{self._topic}'"))
 
     def _samples(self, rows: Array) -> WrenchSamples:
@@ -403,10 +403,10 @@ class WrenchIntake(Intake):
 
 
 class TrackerIntake(Intake):
-    """Readings of one tracker: points, or poses where orientation is measured too.
+    """Readings of one tracker: points, or poses.
 
     Attributes:
-        frame: The frame that the readings name, empty before the first.
+        frame: Frame of the readings, empty before the first.
 
     """
 
@@ -414,9 +414,9 @@ class TrackerIntake(Intake):
         """Start empty.
 
         Args:
-            topic: The topic, for sentences.
+            topic: The topic in error texts.
             orientation: Whether the messages are poses.
-            others: As of ``Intake``.
+            others: As for ``Intake``.
 
         """
         super().__init__(
@@ -427,7 +427,7 @@ class TrackerIntake(Intake):
         self.frame = ''
 
     def clear(self) -> None:
-        """Forget the readings and start counting anew; any frame is taken again."""
+        """Discard the readings and reset counts and frame."""
         super().clear()
         self.frame = ''
 
@@ -459,11 +459,11 @@ class TrackerIntake(Intake):
                 'let one tracker send, in one frame.')
 
     def samples(self, after: float = -np.inf) -> TrackerSamples:
-        """Return what was recorded after a stamp [s]."""
+        """Return the samples recorded after a stamp [s]."""
         return self._samples(self.rows(after))
 
     def bag_samples(self) -> TrackerSamples:
-        """Return the samples; as of ``JointIntake.bag_samples``."""
+        """Return and release the samples; raises as ``JointIntake.bag_samples``."""
         return self._samples(self._released(f"tracker reading on '{self._topic}'"))
 
     def _samples(self, rows: Array) -> TrackerSamples:
@@ -472,18 +472,18 @@ class TrackerIntake(Intake):
 
 
 def temperature_intake(topic: str, **others: Any) -> Intake:
-    """Return the intake of temperatures [°C]; arguments as of ``TrackerIntake``."""
+    """Return the intake of temperatures [°C]; arguments as for ``TrackerIntake``."""
     return Intake(decode.temperatures(f"Temperature topic '{topic}'"), longest=0.0, **others)
 
 
 # ------------------------------------------------------------------ in the order of stamps
 
 LATEST = SECOND
-"""Samples that were recorded so much later than others of their stamp are put in order [ns]."""
+"""Largest lateness of a recorded sample that is sorted by its stamp [ns]."""
 
 Take = Callable[[int, Any], None]
 Sample = tuple[int, Take, Any]
-"""A stamp [ns], what takes the sample, and what it takes."""
+"""Stamp [ns], receiver of the sample, and the sample."""
 
 _stamp_of = itemgetter(0)
 # Stamp of messages without one, before the first one with [s].
@@ -491,20 +491,20 @@ _BEFORE_ALL = -1e9
 
 
 class Channel:
-    """One topic of a bag on its way to what follows its messages one by one.
+    """Topic of a bag whose samples are processed one by one.
 
     Attributes:
-        intake: Decodes and judges the messages; records none of them.
+        intake: Decoder and check of the messages; records none of them.
 
     """
 
     def __init__(self, intake: Intake, take: Take, span: Span) -> None:
-        """Prepare.
+        """Start before the first message.
 
         Args:
-            intake: Decodes and judges the messages.
-            take: Takes a stamp [ns] and the row of values, or what is wrong, as a text.
-            span: Which stamps count.
+            intake: Decoder and check of the messages.
+            take: Receives a stamp [ns] and the row of values, or the problem as text.
+            span: Stamps to use.
 
         """
         self.intake = intake
@@ -512,11 +512,11 @@ class Channel:
         self._span = span
 
     def read(self, raw: Sequence[bytes]) -> tuple[list[Sample | None], list[int]]:
-        """Read messages.
+        """Process messages.
 
         Returns:
-            A sample for each, None for one that does not count; and the messages with which
-            the clock jumped back.
+            A sample for each, None for an unused one; and the messages at which the clock jumped
+            back.
 
         """
         intake = self.intake
@@ -525,7 +525,7 @@ class Channel:
         counted, jumps = intake.judge(decoded, np.arange(len(raw)))
         times = np.full(len(raw), np.nan)
         times[counted] = to_seconds(decoded.stamps[counted])
-        # An unreadable message has no stamp: it is placed where it was recorded.
+        # An unreadable message has no stamp and keeps its place in the recording.
         stamps = decoded.stamps.copy()
         for row in np.flatnonzero(decoded.states == State.UNREADABLE).tolist():
             times[row] = newest if not row else np.nan_to_num(times[row - 1], nan=newest)
@@ -545,18 +545,18 @@ def in_stamp_order(
 ) -> Iterator[list[Sample] | None]:
     """Yield the samples of a bag in the order of their stamps, in blocks and bounded memory.
 
-    A bag holds messages as they came in; what was measured first may have come later.
+    A bag contains messages in the order of arrival, which may differ from that of their stamps.
 
     Args:
         bag: The bag.
         channels: Topics to read, by name.
-        progress: Called with the number of messages read so far, now and then.
+        progress: Called from time to time with the number of messages read so far.
 
     Yields:
-        Samples; None where the clock jumps back: what came before is to be forgotten.
+        Samples; None where the clock jumps back, before which samples must be discarded.
 
     Raises:
-        FileFormatError: If the bag turns out to be broken.
+        FileFormatError: If the bag is broken.
 
     """
     held: list[Sample] = []
@@ -584,7 +584,7 @@ def in_stamp_order(
 def _read(
     block: Sequence[tuple[str, bytes]], channels: Mapping[str, Channel]
 ) -> tuple[list[Sample | None], list[int]]:
-    """Return the samples of a block in its order, and where in it the clock jumps back."""
+    """Return the samples of a block in order, and the rows at which the clock jumps back."""
     places: dict[str, list[int]] = {topic: [] for topic in channels}
     for place, (topic, _) in enumerate(block):
         places[topic].append(place)

@@ -42,7 +42,7 @@ class Marks:
         self._node.destroy_subscription(self._subscription)
 
     def publish(self, name: str, service: str, values: Mapping[str, str]) -> None:
-        """Publish a mark; arguments as of ``Mark``."""
+        """Publish a mark; arguments as for ``Mark``."""
         status = DiagnosticStatus(
             level=DiagnosticStatus.OK, name=name, message=service, hardware_id=self._own,
             values=[KeyValue(key=key, value=value) for key, value in values.items()])

@@ -14,8 +14,8 @@ tared    sensors were tared with the instants from the first to the second stamp
 ======== =================================================================================
 
 ``message`` is the running service, ``hardware_id`` identifies one start of the node, and the
-values are stamps [s] by stream (two, with a space between them, for a discard
-and a rest) and further words by name.
+values are stamps [s] by stream (two, separated by a space, for discard, rest and tared)
+and further values by name.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Span:
     discarded: tuple[tuple[float, float], ...] = ()
 
     def holds(self, time: Array) -> npt.NDArray[np.bool_]:
-        """Return the mask of the stamps within, shape (k,)."""
+        """Return the mask of the stamps inside, shape (k,)."""
         inside: npt.NDArray[np.bool_] = (time > self.begin) & (time <= self.end)
         for first, last in self.discarded:
             inside &= ~((time > first) & (time <= last))
@@ -103,7 +103,7 @@ class StationaryInterval:
     posture: int
 
     def holds(self, time: Array) -> npt.NDArray[np.bool_]:
-        """Return the mask of the stamps within, shape (k,)."""
+        """Return the mask of the stamps inside, shape (k,)."""
         inside: npt.NDArray[np.bool_] = (time >= self.begin) & (time < self.end)
         return inside
 
@@ -124,12 +124,12 @@ class Spans:
     stationary: tuple[StationaryInterval, ...] = ()
 
     def of(self, stream: str) -> Span:
-        """Return a stream's span; an unmarked stream is used whole."""
+        """Return a stream's span; all stamps for an unmarked stream."""
         return self.by_stream.get(stream, Span())
 
 
 def last_run(marks: Iterable[Mark], services: Sequence[str]) -> Spans | None:
-    """Return the spans of the last run that was estimated from, else of the last one begun.
+    """Return the spans of the last run with an estimation, else of the last run.
 
     Args:
         marks: Marks in the order of time.

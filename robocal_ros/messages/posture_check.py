@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plausibility of joint positions by the URDF's limits, and unwrapping of continuous joints.
 
-Both need the message before, so messages are checked in their order; one by one and in blocks
-the same messages pass, with the same positions.
+Both depend on the previous message, so messages are checked in order, with equal results one by
+one and in blocks.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from robocal_ros.arrays import Array
 from robocal_ros.messages.stamps import LEAP, SECOND, Stamps
 
 _TURN = 2.0 * np.pi
-# Positions beyond a limit by more than the range, but at least by this, are no position of the
-# joint; drivers do exceed the URDF's limits, and corrected offsets move them [rad] or [m].
+# Positions beyond a limit by more than the range, and at least by this, are implausible [rad] or
+# [m]; drivers may exceed the URDF's limits, and corrected offsets shift positions.
 _MARGIN = {False: 1.0, True: 0.1}
-# Speeds beyond this multiple of the URDF's limit, but at least beyond this, are no motion
-# [rad/s] or [m/s]; URDFs often hold placeholders, and stamps may crowd: shorter intervals between
-# stamps than the last figure say nothing [s].
+# Speeds above this multiple of the URDF's limit, and above an absolute value, are implausible
+# [rad/s] or [m/s]; URDFs often contain placeholders. Intervals of stamps shorter than the last
+# figure [s] are not used, because stamps may be irregular.
 _SPEED_FACTOR, _SPEED, _LEAST_INTERVAL = 3.0, {False: 10.0, True: 2.0}, 0.1
-# A row of zeros is one that its driver never filled in unless the arm was there before, within
-# this [rad] or [m] and what the speed limit allows.
+# A row of zeros was not filled in by the driver unless the arm was near zero before, within this
+# [rad] or [m] and the travel at the speed limit.
 _NEAR_ZERO = 0.01
-# So many rows in a row that fit each other are believed over those before.
+# Number of consecutive consistent rows that are accepted although they contradict earlier ones.
 _IN_A_ROW = 10
 
 
@@ -85,7 +85,7 @@ class PostureCheck:
             row: Position, velocity and effort, shape (3 n,), positions finite.
 
         Returns:
-            What is wrong with it, empty if nothing is.
+            Its problem, empty for none.
 
         """
         n = len(self._names)
@@ -96,12 +96,12 @@ class PostureCheck:
             return self._outside(position)
         self._outside_count = 0
         zeros = not position.any() and not np.nan_to_num(row).any()
-        # Stamps far apart mean that the clock was set: the time between them is unknown.
+        # The clock was set between stamps far apart: the time between them is unknown.
         if self._last is not None and 0 < stamp - self._last[0] <= LEAP:
             step, interval = self._step(self._last, stamp, position)
             near = bool((np.abs(step) <= self._speed * interval + _NEAR_ZERO).all())
             if self._zeros and not near:
-                # Every row before was of zeros: the driver had not read the joints yet.
+                # All earlier rows were zeros: the driver had not read the joints yet.
                 self.restarted, self._zeros = self._zeros, 0
             elif zeros and not self._zeros and not near:
                 return self._jump(step, interval, zeros=True)
@@ -119,14 +119,14 @@ class PostureCheck:
         return ''
 
     def check_block(self, stamps: Stamps, rows: Array) -> tuple[dict[int, str], dict[int, int]]:
-        """Check messages as ``check`` would, one after the other, and unwrap them in place.
+        """Check messages and unwrap them in place, equal to ``check`` for each of them.
 
         Args:
             stamps: Their stamps, shape (k,) [ns].
             rows: Position, velocity and effort, shape (k, 3 n), positions finite.
 
         Returns:
-            What is wrong with messages, by row; and ``restarted`` where it is not zero, by row.
+            Problems by row, and ``restarted`` by row where it is not zero.
 
         """
         reasons, restarts = dict[int, str](), dict[int, int]()
@@ -143,7 +143,7 @@ class PostureCheck:
         return reasons, restarts
 
     def _in_order(self, stamps: Stamps, rows: Array) -> bool:
-        """Accept messages if nothing is odd about any of them; return whether it is so."""
+        """Accept messages if all of them are plausible; return whether they are."""
         if self._last is None or self._zeros or not len(rows):
             return not len(rows)
         position = rows[:, :len(self._names)]
@@ -169,14 +169,14 @@ class PostureCheck:
     def _step(
         self, before: tuple[int, Array], stamp: int, position: Array
     ) -> tuple[Array, float]:
-        """Return steps of the joints [rad] or [m] and the time that they took [s]."""
+        """Return steps of the joints [rad] or [m] and their durations [s]."""
         step = position - before[1]
         if len(self._wraps):
             step[self._wraps] -= _TURN * np.round(step[self._wraps] / _TURN)
         return step, (stamp - before[0]) / SECOND
 
     def _believed(self, stamp: int, position: Array) -> bool:
-        """Return whether enough rows in a row fit each other, though not those before."""
+        """Return whether enough consecutive rows are consistent, though not with earlier ones."""
         fits = False
         if self._odd is not None:
             step, interval = self._step(self._odd, stamp, position)

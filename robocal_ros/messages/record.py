@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of any length in bounded memory, averaged pairwise until they fit.
+"""Records of any length in bounded memory: neighbours are averaged pairwise beyond a budget.
 
-Models that are smooth over a few milliseconds lose nothing, and a record is the same whether its
-rows are added at once or in pieces.
+Models that are smooth over a few milliseconds are not affected. A record does not depend on
+whether its rows are added at once or in parts.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from robocal_ros.arrays import Array
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 
 BUDGET = 2**18
-"""Most rows that an estimation works on."""
+"""Largest number of rows of an estimation."""
 
 LONGEST = 0.035
-"""Longest time over which samples are averaged [s]; beyond it the oldest are forgotten instead.
+"""Longest time over which samples are averaged [s]; longer records lose their oldest samples.
 
-With the budget above that is more than two hours; and 28 Hz are enough for every method.
+With ``BUDGET`` that is more than two hours at 28 Hz, which suffices for every method.
 """
 
-# Stamps further apart than this are not averaged with each other [s].
+# Longest gap over which neighbours are averaged [s].
 _GAP = 0.1
 # Pieces of a stretch that are thinned out for themselves: a power of two, so that pairs stay
 # pairs whatever the pieces in which samples arrive.
@@ -33,15 +33,15 @@ _FIRST = 200
 
 
 class Record:
-    """Rows of one stream, stamp first, in bounded memory."""
+    """Record of one stream in bounded memory; the first column is the stamp."""
 
     def __init__(self, columns: int, budget: int = BUDGET, longest: float = LONGEST) -> None:
         """Start empty.
 
         Args:
-            columns: Number of columns, the stamp among them.
-            budget: Most rows that are kept, except for what fits into one piece.
-            longest: Longest time over which rows are averaged [s]; 0 to forget the oldest rows
+            columns: Number of columns with the stamp.
+            budget: Largest number of rows kept, plus one piece.
+            longest: Longest time over which rows are averaged [s]; 0 to discard the oldest rows
                 without averaging.
 
         """
@@ -56,7 +56,7 @@ class Record:
         self.forgotten = 0
 
     def add(self, rows: Array) -> None:
-        """Take in rows whose stamps increase; rows of shape (k, columns)."""
+        """Add rows with increasing stamps, shape (k, columns)."""
         if len(self._start) < _FIRST:
             self._start += rows[:_FIRST - len(self._start), 0].tolist()
         begin = 0
@@ -67,7 +67,7 @@ class Record:
         self._extend(rows[begin:])
 
     def add_one(self, time: float, values: Sequence[float] | Array) -> None:
-        """Take in one row, as ``add`` would: a stamp newer than the newest, and values."""
+        """Add one row, equal to ``add``: a stamp newer than the newest, and values."""
         if len(self._start) < _FIRST:
             self._start.append(time)
         if self._filled and time - self._open[self._filled - 1, 0] > _GAP:
@@ -83,16 +83,13 @@ class Record:
         return self._kept - (-self._filled >> self._level)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Discard all rows."""
         self._pieces.clear()
         self._filled = self._level = self._kept = self.forgotten = 0
         self._start.clear()
 
     def forget_after(self, time: float) -> None:
-        """Forget rows with stamps after a time [s].
-
-        What was averaged with others to make room for them stays averaged.
-        """
+        """Discard rows with stamps after a time [s]; averaged rows stay averaged."""
         pieces = [*self._pieces, self._open[:self._filled]]
         self._filled = int(np.searchsorted(pieces.pop()[:, 0], time, 'right'))
         if not self._filled:
@@ -113,7 +110,7 @@ class Record:
         return rows[np.searchsorted(rows[:, 0], after, 'right'):]
 
     def release(self) -> Array:
-        """Return the rows, and keep nothing of them; what was averaged and forgotten stays."""
+        """Return and release the rows; the counts of averaged and discarded rows stay."""
         rows = self.rows()
         self._pieces.clear()
         self._filled = 0
@@ -165,18 +162,18 @@ class Record:
 
 
 class Averages(Record):
-    """Rows of one stream, stamp first, averaged over given stretches; the others are left out.
+    """Record of averages over given intervals; other rows are left out.
 
-    The rows of a stretch are held until it is over, so that the average is that of all of them
-    at once, to the last bit. Rows are never averaged, or forgotten, because they are too many.
+    Rows are kept until the end of their interval, so that the average is that of all of them to
+    the last bit. There is no budget.
     """
 
     def __init__(self, columns: int, stretches: Sequence[tuple[float, float]]) -> None:
         """Start empty.
 
         Args:
-            columns: Number of columns, the stamp among them.
-            stretches: From the first to before the second stamp of each [s].
+            columns: Number of columns with the stamp.
+            stretches: Intervals, from the first to before the second stamp [s].
 
         """
         super().__init__(columns)
@@ -186,7 +183,7 @@ class Averages(Record):
         self._means: dict[int, Array] = {}
 
     def add(self, rows: Array) -> None:
-        """Take in rows whose stamps increase; rows of shape (k, columns)."""
+        """Add rows with increasing stamps, shape (k, columns)."""
         if not len(rows):
             return
         for number, (begin, end) in enumerate(self._stretches):
@@ -197,12 +194,12 @@ class Averages(Record):
             self._means[number] = np.concatenate(self._held.pop(number)).mean(axis=0)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Discard all rows."""
         self._held.clear()
         self._means.clear()
 
     def release(self) -> Array:
-        """Return one row for each stretch that had any, by time, and keep nothing of them."""
+        """Return and release one row per interval with rows, in the order of time."""
         means = {**self._means, **{number: np.concatenate(held).mean(axis=0)
                                    for number, held in self._held.items()}}
         self.clear()
@@ -211,7 +208,7 @@ class Averages(Record):
 
 
 def _halved(rows: Array, times: int) -> Array:
-    """Average neighbours pairwise, several times over; a last one without partner stays."""
+    """Return neighbours averaged pairwise several times; a last row without partner stays."""
     for _ in range(times):
         even = len(rows) // 2 * 2
         pairs = 0.5 * (rows[:even:2] + rows[1:even:2])
@@ -220,7 +217,7 @@ def _halved(rows: Array, times: int) -> Array:
 
 
 def within_budget(samples: JointSamples, budget: int = BUDGET) -> JointSamples:
-    """Return joint samples in bounded memory: themselves unless they are too many."""
+    """Return joint samples, averaged if they exceed the budget."""
     if len(samples) <= budget:
         return samples
     n = len(samples.joint_names)
@@ -233,7 +230,7 @@ def within_budget(samples: JointSamples, budget: int = BUDGET) -> JointSamples:
 
 
 def wrench_within_budget(samples: WrenchSamples, budget: int = BUDGET) -> WrenchSamples:
-    """Return readings in bounded memory: themselves unless they are too many."""
+    """Return readings, averaged if they exceed the budget."""
     if len(samples) <= budget:
         return samples
     record = Record(7, budget)

@@ -16,16 +16,16 @@ from robocal_ros.messages.marks import StationaryInterval
 
 @dataclass(frozen=True)
 class StreamCounts:
-    """Counts of messages of a stream by what became of them.
+    """Counts of messages of a stream by outcome.
 
     Attributes:
         received: Messages that arrived.
         dropped: Messages that are missing, judged by the gaps between stamps.
-        out_of_order: Messages whose stamp did not increase, or leapt; they were left out.
+        out_of_order: Messages whose stamp did not increase, or jumped; they were left out.
         incomplete: Messages without one of the joints, or with arrays of unequal length.
         not_finite: Messages with a NaN or an infinite value.
         implausible: Messages with positions that the arm cannot have; see ``PostureCheck``.
-        foreign: Messages of other joints alone, such as a gripper's; they are no loss.
+        foreign: Messages of other joints only, such as a gripper's; they are not faults.
         clock_jumps: Jumps of the clock; each one emptied the buffer.
 
     """
@@ -75,7 +75,7 @@ class JointSamples:
         position: Joint angles, shape (k, n) [rad].
         velocity: Joint velocities, shape (k, n) [rad/s].
         effort: Link-side joint torques, shape (k, n) [N·m].
-        counts: What the stream went through.
+        counts: Counts of the stream's messages.
         source: ``live``, or the name of the bag.
 
     """
@@ -130,7 +130,7 @@ class WrenchSamples:
         time: Message stamps, strictly increasing, shape (k,) [s].
         wrench: Force, then torque about the sensor's origin, that the distal side exerts on
             the sensor, in the sensor frame, shape (k, 6) [N, N·m].
-        counts: What the stream went through.
+        counts: Counts of the stream's messages.
 
     """
 
@@ -166,12 +166,12 @@ class TrackerSamples:
     """Readings of one target.
 
     Attributes:
-        frame: The tracker's frame, as its messages name it.
+        frame: The tracker's frame in its messages.
         time: Message stamps, strictly increasing, shape (k,) [s].
         point: The target in the tracker's frame, shape (k, 3) [m].
         orientation: Unit quaternions x, y, z, w that turn the target's axes into the tracker's,
-            shape (k, 4); None where positions alone are measured.
-        counts: What the stream went through.
+            shape (k, 4); None for points.
+        counts: Counts of the stream's messages.
 
     """
 
@@ -231,7 +231,7 @@ class Recording:
         wrenches: Readings of F/T sensors by topic, as parameters name it.
         temperatures: Stamps and temperatures, shape (k, 2) [s, °C].
         joints_wanted: Names of the joints that were to be measured, empty if unknown.
-        tracker: Readings of the tracker, None where none is read.
+        tracker: Readings of the tracker, None without one.
         stationary: Intervals in which the arm was measured at rest, empty if unknown.
 
     """
@@ -252,14 +252,14 @@ class Recording:
         return replace(self, joints=self.joints.chosen(np.arange(len(time)) % every == 0))
 
     def wrench(self, topic: str) -> WrenchSamples:
-        """Return a sensor's readings; raises DataError where there are none."""
+        """Return a sensor's readings; raises DataError if there are none."""
         if topic not in self.wrenches:
             raise DataError(f"F/T topic '{topic}' was not recorded; record it too.")
         return self.wrenches[topic]
 
 
 def check_joints(samples: JointSamples, joints: Sequence[str]) -> None:
-    """Refuse samples whose columns are not the arm's joints, in its order.
+    """Check that the columns of samples are the arm's joints in its order.
 
     Args:
         samples: Joint states.
@@ -277,7 +277,7 @@ def check_joints(samples: JointSamples, joints: Sequence[str]) -> None:
 
 
 def check_effort(samples: JointSamples, joints: Sequence[str]) -> None:
-    """Refuse joints whose effort holds no information.
+    """Check that the efforts of joints contain information.
 
     Args:
         samples: Joint states.

@@ -41,7 +41,7 @@ class Selection:
     whole: bool = False
 
     def topic(self, bag: Bag, name: str, kind: str) -> str:
-        """Return a topic's full name in a bag; errors as of ``Bag.find``."""
+        """Return a topic's full name in a bag; errors as for ``Bag.find``."""
         return bag.find(self.remapped.get(name, name), kind, self.namespace)
 
     def known_topic(self, bag: Bag, name: str, kind: str) -> str | None:

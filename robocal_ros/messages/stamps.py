@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stamps of a stream of messages: which of them count, and what is missing between them.
+"""Check of the stamps of a stream: order, repeats, jumps of the clock, gaps.
 
-Inside, a stamp is an integer number of nanoseconds, so that comparing two of them is exact;
-samples hold seconds. One rule serves messages that arrive one by one and blocks of them out of a
-bag, so that both ways give the same samples and the same counts.
+Stamps are integer nanoseconds, so that comparisons are exact; samples contain seconds. Live
+messages and blocks of a bag follow the same rules, with equal samples and counts.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ SECOND = 10**9
 
 Stamps = npt.NDArray[np.int64]
 
-# A stamp older than the newest by this much, or newer by that much, is not late or early: either
-# the clock was set (simulated to wall time, a bag begins again) or the stamp is corrupt. The clock
-# was set once so many stamps in a row follow each other; until then they are left out.
+# A stamp this much older, or this much newer, than the newest is neither late nor early: either
+# the clock was set (simulated to wall time, a bag that restarts) or the stamp is corrupt. The
+# clock was set if this number of stamps in a row is consistent; until then they are left out.
 LEAP = 3600 * SECOND
 _CLOCK_JUMP = SECOND
 _FAR_IN_A_ROW = 3
 # The same for stamps that are a little older, which also are late messages.
 _LATE_IN_A_ROW = 10
-# A gap longer than this is a pause of the recording or a clock that was set: nothing was lost.
+# A longer gap is a pause of the recording or a clock that was set, not lost messages.
 _PAUSE = 60 * SECOND
-# The usual interval is learnt anew each time so many stamps have come, at this place among them.
+# The usual interval is updated after this number of stamps, at this place among them.
 _LEARN_EVERY, _LEARN_AT = 50, 20
 _REMEMBERED = 101
 _GAP = 1.5
@@ -60,15 +59,15 @@ def from_seconds(time: float) -> int:
 
 
 class StampGuard:
-    """Tells new stamps from repeated, late and jumping ones, and counts the gaps.
+    """Check of a stream's stamps, with counts of repeated, late, jumping and missing ones.
 
     Attributes:
-        newest: Newest stamp that counts, None before the first [ns].
+        newest: Newest admitted stamp, None before the first [ns].
 
     """
 
     def __init__(self) -> None:
-        """Start with nothing received."""
+        """Start empty."""
         self.newest: int | None = None
         self._tally = vars(StreamCounts()).copy()
         self._intervals: deque[int] = deque(maxlen=_REMEMBERED)
@@ -89,7 +88,7 @@ class StampGuard:
 
     @property
     def newest_time(self) -> float:
-        """Newest stamp that counts in seconds, -inf before the first [s]."""
+        """Newest admitted stamp, -inf before the first [s]."""
         return -np.inf if self.newest is None else to_seconds(self.newest)
 
     def count(self, **more: int) -> None:
@@ -98,11 +97,11 @@ class StampGuard:
             self._tally[name] += number
 
     def reset_counts(self) -> None:
-        """Start counting anew."""
+        """Reset the counts."""
         self._tally = dict.fromkeys(self._tally, 0)
 
     def admit(self, stamp: int) -> bool:
-        """Take note of a stamp [ns]; return whether its message is used.
+        """Process a stamp [ns]; return whether its message is used.
 
         The message that confirms a jump of the clock is used; see ``jumps``.
         """
@@ -136,18 +135,18 @@ class StampGuard:
         return True
 
     def admit_block(self, stamps: Stamps) -> tuple[npt.NDArray[np.bool_], list[int]]:
-        """Take note of many stamps, exactly as ``admit`` would one after the other.
+        """Process many stamps, equal to ``admit`` for each of them.
 
         Args:
             stamps: Stamps in the order of arrival, shape (k,) [ns].
 
         Returns:
-            Mask of the messages that are used, shape (k,), and the rows with which the clock
-            jumped: samples before such a row are to be discarded.
+            Mask of the messages to use, shape (k,), and the rows at which the clock jumped, before
+            which samples must be discarded.
 
         """
         counts = np.zeros(len(stamps), dtype=bool)
-        # Rows that do not follow their predecessor; between them all is in order.
+        # Rows that do not follow their predecessor; all others are in order.
         steps = np.diff(stamps)
         breaks = np.append(1 + np.flatnonzero((steps <= 0) | (steps > LEAP)), len(stamps))
         row, jumps = 0, list[int]()
@@ -170,7 +169,7 @@ class StampGuard:
         """Admit stamps that increase; the first of them has been admitted already."""
         steps = np.diff(stamps)
         count = len(steps)
-        # Steps after which the usual interval is learnt.
+        # Steps after which the usual interval is updated.
         learnt = np.arange((_LEARN_AT - self._admitted - 1) % _LEARN_EVERY, count, _LEARN_EVERY)
         known = np.concatenate((np.array(self._intervals, dtype=np.int64), steps))
         ends = learnt + (len(known) - count + 1)
@@ -190,7 +189,7 @@ class StampGuard:
 
 
 def _median(values: Collection[int]) -> float:
-    """Return the median; for a hundred numbers far faster than NumPy's."""
+    """Return the median, much faster than NumPy for a hundred numbers."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     if len(ordered) % 2:

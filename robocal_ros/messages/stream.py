@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live topics into samples.
+"""Streams of samples from live topics.
 
-A stream is subscribed to while its node is active, so that the arm can be watched then; it
-records only while asked to.
+A stream is subscribed while its node is active, so that the arm can be monitored; it records only
+while ``recording`` is true.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 I = TypeVar('I', bound=Intake)  # noqa: E741
 
 _RECENT = 0.3
-# Where a silent topic is instead is looked up no more often than this [s].
+# Shortest interval between two searches for the publishers of a silent topic [s].
 _LOOK_EVERY = 1.0
-# How long everything else may wait for joint states that are being watched [s].
+# Time for which joint states are polled, and other callbacks wait, while the arm is monitored [s].
 _LINGER = 0.01
 
 
@@ -63,7 +63,7 @@ class Stream(Subscriber, Generic[I]):
             remedy: Instruction for the user when no message arrives, as a sentence.
             tolerated: Number of consecutive unusable messages that are not yet a problem.
             on_message: Called with every message whose stamp is accepted, and with foreign ones.
-            others: As of ``Subscriber``.
+            others: As for ``Subscriber``.
 
         """
         super().__init__(node, group, kind, topic, self._take, raw=True, **others)
@@ -101,7 +101,7 @@ class Stream(Subscriber, Generic[I]):
                 self._look_at(decoded.message(row))
 
     def _look_at_all(self, decoded: Decoded, rows: Rows) -> bool:
-        """Note usable messages together; return False to have them noted one by one."""
+        """Process usable messages together; return False to process them one by one."""
         return False
 
     def _look_at(self, message: Message) -> None:
@@ -118,7 +118,7 @@ class Stream(Subscriber, Generic[I]):
         return float(self._now() - self._last_received)
 
     def problem(self, patience: float = np.inf) -> str:
-        """Return what is wrong with the messages, or an empty string.
+        """Return the problem of the messages, or an empty string.
 
         Args:
             patience: Longest acceptable silence, by the steady clock [s].
@@ -163,11 +163,11 @@ class Stream(Subscriber, Generic[I]):
         return self.intake.recorded
 
     def clear(self) -> None:
-        """Forget what was recorded and start counting anew."""
+        """Discard the recording and reset the counts."""
         self.intake.clear()
 
     def forget_after(self, time: float) -> tuple[float, float]:
-        """Forget the samples after a stamp [s]; as of ``Intake.forget_after``."""
+        """Discard the samples after a stamp [s]; see ``Intake.forget_after``."""
         return self.intake.forget_after(time)
 
 
@@ -198,9 +198,9 @@ class JointStateStream(Stream[JointIntake]):
             group: A reentrant callback group.
             joints: The n joints of the arm, such as a ``Robot``.
             now: Steady clock [s], for detecting silence.
-            factor: From the driver's effort to torque, joint by joint, shape (n,).
+            factor: Factors from the driver's efforts to torques, shape (n,).
             on_sample: Called while recording with stamp, position and torque.
-            busy: As of ``Subscriber``.
+            busy: As for ``Subscriber``.
 
         """
         super().__init__(
@@ -225,7 +225,7 @@ class JointStateStream(Stream[JointIntake]):
         stamp, n = to_seconds(message.stamp), self._n
         posture = message.values[:n]
         if message.state is not State.USABLE:
-            # An arm whose efforts fail can still be seen at rest.
+            # An arm without usable efforts is still monitored.
             if message.state is not State.IMPLAUSIBLE and np.isfinite(posture).all():
                 self._note_posture(stamp, posture)
             return
@@ -318,7 +318,7 @@ class JointStateStream(Stream[JointIntake]):
         self.intake.set_factor(factor)
 
     def samples(self, after: float = -np.inf) -> JointSamples:
-        """Return what was recorded after a stamp [s]."""
+        """Return the samples recorded after a stamp [s]."""
         return self.intake.samples(after)
 
 
@@ -335,10 +335,10 @@ class WrenchStream(Stream[WrenchIntake]):
             node: The node.
             group: A reentrant callback group.
             topic: The sensor's topic.
-            frame: The frame that its messages must name.
+            frame: Required frame of its messages.
             sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
             now: Steady clock [s], for detecting silence.
-            busy: As of ``Subscriber``.
+            busy: As for ``Subscriber``.
 
         """
         super().__init__(
@@ -347,12 +347,12 @@ class WrenchStream(Stream[WrenchIntake]):
             remedy='Check sensor_topic and the sensor.', busy=busy)
 
     def samples(self) -> WrenchSamples:
-        """Return what was recorded."""
+        """Return the recorded samples."""
         return self.intake.samples()
 
 
 class TrackerStream(Stream[TrackerIntake]):
-    """One tracker that follows one target."""
+    """Readings of one target by a tracker."""
 
     def __init__(
         self, node: Node, group: CallbackGroup, message: str, topic: str,
@@ -363,7 +363,7 @@ class TrackerStream(Stream[TrackerIntake]):
         Args:
             node: The node.
             group: A reentrant callback group.
-            message: What the tracker sends: ``point`` (PointStamped) or ``pose`` (PoseStamped).
+            message: Type of its messages: ``point`` (PointStamped) or ``pose`` (PoseStamped).
             topic: The topic; empty for ``tracker/point`` or ``tracker/pose``.
             now: Steady clock [s], for detecting silence.
 
@@ -376,7 +376,7 @@ class TrackerStream(Stream[TrackerIntake]):
 
     @property
     def frame(self) -> str:
-        """The frame that the readings name, empty before the first."""
+        """Frame of the readings, empty before the first."""
         return self.intake.frame
 
     def samples(self, after: float = -np.inf) -> TrackerSamples:

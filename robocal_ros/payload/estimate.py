@@ -98,10 +98,9 @@ def estimate_payload(
 def arm_in_use(
     robot: Robot, values: PayloadParameters, store: ResultStore
 ) -> ArmModel | None:
-    """Return what is known of the arm for torque-based methods, None without evidence.
+    """Return the arm's model for torque-based methods, None without evidence of its accuracy.
 
-    That is the identified arm; or, with calibrated drive gains, the URDF as far as
-    ``arm_model_std`` trusts it.
+    It is the identified arm, or, with calibrated drive gains, the URDF with ``arm_model_std``.
 
     Args:
         robot: The arm by its URDF.
@@ -212,7 +211,7 @@ def summary(result: CalibrationResult) -> str:
 
 
 def _mounted_text(result: CalibrationResult) -> str:
-    """Return what the URDF already has at the tool frame, if anything."""
+    """Return the URDF's inertia at the tool frame, if there is any."""
     mounted = result.settings.get('urdf_payload_mass', 0.0)
     if not mounted:
         return ''

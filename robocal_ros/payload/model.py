@@ -201,10 +201,10 @@ def centred(parameters: Array) -> Array:
     """Return mass, centre of mass and inertia about it.
 
     Args:
-        parameters: As of ``BODY``, shape (10,).
+        parameters: As for ``BODY``, shape (10,).
 
     Returns:
-        As of ``PARAMETERS``, shape (10,).
+        As for ``PARAMETERS``, shape (10,).
 
     """
     body = pin.Inertia.FromDynamicParameters(parameters)
@@ -215,7 +215,7 @@ def centred_covariance(parameters: Array, covariance: Array) -> Array:
     """Return the first-order covariance of ``centred``, by central differences.
 
     Args:
-        parameters: As of ``BODY``, shape (10,).
+        parameters: As for ``BODY``, shape (10,).
         covariance: Their covariance, shape (10, 10).
 
     """
@@ -235,7 +235,7 @@ def consistent(parameters: Array, covariance: Array) -> tuple[Array, float]:
     is over log-Cholesky coordinates.
 
     Args:
-        parameters: Dynamic parameters as of ``BODY``, shape (10,).
+        parameters: Dynamic parameters as for ``BODY``, shape (10,).
         covariance: Their covariance, shape (10, 10).
 
     Returns:
@@ -268,7 +268,7 @@ def moving(robot: Robot, frame: str) -> Array:
         frame: Frame of the parameters, fixed to the same link as the tool frame.
 
     Returns:
-        Shape (10, 10), parameters as of ``BODY``.
+        Shape (10, 10), parameters as for ``BODY``.
 
     """
     posture = np.zeros(robot.n)

@@ -157,7 +157,7 @@ class PayloadParameters(ArmParameters):
         """Return the largest torque that may be left unexplained, shape (n,) [N·m].
 
         Args:
-            effort_limit: Of the joints, infinite where the URDF has none, shape (n,) [N·m].
+            effort_limit: Effort limits, infinite where the URDF has none, shape (n,) [N·m].
 
         Raises:
             ConfigurationError: If the number of values is wrong.
@@ -169,6 +169,6 @@ class PayloadParameters(ArmParameters):
 
     @property
     def reads_wrench(self) -> bool:
-        """Whether the method reads the wrist sensor instead of efforts."""
+        """True if the method reads the wrist sensor instead of efforts."""
         return self.method == 'static_poses' or (
             self.method == 'excitation' and self.excitation_source == 'wrench')

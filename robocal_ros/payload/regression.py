@@ -2,9 +2,9 @@
 """Linear regression of an exciting motion on joint torques or wrist wrenches.
 
 Nuisance parameters common to all channels are estimated jointly with the payload: deflection of
-the joints under torque (encoders on the motor side do not see it), encoder offsets, and delays of
-the sensor and of the speeds against the positions. Each is small, but correlated with inertia, so
-each is estimated with a prior.
+the joints under torque (not measured by encoders on the motor side), encoder offsets, and delays
+of the sensor and of the speeds relative to the positions. Each is small, but correlated with
+inertia, so each is estimated with a prior.
 """
 
 from __future__ import annotations
@@ -213,8 +213,9 @@ class Rows:
             (10,), and of the channels' own columns, shape (channels, m).
         readings: Counts of the sensor's readings by name; empty without a sensor.
         repeats: Number of repeats of the motion, each with the same number of rows.
-        delay: Of measured values against positions, which is corrected.
-        causes: Returns columns of what the model may lack, shape (channels, k, q), by name.
+        delay: Corrected delay of measured values relative to positions.
+        causes: Returns columns of possible causes of a lack of fit, shape (channels, k, q), by
+            name.
 
     """
 
@@ -239,7 +240,7 @@ class Rows:
         return 10 + len(self.channels) * len(self.own_names)
 
     def names(self, nuisance: NuisanceParameters) -> list[str]:
-        """Return the names of all columns, as of ``columns``."""
+        """Return the names of all columns, as for ``columns``."""
         return [*BODY, *(f'{channel}: {name}' for channel in self.channels
                          for name in self.own_names), *nuisance.names]
 
@@ -270,7 +271,7 @@ class Rows:
         """Return measured minus fitted, shape (channels, k).
 
         Args:
-            value: Values of all columns, as of ``columns``, shape (p,).
+            value: Values of all columns, as for ``columns``, shape (p,).
             nuisance: The nuisance parameters.
             scale: Factor of all columns except the own ones, shape (channels,).
 
@@ -333,7 +334,7 @@ class Rows:
                 rows, shape (channels, any).
             names: Names of the columns.
             nuisance: The nuisance parameters.
-            max_condition: As of ``solve``, like the errors.
+            max_condition: As for ``solve``, like the errors.
 
         """
         std = np.broadcast_to(noise.min(axis=1)[:, None], self.valid.shape)[self.valid]
@@ -415,7 +416,7 @@ class RowsFit:
     """Solution of a regression.
 
     Attributes:
-        value: Values of all columns, as of ``Rows.columns``.
+        value: Values of all columns, as for ``Rows.columns``.
         covariance: Covariance of all unknowns, from the scatter and correlation of the
             residuals.
         inverse: Inverse of the information that weighted the rows.
@@ -529,8 +530,7 @@ def torque_rows(
         samples: Joint states.
         values: For the priors of the nuisance parameters.
         friction: Identified friction by joint name, subtracted from the effort.
-        arm: What is not known of the arm's own dynamics, estimated jointly; None to take the
-            model for exact.
+        arm: Uncertainty of the arm's own dynamics, estimated jointly; None for an exact model.
 
     Raises:
         DataError: If the motion is not exciting, or efforts are missing or constant.
@@ -598,7 +598,7 @@ def torque_rows(
 
 
 def _torque_causes(robot: Robot, blocks: Blocks, own: Array) -> Mapping[str, Array]:
-    """Return columns of what a model of joint torques may lack, (n, k, q), by name."""
+    """Return columns of effects missing in the joint torques, shape (n, k, q), by name."""
     q, v, a = (blocks.centre.position, blocks.centre.velocity, blocks.centre.acceleration)
     direction, time = np.sign(v), np.linspace(-0.5, 0.5, len(q))
     slope = _derivatives(blocks, own)[1]
@@ -643,12 +643,12 @@ def _friction_shape(
     joint_names: Sequence[str], velocity: Array, torque: Array, friction: Array, middle: Array,
     values: PayloadParameters,
 ) -> NuisanceParameters:
-    """Return what friction may have besides offset, Coulomb and viscous parts.
+    """Return nuisance columns of friction besides offset, Coulomb and viscous friction.
 
     Args:
         joint_names: Names of the joints.
         velocity: Shape (k, n) [rad/s].
-        torque: That the joints transmit, shape (k, n) [N·m].
+        torque: Torques that the joints transmit, shape (k, n) [N·m].
         friction: First estimate of the friction, shape (k, n) [N·m].
         middle: Time, from -0.5 to 0.5, shape (k,).
         values: For the prior standard deviations; a parameter with 0 is not estimated.

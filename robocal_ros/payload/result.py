@@ -42,7 +42,7 @@ def make_result(
     Args:
         robot: The arm without the payload.
         samples: Joint states behind the result.
-        kind: As of ``CalibrationResult``, like all that are not named here.
+        kind: As for ``CalibrationResult``, like all that are not named here.
         method: Method.
         frame: Frame of the result; the tool frame by default.
         parameters: The numbers.
@@ -90,18 +90,18 @@ def check_payload_limit(mass: float, values: PayloadParameters) -> None:
 
 
 def links_cause(links: float, mass: Parameter, values: PayloadParameters) -> str:
-    """Return a sentence if links beyond the wrist sensor widen the intervals most, else ''.
+    """Return a sentence if links distal to the wrist sensor widen the intervals most, else ''.
 
     Args:
-        links: Mass that the URDF has beyond the sensor [kg].
+        links: Mass of the URDF's links distal to the sensor [kg].
         mass: The payload's mass.
         values: The parameters.
 
     """
     if 1.96 * values.arm_model_std * links < 0.5 * _half_width(mass):
         return ''
-    return (f' Most of it comes from {links:.2f} kg that the URDF has beyond the sensor, known to '
-            f'{100.0 * values.arm_model_std:.1f} % (arm_model_std): weigh them and lower '
+    return (f' Most of it is due to {links:.2f} kg of links distal to the sensor in the URDF, '
+            f'known to {100.0 * values.arm_model_std:.1f} % (arm_model_std): weigh them and lower '
             'arm_model_std, or remove them from the URDF, so that they are part of the payload.')
 
 

@@ -50,18 +50,18 @@ class Inputs(ResultStore):
         self.used: dict[str, CalibrationResult | None] = {}
 
     def current(self, kind: str) -> CalibrationResult | None:
-        """Return the newest result of a kind without recording its use; errors as of ``load``."""
+        """Return the newest result of a kind without recording its use; errors as for ``load``."""
         return self._newer[kind] if kind in self._newer else super().load(kind)
 
     def load(self, kind: str) -> CalibrationResult | None:
-        """Return the newest result of a kind and record its use; errors as of ``ResultStore``."""
+        """Return the newest result of a kind and record its use; errors as for ``ResultStore``."""
         found = self.current(kind)
         if found is not None or kind in self._units:
             self.used[kind] = found
         return found
 
     def stored(self, kind: str) -> CalibrationResult | None:
-        """Return the stored result of a kind; errors as of ``ResultStore.load``."""
+        """Return the stored result of a kind; errors as for ``ResultStore.load``."""
         return super().load(kind)
 
     def replaced(self, result: CalibrationResult) -> Inputs:

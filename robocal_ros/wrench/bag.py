@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""External wrenches from a bag: the node's observer, sample by sample in the order of stamps."""
+"""External wrenches from a bag by the node's observer, in the order of stamps."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ from robocal_ros.wrench.series import Digest, WrenchSeries
 
 IMU = 'sensor_msgs/msg/Imu'
 
-# Samples before and after a stretch that are read with it, so that windows are full in it [s].
+# Time before and after a span that is read with it, so that its windows are full [s].
 _MARGIN = 3.0
-# A rest is looked for anew so many times within the time that a tare takes.
+# Number of searches for a rest within the duration of a tare.
 _LOOKS = 4
 # Smallest delay of a sensor that is reported [s], and standard deviations that it must exceed.
 _DELAYED, _CLEAR = 5e-4, 4.0
-# Observations that are written at a time.
+# Number of observations written at a time.
 _BLOCK = 4096
-# By how much a stamp in seconds may be off, and more [ns].
+# Upper bound of the rounding error of a stamp in seconds [ns].
 _ROUNDING = 1000
 
 
 @dataclass(frozen=True)
 class WrenchOutcome:
-    """What came of a bag.
+    """Outcome of the observation of a bag.
 
     Attributes:
-        tare: The last tare that was used, None if sensors were taken to be without bias or
-            links with IMUs were tared as a whole.
-        digest: What the observations come down to.
+        tare: The last tare used, None if sensors were assumed to have no bias or links with IMUs
+            were tared as a whole.
+        digest: Summary of the observations.
         remarks: Sentences.
 
     """
@@ -68,11 +68,11 @@ class _ClockJumpError(Exception):
 
 
 class _MarkedRest(TareRecord):
-    """Collects the instants of a tare that a mark tells of.
+    """Collector of the instants of a marked tare.
 
     Attributes:
-        begin: Stamp of the first one [s].
-        end: Stamp of the last one [s].
+        begin: Stamp of the first instant [s].
+        end: Stamp of the last instant [s].
 
     """
 
@@ -83,22 +83,22 @@ class _MarkedRest(TareRecord):
     def add(
         self, stamp: int, posture: Array, readings: Array, held: Array, valid: list[bool]
     ) -> None:
-        """Take one instant if it belongs to the tare; arguments as of the base class."""
+        """Add an instant if it belongs to the tare; arguments as for the base class."""
         if self.begin <= to_seconds(stamp) <= self.end:
             super().add(stamp, posture, readings, held, valid)
 
     def add_link(self, index: int, stamp: int, net: Array, rate: Array) -> None:
-        """Leave links aside: what marks tell of was tared sensor by sensor."""
+        """Ignore links: marked tares are those of sensors."""
 
     @property
     def complete(self) -> bool:
-        """Whether the first and the last instant are there."""
+        """True if the first and the last instant were added."""
         return bool(self.stamps) and (
             to_seconds(self.stamps[0]), to_seconds(self.stamps[-1])) == (self.begin, self.end)
 
 
 class _AnyRest(TareRecord):
-    """Hands instants to several records that began one after the other."""
+    """Collector that passes instants to several records with different starts."""
 
     def __init__(self, duration: float) -> None:
         super().__init__()
@@ -109,12 +109,12 @@ class _AnyRest(TareRecord):
     def add(
         self, stamp: int, posture: Array, readings: Array, held: Array, valid: list[bool]
     ) -> None:
-        """Take one instant; arguments as of the base class."""
+        """Add an instant; arguments as for the base class."""
         for record in self._open(stamp):
             record.add(stamp, posture, readings, held, valid)
 
     def add_link(self, index: int, stamp: int, net: Array, rate: Array) -> None:
-        """Take one instant of a link with an IMU; arguments as of the base class."""
+        """Add an instant of a link with an IMU; arguments as for the base class."""
         for record in self._open(stamp):
             record.add_link(index, stamp, net, rate)
 
@@ -125,7 +125,7 @@ class _AnyRest(TareRecord):
         return self._records
 
     def take_full(self, *, by_link: bool) -> TareRecord | None:
-        """Return a record that is long enough, and forget it; None if there is none.
+        """Return and release a record that is long enough, None if there is none.
 
         Args:
             by_link: Whether the links with IMUs count, not the sensors.
@@ -138,13 +138,13 @@ class _AnyRest(TareRecord):
         return self._records.pop(0) if covered >= self._duration else None
 
     def clear(self) -> None:
-        """Forget all, as after a jump of the clock."""
+        """Discard all records, as after a jump of the clock."""
         self._records.clear()
         self._begun = NEVER
 
 
 class WrenchFollowing:
-    """The observer on one bag; made first, so that refusals come early.
+    """Observation of one bag; the inputs are checked on construction.
 
     Attributes:
         robot: The arm.
@@ -155,13 +155,13 @@ class WrenchFollowing:
     def __init__(
         self, bag: Bag, values: WrenchParameters, urdf: str, selection: Selection
     ) -> None:
-        """Look whether all that is needed is there.
+        """Check that parameters, robot and bag fit each other.
 
         Args:
             bag: The bag.
             values: The node's parameters.
             urdf: URDF text.
-            selection: Which messages count.
+            selection: Messages to use.
 
         Raises:
             RobocalError: If parameters, robot and bag do not fit each other.
@@ -185,7 +185,7 @@ class WrenchFollowing:
 
     @property
     def messages(self) -> int:
-        """How many messages are to be read."""
+        """Number of messages to be read."""
         return sum(self._bag.counts[topic] for topic in self._topics.values())
 
     def run(
@@ -194,11 +194,11 @@ class WrenchFollowing:
         """Tare, then read and observe.
 
         Args:
-            series: Takes every observation.
-            progress: Called with the number of messages read so far, now and then.
+            series: Receives every observation.
+            progress: Called from time to time with the number of messages read so far.
 
         Raises:
-            RobocalError: If bag or data do not allow it.
+            RobocalError: If bag or data are unsuitable.
 
         """
         result = self._first_tare()
@@ -209,7 +209,7 @@ class WrenchFollowing:
                 self._observe_blocks(progress)
                 return WrenchOutcome(self._result, self._digest, tuple(self._remarks))
             except _ClockJumpError:
-                # Begin again, sample by sample, which treats jumps.
+                # Start again sample by sample, which handles jumps.
                 series.restart()
                 if result is not None:
                     self._observer.use_bias(bias, reference)
@@ -237,10 +237,10 @@ class WrenchFollowing:
         self._series.add(stamps, block)
 
     def _tared(self) -> bool:
-        """Use the marked tare if all its samples are recorded; returns whether they are."""
+        """Use the marked tare if all its samples are recorded; return whether they are."""
         if self._tare is None or not self._tare.complete:
             return False
-        # From the next instant on, as live.
+        # From the next instant on, as in the live node.
         self._result = self._use(Taring(self._observer.arm).find(self._tare, self._values))
         self._await_tare()
         return True
@@ -289,7 +289,7 @@ class WrenchFollowing:
         self._tell_delays(whole)
 
     def _tell_delays(self, whole: BlockObserver) -> None:
-        """Report sensors whose readings lag behind the motion, or lead it."""
+        """Report sensors whose readings are delayed or early relative to the motion."""
         for sensor, (delay, std) in zip(
                 self._observer.sensors, whole.delays.estimates(), strict=True):
             if abs(delay) > max(_DELAYED, _CLEAR * std):
@@ -300,7 +300,7 @@ class WrenchFollowing:
                     f'{sensor.delay + delay:.4f}.')
 
     def _advance(self, whole: BlockObserver, *, final: bool) -> None:
-        """Write all observations that are complete, with the biases of their time."""
+        """Write all complete observations, with the biases of their time."""
         while True:
             until = None if self._tare is None else from_seconds(self._tare.end) + _ROUNDING
             block = whole.take(final=final, until=until)
@@ -327,10 +327,10 @@ class WrenchFollowing:
         if waiting:
             self._write(Block.of(waiting, self.robot.n))
 
-    # ------------------------------------------------------------------------ what is there
+    # ------------------------------------------------------------------------ inputs
 
     def _found_topics(self) -> dict[str, str]:
-        """Return full names by the names that the node knows them by."""
+        """Return full topic names by the node's names of them."""
         bag, selection, sensors = self._bag, self._selection, self._observer.sensors
         wanted = [(sensor.topic, WRENCH) for sensor in sensors]
         wanted += [(sensor.imu.topic, IMU) for sensor in sensors if sensor.imu is not None]
@@ -347,7 +347,7 @@ class WrenchFollowing:
         return list(marks.tares(marks_in(self._bag, topic)))
 
     def _use_results(self) -> None:
-        """Use what others have identified, as far as it is stored."""
+        """Use stored results of other nodes."""
         values = self._values
         payload = self._store.load('payload') if values.use_payload else None
         if payload is not None:
@@ -438,10 +438,10 @@ class WrenchFollowing:
             found, self._frames, self._store.robot, self._values, self._bag.name), inputs)
 
     def _first_tare(self) -> CalibrationResult | None:
-        """Find the biases with which to begin: stored, marked, told, or of the first rest.
+        """Set the initial biases: stored, marked, published, or of the first rest.
 
         Raises:
-            DataError: If there is none of them, or no bias explains the readings.
+            DataError: If none of them is available, or no bias explains the readings.
 
         """
         values = self._values
@@ -467,7 +467,7 @@ class WrenchFollowing:
         return result
 
     def _marked_tare(self) -> CalibrationResult | None:
-        """Tare as the node did: before what was selected, else at first."""
+        """Use the last marked tare before the selection, else the first one."""
         begin = self._selection.begin
         before = [span for span in self._marked if span[1] <= begin][-1:]
         for span in (*before, *(span for span in self._marked if span[1] > begin)):
@@ -478,12 +478,12 @@ class WrenchFollowing:
                     break
             if record.complete:
                 self._remarks.append(
-                    f"The bag tells when the node's {TARE} was: the same samples are used.")
+                    f"The node's {TARE} is marked in the bag: the same samples are used.")
                 return self._use(Taring(self._observer.arm).find(record, self._values))
         return None
 
     def _told_tare(self) -> CalibrationResult | None:
-        """Return the tare that the node published, where its samples were not recorded."""
+        """Return the tare that the node published; used if its samples were not recorded."""
         topic = self._selection.known_topic(self._bag, f'{NODE}/result', STRING)
         if topic is None or self._selection.whole:
             return None
@@ -516,7 +516,7 @@ class WrenchFollowing:
         raise self._no_rest()
 
     def _tare_links_at_rest(self) -> None:
-        """Tare links with IMUs as a whole, where there are no joint states to tell weights."""
+        """Tare links with IMUs as a whole: without joint states their weights are unknown."""
         taring = Taring(self._observer.arm)
         for record in self._rests(by_link=True):
             try:
@@ -531,7 +531,7 @@ class WrenchFollowing:
         raise self._no_rest()
 
     def _rests(self, *, by_link: bool) -> Iterator[TareRecord]:
-        """Yield stretches that are as long as a tare takes, overlapping each other."""
+        """Yield overlapping spans with the duration of a tare."""
         self._refusal = ''
         self._rest.clear()
         self._observer.recorder = self._rest
@@ -554,7 +554,7 @@ def _channel(
     decoder: Decoder, span: Span, add: Callable[[int, Reading], None],
     refuse: Callable[[int, str], None],
 ) -> Channel:
-    """Return a sensor's topic on its way to a feed."""
+    """Return the channel from a sensor's topic to its feed."""
     return Channel(Intake(decoder), _taker(
         lambda stamp, values: add(stamp, tuple(values.tolist())), refuse), span)
 
@@ -564,7 +564,7 @@ def _refusal(feed: Feed) -> Callable[[int, str], None]:
 
 
 def _taker(add: Callable[[int, Array], None], refuse: Callable[[int, str], None]) -> Take:
-    """Return what takes a sample: the row of values, or what is wrong, as a text."""
+    """Return the function that passes a sample, or its problem as text, to the feed."""
     def take(stamp: int, content: Array | str) -> None:
         if isinstance(content, str):
             refuse(stamp, content)

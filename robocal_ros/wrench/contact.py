@@ -241,7 +241,7 @@ class Contacts:
     def __init__(
         self, chains: Sequence[Chain], values: WrenchParameters, surface: Surface | None
     ) -> None:
-        """Start without contact; arguments as of ``ContactJudge``, for all sub-chains."""
+        """Start without contact; arguments as for ``ContactJudge``, for all sub-chains."""
         self.judges = tuple(ContactJudge(chain, values, surface) for chain in chains)
         self._threshold = values.force_threshold
         self._forces = [0.0] * len(chains)
@@ -265,9 +265,9 @@ class Contacts:
         Args:
             stamp: Their instant [s].
             links: Indices of these sub-chains.
-            wrenches: By sub-chain, as of ``ContactJudge.update``, shape (k, 6) [N, N·m].
+            wrenches: By sub-chain, as for ``ContactJudge.update``, shape (k, 6) [N, N·m].
             reasons: By sub-chain, why its wrench is invalid; empty if it is valid.
-            consistency: As of ``ContactJudge.update``.
+            consistency: As for ``ContactJudge.update``.
 
         """
         rows, forces, threshold = wrenches.tolist(), self._forces, self._threshold

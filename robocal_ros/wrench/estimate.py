@@ -59,7 +59,7 @@ class TareRecord:
             stamp: Its stamp [ns].
             posture: Joint angles, shape (n,) [rad].
             readings: Of all sensors, in their measurement frames, shape (k, 6).
-            held: As of ``SensedArm.held``, shape (k, 6).
+            held: As for ``SensedArm.held``, shape (k, 6).
             valid: Whether the reading of each sensor is usable.
 
         """
@@ -107,12 +107,12 @@ class TareRecord:
 
     @property
     def held(self) -> Array:
-        """Mean wrenches held by the sensors, as of ``SensedArm.held``, shape (k, 6)."""
+        """Mean wrenches held by the sensors, as from ``SensedArm.held``, shape (k, 6)."""
         return np.mean(self._held, axis=0)
 
     @property
     def valid(self) -> npt.NDArray[np.bool_]:
-        """Whether each sensor was usable throughout, shape (k,)."""
+        """Mask of the sensors that were usable throughout, shape (k,)."""
         return np.asarray(np.all(np.array(self._valid), axis=0))
 
     def links(self) -> dict[int, tuple[Array, Array]]:
@@ -199,7 +199,7 @@ class Taring:
         """Return the net wrenches of links with IMUs at rest, for arms without joint states.
 
         They are the sum of model error and biases, valid while both rotate with the link.
-        Arguments as of ``find``.
+        Arguments as for ``find``.
 
         Raises:
             DataError: If a link rotated or its wrench scatters.
@@ -220,7 +220,7 @@ class Taring:
     # ----------------------------------------------------------------------- checks
 
     def rest_readings(self, record: TareRecord, values: WrenchParameters) -> Array:
-        """Return the readings of a record, shape (m, k, 6) [N, N·m]; arguments as of ``find``.
+        """Return the readings of a record, shape (m, k, 6) [N, N·m]; arguments as for ``find``.
 
         Raises:
             DataError: If there are too few instants, the arm moved, or readings are missing or
@@ -436,7 +436,7 @@ def biases(result: CalibrationResult, frames: Sequence[str]) -> Array:
 
 
 def reference(result: CalibrationResult, frames: Sequence[str]) -> TareReference | None:
-    """Return the readings of a tare result, None if it lacks them; arguments as of ``biases``."""
+    """Return the readings of a tare result, None if it lacks them; arguments as for ``biases``."""
     posture, readings = (result.settings.get(name) for name in ('posture', 'readings'))
     if posture is None or readings is None or np.shape(readings) != (len(frames), 6):
         return None

@@ -195,7 +195,7 @@ class _Lever:
 
     @property
     def is_long(self) -> bool:
-        """Whether there are steps before the last."""
+        """True if there are steps before the last."""
         return len(self._steps) > 1
 
     def before_last(self, factors: Array, wrench: Array) -> Array:
@@ -757,7 +757,7 @@ class ImuLink:
         """Return the external wrench on the link, in its frame about its origin, shape (6,).
 
         Args:
-            inertial: As of ``inertial``.
+            inertial: As for ``inertial``.
             proximal: Reading of its own sensor, in its frame, shape (6,).
             distal: Reading of the next sensor in that one's link frame; None at a free end.
 

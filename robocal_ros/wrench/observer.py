@@ -64,7 +64,7 @@ class Observation:
         acceleration: Joint accelerations; None without joint states, shape (n,) [rad/s²].
         distal: Sum of the external wrenches distal to each sensor, in its link's frame; undefined
             where readings are missing; None without joint states, shape (k, 6) [N, N·m].
-        held: As of ``SensedArm.held``; None without joint states, shape (k, 6) [N, N·m].
+        held: As for ``SensedArm.held``; None without joint states, shape (k, 6) [N, N·m].
         missing: By sensor, why its readings are missing; None if none are.
         needed: Joint torques that the rigid arm takes; None without joint states, (n,) [N·m].
 
@@ -272,7 +272,7 @@ class WrenchObserver:
             ' The biases were computed anew from the readings of the tare.' if redone else '')
 
     def carry(self, payload: RigidBodyInertia | None, frame: str = '') -> bool:
-        """Replace the load; arguments as of ``SensedArm.carry``.
+        """Replace the load; arguments as for ``SensedArm.carry``.
 
         Biases are computed anew from the readings of the tare, if that explains the newest
         readings better: a load that was mounted after the tare is not in its readings.
@@ -394,7 +394,7 @@ class JointChains:
         return lambda bias: self._arm.in_links(readings - bias) + held
 
     def add(self, stamp: int, q: Array, v: Array | None, effort: Array | None) -> None:
-        """Add a joint state; arguments as of ``WrenchObserver.add_joint_state``."""
+        """Add a joint state; arguments as for ``WrenchObserver.add_joint_state``."""
         n = self._n
         row = np.concatenate((q, self._nothing if v is None or not self._use_velocity else v,
                               self._nothing if effort is None else effort))
@@ -486,8 +486,8 @@ class JointChains:
             stamp: Newest stamp [ns].
             delay: Delay of the window [s].
             bias: Bias of each sensor, shape (k, 6) [N, N·m].
-            held: As of ``SensedArm.held``, shape (k, 6).
-            around: Readings of each sensor before and after the stamp, as of ``Feed.around``.
+            held: As for ``SensedArm.held``, shape (k, 6).
+            around: Readings of each sensor before and after the stamp, as for ``Feed.around``.
 
         """
         if not any(isinstance(values, Saturated) for pair in around for values in pair):
@@ -561,7 +561,7 @@ class JointChains:
             wrench: External wrench on it, shape (6,) [N, N·m].
 
         Returns:
-            As of ``Contacts.update``; zero if the force is due to leaps of single velocities.
+            As for ``Contacts.update``; zero if the force is due to leaps of single velocities.
 
         """
         if self._settled is None or self._settled[0] is not means:
@@ -625,7 +625,7 @@ class _ImuChain:
         self.samples.add(feed.newest, values)
 
     def take(self, bias: Array, recorder: TareRecord | None) -> Observation | None:
-        """Return the next observation; arguments as of ``JointChains.take``."""
+        """Return the next observation; arguments as for ``JointChains.take``."""
         stamp = self.samples.take()
         if stamp is None:
             return None

@@ -121,7 +121,7 @@ class WrenchOutputs:
             markers: Publisher of markers.
 
         Raises:
-            ConfigurationError: As of ``Fusion``.
+            ConfigurationError: As for ``Fusion``.
 
         """
         arm, values = observer.arm, observer.values

@@ -126,7 +126,7 @@ class TareProcedure:
             values: The parameters.
 
         Raises:
-            DataError: If there are none, or as of ``run``.
+            DataError: If there are none, or as for ``run``.
 
         """
         record = self._record

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Series of observations: as MCAP or CSV file, and as a digest."""
+"""Series of observations as MCAP or CSV file, and their summary."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NO_POINT = ('',) * 3
 
 
 class WrenchSeries(Protocol):
-    """File of observations that is being written; a context manager."""
+    """Writer of a file of observations; a context manager."""
 
     def __enter__(self) -> WrenchSeries:
         """Return itself."""
@@ -42,17 +42,17 @@ class WrenchSeries(Protocol):
         """Complete the file, or remove it after an error."""
 
     def add(self, stamps: Stamps, block: Block) -> None:
-        """Write observations under the stamps with which they are published [ns]."""
+        """Write observations with the stamps of their publication [ns]."""
 
     def restart(self) -> None:
-        """Discard all that was written."""
+        """Discard everything written so far."""
 
 
 def series_file(path: Path, links: Sequence[str], joints: Sequence[str]) -> WrenchSeries:
     """Return the file of a series: CSV if the path ends with .csv, else MCAP.
 
     Args:
-        path: Its place.
+        path: Path of the file.
         links: Names of the sub-chains.
         joints: Names of the joints.
 
@@ -64,10 +64,10 @@ def series_file(path: Path, links: Sequence[str], joints: Sequence[str]) -> Wren
 
 
 class McapSeries:
-    """Series as an MCAP file with the node's topics; as of ``WrenchSeries``."""
+    """Series as an MCAP file with the node's topics; see ``WrenchSeries``."""
 
     def __init__(self, path: Path, links: Sequence[str], joints: Sequence[str]) -> None:
-        """Begin the file; arguments and errors as of ``series_file``."""
+        """Create the file; arguments and errors as for ``series_file``."""
         self._links, self._joints = tuple(links), tuple(joints)
         self._file = McapWriter(path)
         self._announce()
@@ -94,7 +94,7 @@ class McapSeries:
         self._reasons = [''] * len(self._links)
 
     def restart(self) -> None:
-        """Discard all that was written."""
+        """Discard everything written so far."""
         self._file.restart()
         self._announce()
 
@@ -107,7 +107,7 @@ class McapSeries:
         self._file.__exit__(kind, *others)
 
     def add(self, stamps: Stamps, block: Block) -> None:
-        """Write observations under the stamps with which they are published [ns]."""
+        """Write observations with the stamps of their publication [ns]."""
         for index, link in enumerate(self._links):
             valid = block.valid[:, index]
             self._write(f'links/{link}/wrench', stamps[valid], block.wrench[valid, index])
@@ -155,7 +155,7 @@ class McapSeries:
         self._flags[name] = bool(flags[-1])
 
     def _write_reasons(self, index: int, stamps: Stamps, block: Block) -> None:
-        """Write the reason of invalid wrenches where it changes, empty where they are valid."""
+        """Write the changes of the reason of invalid wrenches; empty for valid ones."""
         topic, _ = self._topics[f'links/{self._links[index]}/reason']
         changes = {row: reasons[index] for row, reasons in block.reasons.items()
                    if block.observed[row, index]}
@@ -170,13 +170,13 @@ class McapSeries:
 
 
 class CsvSeries:
-    """Series as a CSV file, one row for each link and instant; as of ``WrenchSeries``.
+    """Series as a CSV file, one row for each link and instant; see ``WrenchSeries``.
 
-    Numbers are written such that they are read back to the last bit; unknown ones are empty.
+    Numbers are written with all bits; unknown ones are empty.
     """
 
     def __init__(self, path: Path, links: Sequence[str]) -> None:
-        """Begin the file; arguments and errors as of ``series_file``."""
+        """Create the file; arguments and errors as for ``series_file``."""
         self._links = tuple(links)
         self._path = path
         self._part = path.with_name(f'{path.name}.part')
@@ -190,7 +190,7 @@ class CsvSeries:
         self._writer.writerow(COLUMNS)
 
     def restart(self) -> None:
-        """Discard all that was written."""
+        """Discard everything written so far."""
         self._file.seek(0)
         self._file.truncate()
         self._writer.writerow(COLUMNS)
@@ -208,7 +208,7 @@ class CsvSeries:
             self._part.unlink()
 
     def add(self, stamps: Stamps, block: Block) -> None:
-        """Write observations under the stamps with which they are published [ns]."""
+        """Write observations with the stamps of their publication [ns]."""
         wrenches, rows = block.wrench.tolist(), []
         observed, valid = block.observed.tolist(), block.valid.tolist()
         for row, stamp in enumerate(to_seconds(stamps).tolist()):
@@ -233,14 +233,14 @@ _NUMBERS = re.compile(r'[0-9.]+')
 
 @dataclass
 class Episode:
-    """A contact from its begin to its end.
+    """One contact from start to end.
 
     Attributes:
-        link: Name of the pushed sub-chain.
+        link: Name of the sub-chain.
         begin: Stamp of its first instant [s].
         end: Stamp of its last instant [s].
         peak: Largest force [N].
-        contact: What is known of where, at the largest force.
+        contact: The contact at the largest force.
 
     """
 
@@ -253,15 +253,15 @@ class Episode:
 
 @dataclass
 class LinkDigest:
-    """One sub-chain throughout.
+    """Summary of one sub-chain.
 
     Attributes:
         link: Its name.
-        samples: At how many instants it was looked at.
-        valid: At how many of them its wrench was known.
+        samples: Number of instants.
+        valid: Number of instants with a valid wrench.
         peak: Largest force [N].
-        peak_stamp: When that was [s].
-        reasons: Why its wrench was not known, and how often; windows that fill are left out.
+        peak_stamp: Stamp of the largest force [s].
+        reasons: Counts of the reasons of invalid wrenches, without filling windows.
 
     """
 
@@ -276,16 +276,16 @@ class LinkDigest:
 
     @property
     def share(self) -> float:
-        """Share of the instants at which its wrench was known, NaN without any."""
+        """Share of instants with a valid wrench, NaN without instants."""
         return self.valid / self.samples if self.samples else np.nan
 
     @property
     def rms(self) -> float:
-        """RMS of the force's size, NaN if it was never known [N]."""
+        """RMS of the force's magnitude, NaN if it was never valid [N]."""
         return float(np.sqrt(self._square / self.valid)) if self.valid else np.nan
 
     def add(self, stamps: Stamps, forces: Array) -> None:
-        """Count instants with valid forces [N], shape (m,) each."""
+        """Add instants with valid forces [N], shape (m,) each."""
         if not len(forces):
             return
         self.valid += len(forces)
@@ -295,25 +295,25 @@ class LinkDigest:
             self.peak, self.peak_stamp = float(forces[largest]), to_seconds(int(stamps[largest]))
 
     def miss(self, reason: str) -> None:
-        """Count an instant without."""
+        """Add an instant with an invalid wrench."""
         if not reason.startswith(FILLING):
-            # Reasons that differ in their numbers are one; it is told by its first wording.
+            # Reasons that differ in numbers only are counted under the first one.
             kind = _NUMBERS.sub('', reason)
             self.reasons[self._kinds.setdefault(kind, reason)] += 1
 
 
 class TorqueDigest:
-    """External joint torques throughout.
+    """Summary of the external joint torques.
 
     Attributes:
-        count: At how many instants they were known.
+        count: Number of instants with known torques.
         peak: Largest magnitudes, shape (n,) [N·m].
-        collisions: How often each joint's torque began to exceed what friction explains, (n,).
+        collisions: Number of times that each joint's torque exceeded its threshold, shape (n,).
 
     """
 
     def __init__(self, count: int) -> None:
-        """Start with nothing for ``count`` joints."""
+        """Start empty for ``count`` joints."""
         self.count = 0
         self.peak = np.zeros(count)
         self.collisions: npt.NDArray[np.int_] = np.zeros(count, dtype=int)
@@ -322,12 +322,12 @@ class TorqueDigest:
 
     @property
     def rms(self) -> Array:
-        """RMS, NaN without any instant, shape (n,) [N·m]."""
+        """RMS, NaN without instants, shape (n,) [N·m]."""
         return np.sqrt(self._square / self.count) if self.count else np.full_like(
             self._square, np.nan)
 
     def add(self, external: Array, colliding: Flags) -> None:
-        """Count instants: external torques [N·m] and flags, shape (m, n) each."""
+        """Add instants: external torques [N·m] and flags, shape (m, n) each."""
         if not len(external):
             return
         self.count += len(external)
@@ -339,17 +339,17 @@ class TorqueDigest:
 
 
 class Digest:
-    """Follows a series of observations.
+    """Summary of a series of observations.
 
     Attributes:
-        links: The sub-chains.
-        torque: External joint torques.
-        episodes: Contacts, in the order in which they began.
+        links: Summaries of the sub-chains.
+        torque: Summary of the external joint torques.
+        episodes: Contacts in the order of their start.
 
     """
 
     def __init__(self, links: Sequence[str], joints: int) -> None:
-        """Start with nothing.
+        """Start empty.
 
         Args:
             links: Names of the sub-chains.
@@ -359,11 +359,11 @@ class Digest:
         self.links = [LinkDigest(link) for link in links]
         self.torque = TorqueDigest(joints)
         self.episodes: list[Episode] = []
-        # By sub-chain with a contact: the episode, and its newest instant.
+        # Episode and its newest instant, by sub-chain with a contact.
         self._open: dict[int, tuple[Episode, int]] = {}
 
     def add(self, stamps: Stamps, block: Block) -> None:
-        """Add observations under the stamps with which they are published [ns]."""
+        """Add observations with the stamps of their publication [ns]."""
         force = np.sqrt(np.einsum('mki,mki->mk', block.wrench[:, :, :3], block.wrench[:, :, :3]))
         numbers = np.cumsum(block.observed, axis=0)
         before = [item.samples for item in self.links]

@@ -123,7 +123,7 @@ class JointFriction:
         return np.asarray(level * np.tanh(velocity / self._width) + viscous * power)
 
     def near_standstill(self, joint: int, v: float) -> float:
-        """Return the friction torque of one joint, as of ``torque`` [N·m].
+        """Return the friction torque of one joint, as for ``torque`` [N·m].
 
         Args:
             joint: Its index.
@@ -269,7 +269,7 @@ class JointTorques:
 
     @property
     def is_colliding(self) -> bool:
-        """Whether any joint's torque exceeds its threshold."""
+        """True if any joint's torque exceeds its threshold."""
         return self._near
 
 

@@ -188,7 +188,7 @@ def test_the_marked_tare_gives_what_was_observed(
     recorded: Recorded, run: Run, tmp_path: Path
 ) -> None:
     _, told, rows = run([*recorded.messages, *marked(recorded)])
-    assert "The bag tells when the node's tare was" in told
+    assert "The node's tare is marked in the bag" in told
     assert_as_live(recorded, rows)
     filed = read_result(tmp_path / 'bag.wrench.yaml')
     assert filed.time == recorded.span[1]
@@ -250,7 +250,7 @@ def test_a_tare_from_elsewhere(recorded: Recorded, run: Run, tmp_path: Path, way
 
 def test_a_part_of_the_bag_uses_the_tare_before_it(recorded: Recorded, run: Run) -> None:
     _, told, rows = run([*recorded.messages, *marked(recorded)], '--from', '2.0', '--to', '2.5')
-    assert "The bag tells when the node's tare was" in told
+    assert "The node's tare is marked in the bag" in told
     assert len(rows[LINK]) == pytest.approx(125, abs=2)
 
 

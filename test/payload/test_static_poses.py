@@ -545,7 +545,7 @@ def test_links_beyond_the_sensor_widen_the_intervals_and_are_named():
     assert usual.parameter('mass').std == pytest.approx(
         np.hypot(exact.parameter('mass').std, 0.05 * hand), rel=1e-3)
     assert usual.verdict is Verdict.FAIL
-    assert f'{hand:.2f} kg that the URDF has beyond the sensor' in usual.reasons[0]
+    assert f'{hand:.2f} kg of links distal to the sensor' in usual.reasons[0]
     without = record('ur5', 'upright', tool, 0).estimate(arm_model_std=0.05)
     assert without.settings['distal_mass'] == 0.0
     assert without.verdict is Verdict.PASS

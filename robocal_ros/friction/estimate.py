@@ -70,7 +70,7 @@ def estimate(
 
     Raises:
         ConfigurationError: If the arm lacks a joint that is asked for.
-        DataError: If no joint was run at constant speed, or effort is dead.
+        DataError: If no joint was run at constant speed, or efforts are unusable.
 
     """
     if values.method == 'motion':
@@ -98,7 +98,7 @@ def estimate_motion(
 
     Raises:
         ConfigurationError: If the arm lacks a joint that is asked for.
-        DataError: If the motion is too short, or effort is dead.
+        DataError: If the motion is too short, or efforts are unusable.
 
     """
     samples = recording.joints
@@ -196,7 +196,7 @@ def _motion_check(item: MotionJoint, limit: float) -> Check:
 
 
 def _check_torques(samples: JointSamples, values: FrictionParameters) -> None:
-    """Refuse what cannot hold friction."""
+    """Check that recording and joints are usable; raises DataError or ConfigurationError."""
     if values.effort_contains == 'external':
         raise ConfigurationError(
             "effort_contains is 'external': such efforts hold no friction. Record all torques of "

@@ -216,25 +216,19 @@ def test_cancel_with_nothing_to_cancel(
     assert 'Nothing is running' in answer.message
 
 
-def test_run_without_a_robot_says_what_is_missing(
-    served: tuple[PayloadIdentification, Caller, Spinner]
+@pytest.mark.parametrize(('verb', 'message'), [
+    ('run', 'No joint states received; expected sensor_msgs/JointState'),
+    ('estimate', 'No joint states are recorded'),
+])
+def test_without_joint_states_the_answer_names_them(
+    served: tuple[PayloadIdentification, Caller, Spinner], verb: str, message: str
 ) -> None:
     node, caller, _ = served
     assert node.trigger_activate() == SUCCESS
-    answer = caller.call('run')
-    assert not answer.success
-    assert 'No joint states received; expected sensor_msgs/JointState' in answer.message
-
-
-def test_estimate_without_samples_is_refused(
-    served: tuple[PayloadIdentification, Caller, Spinner]
-) -> None:
-    node, caller, _ = served
-    assert node.trigger_activate() == SUCCESS
-    answer = caller.call('estimate')
+    answer = caller.call(verb)
     assert not answer.success
     assert 'Defect' not in answer.message
-    assert 'No joint states are recorded' in answer.message
+    assert message in answer.message
 
 
 def test_second_run_is_refused_and_cancel_ends_the_first_while_it_waits(

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import rclpy
@@ -46,29 +46,21 @@ def _argument(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-class Process:
-    """A node in a separate process, which ends with the context at the latest."""
+Started = TypeVar('Started', bound='Child')
 
-    def __init__(
-        self, module: str, log: Path, *, name: str = '', namespace: str = '',
-        opened: Path | None = None, **parameters: Any,
-    ) -> None:
+
+class Child:
+    """A child process, which ends with the context at the latest."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
         self.log = log
-        command = [sys.executable, '-m', module]
-        if opened is not None:
-            command = [sys.executable, '-c', _AUDITED, str(opened), module]
-        command.append('--ros-args')
-        for key, value in (('__node', name), ('__ns', namespace)):
-            command += ['-r', f'{key}:={value}'] if value else []
-        for key, value in parameters.items():
-            command += ['-p', f'{key}:={_argument(value)}']
         # One BLAS thread per process: the cores are shared by several processes.
         environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'PYTHONUNBUFFERED': '1'}
         with log.open('w') as output:
             self._child = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
-    def __enter__(self) -> Process:
+    def __enter__(self: Started) -> Started:
         return self
 
     def __exit__(
@@ -96,6 +88,24 @@ class Process:
     def end(self, timeout: float = 20.0) -> int:
         """Wait for its end and return the exit code."""
         return self._child.wait(timeout)
+
+
+class Process(Child):
+    """A node in a child process."""
+
+    def __init__(
+        self, module: str, log: Path, *, name: str = '', namespace: str = '',
+        opened: Path | None = None, **parameters: Any,
+    ) -> None:
+        command = [sys.executable, '-m', module]
+        if opened is not None:
+            command = [sys.executable, '-c', _AUDITED, str(opened), module]
+        command.append('--ros-args')
+        for key, value in (('__node', name), ('__ns', namespace)):
+            command += ['-r', f'{key}:={value}'] if value else []
+        for key, value in parameters.items():
+            command += ['-p', f'{key}:={_argument(value)}']
+        super().__init__(command, log)
 
 
 def sim_arm(log: Path, **parameters: Any) -> Process:

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from rclpy.qos import QoSProfile
@@ -21,43 +18,26 @@ from robocal_ros.messages import qos
 from robocal_ros.messages.bag import Bag
 from robocal_ros.results.result import CalibrationResult
 from robocal_sim.consumers import Consumers
-from support.live_graph import ROOT, Client
+from support.live_graph import Child, Client
 
 _AHEAD = 0.3
 
 
-class RecorderProcess:
-    """`robocal record` in a separate process."""
+class RecorderProcess(Child):
+    """`robocal record` in a child process."""
 
     def __init__(self, folder: Path, log: Path, *arguments: str) -> None:
-        self._log = log
-        with log.open('w') as output:
-            self._child = subprocess.Popen(
-                [sys.executable, '-m', 'robocal_ros.cli.main', 'record', '-o', str(folder),
-                 '--timeout', '60', *arguments],
-                cwd=ROOT, env={**os.environ, 'PYTHONUNBUFFERED': '1'}, stdout=output,
-                stderr=subprocess.STDOUT)
-
-    def __enter__(self) -> RecorderProcess:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            sys.stdout.write(f'--- {self._log.name}\n{self._log.read_text()[-3000:]}\n')
-        self._child.kill()
-        self._child.wait()
+        super().__init__([sys.executable, '-m', 'robocal_ros.cli.main', 'record', '-o',
+                          str(folder), '--timeout', '60', *arguments], log)
 
     @property
     def said(self) -> str:
-        return self._log.read_text()
+        return self.log.read_text()
 
-    def end(self) -> int:
+    def end(self, timeout: float = 60.0) -> int:
         """Send SIGINT and return the exit code."""
-        self._child.send_signal(signal.SIGINT)
-        return self._child.wait(60.0)
+        self.send(signal.SIGINT)
+        return super().end(timeout)
 
 
 def play(

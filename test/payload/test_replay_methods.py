@@ -6,28 +6,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from support import excitation_cell, friction_cell
+from support.arms import arm
+from support.excitation_cell import BIAS, TOOL, WRENCH_NOISE, exciting, wrench_of
+from support.forward import trapezoid
 from support.ros_rig import overrides
 
-from benchmarks.offline_bag import (
-    JOINT_STATES,
-    KNOWN_MASS,
-    WRENCH,
-    Record,
-    RecordedProcedures,
-    write_record,
-)
+from benchmarks.offline_bag import JOINT_STATES, WRENCH, Record, write_record
 from robocal_ros.capability.offline import OfflineEstimation
 from robocal_ros.cli.estimate import capability
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.messages.selection import Selection
 from robocal_ros.node.calibration_node import SUCCESS
 from robocal_ros.parameters import checked
@@ -40,19 +39,36 @@ from robocal_ros.robot.setup import make_robot
 pytestmark = pytest.mark.usefixtures('ros')
 
 
-def every_fourth(record: Record) -> Record:
-    """Return a record at a quarter of its rate, for the sake of the test's duration."""
-    joints, wrench = record.joints, record.wrench
-    return replace(
-        record, joints=joints.chosen(np.arange(len(joints)) % 4 == 0),
-        wrench=wrench.chosen(np.arange(len(wrench)) % 4 == 0))
+def recorded(joints: JointSamples, readings: np.ndarray) -> Record:
+    """Return a record that begins at a stamp other than zero."""
+    time = 10.0 + joints.time
+    return Record(arm('robocal').urdf, replace(joints, time=time),
+                  WrenchSamples('ft_wrist', time, readings))
+
+
+def rests(count: int = 8, rate: float = 125.0) -> Record:
+    """Rest with the tool in postures of all kinds."""
+    robot, generator = arm('robocal').robot(), np.random.default_rng(0)
+    postures, pieces = generator.uniform(*robot.sampling_limits(), (count, robot.n)), []
+    for here, there in pairwise(postures):
+        still = np.zeros((int(1.2 * rate), robot.n))
+        pieces += [(still + here, still, still), trapezoid(here, there, 1.5, 4.0, rate)]
+    q, v, a = (np.vstack(columns) for columns in zip(*pieces, strict=True))
+    readings = BIAS + wrench_of('robocal', TOOL, q, v, a)
+    return recorded(
+        JointSamples(robot.joint_names, np.arange(len(q)) / rate, q, v, np.zeros_like(q)),
+        readings + WRENCH_NOISE * generator.normal(size=readings.shape))
 
 
 @pytest.fixture(scope='module')
 def records() -> dict[str, Record]:
-    procedures = RecordedProcedures()
-    return {name: every_fourth(getattr(procedures, name)())
-            for name in ('static_poses', 'excitation', 'friction')}
+    excited = excitation_cell.Record('robocal', TOOL, exciting(), 16.0)
+    runs = friction_cell.record(
+        {2: friction_cell.WRIST}, friction_cell.both_ways(2, np.geomspace(0.03, 0.6, 5)),
+        rate=125.0, tool=TOOL).samples()
+    return {'static_poses': rests(),
+            'excitation': recorded(excited.joints(1), excited.readings(1).wrench),
+            'friction': recorded(runs, np.zeros((len(runs), 6)))}
 
 
 @pytest.fixture(scope='module')
@@ -163,7 +179,7 @@ def test_the_result_names_a_stored_mass_as_the_source(records) -> None:
 
 
 def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:
-    values = {'known_mass': KNOWN_MASS}
+    values = {'known_mass': TOOL.mass}
     node = replay(PayloadIdentification, records['excitation'], bags['excitation'], tmp_path,
                   **values)
     recording = node.recorder.recording(estimate.gain_needs(node.values))
@@ -189,7 +205,7 @@ def test_friction_with_the_stored_payload(records, bags, replay, tmp_path: Path)
 def test_replayed_marks_choose_the_run(records, bags, replay, tmp_path: Path) -> None:
     record, values = records['static_poses'], {'method': 'static_poses'}
     node = replay(PayloadIdentification, record, bags['static_poses'], tmp_path, **values)
-    begin, end = float(record.joints.time[1000]), float(record.joints.time[-500])
+    begin, end = float(record.joints.time[200]), float(record.joints.time[-100])
     for name, stamp in (('begin', begin), ('end', end)):
         status = DiagnosticStatus(name=name, message='run', hardware_id='another', values=[
             KeyValue(key=key, value=repr(stamp)) for key in ('joint_states', 'ft_wrist/wrench')])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -167,7 +166,7 @@ def convergence(
 ) -> tuple[Array, Array]:
     """Return the estimates of ``RecursiveLeastSquares`` after given numbers of samples.
 
-    Computed in batch from the triangular factor of the information (Björck, ch. 2.5).
+    Computed in batch from the information of the samples in between.
 
     Args:
         regressor: Shape (k, p).
@@ -180,17 +179,15 @@ def convergence(
         Estimates and standard deviations, shape (c, p) each.
 
     """
-    size = len(prior_std)
-    rows = np.column_stack((regressor, measured)) / std
-    factor = np.hstack((np.diag(1.0 / np.asarray(prior_std)), np.zeros((size, 1))))
-    factors = []
-    for begin, end in pairwise((0, *counts)):
-        factor = np.asarray(np.linalg.qr(np.vstack((factor, rows[begin:end])), mode='r'))
-        factors.append(factor[:size])
-    triangles = np.array(factors)
-    inverse = np.linalg.inv(triangles[:, :, :size])
-    values = (inverse @ triangles[:, :, size:])[:, :, 0]
-    return values, np.sqrt((inverse**2).sum(axis=2))
+    scale = np.linalg.norm(regressor, axis=0)
+    scale = np.where(scale > 0.0, scale, 1.0)
+    rows = regressor / scale
+    joined = np.einsum('ki,kj->kij', rows, np.column_stack((rows, measured))) / std**2
+    added = np.add.reduceat(joined[:counts[-1]], (0, *counts[:-1]), axis=0).cumsum(axis=0)
+    prior = np.diag(1.0 / np.square(scale * prior_std))
+    covariance = np.linalg.inv(added[:, :, :-1] + prior)
+    values = (covariance @ added[:, :, -1:])[:, :, 0]
+    return values / scale, np.sqrt(np.diagonal(covariance, axis1=1, axis2=2)) / scale
 
 
 class RecursiveLeastSquares:

@@ -3,7 +3,7 @@
 
 Motions are sums of sines with their derivatives written out; torques come from recursive
 Newton-Euler of the original URDF with the tool added to its carrier; wrenches from Newton's and
-Euler's laws of each body distal to the sensor, in spatial algebra.
+Euler's laws of the bodies distal to the sensor, in spatial algebra.
 """
 
 from __future__ import annotations
@@ -114,22 +114,30 @@ def wrench_of(
         bodies.append((case.tool, pin.Inertia(tool.mass, tool.com, np.asarray(tool.inertia))))
     model = pin.buildModelFromXML(case.urdf)
     data = model.createData()
-    gravity = pin.Motion(np.array([0.0, 0.0, -9.81]), np.zeros(3))
-    found = []
-    for row in zip(q, v, a, strict=True):
-        full = [np.concatenate((item, np.zeros(model.nv - len(item)))) for item in row]
+    index = model.getFrameId(sensor)
+    # The bodies do not move against each other.
+    pin.framesForwardKinematics(model, data, pin.neutral(model))
+    total = pin.Inertia.Zero()
+    for frame, inertia in bodies:
+        total += (data.oMf[index].inverse() * data.oMf[model.getFrameId(frame)]).act(inertia)
+    joint, placement = model.frames[index].parentJoint, model.frames[index].placement
+    speed, change, down = (np.empty((len(q), size)) for size in (6, 6, 3))
+    full = np.zeros((3, model.nv))
+    for i, row in enumerate(zip(q, v, a, strict=True)):
+        full[:, :len(row[0])] = row
         pin.forwardKinematics(model, data, *full)
-        pin.updateFramePlacements(model, data)
-        total = pin.Force.Zero()
-        for frame, inertia in bodies:
-            index = model.getFrameId(frame)
-            speed = pin.getFrameVelocity(model, data, index, pin.LOCAL)
-            change = pin.getFrameAcceleration(model, data, index, pin.LOCAL)
-            down = pin.Motion(data.oMf[index].rotation.T @ gravity.linear, np.zeros(3))
-            force = inertia * (change - down) + speed.cross(inertia * speed)
-            total += data.oMf[model.getFrameId(sensor)].actInv(data.oMf[index]).act(force)
-        found.append(-total.vector)
-    return np.array(found)
+        speed[i], change[i] = data.v[joint].vector, data.a[joint].vector
+        down[i] = data.oMi[joint].rotation.T @ [0.0, 0.0, -9.81]
+    to_sensor = placement.inverse()
+    speed, change = speed @ to_sensor.action.T, change @ to_sensor.action.T
+    change[:, :3] -= down @ to_sensor.rotation.T
+    # Newton's and Euler's laws: the force is I a + v × I v.
+    momentum = speed @ total.matrix()
+    force = change @ total.matrix()
+    force[:, :3] += np.cross(speed[:, 3:], momentum[:, :3])
+    force[:, 3:] += (np.cross(speed[:, 3:], momentum[:, 3:])
+                     + np.cross(speed[:, :3], momentum[:, :3]))
+    return -force
 
 
 def friction_of(velocity: np.ndarray) -> np.ndarray:

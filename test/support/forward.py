@@ -59,6 +59,7 @@ class Reference:
             total = self.model.inertias[frame.parentJoint] + frame.placement.act(body)
             self.model.inertias[frame.parentJoint] = total
         self.data = self.model.createData()
+        self._axes = [np.ravel(joint.S)[3:] for joint in self.data.joints[1:]]
 
     def configuration(self, angles: np.ndarray) -> np.ndarray:
         """Return Pinocchio's coordinates of joint angles, shape (…, n)."""
@@ -86,9 +87,13 @@ class Reference:
 
     def axis(self, angles: np.ndarray, joint: int) -> np.ndarray:
         """Return a joint's axis in the root frame, from its own motion subspace."""
+        return self.axes(angles)[joint]
+
+    def axes(self, angles: np.ndarray) -> np.ndarray:
+        """Return the axes of all joints in the root frame, shape (n, 3)."""
         pin.forwardKinematics(self.model, self.data, self.configuration(angles))
-        subspace = np.ravel(self.data.joints[joint + 1].S)
-        return self.data.oMi[joint + 1].rotation @ subspace[3:]
+        return np.array([placed.rotation @ axis for placed, axis in zip(
+            self.data.oMi[1:], self._axes, strict=True)])
 
 
 def horizontal_posture(
@@ -99,12 +104,20 @@ def horizontal_posture(
     up = arm.gravity / np.linalg.norm(arm.gravity)
     low, high = low + 0.15, high - 0.15
     joints = (arm.n - 1, (arm.n + second) % arm.n)
+    def tilts(q: np.ndarray, start: np.ndarray) -> np.ndarray:
+        return np.concatenate((arm.axes(q)[list(joints)] @ up, 1e-4 * (q - start)))
+
+    def slopes(q: np.ndarray, _: np.ndarray) -> np.ndarray:
+        """An axis turns about those of the joints before it."""
+        axes = arm.axes(q)
+        turning = [np.where(np.arange(arm.n) < j, np.cross(axes, axes[j]) @ up, 0.0)
+                   for j in joints]
+        return np.vstack((turning, 1e-4 * np.eye(arm.n)))
+
     for _ in range(200):
         start = generator.uniform(low, high)
-        found = least_squares(
-            lambda q, start=start: np.array(
-                [*(arm.axis(q, j) @ up for j in joints), *(1e-4 * (q - start))]),
-            start, bounds=(low, high)).x
+        found = least_squares(tilts, start, slopes, bounds=(low, high), ftol=1e-5, xtol=1e-5,
+                              args=(start,)).x
         # Room for the sweeps on both sides of the second joint.
         room = min(found[joints[1]] - low[joints[1]], high[joints[1]] - found[joints[1]])
         if max(abs(arm.axis(found, j) @ up) for j in joints) < 1e-3 and room > 1.2:

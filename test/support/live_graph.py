@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -238,13 +239,20 @@ class Client:
 
         self.until(grown, what=f'progress of phase {name}')
 
-    def watch(self) -> list[tuple[float, Any]]:
-        """Subscribe to joint states and return the list of arrival times and messages."""
+    @contextmanager
+    def watching(self) -> Iterator[list[tuple[float, Any]]]:
+        """Subscribe to joint states; yield the list of arrival times and messages.
+
+        A subscriber costs this process as much as the simulation costs the arm's.
+        """
         received: list[tuple[float, Any]] = []
-        self.node.create_subscription(
+        subscription = self.node.create_subscription(
             JointState, '/joint_states',
             lambda state: received.append((time.monotonic(), state)), qos_profile_sensor_data)
-        return received
+        try:
+            yield received
+        finally:
+            self.node.destroy_subscription(subscription)
 
     def travel(self, window: float = 0.3, timeout: float = 20.0) -> float:
         """Return the largest joint travel over a window of stamps [rad]."""

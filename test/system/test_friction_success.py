@@ -40,9 +40,9 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     folder = tmp_path_factory.mktemp('friction')
     file_payload(folder / 'results', hidden_payload(TRUTH))
     with (
-        sim_arm(folder / 'sim_arm.log', seed=4, joint_states_rate=500.0),
+        sim_arm(folder / 'sim_arm.log', seed=4),
         friction_node(folder / 'node.log', folder / 'results', opened=folder / 'opened.txt',
-                      measure_joints=[FIRST, SECOND], model='lugre_dynamic') as node,
+                      measure_joints=[FIRST, SECOND], model='lugre_dynamic', max_rounds=2) as node,
     ):
         client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
         client.until(lambda: client.state(NODE) == 'active', 120.0)
@@ -59,9 +59,9 @@ def received(cell: Cell) -> dict[str, list]:
 @pytest.fixture(scope='module')
 def interrupted(cell: Cell, received: dict[str, list]) -> dict[str, object]:
     """A run that is cancelled after the first joint."""
-    states = cell.client.watch()
-    run = cell.begin()
-    cell.await_message(f'Running {SECOND}')
+    with cell.client.watching() as states:
+        run = cell.begin()
+        cell.await_message(f'Running {SECOND}')
     positions = np.array([state.position for _, state in states])
     remaining, share = cell.values('remaining [s]'), [
         progress(status) for status in cell.client.statuses[NODE]]

@@ -49,8 +49,10 @@ class TestNodeEnds:
     def test_a_signal_in_mid_motion_stops_the_arm(
         self, client: Client, tmp_path: Path, number: signal.Signals
     ) -> None:
-        with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:
-            received = client.watch()
+        with (
+            client.watching() as received,
+            payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node,
+        ):
             run = begin_moving(client)
             node.send(number)
             asked = time.monotonic()
@@ -61,7 +63,7 @@ class TestNodeEnds:
             log = node.log.read_text()
             assert 'Defect' not in log
             assert 'Traceback' not in log
-        assert client.travel() < AT_REST
+            assert client.travel() < AT_REST
         stopped = last_motion(received)
         assert 0.0 < stopped - asked < 2.5
         assert not list(tmp_path.rglob('payload*.yaml'))

@@ -79,7 +79,7 @@ def test_the_profiles_topics_are_recorded(
     robot: Running, tmp_path: Path, capsys, storage: str
 ) -> None:
     bag = tmp_path / 'bag'
-    assert main(['record', '-o', str(bag), '--duration', '4', '--storage', storage,
+    assert main(['record', '-o', str(bag), '--duration', '2', '--storage', storage,
                  '--timeout', '30']) == 0
     told = capsys.readouterr().out
     with Bag(bag) as opened:
@@ -102,7 +102,7 @@ def test_the_profiles_topics_are_recorded(
 
 
 def test_further_topics_may_be_named(robot: Running, tmp_path: Path) -> None:
-    assert main(['record', 'other', '-o', str(tmp_path / 'bag'), '--duration', '3',
+    assert main(['record', 'other', '-o', str(tmp_path / 'bag'), '--duration', '1',
                  '--timeout', '30']) == 0
     with Bag(tmp_path / 'bag') as opened:
         assert '/other' in opened.topics

@@ -28,7 +28,7 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
-from support.sim_rig import CONTROLLER, JOINTS, Rig, seconds, tolerances, trajectory
+from support.sim_rig import CONTROLLER, FAST, JOINTS, Rig, seconds, tolerances, trajectory
 
 from robocal_ros.errors import RobocalError
 from robocal_sim.node import SimArm, default_description
@@ -383,7 +383,7 @@ def test_latency_delays_messages_and_keeps_stamps(rig: Rig) -> None:
     rig.advance(0.5)
     assert rig.arm._simulator.now - rig.time > 0.19
     stamps = [seconds(state.header.stamp) for state in collect(rig)]
-    assert np.diff(stamps) == pytest.approx(0.004, abs=1e-6)
+    assert np.diff(stamps) == pytest.approx(1.0 / FAST['joint_states_rate'], abs=1e-6)
 
 
 def test_clock_jump_back(rig: Rig) -> None:

@@ -27,8 +27,8 @@ from robocal_sim.node import SimArm
 
 JOINTS = tuple(f'joint_{number}' for number in range(1, 7))
 CONTROLLER = 'joint_trajectory_controller'
-# Half the usual rate: the messages, not the physics, set the pace of these tests.
-FAST = {'real_time_factor': 0.0, 'free_run_factor': 0.0, 'joint_states_rate': 250.0}
+# A quarter of the usual rate: messages cost these tests as much as the physics.
+FAST = {'real_time_factor': 0.0, 'free_run_factor': 0.0, 'joint_states_rate': 125.0}
 
 
 def seconds(stamp: Any) -> float:

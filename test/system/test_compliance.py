@@ -57,7 +57,7 @@ def compliance_node(log: Path, results: Path, opened: Path) -> Process:
     values = {
         'use_sim_time': True, 'autostart': True, 'results_dir': results, 'state_timeout': 5.0,
         'max_velocity': 2.0, 'max_acceleration': 6.0, 'posture_count': POSTURES,
-        'posture_range': 0.8, 'dwell': 0.8, 'settle': 0.3, 'reference_every': 5,
+        'posture_range': 0.8, 'dwell': 0.6, 'settle': 0.2, 'reference_every': 5,
         'registration': 'three_point', 'target_frame': 'flange',
         'target_xyz': json.dumps(tracker['target_xyz']), 'visibility_angle': 2.1,
         'tracker_position': '[2.5, -1.0, 0.3]', 'load_mass': float(load['mass']),

@@ -41,7 +41,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     truth = folder / 'truth.yaml'
     truth.write_text(yaml.safe_dump(document))
     with (
-        sim_arm(folder / 'sim_arm.log', truth_file=truth, seed=3),
+        sim_arm(folder / 'sim_arm.log', truth_file=truth, seed=3, joint_states_rate=250.0),
         payload_node(folder / 'node.log', folder / 'results', method='excitation',
                      excitation_source='torque', state_timeout=5.0),
     ):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from support.friction_graph import NODE as FRICTION
 from support.friction_graph import friction_node
 from support.live_graph import RELIABLE, Client, payload_node, sim_arm
@@ -26,7 +27,12 @@ PLAYED = ('/joint_states', '/robot_description', f'/{PAYLOAD}/marks', f'/{FRICTI
 # Silences of a busy machine must not fail the run.
 FAST = {'max_velocity': 3.0, 'max_acceleration': 12.0, 'state_timeout': 5.0, **RELIABLE}
 PAYLOAD_VALUES = {'known_mass': 2.0, 'sweep_speed': 1.0}
-FRICTION_VALUES = {'speeds': [0.1, 0.25, 0.4, 0.6], 'measure_joints': ['joint_6']}
+FRICTION_VALUES = {'speeds': [0.1, 0.25, 0.4, 0.6], 'measure_joints': ['joint_6'],
+                   'max_cruise': 1.0}
+# What the nodes read; the usual profile records a dozen topics more.
+PROFILE = {'recorder': {
+    'topics': ['robot_description', f'/{PAYLOAD}/marks', f'/{FRICTION}/marks'], 'types': [],
+    'needed': ['joint_states']}}
 
 
 @dataclass
@@ -77,11 +83,14 @@ def nodes(folder: Path, way: str) -> tuple[object, object]:
 @pytest.fixture(scope='module')
 def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder = tmp_path_factory.mktemp('golden')
+    profile = folder / 'profile.yaml'
+    profile.write_text(yaml.safe_dump(PROFILE))
     payload, friction = nodes(folder, 'live')
     with (
         sim_arm(folder / 'sim_arm.log', seed=7, joint_states_rate=100.0),
         payload, friction,
-        RecorderProcess(folder / 'bag', folder / 'recorder.log') as recorder,
+        RecorderProcess(folder / 'bag', folder / 'recorder.log', '--profile',
+                        str(profile)) as recorder,
     ):
         for node in (PAYLOAD, FRICTION):
             client.until(lambda node=node: client.state(node) == 'active', 60.0)

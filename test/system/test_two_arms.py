@@ -42,7 +42,8 @@ def command(item: Started, folder: Path) -> list[str]:
     return words
 
 
-def start(words: list[str], log: Path, stack: ExitStack) -> None:
+def start(words: list[str], log: Path, stack: ExitStack) -> subprocess.Popen[bytes]:
+    """Start a process that has ended when the stack is closed."""
     environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'PYTHONUNBUFFERED': '1'}
     output = stack.enter_context(log.open('w'))
     child = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=output,
@@ -57,6 +58,7 @@ def start(words: list[str], log: Path, stack: ExitStack) -> None:
             child.wait()
 
     stack.callback(end)
+    return child
 
 
 def started(folder: Path, namespace: str, settings: dict[str, Any], **arguments: str
@@ -81,10 +83,14 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         started(folder, 'wrong', {'connect_timeout': 3.0}, hardware='real', robot=robot),
         started(folder, 'lost', {'description_timeout': 10.0}, hardware='real')]
     with ExitStack() as stack:
+        children = []
         for item in (item for one in asked for item in one):
             log = folder / f'{item.namespace.strip("/")}_{item.name}.log'
-            start(command(item, folder), log, stack)
+            children.append(start(command(item, folder), log, stack))
         yield folder
+        # All at once: each takes a second to end.
+        for child in children:
+            child.terminate()
 
 
 class Postures:

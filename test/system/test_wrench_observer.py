@@ -83,7 +83,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         'robocal_ros.wrench.node', folder / 'node.log', name=NODE, use_sim_time=True,
         autostart=True, results_dir=results, tare_duration=0.5,
         sensor_force_ranges='[500.0]')
-    with sim_arm(folder / 'sim.log', seed=3), node:
+    with sim_arm(folder / 'sim.log', seed=3, joint_states_rate=250.0), node:
         made.until(lambda: made.statuses and 'before a tare' in made.statuses[-1].message,
                    'all sensors')
         yield made

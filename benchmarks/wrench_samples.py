@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pinocchio as pin
+import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.robot.friction_law import SteadyFriction
@@ -192,9 +193,7 @@ class SampledArm:
             values += self.generator.normal(size=values.shape) * np.repeat(
                 [FORCE_NOISE, TORQUE_NOISE], 3) * np.sqrt(
                     (2.0 - self.settings.filtered) / self.settings.filtered)
-            for row in range(1, len(values)):
-                values[row] = values[row - 1] + self.settings.filtered * (
-                    values[row] - values[row - 1])
+            values = _filtered(values, self.settings.filtered)
             if self.bias is not None:
                 values += self.bias[index]
             values[:, :3] = np.clip(values[:, :3], -self.settings.range, self.settings.range)
@@ -248,6 +247,15 @@ def pin_forces(forces: Sequence[pin.Force]) -> Any:
     vector = pin.StdVec_Force()
     vector.extend(forces)
     return vector
+
+
+def _filtered(values: Array, weight: float) -> Array:
+    """Return y_i = y_{i-1} + weight (x_i - y_{i-1}), from y_0 = x_0, of each column."""
+    bands = np.ones((2, len(values)))
+    bands[1] = weight - 1.0
+    driven = weight * values
+    driven[:1] = values[:1]
+    return np.asarray(scipy.linalg.solve_banded((1, 0), bands, driven))
 
 
 def _stamps(time: Array) -> Stamps:

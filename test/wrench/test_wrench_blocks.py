@@ -74,21 +74,21 @@ def one_by_one(
 
 def assert_equal(blocks: list[Block], observations: list[Observation], contacts: bool) -> None:
     assert sum(len(block) for block in blocks) == len(observations)
-    follower = iter(observations)
-    touched = 0
+    touched, begin = 0, 0
     for block in blocks:
-        for row in range(len(block)):
-            item = next(follower)
-            assert block.stamps[row] == item.nanoseconds
-            assert block.valid[row].tolist() == [not reason for reason in item.reasons]
-            valid = block.valid[row]
-            assert block.delay[row] == pytest.approx(item.delay, abs=1e-12)
-            np.testing.assert_allclose(block.wrench[row][valid], item.wrench[valid], rtol=0,
-                                       atol=1e-9)
-            if item.external is None:
-                assert np.isnan(block.external[row]).all()
-            else:
-                np.testing.assert_allclose(block.external[row], item.external, rtol=0, atol=1e-9)
+        items = observations[begin:begin + len(block)]
+        begin += len(block)
+        assert block.stamps.tolist() == [item.nanoseconds for item in items]
+        valid = np.array([[not reason for reason in item.reasons] for item in items])
+        np.testing.assert_array_equal(block.valid, valid)
+        for mine, theirs in (
+            (block.delay, [item.delay for item in items]),
+            (block.wrench[valid], np.array([item.wrench for item in items])[valid]),
+            (block.external, [np.full(block.external.shape[1], np.nan) if item.external is None
+                              else item.external for item in items])):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-9)
+        for row, item in enumerate(items):
+            if item.external is not None:
                 assert block.colliding[row].tolist() == item.colliding.tolist()
             found = block.contacts.get(row, {})
             assert found.keys() == item.contacts.keys()

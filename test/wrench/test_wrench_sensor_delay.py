@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ SENSORS = list(seven_joints.SENSORS)
 LAG = np.array([0.0, 0.004, 0.008, -0.003])
 
 
+@cache
 def estimates(seed: int, *, moving: bool = True, delays: tuple[float, ...] = (0.0,),
               **settings: float) -> np.ndarray:
     arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(

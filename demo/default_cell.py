@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import xacro
 
@@ -16,6 +18,7 @@ CELL_FILE = SIM_FOLDER / 'reference_cell.yaml'
 WRIST_SENSOR = 'ft_wrist'
 
 
+@cache
 def urdf() -> str:
     """Return the URDF text."""
     path = share_directory() / 'urdf' / 'robocal_arm.urdf.xacro'

@@ -184,7 +184,7 @@ class TestCompensation:
 
         def fed_until(condition: Callable[[], bool]) -> None:
             def step() -> bool:
-                active.time += 0.01
+                active.time += 0.04
                 q, v, a = home.copy(), np.zeros(6), np.zeros(6)
                 q[5], v[5], a[5] = (0.5 * np.sin(active.time), 0.5 * np.cos(active.time),
                                     -0.5 * np.sin(active.time))

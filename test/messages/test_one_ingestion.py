@@ -204,12 +204,12 @@ def contents(intake: Intake) -> tuple[np.ndarray, StreamCounts, str, int]:
 
 def test_live_replayed_and_offline_are_the_same(case: Case, bag: Bag) -> None:
     live = received(case, case.messages)
-    idle = received(case, case.messages, 13)
-    replayed = received(case, [raw for _, raw in bag.raw('/t')])
+    # Replaying publishes the bag's bytes, here some at a time, as to an idle node.
+    replayed = received(case, [raw for _, raw in bag.raw('/t')], 37)
     offline: Intake = case.intake()
     bag.read({'/t': offline.take})
     rows, counts, problem, recorded = contents(offline)
-    for other in (live, idle, replayed):
+    for other in (live, replayed):
         found = contents(other)
         assert np.array_equal(found[0], rows)
         assert asdict(found[1]) == asdict(counts)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import xacro
 import yaml
 
 from robocal_ros.results.result import (
@@ -18,15 +17,14 @@ from robocal_ros.results.result import (
     State,
 )
 from robocal_ros.robot.model import Robot
+from support.arms import arm
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
 UNITS = ('N·m', 'N·m', 'rad/s', 'N·m·s/rad')
 
 
 def arm_urdf() -> str:
-    path = ROOT / 'urdf' / 'robocal_arm.urdf.xacro'
-    return str(xacro.process_file(str(path)).toxml())
+    return arm('robocal').urdf
 
 
 def project_arm() -> Robot:

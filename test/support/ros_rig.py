@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import rclpy
-import xacro
 from builtin_interfaces.msg import Time
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import TransitionCallbackReturn
@@ -22,12 +21,13 @@ from std_srvs.srv import Trigger
 
 from robocal_ros.messages import qos
 from robocal_ros.node.calibration_node import SUCCESS, CalibrationNode
+from support.arms import arm
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def arm_urdf() -> str:
-    return str(xacro.process_file(str(ROOT / 'urdf' / 'robocal_arm.urdf.xacro')).toxml())
+    return arm('robocal').urdf
 
 
 def overrides(**values: Any) -> list[Parameter[Any]]:

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import rclpy
 from geometry_msgs.msg import WrenchStamped
-from rclpy.callback_groups import CallbackGroup
 from rclpy.qos import QoSProfile
 
 from benchmarks import seven_joints
@@ -22,6 +21,7 @@ from demo.domains import own_domain
 from demo.processes import Child, Children, processor_time
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
+from robocal_ros.messages.subscription import ConditionalGroup
 
 _NODE = 'wrench_observer'
 _START_TIMEOUT = 60.0
@@ -30,19 +30,6 @@ _POLL = 1e-4
 # After a pause of the source longer than _PAUSE [ns], the window is invalid for _WINDOW [ns].
 _PAUSE, _WINDOW = 11_000_000, 21_000_000
 _STAMP = struct.Struct('<iI')
-
-
-class _Polled(CallbackGroup):
-    """Callback group that no executor serves: its subscriptions are polled."""
-
-    def can_execute(self, entity: Any) -> bool:
-        return False
-
-    def beginning_execution(self, entity: Any) -> bool:
-        return False
-
-    def ending_execution(self, entity: Any) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -99,7 +86,8 @@ def run_live(duration: float, output: Path) -> LiveFigures:
 def _record(
     node: Any, children: Children, child: Child, duration: float, output: Path
 ) -> LiveFigures:
-    group = _Polled()
+    # The subscriptions are polled, not served by the executor.
+    group = ConditionalGroup(lambda: False)
     subscriptions = {
         link: node.create_subscription(
             WrenchStamped, f'{_NODE}/links/{link}/wrench', _ignore, _QUEUE, callback_group=group,

@@ -44,20 +44,21 @@ _SHOWN = 6
 _IDLE_PERIOD = 0.25
 
 
-class _BusyGroup(CallbackGroup):
-    """Callback group whose entities wake the executor only while its node is busy."""
+class ConditionalGroup(CallbackGroup):
+    """Callback group that the executor serves only while a condition is true."""
 
-    def __init__(self, busy: Callable[[], bool]) -> None:
+    def __init__(self, condition: Callable[[], bool]) -> None:
+        """Set the condition."""
         super().__init__()
-        self._busy = busy
+        self._condition = condition
 
     def can_execute(self, entity: Any) -> bool:
         """Return whether the executor may wait for an entity."""
-        return self._busy()
+        return self._condition()
 
     def beginning_execution(self, entity: Any) -> bool:
         """Return whether the executor may call it now."""
-        return self._busy()
+        return self._condition()
 
     def ending_execution(self, entity: Any) -> None:
         """Do nothing."""
@@ -102,7 +103,7 @@ class Subscriber:
         self._linger = linger
         self._wake = wake
         self._busy = busy
-        self._messages_group = group if busy is None else _BusyGroup(busy)
+        self._messages_group = group if busy is None else ConditionalGroup(busy)
         self._timer: Any = None
         context: Any = node.context
         self._wait_set = rclpy_implementation.WaitSet(1, 0, 0, 0, 0, 0, context.handle)

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from geometry_msgs.msg import WrenchStamped
-from rclpy.callback_groups import CallbackGroup
 from rclpy.node import Node
 from sensor_msgs.msg import Imu, JointState
 
@@ -21,7 +20,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.messages.decode import Message, State
 from robocal_ros.messages.intake import Intake, JointIntake
 from robocal_ros.messages.stream import Stream
-from robocal_ros.messages.subscription import SPARSE
+from robocal_ros.messages.subscription import SPARSE, ConditionalGroup
 from robocal_ros.wrench.alignment import Feed, Reading
 from robocal_ros.wrench.observer import WrenchObserver
 
@@ -75,7 +74,7 @@ class WrenchInputs:
         self._streams = [self._joints, *self._sensors, *self._imus.values()]
         self._imu_only = 0 < len(sensors) == len(self._imus)
         self._waker = self._sensors[0] if self._imu_only else self._joints
-        self._waker.gate.is_open = True
+        self._waker.wakes = True
         # Only streams that others wait for can be late.
         self._leading = [self._joints, *self._sensors]
         self._late: WakingStream | None = None
@@ -166,8 +165,8 @@ class WrenchInputs:
         self._wakes = self._early = 0
 
     def _wake_by(self, stream: WakingStream) -> None:
-        self._waker.gate.is_open = False
-        stream.gate.is_open = True
+        self._waker.wakes = False
+        stream.wakes = True
         self._waker = stream
         self._late = None
 
@@ -204,36 +203,11 @@ def _receiver(
     return receive
 
 
-class Gate(CallbackGroup):
-    """Callback group that can be closed to the executor.
-
-    Attributes:
-        is_open: Whether the executor may wait for its entities.
-
-    """
-
-    def __init__(self, is_open: bool) -> None:
-        """Start open or closed."""
-        super().__init__()
-        self.is_open = is_open
-
-    def can_execute(self, entity: Any) -> bool:
-        """Return whether the executor may wait for it."""
-        return self.is_open
-
-    def beginning_execution(self, entity: Any) -> bool:
-        """Return whether the executor may call it now."""
-        return self.is_open
-
-    def ending_execution(self, entity: Any) -> None:
-        """Do nothing."""
-
-
 class WakingStream(Stream[Intake]):
     """Topic that wakes the executor or is emptied by others; it is not recorded.
 
     Attributes:
-        gate: Open if it wakes the executor.
+        wakes: Whether it wakes the executor.
 
     """
 
@@ -252,5 +226,6 @@ class WakingStream(Stream[Intake]):
             wake: Called after a message that woke the executor.
 
         """
-        self.gate = Gate(False)
-        super().__init__(node, self.gate, kind, topic, intake, on_message=receive, wake=wake)
+        self.wakes = False
+        super().__init__(node, ConditionalGroup(lambda: self.wakes), kind, topic, intake,
+                         on_message=receive, wake=wake)

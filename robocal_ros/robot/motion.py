@@ -74,11 +74,13 @@ class Trajectory:
         return self.position[-1]
 
     @cached_property
-    def _spline(self) -> scipy.interpolate.BPoly:
+    def _splines(self) -> list[scipy.interpolate.BPoly]:
+        """Splines of position, velocity and acceleration."""
         derivatives = [self.position, self.velocity]
         if self.acceleration is not None:
             derivatives.append(self.acceleration)
-        return scipy.interpolate.BPoly.from_derivatives(self.time, np.stack(derivatives, axis=1))
+        spline = scipy.interpolate.BPoly.from_derivatives(self.time, np.stack(derivatives, axis=1))
+        return [spline, spline.derivative(1), spline.derivative(2)]
 
     def sample(self, time: Array | float) -> tuple[Array, Array, Array]:
         """Return position, velocity and acceleration at given times, shape (m, n) each.
@@ -90,8 +92,8 @@ class Trajectory:
 
         """
         t = np.clip(time, 0.0, self.duration)
-        spline = self._spline
-        return spline(t), spline.derivative(1)(t), spline.derivative(2)(t)
+        position, velocity, acceleration = (spline(t) for spline in self._splines)
+        return position, velocity, acceleration
 
     def dense(self, period: float = 0.01) -> Array:
         """Return times from start to end at most ``period`` apart, with those of the knots [s]."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -38,9 +39,11 @@ def law_of(truth: Truth) -> SteadyFriction:
                           np.array(truth.stribeck_velocity), np.array(truth.viscous))
 
 
-def bristles(truth: Truth, time: np.ndarray, size: float, frequency: float, stiffness: float,
+@cache
+def bristles(truth: Truth, count: int, size: float, frequency: float, stiffness: float,
              damping: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Integrate LuGre's equation along a sine; excursion, speed, acceleration and friction."""
+    time = np.arange(count) / RATE
     pulsation = 2.0 * np.pi * frequency
 
     def level(v: float) -> float:
@@ -68,7 +71,7 @@ def reversals(*, stiffness: float = STIFFNESS, damping: float = DAMPING, size: f
               step: float = 2e-5, noise: float = 0.1, seed: int = 0, begin: float = 0.0,
               seconds: float = 8.0, offset: float = 0.0) -> JointSamples:
     time = np.arange(int(seconds * RATE)) / RATE
-    x, v, a, friction = bristles(WRIST, time, size, 1.0, stiffness, damping)
+    x, v, a, friction = bristles(WRIST, len(time), size, 1.0, stiffness, damping)
     position = np.tile(POSTURE, (len(time), 1))
     velocity, acceleration = np.zeros_like(position), np.zeros_like(position)
     position[:, JOINT] += x
@@ -89,8 +92,7 @@ def usual() -> JointSamples:
 
 
 def test_the_simulated_state_is_that_of_the_differential_equation():
-    time = np.arange(1000) / RATE
-    x, v, _, friction = bristles(WRIST, time, 2e-3, 1.0, STIFFNESS, DAMPING)
+    x, v, _, friction = bristles(WRIST, 1000, 2e-3, 1.0, STIFFNESS, DAMPING)
     side = (v < 0.0).astype(int)
     bend = np.exp(-(v / np.array(WRIST.stribeck_velocity)[side]) ** 2)
     level = np.array(WRIST.coulomb)[side] + (

@@ -70,9 +70,10 @@ class DrivenArm(FakeArm):
     runs: int = 0
 
     def _take(self, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> None:
-        noise = 0.02 * np.random.default_rng(len(self.record.rows)).standard_normal(len(q))
-        torque = self.robot.inverse_dynamics(q, v, a) + self.truth.torque(v) + noise
-        self.record.rows.append(np.array((q, v, torque)))
+        noise = 0.02 * np.random.default_rng(len(self.record.rows)).standard_normal(q.shape)
+        rigid = [self.robot.inverse_dynamics(*row) for row in zip(q, v, a, strict=True)]
+        torque = np.reshape(rigid, q.shape) + self.truth.torque(v) + noise
+        self.record.rows.extend(np.stack((q, v, torque), axis=1))
 
     async def compute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.record.in_worker = True
@@ -82,14 +83,12 @@ class DrivenArm(FakeArm):
             self.record.in_worker = False
 
     async def dwell(self, duration: float, watch: Any = None) -> None:
-        still = np.zeros(self.robot.n)
-        for _ in range(int(duration / STEP)):
-            self._take(self.at, still, still)
+        still = np.zeros((int(duration / STEP), self.robot.n))
+        self._take(self.at + still, still, still)
 
     async def move(self, trajectory: Trajectory, **shown: Any) -> None:
         await super().move(trajectory, **shown)
-        for time in np.arange(0.0, trajectory.duration, STEP):
-            self._take(*trajectory.sample(float(time)))
+        self._take(*trajectory.sample(np.arange(0.0, trajectory.duration, STEP)))
         if shown['phase'] == 'running':
             self.runs += 1
             if self.runs in self.outcomes:
@@ -200,7 +199,7 @@ def test_given_runs_come_first_from_where_the_other_joints_are() -> None:
 
 def test_an_effort_that_says_nothing_ends_it_after_one_run() -> None:
     made = cell([FIRST])
-    made.arm._take = lambda q, v, a: made.arm.record.rows.append(np.array((q, v, 0.0 * q)))
+    made.arm._take = lambda q, v, a: made.arm.record.rows.extend(np.stack((q, v, 0.0 * q), axis=1))
     with pytest.raises(DataError, match="'joint_6' is zero"):
         made.measure()
     assert made.arm.runs == 1

@@ -19,7 +19,7 @@ from lifecycle_msgs.msg import Transition
 from std_srvs.srv import Trigger
 from support.fixtures import has_failed
 from support.friction_results import identity, payload_result
-from support.live_graph import Client, Process, payload_node, phase, sim_arm
+from support.live_graph import RELIABLE, Client, Process, payload_node, phase, sim_arm
 
 from robocal_ros.messages import qos
 from robocal_ros.results.store import ResultStore, read_result
@@ -107,7 +107,7 @@ class Cells:
             arm = self._processes.enter_context(sim_arm(folder / 'sim_arm.log'))
             node = self._processes.enter_context(payload_node(
                 folder / 'node.log', results, sweep_speed=1.0, max_velocity=3.0,
-                max_acceleration=12.0, connect_timeout=4.0, state_timeout=1.5))
+                max_acceleration=12.0, connect_timeout=4.0, state_timeout=1.5, **RELIABLE))
             self._client.until(lambda: self._client.state() == 'active', 60.0)
             self._cell = Cell(self._client, arm, node, results)
         return self._cell

@@ -57,10 +57,7 @@ def shared() -> Iterator[Rig]:
 @pytest.fixture
 def rig(shared: Rig) -> Rig:
     """Return the shared arm, at rest at zero, without faults."""
-    shared.set('fault', 'none')
-    shared.set('controller_active', True)
-    shared.set('speed_scaling', 1.0)
-    shared.home()
+    shared.reset()
     return shared
 
 

@@ -164,7 +164,14 @@ class Rig:
 
     def set(self, name: str, value: Any) -> Any:
         """Set a parameter of the arm and return the answer."""
-        request = SetParameters.Request(
-            parameters=[Parameter(name, value=value).to_parameter_msg()]
-        )
-        return self.wait(self._parameters.call_async(request)).results[0]
+        return self._set({name: value})[0]
+
+    def reset(self) -> None:
+        """End all faults, and move the arm to the zero posture."""
+        self._set({'fault': 'none', 'controller_active': True, 'speed_scaling': 1.0})
+        self.home()
+
+    def _set(self, values: dict[str, Any]) -> Any:
+        request = SetParameters.Request(parameters=[
+            Parameter(name, value=value).to_parameter_msg() for name, value in values.items()])
+        return self.wait(self._parameters.call_async(request)).results

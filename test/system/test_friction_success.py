@@ -24,7 +24,7 @@ from support.friction_graph import (
     hidden,
 )
 from support.friction_results import hidden_payload
-from support.live_graph import TRUTH, Client, progress, sim_arm
+from support.live_graph import RELIABLE, TRUTH, Client, progress, sim_arm
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
@@ -42,7 +42,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     with (
         sim_arm(folder / 'sim_arm.log', seed=4),
         friction_node(folder / 'node.log', folder / 'results', opened=folder / 'opened.txt',
-                      measure_joints=[FIRST, SECOND], model='lugre_dynamic', max_rounds=2) as node,
+                      measure_joints=[FIRST, SECOND], model='lugre_dynamic', **RELIABLE) as node,
     ):
         client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
         client.until(lambda: client.state(NODE) == 'active', 120.0)

@@ -167,6 +167,8 @@ class ServoDrive:
         self._inverse = self._data.qfrc_inverse
         self._order = order
         self._count = 0
+        self._motion: tuple[list[float], list[float], list[float]] = ([], [], [])
+        self._fed: FloatArray = np.zeros_like(start)
         self._full = np.zeros((model.nv, model.nv))
         self._data.qpos[order] = start
         inertia = self._inertia()
@@ -222,14 +224,18 @@ class ServoDrive:
         return self.torque
 
     def _feed_forward(self) -> FloatArray:
-        position, velocity, acceleration = self._state
         references = [joint.reference for joint in self._joints]
-        position[self._order] = [reference.position for reference in references]
-        velocity[self._order] = [reference.velocity for reference in references]
-        acceleration[self._order] = [reference.acceleration for reference in references]
-        mujoco.mj_inverse(self._model, self._data)
-        torque: FloatArray = self._inverse[self._order]
-        return torque
+        motion = ([reference.position for reference in references],
+                  [reference.velocity for reference in references],
+                  [reference.acceleration for reference in references])
+        # Inverse dynamics is a third of the work at rest, where its input stays the same.
+        if motion != self._motion:
+            for state, values in zip(self._state, motion, strict=True):
+                state[self._order] = values
+            mujoco.mj_inverse(self._model, self._data)
+            self._motion = motion
+            self._fed = self._inverse[self._order]
+        return self._fed
 
     def _scale(self, inertia: FloatArray) -> None:
         for joint, value in zip(self._joints, inertia.tolist(), strict=True):

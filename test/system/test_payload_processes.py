@@ -90,7 +90,7 @@ def test_simulation_killed_in_mid_motion_and_started_again(
     client: Client, tmp_path: Path
 ) -> None:
     with payload_node(tmp_path / 'node.log', tmp_path / 'results', state_timeout=1.5,
-                      **FAST) as node:
+                      connect_timeout=2.0, **FAST) as node:
         with sim_arm(tmp_path / 'first.log') as first:
             run = begin_moving(client)
             first.send(signal.SIGKILL)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from std_msgs.msg import String
-from support.live_graph import JOINTS, TRUTH, Client, payload_node, sim_arm
+from support.live_graph import JOINTS, RELIABLE, TRUTH, Client, payload_node, sim_arm
 
 from robocal_ros.messages import qos
 from robocal_ros.results.result import CalibrationResult, Verdict
@@ -43,7 +43,7 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     with (
         sim_arm(folder / 'sim_arm.log', truth_file=truth, seed=3, joint_states_rate=250.0),
         payload_node(folder / 'node.log', folder / 'results', method='excitation',
-                     excitation_source='torque', state_timeout=5.0),
+                     excitation_source='torque', state_timeout=5.0, **RELIABLE),
     ):
         client.until(lambda: client.state(NODE) == 'active', 120.0)
         yield Cell(client, folder / 'results',
@@ -94,6 +94,7 @@ def test_a_weighed_load_identifies_the_scales_of_the_large_joints(
 def test_a_payload_by_torque_is_right_with_the_identified_arm(
     cell: Cell, weighed: CalibrationResult
 ) -> None:
+    cell.client.set(NODE, excitation_repeats=2)
     answer = cell.client.call('run', NODE, 240.0)
     results = list(cell.results.glob('payload*.yaml'))
     assert results, answer.message

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 
@@ -18,6 +19,11 @@ settings.register_profile('robocal', deadline=None, max_examples=60, derandomize
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'robocal'))
 
 _FAILED = pytest.StashKey[bool]()
+
+
+def pytest_collection_finish() -> None:
+    """Spare later garbage collections the modules and thousands of collected tests."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -39,8 +39,8 @@ from robocal_ros.payload import (
 from robocal_ros.payload.model import PARAMETERS, body_regressor, torque_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
-from robocal_ros.results.result import CalibrationResult, State
-from robocal_ros.robot.arm_model import identified_model
+from robocal_ros.results.result import CalibrationResult, State, Verdict
+from robocal_ros.robot.arm_model import ArmModel, identified_model, urdf_model
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory
@@ -51,11 +51,11 @@ COVERAGE_BAR, OFF_95_BAR, PASS_BAR = 99.8, 2.0, 80.0
 
 OUT_OF_SCOPE: dict[str, frozenset[str]] = {
     'static_poses': frozenset(),
-    # Scales have to be calibrated before.
-    'two_plane': frozenset({'efforts without gravity', 'effort scales'}),
+    'two_plane': frozenset({'efforts without gravity'}),
     'excitation by wrist': frozenset(),
     'excitation by torque': frozenset({'efforts without gravity'}),
-    'excitation by torque, differential': frozenset({'efforts without gravity'}),
+    # Scales have to be calibrated before.
+    'excitation by torque, differential': frozenset({'efforts without gravity', 'effort scales'}),
     'gains': frozenset({'efforts without gravity'}),
     'friction': frozenset({'efforts without gravity'}),
 }
@@ -128,6 +128,15 @@ class Case:
 
 # ---------------------------------------------------------------------------- methods
 
+
+class _NotStoredError(Exception):
+    """The arm that a method needs did not pass, so that nodes would not store it."""
+
+    def __init__(self, result: CalibrationResult) -> None:
+        super().__init__(result.verdict.value)
+        self.result = result
+
+
 Found = tuple[CalibrationResult, Sequence[Error]]
 
 
@@ -197,58 +206,71 @@ def _two_plane(cell: AdversarialCell) -> Found:
         for start, goal in ((sweep.low, sweep.high), (sweep.high, sweep.low)):
             segment = Lspb.with_acceleration(start, goal, speed, _ACCELERATION)
             motions.append(segment.trajectory(sweep.posture, sweep.joint))
+    model, scale = _identified_arm(cell)
     joints, _ = cell.record(motions, rest=0.3)
+    joints = replace(joints, effort=joints.effort / scale)
     values = PayloadParameters(known_mass=cell.tool.mass)
-    if 'effort scales' not in cell.effects:
-        # What the owner of an arm with joint torque sensors states.
-        values = replace(values, effort_scale_std=_SENSOR_SCALE_STD)
     check_contents(joints, cell.arm.robot, values.effort_contains, values.min_weight_share)
-    result = two_plane.estimate(cell.arm.robot, joints, values)
+    result = two_plane.estimate(model.robot, joints, values, arm=model)
     return result, _errors(result, expected(cell.tool, cell.arm.robot), COM)
 
 
 def _excitation(cell: AdversarialCell, values: PayloadParameters, *,
                 by_wrench: bool = False, differential: bool = False) -> Found:
-    motion = _exciting_motion(*_place(cell), by_wrench)
+    robot, motion = cell.arm.robot, _exciting_motion(*_place(cell), by_wrench)
     values = replace(values, sensor_frame=cell.arm.sensor)
     reference = None
     if differential:
         joints, _ = cell.record([motion], tool=False)
+        check_contents(joints, robot, values.effort_contains, values.min_weight_share)
         reference = excitation.estimate(
-            cell.arm.robot, joints, replace(values, reference_run='record'))
+            robot, joints, replace(values, reference_run='record'))
         values = replace(values, reference_run='subtract')
     joints, sensor = cell.record([motion])
     result = excitation.estimate(
-        cell.arm.robot, joints, values, sensor=sensor if by_wrench else None,
-        reference=reference)
+        robot, joints, values, sensor=sensor if by_wrench else None,
+        reference=reference, arm=urdf_model(robot, values.arm_model_std, relative_covariance(
+            robot, None, values.gain_std)))
     return result, _payload_errors(cell, result, 10)
 
 
-def _by_torque(cell: AdversarialCell) -> Found:
-    """Identify the arm without load and with a weighed one, then the payload with it."""
-    values, robot = replace(_VALUES, excitation_source='torque'), cell.arm.robot
-    motion = _exciting_motion(*_place(cell), False)
+def _identified_arm(cell: AdversarialCell) -> tuple[ArmModel, Array]:
+    """Identify the arm without load and with a weighed one; return it with its effort scales."""
+    robot, motion = cell.arm.robot, _exciting_motion(*_place(cell), False)
 
     def identified(before: CalibrationResult | None) -> CalibrationResult:
         loaded = before is not None
         joints, _ = replace(cell, tool=replace(cell.tool, mass=_WEIGHED)).record(
             [motion], tool=loaded)
+        check_contents(joints, robot, _VALUES.effort_contains, _VALUES.min_weight_share)
         scale = effort_scale(robot, before)
-        return arm_identification.estimate(
+        result = arm_identification.estimate(
             robot, replace(joints, effort=joints.effort / scale),
-            replace(values, arm_load=_WEIGHED if loaded else 0.0), scale=scale,
-            scale_covariance=relative_covariance(robot, before, values.gain_std), before=before)
+            replace(_VALUES, arm_load=_WEIGHED if loaded else 0.0), scale=scale,
+            scale_covariance=relative_covariance(robot, before, _VALUES.gain_std), before=before)
+        if result.verdict is not Verdict.PASS:
+            raise _NotStoredError(result)
+        return result
 
     found = identified(identified(None))
-    model, scale = identified_model(robot, found), effort_scale(robot, found)
-    joints, _ = cell.record([motion])
+    return identified_model(robot, found), effort_scale(robot, found)
+
+
+def _by_torque(cell: AdversarialCell) -> Found:
+    model, scale = _identified_arm(cell)
+    joints, _ = cell.record([_exciting_motion(*_place(cell), False)])
     result = excitation.estimate(
-        model.robot, replace(joints, effort=joints.effort / scale), values, arm=model)
+        model.robot, replace(joints, effort=joints.effort / scale),
+        replace(_VALUES, excitation_source='torque'), arm=model)
     return result, _payload_errors(cell, result, 10)
 
 
 def _differential(cell: AdversarialCell) -> Found:
-    return _excitation(cell, replace(_VALUES, excitation_source='torque'), differential=True)
+    values = replace(_VALUES, excitation_source='torque')
+    if 'effort scales' not in cell.effects:
+        # What the owner of an arm with joint torque sensors states.
+        values = replace(values, gain_std=_SENSOR_SCALE_STD)
+    return _excitation(cell, values, differential=True)
 
 
 def _by_wrist(cell: AdversarialCell) -> Found:
@@ -257,6 +279,7 @@ def _by_wrist(cell: AdversarialCell) -> Found:
 
 def _gains(cell: AdversarialCell) -> Found:
     joints, _ = cell.record([_exciting_motion(*_place(cell), False)])
+    check_contents(joints, cell.arm.robot, _VALUES.effort_contains, _VALUES.min_weight_share)
     result = drive_gains.estimate(
         cell.arm.robot, joints, replace(_VALUES, known_mass=cell.tool.mass))
     truth = {f'{name}.effort_scale': joint.effort_scale
@@ -321,6 +344,9 @@ def run_case(seed: int) -> Case:
         result, errors = carry_out(cell)
         verdict = result.verdict.value
         reasons = () if verdict == 'pass' else result.reasons
+    except _NotStoredError as error:
+        verdict = error.result.verdict.value
+        reasons = tuple(f'Arm: {reason}' for reason in error.result.reasons)
     except RobocalError as error:
         verdict, reasons = 'refused', (f'{type(error).__name__}: {error}',)
     except Exception as error:  # noqa: BLE001 - a crash is a finding of the campaign

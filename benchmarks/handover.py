@@ -134,7 +134,7 @@ def run_case(seed: int) -> Handover:
     expected = default_cell.payload_truth(cell.tool, cell.robot, cell.robot.tool_frame)
     truth = np.array([expected[name] for name in COM])
     # Efforts of the cell are exact, and its friction is as identified.
-    values = PayloadParameters(known_mass=_MASS, effort_scale_std=0.0, friction_change_std=0.0)
+    values = PayloadParameters(known_mass=_MASS, friction_change_std=0.0)
 
     def worst(record: JointSamples, friction: Mapping[str, SteadyFriction] | None
               ) -> tuple[float, int]:

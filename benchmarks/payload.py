@@ -113,8 +113,8 @@ class _Procedure:
                 segment = Lspb.with_acceleration(start, goal, _SWEEP_SPEED, _ACCELERATION)
                 self._arm.move(segment.trajectory(sweep.posture, sweep.joint))
         joints, _ = self._arm.take_samples()
-        # Efforts, sensor and base of the reference cell are exact.
-        values = PayloadParameters(known_mass=mass, known_mass_std=std, effort_scale_std=0.0)
+        # Links, efforts, sensor and base of the reference cell are exact.
+        values = PayloadParameters(known_mass=mass, known_mass_std=std)
         began = perf_counter()
         result = two_plane.estimate(self.robot, joints, values)
         self._note('two planes, estimate', len(joints), float(np.ptp(joints.time)), began)

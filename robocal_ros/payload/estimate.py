@@ -75,16 +75,14 @@ def estimate_payload(
     arm = None
     if not values.reads_wrench:
         check_contents(joints, robot, values.effort_contains, values.min_weight_share)
+        arm = arm_in_use(robot, values, store)
+        robot = arm.robot
         if values.effort_contains == 'external':
             # Neither the arm's own dynamics nor its friction are in the efforts.
-            robot, friction = robot.without_mass(), {}
-        else:
-            arm = arm_in_use(robot, values, store)
-            robot = robot if arm is None else arm.robot
+            arm, robot, friction = arm.gains_alone(), robot.without_mass(), {}
     if values.method == 'two_plane':
         return two_plane.estimate(
-            robot, joints, values, friction, store.load('payload'),
-            store.load(DRIVE_GAINS) if values.use_drive_gains else None)
+            robot, joints, values, friction, store.load('payload'), arm)
     sensor = recording.wrench(values.sensor_topic) if values.reads_wrench else None
     if values.method == 'static_poses' and sensor is not None:
         return static_poses.estimate(robot, joints, sensor, values)
@@ -95,12 +93,11 @@ def estimate_payload(
                                reference=reference, arm=arm)
 
 
-def arm_in_use(
-    robot: Robot, values: PayloadParameters, store: ResultStore
-) -> ArmModel | None:
-    """Return the arm's model for torque-based methods, None without evidence of its accuracy.
+def arm_in_use(robot: Robot, values: PayloadParameters, store: ResultStore) -> ArmModel:
+    """Return the arm's model for torque-based methods, with its uncertainty.
 
-    It is the identified arm, or, with calibrated drive gains, the URDF with ``arm_model_std``.
+    It is the identified arm, or the URDF with ``arm_model_std``; without calibrated drive gains
+    there is no evidence of its accuracy.
 
     Args:
         robot: The arm by its URDF.
@@ -109,12 +106,11 @@ def arm_in_use(
 
     """
     used = gains_in_use(values, store)
-    if used is None:
-        return None
-    if used.kind == ARM and values.use_arm_model:
+    if used is not None and used.kind == ARM and values.use_arm_model:
         return identified_model(robot, used)
     return urdf_model(robot, values.arm_model_std,
-                      relative_covariance(robot, used, values.gain_std))
+                      relative_covariance(robot, used, values.gain_std),
+                      calibrated=used is not None)
 
 
 def _check_gains(

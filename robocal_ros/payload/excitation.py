@@ -76,12 +76,20 @@ _PLOT_POINTS = 150
 _TOO_FAR = 1e-4
 
 
-def check_reference(values: PayloadParameters, reference: CalibrationResult | None) -> None:
-    """Raise a ConfigurationError if a reference is to be subtracted and none is stored."""
-    if values.method == 'excitation' and values.reference_run == 'subtract' and reference is None:
+def check_reference(
+    robot: Robot, values: PayloadParameters, reference: CalibrationResult | None
+) -> None:
+    """Raise a ConfigurationError if a reference is to be subtracted and none fits."""
+    if values.method != 'excitation' or values.reference_run != 'subtract':
+        return
+    if reference is None:
         raise ConfigurationError(
             "reference_run is 'subtract', but no reference is stored: unmount the tool and run "
             "once with reference_run 'record'.")
+    if reference.covariance_names != BODY or reference.frame != robot.tool_frame:
+        raise ConfigurationError(
+            f"The reference run is of method '{reference.method}' in frame '{reference.frame}'; "
+            f"expected 'excitation' without payload in '{robot.tool_frame}'. Record it anew.")
 
 
 def check_fit(
@@ -180,10 +188,16 @@ def estimate(
         ExcitationError: If directions are unobservable; they are named.
 
     """
-    check_reference(values, reference)
-    rows = (torque_rows(robot, joints, values, friction, _not_subtracted(values, arm))
-            if sensor is None
-            else wrench_rows(robot, joints, sensor, values))
+    check_reference(robot, values, reference)
+    if sensor is not None:
+        rows = wrench_rows(robot, joints, sensor, values)
+    elif reference is not None and arm is not None:
+        # What is wrong with the arm cancels; the gains act on the payload, too.
+        rows = torque_rows(robot, joints, values, friction, arm.gains_alone(),
+                           reference.values(BODY))
+    else:
+        rows = torque_rows(robot, joints, values, friction,
+                           arm if values.reference_run == 'off' else None)
     fit = fit_rows(rows)
     fit = rows.inflated(rows.columns(fit.nuisance), fit)
     move = moving(robot, rows.frame)
@@ -199,11 +213,6 @@ def estimate(
                    np.sqrt(np.diag(covariance)), strict=True))
         return _result(robot, joints, values, rows, fit, REFERENCE, parameters, BODY, covariance)
     if values.reference_run == 'subtract' and reference is not None:
-        if reference.covariance_names != BODY or reference.frame != robot.tool_frame:
-            raise ConfigurationError(
-                f"The reference run is of method '{reference.method}' in frame "
-                f"'{reference.frame}'; expected 'excitation' without payload in "
-                f"'{robot.tool_frame}'. Record it anew.")
         check_fit(robot, joints, rows.channels, reference)
         body = body - reference.values(BODY)
         covariance = covariance + np.array(reference.covariance)
@@ -224,16 +233,11 @@ def estimate(
         checks)
 
 
-def _not_subtracted(values: PayloadParameters, arm: ArmModel | None) -> ArmModel | None:
-    """Return what is not known of the arm; nothing where two runs are subtracted."""
-    return arm if values.reference_run == 'off' else None
-
-
 def _evidence(values: PayloadParameters, arm: ArmModel | None) -> list[Check]:
     external = values.effort_contains == 'external'
     source = ("efforts do not contain the arm's own torques" if external
               else 'a reference run' if values.reference_run == 'subtract'
-              else '' if arm is None else arm.source)
+              else arm.source if arm is not None and arm.evidence else '')
     return [Check(
         'evidence of the arm model', True, float(bool(source)), 1.0, '1',
         f'Evidence of the arm model: {source}.' if source else

@@ -58,7 +58,7 @@ class PayloadIdentification(CalibrationNode):
             if abs(values.sensor_sign) != 1.0:
                 raise ConfigurationError(
                     f'sensor_sign must be 1.0 or -1.0, got {values.sensor_sign}.')
-        check_reference(values, self.store.load(REFERENCE))
+        check_reference(self.robot, values, self.store.load(REFERENCE))
 
     def build(self) -> None:
         """Create streams, arm and recorder, and publish the last good results."""

@@ -52,10 +52,6 @@ class PayloadParameters(ArmParameters):
         0.05, 'Method excitation and drive gains: prior standard deviation of friction that grows '
         'with the torque a joint transmits, as a share of that torque, which is estimated '
         'jointly; 0 assumes none.', minimum=0.0, maximum=1.0, dynamic=True)
-    effort_scale_std: float = parameter(
-        0.01, 'Method two_plane: prior standard deviation of the effort scale of a joint without '
-        'calibrated drive gains; with them, theirs is used.', minimum=0.0, maximum=1.0,
-        dynamic=True)
     sensor_topic: str = parameter('ft_wrist/wrench', 'Topic of the wrist F/T sensor.')
     sensor_frame: str = parameter(
         'ft_wrist', 'Frame of the wrist F/T sensor, a frame of the URDF.')
@@ -137,8 +133,8 @@ class PayloadParameters(ArmParameters):
         'centres and inertias follow; larger trusts the URDF less.', minimum=0.001, maximum=1.0,
         dynamic=True)
     gain_std: float = parameter(
-        0.1, 'Prior standard deviation of drive gains that are not calibrated, as a share; '
-        'smaller for joint torque sensors.', minimum=1e-4, maximum=10.0, dynamic=True)
+        0.1, 'Standard deviation of drive gains that are not calibrated, as a share; smaller for '
+        'joint torque sensors.', minimum=1e-4, maximum=10.0, dynamic=True)
     use_arm_model: bool = parameter(
         True, 'Use the identified arm, if there is a result, instead of the URDF in all '
         'methods that read joint torques.')

@@ -522,6 +522,7 @@ def torque_rows(
     values: PayloadParameters,
     friction: Mapping[str, SteadyFriction] | None = None,
     arm: ArmModel | None = None,
+    reference: Array | None = None,
 ) -> Rows:
     """Build the regression of joint torques; friction columns are each joint's own.
 
@@ -531,6 +532,8 @@ def torque_rows(
         values: For the priors of the nuisance parameters.
         friction: Identified friction by joint name, subtracted from the effort.
         arm: Uncertainty of the arm's own dynamics, estimated jointly; None for an exact model.
+        reference: Parameters of a reference run, shape (10,), whose torques contain the same
+            errors of the gains; None without.
 
     Raises:
         DataError: If the motion is not exciting, or efforts are missing or constant.
@@ -583,8 +586,13 @@ def torque_rows(
             known + (columns[:, :, 10:] * losses).sum(axis=2), middle, values))
         if arm is None:
             return shared
+
+        def amplified(q: Array, v: Array, a: Array) -> Array:
+            arm_alone = 0.0 if reference is None else dynamics.torque(q, v, a, reference)
+            return carried(q, v, a) - arm_alone
+
         unknown = blocks.centre.values_of(
-            lambda q, v, a: arm.uncertain_torques(q, v, a, carried(q, v, a)))
+            lambda q, v, a: arm.uncertain_torques(q, v, a, amplified(q, v, a)))
         return shared.extended(
             'arm', smooth(unknown.reshape(len(own), -1)).reshape(unknown.shape))
 

@@ -8,7 +8,7 @@ centre of mass in the tool frame → checks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy
@@ -44,6 +44,7 @@ from robocal_ros.results.result import (
     rms,
     spread,
 )
+from robocal_ros.robot.arm_model import ArmModel
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 
@@ -59,8 +60,8 @@ MAX_SCALE_STD = 0.05
 _SAME_POSTURE = 0.03
 # Probability below which held-out levers contradict the fit beyond chance.
 _SIGNIFICANCE = 0.05
-# Step of effort scales for numerical derivatives.
-_STEP = 1e-3
+# Step of the mass for a numerical derivative, as a share.
+_STEP = 1e-4
 # Sweeps are wide enough to separate ripple of so few periods per turn from weight.
 _FEWEST_CYCLES = 6.0
 _PLOT_POINTS = 150
@@ -145,6 +146,7 @@ class PlaneFit:
         target: Torque of payload and friction, shape (k,) [N·m].
         angle: Joint angles, shape (k,) [rad].
         ripple: Torque ripple that was detected and fitted jointly.
+        lever_change: Derivative of (x, y) with respect to ``target``, shape (2, k).
         posture_std: Standard deviation of the rotation's zero against gravity [rad].
 
     """
@@ -155,6 +157,7 @@ class PlaneFit:
     fit: LinearFit
     target: Array
     angle: Array
+    lever_change: Array
     ripple: tuple[Ripple, ...] = ()
     posture_std: float = 0.0
 
@@ -302,8 +305,9 @@ def _fit_plane(
         known = [float(friction.deviation(d * speed)) for d in directions]
         std = np.concatenate((std, np.hypot(np.maximum(known, 1e-3), change)))
     fit = solve(regressor, measured, std, names, max_condition=1e3, hint=hint)
-    return PlaneFit(
-        plane, tuple(sweeps), directions, fit, target, angle, ripples, values.posture_std)
+    change = fit.covariance[:2] @ (regressor / std[:, None]**2).T[:, :len(target)]
+    return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle, change, ripples,
+                    values.posture_std)
 
 
 def _inflation(residual: Array, sweeps: Sequence[Sweep]) -> float:
@@ -376,7 +380,7 @@ def estimate(
     values: PayloadParameters,
     friction: Mapping[str, SteadyFriction] | None = None,
     stored: CalibrationResult | None = None,
-    gains: CalibrationResult | None = None,
+    arm: ArmModel | None = None,
 ) -> CalibrationResult:
     """Estimate the centre of mass from recorded sweeps.
 
@@ -389,7 +393,7 @@ def estimate(
         values: The node's parameters.
         friction: Identified friction by joint name.
         stored: Payload result that provides the mass if known_mass is 0.
-        gains: Drive gains that the efforts were divided by, for their covariance.
+        arm: What is not known of the arm's links and drive gains; None to take both for exact.
 
     Returns:
         The result with its verdict.
@@ -418,12 +422,8 @@ def estimate(
         for sweep in sweeps:
             check_effort(samples.rows(sweep.start, sweep.stop), [robot.joint_names[sweep.joint]])
     models = [friction.get(robot.joint_names[joint]) for joint in joints]
-
-    def fitted(kilograms: float, joint_states: JointSamples) -> list[PlaneFit]:
-        return [_fit_plane(robot, joint_states, sweeps, kilograms, model, values)
-                for sweeps, model in zip(used, models, strict=True)]
-
-    planes = fitted(mass.value, samples)
+    planes = [_fit_plane(robot, samples, sweeps, mass.value, model, values)
+              for sweeps, model in zip(used, models, strict=True)]
     com = _combine(robot, planes)
     held_out = [
         _held_out(robot, samples, plane, groups[joint][1:], mass.value, com.value, model)
@@ -437,19 +437,13 @@ def estimate(
         covariance = own + _combine(robot, planes, between).covariance - com.covariance
     freedom = _freedom(own, covariance, held_out)
 
-    def slope(kilograms: float, joint_states: JointSamples, step: float) -> Array:
-        changed = _combine(robot, fitted(kilograms, joint_states))
-        return np.asarray((changed.value - com.value) / step)
-
     if mass.std > 0.0:
-        step = 1e-4 * mass.value
-        change = slope(mass.value + step, samples, step)
+        heavier = [_fit_plane(robot, samples, sweeps, (1.0 + _STEP) * mass.value, model, values)
+                   for sweeps, model in zip(used, models, strict=True)]
+        change = (_combine(robot, heavier).value - com.value) / (_STEP * mass.value)
         covariance = covariance + np.outer(change, change) * mass.std**2
-    scales = _scale_covariance(robot, joints, gains, values)
-    if scales.any():
-        changes = np.stack([slope(mass.value, _scaled(samples, joint), _STEP)
-                            for joint in joints], axis=1)
-        covariance = covariance + changes @ scales @ changes.T
+    if arm is not None:
+        covariance = covariance + _arm_covariance(robot, samples, planes, com, arm)
     parameters = _parameters(robot, mass, planes, com.value, covariance, freedom)
     return make_result(
         robot, samples, method='two_plane', parameters=parameters,
@@ -462,7 +456,7 @@ def estimate(
         ),
         validation=tuple(item.fit for item in held_out if item is not None),
         checks=(*centre_checks(parameters[1:4], values),
-                _gain_check(robot, joints, gains, scales),
+                *(() if arm is None else (_gain_check(robot, joints, arm),)),
                 *_checks(planes, disagreement, unlikely, held_out),
                 *_friction_checks(robot, planes, models)),
         counts={
@@ -473,8 +467,8 @@ def estimate(
         settings={
             'known_mass': mass.value, 'known_mass_std': mass.std, 'mass_source': mass.source,
             'min_sweep': MIN_SWEEP, 'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
-            **settings_of(values, 'tool', 'posture_std', 'friction_change_std', 'effort_scale_std',
-                          'max_payload', 'max_com_distance', 'max_com_interval'),
+            **settings_of(values, 'tool', 'posture_std', 'friction_change_std', 'arm_model_std',
+                          'gain_std', 'max_payload', 'max_com_distance', 'max_com_interval'),
             'lever_scatter': between,
             'second_joint': robot.joint_names[second],
             'friction_model': [robot.joint_names[j] for j, m in zip(joints, models, strict=True)
@@ -506,45 +500,38 @@ def _freedom(own: Array, total: Array, held_out: Sequence[HeldOut | None]) -> li
     return [float(count / share**2) if share > 1e-3 else None for share in shares]
 
 
-def _scale_covariance(
-    robot: Robot, joints: Sequence[int], gains: CalibrationResult | None,
-    values: PayloadParameters,
+def _arm_covariance(
+    robot: Robot, samples: JointSamples, planes: Sequence[PlaneFit], com: LinearFit, arm: ArmModel
 ) -> Array:
-    """Return the covariance of the effort scales of two joints, shape (2, 2)."""
-    covariance = np.diag(np.full(2, values.effort_scale_std**2))
-    if gains is None:
-        return covariance
-    names = [f'{robot.joint_names[joint]}.effort_scale' for joint in joints]
-    for i, one in enumerate(names):
-        for j, other in enumerate(names):
-            if {one, other} <= set(gains.covariance_names):
-                rows = [gains.covariance_names.index(name) for name in (one, other)]
-                relative = gains.values((one,))[0] * gains.values((other,))[0]
-                covariance[i, j] = gains.covariance[rows[0], rows[1]] / relative
-    return covariance
+    """Return what links and drive gains that are not known exactly add, shape (3, 3) [m²]."""
+    shift = np.zeros((3, 0))
+    for plane in planes:
+        lever, start = np.zeros((2, 0)), 0
+        for sweep in plane.sweeps:
+            position = samples.position[sweep.start:sweep.stop]
+            still = np.zeros_like(position)
+            torque = arm.uncertain_torques(
+                position, still, still, samples.effort[sweep.start:sweep.stop])
+            rows = slice(start, start + len(position))
+            lever = plane.lever_change[:, rows] @ torque[:, plane.plane.joint] + (
+                lever if start else 0.0)
+            start = rows.stop
+        a, _ = plane.plane.lever_rows(robot)
+        change = com.covariance @ a.T @ np.linalg.inv(plane.covariance) @ lever
+        shift = change if not shift.size else shift + change
+    return np.asarray(shift @ shift.T)
 
 
-def _scaled(samples: JointSamples, joint: int) -> JointSamples:
-    """Return the samples with the effort of a joint a little larger."""
-    effort = samples.effort.copy()
-    effort[:, joint] *= 1.0 + _STEP
-    return replace(samples, effort=effort)
-
-
-def _gain_check(
-    robot: Robot, joints: Sequence[int], gains: CalibrationResult | None, scales: Array
-) -> Check:
+def _gain_check(robot: Robot, joints: Sequence[int], arm: ArmModel) -> Check:
     """Check that effort scales are known well enough; their deviation is in the intervals."""
-    known = () if gains is None else gains.covariance_names
-    stated = [robot.joint_names[joint] for joint in joints
-              if f'{robot.joint_names[joint]}.effort_scale' not in known]
-    worst = float(np.sqrt(np.diag(scales).max()))
-    origin = (f'effort_scale_std for {" and ".join(stated)}, not calibrated' if stated
-              else 'calibrated drive gains')
+    std = [float(np.sqrt(arm.covariance[at, at])) for at in (11 * robot.n + j for j in joints)]
+    worst = int(np.argmax(std))
     return Check(
-        'effort scale', worst <= MAX_SCALE_STD, worst, MAX_SCALE_STD, '1',
-        f'Effort scales are known to {100 * worst:.2f} % (limit {100 * MAX_SCALE_STD:.0f} %), '
-        f'by {origin}.', 'trustworthy')
+        'effort scale', std[worst] <= MAX_SCALE_STD, std[worst], MAX_SCALE_STD, '1',
+        f"The effort scale of joint '{robot.joint_names[joints[worst]]}' is known to "
+        f'{100 * std[worst]:.2g} % (limit {100 * MAX_SCALE_STD:.0f} %). Above it, calibrate the '
+        'drive gains (calibrate_gains), or state a smaller gain_std if efforts come from joint '
+        'torque sensors.', 'trustworthy')
 
 
 def _disagreement(

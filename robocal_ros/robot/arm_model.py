@@ -144,19 +144,25 @@ class ArmModel:
         robot: The arm, with the best known parameters.
         covariance: Covariance of links, rotor inertias and relative gains, shape (12 n, 12 n).
         source: Source of the parameters, as text.
-        identified: Whether they were identified on this arm.
+        evidence: Whether they, or at least the drive gains, were identified on this arm.
 
     """
 
     robot: Robot
     covariance: Array
     source: str
-    identified: bool
+    evidence: bool
 
     def without_gains(self) -> ArmModel:
         """Return the same model with exact drive gains."""
         covariance = self.covariance.copy()
         covariance[11 * self.robot.n:] = covariance[:, 11 * self.robot.n:] = 0.0
+        return replace(self, covariance=covariance)
+
+    def gains_alone(self) -> ArmModel:
+        """Return the drive gains alone, links and rotors taken for exact."""
+        covariance = self.covariance.copy()
+        covariance[:11 * self.robot.n] = covariance[:, :11 * self.robot.n] = 0.0
         return replace(self, covariance=covariance)
 
     def uncertain_torques(self, q: Array, v: Array, a: Array, torque: Array) -> Array:
@@ -219,13 +225,16 @@ def expected_rotors(robot: Robot) -> Array:
     return _ROTOR_SHARE * np.maximum(largest, _ROTOR_FLOOR * float(largest[0]))
 
 
-def urdf_model(robot: Robot, model_std: float, gain_covariance: Array) -> ArmModel:
+def urdf_model(
+    robot: Robot, model_std: float, gain_covariance: Array, *, calibrated: bool = False
+) -> ArmModel:
     """Return the arm by its URDF, with prior uncertainty.
 
     Args:
         robot: The arm.
         model_std: Standard deviation of the links' masses, as a share of them.
         gain_covariance: Covariance of the relative errors of the drive gains, shape (n, n).
+        calibrated: Whether the drive gains are calibrated.
 
     """
     n = robot.n
@@ -236,7 +245,7 @@ def urdf_model(robot: Robot, model_std: float, gain_covariance: Array) -> ArmMod
     covariance[10 * n:11 * n, 10 * n:11 * n] = np.diag(
         (ROTOR_SPREAD * expected_rotors(robot))**2)
     covariance[11 * n:, 11 * n:] = gain_covariance
-    return ArmModel(robot, covariance, f'URDF, masses ±{100.0 * model_std:.0f} %', False)
+    return ArmModel(robot, covariance, f'URDF, masses ±{100.0 * model_std:.0f} %', calibrated)
 
 
 def parameter_names(joint_names: Sequence[str]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from support.forward import Reference
 
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.estimation.blocks import Blocks
-from robocal_ros.messages.samples import StreamCounts
+from robocal_ros.messages.samples import JointSamples, StreamCounts
 from robocal_ros.parameters import checked
 from robocal_ros.payload import excitation
 from robocal_ros.payload.model import BODY, PARAMETERS, centred, centred_covariance, moving
@@ -35,6 +35,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import Rows, nuisance_parameters, torque_rows, wrench_rows
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.robot.arm_model import urdf_model
 from robocal_ros.robot.friction_law import SteadyFriction
 
 SOURCES = ('wrench', 'torque')
@@ -328,6 +329,34 @@ def test_a_reference_run_cancels_an_error_of_the_arm_s_model(usual, source):
     assert (np.abs(error) < 4.0 * std).all()
     assert std[0] > np.sqrt(alone.covariance[0, 0])
     assert result.settings['reference_run'] is True
+
+
+def test_gains_off_by_what_is_stated_stay_in_the_intervals_of_a_differential_run():
+    """The reference run has the same gains, which act on the payload in the other run."""
+    usual = Record('robocal', TOOL, exciting(), duration=8.0)
+    bare = usual.but(tool=replace(TOOL, mass=1e-9))
+    known = urdf_model(usual.robot, 0.05, 0.02**2 * np.eye(usual.robot.n))
+    ratios = []
+    for seed in range(4):
+        gains = 1.0 + 0.02 * np.random.default_rng(seed).normal(size=usual.robot.n)
+
+        def amplified(record: Record, number: int, gains: np.ndarray = gains) -> JointSamples:
+            joints = record.joints(number)
+            return replace(joints, effort=joints.effort * gains)
+
+        reference = excitation.estimate(
+            usual.robot, amplified(bare, 2 * seed),
+            replace(WITHOUT_PRIORS, reference_run='record'))
+        subtract = replace(WITHOUT_PRIORS, reference_run='subtract')
+        joints = amplified(usual, 2 * seed + 1)
+        exact, stated = (excitation.estimate(usual.robot, joints, subtract, reference=reference,
+                                             arm=arm) for arm in (None, known))
+        truth = tensor_of(TOOL)[0]
+        ratios.append([abs(item.values(('mass',))[0] - truth) / item.parameter('mass').std
+                       for item in (exact, stated)])
+    without, with_gains = np.array(ratios).T
+    assert without.max() > 4.0
+    assert with_gains.max() < 3.3
 
 
 def test_a_reference_of_another_kind_is_refused(usual):

@@ -193,6 +193,9 @@ class RobotParameters(ParameterTable):
         minimum=-1e5, maximum=1e5)
     use_drive_gains: bool = parameter(
         True, 'Divide efforts by the effort scales of calibrate_gains if there is a result.')
+    use_arm_model: bool = parameter(
+        True, 'Use links and rotors of the identified arm, if there is a result, instead of those '
+        'of the URDF wherever joint torques are read.')
     results_dir: str = parameter(
         '', 'Folder of the result files; ~/.ros/robocal/<robot> when empty.')
 

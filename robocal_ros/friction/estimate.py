@@ -33,6 +33,7 @@ from robocal_ros.results.result import (
     rms,
 )
 from robocal_ros.results.store import ResultStore
+from robocal_ros.robot.arm_model import known_robot
 from robocal_ros.robot.friction_law import DIRECTIONS
 from robocal_ros.robot.load import alternative_loads, carried_load
 from robocal_ros.robot.model import Robot
@@ -552,6 +553,7 @@ def needs(values: FrictionParameters) -> Needs:
 def _estimate(
     robot: Robot, recording: Recording, values: FrictionParameters, store: ResultStore
 ) -> CalibrationResult:
+    robot = known_robot(robot, values, store)
     robot, alternatives = loaded(robot, store.load('payload') if values.use_payload else None)
     return estimate(robot, recording, values, alternatives)
 

@@ -56,7 +56,6 @@ class FrictionIdentification(CalibrationNode):
             factor=effort_factor(self.robot, values),
             busy=lambda: self.busy or self._feed_forward.subscribed))
         self.joints.need_effort = True
-        DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
         temperature = self.stream(Stream(
@@ -64,7 +63,8 @@ class FrictionIdentification(CalibrationNode):
             temperature_intake(values.temperature_topic), on_message=self._take_temperature)
         ) if values.temperature_topic else None
         self.recorder = self.stream(Recorder(self, self.joints, temperature=temperature))
-        self._robot_loaded = self.robot
+        self._known_robot = self._robot_loaded = self.robot
+        self._payload: CalibrationResult | None = None
         self._alternatives: list[Robot] = []
         self._result_topic = self.publisher(String, '~/result')
         self._points_topic = self.publisher(JointState, '~/points')
@@ -74,6 +74,7 @@ class FrictionIdentification(CalibrationNode):
             self.arm, self.recorder, self.status, self._wanted(given), given, self._load,
             self._show)
         self._feed_forward = FrictionFeedForward(self, self.joints)
+        DriveGains(self, self.joints, self._use_arm)
         self.service('track', self.track)
         if values.use_payload:
             self.follow('payload', 'payload_identification/result', self._use_payload)
@@ -102,7 +103,12 @@ class FrictionIdentification(CalibrationNode):
     # ------------------------------------------------- payload and temperature
 
     def _use_payload(self, payload: CalibrationResult) -> None:
-        self._robot_loaded, self._alternatives = loaded(self.robot, payload)
+        self._payload = payload
+        self._use_arm(self._known_robot)
+
+    def _use_arm(self, known: Robot) -> None:
+        self._known_robot = known
+        self._robot_loaded, self._alternatives = loaded(known, self._payload)
         self._feed_forward.use_robot(self._robot_loaded)
 
     def _load(self) -> tuple[Robot, list[Robot]]:

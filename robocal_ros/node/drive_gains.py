@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Division of efforts by identified scales of the drives."""
+"""Identified drive gains and links in use: efforts divided by scales, and the arm's own model."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.arm_model import identified_model
+from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import ARM, DRIVE_GAINS, effort_factor, effort_scale, effort_scales
 
 
@@ -21,31 +24,37 @@ class Scaled(Protocol):
 
 
 class DriveGains:
-    """Effort scales, stored and as published, applied to the joint states.
+    """Drive gains and identified arms, stored and as published, in use by a node.
 
     Attributes:
         scale: Divisor of the efforts, shape (n,).
 
     """
 
-    def __init__(self, node: CalibrationNode, joints: Scaled) -> None:
+    def __init__(
+        self, node: CalibrationNode, joints: Scaled,
+        use_arm: Callable[[Robot], object] | None = None,
+    ) -> None:
         """Follow the results if the parameter ``use_drive_gains`` is true.
 
         Args:
             node: The node.
             joints: The joint states, scaled by ``effort_factor`` so far.
+            use_arm: Uses the arm with its identified links from now on, or that of the URDF.
 
         """
         self._node = node
         self._joints = joints
         self.scale = np.ones(node.robot.n)
         self._newest = -np.inf
+        self._use_arm = use_arm
+        self._identified = False
         if node.values.use_drive_gains:
             node.follow(DRIVE_GAINS, 'payload_identification/drive_gains', self.use)
             node.follow(ARM, 'payload_identification/arm', self.use)
 
     def use(self, result: CalibrationResult) -> None:
-        """Use effort scales from now on, unless newer ones are already in use.
+        """Use effort scales and links from now on, unless newer ones are already in use.
 
         Samples with other scales are discarded.
         """
@@ -53,6 +62,10 @@ class DriveGains:
             return
         self._newest = result.time
         node = self._node
+        identified = result.kind == ARM and node.values.use_arm_model
+        if self._use_arm is not None and (identified or self._identified):
+            self._use_arm(identified_model(node.robot, result).robot if identified else node.robot)
+        self._identified = identified
         scale = effort_scale(node.robot, result)
         if np.array_equal(scale, self.scale):
             return

@@ -37,6 +37,7 @@ from robocal_ros.payload.regression import (
     SAG_CUTOFF,
     SLOWEST,
     nuisance_parameters,
+    widened_std,
 )
 from robocal_ros.results.result import rms
 from robocal_ros.robot.arm_model import (
@@ -121,6 +122,11 @@ class Unknowns(NamedTuple):
     gains: slice
     others: slice
     friction: tuple[slice, ...]
+
+    @property
+    def compliances(self) -> slice:
+        """Those of the joints' compliances, the first of the others."""
+        return slice(self.others.start, self.others.start + len(self.friction))
 
     @property
     def size(self) -> int:
@@ -308,6 +314,21 @@ class Prior:
         hessian[places.others, places.others] += np.diag(weight)
         return cost, gradient, hessian
 
+    def wider_compliance(self, x: Array, covariance: Array, places: Unknowns) -> Prior:
+        """Return it with wider priors of the compliances that the data contradict.
+
+        Args:
+            x: The estimate, shape (p,).
+            covariance: Its covariance, shape (p, p).
+            places: Where unknowns are.
+
+        """
+        at = places.compliances
+        others = self.others.copy()
+        others[1, :at.stop - at.start] = widened_std(
+            others[1, :at.stop - at.start], x[at], np.diag(covariance)[at])
+        return replace(self, others=others)
+
 
 @dataclass(frozen=True)
 class ArmFit:
@@ -417,6 +438,8 @@ def identify(
                 break
             fit = tried
         x, width = fit.value, fit.std / prior.std
+        prior = prior.wider_compliance(
+            x, solver.covariance(x, replace(prior, std=fit.std), np.ones(n)), places)
         residual = motion.effort - _fitted(x, motion, places, chosen)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
         robust = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))

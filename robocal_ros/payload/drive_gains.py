@@ -11,6 +11,7 @@ and payload, and solved by Gauss-Newton steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -107,7 +108,7 @@ def estimate(
                 rows.unexplained_check(fit, values.unexplained_torque(robot.effort_limit)),
                 *motion_checks(
             fitted, validation, [f"at '{name}'" for name in robot.joint_names], expected)),
-        settings={'band': BAND, **settings_of(
+        settings={'band': BAND, 'widened_priors': sorted(fit.nuisance.contradicted), **settings_of(
             values, 'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
             'load_friction_std', 'friction_change_std', 'arm_model_std',
             'max_unexplained_torque')})
@@ -152,6 +153,9 @@ def _settled(
         if step >= _WEIGHED:
             continue
         noise = scatter(residual, rows.valid, rows.near_reversal)
+        if step:
+            nuisance = nuisance.widened(fit.value, fit.covariance)
+            shared = replace(shared, std=nuisance.std)
         if (np.isfinite(noise) != used).any():
             used = np.isfinite(noise)
             few, shared = rows.condensed(nuisance, used, scaled=True)

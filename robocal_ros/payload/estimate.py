@@ -26,7 +26,12 @@ from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import ResultStore
 from robocal_ros.results.wording import half_width
-from robocal_ros.robot.arm_model import ArmModel, identified_model, urdf_model
+from robocal_ros.robot.arm_model import (
+    ArmModel,
+    identified_arm,
+    identified_model,
+    urdf_model,
+)
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import (
@@ -105,9 +110,10 @@ def arm_in_use(robot: Robot, values: PayloadParameters, store: ResultStore) -> A
         store: Stored results.
 
     """
+    identified = identified_arm(robot, values, store)
+    if identified is not None:
+        return identified
     used = gains_in_use(values, store)
-    if used is not None and used.kind == ARM and values.use_arm_model:
-        return identified_model(robot, used)
     return urdf_model(robot, values.arm_model_std,
                       relative_covariance(robot, used, values.gain_std),
                       calibrated=used is not None)

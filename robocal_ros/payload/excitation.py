@@ -8,6 +8,7 @@ physical consistency → mass, centre of mass, inertia about it → checks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import scipy
@@ -149,6 +150,9 @@ def fit_rows(rows: Rows, nuisance: NuisanceParameters | None = None) -> RowsFit:
         if repetition == _PASSES:
             break
         noise = scatter(residual, rows.valid, rows.near_reversal)
+        if repetition:
+            nuisance = nuisance.widened(fit.value, fit.covariance)
+            shared = replace(shared, std=nuisance.std)
         if (np.isfinite(noise) != used).any():
             used = np.isfinite(noise)
             few, shared = rows.condensed(nuisance, used)
@@ -273,6 +277,7 @@ def _result(
                           'max_payload',
                           'max_mass_interval', 'max_com_distance', 'max_com_interval'),
             'channels': list(rows.channels),
+            'widened_priors': sorted(fit.nuisance.contradicted),
             'reference_run': values.reference_run == 'subtract',
             'motion_centre': joints.position.mean(axis=0).tolist(),
             'motion_extent': np.ptp(joints.position, axis=0).tolist()},

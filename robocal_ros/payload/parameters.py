@@ -135,9 +135,6 @@ class PayloadParameters(ArmParameters):
     gain_std: float = parameter(
         0.1, 'Standard deviation of drive gains that are not calibrated, as a share; smaller for '
         'joint torque sensors.', minimum=1e-4, maximum=10.0, dynamic=True)
-    use_arm_model: bool = parameter(
-        True, 'Use the identified arm, if there is a result, instead of the URDF in all '
-        'methods that read joint torques.')
     max_unexplained_torque: list[float] = parameter(
         [0.0], 'Largest RMS torque that the model may leave unexplained, one for each joint or '
         'one for all; 0 for 3 % of the effort limit in the URDF.', unit='N·m', minimum=0.0,

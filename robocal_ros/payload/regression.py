@@ -65,6 +65,10 @@ _LEAST_SCATTER = 1e-9
 # some fifty rows, chance hardly ever reaches it.
 _REVERSAL_RATIO = 1.3
 _STEP = 1e-4
+# Least share that data must have in a parameter to contradict its prior, and how far off, in
+# standard deviations.
+_TOLD = 0.3
+_CONTRADICTED = 3.0
 # Last part of an exciting motion that is held out for validation, as a share.
 _HELD_OUT_SHARE = 0.25
 _HINT = 'Use a motion that is faster and wider and turns all joints.'
@@ -78,12 +82,14 @@ class NuisanceParameters:
         names: Names of the s columns.
         std: Their prior standard deviations, shape (s,).
         columns: Derivatives of the measured values, shape (channels, k, s).
+        contradicted: Names of those whose prior was widened.
 
     """
 
     names: tuple[str, ...]
     std: Array
     columns: Array
+    contradicted: frozenset[str] = frozenset()
 
     def prior_rows(self, before: int) -> Array:
         """Return regressor rows of the prior, as pseudo-measurements of zero.
@@ -97,6 +103,20 @@ class NuisanceParameters:
         """
         size = len(self.names)
         return np.hstack((np.zeros((size, before)), np.eye(size)))
+
+    def widened(self, value: Array, covariance: Array) -> NuisanceParameters:
+        """Return these with wider priors where the data contradict them; see ``widened_std``.
+
+        Args:
+            value: Estimates, of all unknowns, these last, shape (p,).
+            covariance: Their covariance, shape (p, p).
+
+        """
+        own = slice(len(value) - len(self.names), None)
+        std = widened_std(self.std, value[own], np.diag(covariance)[own])
+        wider = {name for name, now, before in zip(self.names, std, self.std, strict=True)
+                 if now > before}
+        return replace(self, std=std, contradicted=self.contradicted | wider)
 
     def joined(self, other: NuisanceParameters) -> NuisanceParameters:
         """Return the parameters of both."""
@@ -121,6 +141,25 @@ class NuisanceParameters:
     def part(self, rows: slice) -> NuisanceParameters:
         """Return some of the instants."""
         return replace(self, columns=self.columns[:, rows])
+
+
+def widened_std(std: Array, value: Array, variance: Array) -> Array:
+    """Return standard deviations of priors about zero, larger where data contradict them.
+
+    A parameter farther from zero than its prior predicts gets the standard deviation that makes
+    its estimate most likely (MacKay, Bayesian Interpolation, Neural Comput. 4 (1992) 415, doi
+    10.1162/neco.1992.4.3.415, for each parameter by itself).
+
+    Args:
+        std: Standard deviations beforehand, shape (s,).
+        value: Estimates, shape (s,).
+        variance: Their variances, shape (s,).
+
+    """
+    # By how much the data, rather than the prior, determine each.
+    told = np.sqrt(np.clip(1.0 - variance / std**2, 0.0, 1.0))
+    contradicted = (told > _TOLD) & (np.abs(value) > _CONTRADICTED * told * std)
+    return np.where(contradicted, np.abs(value) / np.maximum(told, _TOLD), std)
 
 
 def nuisance_parameters(

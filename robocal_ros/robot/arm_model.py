@@ -17,10 +17,12 @@ import pinocchio as pin
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
+from robocal_ros.parameters import RobotParameters
 from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.newton_euler import NewtonEuler
-from robocal_ros.robot.setup import ARM
+from robocal_ros.robot.setup import ARM, gains_in_use
 
 LINK = ('mass', 'moment_x', 'moment_y', 'moment_z',
         'inertia_xx', 'inertia_xy', 'inertia_yy', 'inertia_xz', 'inertia_yz', 'inertia_zz')
@@ -281,6 +283,29 @@ def identified_model(robot: Robot, result: CalibrationResult) -> ArmModel:
     return ArmModel(
         with_links(robot, values[:10 * n].reshape(n, 10), values[10 * n:11 * n]),
         covariance / np.outer(scale, scale), f'identified ({result.source})', True)
+
+
+def identified_arm(
+    robot: Robot, values: RobotParameters, store: ResultStore
+) -> ArmModel | None:
+    """Return the identified arm, None if there is none or it is not to be used.
+
+    Args:
+        robot: The arm by its URDF.
+        values: The parameters.
+        store: Stored results.
+
+    """
+    used = gains_in_use(values, store)
+    if used is None or used.kind != ARM or not values.use_arm_model:
+        return None
+    return identified_model(robot, used)
+
+
+def known_robot(robot: Robot, values: RobotParameters, store: ResultStore) -> Robot:
+    """Return the arm with its identified links and rotors, by its URDF if there are none."""
+    arm = identified_arm(robot, values, store)
+    return robot if arm is None else arm.robot
 
 
 def with_links(robot: Robot, links: Array, rotor_inertia: Array) -> Robot:

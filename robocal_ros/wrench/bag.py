@@ -22,6 +22,7 @@ from robocal_ros.messages.stamps import SECOND, from_seconds, to_seconds
 from robocal_ros.results.chain import Inputs, with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml
+from robocal_ros.robot.arm_model import identified_arm
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.setup import make_robot, make_store, torque_factor
 from robocal_ros.wrench import estimate
@@ -349,6 +350,9 @@ class WrenchFollowing:
     def _use_results(self) -> None:
         """Use stored results of other nodes."""
         values = self._values
+        arm = identified_arm(self.robot, values, self._store)
+        if arm is not None:
+            self._observer.use_arm(arm.robot)
         payload = self._store.load('payload') if values.use_payload else None
         if payload is not None:
             self._remarks.append(self._observer.use_payload(payload))

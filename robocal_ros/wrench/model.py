@@ -347,7 +347,7 @@ class SensedArm:
         self.robot = robot
         self.mounts = tuple(mounts)
         self.urdf = _cut(robot.urdf, [mount.carried for mount in mounts])
-        self._bare = self._build()
+        self._by_urdf = self._bare = self._build()
         self._joints = [self._bare.getJointId(f'{mount.carried}{_SUFFIX}') for mount in mounts]
         subtrees = [frozenset(self._bare.subtrees[joint]) for joint in self._joints]
         self._next = [self._next_distal(i, subtrees) for i in range(len(mounts))]
@@ -467,6 +467,25 @@ class SensedArm:
             inertia = RigidBodyInertia(body.mass, frozen(body.lever), frozen(body.inertia))
         return Chain(self.mounts[index].carried, index, self._next[index], inertia is not None,
                      bodies, inertia)
+
+    def use_links(self, known: Robot) -> None:
+        """Use the links of an identified arm; ``carry`` makes them take effect.
+
+        Joint torques do not tell where on a link a difference from the URDF is: it is added
+        proximal to the sensors of the link.
+
+        Args:
+            known: The arm with identified links.
+
+        """
+        self._bare = pin.Model(self._by_urdf)
+        for name in self.robot.joint_names:
+            joint, own = self._bare.getJointId(name), known.model.getJointId(name)
+            parameters = (self._by_urdf.inertias[joint].toDynamicParameters()
+                          + known.model.inertias[own].toDynamicParameters()
+                          - self.robot.model.inertias[own].toDynamicParameters())
+            if parameters[0] != 0.0:
+                self._bare.inertias[joint] = pin.Inertia.FromDynamicParameters(parameters)
 
     def carry(self, payload: RigidBodyInertia | None, frame: str = '') -> None:
         """Replace the load of the arm.

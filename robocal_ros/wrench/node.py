@@ -21,6 +21,7 @@ from robocal_ros.results.chain import with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
+from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import effort_factor
 from robocal_ros.wrench import estimate
 from robocal_ros.wrench.health import WrenchHealth
@@ -83,10 +84,10 @@ class WrenchObserverNode(CalibrationNode):
         self.stream(_Periodic(self, _POLL_PERIOD, self.inputs.poll))
         self.stream(_Periodic(self, _LOOK_PERIOD, self._look, self.health.begin))
         self.marks = self.part(Marks(self, self.group))
-        DriveGains(self, self.inputs)
         self._result_topic = self.publisher(String, '~/result')
         self._tare = TareProcedure(
             self.observer, self.store.robot, self.waiter, lambda: self.health.first_reason)
+        DriveGains(self, self.inputs, self._use_arm)
         self.service(TARE, self.run)
         if values.use_payload:
             self.follow('payload', 'payload_identification/result', self._carry)
@@ -99,6 +100,10 @@ class WrenchObserverNode(CalibrationNode):
             self.observer.use_bias(
                 estimate.biases(stored, names), estimate.reference(stored, names))
             self._publish(stored)
+
+    def _use_arm(self, known: Robot) -> None:
+        self.observer.use_arm(known)
+        self._tare.clear()
 
     def _carry(self, result: CalibrationResult) -> None:
         message = self.observer.use_payload(result)

@@ -142,6 +142,7 @@ class WrenchObserver:
         self.tared = not values.require_tare or not self.sensors
         self.recorder: TareRecord | None = None
         self.reference: TareReference | None = None
+        self._load: tuple[RigidBodyInertia | None, str] = None, ''
         self.contacts = Contacts(self.arm.chains, values, surface)
         self._imu_chains = {
             index: _ImuChain(self.arm, index, sensor.imu.frame, self.feeds, values, self.contacts)
@@ -281,6 +282,7 @@ class WrenchObserver:
             Whether biases were computed anew.
 
         """
+        self._load = payload, frame
         self.arm.carry(payload, frame)
         self.contacts.use(self.arm.chains)
         for index, chain in self._imu_chains.items():
@@ -295,6 +297,13 @@ class WrenchObserver:
         if redone:
             self.bias = bias
         return bool(redone)
+
+    def use_arm(self, known: Robot) -> None:
+        """Use links and rotors of an identified arm; biases are computed anew as by ``carry``."""
+        self.arm.use_links(known)
+        if self.torques is not None:
+            self.torques.use_rotors(known.model.armature)
+        self.carry(*self._load)
 
     def use_friction(self, laws: Mapping[str, SteadyFriction]) -> None:
         """Compensate friction in the joint torques, if they are estimated.

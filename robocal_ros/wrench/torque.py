@@ -185,8 +185,7 @@ class JointTorques:
         self._names = robot.joint_names
         self._values = values
         self.friction = JointFriction({}, robot.joint_names, values)
-        self._rotor = per_joint(values.rotor_inertias, robot.n, 'rotor_inertias').copy()
-        self._has_rotors = bool(self._rotor.any())
+        self.use_rotors(per_joint(values.rotor_inertias, robot.n, 'rotor_inertias'))
         self._threshold = per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy()
         self.external = np.zeros(robot.n)
         self.colliding: Flags = np.zeros(robot.n, dtype=bool)
@@ -202,6 +201,11 @@ class JointTorques:
         """Replace the friction, by joint name; joints that are not named have none."""
         self.friction = JointFriction(laws, self._names, self._values)
         self.clear()
+
+    def use_rotors(self, inertia: Array) -> None:
+        """Replace the inertia of the drives, reflected to the joints, shape (n,) [kg·m²]."""
+        self._rotor = np.array(inertia)
+        self._has_rotors = bool(self._rotor.any())
 
     def external_torque(self, model: Array, v: Array, a: Array, torque: Array) -> Array:
         """Return external joint torques, shape (m, n) [N·m].

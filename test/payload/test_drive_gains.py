@@ -42,7 +42,7 @@ def found_by(record: Record, seed: int | None = None, scale: np.ndarray = SCALE,
 
 
 def test_without_noise_the_scales_are_exact(usual):
-    exact = ArmModel(usual.robot, np.zeros((12 * usual.robot.n,) * 2), 'exact', identified=True)
+    exact = ArmModel(usual.robot, np.zeros((12 * usual.robot.n,) * 2), 'exact', evidence=True)
     result = drive_gains.estimate(
         usual.robot, usual.joints(None, SCALE), WITHOUT_PRIORS, exact)
     assert effort_scales(result) == pytest.approx(
@@ -70,6 +70,21 @@ def test_errors_are_those_that_the_covariance_states(usual, quantisation):
         total += float(error @ np.linalg.solve(result.covariance, error))
     low, high = chi2.ppf([5e-4, 1 - 5e-4], 6 * count)
     assert low < total < high
+
+
+def test_joints_far_softer_than_stated_widen_their_prior(usual):
+    """Ten prior standard deviations of compliance at the joint that no weight loads."""
+    soft = np.zeros(6)
+    soft[0] = 10.0 * WITH_PRIORS.sag_std / usual.robot.effort_limit[0]
+    record = usual.but(duration=24.0, compliance=soft)
+    result = drive_gains.estimate(
+        record.robot, record.joints(3, SCALE), replace(WITH_PRIORS, posture_std=0.0))
+    assert result.settings['widened_priors'] == ['compliance of joint_1']
+    error = np.array([p.value for p in result.parameters]) - SCALE
+    assert error @ np.linalg.solve(result.covariance, error) < chi2.ppf(0.999, 6)
+    stiff = drive_gains.estimate(
+        usual.robot, usual.joints(3, SCALE), replace(WITH_PRIORS, posture_std=0.0))
+    assert stiff.settings['widened_priors'] == []
 
 
 def test_the_scales_correct_the_mass_of_another_tool(usual):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.arms import arm
 
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.robot.arm_model import link_parameters, with_links
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.wrench.model import ImuLink, SensedArm, SensorMount
 
@@ -147,6 +148,27 @@ def test_a_payload_replaces_the_one_before(full: SensedArm) -> None:
     np.testing.assert_allclose(more - np.linalg.norm(bare[:, :3], axis=1), 2.0 * 9.81, rtol=1e-9)
     cut.carry(None)
     np.testing.assert_allclose(cut.held(q, rest, rest), bare)
+
+
+def test_links_of_an_identified_arm_take_the_place_of_the_urdf_s() -> None:
+    cut = sensed(*ALL)
+    q, v, a = motion(5)
+    before = cut.held(q, v, a)
+    links = link_parameters(cut.robot) * np.linspace(0.9, 1.1, 6)[:, None]
+    known = with_links(cut.robot, links, np.zeros(6))
+    cut.use_links(known)
+    cut.carry(LOAD)
+    after = cut.held(q, v, a)
+    np.testing.assert_allclose(
+        cut.torque, known.with_payload(LOAD).inverse_dynamics(q, v, a), rtol=1e-9)
+    cut.carry(None)
+    after = cut.held(q, v, a)
+    # Nothing beyond the wrist sensor is known better, but all before it.
+    np.testing.assert_allclose(after[-1], before[-1], rtol=1e-9)
+    assert (np.abs(after[:-1] - before[:-1]).max(axis=1) > 0.1).all()
+    cut.use_links(cut.robot)
+    cut.carry(None)
+    np.testing.assert_allclose(cut.held(q, v, a), before, rtol=1e-9)
 
 
 def test_fingers_stay_where_they_are_locked() -> None:

@@ -210,7 +210,8 @@ def _two_plane(cell: AdversarialCell) -> Found:
     joints, _ = cell.record(motions, rest=0.3)
     joints = replace(joints, effort=joints.effort / scale)
     values = PayloadParameters(known_mass=cell.tool.mass)
-    check_contents(joints, cell.arm.robot, values.effort_contains, values.min_weight_share)
+    check_contents(joints, cell.arm.robot, values.effort_contains, values.min_weight_share,
+                   values.known_mass)
     result = two_plane.estimate(model.robot, joints, values, arm=model)
     return result, _errors(result, expected(cell.tool, cell.arm.robot), COM)
 
@@ -234,6 +235,11 @@ def _excitation(cell: AdversarialCell, values: PayloadParameters, *,
     return result, _payload_errors(cell, result, 10)
 
 
+def _gain_std(cell: AdversarialCell) -> float:
+    """Return what an owner states, who knows whether the arm has joint torque sensors."""
+    return _VALUES.gain_std if 'effort scales' in cell.effects else _SENSOR_SCALE_STD
+
+
 def _identified_arm(cell: AdversarialCell) -> tuple[ArmModel, Array]:
     """Identify the arm without load and with a weighed one; return it with its effort scales."""
     robot, motion = cell.arm.robot, _exciting_motion(*_place(cell), False)
@@ -247,7 +253,7 @@ def _identified_arm(cell: AdversarialCell) -> tuple[ArmModel, Array]:
         result = arm_identification.estimate(
             robot, replace(joints, effort=joints.effort / scale),
             replace(_VALUES, arm_load=_WEIGHED if loaded else 0.0), scale=scale,
-            scale_covariance=relative_covariance(robot, before, _VALUES.gain_std), before=before)
+            scale_covariance=relative_covariance(robot, before, _gain_std(cell)), before=before)
         if result.verdict is not Verdict.PASS:
             raise _NotStoredError(result)
         return result
@@ -266,10 +272,7 @@ def _by_torque(cell: AdversarialCell) -> Found:
 
 
 def _differential(cell: AdversarialCell) -> Found:
-    values = replace(_VALUES, excitation_source='torque')
-    if 'effort scales' not in cell.effects:
-        # What the owner of an arm with joint torque sensors states.
-        values = replace(values, gain_std=_SENSOR_SCALE_STD)
+    values = replace(_VALUES, excitation_source='torque', gain_std=_gain_std(cell))
     return _excitation(cell, values, differential=True)
 
 
@@ -279,7 +282,8 @@ def _by_wrist(cell: AdversarialCell) -> Found:
 
 def _gains(cell: AdversarialCell) -> Found:
     joints, _ = cell.record([_exciting_motion(*_place(cell), False)])
-    check_contents(joints, cell.arm.robot, _VALUES.effort_contains, _VALUES.min_weight_share)
+    check_contents(joints, cell.arm.robot, _VALUES.effort_contains, _VALUES.min_weight_share,
+                   cell.tool.mass)
     result = drive_gains.estimate(
         cell.arm.robot, joints, replace(_VALUES, known_mass=cell.tool.mass))
     truth = {f'{name}.effort_scale': joint.effort_scale

@@ -175,8 +175,10 @@ class RobotParameters(ParameterTable):
         [0.0, 0.0, -9.81], 'Gravity vector in the root frame of the URDF, for tilted bases.',
         unit='m/s²', minimum=-30.0, maximum=30.0)
     effort_source: str = parameter(
-        'torque', 'Quantity in the effort field of joint_states: link-side torque in N·m, or '
-        'motor current in A.', choices=('torque', 'current'))
+        'torque', 'Quantity in the effort field of joint_states: link-side torque in N·m; motor '
+        'current in A, torque constants being known; or unknown: proportional to the torque, by '
+        'factors that calibrate_gains of payload_identification finds.',
+        choices=('torque', 'current', 'unknown'))
     effort_contains: str = parameter(
         'all', 'Content of the efforts: all torques of the drives, or external ones, without the '
         'dynamics and friction of the bare arm (tau_ext of Franka arms, external torque of KUKA '

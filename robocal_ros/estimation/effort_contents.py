@@ -7,11 +7,13 @@ They are all torques of the drives, or those without the arm's own dynamics, in 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.model import Robot
+from robocal_ros.robot.newton_euler import NewtonEuler
 
 # Samples that are compared with gravity, and joints that are: those that gravity loads [N·m].
 _SAMPLES = 200
@@ -26,6 +28,13 @@ _TOO_MUCH = 0.9
 # servo drives peak at up to three times those.
 _IMPLAUSIBLE = 3.0
 _SPIKES = 0.99
+# A payload may hold as much as the arm's weight. Efforts lack that weight if the payload's alone,
+# whatever its mass and centre, leaves less of them by this share than the payload's and the arm's.
+_CLEARLY_LESS = 0.7
+# Without a known mass: share of the arm's weight that a payload of negative mass would have.
+_NEGATIVE = 0.3
+
+Flags = npt.NDArray[np.bool_]
 
 
 def torque_model(robot: Robot, contents: str) -> Robot:
@@ -71,7 +80,7 @@ def _check_units(effort: Array, held: Array, robot: Robot) -> None:
 
 
 def check_contents(
-    samples: JointSamples, robot: Robot, contents: str, least: float
+    samples: JointSamples, robot: Robot, contents: str, least: float, mass: float = 0.0
 ) -> None:
     """Check unit and contents of the efforts.
 
@@ -84,6 +93,7 @@ def check_contents(
         contents: ``all`` or ``external``, as the parameter ``effort_contains``.
         least: Least share of the weight in efforts that contain it, as the parameter
             ``min_weight_share``.
+        mass: Known mass of the payload [kg]; 0 if it is not known.
 
     Raises:
         ConfigurationError: If the efforts contradict ``contents``, or are in another unit.
@@ -116,8 +126,45 @@ def check_contents(
             "(tau_ext, external torque, gravity compensation), set effort_contains to 'external'; "
             "if they are currents, set effort_source to 'current' with torque_constants and "
             'gear_ratios.')
+    if contents == 'all' and _lacks_weight(
+            robot, samples.position[rows], effort, loaded, mass, least):
+        raise ConfigurationError(
+            f'The weight of a payload {f"of {mass:.3g} kg " if mass else ""}alone explains the '
+            "efforts better than that of the arm and a payload. Set effort_contains to 'external' "
+            'if the driver publishes efforts without gravity'
+            f'{", and correct known_mass if it is wrong" if mass else ""}.')
     rest = float(np.sqrt(np.square(effort - share * held).mean() / np.square(effort).mean()))
     if contents == 'external' and share > _TOO_MUCH and rest < 0.3:
         raise ConfigurationError(
             f"effort_contains is 'external', but the efforts hold {100.0 * share:.0f} % of the "
             "weight of the bare arm; set it to 'all'.")
+
+
+def _lacks_weight(
+    robot: Robot, q: Array, effort: Array, loaded: Flags, mass: float, least: float
+) -> bool:
+    """Return whether efforts are explained better without the weight of the bare arm.
+
+    Args:
+        robot: The arm without its payload.
+        q: Joint angles, shape (k, n) [rad].
+        effort: Of the joints that gravity loads, shape (k, m) [N·m].
+        loaded: Which they are, shape (n,).
+        mass: Known mass of the payload [kg]; 0 if it is not known.
+        least: As of ``check_contents``; efforts may be smaller by twice this share.
+
+    """
+    still = np.zeros_like(q)
+    dynamics = NewtonEuler(robot, robot.tool_frame)
+    payload = dynamics.torque_regressor(q, still, still)[:, loaded, :4].reshape(-1, 4)
+    own = min(1.0, 2.0 * least) * dynamics.torque(q, still, still)[:, loaded].ravel()
+    known = min(1.0, 2.0 * least) * mass * payload[:, 0]
+    free = payload[:, 1:] if mass > 0.0 else payload
+    targets = np.column_stack((effort.ravel(), effort.ravel() - own)) - known[:, None]
+    fitted = np.linalg.lstsq(free, targets)[0]
+    without, included = np.sqrt(np.mean(np.square(targets - free @ fitted), axis=0))
+    if without < _CLEARLY_LESS * included:
+        return True
+    alone, beside = fitted[0]
+    # A payload whose weight is that of the arm, and one that would have to be negative.
+    return bool(mass <= 0.0 and beside < -_NEGATIVE * (alone - beside))

@@ -151,7 +151,7 @@ def _prior(
     scale_covariance: Array, before: CalibrationResult | None,
 ) -> Prior:
     n = robot.n
-    others = np.stack((np.zeros_like(motion.compliance_std), motion.compliance_std))
+    others = np.stack((np.zeros_like(motion.nuisance_std), motion.nuisance_std))
     if values.arm_load > 0.0:
         mass = values.arm_load
         others = np.hstack((others, [

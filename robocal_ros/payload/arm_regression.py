@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ from robocal_ros.payload.regression import (
     SAG_CUTOFF,
     SLOWEST,
     nuisance_parameters,
+    tilt_parameters,
     widened_std,
 )
 from robocal_ros.results.result import rms
@@ -124,11 +126,6 @@ class Unknowns(NamedTuple):
     friction: tuple[slice, ...]
 
     @property
-    def compliances(self) -> slice:
-        """Those of the joints' compliances, the first of the others."""
-        return slice(self.others.start, self.others.start + len(self.friction))
-
-    @property
     def size(self) -> int:
         """Number of unknowns."""
         return self.friction[-1].stop
@@ -150,9 +147,10 @@ class Motion:
     """Block means of an exciting motion.
 
     Attributes:
-        regressor: Columns of links, rotors, joint compliances and, if present, the load, shape
+        regressor: Columns of links, rotors, nuisances and, if present, the load, shape
             (k, n, p).
-        compliance_std: Prior standard deviation of the compliances, shape (n,) [rad/(N·m)].
+        nuisance_std: Prior standard deviations of the compliances [rad/(N·m)] and of tilts of the
+            base [rad], shape (s,).
         velocity: Joint velocities at five instants of each block, shape (5, k, n) [rad/s].
         effort: Mean effort, shape (k, n) [N·m].
         trust: Weights of the blocks, shape (k, n); small near a reversal, where friction is not a
@@ -163,7 +161,7 @@ class Motion:
     """
 
     regressor: Array
-    compliance_std: Array
+    nuisance_std: Array
     velocity: Array
     effort: Array
     trust: Array
@@ -223,6 +221,9 @@ class Motion:
             torque = low_passed(torque, blocks.period, SAG_CUTOFF * BAND)
         sag = nuisance_parameters(
             robot, blocks, torque, carried, replace(values, posture_std=0.0, delay_std=0.0))
+        sag = sag.joined(tilt_parameters(
+            blocks, [partial(tilted.torque, parameters=load) for tilted in dynamics.tilts()],
+            values))
         regressor = np.concatenate((
             blocks.means(columns), np.swapaxes(sag.columns, 0, 1),
             *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),
@@ -263,7 +264,7 @@ class Prior:
         mean: Mean of a normal distribution of links, rotors and gains, shape (12 n,).
         information: Information matrix of that distribution, zero for unknowns without one, shape
             (12 n, 12 n).
-        others: Means and standard deviations of the compliances and, if present, the load's
+        others: Means and standard deviations of the nuisances and, if present, the load's
             parameters, shape (2, m).
 
     """
@@ -314,19 +315,18 @@ class Prior:
         hessian[places.others, places.others] += np.diag(weight)
         return cost, gradient, hessian
 
-    def wider_compliance(self, x: Array, covariance: Array, places: Unknowns) -> Prior:
-        """Return it with wider priors of the compliances that the data contradict.
+    def widened(self, value: Array, covariance: Array, count: int) -> Prior:
+        """Return it with wider priors of the nuisances that the data contradict.
 
         Args:
-            x: The estimate, shape (p,).
-            covariance: Its covariance, shape (p, p).
-            places: Where unknowns are.
+            value: Estimates of the others, shape (m,).
+            covariance: Their covariance, shape (m, m).
+            count: Number of nuisances.
 
         """
-        at = places.compliances
         others = self.others.copy()
-        others[1, :at.stop - at.start] = widened_std(
-            others[1, :at.stop - at.start], x[at], np.diag(covariance)[at])
+        others[1, :count] = widened_std(
+            others[1, :count], value[:count], np.diag(covariance)[:count])
         return replace(self, others=others)
 
 
@@ -438,8 +438,9 @@ def identify(
                 break
             fit = tried
         x, width = fit.value, fit.std / prior.std
-        prior = prior.wider_compliance(
-            x, solver.covariance(x, replace(prior, std=fit.std), np.ones(n)), places)
+        covariance = solver.covariance(x, replace(prior, std=fit.std), np.ones(n))
+        prior = prior.widened(x[places.others], covariance[places.others, places.others],
+                              len(motion.nuisance_std))
         residual = motion.effort - _fitted(x, motion, places, chosen)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
         robust = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))

@@ -12,27 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, ConvergenceError
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.errors import ConfigurationError, ConvergenceError, DataError
+from robocal_ros.estimation.blocks import Blocks
+from robocal_ros.messages.samples import JointSamples, check_effort
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     BAND,
+    MIN_MOTION,
     Mask,
     NuisanceParameters,
     Rows,
     RowsFit,
     held_out_fits,
+    loss_columns,
     scatter,
     torque_rows,
 )
 from robocal_ros.payload.result import make_result, motion_checks, settings_of
-from robocal_ros.results.result import CalibrationResult, Check, Parameter, State
+from robocal_ros.results.result import CalibrationResult, Check, Parameter, State, rms
 from robocal_ros.robot.arm_model import ArmModel, urdf_model
 from robocal_ros.robot.model import Robot
+from robocal_ros.robot.newton_euler import NewtonEuler
 from robocal_ros.robot.setup import DRIVE_GAINS
 
 MAX_STD = 0.02
@@ -41,6 +46,8 @@ MAX_STD = 0.02
 PLAUSIBLE = (0.3, 3.0)
 """Plausible range of effort scales."""
 
+# Distance of a payload's centre from a wrist, for an order of magnitude [m].
+_OFF_CENTRE, _GRAVITY = 0.1, 9.81
 _STEPS = 30
 # Steps that update the weights, whose autocorrelation times vary in jumps.
 _WEIGHED = 6
@@ -75,9 +82,12 @@ def estimate(
 
     """
     check_mass(values)
+    check_effort(samples, robot.joint_names)
     n, mass = robot.n, values.known_mass
     arm = arm or urdf_model(robot, values.arm_model_std, np.zeros((n, n)))
-    rows = torque_rows(arm.robot, samples, values, arm=arm)
+    rough = (_rough_scale(robot, samples, mass) if values.effort_source == 'unknown'
+             else np.ones(n))
+    rows = torque_rows(arm.robot, replace(samples, effort=samples.effort / rough), values, arm=arm)
     fit = _fit(rows, mass)
     fit = rows.inflated(_about(rows, fit), fit)
     scale, covariance = fit.scale, fit.covariance[:n, :n]
@@ -92,17 +102,19 @@ def estimate(
         rows, fit, lambda part, nuisance: _fit(part, mass, nuisance), _about, effort)
     known = std <= MAX_STD
     names = [f'{name}.effort_scale' for name in robot.joint_names]
+    unit = '1/(N·m)' if values.effort_source == 'unknown' else '1'
     identified = np.flatnonzero(known)
     return make_result(
         robot, samples, kind=DRIVE_GAINS, method='known_mass', frame='',
         parameters=tuple(
-            Parameter(name, '1', float(scale[i]), float(std[i])) if known[i] else
-            Parameter(name, '1', state=State.NOT_IDENTIFIED,
+            Parameter(name, unit, float(rough[i] * scale[i]), float(rough[i] * std[i]))
+            if known[i] else
+            Parameter(name, unit, state=State.NOT_IDENTIFIED,
                       note=f'standard deviation {100 * std[i]:.1f} % (limit '
                            f'{100 * MAX_STD:.1f} %)')
             for i, name in enumerate(names)),
         covariance_names=tuple(names[i] for i in identified),
-        covariance=covariance[np.ix_(identified, identified)],
+        covariance=(covariance * np.outer(rough, rough))[np.ix_(identified, identified)],
         fit=fitted, validation=validation,
         checks=(*_checks(robot.joint_names, scale, known),
                 rows.unexplained_check(fit, values.unexplained_torque(robot.effort_limit)),
@@ -112,6 +124,34 @@ def estimate(
             values, 'known_mass', 'known_mass_std', 'posture_std', 'sag_std', 'delay_std',
             'load_friction_std', 'friction_change_std', 'arm_model_std',
             'max_unexplained_torque')})
+
+
+def _rough_scale(robot: Robot, samples: JointSamples, mass: float) -> Array:
+    """Return the order of the effort that each joint reports per torque, shape (n,).
+
+    Raises:
+        DataError: If the effort of a joint falls where its torque rises.
+
+    """
+    blocks = Blocks.of(samples, BAND, MIN_MOTION)
+    torque = blocks.means(partial(NewtonEuler(robot, robot.tool_frame).torque,
+                                  parameters=np.array([mass, *[0.0] * 9])))
+    effort = blocks.sample_means(samples.time, samples.effort)
+    losses = loss_columns(blocks.centre.velocity)
+    unknown = mass * _GRAVITY * _OFF_CENTRE
+    scale = np.empty(robot.n)
+    for joint, name in enumerate(robot.joint_names):
+        own = rms(torque[:, joint])
+        columns = np.column_stack((torque[:, joint], losses[:, joint]))
+        scale[joint] = (
+            np.linalg.lstsq(columns, effort[:, joint])[0][0] if own > unknown else
+            # The payload's unknown centre adds most, as at wrists.
+            rms(effort[:, joint] - effort[:, joint].mean()) / (own + unknown))
+        if scale[joint] <= 0.0:
+            raise DataError(
+                f"The effort of joint '{name}' falls where its torque rises: its sign is wrong. "
+                'Correct it in the driver.')
+    return scale
 
 
 def _fit(rows: Rows, mass: float, nuisance: NuisanceParameters | None = None) -> RowsFit:

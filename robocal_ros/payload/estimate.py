@@ -37,6 +37,7 @@ from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import (
     ARM,
     DRIVE_GAINS,
+    check_units,
     effort_scale,
     gains_in_use,
     relative_covariance,
@@ -44,6 +45,8 @@ from robocal_ros.robot.setup import (
 
 # An exciting motion is filtered to a few hertz; more samples carry no more information.
 _EXCITATION_BUDGET = 2**15
+# Standard deviation of drive gains in an unknown unit: any.
+_UNKNOWN_STD = 10.0
 
 
 def needs(values: PayloadParameters) -> Needs:
@@ -79,7 +82,9 @@ def estimate_payload(
     joints = recording.joints
     arm = None
     if not values.reads_wrench:
-        check_contents(joints, robot, values.effort_contains, values.min_weight_share)
+        check_units(values, store)
+        check_contents(joints, robot, values.effort_contains, values.min_weight_share,
+                       values.known_mass if values.method == 'two_plane' else 0.0)
         arm = arm_in_use(robot, values, store)
         robot = arm.robot
         if values.effort_contains == 'external':
@@ -115,8 +120,13 @@ def arm_in_use(robot: Robot, values: PayloadParameters, store: ResultStore) -> A
         return identified
     used = gains_in_use(values, store)
     return urdf_model(robot, values.arm_model_std,
-                      relative_covariance(robot, used, values.gain_std),
+                      relative_covariance(robot, used, _gain_std(values)),
                       calibrated=used is not None)
+
+
+def _gain_std(values: PayloadParameters) -> float:
+    """Return the standard deviation of gains that are not calibrated, as a share."""
+    return _UNKNOWN_STD if values.effort_source == 'unknown' else values.gain_std
 
 
 def _check_gains(
@@ -150,7 +160,9 @@ def estimate_gains(
         raise ConfigurationError(
             "effort_contains is 'external': without the arm's own torques there is nothing to "
             "calibrate gains by. Record all torques of the drives, and set it to 'all'.")
-    check_contents(joints, robot, values.effort_contains, values.min_weight_share)
+    if values.effort_source != 'unknown':
+        check_contents(joints, robot, values.effort_contains, values.min_weight_share,
+                       values.known_mass)
     stored = store.load(ARM) if values.use_arm_model else None
     return drive_gains.estimate(
         robot, replace(joints, effort=joints.effort * scale), values,
@@ -169,10 +181,11 @@ def estimate_arm(
         store: Stored results: drive gains, and the arm without load.
 
     """
+    check_units(values, store)
     used = gains_in_use(values, store)
     return arm_identification.estimate(
         robot, recording.joints, values, scale=effort_scale(robot, used),
-        scale_covariance=relative_covariance(robot, used, values.gain_std),
+        scale_covariance=relative_covariance(robot, used, _gain_std(values)),
         before=store.load(ARM))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,8 @@ _LATE = 0.5
 # of a wrist sensor are not filtered: with encoder steps of 0.02 mrad, the errors of its moments
 # of inertia grow by half with the cutoff, and their bias is small without.
 SAG_CUTOFF = 0.6
+# Least arm of force that relates errors of torque channels to those of force channels [m].
+_LEAST_ARM = 0.01
 # Lever by which the force of a cable follows from its torque [m].
 _CABLE_LEVER = 0.1
 _LEAST_SCATTER = 1e-9
@@ -120,6 +123,8 @@ class NuisanceParameters:
 
     def joined(self, other: NuisanceParameters) -> NuisanceParameters:
         """Return the parameters of both."""
+        if not other.names:
+            return self
         return NuisanceParameters(
             (*self.names, *other.names), np.concatenate((self.std, other.std)),
             np.concatenate((self.columns, other.columns), axis=2))
@@ -215,6 +220,29 @@ def nuisance_parameters(
     return NuisanceParameters(
         tuple(names), np.array(std),
         np.stack(stacked, axis=2) if stacked else np.empty((*usual.T.shape, 0)))
+
+
+def tilt_parameters(
+    blocks: Blocks, tilted: Sequence[Callable[[Array, Array, Array], Array]],
+    values: PayloadParameters,
+) -> NuisanceParameters:
+    """Compute the columns of tilts of the base against gravity.
+
+    Args:
+        blocks: The motion.
+        tilted: By tilt, the derivative of the channels at joint angles and no motion.
+        values: For the prior standard deviation; with 0, there are no columns.
+
+    """
+    if values.tilt_std <= 0.0:
+        tilted = ()
+    q = blocks.centre.position
+    still = np.zeros_like(q)
+    columns = [derivative(q, still, still).T for derivative in tilted]
+    return NuisanceParameters(
+        tuple(f'tilt of the base {i + 1}' for i in range(len(columns))),
+        np.full(len(columns), values.tilt_std),
+        np.stack(columns, axis=2) if columns else np.empty((0, len(q), 0)))
 
 
 def _turned(motion: Kinematics, joint: int, by: Sequence[Array | float]) -> Kinematics:
@@ -620,6 +648,9 @@ def torque_rows(
         transmitted = blocks.centre.values_of(carried)
         torque = smooth(transmitted)
         shared = nuisance_parameters(robot, blocks, torque, effort_of, values, delay.value)
+        shared = shared.joined(tilt_parameters(
+            blocks, [partial(tilted.torque, parameters=body) for tilted in dynamics.tilts()],
+            values))
         shared = shared.joined(_friction_shape(
             robot.joint_names, blocks.centre.velocity, transmitted,
             known + (columns[:, :, 10:] * losses).sum(axis=2), middle, values))
@@ -763,10 +794,10 @@ def wrench_rows(
         read = -wrench_matrix(body + distal)
         torque = blocks.centre.values_of(lambda q, v, a: dynamics.torque(q, v, a, body))
 
-        def reading(q: Array, v: Array, a: Array) -> Array:
-            return np.asarray(dynamics.terms(q, v, a) @ read.T)
-
+        reading = partial(_read, dynamics, read)
         found = nuisance_parameters(robot, blocks, torque, reading, values, delay.value)
+        found = found.joined(tilt_parameters(
+            blocks, [partial(_read, tilted, read) for tilted in dynamics.tilts()], values))
         if values.cable_stiffness_std > 0.0:
             found = found.joined(_cable(
                 blocks.centre.position[:, -1], values.cable_stiffness_std))
@@ -781,6 +812,11 @@ def wrench_rows(
         tuple(f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'),
         ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, sensor.counted(),
         blocks.repeats, delay)
+
+
+def _read(dynamics: NewtonEuler, wrench: Array, q: Array, v: Array, a: Array) -> Array:
+    """Return the readings of a wrist sensor, shape (k, 6), given the matrix of its load."""
+    return np.asarray(dynamics.terms(q, v, a) @ wrench.T)
 
 
 def _cable(angle: Array, std: float) -> NuisanceParameters:
@@ -798,20 +834,27 @@ def _cable(angle: Array, std: float) -> NuisanceParameters:
 
 
 def _gains(reading: Array, std: float) -> NuisanceParameters:
-    """Return gain errors of a wrist sensor: of force, of torque, and of each channel.
+    """Return gain errors of a wrist sensor: of force, of torque, and of the calibration matrix.
+
+    Cross-talk between force and torque is scaled by the arm of the force.
 
     Args:
         reading: Predicted readings without bias, shape (k, 6) [N, N·m].
         std: Prior standard deviation, as a share.
 
     """
-    of_channel = reading.T[:, :, None] * np.eye(6)[:, None, :]
-    common = np.stack([of_channel[:, :, part].sum(axis=2)
-                       for part in (slice(0, 3), slice(3, 6))], axis=2)
-    names = ('gain of force', 'gain of torque', *(
-        f'gain of {kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'))
+    force, torque = (max(rms(reading[:, part].ravel()), _LEAST_SCATTER)
+                     for part in (slice(0, 3), slice(3, 6)))
+    arm = max(torque / force, _LEAST_ARM)
+    size = np.repeat([1.0, arm], 3)
+    axes = [f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz']
+    every = [np.outer(np.eye(6)[row] * size[row] / size[column], reading[:, column])
+             for row in range(6) for column in range(6)]
+    common = [reading.T * (np.arange(6) // 3 == part)[:, None] for part in (0, 1)]
     return NuisanceParameters(
-        names, np.full(8, std), np.concatenate((common, of_channel), axis=2))
+        ('gain of force', 'gain of torque', *(
+            f'gain of {row} by {column}' for row in axes for column in axes)),
+        np.full(38, std), np.stack((*common, *every), axis=2))
 
 
 def _by_channel(columns: Array) -> Array:

@@ -46,6 +46,7 @@ from robocal_ros.results.result import (
 )
 from robocal_ros.robot.arm_model import body_covariance
 from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.newton_euler import level_axes
 
 PARAMETERS = ('mass', *COM, *WRENCH_PARAMETERS[4:])
 TILT = ('tilt_1', 'tilt_2')
@@ -246,10 +247,7 @@ class _Postures:
     @property
     def axes(self) -> Array:
         """Two unit vectors perpendicular to gravity, root frame, shape (2, 3)."""
-        down = self.gravity / np.linalg.norm(self.gravity)
-        first = np.cross(down, np.eye(3)[int(np.argmin(np.abs(down)))])
-        first /= np.linalg.norm(first)
-        return np.stack((np.cross(down, first), first))
+        return level_axes(self.gravity)
 
     def tilted(self, angles: Array) -> _Postures:
         """Return the postures with gravity turned by small angles about ``axes`` [rad]."""

@@ -11,6 +11,7 @@ ones, and with each joint's axis as z.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +62,14 @@ def wrench_regressor(terms: Array) -> Array:
 
     """
     return (terms @ _LAWS.reshape(TERMS, 60)).reshape(-1, 6, 10)
+
+
+def level_axes(gravity: Array) -> Array:
+    """Return two unit vectors perpendicular to gravity, in its frame, shape (2, 3)."""
+    down = gravity / np.linalg.norm(gravity)
+    first = np.cross(down, np.eye(3)[int(np.argmin(np.abs(down)))])
+    first /= np.linalg.norm(first)
+    return np.stack((np.cross(down, first), first))
 
 
 def wrench_matrix(parameters: Array) -> Array:
@@ -190,6 +199,20 @@ class NewtonEuler:
                 wrench_matrix(inertia.toDynamicParameters())))
         self._carrier = int(mounted.parentJoint)
         self._mount = _placed(axes[self._carrier], mounted.placement, np.eye(3))
+
+    def tilts(self) -> tuple[NewtonEuler, ...]:
+        """Return the arm under the change of gravity per tilt of the base, about two axes [1/rad].
+
+        At rest, its torques and terms are the derivatives by these tilts; none without gravity.
+        """
+        if not self._gravity.any():
+            return ()
+        found = []
+        for axis in level_axes(self._gravity):
+            leaning = copy(self)
+            leaning._gravity = np.cross(axis, self._gravity)
+            found.append(leaning)
+        return tuple(found)
 
     def terms(self, q: Array, v: Array, a: Array) -> Array:
         """Return the terms of the body's motion.

@@ -62,7 +62,7 @@ def effort_factor(robot: Robot, values: RobotParameters) -> Array:
             set.
 
     """
-    if values.effort_source == 'torque':
+    if values.effort_source != 'current':
         return np.ones(robot.n)
     factor = (per_joint(values.torque_constants, robot.n, 'torque_constants')
               * per_joint(values.gear_ratios, robot.n, 'gear_ratios'))
@@ -103,6 +103,14 @@ def gains_in_use(values: RobotParameters, store: ResultStore) -> CalibrationResu
         return None
     found = [result for kind in (DRIVE_GAINS, ARM) if (result := store.load(kind)) is not None]
     return max(found, key=lambda result: result.time, default=None)
+
+
+def check_units(values: RobotParameters, store: ResultStore) -> None:
+    """Raise a ConfigurationError if the unit of the efforts is not known."""
+    if values.effort_source == 'unknown' and gains_in_use(values, store) is None:
+        raise ConfigurationError(
+            "effort_source is 'unknown', and there are no drive gains yet: mount a load of known "
+            'mass, set known_mass, and call calibrate_gains of payload_identification first.')
 
 
 def relative_covariance(

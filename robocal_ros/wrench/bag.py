@@ -24,7 +24,7 @@ from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.arm_model import identified_arm
 from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.setup import make_robot, make_store, torque_factor
+from robocal_ros.robot.setup import check_units, make_robot, make_store, torque_factor
 from robocal_ros.wrench import estimate
 from robocal_ros.wrench.alignment import NEVER, Feed, Reading
 from robocal_ros.wrench.blocks import Block, BlockObserver
@@ -350,6 +350,8 @@ class WrenchFollowing:
     def _use_results(self) -> None:
         """Use stored results of other nodes."""
         values = self._values
+        if values.observe_torque:
+            check_units(values, self._store)
         arm = identified_arm(self.robot, values, self._store)
         if arm is not None:
             self._observer.use_arm(arm.robot)

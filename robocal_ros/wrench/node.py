@@ -22,7 +22,7 @@ from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import effort_factor
+from robocal_ros.robot.setup import check_units, effort_factor
 from robocal_ros.wrench import estimate
 from robocal_ros.wrench.health import WrenchHealth
 from robocal_ros.wrench.inputs import WrenchInputs
@@ -73,6 +73,8 @@ class WrenchObserverNode(CalibrationNode):
     def build(self) -> None:
         """Create observer, inputs and outputs, and use stored and published results."""
         values = self.values
+        if values.observe_torque:
+            check_units(values, self.store)
         self.observer = WrenchObserver(self.robot, values)
         for remark in self.observer.remarks:
             self.get_logger().warning(remark)

@@ -22,8 +22,8 @@ SCALE = np.array([0.87, 1.14, 0.95, 1.08, 0.86, 1.12])
 # The arm of these records is that of the URDF.
 EXACT = 0.001
 WITHOUT_PRIORS = PayloadParameters(
-    known_mass=TOOL.mass, posture_std=0.0, sag_std=0.0, delay_std=0.0, load_friction_std=0.0,
-    friction_change_std=0.0, arm_model_std=EXACT)
+    known_mass=TOOL.mass, posture_std=0.0, sag_std=0.0, delay_std=0.0, tilt_std=0.0,
+    load_friction_std=0.0, friction_change_std=0.0, arm_model_std=EXACT)
 WITH_PRIORS = PayloadParameters(
     known_mass=TOOL.mass, method='excitation', excitation_source='torque',
     arm_model_std=EXACT)
@@ -70,6 +70,24 @@ def test_errors_are_those_that_the_covariance_states(usual, quantisation):
         total += float(error @ np.linalg.solve(result.covariance, error))
     low, high = chi2.ppf([5e-4, 1 - 5e-4], 6 * count)
     assert low < total < high
+
+
+def test_efforts_in_an_unknown_unit_get_their_constants(usual):
+    """The unit of each joint is another one, and nobody has a guess."""
+    constants = np.array([0.07, 0.07, 0.09, 14.0, 350.0, 0.002])
+    known = found_by(usual, 3)
+    samples = usual.joints(3, SCALE)
+    unknown = replace(WITHOUT_PRIORS, effort_source='unknown')
+    found = drive_gains.estimate(
+        usual.robot, replace(samples, effort=constants * samples.effort), unknown)
+    assert {p.unit for p in found.parameters} == {'1/(N·m)'}
+    ratio = np.array([f.value / k.value for f, k in zip(
+        found.parameters, known.parameters, strict=True)])
+    np.testing.assert_allclose(ratio, constants, rtol=1e-4)
+    assert [check.passed for check in found.checks] == [check.passed for check in known.checks]
+    with pytest.raises(DataError, match="joint 'joint_2' falls where its torque rises"):
+        drive_gains.estimate(usual.robot, replace(
+            samples, effort=samples.effort * [1, -1, 1, 1, 1, 1]), unknown)
 
 
 def test_joints_far_softer_than_stated_widen_their_prior(usual):

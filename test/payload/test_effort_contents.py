@@ -17,6 +17,7 @@ from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload.estimate import estimate_payload
 from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.model import RigidBodyInertia
 from robocal_ros.robot.setup import make_store
 
 
@@ -72,6 +73,20 @@ def test_where_gravity_loads_no_joint_nothing_is_checked(case: Experiment) -> No
     light = case.robot.without_mass()
     check_contents(samples, light, 'all', 0.5)
     check_contents(samples, light, 'external', 0.5)
+
+
+@pytest.mark.parametrize('mass', [0.0, 20.0])
+def test_a_heavy_payload_alone_is_not_taken_for_the_arm(case: Experiment, mass: float) -> None:
+    """Its weight holds as much as the bare arm's."""
+    heavy = case.robot.with_payload(RigidBodyInertia(20.0, case.tool.com, np.zeros((3, 3))))
+    external = (heavy.gravity_torques(case.motion.position)
+                - case.robot.gravity_torques(case.motion.position))
+    samples = case.samples(effort=external + 0.3 * np.sign(case.motion.velocity))
+    with pytest.raises(ConfigurationError, match="payload .*alone explains.*'external'"):
+        check_contents(samples, case.robot, 'all', 0.5, mass)
+    check_contents(samples, case.robot, 'external', 0.5, mass)
+    both = case.samples(effort=samples.effort + case.robot.gravity_torques(case.motion.position))
+    check_contents(both, case.robot, 'all', 0.5, mass)
 
 
 def test_the_least_share_of_the_weight_is_a_parameter(case: Experiment) -> None:

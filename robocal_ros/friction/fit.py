@@ -271,6 +271,8 @@ class Choice:
         criteria: Information criterion of each model, over held-out runs if ``held_out``.
         held_out: Whether the runs sufficed for predicting held-out ones.
         unidentified: Reasons why parameters are not identified, by parameter without direction.
+        predicted: Measured and predicted torque of held-out runs and its standard deviation,
+            shapes (k,) [N·m], by part and direction; None with too few runs.
 
     """
 
@@ -278,6 +280,7 @@ class Choice:
     criteria: Mapping[str, float]
     held_out: bool
     unidentified: Mapping[str, str]
+    predicted: Sequence[tuple[Array, Array, Array]] | None
 
     @property
     def model(self) -> str:
@@ -445,7 +448,7 @@ def fit_joint(
     residual = np.concatenate([fit.residual for fit in choice.fits.values()])
     degree = fit_degree(torque, torque - residual)
     freedom = len(residual) - sum(len(fit.value) for fit in choice.fits.values())
-    held_out = _held_out_degree(sides, choice.model)
+    held_out = _held_out_degree(choice)
     limit, failures = values.fit_threshold, []
     if degree > limit:
         failures.append(f"Joint '{joint}': fit degree {degree:.1f} % (limit {limit:.1f} %)."
@@ -520,7 +523,7 @@ def choose(sides: Mapping[str, Side], wanted: str) -> Choice:
                     if constant and parameter == 'load_factor' else '')
                 or ('' if model in fitted else refusal)
                 or 'a model without it has the lower information criterion')
-    return Choice(fitted[best], criteria, held_out, unidentified)
+    return Choice(fitted[best], criteria, held_out, unidentified, predicted[best])
 
 
 def _reasons(fits: Mapping[str, DirectionFit], sides: Mapping[str, Side]) -> dict[str, str]:
@@ -550,14 +553,14 @@ def _extra_std(sides: Mapping[str, Side], fits: Mapping[str, DirectionFit]) -> f
     return float(scipy.optimize.brentq(excess, 0.0, 10.0 * rms(residual) + 1e-9))
 
 
-def _held_out(sides: Mapping[str, Side], model: str, parts: int = _HELD_OUT_EVERY
-              ) -> list[tuple[Array, Array, Array]] | None:
+def _held_out(
+    sides: Mapping[str, Side], model: str
+) -> list[tuple[Array, Array, Array]] | None:
     """Predict interior runs from the others, every fourth at a time.
 
     Args:
         sides: Runs of each direction.
         model: The model.
-        parts: Number of parts of four that are predicted.
 
     Returns:
         Measured and predicted torque and its standard deviation, each of shape (k,) [N·m], for
@@ -565,7 +568,7 @@ def _held_out(sides: Mapping[str, Side], model: str, parts: int = _HELD_OUT_EVER
 
     """
     found = []
-    for part in range(parts):
+    for part in range(_HELD_OUT_EVERY):
         for side in sides.values():
             count = len(side.speed)
             out = np.zeros(count, dtype=bool)
@@ -591,8 +594,11 @@ def _chi_square(predicted: list[tuple[Array, Array, Array]] | None) -> float | N
         (((measured - torque) / std) ** 2).sum() for measured, torque, std in predicted))
 
 
-def _held_out_degree(sides: Mapping[str, Side], model: str) -> float | None:
+def _held_out_degree(choice: Choice) -> float | None:
     """Return the fit degree of every fourth speed, predicted from the others; None if too few."""
-    found = _held_out(sides, model, 1)
-    return None if found is None else fit_degree(
-        np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found]))
+    if choice.predicted is None:
+        return None
+    # Of all parts the first, which has runs of every direction.
+    first = choice.predicted[:len(choice.fits)]
+    return fit_degree(np.concatenate([part[0] for part in first]),
+                      np.concatenate([part[1] for part in first]))

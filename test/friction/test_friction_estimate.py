@@ -473,7 +473,8 @@ class TestOneDirection:
     """One direction alone is identified, and the other one is reported as missing."""
 
     @pytest.fixture(scope='class')
-    def forward(self, robot) -> CalibrationResult:
+    @classmethod
+    def forward(cls, robot) -> CalibrationResult:
         made = record({WRIST_JOINT: WRIST}, [
             run for run in both_ways(WRIST_JOINT, SPEEDS) if run.speed > 0.0])
         return estimate(robot, Recording(made.samples()), DEFAULTS)

@@ -21,6 +21,10 @@ from robocal_sim.consumers import Consumers
 from support.live_graph import Child, Client
 
 _AHEAD = 0.3
+_DEPTH = 20000
+# An idle node takes its messages four times a second, and a replay can be faster than the usual
+# depth.
+DEEP = {'qos_overrides./joint_states.subscription.depth': _DEPTH}
 
 
 class RecorderProcess(Child):
@@ -62,7 +66,7 @@ def play(
         publishers = {
             topic: node.create_publisher(
                 message_class(opened.topics[topic]), topic,
-                QoSProfile(depth=1000) if topic in streams else qos.MARKS)
+                QoSProfile(depth=_DEPTH) if topic in streams else qos.MARKS)
             for topic in (*topics, *others)}
         # Marks and latched topics first: the order in which topics are replayed is undefined.
         for topic in topics:

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from diagnostic_msgs.msg import DiagnosticArray
 from support.live_graph import RELIABLE, TRUTH, Client, Process, sim_arm
-from support.replay_graph import RecorderProcess, assert_same_result, play
+from support.replay_graph import DEEP, RecorderProcess, assert_same_result, play
 
 from robocal_ros.cli.main import main
 from robocal_ros.messages import qos
@@ -46,7 +46,8 @@ def compliance_node(log: Path, results: Path) -> Process:
         'max_velocity': 3.0, 'max_acceleration': 12.0, 'visibility_angle': 2.1,
         'tracker_position': '[2.5, -1.0, 0.3]', 'attach_service': 'sim_arm/attach_load',
         'detach_service': 'sim_arm/detach_load',
-        f'qos_overrides.{TRACKER}.subscription.reliability': 'reliable', **RELIABLE, **MEASURED}
+        f'qos_overrides.{TRACKER}.subscription.reliability': 'reliable', **RELIABLE, **DEEP,
+        **MEASURED}
     return Process('robocal_ros.compliance.node', log, name=NODE, **values)
 
 

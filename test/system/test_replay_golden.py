@@ -15,7 +15,7 @@ import yaml
 from support.friction_graph import NODE as FRICTION
 from support.friction_graph import friction_node
 from support.live_graph import RELIABLE, Client, payload_node, sim_arm
-from support.replay_graph import RecorderProcess, assert_same_result, play
+from support.replay_graph import DEEP, RecorderProcess, assert_same_result, play
 
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag import Bag
@@ -25,7 +25,7 @@ from robocal_ros.results.store import read_result
 PAYLOAD = 'payload_identification'
 PLAYED = ('/joint_states', '/robot_description', f'/{PAYLOAD}/marks', f'/{FRICTION}/marks')
 # Silences of a busy machine must not fail the run.
-FAST = {'max_velocity': 3.0, 'max_acceleration': 12.0, 'state_timeout': 5.0, **RELIABLE}
+FAST = {'max_velocity': 3.0, 'max_acceleration': 12.0, 'state_timeout': 5.0, **RELIABLE, **DEEP}
 PAYLOAD_VALUES = {'known_mass': 2.0, 'sweep_speed': 1.0}
 FRICTION_VALUES = {'speeds': [0.1, 0.25, 0.4, 0.6], 'measure_joints': ['joint_6'],
                    'max_cruise': 1.0}

@@ -14,7 +14,6 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pinocchio
 
 from benchmarks.random_cell import random_tool
@@ -428,25 +427,23 @@ class AdversarialCell:
         rows = np.hstack((position, found.velocity, found.effort))
         refused, _ = PostureCheck(robot).check_block(np.rint(1e9 * time).astype(np.int64), rows)
         kept = np.delete(np.arange(len(time)), list(refused))
-        self._last['carried'] = found.carried[kept]
         position, velocity, effort = np.hsplit(rows[kept], 3)
         joints = JointSamples(robot.joint_names, time[kept], position, velocity, effort,
                               source='simulation')
         stamps, readings = found.wrenches[self.arm.sensor]
         return joints, WrenchSamples(self.arm.sensor, 100.0 + stamps, readings)
 
-    def friction_torque(self, joint: int, speed: Array, rows: npt.NDArray[np.bool_]) -> Array:
+    def friction_torque(self, joint: int, speed: Array, load: float) -> Array:
         """Return the steady friction of a joint at the end of the last recording [N·m].
 
         Args:
             joint: Column of the joint.
             speed: Signed speeds [rad/s].
-            rows: Samples over which the joint's mean load is taken.
+            load: Torque that the joint transmits [N·m].
 
         """
         name = self.arm.robot.joint_names[joint]
         law = self.truth.joints[name].friction
-        load = float(np.abs(self._last['carried'][rows, joint]).mean())
         steady = LuGreFriction([replace(law, warm_up=0.0, pause_rise=0.0)])
         factor = float(self._last['factor'][joint])
         return factor * np.array([steady.steady(np.array([v]), np.array([load]))[0]

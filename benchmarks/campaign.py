@@ -27,7 +27,7 @@ from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.friction.estimate import estimate as estimate_friction
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import plan_runs
-from robocal_ros.messages.samples import JointSamples, Recording
+from robocal_ros.messages.samples import Recording
 from robocal_ros.payload import (
     arm_identification,
     drive_gains,
@@ -303,11 +303,11 @@ def _friction(cell: AdversarialCell) -> Found:
     name = robot.joint_names[joint]
     result = estimate_friction(robot, Recording(joints), replace(
         _FRICTION, measure_joints=[name]))
-    return result, _friction_errors(cell, joints, result, joint)
+    return result, _friction_errors(cell, result, joint)
 
 
 def _friction_errors(
-    cell: AdversarialCell, joints: JointSamples, result: CalibrationResult, joint: int
+    cell: AdversarialCell, result: CalibrationResult, joint: int
 ) -> list[Error]:
     """Compare the identified law with the hidden one at some speeds, in the effort's units."""
     name = cell.arm.robot.joint_names[joint]
@@ -316,9 +316,8 @@ def _friction_errors(
         return []
     highest = min(_FRICTION.max_speed, 0.5 * float(cell.arm.robot.velocity_limit[joint]))
     speeds = np.concatenate((_SPEEDS, -_SPEEDS)) * highest / _FRICTION.max_speed
-    moving = np.abs(joints.velocity[:, joint]) > 0.3 * _FRICTION.min_speed
-    truth = (cell.friction_torque(joint, speeds, moving)
-             * cell.truth.joints[name].effort_scale)
+    scale = cell.truth.joints[name].effort_scale
+    truth = scale * cell.friction_torque(joint, speeds, law.reference_load / scale)
     return [Error(f'torque at {speed:+.2f} rad/s', float(t), float(value - t), float(std))
             for speed, t, value, std in zip(
                 speeds, truth, law.torque(speeds), law.deviation(speeds), strict=True)]

@@ -345,7 +345,13 @@ def _covariance(item: JointFriction) -> tuple[list[str], Array]:
         names += [f'{item.joint}.{columns[i]}_{direction}' for i in keep]
         blocks.append(fit.covariance[np.ix_(keep, keep)])
     shares = np.array([_offset_share(name) for name in names])
-    steady = scipy.linalg.block_diag(*blocks) + item.offset_std**2 * np.outer(shares, shares)
+    late = np.array([float(name.rpartition('.')[2].startswith('viscous')) for name in names])
+    if not late.any():
+        # A law without viscous friction has it, on average, in its Coulomb friction.
+        speed = float(np.mean([abs(point.speed) for point in item.usable] or [0.0]))
+        late = speed * np.abs(shares)
+    steady = (scipy.linalg.block_diag(*blocks) + item.offset_std**2 * np.outer(shares, shares)
+              + item.viscous_std**2 * np.outer(late, late))
     if item.presliding is None:
         return names, steady
     keep = [i for i, reason in enumerate(item.presliding.unidentified) if not reason]

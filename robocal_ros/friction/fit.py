@@ -35,6 +35,7 @@ from robocal_ros.friction.runs import (
     SpeedPoint,
     compare_gravity,
     ripple_of,
+    with_delay_correction,
     with_gravity_correction,
     without_ripple,
 )
@@ -316,6 +317,8 @@ class JointFriction:
         gravity: Model gravity compared with pairs of runs; None without a pair.
         gravity_failure: Reason why the model's gravity is wrong; empty if it is not.
         presliding: Bristle parameters; None if not requested or without reversals.
+        viscous_std: Standard deviation of viscous friction that a delay of the efforts mimics,
+            the same in both directions [N·m·s/rad].
 
     """
 
@@ -332,6 +335,7 @@ class JointFriction:
     gravity: GravityComparison | None = None
     gravity_failure: str = ''
     presliding: Presliding | None = None
+    viscous_std: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -423,6 +427,7 @@ def fit_joint(
 
     """
     points = without_ripple(points, ripple_of(points))
+    points, viscous = with_delay_correction(points)
     gravity = compare_gravity(points)
     points, offset = with_gravity_correction(points, gravity, values.arm_model_std)
     usable = [p for p in points if not p.rejected]
@@ -464,7 +469,8 @@ def fit_joint(
         gravity, '' if gravity is None or not wrong else
         f"Joint '{joint}': the runs forward and back show {gravity.error:.2f} N·m of gravity "
         'that the model lacks: its payload, link masses or gravity direction is wrong. Identify '
-        'the payload first or remove the tool; correct gravity, or identify the arm.')
+        'the payload first or remove the tool; correct gravity, or identify the arm.',
+        viscous_std=viscous)
 
 
 def _side(points: Sequence[SpeedPoint], direction: str, reference: float) -> Side:

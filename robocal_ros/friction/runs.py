@@ -19,7 +19,7 @@ from robocal_ros.estimation.least_squares import autocorrelation_time
 from robocal_ros.estimation.ripple import Ripple, RippleRun, find_ripple
 from robocal_ros.estimation.signals import Sweep, central_velocity, runs, steady_sweeps
 from robocal_ros.messages.samples import JointSamples
-from robocal_ros.results.result import spread
+from robocal_ros.results.result import rms, spread
 from robocal_ros.robot.friction_law import DIRECTIONS
 from robocal_ros.robot.model import Robot
 
@@ -90,7 +90,10 @@ _BLOCK = 0.05
 _KNOTS = 60
 # Standard deviation of a joint's yield under its largest load [rad]: arms of a few kilograms of
 # payload sag by 0.5 to 3 mrad per joint.
-_SAG = 2e-3
+_SAG = 3e-3
+# Delay of efforts against positions [s]: what is usual, what is possible, and how many standard
+# deviations are significant.
+_DELAY, _ANY_DELAY, _SIGNIFICANT = 2e-3, 0.05, 4.0
 _SPIKE = 8.0
 _SPIKE_FLOOR = 0.15
 _SATURATED = 0.98
@@ -367,6 +370,69 @@ def compare_gravity(points: Sequence[SpeedPoint]) -> GravityComparison | None:
         len(grids), size, float(np.sqrt(direction @ covariance @ direction)), value, covariance)
 
 
+def with_delay_correction(
+    points: Sequence[SpeedPoint],
+) -> tuple[tuple[SpeedPoint, ...], float]:
+    """Return the runs with efforts aligned with positions, and the standard deviation left.
+
+    Efforts that are late by d belong to positions v d earlier, so that gravity leaves -G'(θ) v d:
+    it looks like viscous friction where G' has a mean, and shows in the shape of the runs where it
+    varies. The delay is estimated from that shape, with a prior about zero; one beside which the
+    prior is improbable is subtracted, any other one is part of the standard deviation.
+
+    Args:
+        points: Runs of one joint.
+
+    Returns:
+        The runs, and the standard deviation of apparent viscous friction [N·m·s/rad].
+
+    """
+    slopes = [_gravity_slope(point.angle, point.gravity) for point in points]
+    effects = [-point.speed * slope for point, slope in zip(points, slopes, strict=True)]
+    rows, left, means = [], [], [0.0]
+    for point, slope, effect in zip(points, slopes, effects, strict=True):
+        if not point.rejected:
+            means.append(float(slope.mean()))
+            # Besides the delay: errors of gravity, sag, and friction that grows with the load or
+            # changes along the run.
+            way = np.sign(point.speed)
+            columns = np.column_stack((
+                effect, np.sin(point.angle), np.cos(point.angle),
+                _sag_torque(point.angle, point.gravity), way * np.abs(point.gravity),
+                way * np.linspace(-1.0, 1.0, len(effect))))
+            rest = point.total - point.gravity
+            rows.append(columns - columns.mean(axis=0))
+            left.append(rest - rest.mean())
+    delay, deviation = 0.0, _DELAY
+    if rows:
+        regressor, measured = np.vstack(rows), np.concatenate(left)
+        free, *_ = np.linalg.lstsq(regressor, measured, rcond=1e-9)
+        residual = measured - regressor @ free
+        variance = np.var(residual) * autocorrelation_time(residual) + 1e-12
+        covariance = np.linalg.pinv(
+            regressor.T @ regressor / variance
+            + np.diag((_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0)))
+        found = float((covariance @ (regressor.T @ measured))[0] / variance)
+        std = float(np.sqrt(covariance[0, 0]))
+        if abs(found) > _SIGNIFICANT * float(np.hypot(std, _DELAY / _SIGNIFICANT)):
+            delay, deviation = found, std
+        else:
+            deviation = min(_DELAY, float(np.hypot(found, std)))
+    aligned = tuple(
+        replace(point, torque=point.torque - delay * float(effect.mean()),
+                gravity=point.gravity + delay * effect)
+        for point, effect in zip(points, effects, strict=True))
+    return aligned, deviation * rms(np.array(means[1:] or means))
+
+
+def _gravity_slope(angle: Array, gravity: Array) -> Array:
+    """Return the derivative of gravity a sinθ + b cosθ + c by the angle, shape (m,) [N·m/rad]."""
+    sine, cosine = np.sin(angle), np.cos(angle)
+    basis = np.column_stack((sine, cosine, np.ones(len(angle))))
+    of_sine, of_cosine, _ = np.linalg.lstsq(basis, gravity, rcond=1e-6)[0]
+    return np.asarray(of_sine * cosine - of_cosine * sine)
+
+
 def _sag_torque(angle: Array, gravity: Array) -> Array:
     """Return the error of the model's gravity torque due to one standard deviation of sag [N·m].
 
@@ -376,10 +442,7 @@ def _sag_torque(angle: Array, gravity: Array) -> Array:
     size = float(np.abs(gravity).max())
     if size == 0.0:
         return np.zeros(len(angle))
-    sine, cosine = np.sin(angle), np.cos(angle)
-    basis = np.column_stack((sine, cosine, np.ones(len(angle))))
-    of_sine, of_cosine, _ = np.linalg.lstsq(basis, gravity, rcond=1e-6)[0]
-    return np.asarray(_SAG * (of_sine * cosine - of_cosine * sine) * gravity / size)
+    return _SAG * _gravity_slope(angle, gravity) * gravity / size
 
 
 def with_gravity_correction(

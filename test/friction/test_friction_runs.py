@@ -25,6 +25,7 @@ from robocal_ros.friction.runs import (
     compare_gravity,
     find_runs,
     read_run,
+    with_delay_correction,
     with_gravity_correction,
 )
 from robocal_ros.messages.samples import JointSamples
@@ -252,6 +253,25 @@ class TestWanderingRuns:
         [point] = [read_run(robot, samples, run) for run in find_runs(samples, [WRIST_JOINT])]
         assert 'its speed wandered by' in point.rejected
         assert '(limit 25 %)' in point.rejected
+
+
+@pytest.mark.parametrize('delay', [0.0, 0.02])
+def test_late_efforts_are_aligned_before_gravity_is_subtracted(robot, delay):
+    """A delay of 20 ms would add a tenth to the friction of the shoulder."""
+    made = record({SHOULDER: HEAVY}, both_ways(SHOULDER, (0.05, 0.2, 0.4), span=1.0, start=0.2))
+    effort, time = made.effort(), made.samples().time
+    late = np.column_stack([np.interp(time - delay, time, column) for column in effort.T])
+    found = points(made, robot, SHOULDER, effort=late)
+    aligned, viscous = with_delay_correction(found)
+    speed = np.array([p.speed for p in found])
+    truth = HEAVY.torque(speed)
+
+    def viscosity(runs) -> float:
+        off = np.array([p.torque for p in runs]) - truth
+        return float(off @ speed / (speed @ speed))
+
+    assert abs(viscosity(aligned)) < 3.0 * viscous + 0.1 < 0.6
+    assert abs(viscosity(found)) > 0.6 or not delay
 
 
 def test_gravity_error_within_the_prior_enters_the_interval(robot):

@@ -108,4 +108,4 @@ def orthonormal(columns: Array) -> Array:
     kept = columns[:, scale > 0.0] / scale[scale > 0.0]
     basis, triangle, _ = scipy.linalg.qr(kept, mode='economic', pivoting=True)
     size = np.abs(np.diag(triangle))
-    return np.asarray(basis[:, size > 1e-8 * size[0]])
+    return np.asarray(basis[:, size > 1e-8 * size.max(initial=0.0)])

@@ -67,6 +67,7 @@ _MAX_UNEXPLAINED = 0.7
 # Least share of base parameters identified from the motion, and standard deviation of the best
 # drive gain.
 _MIN_INFORMED = 0.25
+_ROUGH_URDF = 0.2
 _MAX_GAIN_STD = 0.05
 _PLOT_POINTS = 150
 _FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad',
@@ -120,14 +121,13 @@ def estimate(
     n = robot.n
     shown = np.concatenate((np.ones(11 * n), scale))
     covariance = fit.covariance[:12 * n, :12 * n] * np.outer(shown, shown)
-    base = tuple(_base_parameters(robot, motion, fit, prior))
-    informed = [p for p in base if p.state is State.IDENTIFIED]
+    base, told = zip(*_base_parameters(robot, motion, fit, prior), strict=True)
     return make_result(
         robot, samples, kind=ARM, method='loaded' if loaded else 'unloaded', frame='',
         parameters=(*_parameters(names, fit.value[:12 * n] * shown, covariance),
                     *_friction(robot, fit), *base, _delay(motion)),
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*_checks(robot, fit, fitted, validation, len(informed), len(base), values),
+        checks=(*_checks(robot, fit, fitted, validation, sum(told), len(base), values),
                 *motion_checks(fitted, validation, [f"at '{j}'" for j in robot.joint_names])),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
@@ -210,8 +210,11 @@ def _delay(motion: Motion) -> Parameter:
 
 def _base_parameters(
     robot: Robot, motion: Motion, fit: ArmFit, prior: Prior
-) -> Iterator[Parameter]:
+) -> Iterator[tuple[Parameter, bool]]:
     """Yield the base parameters: combinations of links and rotors that torques depend on.
+
+    Beside each one stands whether the motion would identify it with a rough URDF
+    (``_ROUGH_URDF``): a good one that the motion hardly improves is no fault of the motion.
 
     A pivoted QR selects columns of the regressor; the others are combinations of them (Gautier,
     Numerical Calculation of the Base Inertial Parameters of Robots, J. Robot. Syst. 8 (1991) 485,
@@ -242,14 +245,18 @@ def _base_parameters(
                        for other, weight in zip(others, combination[others], strict=True)
                        if weight)
         variance = float(combination @ after @ combination)
-        share = 1.0 - variance / max(float(combination @ before @ combination), 1e-300)
+        known = max(float(combination @ before @ combination), 1e-300)
+        share = 1.0 - variance / known
+        # Of the variance by the motion alone and by a rough URDF.
+        rough = known * max(1.0, _ROUGH_URDF / fit.std) ** 2
+        told = share > 0.0 and rough / (rough + variance / share) >= MIN_SHARE
         name, note = f'base {names[column]}', f'{names[column]}{text}'
         if share < MIN_SHARE:
             yield Parameter(name, units[column], state=State.NOT_IDENTIFIED,
-                            note=f'{note}: from the URDF, not identified by the motion')
+                            note=f'{note}: from the URDF, not identified by the motion'), told
         else:
             yield Parameter(name, units[column], float(combination @ fit.value[:width]),
-                            float(np.sqrt(variance)), note=note)
+                            float(np.sqrt(variance)), note=note), told
 
 
 def _prior_covariance(fit: ArmFit, prior: Prior) -> Array:
@@ -280,9 +287,10 @@ def _checks(
     else:
         yield Check(
             'informative motion', share >= _MIN_INFORMED, share, _MIN_INFORMED, '1',
-            f'{informed} of {base} base parameters are identified from the motion rather than '
-            f'known from the URDF (limit {100.0 * _MIN_INFORMED:.0f} %). A longer, faster motion '
-            'of all joints identifies more.', 'informative')
+            f'The motion would identify {informed} of {base} base parameters if the masses of '
+            f'the URDF were known to {100.0 * _ROUGH_URDF:.0f} % only (limit '
+            f'{100.0 * _MIN_INFORMED:.0f} %). A longer, faster motion of all joints identifies '
+            'more.', 'informative')
     limits = values.unexplained_torque(robot.effort_limit)
     left = np.array([item.after for item in validation])
     worst = int(np.argmax(left / limits))

@@ -26,7 +26,7 @@ import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConvergenceError
+from robocal_ros.errors import ConvergenceError, DataError
 from robocal_ros.estimation.blocks import Blocks, low_passed
 from robocal_ros.estimation.delay import Delay, find_delay, orthonormal
 from robocal_ros.estimation.least_squares import autocorrelation_time
@@ -230,6 +230,12 @@ class Motion:
             axis=2)
         velocity = np.array([node.velocity for node in blocks.nodes])
         fast = blocks.slowest >= SLOWEST
+        slow = [name for name, column in zip(robot.joint_names, fast.T, strict=True)
+                if not column.any()]
+        if slow:
+            raise DataError(
+                f'{", ".join(slow)} never turned faster than {SLOWEST} rad/s, where friction is a '
+                'function of speed. Use a faster motion of all joints.')
         motion = cls(regressor, sag.std, velocity, np.zeros(regressor.shape[:2]),
                      np.where(fast, 1.0, _SLOW_WEIGHT))
         law = Law(_TRANSITIONS[1], ('sublinear',))

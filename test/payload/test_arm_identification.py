@@ -12,7 +12,7 @@ import pytest
 from support.arms import arm
 from support.excitation_cell import MIDDLE, exciting
 
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.payload.arm_identification import estimate
 from robocal_ros.payload.excitation import estimate as estimate_payload
@@ -42,9 +42,10 @@ def real_arm(robot: Robot) -> Robot:
     return with_links(robot, links, rotors)
 
 
-def record(robot: Robot, seed: int, gains: np.ndarray, load: float = 0.04) -> JointSamples:
+def record(robot: Robot, seed: int, gains: np.ndarray, load: float = 0.04,
+           **motion_of: float) -> JointSamples:
     """Return joint states of an exciting motion, three periods of it, at encoder steps."""
-    motion = exciting('robocal', seed=seed)
+    motion = exciting('robocal', seed=seed, **motion_of)
     time = np.arange(0.0, 24.0, 1.0 / RATE)
     q, v, a = motion.at(time)
     torque = np.array([robot.inverse_dynamics(*item) for item in zip(q, v, a, strict=True)])
@@ -68,6 +69,25 @@ def run(seed: int = 0, *, loaded: bool = False, scaled: bool = False) -> Calibra
     values = replace(VALUES, arm_load=LOAD.mass)
     return estimate(robot, record(true.with_payload(LOAD), seed + 1, gains), values,
                     before=before, **unknown)
+
+
+@pytest.mark.parametrize('size', [0.5, 0.06])
+def test_a_motion_is_judged_by_what_it_tells_not_by_the_urdf(size):
+    """The URDF is exact, so no motion improves it; only a small one is to blame."""
+    robot = arm('robocal').robot()
+    found = estimate(robot, record(robot, 0, np.ones(robot.n), size=size), VALUES,
+                     scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
+    (told,) = (check for check in found.checks if check.name == 'informative motion')
+    assert told.passed == (size == 0.5)
+    assert 'A longer, faster motion' in told.reason
+
+
+def test_a_motion_too_slow_for_friction_is_refused():
+    robot = arm('robocal').robot()
+    slow = record(robot, 0, np.ones(robot.n), size=0.13, base=2.0 * np.pi / 24.0)
+    with pytest.raises(DataError, match='joint_1.* never turned faster than 0.12 rad/s'):
+        estimate(robot, slow, VALUES, scale=np.ones(robot.n),
+                 scale_covariance=0.01 * np.eye(robot.n))
 
 
 def scales(result: CalibrationResult) -> np.ndarray:

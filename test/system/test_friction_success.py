@@ -42,7 +42,8 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     with (
         sim_arm(folder / 'sim_arm.log', seed=4),
         friction_node(folder / 'node.log', folder / 'results', opened=folder / 'opened.txt',
-                      measure_joints=[FIRST, SECOND], model='lugre_dynamic', **RELIABLE) as node,
+                      measure_joints=[FIRST, SECOND], model='lugre_dynamic', max_cruise=2.0,
+                      **RELIABLE) as node,
     ):
         client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
         client.until(lambda: client.state(NODE) == 'active', 120.0)

@@ -29,6 +29,9 @@ Truth = Mapping[str, Mapping[str, float]]
 """Known values by kind of result and name of parameter, in the result's frame and units."""
 
 _BADGES = {'pass': 'pass', 'fail': 'fail', 'not_evaluated': 'not evaluated'}
+# Settings beside standard deviations that a result relies on without measuring them.
+_ASSUMED = ('known_mass', 'mass_source', 'arm_load', 'load_mass', 'gravity', 'urdf_payload_mass',
+            'model_std', 'reference_run', 'effort_contains', 'widened_priors')
 _DROPS = ('dropped', 'out_of_order', 'incomplete', 'not_finite', 'implausible', 'clock_jumps')
 
 
@@ -159,6 +162,7 @@ def _section(index: int, result: CalibrationResult, truth: Mapping[str, float]) 
         f'<section id="result-{index}">\n'
         f'<div class="head"><h2>{escape(wording.title_of(result))}</h2>{_badge(result)}</div>\n'
         f'{_verdict(result)}\n{_parameters(result, truth)}\n{_residuals(result)}\n'
+        f'{_assumptions(result)}\n'
         + (f'<h3>Plots</h3>\n<div class="plots">{plots}</div>\n' if plots else '')
         + f'{_details(result)}\n</section>'
     )
@@ -269,6 +273,19 @@ def _fit_row(fit: Fit) -> list[str]:
     return [escape(fit.what), before, after, escape(fit.unit), share, f'{fit.count}']
 
 
+def _is_assumed(name: str) -> bool:
+    """Return whether a setting states something that the result relies on without measuring it."""
+    return name.endswith('_std') or name in _ASSUMED
+
+
+def _assumptions(result: CalibrationResult) -> str:
+    """Return what the result takes as given: priors, given values, and results it builds on."""
+    assumed = {name: value for name, value in result.settings.items() if _is_assumed(name)}
+    for item in result.inputs:
+        assumed[item.kind] = f'{item.name}, {item.sha256[:12]}…' if item.sha256 else 'none'
+    return f'<h3>Assumed, not measured</h3>{_pairs(assumed)}' if assumed else ''
+
+
 def _details(result: CalibrationResult) -> str:
     """Return the collapsed section of counts, settings and origin."""
     losses = {name: n for name, n in result.counts.items() if name.endswith(_DROPS)}
@@ -285,11 +302,12 @@ def _details(result: CalibrationResult) -> str:
         'software': f'robocal_ros {result.software_version}',
     }
     inputs = {item.kind: f'{item.name} {item.sha256}' for item in result.inputs}
+    settings = {name: value for name, value in result.settings.items() if not _is_assumed(name)}
     return (
         '<details><summary>Counts, settings and origin</summary>\n<div class="two">'
         f'<div><h3>Counts</h3>{_pairs(counted)}'
         f'<h3>Losses</h3><p class="soft small">{summary}</p>{_pairs(lost)}</div>'
-        f'<div><h3>Settings</h3>{_pairs(result.settings)}</div></div>'
+        f'<div><h3>Settings</h3>{_pairs(settings)}</div></div>'
         f'<h3>Origin</h3>{_pairs(origin)}'
         + (f'<h3>Inputs</h3>{_pairs(inputs)}' if inputs else '') + '</details>'
     )

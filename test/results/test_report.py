@@ -118,6 +118,17 @@ def test_losses_are_named_only_when_there_are_some() -> None:
     assert 'No message was lost' in Page(report_html([without])).text
 
 
+def test_what_was_assumed_is_shown_apart_from_other_settings() -> None:
+    result = replace(example(), inputs=(), settings={
+        'known_mass': 2.0, 'gain_std': 0.1, 'poses': 14})
+    shown, details = report_html([result]).split('<details>')[:2]
+    assumed = Page(shown[shown.index('<h3>Assumed, not measured'):shown.rindex('</div>') + 6])
+    assert assumed.rows == [['known mass', '2'], ['gain std', '0.1']]
+    assert 'poses' in details
+    assert 'known mass' not in details
+    assert 'Assumed' not in report_html([replace(result, settings={})])
+
+
 def test_texts_cannot_break_the_page() -> None:
     evil = '</script><b onclick="x">&'
     result = replace(

@@ -33,6 +33,9 @@ _SPIKES = 0.99
 _CLEARLY_LESS = 0.7
 # Without a known mass: share of the arm's weight that a payload of negative mass would have.
 _NEGATIVE = 0.3
+# Least condition of a payload's mass and centre by the postures: 0.08 and more for exciting
+# motions and sweeps of two planes, at most 0.02 where one joint turns.
+_DETERMINED = 0.05
 
 Flags = npt.NDArray[np.bool_]
 
@@ -157,6 +160,11 @@ def _lacks_weight(
     still = np.zeros_like(q)
     dynamics = NewtonEuler(robot, robot.tool_frame)
     payload = dynamics.torque_regressor(q, still, still)[:, loaded, :4].reshape(-1, 4)
+    size = np.linalg.svd(payload / np.maximum(np.linalg.norm(payload, axis=0), 1e-9),
+                         compute_uv=False)
+    if size[-1] < _DETERMINED * size[0]:
+        # Postures too few to tell a payload from the arm.
+        return False
     own = min(1.0, 2.0 * least) * dynamics.torque(q, still, still)[:, loaded].ravel()
     known = min(1.0, 2.0 * least) * mass * payload[:, 0]
     free = payload[:, 1:] if mass > 0.0 else payload

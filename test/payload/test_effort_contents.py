@@ -89,6 +89,17 @@ def test_a_heavy_payload_alone_is_not_taken_for_the_arm(case: Experiment, mass: 
     check_contents(both, case.robot, 'all', 0.5, mass)
 
 
+@pytest.mark.parametrize('sign', [-1.0, 1.0])
+def test_one_joint_turning_tells_nothing_of_a_payload(case: Experiment, sign: float) -> None:
+    """Static friction of the joints at rest looks like a payload, also a negative one."""
+    q = np.tile(case.motion.position[0], (200, 1))
+    q[:, -1] += np.linspace(-0.6, 0.6, 200)
+    effort = case.robot.gravity_torques(q) + sign * np.array([0.0, 12.0, 8.0, 1.0, 1.0, 0.4])
+    check_contents(JointSamples(
+        case.robot.joint_names, np.arange(200) / 100.0, q, np.zeros_like(q), effort),
+        case.robot, 'all', 0.5)
+
+
 def test_the_least_share_of_the_weight_is_a_parameter(case: Experiment) -> None:
     weak = case.samples(effort=0.4 * case.samples().effort)
     with pytest.raises(ConfigurationError, match=r'at least 50 % \(min_weight_share\)'):

@@ -25,7 +25,7 @@ from robocal_ros.payload.arm_regression import (
 )
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION
-from robocal_ros.payload.result import make_result, motion_checks, settings_of
+from robocal_ros.payload.result import make_result, settings_of
 from robocal_ros.results.result import (
     CalibrationResult,
     Check,
@@ -127,8 +127,7 @@ def estimate(
         parameters=(*_parameters(names, fit.value[:12 * n] * shown, covariance),
                     *_friction(robot, fit), *base, _delay(motion)),
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
-        checks=(*_checks(robot, fit, fitted, validation, sum(told), len(base), values),
-                *motion_checks(fitted, validation, [f"at '{j}'" for j in robot.joint_names])),
+        checks=tuple(_checks(robot, fit, validation, sum(told), len(base), values)),
         counts={'rows': motion.effort.size},
         settings={'band': BAND, 'min_motion': MIN_MOTION, 'model_std': fit.std,
                   'laws': {joint: [law.transition, *law.extras] for joint, law
@@ -271,8 +270,8 @@ def _prior_covariance(fit: ArmFit, prior: Prior) -> Array:
 
 
 def _checks(
-    robot: Robot, fit: ArmFit, fitted: Sequence[Fit], validation: Sequence[Fit], informed: int,
-    base: int, values: PayloadParameters,
+    robot: Robot, fit: ArmFit, validation: Sequence[Fit], informed: int, base: int,
+    values: PayloadParameters,
 ) -> Iterator[Check]:
     share = informed / base
     if values.arm_load > 0.0:

@@ -137,8 +137,7 @@ def _half_width(parameter: Parameter) -> float:
 
 
 def motion_checks(
-    fitted: Sequence[Fit], held_out: Sequence[Fit], where: Sequence[str],
-    expected: Array | None = None,
+    fitted: Sequence[Fit], held_out: Sequence[Fit], where: Sequence[str], expected: Array
 ) -> list[Check]:
     """Check the prediction of the held-out part of an exciting motion.
 
@@ -151,9 +150,8 @@ def motion_checks(
     """
     if not held_out:
         return []
-    more = np.zeros(len(fitted)) if expected is None else expected
     ratios = [after.after / max(float(np.hypot(before.after, part)), 1e-12)
-              for after, before, part in zip(held_out, fitted, more, strict=True)]
+              for after, before, part in zip(held_out, fitted, expected, strict=True)]
     worst = int(np.argmax(ratios))
     return [Check(
         'held-out part of the motion', ratios[worst] <= MAX_HELD_OUT_RATIO, ratios[worst],

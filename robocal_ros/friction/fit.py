@@ -468,8 +468,9 @@ def fit_joint(
         reference, degree, held_out, rms(residual) * float(np.sqrt(len(residual) / freedom)),
         gravity, '' if gravity is None or not wrong else
         f"Joint '{joint}': the runs forward and back show {gravity.error:.2f} N·m of gravity "
-        'that the model lacks: its payload, link masses or gravity direction is wrong. Identify '
-        'the payload first or remove the tool; correct gravity, or identify the arm.',
+        'that the model lacks: its payload, link masses, drive gains or gravity direction are '
+        'wrong. Identify the payload first or remove the tool; calibrate the drive gains, correct '
+        'gravity, or identify the arm.',
         viscous_std=viscous)
 
 

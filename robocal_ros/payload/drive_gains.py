@@ -24,7 +24,6 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     BAND,
     MIN_MOTION,
-    Mask,
     NuisanceParameters,
     Rows,
     RowsFit,
@@ -116,7 +115,7 @@ def estimate(
         covariance_names=tuple(names[i] for i in identified),
         covariance=(covariance * np.outer(rough, rough))[np.ix_(identified, identified)],
         fit=fitted, validation=validation,
-        checks=(*_checks(robot.joint_names, scale, known),
+        checks=(*_checks(robot.joint_names, scale, std),
                 rows.unexplained_check(fit, values.unexplained_torque(robot.effort_limit)),
                 *motion_checks(
             fitted, validation, [f"at '{name}'" for name in robot.joint_names], expected)),
@@ -234,13 +233,17 @@ def _linearised(rows: Rows, columns: Array, scale: Array, value: Array) -> tuple
     return regressor, scale[:, None] * variable
 
 
-def _checks(joint_names: Sequence[str], scale: Array, known: Mask) -> list[Check]:
+def _checks(joint_names: Sequence[str], scale: Array, std: Array) -> list[Check]:
     low, high = PLAUSIBLE
+    known, best = std <= MAX_STD, int(np.argmin(std))
     far = np.where(known, np.maximum(scale / high, low / np.maximum(scale, 1e-9)), 0.0)
     worst = int(np.argmax(far))
     return [
         Check('scales identified', bool(known.any()), float(known.sum()), 1.0, '1',
-              f'{int(known.sum())} of {len(scale)} effort scales are identified.'),
+              f'{int(known.sum())} of {len(scale)} effort scales are identified; that of '
+              f"'{joint_names[best]}' is known best, to {100.0 * std[best]:.1f} % (limit "
+              f'{100.0 * MAX_STD:.1f} %). A heavier load, a faster motion or a more accurate URDF '
+              '(arm_model_std) improves them.'),
         Check('plausible scales', bool(far[worst] <= 1.0), float(scale[worst]), high, '1',
               f"The scale farthest from 1 is that of '{joint_names[worst]}', "
               f'{scale[worst]:.3f} (plausible: {low} … {high}).'),

@@ -38,9 +38,11 @@ from robocal_ros.payload.regression import (
     wrench_rows,
 )
 from robocal_ros.payload.result import (
+    ARM_SOURCE,
     MAX_HELD_OUT_RATIO,
     centre_checks,
     check_payload_limit,
+    largest_source,
     links_cause,
     make_result,
     mass_check,
@@ -67,6 +69,21 @@ MAX_INERTIA_STD = 0.1
 """Largest standard deviation of an element of inertia, as a share of the mean moment, that counts
 as identified."""
 
+# Starts of the names of nuisance parameters, by source of uncertainty and remedy.
+_SOURCES: dict[str, tuple[str, ...]] = {
+    ARM_SOURCE: ('arm',),
+    'the calibration of the wrist sensor (sensor_gain_std)': ('gain of',),
+    'the deflection of joints (sag_std)': ('compliance',),
+    'joint angles (posture_std)': ('angle',),
+    'the tilt of the base (tilt_std)': ('tilt',),
+    'a cable to the wrist sensor (cable_stiffness_std)': ('cable',),
+    'delays (delay_std)': ('delay', 'low-pass'),
+    'friction that changes or grows with the load (friction_change_std, load_friction_std)': (
+        'load-dependent', 'drift', 'sublinear'),
+}
+_NOISE = ('noise and what the model does not explain: use a faster motion or more '
+          'excitation_repeats')
+_REFERENCE_NOISE = 'the reference run: record it again with a faster motion or more repeats'
 # Largest difference of the joints' mean positions and ranges within the same motion [rad].
 _SAME_MOTION = 0.1
 _MAX_CONDITION = 1e5
@@ -224,10 +241,13 @@ def estimate(
     check_payload_limit(float(body[0]), values)
     value, covariance = centred(body), centred_covariance(body, covariance)
     parameters = _parameters(value, covariance)
-    cause = '' if sensor is None else links_cause(
+    links = '' if sensor is None else links_cause(
         robot.distal_inertia(sensor.frame).mass, parameters[0], values)
-    checks = (mass_check(parameters[0], values, cause),
-              *centre_checks(parameters[1:4], values, cause),
+    of_mass, of_centre = (
+        links or largest_source(_variances(fit, places, reference))
+        for places in (slice(0, 1), slice(1, 4)))
+    checks = (mass_check(parameters[0], values, of_mass),
+              *centre_checks(parameters[1:4], values, of_centre),
               *_consistency_check(distance),
               *(() if sensor is not None else _evidence(values, arm)))
     identified = [i for i, parameter in enumerate(parameters) if parameter.value is not None]
@@ -235,6 +255,28 @@ def estimate(
         robot, joints, values, rows, fit, 'payload', (*parameters, *_delay(rows, fit)),
         tuple(PARAMETERS[i] for i in identified), covariance[np.ix_(identified, identified)],
         checks)
+
+
+def _variances(
+    fit: RowsFit, places: slice, reference: CalibrationResult | None
+) -> dict[str, float]:
+    """Return by source what it contributes to the variance of some of the ten parameters.
+
+    That of nuisance parameters is what the variance would lose if they were known.
+    """
+    names = fit.nuisance.names
+    first = len(fit.value) - len(names)
+    found = {_REFERENCE_NOISE: 0.0 if reference is None else float(
+        np.trace(np.array(reference.covariance)[places, places]))}
+    own = fit.covariance[places, places]
+    for source, starts in _SOURCES.items():
+        at = [first + i for i, name in enumerate(names) if name.startswith(starts)]
+        if at:
+            cross = fit.covariance[places, at]
+            found[source] = float(np.trace(
+                cross @ np.linalg.pinv(fit.covariance[np.ix_(at, at)]) @ cross.T))
+    found[_NOISE] = max(float(np.trace(own)) - sum(found.values()) + found[_REFERENCE_NOISE], 0.0)
+    return found
 
 
 def _evidence(values: PayloadParameters, arm: ArmModel | None) -> list[Check]:

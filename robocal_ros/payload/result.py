@@ -26,6 +26,10 @@ from robocal_ros.results.result import (
 from robocal_ros.robot.model import Robot
 
 COM = ('com_x', 'com_y', 'com_z')
+ARM_SOURCE = (
+    "the arm's links and drive gains: identify the arm with a weighed load, calibrate the drive "
+    'gains, or state what is known (gain_std, arm_model_std)')
+"""Source of an interval's width, and its remedies."""
 MAX_HELD_OUT_RATIO = 1.5
 """Largest ratio of held-out to fitted residuals of an exciting motion."""
 
@@ -103,6 +107,18 @@ def links_cause(links: float, mass: Parameter, values: PayloadParameters) -> str
     return (f' Most of it is due to {links:.2f} kg of links distal to the sensor in the URDF, '
             f'known to {100.0 * values.arm_model_std:.1f} % (arm_model_std): weigh them and lower '
             'arm_model_std, or remove them from the URDF, so that they are part of the payload.')
+
+
+def largest_source(variances: Mapping[str, float]) -> str:
+    """Return a sentence on what contributes most to an interval, and what narrows it.
+
+    Args:
+        variances: By source and remedy, in words, its part of the variance.
+
+    """
+    source = max(variances, key=lambda name: variances[name])
+    share = variances[source] / max(sum(variances.values()), 1e-300)
+    return f' {100.0 * share:.0f} % of its variance is due to {source}.'
 
 
 def mass_check(mass: Parameter, values: PayloadParameters, cause: str = '') -> Check:

@@ -28,8 +28,10 @@ from robocal_ros.messages.samples import JointSamples, check_effort, check_joint
 from robocal_ros.payload.model import Plane
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
+    ARM_SOURCE,
     COM,
     centre_checks,
+    largest_source,
     make_result,
     settings_of,
     unidentified_inertia,
@@ -436,14 +438,20 @@ def estimate(
     if between > 0.0:
         covariance = own + _combine(robot, planes, between).covariance - com.covariance
     freedom = _freedom(own, covariance, held_out)
-
+    parts = {'noise of the sweeps: use wider or slower ones': own,
+             'levers that differ between postures: friction or links depend on the posture':
+             covariance - own}
     if mass.std > 0.0:
         heavier = [_fit_plane(robot, samples, sweeps, (1.0 + _STEP) * mass.value, model, values)
                    for sweeps, model in zip(used, models, strict=True)]
         change = (_combine(robot, heavier).value - com.value) / (_STEP * mass.value)
-        covariance = covariance + np.outer(change, change) * mass.std**2
+        parts['the mass: weigh the payload more accurately (known_mass_std)'] = (
+            np.outer(change, change) * mass.std**2)
     if arm is not None:
-        covariance = covariance + _arm_covariance(robot, samples, planes, com, arm)
+        parts[ARM_SOURCE] = _arm_covariance(robot, samples, planes, com, arm)
+    covariance = np.sum(list(parts.values()), axis=0)
+    widest = int(np.argmax(np.diag(covariance)))
+    source = largest_source({name: float(part[widest, widest]) for name, part in parts.items()})
     parameters = _parameters(robot, mass, planes, com.value, covariance, freedom)
     return make_result(
         robot, samples, method='two_plane', parameters=parameters,
@@ -455,7 +463,7 @@ def estimate(
             for p in planes
         ),
         validation=tuple(item.fit for item in held_out if item is not None),
-        checks=(*centre_checks(parameters[1:4], values),
+        checks=(*centre_checks(parameters[1:4], values, source),
                 *(() if arm is None else (_gain_check(robot, joints, arm),)),
                 *_checks(planes, disagreement, unlikely, held_out),
                 *_friction_checks(robot, planes, models)),

@@ -328,7 +328,8 @@ class TestHonesty:
         made = record({ELBOW: HEAVY}, both_ways(ELBOW, SPEEDS, span=0.4), tool=TOOL)
         result, (item,) = found_by(made, robot)
         assert result.verdict is Verdict.FAIL
-        assert 'its payload, link masses or gravity direction is wrong' in item.gravity_failure
+        assert ('its payload, link masses, drive gains or gravity direction are wrong'
+                in item.gravity_failure)
         assert any(check.name == f'{ELBOW_NAME}: gravity' and not check.passed
                    for check in result.checks)
         right, _ = found_by(made, loaded(robot, TOOL))

@@ -716,6 +716,8 @@ def test_effort_scales_that_are_hardly_known_fail(quick):
     assert 'effort scale' in failed(result)
     assert {check.question for check in result.checks} == {
         'informative', 'adequate', 'trustworthy'}
+    (width,) = (check for check in result.checks if check.name == '95 % interval of the centre')
+    assert 'drive gains: identify the arm' in width.reason
     assert 'effort scale' not in failed(
         estimate(quick.robot, quick.samples(), values_for(quick), arm=urdf_of(quick, 0.01)))
 

@@ -91,9 +91,9 @@ _KNOTS = 60
 # Standard deviation of a joint's yield under its largest load [rad]: arms of a few kilograms of
 # payload sag by 0.5 to 3 mrad per joint.
 _SAG = 3e-3
-# Delay of efforts against positions [s]: what is usual, what is possible, and how many standard
+# Delay of efforts against positions [s]: usual, possible, longest; and how many standard
 # deviations are significant.
-_DELAY, _ANY_DELAY, _SIGNIFICANT = 2e-3, 0.05, 4.0
+_DELAY, _ANY_DELAY, _LONGEST_DELAY, _SIGNIFICANT = 2e-3, 0.05, 0.12, 4.0
 _SPIKE = 8.0
 _SPIKE_FLOOR = 0.15
 _SATURATED = 0.98
@@ -414,7 +414,7 @@ def with_delay_correction(
             + np.diag((_ANY_DELAY**-2, 0.0, 0.0, 1.0, 0.0, 0.0)))
         found = float((covariance @ (regressor.T @ measured))[0] / variance)
         std = float(np.sqrt(covariance[0, 0]))
-        if abs(found) > _SIGNIFICANT * float(np.hypot(std, _DELAY / _SIGNIFICANT)):
+        if max(_DELAY, _SIGNIFICANT * std) < abs(found) < _LONGEST_DELAY:
             delay, deviation = found, std
         else:
             deviation = min(_DELAY, float(np.hypot(found, std)))

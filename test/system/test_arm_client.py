@@ -316,8 +316,8 @@ def test_foreign_trajectory_on_the_topic(rig: Rig) -> None:
     task = rig.begin(rig.path(2.0 * TURN, 0.5))
     aside = rig.posture
     aside[0] += 0.8
-    # It takes 8 s, so that a busy machine has seconds to notice that the arm leaves its path.
-    rig.topic.publish(conversions.to_joint_trajectory(rig.path(aside, 0.1), JOINTS))
+    # It takes 7 s, so that a busy machine has seconds to notice that the arm leaves its path.
+    rig.topic.publish(conversions.to_joint_trajectory(rig.path(aside, 0.2), JOINTS))
     outcome = rig.end(task)
     assert outcome.status is MotionStatus.FOREIGN_MOTION, outcome.message
     assert 'off the commanded path (limit 0.15 rad)' in outcome.message

@@ -43,7 +43,8 @@ def cell(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
     with (
         sim_arm(folder / 'sim_arm.log', truth_file=truth, seed=3, joint_states_rate=250.0),
         payload_node(folder / 'node.log', folder / 'results', method='excitation',
-                     excitation_source='torque', state_timeout=5.0, gain_std=0.1, **RELIABLE),
+                     excitation_source='torque', state_timeout=5.0, gain_std=0.1,
+                     arm_model_std=0.05, **RELIABLE),
     ):
         client.until(lambda: client.state(NODE) == 'active', 120.0)
         yield Cell(client, folder / 'results',

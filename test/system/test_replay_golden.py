@@ -131,7 +131,7 @@ def test_payload_offline_equals_live(recorded: Recorded) -> None:
     assert_same_result(
         recorded.filed('live', 'payload'),
         recorded.offline('payload', 'known_mass:=2.0', 'use_friction:=false',
-                         'gain_std:=0.002'))
+                         'gain_std:=0.002', 'arm_model_std:=0.02'))
 
 
 def test_payload_replayed_equals_live(replayed: Recorded) -> None:

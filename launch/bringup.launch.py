@@ -130,7 +130,7 @@ def config(*path: str) -> PathJoinSubstitution:
     return PathJoinSubstitution([SHARE, 'config', *path])
 
 
-def given_or(name: str, default: PathJoinSubstitution) -> IfElseSubstitution:
+def given_or(name: str, default: PathJoinSubstitution | IfElseSubstitution) -> IfElseSubstitution:
     """Return the file that an argument names, or a default if it is empty."""
     given = LaunchConfiguration(name)
     return IfElseSubstitution(EqualsSubstitution(given, ''), default, given)
@@ -208,12 +208,16 @@ def generate_launch_description() -> LaunchDescription:
             msg='robot_state_publisher is not installed, so /tf is not published. RViz needs it; '
             'the nodes do not.', condition=IfCondition(hardware_is('sim')))
 
+    def defaults(name: str) -> IfElseSubstitution:
+        return IfElseSubstitution(
+            hardware_is('sim'), config('sim', 'nodes.yaml'), config(f'{name}.yaml'))
+
     nodes = [
         LifecycleNode(
             package='robocal_ros', executable=name, name=name, namespace=NAMESPACE,
             output='screen', remappings=clock,
             # Arguments override the file.
-            parameters=[given_or('params_file', config(f'{name}.yaml')), {
+            parameters=[given_or('params_file', defaults(name)), {
                 **description, 'use_sim_time': use_sim_time,
                 'autostart': LaunchConfiguration('autostart')}],
             condition=IfCondition(PythonExpression(

@@ -68,9 +68,10 @@ def test_the_root_is_no_namespace(bringup: Launch) -> None:
 
 
 def test_without_a_parameter_file_the_defaults_hold(bringup: Launch) -> None:
-    done = bringup()
+    real, done = bringup(hardware='real'), bringup()
     for name in NODES:
-        assert done.process(name).files == [str(CONFIG / f'{name}.yaml')]
+        assert real.process(name).files == [str(CONFIG / f'{name}.yaml')]
+        assert done.process(name).files == [str(CONFIG / 'sim' / 'nodes.yaml')]
     assert done.process('sim_arm').files == [str(CONFIG / 'sim' / 'sim_arm.yaml')]
 
 

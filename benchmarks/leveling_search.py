@@ -13,12 +13,9 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.foreign_arms import ArmUnderTest
-from robocal_ros.arrays import Array
-
-Flags = npt.NDArray[np.bool_]
+from robocal_ros.arrays import Array, Flags
 
 _LAYER = 0.05
 _SUBSTEPS = 16

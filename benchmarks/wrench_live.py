@@ -19,7 +19,7 @@ from rclpy.qos import QoSProfile
 from benchmarks import seven_joints
 from demo.domains import own_domain
 from demo.processes import Child, Children, processor_time
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages.subscription import ConditionalGroup
 
@@ -137,7 +137,7 @@ def _empty(subscriptions: dict[str, Any], received: dict[str, list[tuple[int, in
                 received[link].append((seconds * 1_000_000_000 + nanoseconds, time.time_ns()))
 
 
-def _matched(due: npt.NDArray[np.int64], received: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _matched(due: npt.NDArray[np.int64], received: npt.NDArray[np.int64]) -> Flags:
     """Return which due stamps were received, to within a microsecond."""
     ordered = np.sort(received)
     place = np.searchsorted(ordered, due - 1000)

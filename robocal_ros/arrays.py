@@ -9,6 +9,9 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 """Array of 64-bit floats; docstrings give the shapes."""
 
+Flags = npt.NDArray[np.bool_]
+"""Array of booleans; docstrings give the shapes."""
+
 
 def frozen(values: npt.ArrayLike) -> Array:
     """Copy values into a read-only array of 64-bit floats."""

@@ -13,11 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from robocal_ros.arrays import Array
-
-Mask = npt.NDArray[np.bool_]
+from robocal_ros.arrays import Array, Flags
 
 # Spectral lines on either side over which the power of residuals is averaged.
 _LINES = 2
@@ -42,7 +39,7 @@ class LackOfFit:
     unexplained: float
 
 
-def lack_of_fit(residual: Array, used: Mask, repeats: int, fitted: float) -> LackOfFit:
+def lack_of_fit(residual: Array, used: Flags, repeats: int, fitted: float) -> LackOfFit:
     """Return the lack of fit of one channel.
 
     With n residuals at each of K places of the motion, of mean m, the pure error is

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.estimation.least_squares import autocorrelation_time
 
 RANGE = (-0.03, 0.12)
@@ -52,7 +51,7 @@ class Delay:
 
 def find_delay(
     shifted: Callable[[float], Array], columns: Sequence[Array], known: Array,
-    used: npt.NDArray[np.bool_] | None = None,
+    used: Flags | None = None,
 ) -> Delay:
     """Find the shift of measured values that leaves the least residuals.
 
@@ -61,7 +60,7 @@ def find_delay(
         columns: Regressor of each channel, shape (k, p) each.
         known: Known part of the values, shape (k, c).
         used: Values to use, shape (k, c); all by default. Friction after a reversal lags behind
-            speed and would be taken for a delay.
+            speed and would bias the delay.
 
     Returns:
         The delay; not identified if the optimum is at an end of the range or too flat.

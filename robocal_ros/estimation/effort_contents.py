@@ -7,9 +7,8 @@ They are all torques of the drives, or those without the arm's own dynamics, in 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.model import Robot
@@ -37,7 +36,6 @@ _NEGATIVE = 0.3
 # motions and sweeps of two planes, at most 0.02 where one joint turns.
 _DETERMINED = 0.05
 
-Flags = npt.NDArray[np.bool_]
 
 
 def torque_model(robot: Robot, contents: str) -> Robot:
@@ -135,7 +133,8 @@ def check_contents(
             f'The weight of a payload {f"of {mass:.3g} kg " if mass else ""}alone explains the '
             "efforts better than that of the arm and a payload. Set effort_contains to 'external' "
             'if the driver publishes efforts without gravity'
-            f'{", and correct known_mass if it is wrong" if mass else ""}.')
+            f'{", and correct known_mass if it is wrong" if mass else ""}. Efforts that are far '
+            'too small, by wrong torque_constants or gear_ratios, look the same.')
     rest = float(np.sqrt(np.square(effort - share * held).mean() / np.square(effort).mean()))
     if contents == 'external' and share > _TOO_MUCH and rest < 0.3:
         raise ConfigurationError(

@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 
 # Rate of the search for periods [Hz], and largest number of samples compared.
 _SEARCH_RATE = 50.0
@@ -134,7 +133,7 @@ def _fitted(time: Array, position: Array, period: float, harmonics: int) -> tupl
     # series would be free there.
     scale = np.maximum(1.4826 * np.median(np.abs(residual), axis=0),
                        _LEAST_OUTLIER * position.std(axis=0)) + 1e-12
-    good: npt.NDArray[np.bool_] = np.all(np.abs(residual) <= _OUTLIER * scale, axis=1)
+    good: Flags = np.all(np.abs(residual) <= _OUTLIER * scale, axis=1)
     # Without samples over a quarter of the shortest wave the series would be arbitrary there.
     borders = np.flatnonzero(np.diff(np.concatenate(([True], good, [True]))))
     for first, end in borders.reshape(-1, 2):

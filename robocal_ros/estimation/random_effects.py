@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 
 # Range in which the sizes of random effects are searched, relative to the residuals.
 _SMALLEST, _LARGEST = 1e-4, 1e2
@@ -48,7 +47,7 @@ class Effect:
 
     name: str
     columns: Array
-    rows: npt.NDArray[np.bool_] | None = None
+    rows: Flags | None = None
     prior_std: float = 0.0
     estimated: bool = True
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages.samples import JointSamples
 
 SLOWEST_SWEEP = 0.02
@@ -219,7 +218,7 @@ def dwells(
     if len(samples) < 3:
         return []
     velocity = central_velocity(samples.time, samples.position)
-    mask: npt.NDArray[np.bool_] = np.all(np.abs(velocity) < still_speed, axis=1)
+    mask: Flags = np.all(np.abs(velocity) < still_speed, axis=1)
     found = []
     for start, stop in _without_gaps(samples.time, mask, max_gap):
         first, last = _trimmed(samples.time, start, stop, settle)

@@ -37,7 +37,7 @@ from robocal_ros.robot.arm_model import known_robot
 from robocal_ros.robot.friction_law import DIRECTIONS
 from robocal_ros.robot.load import alternative_loads, carried_load
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import EFFORT_UNITS, check_units
+from robocal_ros.robot.setup import EFFORT_UNITS, check_effort_unit
 
 NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
 UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',
@@ -559,7 +559,7 @@ def needs(values: FrictionParameters) -> Needs:
 def _estimate(
     robot: Robot, recording: Recording, values: FrictionParameters, store: ResultStore
 ) -> CalibrationResult:
-    check_units(values, store)
+    check_effort_unit(values, store)
     robot = known_robot(robot, values, store)
     robot, alternatives = loaded(robot, store.load('payload') if values.use_payload else None)
     return estimate(robot, recording, values, alternatives)

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 from robocal_ros.friction.model import (
     MODELS,
@@ -75,7 +74,7 @@ class Side(NamedTuple):
     std: Array
     load: Array
 
-    def rows(self, chosen: npt.NDArray[np.bool_]) -> Side:
+    def rows(self, chosen: Flags) -> Side:
         """Return some of the runs."""
         return Side(*(column[chosen] for column in self))
 

@@ -33,7 +33,7 @@ from robocal_ros.node.recorder import Recorder
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import effort_factor
+from robocal_ros.robot.setup import check_effort_unit, effort_factor
 
 
 class FrictionIdentification(CalibrationNode):
@@ -131,6 +131,7 @@ class FrictionIdentification(CalibrationNode):
 
     async def run(self) -> Answer:
         """Measure the joints, or the rest of them after a cancelled run, and estimate."""
+        check_effort_unit(self.values, self.known_results())
         await self.arm.connect()
         if not self._method.under_way or self.joints.counts.clock_jumps:
             self._discard()

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.estimation.least_squares import autocorrelation_time
 from robocal_ros.estimation.ripple import Ripple, RippleRun, find_ripple
 from robocal_ros.estimation.signals import Sweep, central_velocity, runs, steady_sweeps
@@ -162,8 +161,8 @@ def _steps(samples: JointSamples) -> Array:
 
 
 def closed(
-    mask: npt.NDArray[np.bool_], allowed: npt.NDArray[np.bool_], longest: int
-) -> npt.NDArray[np.bool_]:
+    mask: Flags, allowed: Flags, longest: int
+) -> Flags:
     """Return a mask with short gaps filled, where they are allowed.
 
     Args:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages.stamps import SECOND, Stamps
 
 _ENCAPSULATION = 4
@@ -182,9 +182,9 @@ class _Layout:
         """Return whether a message of the same length has the layout."""
         return all(raw[begin:end] == part for begin, end, part in self._parts)
 
-    def fitting(self, table: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    def fitting(self, table: npt.NDArray[np.uint8]) -> Flags:
         """Return which messages have the layout, given their bytes, shape (k, length)."""
-        fits: npt.NDArray[np.bool_] = (table[:, self._places] == self._expected).all(axis=1)
+        fits: Flags = (table[:, self._places] == self._expected).all(axis=1)
         return fits
 
     def read(self, raw: bytes) -> tuple[Stamps, list[Array]]:

@@ -24,9 +24,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 
 TOPIC = 'marks'
@@ -77,9 +76,9 @@ class Span:
     end: float = np.inf
     discarded: tuple[tuple[float, float], ...] = ()
 
-    def holds(self, time: Array) -> npt.NDArray[np.bool_]:
+    def holds(self, time: Array) -> Flags:
         """Return the mask of the stamps inside, shape (k,)."""
-        inside: npt.NDArray[np.bool_] = (time > self.begin) & (time <= self.end)
+        inside: Flags = (time > self.begin) & (time <= self.end)
         for first, last in self.discarded:
             inside &= ~((time > first) & (time <= last))
         return inside
@@ -102,9 +101,9 @@ class StationaryInterval:
     purpose: str
     posture: int
 
-    def holds(self, time: Array) -> npt.NDArray[np.bool_]:
+    def holds(self, time: Array) -> Flags:
         """Return the mask of the stamps inside, shape (k,)."""
-        inside: npt.NDArray[np.bool_] = (time >= self.begin) & (time < self.end)
+        inside: Flags = (time >= self.begin) & (time < self.end)
         return inside
 
 

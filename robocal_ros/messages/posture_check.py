@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages.stamps import LEAP, SECOND, Stamps
 
 _TURN = 2.0 * np.pi
@@ -37,8 +36,8 @@ class Joints(Protocol):
     lower: Array
     upper: Array
     velocity_limit: Array
-    continuous: npt.NDArray[np.bool_]
-    prismatic: npt.NDArray[np.bool_]
+    continuous: Flags
+    prismatic: Flags
 
 
 class PostureCheck:

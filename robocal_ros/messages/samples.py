@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from robocal_ros.arrays import Array, frozen
+from robocal_ros.arrays import Array, Flags, frozen
 from robocal_ros.errors import DataError
 from robocal_ros.messages.marks import StationaryInterval
 
@@ -101,7 +100,7 @@ class JointSamples:
         """Return the number of samples."""
         return len(self.time)
 
-    def chosen(self, mask: npt.NDArray[np.bool_]) -> JointSamples:
+    def chosen(self, mask: Flags) -> JointSamples:
         """Return the samples for which a mask, shape (k,), is true."""
         return self if mask.all() else JointSamples(
             self.joint_names, self.time[mask], self.position[mask], self.velocity[mask],
@@ -155,7 +154,7 @@ class WrenchSamples:
         return {'readings': len(self),
                 **{f'sensor_{name}': count for name, count in asdict(self.counts).items()}}
 
-    def chosen(self, mask: npt.NDArray[np.bool_]) -> WrenchSamples:
+    def chosen(self, mask: Flags) -> WrenchSamples:
         """Return the readings for which a mask, shape (k,), is true."""
         return self if mask.all() else WrenchSamples(
             self.frame, self.time[mask], self.wrench[mask], self.counts)
@@ -208,11 +207,11 @@ class TrackerSamples:
         """Return the readings with stamps from ``begin`` to before ``end`` [s]."""
         return self._part(slice(*np.searchsorted(self.time, (begin, end)).tolist()))
 
-    def chosen(self, mask: npt.NDArray[np.bool_]) -> TrackerSamples:
+    def chosen(self, mask: Flags) -> TrackerSamples:
         """Return the readings for which a mask, shape (k,), is true."""
         return self if mask.all() else self._part(mask)
 
-    def _part(self, rows: slice | npt.NDArray[np.bool_]) -> TrackerSamples:
+    def _part(self, rows: slice | Flags) -> TrackerSamples:
         turned = None if self.orientation is None else self.orientation[rows]
         return TrackerSamples(self.frame, self.time[rows], self.point[rows], turned, self.counts)
 

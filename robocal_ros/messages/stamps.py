@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages.samples import StreamCounts
 
 SECOND = 10**9
@@ -134,7 +134,7 @@ class StampGuard:
         self._late, self._late_stamp = 0, None
         return True
 
-    def admit_block(self, stamps: Stamps) -> tuple[npt.NDArray[np.bool_], list[int]]:
+    def admit_block(self, stamps: Stamps) -> tuple[Flags, list[int]]:
         """Process many stamps, equal to ``admit`` for each of them.
 
         Args:

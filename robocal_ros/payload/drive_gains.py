@@ -46,7 +46,7 @@ PLAUSIBLE = (0.3, 3.0)
 """Plausible range of effort scales."""
 
 # Distance of a payload's centre from a wrist, for an order of magnitude [m].
-_OFF_CENTRE, _GRAVITY = 0.1, 9.81
+_OFF_CENTRE = 0.1
 _STEPS = 30
 # Steps that update the weights, whose autocorrelation times vary in jumps.
 _WEIGHED = 6
@@ -137,7 +137,7 @@ def _rough_scale(robot: Robot, samples: JointSamples, mass: float) -> Array:
                                   parameters=np.array([mass, *[0.0] * 9])))
     effort = blocks.sample_means(samples.time, samples.effort)
     losses = loss_columns(blocks.centre.velocity)
-    unknown = mass * _GRAVITY * _OFF_CENTRE
+    unknown = mass * float(np.linalg.norm(robot.gravity)) * _OFF_CENTRE
     scale = np.empty(robot.n)
     for joint, name in enumerate(robot.joint_names):
         own = rms(torque[:, joint])

@@ -37,7 +37,7 @@ from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import (
     ARM,
     DRIVE_GAINS,
-    check_units,
+    check_effort_unit,
     effort_scale,
     gains_in_use,
     relative_covariance,
@@ -82,7 +82,7 @@ def estimate_payload(
     joints = recording.joints
     arm = None
     if not values.reads_wrench:
-        check_units(values, store)
+        check_effort_unit(values, store)
         check_contents(joints, robot, values.effort_contains, values.min_weight_share,
                        values.known_mass if values.method == 'two_plane' else 0.0)
         arm = arm_in_use(robot, values, store)
@@ -181,7 +181,7 @@ def estimate_arm(
         store: Stored results: drive gains, and the arm without load.
 
     """
-    check_units(values, store)
+    check_effort_unit(values, store)
     used = gains_in_use(values, store)
     return arm_identification.estimate(
         robot, recording.joints, values, scale=effort_scale(robot, used),

@@ -35,7 +35,7 @@ from robocal_ros.payload.two_plane import known_mass
 from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.setup import ARM, DRIVE_GAINS, effort_factor
+from robocal_ros.robot.setup import ARM, DRIVE_GAINS, check_effort_unit, effort_factor
 
 
 class PayloadIdentification(CalibrationNode):
@@ -97,6 +97,8 @@ class PayloadIdentification(CalibrationNode):
     async def run(self) -> Answer:
         """Run the motions of ``values.method``, and estimate."""
         values = self.values
+        if not values.reads_wrench:
+            check_effort_unit(values, self.known_results())
         await self.arm.connect()
         self.recorder.clear()
         procedure = self._procedure()
@@ -134,8 +136,9 @@ class PayloadIdentification(CalibrationNode):
     async def identify_arm(self) -> Answer:
         """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""
         values, robot = self.values, self.robot.copy()
-        await self.arm.connect()
         check_load(values, self.store.load(ARM))
+        check_effort_unit(values, self.known_results())
+        await self.arm.connect()
         recording = await self._efforts_of(self._procedure().arm_excitation())
         inputs = self.known_results()
         result = await self.compute(

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConvergenceError, DataError, ExcitationError
 from robocal_ros.estimation.adequacy import (
     LackOfFit,
@@ -45,8 +44,6 @@ MIN_MOTION = 0.2
 LOSSES = ('offset', 'coulomb', 'viscous', 'viscous_asymmetry')
 """Columns of a drive's offset and friction: 1, sgn v, v, |v|."""
 
-Mask = npt.NDArray[np.bool_]
-"""Selection of rows."""
 
 SLOWEST = 0.12
 """Lowest speed at which these columns model friction [rad/s]; below, friction rises towards
@@ -289,8 +286,8 @@ class Rows:
     regressor: Array
     measured: Array
     known: Array
-    valid: Mask
-    near_reversal: Mask
+    valid: Flags
+    near_reversal: Flags
     frame: str
     channels: tuple[str, ...]
     units: tuple[str, ...]
@@ -359,7 +356,7 @@ class Rows:
             'regressor', 'measured', 'known', 'valid', 'near_reversal')})
 
     def condensed(
-        self, nuisance: NuisanceParameters, used: Mask, *, scaled: bool = False
+        self, nuisance: NuisanceParameters, used: Flags, *, scaled: bool = False
     ) -> tuple[Rows, NuisanceParameters]:
         """Return an equivalent problem with few rows: the triangular factor of each channel.
 
@@ -459,7 +456,7 @@ class Rows:
                'No single one of the usual causes explains them.'), 'adequate')
 
     def fits(
-        self, used: Mask, residual: Array, before: Array, lack: Sequence[LackOfFit] = ()
+        self, used: Flags, residual: Array, before: Array, lack: Sequence[LackOfFit] = ()
     ) -> tuple[Fit, ...]:
         """Return the residuals of each channel.
 
@@ -503,7 +500,7 @@ class RowsFit:
     scale: Array
 
     @property
-    def used(self) -> Mask:
+    def used(self) -> Flags:
         """Rows that are used, shape (channels, k)."""
         return np.isfinite(self.noise)
 
@@ -548,7 +545,7 @@ def held_out_fits(
     return rows.fits(used, residual, before[:, last]), np.array(expected)
 
 
-def scatter(values: Array, valid: Mask, near_reversal: Mask) -> Array:
+def scatter(values: Array, valid: Flags, near_reversal: Flags) -> Array:
     """Return the standard deviation of each row, infinite for unused ones.
 
     It is the RMS of the row's channel times the square root of its autocorrelation time, so
@@ -578,7 +575,7 @@ def scatter(values: Array, valid: Mask, near_reversal: Mask) -> Array:
     return found
 
 
-def _rms_by_channel(values: Array, rows: Mask) -> Array:
+def _rms_by_channel(values: Array, rows: Flags) -> Array:
     return np.array([max(rms(channel[counted]), _LEAST_SCATTER)
                      for channel, counted in zip(values, rows, strict=True)])
 
@@ -709,7 +706,7 @@ def _since_reversal(position: Array, direction: Array) -> Array:
 
 def _found_delay(
     values: PayloadParameters, shifted: Callable[[float], Array], columns: Sequence[Array],
-    known: Array, used: Mask | None = None,
+    known: Array, used: Flags | None = None,
 ) -> Delay:
     """Return the delay of measured values; zero if it is not to be estimated, or unknown."""
     if values.delay_std <= 0.0:
@@ -862,7 +859,7 @@ def _by_channel(columns: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(columns, 1, 0))
 
 
-def beside_invalid(valid: Mask) -> Mask:
+def beside_invalid(valid: Flags) -> Flags:
     """Return the valid blocks next to an invalid one, shape (n, k)."""
     before, after = np.ones_like(valid), np.ones_like(valid)
     before[:, 1:], after[:, :-1] = valid[:, :-1], valid[:, 1:]

@@ -512,21 +512,21 @@ def _arm_covariance(
     robot: Robot, samples: JointSamples, planes: Sequence[PlaneFit], com: LinearFit, arm: ArmModel
 ) -> Array:
     """Return what links and drive gains that are not known exactly add, shape (3, 3) [m²]."""
-    shift = np.zeros((3, 0))
+    shifts = []
     for plane in planes:
-        lever, start = np.zeros((2, 0)), 0
-        for sweep in plane.sweeps:
+        ends = np.cumsum([sweep.stop - sweep.start for sweep in plane.sweeps])
+        levers = []
+        for sweep, change in zip(
+                plane.sweeps, np.split(plane.lever_change, ends[:-1], axis=1), strict=True):
             position = samples.position[sweep.start:sweep.stop]
             still = np.zeros_like(position)
             torque = arm.uncertain_torques(
                 position, still, still, samples.effort[sweep.start:sweep.stop])
-            rows = slice(start, start + len(position))
-            lever = plane.lever_change[:, rows] @ torque[:, plane.plane.joint] + (
-                lever if start else 0.0)
-            start = rows.stop
+            levers.append(change @ torque[:, plane.plane.joint])
         a, _ = plane.plane.lever_rows(robot)
-        change = com.covariance @ a.T @ np.linalg.inv(plane.covariance) @ lever
-        shift = change if not shift.size else shift + change
+        shifts.append(com.covariance @ a.T @ np.linalg.inv(plane.covariance)
+                      @ np.sum(levers, axis=0))
+    shift = np.sum(shifts, axis=0)
     return np.asarray(shift @ shift.T)
 
 

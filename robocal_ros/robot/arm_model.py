@@ -162,7 +162,7 @@ class ArmModel:
         return replace(self, covariance=covariance)
 
     def gains_alone(self) -> ArmModel:
-        """Return the drive gains alone, links and rotors taken for exact."""
+        """Return the drive gains alone, links and rotors exact."""
         covariance = self.covariance.copy()
         covariance[:11 * self.robot.n] = covariance[:, :11 * self.robot.n] = 0.0
         return replace(self, covariance=covariance)

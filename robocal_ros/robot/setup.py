@@ -105,7 +105,7 @@ def gains_in_use(values: RobotParameters, store: ResultStore) -> CalibrationResu
     return max(found, key=lambda result: result.time, default=None)
 
 
-def check_units(values: RobotParameters, store: ResultStore) -> None:
+def check_effort_unit(values: RobotParameters, store: ResultStore) -> None:
     """Raise a ConfigurationError if the unit of the efforts is not known."""
     if values.effort_source == 'unknown' and gains_in_use(values, store) is None:
         raise ConfigurationError(

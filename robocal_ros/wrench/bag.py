@@ -24,7 +24,7 @@ from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.arm_model import identified_arm
 from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.setup import check_units, make_robot, make_store, torque_factor
+from robocal_ros.robot.setup import check_effort_unit, make_robot, make_store, torque_factor
 from robocal_ros.wrench import estimate
 from robocal_ros.wrench.alignment import NEVER, Feed, Reading
 from robocal_ros.wrench.blocks import Block, BlockObserver
@@ -351,7 +351,7 @@ class WrenchFollowing:
         """Use stored results of other nodes."""
         values = self._values
         if values.observe_torque:
-            check_units(values, self._store)
+            check_effort_unit(values, self._store)
         arm = identified_arm(self.robot, values, self._store)
         if arm is not None:
             self._observer.use_arm(arm.robot)
@@ -437,11 +437,10 @@ class WrenchFollowing:
     def _use(self, found: Tare) -> CalibrationResult:
         """Compensate biases from now on."""
         self._observer.use_bias(found.bias, found.reference)
-        inputs = Inputs(self._store)
-        if self._values.use_payload:
-            inputs.load('payload')
-        return with_inputs(estimate.to_result(
-            found, self._frames, self._store.robot, self._values, self._bag.name), inputs)
+        return with_inputs(
+            estimate.to_result(
+                found, self._frames, self._store.robot, self._values, self._bag.name),
+            estimate.inputs_of(self.robot, self._values, Inputs(self._store)))
 
     def _first_tare(self) -> CalibrationResult | None:
         """Set the initial biases: stored, marked, published, or of the first rest.

@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages.stamps import SECOND, Stamps
 from robocal_ros.wrench.alignment import COLUMNS, NEVER, Feed, Reading, Saturated
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
 from robocal_ros.wrench.sensor_delay import SensorDelays
 from robocal_ros.wrench.smoothing import FULL, GAP, LONGEST, UNEVEN, even_weights
-from robocal_ros.wrench.torque import Flags
 
 Rows = npt.NDArray[np.intp]
 

@@ -12,14 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from robocal_ros import __version__
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 from robocal_ros.estimation.least_squares import autocorrelation_time
 from robocal_ros.messages.stamps import SECOND, to_seconds
+from robocal_ros.results.chain import Inputs
 from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, RobotIdentity, rms
+from robocal_ros.robot.arm_model import identified_arm
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.setup import ARM
 from robocal_ros.wrench.model import SensedArm, TareReference
 from robocal_ros.wrench.parameters import WrenchParameters
 
@@ -111,7 +114,7 @@ class TareRecord:
         return np.mean(self._held, axis=0)
 
     @property
-    def valid(self) -> npt.NDArray[np.bool_]:
+    def valid(self) -> Flags:
         """Mask of the sensors that were usable throughout, shape (k,)."""
         return np.asarray(np.all(np.array(self._valid), axis=0))
 
@@ -372,6 +375,18 @@ def _check_scatter(scatter: Array, values: WrenchParameters, who: str) -> None:
             f'{who} scatters by {scatter[worst]:.3g} {_UNITS[worst]} ({_AXES[worst]}) during '
             f'the tare; expected at most {limits[worst]:g} {_UNITS[worst]}. Let nothing touch '
             'or shake the arm and call again.')
+
+
+def inputs_of(robot: Robot, values: WrenchParameters, inputs: Inputs) -> Inputs:
+    """Return a source of results in which those that a tare is built on count as used."""
+    identified = identified_arm(robot, values, inputs) is not None
+    # Drive gains change efforts, not the readings of F/T sensors.
+    inputs.used.clear()
+    if values.use_payload:
+        inputs.load('payload')
+    if identified:
+        inputs.load(ARM)
+    return inputs
 
 
 def to_result(

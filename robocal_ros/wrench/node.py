@@ -22,7 +22,7 @@ from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import check_units, effort_factor
+from robocal_ros.robot.setup import check_effort_unit, effort_factor
 from robocal_ros.wrench import estimate
 from robocal_ros.wrench.health import WrenchHealth
 from robocal_ros.wrench.inputs import WrenchInputs
@@ -74,7 +74,7 @@ class WrenchObserverNode(CalibrationNode):
         """Create observer, inputs and outputs, and use stored and published results."""
         values = self.values
         if values.observe_torque:
-            check_units(values, self.store)
+            check_effort_unit(values, self.store)
         self.observer = WrenchObserver(self.robot, values)
         for remark in self.observer.remarks:
             self.get_logger().warning(remark)
@@ -151,10 +151,8 @@ class WrenchObserverNode(CalibrationNode):
             first, last = outcome.span
             self.marks.publish(marks.TARED, TARE, {
                 marks.JOINTS: f'{to_seconds(first)!r} {to_seconds(last)!r}'})
-            inputs = self.known_results()
-            if self.values.use_payload:
-                inputs.load('payload')
-            result = with_inputs(outcome.result, inputs)
+            result = with_inputs(outcome.result, estimate.inputs_of(
+                self.robot, self.values, self.known_results()))
             self.store.save(result)
             self._publish(result)
         return outcome.message

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages.stamps import SECOND, to_seconds
 from robocal_ros.parameters import named
@@ -77,7 +77,7 @@ class Observation:
     reasons: list[str]
     contacts: dict[int, Contact] = field(default_factory=dict)
     external: Array | None = None
-    colliding: npt.NDArray[np.bool_] | None = None
+    colliding: Flags | None = None
     posture: Array | None = None
     velocity: Array | None = None
     acceleration: Array | None = None

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages.mcap_writer import McapWriter
 from robocal_ros.messages.stamps import Stamps, to_seconds
@@ -22,7 +22,6 @@ from robocal_ros.wrench.blocks import Block
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.observer import FILLING
 from robocal_ros.wrench.parameters import NODE
-from robocal_ros.wrench.torque import Flags
 
 COLUMNS = ('stamp', 'link', 'force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z',
            'contact', 'contact_x', 'contact_y', 'contact_z', 'valid', 'reason')
@@ -318,7 +317,7 @@ class TorqueDigest:
         self.peak = np.zeros(count)
         self.collisions: npt.NDArray[np.int_] = np.zeros(count, dtype=int)
         self._square = np.zeros(count)
-        self._colliding: npt.NDArray[np.bool_] = np.zeros(count, dtype=bool)
+        self._colliding: Flags = np.zeros(count, dtype=bool)
 
     @property
     def rms(self) -> Array:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robocal_ros.arrays import Array, frozen
+from robocal_ros.arrays import Array, Flags, frozen
 from robocal_ros.messages.stamps import SECOND
 
 Stamps = npt.NDArray[np.int64]
@@ -213,7 +213,7 @@ def matched_weights(time: Array) -> Weights:
     return Weights(np.array((mean, slope)), intervals, float(time[-1] - mean @ time), 1.0)
 
 
-def leaps(time: Stamps, position: Array, velocity: Array) -> npt.NDArray[np.bool_]:
+def leaps(time: Stamps, position: Array, velocity: Array) -> Flags:
     """Return whether each joint's motion contains a leap.
 
     A sudden torque deflects an elastic joint between two samples: the encoder jumps, the link
@@ -237,7 +237,7 @@ def leaps(time: Stamps, position: Array, velocity: Array) -> npt.NDArray[np.bool
     return found
 
 
-def slopes_without(time: Stamps, velocity: Array, leaping: npt.NDArray[np.bool_]) -> Array:
+def slopes_without(time: Stamps, velocity: Array, leaping: Flags) -> Array:
     """Return the slopes of velocities; for joints with leaps, without the two worst samples.
 
     Args:

@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import per_joint
@@ -35,7 +34,6 @@ _NAMES = ('force x', 'force y', 'force z', 'moment x', 'moment y', 'moment z')
 # A component is published if at most this fraction of it, squared, is unobservable.
 _HIDDEN_SHARE = 1e-3
 
-Flags = npt.NDArray[np.bool_]
 
 
 class JointFriction:
@@ -185,7 +183,8 @@ class JointTorques:
         self._names = robot.joint_names
         self._values = values
         self.friction = JointFriction({}, robot.joint_names, values)
-        self.use_rotors(per_joint(values.rotor_inertias, robot.n, 'rotor_inertias'))
+        self._default_rotor = per_joint(values.rotor_inertias, robot.n, 'rotor_inertias')
+        self.use_rotors(np.zeros(robot.n))
         self._threshold = per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy()
         self.external = np.zeros(robot.n)
         self.colliding: Flags = np.zeros(robot.n, dtype=bool)
@@ -203,8 +202,13 @@ class JointTorques:
         self.clear()
 
     def use_rotors(self, inertia: Array) -> None:
-        """Replace the inertia of the drives, reflected to the joints, shape (n,) [kg·m²]."""
-        self._rotor = np.array(inertia)
+        """Use identified inertias of the drives, or those of the parameters if all are zero.
+
+        Args:
+            inertia: Reflected to the joints, shape (n,) [kg·m²].
+
+        """
+        self._rotor = np.array(inertia) if np.any(inertia) else self._default_rotor
         self._has_rotors = bool(self._rotor.any())
 
     def external_torque(self, model: Array, v: Array, a: Array, torque: Array) -> Array:

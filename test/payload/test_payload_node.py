@@ -89,3 +89,20 @@ def test_a_reference_run_is_saved_and_answered_without_a_payload_being_published
     assert not inertia
     stored = read_result(tmp_path / f'{excitation.REFERENCE}.yaml')
     assert stored.values(BODY) == pytest.approx(reference.values(BODY))
+
+
+@pytest.mark.parametrize(('service', 'values'), [
+    ('run', {'method': 'two_plane'}),
+    ('run', {'method': 'excitation', 'excitation_source': 'torque'}),
+    ('identify_arm', {}),
+])
+def test_efforts_of_unknown_unit_are_refused_before_the_arm_moves(
+    make: Make, service: str, values: dict[str, Any]
+) -> None:
+    node = make(effort_source='unknown', **values)
+    assert node.trigger_configure() == SUCCESS
+    assert node.trigger_activate() == SUCCESS
+    with Spinner(node) as spinner:
+        answer = spinner.run(lambda: node.answer(service, getattr(node, service)))
+    assert not answer.success
+    assert 'call calibrate_gains of payload_identification first' in answer.message

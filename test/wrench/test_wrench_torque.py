@@ -39,6 +39,22 @@ def test_external_torque_is_what_model_rotors_and_friction_leave() -> None:
                                made.friction.torque(-v))
 
 
+def test_rotors_of_an_identified_arm_replace_those_of_the_parameter() -> None:
+    robot = arm('robocal').robot()
+    made = torques_of(robot, 'joint_2', rotor_inertias=[0.5])
+
+    def accelerated() -> np.ndarray:
+        still = np.zeros((1, 6))
+        return made.external_torque(still, np.ones((1, 6)), np.ones((1, 6)), still)[0]
+
+    by_parameter = accelerated()
+    made.use_rotors(np.full(6, 0.7))
+    np.testing.assert_allclose(accelerated() - by_parameter, 0.2)
+    # The URDF, which drive gains that are newer than the identified arm bring back, has none.
+    made.use_rotors(np.zeros(6))
+    np.testing.assert_array_equal(accelerated(), by_parameter)
+
+
 def test_thresholds_wait_where_friction_is_uncertain() -> None:
     robot = arm('robocal').robot()
     made = torques_of(robot, 'joint_2')

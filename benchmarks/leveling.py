@@ -21,8 +21,7 @@ from robocal_ros.errors import RobocalError
 from robocal_ros.leveling.estimate import check_level
 from robocal_ros.leveling.model import Tool, level_targets, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
-from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
-from robocal_ros.leveling.refusal import LevelingRefusal
+from robocal_ros.leveling.plan import LevelingPlanner, LevelingRefusal, LevelPlan
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import MotionLimits, quintic_path
 from robocal_ros.robot.planning import connect

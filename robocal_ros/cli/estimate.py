@@ -11,16 +11,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from robocal_ros.capability.capability import Capability, Follower
-from robocal_ros.capability.offline import OfflineEstimation
+from robocal_ros.capability import Capability, Follower
 from robocal_ros.cli.arguments import CAPABILITIES
 from robocal_ros.cli.console import ProgressView, print_line
+from robocal_ros.cli.offline import OfflineEstimation
 from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.files import load, read_text
-from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag import JOINT_STATE, Bag, Selection, description_in
 from robocal_ros.messages.decode import stamp_of
-from robocal_ros.messages.selection import JOINT_STATE, Selection, description_in
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.parameters import ParameterTable, checked, declarations
 from robocal_ros.results.result import CalibrationResult, Verdict

@@ -10,7 +10,7 @@ import numpy as np
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
-from robocal_ros.capability.capability import Capability, Needs, TrackerNeed
+from robocal_ros.capability import Capability, Needs, TrackerNeed
 from robocal_ros.compliance.fit import ComplianceFit, fit_compliance, shrunk_angles
 from robocal_ros.compliance.measurement import (
     LOADED,

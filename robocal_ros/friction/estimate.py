@@ -11,7 +11,7 @@ import scipy
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
-from robocal_ros.capability.capability import Capability, Needs
+from robocal_ros.capability import Capability, Needs
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, JointFriction, fit_joint

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.callback_groups import CallbackGroup
+from rclpy.node import Node
 
 from robocal_ros.arrays import Array
-from robocal_ros.capability.capability import Needs
-from robocal_ros.messages import marks
+from robocal_ros.capability import Needs
+from robocal_ros.messages import marks, qos
 from robocal_ros.messages.intake import Intake
-from robocal_ros.messages.mark_topic import Marks
-from robocal_ros.messages.marks import StationaryInterval
+from robocal_ros.messages.marks import TOPIC, Mark, Spans, StationaryInterval, last_run
 from robocal_ros.messages.record import within_budget, wrench_within_budget
 from robocal_ros.messages.samples import JointSamples, Recording, no_readings
 from robocal_ros.messages.stream import JointStateStream, Stream, TrackerStream, WrenchStream
@@ -151,3 +154,50 @@ class Recorder:
         self._marks.publish(marks.REST, self._node.running, {
             marks.JOINTS: f'{interval.begin!r} {interval.end!r}', marks.PURPOSE: interval.purpose,
             marks.POSTURE: str(interval.posture)})
+
+
+class Marks:
+    """Publisher of a node's marks that also collects those of a replayed bag."""
+
+    def __init__(self, node: Node, group: CallbackGroup) -> None:
+        """Create publisher and subscription.
+
+        Args:
+            node: The node.
+            group: A reentrant callback group.
+
+        """
+        self._node = node
+        # Distinguishes this start of the node from the recorded one.
+        self._own = uuid.uuid4().hex
+        self._received: list[Mark] = []
+        self._publisher = node.create_publisher(DiagnosticArray, f'~/{TOPIC}', qos.MARKS)
+        self._subscription = node.create_subscription(
+            DiagnosticArray, f'~/{TOPIC}', self._take, qos.MARKS, callback_group=group)
+
+    def destroy(self) -> None:
+        """Remove publisher and subscription."""
+        self._node.destroy_publisher(self._publisher)
+        self._node.destroy_subscription(self._subscription)
+
+    def publish(self, name: str, service: str, values: Mapping[str, str]) -> None:
+        """Publish a mark; arguments as for ``Mark``."""
+        status = DiagnosticStatus(
+            level=DiagnosticStatus.OK, name=name, message=service, hardware_id=self._own,
+            values=[KeyValue(key=key, value=value) for key, value in values.items()])
+        array = DiagnosticArray(status=[status])
+        array.header.stamp = self._node.get_clock().now().to_msg()
+        self._publisher.publish(array)
+
+    def replayed(self, services: Sequence[str]) -> Spans:
+        """Return the spans of the last replayed run; without marks, everything is used."""
+        return last_run(self._received, services) or Spans()
+
+    def forget(self) -> None:
+        """Discard replayed marks."""
+        self._received.clear()
+
+    def _take(self, message: DiagnosticArray) -> None:
+        self._received += [
+            Mark(status.name, status.message, {item.key: item.value for item in status.values})
+            for status in message.status if status.hardware_id != self._own]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.capability.capability import Capability, Needs, WrenchNeed
+from robocal_ros.capability import Capability, Needs, WrenchNeed
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.messages.samples import Recording

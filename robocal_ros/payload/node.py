@@ -14,7 +14,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arrays import Array
-from robocal_ros.capability.capability import Needs
+from robocal_ros.capability import Needs
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import conversions
 from robocal_ros.messages.samples import Recording

@@ -10,14 +10,22 @@ from functools import partial
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.capability.capability import Follower
+from robocal_ros.capability import Follower
 from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.messages import marks
-from robocal_ros.messages.bag import Bag, Sink
+from robocal_ros.messages.bag import (
+    JOINT_STATE,
+    MARKS,
+    STRING,
+    WRENCH,
+    Bag,
+    Selection,
+    Sink,
+    marks_in,
+)
 from robocal_ros.messages.decode import Decoded, Decoder, Rows, State
 from robocal_ros.messages.intake import Channel, Intake, JointIntake, Take, in_stamp_order
 from robocal_ros.messages.marks import Span
-from robocal_ros.messages.selection import JOINT_STATE, MARKS, STRING, WRENCH, Selection, marks_in
 from robocal_ros.messages.stamps import SECOND, from_seconds, to_seconds
 from robocal_ros.results.chain import Inputs, with_inputs
 from robocal_ros.results.result import CalibrationResult

@@ -11,12 +11,12 @@ from rclpy.clock_type import ClockType
 from std_msgs.msg import String
 
 from robocal_ros.messages import marks
-from robocal_ros.messages.mark_topic import Marks
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import StopRequest
 from robocal_ros.node.process import spin
+from robocal_ros.node.recorder import Marks
 from robocal_ros.results.chain import with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import to_yaml

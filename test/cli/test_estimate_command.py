@@ -80,7 +80,7 @@ def test_a_result_is_shown_and_written(sweeps: Path, capsys, tmp_path: Path) -> 
 def test_ros_is_not_needed() -> None:
     program = ('import sys; from robocal_ros.cli import main; '
                'from robocal_ros.cli import arguments, estimate; '
-               'from robocal_ros.capability import offline; '
+               'from robocal_ros.cli import offline; '
                '[estimate.capability(name) for name in arguments.CAPABILITIES]; '
                "sys.exit('rclpy' in sys.modules or 'sensor_msgs' in sys.modules)")
     assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 0

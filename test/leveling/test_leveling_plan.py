@@ -17,8 +17,7 @@ from robocal_ros.leveling.inverse_kinematics import Bounds
 from robocal_ros.leveling.model import Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.path import Obstacle, PathRules, follow
-from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
-from robocal_ros.leveling.refusal import LevelingRefusal
+from robocal_ros.leveling.plan import LevelingPlanner, LevelingRefusal, LevelPlan
 from robocal_ros.robot.motion import MotionLimits
 
 ARMS = ('robocal', 'ur5', 'panda', 'xarm7')

@@ -8,10 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robocal_ros.capability.capability import Capability, Needs, WrenchNeed
+from robocal_ros.capability import Capability, Needs, WrenchNeed
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import marks
-from robocal_ros.messages.bag import Bag
+from robocal_ros.messages.bag import (
+    JOINT_STATE,
+    MARKS,
+    POINT,
+    POSE,
+    TEMPERATURE,
+    WRENCH,
+    Bag,
+    Selection,
+    marks_in,
+)
 from robocal_ros.messages.intake import (
     Intake,
     JointIntake,
@@ -21,16 +31,6 @@ from robocal_ros.messages.intake import (
 )
 from robocal_ros.messages.marks import Span, Spans, StationaryInterval
 from robocal_ros.messages.samples import Recording
-from robocal_ros.messages.selection import (
-    JOINT_STATE,
-    MARKS,
-    POINT,
-    POSE,
-    TEMPERATURE,
-    WRENCH,
-    Selection,
-    marks_in,
-)
 from robocal_ros.results.chain import Inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import read_result

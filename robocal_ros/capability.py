@@ -16,8 +16,7 @@ from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import torque_factor
 
 if TYPE_CHECKING:
-    from robocal_ros.messages.bag import Bag
-    from robocal_ros.messages.selection import Selection
+    from robocal_ros.messages.bag import Bag, Selection
 
 
 F = TypeVar('F')

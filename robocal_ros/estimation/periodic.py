@@ -94,7 +94,7 @@ def periodic_motion(time: Array, position: Array, max_frequency: float) -> Perio
     time, position = _thinned(time[inside], position[inside])
     size = np.sqrt(np.mean((position - position.mean(axis=0)) ** 2))
     for _ in range(_PERIOD_STEPS):
-        count = _significant(time, position, start, period, repeats, max_frequency)
+        count = _significant(time, position, period, repeats, max_frequency)
         coefficients, residual = _fitted(time - start, position, period, count)
         basis, rate, _ = _basis(time - start, period, count)
         # A longer period delays the series in proportion to the time since the start; what the
@@ -209,12 +209,13 @@ def _search(time: Array, position: Array) -> tuple[float, float, int] | None:
 
 
 def _significant(
-    time: Array, position: Array, start: float, period: float, repeats: int, highest: float
+    time: Array, position: Array, period: float, repeats: int, highest: float
 ) -> int:
     """Return the number of harmonics that rise above the noise between them."""
     rate = 1.0 / float(np.median(np.diff(time)))
-    each = max(8, int(rate * period))
-    grid = start + period / each * np.arange(each * repeats)
+    # The grid is that of the samples: interpolation between them would attenuate the noise.
+    each = max(8, round(rate * period))
+    grid = time[0] + period / each * np.arange(each * repeats)
     values = np.column_stack([np.interp(grid, time, column) for column in position.T])
     # The trend is what the repeats differ by: a line through all values would take a part of the
     # motion for a trend, whose lines hide weak harmonics.
@@ -223,9 +224,10 @@ def _significant(
     power = np.abs(np.fft.rfft(values, axis=0)) ** 2
     most = min(int(highest * period), _MOST_HARMONICS, each // 2 - 2)
     # An encoder that stands alike in each repeat errs alike: this noise is in the harmonics too.
-    # Beyond the band, but not where means of samples attenuate it.
+    # Beyond the band, but not where means of samples attenuate it. The mean of an exponential
+    # distribution is its median divided by ln 2.
     above = slice(min(most, each // 4) + 1, min(3 * most, each // 2 - 1))
-    floor = np.median(power[::repeats][above], axis=0)
+    floor = np.median(power[::repeats][above], axis=0) / np.log(2.0)
     kept = 1
     for harmonic in range(1, most + 1):
         lines = np.arange(max((harmonic - 2) * repeats, 1), (harmonic + 3) * repeats)

@@ -39,6 +39,18 @@ def test_accelerations_of_stepped_positions_are_within_half_a_percent(
         assert np.std(fitted - true) < 5e-3 * np.std(true)
 
 
+@pytest.mark.parametrize('step', [2e-5, 1.5e-3])
+@pytest.mark.parametrize('phase', [0.0, 0.5])
+def test_errors_that_all_repeats_share_are_no_harmonics(phase: float, step: float) -> None:
+    # A period of 400 samples: encoders stand, and err, alike in each repeat.
+    time = PERIOD / 400.0 * np.arange(1400)
+    moving = np.clip(time - PERIOD / 400.0 * (60.0 + phase), 0.0, 3.0 * PERIOD)
+    found = periodic_motion(time, np.round(motion(moving)[0] / step) * step, 30.0)
+    assert found is not None
+    assert found.repeats == 3
+    assert found.harmonics == 4
+
+
 def test_a_few_corrupt_positions_do_not_move_the_series() -> None:
     time = np.arange(0.0, 3.2 * PERIOD, 0.01)
     position = motion(time)[0]

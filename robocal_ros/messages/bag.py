@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -26,8 +27,10 @@ import numpy.typing as npt
 from rosbags.interfaces import Connection
 from rosbags.rosbag2 import Reader, ReaderError, storage_sqlite3
 from rosbags.serde import SerdeError
+from rosbags.typesys.store import Typestore
 
 from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.messages.decode import Messages
 from robocal_ros.messages.marks import Mark
 
 CHUNK = 4096
@@ -56,7 +59,7 @@ _CURES = {
     '.mcap': "Recover what there is with 'mcap recover {0} -o recovered.mcap', or record it anew.",
 }
 
-Sink = Callable[[Sequence[bytes]], None]
+Sink = Callable[[Messages], None]
 
 
 class Bag(AbstractContextManager['Bag']):
@@ -165,22 +168,40 @@ class Bag(AbstractContextManager['Bag']):
             FileFormatError: If the bag is broken.
 
         """
-        waiting: dict[str, list[bytes]] = {topic: [] for topic in sinks}
         count = 0
+        for topic, messages in self.batches(sinks):
+            sinks[topic](messages)
+            count += len(messages)
+            if progress is not None and len(messages) == CHUNK:
+                progress(count)
+
+    def batches(self, topics: Collection[str]) -> Generator[tuple[str, Messages], None, None]:
+        """Yield a topic and up to ``CHUNK`` of its serialized messages, in order of recording.
+
+        Args:
+            topics: Names of the topics.
+
+        Raises:
+            FileFormatError: If the bag is broken.
+
+        """
+        waiting: dict[str, list[Messages]] = {topic: [] for topic in topics}
+        sizes = dict.fromkeys(topics, 0)
         for reader in self._readers:
-            chosen = [item for item in reader.connections if item.topic in sinks]
+            chosen = [item for item in reader.connections if item.topic in topics]
             for topic, data in _pieces(reader, chosen):
-                held = waiting[topic]
-                held += data
-                while len(held) >= CHUNK:
-                    sinks[topic](held[:CHUNK])
-                    del held[:CHUNK]
-                    count += CHUNK
-                    if progress is not None:
-                        progress(count)
-        for topic, held in waiting.items():
-            if held:
-                sinks[topic](held)
+                waiting[topic].append(data)
+                sizes[topic] += len(data)
+                if sizes[topic] < CHUNK:
+                    continue
+                held = _together(waiting[topic])
+                left = sizes[topic] % CHUNK
+                for begin in range(0, sizes[topic] - left, CHUNK):
+                    yield topic, held[begin:begin + CHUNK]
+                waiting[topic], sizes[topic] = [held[len(held) - left:]], left
+        for topic, pieces in waiting.items():
+            if sizes[topic]:
+                yield topic, _together(pieces)
 
     def blocks(self, topics: Collection[str]) -> Iterator[list[tuple[str, bytes]]]:
         """Yield topics and up to ``CHUNK`` of their serialized messages, in order of recording.
@@ -217,9 +238,7 @@ class Bag(AbstractContextManager['Bag']):
             FileFormatError: If a message does not match its type.
 
         """
-        from rosbags.typesys import Stores, get_typestore
-
-        store = get_typestore(Stores.LATEST)
+        store = message_types()
         kind = self.topics[topic]
         for _, data in self.raw(topic):
             try:
@@ -230,7 +249,28 @@ class Bag(AbstractContextManager['Bag']):
                     'bag is broken, or its messages are of another version.') from error
 
 
-def _pieces(reader: Reader, chosen: Sequence[Connection]) -> Iterator[tuple[str, list[bytes]]]:
+@cache
+def message_types() -> Typestore:
+    """Return the definitions of messages; loading them takes a tenth of a second."""
+    from rosbags.typesys import Stores, get_typestore
+
+    return get_typestore(Stores.LATEST)
+
+
+def _together(pieces: Sequence[Messages]) -> Messages:
+    """Return messages as an array if all have the same length, else as a list."""
+    arrays = [piece for piece in pieces if isinstance(piece, np.ndarray) and len(piece)]
+    if len(arrays) == len(pieces) and len({array.dtype for array in arrays}) == 1:
+        return np.concatenate(arrays)
+    return [message for piece in pieces for message in listed(piece)]
+
+
+def listed(messages: Messages) -> Sequence[bytes]:
+    """Return messages one by one."""
+    return messages.tolist() if isinstance(messages, np.ndarray) else messages
+
+
+def _pieces(reader: Reader, chosen: Sequence[Connection]) -> Iterator[tuple[str, Messages]]:
     """Yield messages of some topics, some at a time, each topic's in their order."""
     storages = indexed_storages(reader)
     if storages is None:
@@ -240,7 +280,7 @@ def _pieces(reader: Reader, chosen: Sequence[Connection]) -> Iterator[tuple[str,
             held.append(data)
             if len(held) == CHUNK:
                 yield connection.topic, held
-                held.clear()
+                waiting[connection.topic] = []
         yield from waiting.items()
         return
     for chunk in _parts(reader, storages, chosen):
@@ -260,7 +300,7 @@ def _merged(reader: Reader, chosen: Sequence[Connection]) -> Iterator[list[tuple
     for chunk in _parts(reader, storages, chosen):
         order = in_order(np.concatenate([part.times for part in chunk]),
                          np.concatenate([part.places for part in chunk]))
-        pairs = [(part.topic, data) for part in chunk for data in part.messages]
+        pairs = [(part.topic, data) for part in chunk for data in listed(part.messages)]
         yield [pairs[row] for row in order.tolist()]
 
 
@@ -359,7 +399,7 @@ class Part:
     topic: str
     times: Offsets
     places: Offsets
-    messages: list[bytes]
+    messages: Messages
 
 
 def indexed_storages(reader: Reader) -> list[Any] | None:
@@ -419,10 +459,11 @@ def _joined(found: Sequence[Part]) -> list[Part]:
         mine = [part for part in found if part.topic == topic]
         times = np.concatenate([part.times for part in mine])
         places = np.concatenate([part.places for part in mine])
-        messages = [message for part in mine for message in part.messages]
+        messages = _together([part.messages for part in mine])
         order = in_order(times, places)
         joined.append(Part(topic, times[order], places[order],
-                           [messages[row] for row in order.tolist()]))
+                           messages[order] if isinstance(messages, np.ndarray)
+                           else [messages[row] for row in order.tolist()]))
     return joined
 
 
@@ -435,7 +476,6 @@ def _parts_of(
     file: Any, number: int, chunk: Any, topics: Mapping[int, str]
 ) -> list[Part]:
     raw = _unpacked(file, chunk)
-    numbers = np.frombuffer(raw, np.uint8)
     file.seek(chunk.chunk_start_offset + chunk.chunk_length)
     index = file.read(chunk.message_index_length)
     begin = chunk.chunk_start_offset + chunk.chunk_length
@@ -444,7 +484,7 @@ def _parts_of(
         if channel in topics:
             times, offsets = _index_of(index, at - begin, channel)
             found.append(Part(topics[channel], times, offsets + (number << 32),
-                              _cut(raw, numbers, channel, offsets)))
+                              _cut(raw, channel, offsets)))
     return found
 
 
@@ -469,26 +509,28 @@ def _index_of(index: bytes, at: int, channel: int) -> tuple[Offsets, Offsets]:
     return table[order, 0], table[order, 1]
 
 
-def _cut(
-    raw: bytes, numbers: npt.NDArray[np.uint8], channel: int, offsets: Offsets
-) -> list[bytes]:
+def _cut(raw: bytes, channel: int, offsets: Offsets) -> Messages:
     """Return the messages at offsets within a chunk."""
-    if len(offsets) and (offsets.min() < 0 or offsets.max() > len(raw) - _DATA_AT):
+    if not len(offsets):
+        return []
+    if offsets.min() < 0 or offsets.max() > len(raw) - _DATA_AT:
         raise ReaderError('The index of a chunk names places outside of it.')
-    lengths = _read(numbers, offsets + _LENGTH_AT, '<i8')
+    lengths = _read(raw, offsets + _LENGTH_AT, '<i8')
     ends = offsets + _CONTENT_AT + lengths
-    if ((numbers[offsets] != _MESSAGE).any() or (ends > len(raw)).any()
+    if ((_read(raw, offsets, 'u1') != _MESSAGE).any() or (ends > len(raw)).any()
             or (ends < offsets + _DATA_AT).any()
-            or (_read(numbers, offsets + _CHANNEL_AT, '<u2') != channel).any()):
+            or (_read(raw, offsets + _CHANNEL_AT, '<u2') != channel).any()):
         raise ReaderError('The index of a chunk does not fit its messages.')
-    return [raw[begin:end] for begin, end in zip(
-        (offsets + _DATA_AT).tolist(), ends.tolist(), strict=True)]
+    begins, size = offsets + _DATA_AT, int(ends[0] - offsets[0]) - _DATA_AT
+    if size and (lengths == lengths[0]).all():
+        return _read(raw, begins, f'V{size}')
+    return [raw[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
 
-def _read(numbers: npt.NDArray[np.uint8], places: Offsets, kind: str) -> Any:
-    """Return the integers of a type at offsets, shape (k,)."""
-    width = np.arange(np.dtype(kind).itemsize)
-    return numbers[places[:, None] + width].view(kind)[:, 0]
+def _read(raw: bytes, places: Offsets, kind: str) -> npt.NDArray[Any]:
+    """Return the values of a type at offsets, shape (k,)."""
+    count = len(raw) - np.dtype(kind).itemsize + 1
+    return np.ndarray((count,), kind, raw, strides=(1,))[places]
 
 
 def _uint(raw: bytes, at: int, size: int) -> int:

@@ -18,7 +18,15 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.messages import decode
 from robocal_ros.messages.bag import Bag
-from robocal_ros.messages.decode import Decoded, Decoder, JointDecoder, Message, Rows, State
+from robocal_ros.messages.decode import (
+    Decoded,
+    Decoder,
+    JointDecoder,
+    Message,
+    Messages,
+    Rows,
+    State,
+)
 from robocal_ros.messages.marks import Span, StationaryInterval
 from robocal_ros.messages.posture_check import Joints, PostureCheck
 from robocal_ros.messages.record import BUDGET, LONGEST, Averages, Record
@@ -81,7 +89,7 @@ class Intake:
 
     # -------------------------------------------------------------------- taking in
 
-    def take(self, raw: Sequence[bytes]) -> None:
+    def take(self, raw: Messages) -> None:
         """Add messages of a bag in the order of recording."""
         decoded = self.decoder(raw)
         time = to_seconds(decoded.stamps)
@@ -335,8 +343,10 @@ class JointIntake(Intake):
 
     def _check(self, decoded: Decoded, rows: Rows) -> list[int]:
         n = len(self.decoder.names)
-        rows = rows[np.isfinite(decoded.values[rows, :n]).all(axis=1)]
         values = decoded.values[rows]
+        if not np.isfinite(values[:, :n]).all():
+            finite = np.isfinite(values[:, :n]).all(axis=1)
+            rows, values = rows[finite], values[finite]
         reasons, restarts = self._posture.check_block(decoded.stamps[rows], values)
         decoded.values[rows] = values
         for place, reason in reasons.items():

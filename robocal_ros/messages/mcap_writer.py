@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rosbags.typesys import Stores, get_typestore
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages.bag import message_types
 from robocal_ros.messages.stamps import SECOND, Stamps
 
 _MAGIC = b'\x89MCAP0\r\n'
@@ -52,7 +52,7 @@ class McapWriter:
         """
         self.path = path
         self._part = path.with_name(f'{path.name}.part')
-        self._store = get_typestore(Stores.LATEST)
+        self._store = message_types()
         try:
             self._file = self._part.open('wb')
         except OSError as error:
@@ -67,7 +67,7 @@ class McapWriter:
         self._definitions: list[bytes] = []
         self._counts: list[int] = []
         self._chunks: list[bytes] = []
-        self._pending: list[tuple[int, Stamps, bytes, int]] = []
+        self._pending: list[tuple[int, Stamps, npt.NDArray[np.uint8]]] = []
         self._span = (2**63 - 1, 0)
         self._file.write(_MAGIC + _record(_HEADER, _text('ros2') + _text('robocal_ros')))
 
@@ -143,24 +143,24 @@ class McapWriter:
             numbers = np.ascontiguousarray(values, '<f8')
             table[:, -8 * numbers.shape[1]:] = numbers.view(np.uint8).reshape(count, -1)
         self._counts[topic] += count
-        self._pending.append((topic, stamps, table.tobytes(), table.shape[1]))
+        self._pending.append((topic, stamps, table))
 
     def flush(self) -> None:
         """Write the messages since the last flush as one chunk."""
         if not self._pending:
             return
-        first = min(int(stamps.min()) for _, stamps, _, _ in self._pending)
-        last = max(int(stamps.max()) for _, stamps, _, _ in self._pending)
+        first = min(int(stamps.min()) for _, stamps, _ in self._pending)
+        last = max(int(stamps.max()) for _, stamps, _ in self._pending)
         self._span = min(first, self._span[0]), max(last, self._span[1])
         # Topics are announced in every chunk before their messages.
         records = b''.join((*self._definitions, *self._channels))
-        at, parts = len(records), [records]
+        at, parts = len(records), list[bytes | memoryview]([records])
         entries: dict[int, list[npt.NDArray[np.int64]]] = {}
-        for topic, stamps, raw, size in self._pending:
-            offsets = at + size * np.arange(len(stamps))
+        for topic, stamps, messages in self._pending:
+            offsets = at + messages.shape[1] * np.arange(len(stamps))
             entries.setdefault(topic, []).append(np.column_stack((stamps, offsets)))
-            parts.append(raw)
-            at += len(raw)
+            parts.append(messages.data)
+            at += messages.size
         # Of the records alone; ``at`` is their length.
         head = struct.pack('<QQQI', first, last, at, 0) + _text('') + struct.pack('<Q', at)
         begin = self._file.tell()

@@ -177,10 +177,13 @@ class StampGuard:
         periods = [self._period, *(_median(known[:end].tolist()) for end in ends[~full].tolist())]
         if full.any():
             windows = sliding_window_view(known, _REMEMBERED)[ends[full] - _REMEMBERED]
-            periods += np.median(windows, axis=1).tolist()
-        usual = np.array(periods)[np.searchsorted(learnt, np.arange(count))]
-        wide = (usual > 0.0) & (steps > _GAP * usual) & (steps < _PAUSE)
-        dropped = int((np.round(steps[wide] / usual[wide]) - 1.0).sum())
+            middle = _REMEMBERED // 2
+            periods += np.partition(windows, middle, axis=1)[:, middle].astype(float).tolist()
+        dropped = 0
+        if count and steps.max() > _GAP * min(periods):
+            usual = np.array(periods)[np.searchsorted(learnt, np.arange(count))]
+            wide = (usual > 0.0) & (steps > _GAP * usual) & (steps < _PAUSE)
+            dropped = int((np.round(steps[wide] / usual[wide]) - 1.0).sum())
         self._intervals.extend(steps[-_REMEMBERED:].tolist())
         self._period = periods[-1]
         self._admitted += count

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,6 +13,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.capability import Follower
 from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.messages import marks
+from robocal_ros.messages.ahead import ahead
 from robocal_ros.messages.bag import (
     JOINT_STATE,
     MARKS,
@@ -20,7 +21,6 @@ from robocal_ros.messages.bag import (
     WRENCH,
     Bag,
     Selection,
-    Sink,
     marks_in,
 )
 from robocal_ros.messages.decode import Decoded, Decoder, Rows, State
@@ -261,41 +261,49 @@ class WrenchFollowing:
             _ClockJumpError: If the clock jumps back.
 
         """
-        observer, span = self._observer, self._selected
-        whole = BlockObserver(observer)
-        intakes: dict[str, Intake] = {}
-
-        def sink(topic: str, intake: Intake, add: Callable[[Decoded, Rows], None]) -> Sink:
-            intakes[topic] = intake
-
-            def receive(raw: Sequence[bytes]) -> None:
-                decoded = intake.decoder(raw)
-                counted, jumps = intake.judge(decoded, np.arange(len(raw)))
-                if jumps:
-                    raise _ClockJumpError
-                add(decoded, counted[span.holds(to_seconds(decoded.stamps[counted]))])
-                self._advance(whole, final=False)
-
-            return receive
-
-        def move(decoded: Decoded, rows: Rows) -> None:
-            rows = rows[decoded.states[rows] == State.USABLE]
-            whole.add_joint_states(decoded.stamps[rows], decoded.values[rows])
-
-        def read(index: int, decoded: Decoded, rows: Rows) -> None:
-            bad = np.flatnonzero(decoded.states[rows] != State.USABLE)
-            whole.add_readings(index, decoded.stamps[rows], decoded.values[rows], {
-                place: decoded.reason(int(rows[place])) for place in bad.tolist()})
-
-        sinks = {self._topics[sensor.topic]: sink(
-            self._topics[sensor.topic], Intake(sensor.decoder()), partial(read, index))
-            for index, sensor in enumerate(observer.sensors)}
-        joints = self._topics[marks.JOINTS]
-        sinks[joints] = sink(joints, JointIntake(self.robot, self._factor), move)
-        self._bag.read(sinks, progress)
-        self._advance(whole, final=True)
+        whole = BlockObserver(self._observer)
+        intakes: dict[str, Intake] = {
+            self._topics[sensor.topic]: Intake(sensor.decoder())
+            for sensor in self._observer.sensors}
+        intakes[self._topics[marks.JOINTS]] = JointIntake(self.robot, self._factor)
+        for block in ahead(self._blocks(whole, intakes, progress)):
+            self._write(block)
         self._tell_counts(intakes)
         self._tell_delays(whole)
+
+    def _blocks(
+        self, whole: BlockObserver, intakes: Mapping[str, Intake],
+        progress: Callable[[int], None] | None,
+    ) -> Generator[Block, None, None]:
+        """Yield all observations."""
+        sensors = {topic: index for index, topic in enumerate(intakes)}
+        joints = self._topics[marks.JOINTS]
+        for topic, decoded, rows in ahead(self._decoded(intakes, progress)):
+            bad = np.flatnonzero(decoded.states[rows] != State.USABLE)
+            if topic == joints:
+                rows = np.delete(rows, bad)
+                whole.add_joint_states(decoded.stamps[rows], decoded.values[rows])
+            else:
+                whole.add_readings(
+                    sensors[topic], decoded.stamps[rows], decoded.values[rows], {
+                        place: decoded.reason(int(rows[place])) for place in bad.tolist()})
+            yield from self._advance(whole, final=False)
+        yield from self._advance(whole, final=True)
+
+    def _decoded(
+        self, intakes: Mapping[str, Intake], progress: Callable[[int], None] | None
+    ) -> Generator[tuple[str, Decoded, Rows], None, None]:
+        """Yield messages of a topic, and their rows to be used."""
+        span, count = self._selected, 0
+        for topic, raw in self._bag.batches(intakes):
+            decoded = intakes[topic].decoder(raw)
+            counted, jumps = intakes[topic].judge(decoded, np.arange(len(raw)))
+            if jumps:
+                raise _ClockJumpError
+            yield topic, decoded, counted[span.holds(to_seconds(decoded.stamps[counted]))]
+            count += len(raw)
+            if progress is not None:
+                progress(count)
 
     def _tell_delays(self, whole: BlockObserver) -> None:
         """Report sensors whose readings are delayed or early relative to the motion."""
@@ -308,13 +316,13 @@ class WrenchFollowing:
                     f'(standard deviation {1e3 * std:.1f} ms). Set its sensor_delays to '
                     f'{sensor.delay + delay:.4f}.')
 
-    def _advance(self, whole: BlockObserver, *, final: bool) -> None:
-        """Write all complete observations, with the biases of their time."""
+    def _advance(self, whole: BlockObserver, *, final: bool) -> Iterator[Block]:
+        """Yield all complete observations, with the biases of their time."""
         while True:
             until = None if self._tare is None else from_seconds(self._tare.end) + _ROUNDING
             block = whole.take(final=final, until=until)
             if block is not None:
-                self._write(block)
+                yield block
             if self._tare is None:
                 return
             if not self._tared():

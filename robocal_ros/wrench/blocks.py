@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from numpy.lib.stride_tricks import sliding_window_view
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages.stamps import SECOND, Stamps
@@ -21,7 +21,7 @@ from robocal_ros.wrench.alignment import COLUMNS, NEVER, Feed, Reading, Saturate
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
 from robocal_ros.wrench.sensor_delay import SensorDelays
-from robocal_ros.wrench.smoothing import FULL, GAP, LONGEST, UNEVEN, even_weights
+from robocal_ros.wrench.smoothing import FULL, GAP, LONGEST, UNEVEN, even_weights, matched_rows
 
 Rows = npt.NDArray[np.intp]
 
@@ -89,6 +89,18 @@ class Block:
     def __len__(self) -> int:
         """Return the number of instants."""
         return len(self.stamps)
+
+    @cached_property
+    def force(self) -> Array:
+        """Magnitudes of the forces, undefined if invalid, shape (m, k) [N]."""
+        force = self.wrench[:, :, :3]
+        return np.sqrt(np.einsum('mki,mki->mk', force, force))
+
+    @cached_property
+    def known(self) -> Flags:
+        """Whether the external joint torques are known, shape (m,)."""
+        # A product is faster than a reduction along short rows.
+        return np.isfinite(self.external @ np.ones(self.external.shape[1]))
 
 
 class _Samples:
@@ -188,13 +200,16 @@ class _Readings(_Samples):
                 len(time), -1)
         before = np.searchsorted(self.stamps, time, 'right') - 1
         first, after = np.maximum(before, 0), np.minimum(before + 1, len(self.stamps) - 1)
-        begin, gap = self.stamps[first], self.stamps[after] - self.stamps[first]
-        exact = (before >= 0) & (begin == time) & (self.state[first] == 0)
-        between = ((before >= 0) & (after > before) & (self.state[first] == 0)
-                   & (self.state[after] == 0) & (gap <= self.feed.max_gap))
-        share = np.where(between & ~exact, (time - begin) / np.maximum(gap, 1), 0.0)
-        low, high = self.rows[first], self.rows[after]
-        missing = ~(exact | between)
+        begin = self.stamps[first]
+        elapsed, gap = time - begin, self.stamps[after] - begin
+        usable = before >= 0
+        between = usable & (after > before) & (gap <= self.feed.max_gap)
+        if self.state.any():
+            usable &= self.state[first] == 0
+            between &= usable & (self.state[after] == 0)
+        share = np.where(between, elapsed / np.maximum(gap, 1), 0.0)
+        low, high = self.rows.take(first, axis=0), self.rows.take(after, axis=0)
+        missing = ~(between | (usable & (elapsed == 0)))
         values = low + share[:, None] * (high - low)
         values[missing] = 0.0
         return values, missing, before
@@ -352,13 +367,6 @@ class BlockObserver:
         known: Flags = np.isfinite(rows[:, 2 * n:] @ np.ones(n))
         rows[~known, 2 * n:] = 0.0
         backward = self._differentiate(time, rows)
-        readings = np.zeros((end, count, COLUMNS))
-        missing = np.zeros((end, count), bool)
-        before = np.zeros((end, count), np.intp)
-        for index, sensor in enumerate(self._sensors):
-            readings[:, index], missing[:, index], before[:, index] = sensor.at(time)
-        excess = self._excess(time, readings, missing)
-
         new = np.arange(begin, end)
         first = np.maximum(np.minimum(
             np.searchsorted(time, time[new] - window.slack), new - window.fewest + 1), 0)
@@ -371,61 +379,63 @@ class BlockObserver:
         uneven[2:] = np.abs(np.diff(steps)) > UNEVEN * np.minimum(steps[1:], steps[:-1])
         last_uneven = np.maximum.accumulate(np.where(uneven, np.arange(end), -1))
         even = last_uneven[new] <= first + 1
-        full &= even | (self._largest_gap(time, new, size) <= GAP * np.maximum(
-            window.length, span))
+        windows = _Windows(time, new, np.where(full, size, 0), even, window.length)
+        full = windows.full
 
         block = Block.empty(time[new], count, n)
         block.observed[:] = True
-        block.delay[:] = 0.5 * window.length / SECOND
-        table = np.column_stack((rows, readings.reshape(end, -1)))
-        sums = _Windows(time, new[full], size[full], even[full])
-        ok = np.flatnonzero(full)
-        means, a = sums.mean @ table, sums.slope @ rows[:, n:2 * n]
+        # Rows of zeros for windows that would begin before the first row.
+        table = np.zeros((windows.before + end, 3 * n + count * COLUMNS))
+        table[windows.before:, :3 * n] = rows
+        readings = table[windows.before:, 3 * n:].reshape(end, count, COLUMNS)
+        missing = np.zeros((end, count), bool)
+        before = np.zeros((end, count), np.intp)
+        for index, sensor in enumerate(self._sensors):
+            readings[:, index], missing[:, index], before[:, index] = sensor.at(time)
+        means = windows.sums(windows.mean, table)
+        a = windows.rate[:, None] * windows.sums(windows.slope, table[:, n:2 * n])
         if backward is not None:
             # The newest velocity is a backward difference; in later windows it is a central one.
-            change = backward[new[ok]] - rows[new[ok], n:2 * n]
-            means[:, n:2 * n] += sums.mean.data[sums.newest, None] * change
-            a += sums.slope.data[sums.newest, None] * change
+            change = backward[new] - rows[new, n:2 * n]
+            means[:, n:2 * n] += windows.mean[:, -1:] * change
+            a += windows.rate[:, None] * windows.slope[:, -1:] * change
+        excess = self._excess(time, readings, missing, before, windows.before)
         if excess is not None:
-            means[:, 3 * n:] += sums.intervals @ excess.T
-        block.delay[ok] = sums.delay
+            means[:, 3 * n:] += windows.sums(windows.intervals, excess)
+        block.delay[:] = np.where(full, windows.delay, 0.5 * window.length / SECOND)
         q, v = means[:, :n], means[:, n:2 * n]
-        raw = means[:, 3 * n:].reshape(len(ok), count, COLUMNS)
+        raw = means[:, 3 * n:].reshape(len(new), count, COLUMNS)
         held, torque = self._arm.held_many(q, v, a)
         bias = self._observer.bias
         seen = self._arm.in_links_many(raw - bias)
         distal = seen + held
-        block.wrench[ok] = self._arm.between_many(q, distal)
+        block.wrench = self._arm.between_many(q, distal)
         lacking = self._judge_validity(block, time, new, first, full, missing, before)
-        force = np.linalg.norm(block.wrench[:, :, :3], axis=2)
-        self.delays.add(block.stamps[ok], held, distal, (
-            block.valid & (force < self._values.force_threshold)).all(axis=1)[ok])
+        loud = block.force >= self._values.force_threshold
+        self.delays.add(block.stamps, held, distal, ~_any(~block.valid | loud))
         torques = self._observer.torques
         if torques is not None:
             unknown = np.cumsum(~known)
             lost = unknown[new] - unknown[first] + np.logical_not(known[first])
             with_effort = np.flatnonzero(full & (lost == 0))
-            of_ok = np.searchsorted(ok, with_effort)
             block.external[with_effort] = torques.external_torque(
-                torque[of_ok], v[of_ok], a[of_ok], means[of_ok, 2 * n:3 * n])
-            self._find_collisions(block, with_effort, v[of_ok])
+                torque, v, a, means[:, 2 * n:3 * n])[with_effort]
+            self._find_collisions(block, with_effort, v[with_effort])
         saturated = np.zeros(len(new), bool)
         for index, sensor in enumerate(self._sensors):
-            saturated |= missing[new, index] & sensor.saturated(before[new, index])
+            if missing[:, index].any():
+                saturated |= missing[new, index] & sensor.saturated(before[new, index])
         if self._observer.recorder is not None:
-            for number, row in enumerate(ok.tolist()):
+            for row in np.flatnonzero(full).tolist():
                 self._observer.recorder.add(
-                    int(block.stamps[row]), rows[new[row], :n], readings[new[row]], held[number],
+                    int(block.stamps[row]), rows[new[row], :n], readings[new[row]], held[row],
                     (~lacking[row]).tolist())
-        numbers = np.searchsorted(ok, np.arange(len(new)))
-        for row in self._contact_rows(block, force, saturated):
+        for row in self._contact_rows(saturated | _any(block.valid & loud)):
             reasons = block.reasons.get(row, _NO_REASONS) or [''] * count
             if not full[row]:
                 self._observer.contacts.clear(self._chains.links)
                 continue
-            number = int(numbers[row])
-            rows_there = slice(int(first[row]), int(new[row]) + 1)
-            exact = self._arm.held(q[number], v[number], a[number])
+            exact = self._arm.held(q[row], v[row], a[row])
             instant = int(block.stamps[row])
             if saturated[row]:
                 self._chains.bound(instant, float(block.delay[row]), bias, exact, [
@@ -434,8 +444,9 @@ class BlockObserver:
             found = self._observer.contacts.update(
                 instant / SECOND - float(block.delay[row]), self._chains.links, block.wrench[row],
                 reasons, partial(
-                    self._chains.consistency, sums.mean_of(number), time[rows_there],
-                    table[rows_there], means[number], seen[number]))
+                    self._chains.consistency, windows.mean[row, -size[row]:],
+                    time[first[row]:new[row] + 1], table[windows.before:][
+                        first[row]:new[row] + 1], means[row], seen[row]))
             if found:
                 block.contacts[row] = found
         return block
@@ -459,26 +470,41 @@ class BlockObserver:
         v[:] = np.where(unknown, central, v)
         return backward
 
-    def _excess(self, time: Stamps, readings: Array, missing: Flags) -> Array | None:
-        """Return means of readings between rows minus means of both rows, shape (6 k, m).
+    def _excess(
+        self, time: Stamps, readings: Array, missing: Flags, before: Rows, padding: int,
+    ) -> Array | None:
+        """Return means of readings between rows minus means of both rows, after some zeros.
 
-        None if no interval contains several readings.
+        Args:
+            time: Stamps of the rows, shape (m,) [ns].
+            readings: Values at the rows, shape (m, k, 6).
+            missing: Which of them are missing, shape (m, k); readings between rows that were
+                refused are added.
+            before: Row of each sensor before or at each row, shape (m, k).
+            padding: Number of rows of zeros before the first.
+
+        Returns:
+            Shape (padding + m, 6 k), None if no interval contains several readings.
+
         """
-        excess = np.zeros((len(self._sensors), COLUMNS, len(time)))
-        found = False
+        excess: Array | None = None
         for index, sensor in enumerate(self._sensors):
             stamps, rows = sensor.stamps, sensor.rows
-            begin = np.searchsorted(stamps, time[:-1], 'right')
-            end = np.searchsorted(stamps, time[1:], 'left')
+            if not len(stamps):
+                continue
+            begin, end = before[:-1, index] + 1, before[1:, index] + 1
+            end = end - (stamps[end - 1] == time[1:])
             several = np.flatnonzero(
                 (end - begin > 1) & ~missing[1:, index] & ~missing[:-1, index])
             if not len(several):
                 continue
-            found = True
+            begin, end = begin[several], end[several]
             refused = np.cumsum(np.concatenate(([0], sensor.state != 0)))
-            bad = refused[end[several]] > refused[begin[several]]
+            bad = refused[end] > refused[begin]
             missing[several[bad] + 1, index] = True
-            several = several[~bad]
+            several, begin, end = several[~bad], begin[~bad], end[~bad]
+            if excess is None:
+                excess = np.zeros((padding + len(time), readings[0].size))
             # Integral of the linear interpolation up to each reading.
             steps = np.diff(stamps) / SECOND
             whole = np.vstack((np.zeros(COLUMNS), np.cumsum(
@@ -491,30 +517,22 @@ class BlockObserver:
                 return np.asarray(0.5 * ((instant - stamps[place]) / SECOND)[:, None] * (
                     values + rows[place]))
 
-            first, last = begin[several], end[several] - 1
-            before, after = readings[several, index], readings[several + 1, index]
-            integral = (whole[last] - whole[first] + rest(last, time[several + 1], after)
-                        - rest(first, time[several], before))
+            last, low, high = end - 1, readings[several, index], readings[several + 1, index]
+            integral = (whole[last] - whole[begin] + rest(last, time[several + 1], high)
+                        - rest(begin, time[several], low))
             span = (time[several + 1] - time[several]) / SECOND
-            excess[index][:, several + 1] = (
-                integral / span[:, None] - 0.5 * (before + after)).T
-        return excess.reshape(-1, len(time)) if found else None
-
-    @staticmethod
-    def _largest_gap(time: Stamps, new: Rows, size: Rows) -> Stamps:
-        """Return the largest step between the rows of each window [ns]."""
-        steps = np.diff(time, prepend=time[:1])
-        largest = np.zeros(len(new), np.int64)
-        for back in range(int(size.max(initial=1)) - 1):
-            within = back < size - 1
-            largest[within] = np.maximum(largest[within], steps[new[within] - back])
-        return largest
+            excess[padding + several + 1, COLUMNS * index:COLUMNS * (index + 1)] = (
+                integral / span[:, None] - 0.5 * (low + high))
+        return excess
 
     def _judge_validity(
         self, block: Block, time: Stamps, new: Rows, first: Rows, full: Flags, missing: Flags,
         before: Rows,
     ) -> Flags:
         """Set the validity of sub-chains; return which sensors lack readings, shape (m, k)."""
+        block.valid[:] = full[:, None]
+        if not missing.any() and full.all():
+            return np.zeros((len(new), len(self._sensors)), bool)
         missed = np.cumsum(missing, axis=0)
         lacking = missed[new] - missed[first] + missing[first] > 0
         last = np.maximum.accumulate(np.where(missing, np.arange(len(time))[:, None], -1), axis=0)
@@ -555,12 +573,11 @@ class BlockObserver:
             block.colliding[rows[number]] = torques.colliding
             number += 1
 
-    def _contact_rows(self, block: Block, force: Array, saturated: Flags) -> Iterator[int]:
-        """Yield the instants at which a contact may begin, last or end."""
-        candidates = np.flatnonzero(saturated | (
-            block.valid & (force >= self._values.force_threshold)).any(axis=1))
+    def _contact_rows(self, loud: Flags) -> Iterator[int]:
+        """Yield the instants at which a contact may last or end, or, where loud, begin."""
+        candidates = np.flatnonzero(loud)
         judges = self._observer.contacts.judges
-        row, count = 0, len(block)
+        row, count = 0, len(loud)
         while row < count:
             if not any(judge.in_contact for judge in judges):
                 ahead = np.searchsorted(candidates, row)
@@ -571,64 +588,85 @@ class BlockObserver:
             row += 1
 
 
+def _any(flags: Flags) -> Flags:
+    """Return which rows hold a flag; faster than NumPy's reduction where few do."""
+    found: Flags = np.zeros(len(flags), bool)
+    found[np.nonzero(flags)[0]] = True
+    return found
+
+
 class _Windows:
-    """Weights of many windows, equal to ``Window.weights``.
+    """Weights of successive windows, equal to ``Window.weights``; zero before a window begins.
 
     Attributes:
-        mean: Weights of means, shape (m, rows).
-        slope: Weights of slopes, shape (m, rows) [1/s].
-        intervals: Weights of means over the intervals that end in each row, shape (m, rows).
+        full: Whether each window exists and has no gaps, shape (m,).
+        before: Number of rows by which the longest window exceeds those before the first newest.
+        mean: Weights of means, shape (m, longest).
+        slope: Weights of slopes times ``rate``, shape (m, longest).
+        rate: Factors of the slopes, shape (m,) [1/s].
+        intervals: Weights of means over the intervals that end in each row, shape (m, longest).
         delay: Delays of the windows, shape (m,) [s].
-        newest: Index of each window's newest row in the stored weights, shape (m,).
 
     """
 
-    def __init__(self, time: Stamps, newest: Rows, size: Rows, even: Flags) -> None:
+    def __init__(
+        self, time: Stamps, newest: Rows, size: Rows, even: Flags, length: int
+    ) -> None:
         """Compute the weights.
 
         Args:
             time: Increasing stamps, shape (rows,) [ns].
-            newest: Newest row of each window, shape (m,).
-            size: Number of rows of each window, shape (m,).
+            newest: Newest row of each window, successive, shape (m,).
+            size: Number of rows of each window, 0 for none, shape (m,).
             even: Whether the steps of each window count as even, shape (m,).
+            length: Length that windows should have [ns].
 
         """
-        ends = np.cumsum(size)
-        total = int(size.sum())
-        # Row of each weight.
-        rows = np.arange(total) + np.repeat(newest + 1 - ends, size)
-        mean, slope, intervals = np.empty((3, total))
-        self.delay = np.empty(len(newest))
-        self.newest = ends - 1
-        for count in np.unique(size).tolist():
-            for is_even in (True, False):
-                chosen = np.flatnonzero((size == count) & (even == is_even))
-                if not len(chosen):
-                    continue
-                places = self.newest[chosen][:, None] + np.arange(1 - count, 1)
-                elapsed = (time[rows[places]] - time[newest[chosen]][:, None]) / SECOND
-                if is_even:
-                    known = even_weights(count)
-                    span = -elapsed[:, :1]
-                    mean[places], intervals[places] = known.mean, known.intervals
-                    slope[places] = known.slope * ((count - 1) / span)
-                    self.delay[chosen] = 0.5 * span[:, 0]
-                    continue
-                centred = elapsed - elapsed.mean(axis=1, keepdims=True)
-                slopes = centred / (centred * centred).sum(axis=1, keepdims=True)
-                parts = np.zeros_like(elapsed)
-                parts[:, 1:] = np.cumsum(slopes[:, ::-1], axis=1)[:, ::-1][:, 1:] * np.diff(
-                    elapsed, axis=1)
-                means = 0.5 * parts
-                means[:, :-1] += 0.5 * parts[:, 1:]
-                mean[places], slope[places], intervals[places] = means, slopes, parts
-                self.delay[chosen] = -(means * elapsed).sum(axis=1)
-        begins = np.concatenate(([0], ends))
-        self.mean, self.slope, self.intervals = (
-            csr_array((weights, rows, begins), shape=(len(newest), len(time)))
-            for weights in (mean, slope, intervals))
+        longest = int(size.max(initial=1))
+        self._newest = newest
+        self.full = size > 0
+        self.before = max(0, longest - 1 - int(newest[0]))
+        span = (time[newest] - time[np.maximum(newest - size + 1, 0)]) / SECOND
+        self.rate, self.delay = np.ones(len(newest)), 0.5 * span
+        # Distinct weights, and which of them each window has: none, or those of even steps.
+        kinds, kind, known = [np.zeros((1, 3, longest))], np.zeros(len(newest), np.intp), 1
+        for count in np.unique(size[size > 0]).tolist():
+            chosen = (size == count) & even
+            if chosen.any():
+                found = even_weights(count)
+                kinds.append(_padded(longest, *(
+                    row[None] for row in (found.mean, found.slope, found.intervals))))
+                kind[chosen] = known
+                known += 1
+                self.rate[chosen] = (count - 1) / span[chosen]
+            uneven = np.flatnonzero((size == count) & ~even)
+            if len(uneven):
+                elapsed = (time[newest[uneven][:, None] + np.arange(1 - count, 1)]
+                           - time[newest[uneven]][:, None])
+                self.full[uneven] = np.diff(elapsed, axis=1).max(axis=1) <= GAP * np.maximum(
+                    length, -elapsed[:, 0])
+                *rows, self.delay[uneven] = matched_rows(elapsed / SECOND)
+                kinds.append(_padded(longest, *rows))
+                kind[uneven] = known + np.arange(len(uneven))
+                known += len(uneven)
+        self.mean, self.slope, self.intervals = np.concatenate(kinds)[kind].transpose(1, 0, 2)
 
-    def mean_of(self, number: int) -> Array:
-        """Return the weights of one window's mean, shape (size,)."""
-        begin, end = self.mean.indptr[number:number + 2].tolist()
-        return np.asarray(self.mean.data[begin:end])
+    def sums(self, weights: Array, rows: Array) -> Array:
+        """Return weighted sums over the windows, shape (m, columns).
+
+        Args:
+            weights: Weights, shape (m, longest).
+            rows: Rows after ``before`` rows of zeros, shape (before + rows, columns).
+
+        """
+        longest = weights.shape[1]
+        begin = self.before + int(self._newest[0]) - longest + 1
+        views = sliding_window_view(rows, longest, axis=0)[begin:begin + len(weights)]
+        return np.asarray(np.matmul(views, weights[:, :, None])[:, :, 0])
+
+
+def _padded(longest: int, *weights: Array) -> Array:
+    """Return weights of m windows, shape (m, count) each, after zeros: (m, 3, longest)."""
+    rows = np.zeros((len(weights[0]), len(weights), longest))
+    rows[:, :, longest - weights[0].shape[1]:] = np.stack(weights, axis=1)
+    return rows

@@ -417,7 +417,8 @@ class SensedArm:
     def _load(self, model: pin.Model) -> None:
         self.model = model
         self.data = model.createData()
-        self._pool: pin.ModelPool | None = None
+        # For ``held_many``: pool, and rows of position, velocity, acceleration and effort.
+        self._many: tuple[pin.ModelPool, Array, Array, Array, Array] | None = None
         self._posture = np.zeros(self.robot.n)
         # Position, velocity and acceleration in one array, of which each is a part.
         state = np.zeros(model.nq + 2 * model.nv)
@@ -572,16 +573,17 @@ class SensedArm:
         model, count = self.model, len(q)
         if not count:
             return np.empty((0, len(self.mounts), 6)), np.empty((0, self.robot.n))
-        position = np.tile(self._q, (count, 1))
-        velocity, acceleration = np.zeros((2, count, model.nv))
+        if self._many is None or len(self._many[1]) < count:
+            # Kept, because fresh memory takes as long as the computation.
+            self._many = (pin.ModelPool(model, 1), np.tile(self._q, (count, 1)),
+                          *np.zeros((3, count, model.nv)))
+        pool = self._many[0]
+        position, velocity, acceleration, efforts = (rows[:count] for rows in self._many[1:])
         position[:, self._q_columns] = q
         velocity[:, self._v_columns] = v
         acceleration[:, self._v_columns] = a
-        if self._pool is None:
-            self._pool = pin.ModelPool(model, 1)
-        # The binding gives a matrix of one column one axis.
-        efforts = np.asarray(pin.rneaInParallel(
-            1, self._pool, position.T, velocity.T, acceleration.T)).T.reshape(count, -1)
+        # Twice as fast as with a result of the binding's own.
+        pin.rneaInParallel(1, pool, position.T, velocity.T, acceleration.T, efforts.T)
         return efforts[:, self._held], efforts[:, self._v_columns]
 
     def expected(self, q: Array) -> Array:

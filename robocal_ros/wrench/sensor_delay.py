@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages.stamps import SECOND, Stamps
 
 # Least time between the instants used [s], larger where their windows would overlap, and the
@@ -42,7 +42,7 @@ class SensorDelays:
         # By sensor: delay and information of each segment.
         self._found: list[list[tuple[float, float]]] = [[] for _ in range(count)]
 
-    def add(self, stamps: Stamps, held: Array, distal: Array, free: Array) -> None:
+    def add(self, stamps: Stamps, held: Array, distal: Array, free: Flags) -> None:
         """Add successive instants.
 
         Args:

@@ -127,7 +127,7 @@ class McapSeries:
             seen = block.observed[:, index]
             self._write_flag(f'links/{link}/in_contact', stamps[seen], touched[seen])
             self._write_reasons(index, stamps, block)
-        known = np.isfinite(block.external).all(axis=1)
+        known = block.known
         if self._joints:
             self._write('external_torque', stamps[known], block.external[known])
         for column, name in enumerate(self._joints):
@@ -363,7 +363,7 @@ class Digest:
 
     def add(self, stamps: Stamps, block: Block) -> None:
         """Add observations with the stamps of their publication [ns]."""
-        force = np.sqrt(np.einsum('mki,mki->mk', block.wrench[:, :, :3], block.wrench[:, :, :3]))
+        force = block.force
         numbers = np.cumsum(block.observed, axis=0)
         before = [item.samples for item in self.links]
         for index, item in enumerate(self.links):
@@ -378,8 +378,7 @@ class Digest:
                 self._touch(index, before[index] + int(numbers[row, index]),
                             to_seconds(int(stamps[row])),
                             contact.least or float(force[row, index]), contact)
-        known = np.isfinite(block.external).all(axis=1)
-        self.torque.add(block.external[known], block.colliding[known])
+        self.torque.add(block.external[block.known], block.colliding[block.known])
 
     def _touch(
         self, index: int, number: int, stamp: float, force: float, contact: Contact

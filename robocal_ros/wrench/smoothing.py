@@ -204,13 +204,29 @@ def matched_weights(time: Array) -> Weights:
         time: Increasing times, shape (m,) [s].
 
     """
-    centred = time - time.mean()
-    slope = centred / (centred @ centred)
+    mean, slope, intervals, delay = matched_rows(time)
+    return Weights(np.array((mean, slope)), intervals, float(delay), 1.0)
+
+
+def matched_rows(time: Array) -> tuple[Array, Array, Array, Array]:
+    """Return the numbers of ``matched_weights`` for many windows of the same number of rows.
+
+    Args:
+        time: Times of each window, shape (..., m) [s].
+
+    Returns:
+        Weights of means, of slopes and of means over intervals, shape (..., m), and delays,
+        shape (...,).
+
+    """
+    centred = time - time.mean(axis=-1, keepdims=True)
+    slope = centred / (centred * centred).sum(axis=-1, keepdims=True)
     intervals = np.zeros_like(time)
-    intervals[1:] = slope[::-1].cumsum()[::-1][1:] * (time[1:] - time[:-1])
+    intervals[..., 1:] = slope[..., ::-1].cumsum(axis=-1)[..., ::-1][..., 1:] * (
+        time[..., 1:] - time[..., :-1])
     mean = 0.5 * intervals
-    mean[:-1] += 0.5 * intervals[1:]
-    return Weights(np.array((mean, slope)), intervals, float(time[-1] - mean @ time), 1.0)
+    mean[..., :-1] += 0.5 * intervals[..., 1:]
+    return mean, slope, intervals, time[..., -1] - (mean * time).sum(axis=-1)
 
 
 def leaps(time: Stamps, position: Array, velocity: Array) -> Flags:

@@ -273,7 +273,9 @@ class JointTorques:
 
     def beyond_threshold(self, external: Array) -> Flags:
         """Return where a torque exceeds the threshold without friction; shapes (m, n), (m,)."""
-        return np.asarray((np.abs(external) > self._threshold).any(axis=1))
+        found: Flags = np.zeros(len(external), bool)
+        found[np.nonzero(np.abs(external) > self._threshold)[0]] = True
+        return found
 
     @property
     def is_colliding(self) -> bool:

@@ -12,7 +12,7 @@ from support.bag_examples import file_of, joint_state, without_summary, wrench
 
 from robocal_ros.errors import FileFormatError
 from robocal_ros.messages import bag
-from robocal_ros.messages.bag import Bag, indexed_storages
+from robocal_ros.messages.bag import Bag, indexed_storages, listed
 from robocal_ros.messages.bag_writer import BagWriter
 
 KINDS = {'/joint_states': 'sensor_msgs/msg/JointState',
@@ -37,7 +37,8 @@ def read(path: Path) -> tuple[dict[str, list[bytes]], list[tuple[str, bytes]]]:
     topics = ('/joint_states', '/wrench')
     found: dict[str, list[bytes]] = {topic: [] for topic in topics}
     with Bag(path) as bag:
-        bag.read({topic: found[topic].extend for topic in topics})
+        bag.read({topic: lambda messages, mine=found[topic]: mine.extend(listed(messages))
+                  for topic in topics})
         return found, [item for block in bag.blocks(topics) for item in block]
 
 

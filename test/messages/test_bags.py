@@ -13,7 +13,7 @@ import pytest
 from support.bag_examples import JOINT_STATE, STORE, file_of, joint_state, without_summary, write
 
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.messages.bag import CHUNK, Bag
+from robocal_ros.messages.bag import CHUNK, Bag, listed
 from robocal_ros.messages.bag_writer import BagWriter
 
 COUNT = CHUNK + 7
@@ -33,7 +33,7 @@ def good(request, tmp_path: Path, messages: list[bytes]) -> Path:
 def all_of(path: Path) -> list[bytes]:
     found: list[bytes] = []
     with Bag(path) as bag:
-        bag.read({'/joint_states': found.extend})
+        bag.read({'/joint_states': lambda messages: found.extend(listed(messages))})
     return found
 
 

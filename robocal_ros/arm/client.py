@@ -214,6 +214,11 @@ class ArmClient:
         self._clock_jumps = self._joints.counts.clock_jumps
         try:
             return await self._send(trajectory, progress, watch)
+        except Exception:
+            # A defect in a callback: nothing monitors the arm any more.
+            self._cancel_now()
+            await self.comes_to_rest()
+            raise
         finally:
             self._handle = None
 

@@ -404,6 +404,17 @@ def test_a_problem_reported_by_the_watch_ends_the_motion(rig: Rig) -> None:
     assert rig.rests()
 
 
+def test_an_exception_while_the_arm_moves_stops_it(rig: Rig) -> None:
+    def defective(share: float) -> None:
+        if share > 0.3:
+            raise ZeroDivisionError('defect')
+
+    with pytest.raises(ZeroDivisionError):
+        rig.spinner.run(lambda: rig.arm.try_move(rig.path(2.0 * TURN, 0.5), progress=defective))
+    assert rig.rests()
+    assert 0.2 < rig.posture[5] < 1.9
+
+
 def test_clock_that_jumps_back(rig: Rig) -> None:
     task = rig.begin(rig.path(2.0 * TURN, 0.2))
     rig.set(fault='clock_jump_back')

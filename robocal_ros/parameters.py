@@ -197,7 +197,7 @@ class RobotParameters(ParameterTable):
         True, 'Divide efforts by the effort scales of calibrate_gains if there is a result.')
     use_arm_model: bool = parameter(
         True, 'Use links and rotors of the identified arm, if there is a result, instead of those '
-        'of the URDF wherever joint torques are read.')
+        'of the URDF wherever joint torques are read or predicted.')
     results_dir: str = parameter(
         '', 'Folder of the result files; ~/.ros/robocal/<robot> when empty.')
 

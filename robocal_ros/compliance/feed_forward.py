@@ -50,9 +50,9 @@ class SagFeedForward:
         self._compliance = compliance_by_joint(result)
         self._prepare()
 
-    def carry(self, carrying: Robot) -> None:
-        """Use the arm with its present payload."""
-        self._carrying = carrying
+    def carry(self, robot: Robot, carrying: Robot) -> None:
+        """Use the arm, without and with its present payload."""
+        self._robot, self._carrying = robot, carrying
         self._prepare()
 
     @property

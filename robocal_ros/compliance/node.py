@@ -41,6 +41,7 @@ from robocal_ros.results.chain import with_inputs
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
+from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import effort_factor
 
 
@@ -63,7 +64,6 @@ class ComplianceCalibration(CalibrationNode):
             self, self.group, self.robot, now=self.waiter.now,
             factor=effort_factor(self.robot, values),
             busy=lambda: self.busy or self._feed_forward.subscribed))
-        DriveGains(self, self.joints)
         self._tracker = self.stream(TrackerStream(
             self, self.group, values.tracker_message, values.tracker_topic,
             now=self.waiter.now))
@@ -87,7 +87,8 @@ class ComplianceCalibration(CalibrationNode):
             for name in (values.attach_service, values.detach_service))
         self._payload: CalibrationResult | None = None
         self._friction: dict[str, SteadyFriction] = {}
-        self._feed_forward.carry(carried_on(self.robot, values, None))
+        self._use_arm(self.robot)
+        DriveGains(self, self.joints, self._use_arm)
         self.follow('payload', 'payload_identification/result', self._carry)
         self.follow('friction', 'friction_identification/result', self._use_friction,
                     remedy='Motions are planned without friction.')
@@ -102,8 +103,12 @@ class ComplianceCalibration(CalibrationNode):
         return load_of(self.robot, self.values, self._payload)
 
     def _carry(self, payload: CalibrationResult) -> None:
-        self._feed_forward.carry(carried_on(self.robot, self.values, payload))
         self._payload = payload
+        self._use_arm(self._known_robot)
+
+    def _use_arm(self, known: Robot) -> None:
+        self._known_robot = known
+        self._feed_forward.carry(known, carried_on(known, self.values, self._payload))
 
     def _use_friction(self, friction: CalibrationResult) -> None:
         self._friction = friction_by_joint(friction)

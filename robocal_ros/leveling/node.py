@@ -30,6 +30,7 @@ from robocal_ros.node.process import spin
 from robocal_ros.parameters import named
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.load import carried_load
+from robocal_ros.robot.model import Robot
 from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
 from robocal_ros.robot.setup import effort_factor
 
@@ -50,11 +51,12 @@ class Leveling(CalibrationNode):
         self.joints = self.stream(JointStateStream(
             self, self.group, self.robot, now=self.waiter.now,
             factor=effort_factor(self.robot, values), busy=lambda: self.busy))
-        DriveGains(self, self.joints)
+        self._known_robot = self._carrying = self.robot
+        self._payload: CalibrationResult | None = None
+        DriveGains(self, self.joints, self._use_arm)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
         self._compliance: dict[str, float] = {}
-        self._carrying = self.robot
         if values.use_compliance:
             self.follow('compliance', 'compliance_calibration/result', self._use_compliance)
             self.follow('payload', 'payload_identification/result', self._use_payload)
@@ -69,7 +71,13 @@ class Leveling(CalibrationNode):
         self._compliance = compliance_by_joint(result)
 
     def _use_payload(self, result: CalibrationResult) -> None:
-        self._carrying = self.robot.with_payload(carried_load(result), result.frame)
+        self._payload = result
+        self._use_arm(self._known_robot)
+
+    def _use_arm(self, known: Robot) -> None:
+        self._known_robot = self._carrying = known
+        if self._payload is not None:
+            self._carrying = known.with_payload(carried_load(self._payload), self._payload.frame)
 
     # -------------------------------------------------------------------- services
 
@@ -97,7 +105,7 @@ class Leveling(CalibrationNode):
         await self.answer('level', self.run)
 
     def _procedure(self) -> LevelingProcedure:
-        sag = (SagCorrection(self.robot, self._carrying, self._compliance)
+        sag = (SagCorrection(self._known_robot, self._carrying, self._compliance)
                if self._compliance else None)
         return LevelingProcedure(
             self.arm, self.joints, self.status, self.values, self._axis, self.imu, self._show,

@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes start soon, and cost nothing while they are not active."""
+"""Nodes start soon, cost nothing while they are not active, and use stored arms."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rclpy.lifecycle import TransitionCallbackReturn
+from support.arms import arm
+from support.result_examples import example
 from support.ros_rig import Spinner, arm_urdf, overrides
 
 from robocal_ros.node.executables import NODES as MODULES
+from robocal_ros.results.result import Parameter, RobotIdentity
+from robocal_ros.results.store import ResultStore
+from robocal_ros.robot.arm_model import link_parameters, parameter_names
+from robocal_ros.robot.setup import ARM, DRIVE_GAINS
+from robocal_ros.wrench.node import WrenchObserverNode
 
 pytestmark = pytest.mark.usefixtures('ros')
 
@@ -67,3 +76,39 @@ def test_fast_topics_are_heard_while_active_alone(name: str, tmp_path: Path) -> 
         assert node.trigger_deactivate() == SUCCESS
         assert node.trigger_cleanup() == SUCCESS
         assert not fast()
+
+
+def weight(node: Any, q: np.ndarray) -> np.ndarray:
+    """Return the holding torque of the arm as the node knows it."""
+    if isinstance(node, WrenchObserverNode):
+        node.observer.arm.held(q, np.zeros(6), np.zeros(6))
+        return np.array(node.observer.arm.torque)
+    return np.array(node._known_robot.gravity_torque(q))
+
+
+@pytest.mark.parametrize('name', [
+    'friction_identification', 'compliance_calibration', 'wrench_observer', 'leveling'])
+def test_links_of_an_identified_arm_hold_until_newer_drive_gains(
+    name: str, tmp_path: Path
+) -> None:
+    robot = arm('robocal').robot()
+    links = 1.1 * link_parameters(robot)
+    names = parameter_names(robot.joint_names)
+    identity = RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names)
+    identified = replace(
+        example(), kind=ARM, robot=identity, time=10.0,
+        series=(), parameters=tuple(
+            Parameter(key, '1', float(value), 0.0) for key, value in zip(
+                names, np.concatenate((links.ravel(), np.ones(12))), strict=True)),
+        covariance_names=names, covariance=np.zeros((len(names), len(names))))
+    store = ResultStore(tmp_path, identity)
+    store.save(identified)
+    node = made(name, tmp_path)
+    q = np.linspace(0.1, 0.6, 6)
+    with Spinner(node):
+        assert node.trigger_configure() == SUCCESS
+        np.testing.assert_allclose(weight(node, q), 1.1 * robot.gravity_torque(q), atol=1e-9)
+        assert node.trigger_cleanup() == SUCCESS
+        store.save(replace(identified, kind=DRIVE_GAINS, time=20.0))
+        assert node.trigger_configure() == SUCCESS
+        np.testing.assert_allclose(weight(node, q), robot.gravity_torque(q), atol=1e-9)

@@ -11,6 +11,7 @@ from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.robot.model import RigidBodyInertia
 
 _WEIGHT = ('mass', 'com_x', 'com_y', 'com_z')
+_INERTIA = tuple(f'inertia_{axes}' for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz'))
 
 
 def carried_load(result: CalibrationResult) -> RigidBodyInertia:
@@ -22,43 +23,54 @@ def carried_load(result: CalibrationResult) -> RigidBodyInertia:
         DataError: If the result is of another kind, or lacks mass or centre of mass.
 
     """
-    mass, *com = _weight(result)
-    inertia = [result.parameter(f'inertia_{axes}')
-               for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
-    tensor = np.zeros((3, 3))
-    if all(p.state is State.IDENTIFIED and p.value is not None for p in inertia):
-        tensor[np.triu_indices(3)] = [p.value for p in inertia]
-        tensor = tensor + np.triu(tensor, 1).T
-    return RigidBodyInertia(float(mass), frozen(com), frozen(tensor))
+    if result.kind != 'payload':
+        raise DataError(f"Expected a result of kind 'payload', got '{result.kind}'.")
+    inertia = result.values(_INERTIA) if _has_inertia(result) else np.zeros(len(_INERTIA))
+    return _body(np.concatenate((result.values(_WEIGHT), inertia)))
 
 
-def alternative_loads(result: CalibrationResult) -> list[RigidBodyInertia]:
+def alternative_loads(
+    result: CalibrationResult, *, inertia: bool = False
+) -> list[RigidBodyInertia]:
     """Return loads one standard deviation off, along the principal axes of the covariance.
 
     The variance of a quantity that depends on the load is, to first order, the sum of the squared
     changes caused by these loads.
 
+    Args:
+        result: A payload result.
+        inertia: Whether an identified inertia varies too, not mass and centre of mass alone.
+
     Raises:
         DataError: As for ``carried_load``.
 
     """
-    estimate, inertia = _weight(result), carried_load(result).inertia
-    stated = [result.parameter(name).std or 0.0 for name in _WEIGHT]
+    body = carried_load(result)
+    estimate = np.array([body.mass, *body.com, *np.asarray(body.inertia)[np.triu_indices(3)]])
+    names = _WEIGHT + (_INERTIA if inertia and _has_inertia(result) else ())
+    stated = [result.parameter(name).std or 0.0 for name in names]
     covariance = np.diag(np.square(stated))
-    known = [i for i, name in enumerate(_WEIGHT) if name in result.covariance_names]
-    rows = [result.covariance_names.index(_WEIGHT[i]) for i in known]
+    known = [i for i, name in enumerate(names) if name in result.covariance_names]
+    rows = [result.covariance_names.index(names[i]) for i in known]
     covariance[np.ix_(known, known)] = result.covariance[np.ix_(rows, rows)]
     variance, directions = np.linalg.eigh(covariance)
     loads = []
     for size, direction in zip(variance, directions.T, strict=True):
         if size > 0.0:
-            mass, *com = estimate + np.sqrt(size) * direction
-            loads.append(RigidBodyInertia(float(mass), frozen(com), inertia))
+            off = np.zeros(len(estimate))
+            off[:len(names)] = np.sqrt(size) * direction
+            loads.append(_body(estimate + off))
     return loads
 
 
-def _weight(result: CalibrationResult) -> Array:
-    """Return mass and centre of mass of a payload result, shape (4,)."""
-    if result.kind != 'payload':
-        raise DataError(f"Expected a result of kind 'payload', got '{result.kind}'.")
-    return result.values(_WEIGHT)
+def _has_inertia(result: CalibrationResult) -> bool:
+    return all(p.state is State.IDENTIFIED and p.value is not None
+               for p in map(result.parameter, _INERTIA))
+
+
+def _body(values: Array) -> RigidBodyInertia:
+    """Return the body of a mass, a centre of mass and an inertia about it, shape (10,)."""
+    tensor = np.zeros((3, 3))
+    tensor[np.triu_indices(3)] = values[4:]
+    return RigidBodyInertia(
+        float(values[0]), frozen(values[1:4]), frozen(tensor + np.triu(tensor, 1).T))

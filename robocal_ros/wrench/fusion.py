@@ -10,7 +10,8 @@ the sensors by the same test are left out: there is a contact proximal to all se
 has changed.
 
 The covariance of a reading is that of the sensor, plus a given fraction of the compensated weights
-and inertial forces as far as they changed since the tare.
+and inertial forces, and what the covariance of the payload result explains, both as far as they
+changed since the tare.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class Fusion:
                 f"tool_wrench_source is 'sensor', but no F/T sensor carries '{self._tool}'; add "
                 "one to sensor_frames, or set tool_wrench_source to 'torque'.")
         self.by_torque = values.tool_wrench_source == 'torque' or self._chain is None
-        # Newest observation, with placements and model covariances at its posture.
-        self._known: tuple[Observation, list[pin.SE3], Array] | None = None
+        # Newest observation, with placements, model covariances and load errors at its posture.
+        self._known: tuple[Observation, list[pin.SE3], Array, Array] | None = None
         # Covariance of each reading, in its measurement frame, then in its link's.
         self._noise = arm.turned(np.array([
             np.diag(std**2) for std in sensor_std(values, len(arm.mounts))]))
@@ -109,10 +110,7 @@ class Fusion:
         # Joints proximal to all sensors: they transmit every wrench that a sensor reads.
         self._outer = [i for i, name in enumerate(arm.robot.joint_names) if not any(
             name in arm.distal_joints(chain.proximal) for chain in arm.chains)]
-        self._path = () if self._chain is None else tuple(
-            chain.proximal for chain in arm.chains
-            if chain.proximal == self._chain.proximal
-            or self._chain.proximal in arm.all_distal(chain.proximal))
+        self._path = self._carrying(self._tool)
 
     @property
     def frame(self) -> str:
@@ -132,7 +130,14 @@ class Fusion:
         if torques is None or velocity is None or observation.needed is None:
             raise ValueError('The observation has no external joint torques.')
         model = self._values.model_std * observation.needed
-        return np.diag(self._torque_std**2 + model**2 + torques.friction.variance(velocity))
+        covariance = np.diag(self._torque_std**2 + model**2 + torques.friction.variance(velocity))
+        posture, acceleration = observation.posture, observation.acceleration
+        if self._observer.load_deviations.size and posture is not None \
+                and acceleration is not None:
+            wrenches = self._load_wrenches(posture, velocity, acceleration)
+            of_load = self._jacobian(posture, self._observer.load_frame).T @ wrenches
+            covariance += of_load @ of_load.T
+        return covariance
 
     def link_covariance(self, observation: Observation, index: int) -> Array:
         """Return the covariance of the wrench on a sub-chain, in its frame, shape (6, 6).
@@ -144,8 +149,9 @@ class Fusion:
         """
         covariance = self._noise[index]
         if observation.posture is not None:
-            places, model = self._geometry(observation, observation.posture)
-            covariance = covariance + model[index]
+            places, model, errors = self._geometry(observation, observation.posture)
+            own = self._own(observation.posture, errors)[:, index]
+            covariance = covariance + model[index] + own.T @ own
             for d in self._arm.chains[index].distal:
                 turn = _moved(places[index], places[d])
                 covariance = covariance + turn @ self._noise[d] @ turn.T
@@ -157,33 +163,73 @@ class Fusion:
                 covariance = covariance + turn @ self._noise[d] @ turn.T
         return np.asarray(covariance)
 
-    def _geometry(self, observation: Observation, posture: Array) -> tuple[list[pin.SE3], Array]:
-        """Return placements of the sensors' links in the root, and model covariances.
+    def _geometry(
+        self, observation: Observation, posture: Array
+    ) -> tuple[list[pin.SE3], Array, Array]:
+        """Return placements of the sensors' links in the root, model covariances, load errors.
 
-        The latter are those of the wrenches that move each sub-chain, shape (k, 6, 6).
+        The covariances are those of the wrenches that move each sub-chain, shape (k, 6, 6); the
+        errors, shape (p, k, 6), are those of what acts distal to each sensor.
         """
         if self._known is None or self._known[0] is not observation:
             places = [self._robot.transform_frame_to_root(posture, chain.link)
                       for chain in self._arm.chains]
-            self._known = observation, places, self._model_covariance(observation, posture)
+            self._known = (observation, places, self._model_covariance(observation, posture),
+                           self._load_errors(observation, posture, places))
         return self._known[1:]
+
+    def _carrying(self, frame: str) -> tuple[int, ...]:
+        """Return the sensors proximal to a frame."""
+        own = self._arm.chain_of_frame(frame)
+        return () if own is None else tuple(
+            chain.proximal for chain in self._arm.chains if chain.proximal == own.proximal
+            or own.proximal in self._arm.all_distal(chain.proximal))
+
+    def _load_wrenches(self, q: Array, v: Array, a: Array) -> Array:
+        """Return changes of the wrench that moves the load by its deviations, shape (6, p)."""
+        robot, frame = self._robot, self._observer.load_frame
+        # frameBodyRegressor reads the accelerations, gravity included, that rnea left.
+        pin.rnea(robot.model, robot.data, q, v, a)
+        return np.asarray(pin.frameBodyRegressor(
+            robot.model, robot.data, robot.frame_id(frame)) @ self._observer.load_deviations)
+
+    def _load_errors(
+        self, observation: Observation, posture: Array, places: list[pin.SE3]
+    ) -> Array:
+        """Return errors of the wrenches distal to the sensors, since the tare, (p, k, 6)."""
+        observer, robot = self._observer, self._robot
+        errors = np.zeros((observer.load_deviations.shape[1], len(places), 6))
+        if not errors.size or observation.velocity is None or observation.acceleration is None:
+            return errors
+        states = [(1.0, posture, observation.velocity, observation.acceleration)]
+        if observer.reference is not None:
+            rest = np.zeros(robot.n)
+            states.append((-1.0, observer.reference.posture, rest, rest))
+        for sign, q, v, a in states:
+            wrenches = self._load_wrenches(q, v, a)
+            source = robot.transform_frame_to_root(q, observer.load_frame)
+            for index in self._carrying(observer.load_frame):
+                place = robot.transform_frame_to_root(q, self._arm.chains[index].link)
+                errors[:, index] += sign * (_moved(place, source) @ wrenches).T
+        return errors
 
     def _model_covariance(self, observation: Observation, posture: Array) -> Array:
         count = len(self._arm.mounts)
         if observation.held is None:
             return np.zeros((count, 6, 6))
-        change = self._own(posture, observation.held)
+        change = self._own(posture, observation.held[None])
         reference = self._observer.reference
         if reference is not None:
             rest = np.zeros((1, self._robot.n))
-            held = self._arm.held_many(reference.posture[None], rest, rest)[0][0]
+            held = self._arm.held_many(reference.posture[None], rest, rest)[0]
             change = change - self._own(reference.posture, held)
         size = np.linalg.norm(change.reshape(count, 2, 3), axis=2)
         std = self._values.model_std * np.repeat(size, 3, axis=1)
         return np.asarray(std[:, :, None]**2 * np.eye(6))
 
-    def _own(self, posture: Array, held: Array) -> Array:
-        return np.asarray(self._arm.between_many(posture[None], held[None])[0])
+    def _own(self, posture: Array, distal: Array) -> Array:
+        """Return ``SensedArm.between`` of several sets of wrenches in one posture, (m, k, 6)."""
+        return self._arm.between_many(np.tile(posture, (len(distal), 1)), distal)
 
     # ------------------------------------------------------------------- tool wrench
 
@@ -271,7 +317,7 @@ class Fusion:
         if own is None or not usable or any(
                 not any(d in usable for d in self._arm.all_distal(i)) for i in touched):
             return None
-        places, model = self._geometry(observation, posture)
+        places, model, errors = self._geometry(observation, posture)
         sources = [self._robot.transform_frame_to_root(posture, self._tool),
                    *(places[i] for i in touched)]
         matrix = np.zeros((len(usable), 6, len(sources), 6))
@@ -284,7 +330,8 @@ class Fusion:
         covariance = np.zeros((len(usable), 6, len(usable), 6))
         for row, sensor in enumerate(usable):
             covariance[row, :, row] = self._noise[sensor]
-        total = covariance.reshape(size, size)
+        of_load = errors[:, usable].reshape(len(errors), size)
+        total = covariance.reshape(size, size) + of_load.T @ of_load
         for index, part in enumerate(model):
             seen = np.array([
                 _moved(places[sensor], places[index])

@@ -21,7 +21,7 @@ from robocal_ros.messages.stamps import SECOND, to_seconds
 from robocal_ros.parameters import named
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.load import carried_load
+from robocal_ros.robot.load import alternative_loads, carried_load
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.setup import mesh_folders
 from robocal_ros.wrench.alignment import COLUMNS, NEVER, AlignedWindow, Feed, Reading, Saturated
@@ -109,6 +109,9 @@ class WrenchObserver:
         torques: External joint torques; None if they are not estimated.
         recorder: Collects samples during a tare, else None.
         remarks: Sentences on the collision geometry.
+        load_deviations: Deviations of the load's dynamic parameters, as Pinocchio orders them, by
+            one standard deviation along each principal axis of its covariance, shape (10, p).
+        load_frame: Frame in which they are expressed.
 
     """
 
@@ -143,6 +146,8 @@ class WrenchObserver:
         self.recorder: TareRecord | None = None
         self.reference: TareReference | None = None
         self._load: tuple[RigidBodyInertia | None, str] = None, ''
+        self.load_deviations = np.zeros((10, 0))
+        self.load_frame = ''
         self.contacts = Contacts(self.arm.chains, values, surface)
         self._imu_chains = {
             index: _ImuChain(self.arm, index, sensor.imu.frame, self.feeds, values, self.contacts)
@@ -268,6 +273,11 @@ class WrenchObserver:
 
         """
         load = carried_load(result)
+        parameters = load.to_pinocchio().toDynamicParameters()
+        self.load_frame = result.frame
+        self.load_deviations = np.array([
+            other.to_pinocchio().toDynamicParameters() - parameters
+            for other in alternative_loads(result, inertia=True)]).reshape(-1, 10).T
         redone = self.carry(load, result.frame)
         return f'The identified payload of {load.mass:.3f} kg is compensated.' + (
             ' The biases were computed anew from the readings of the tare.' if redone else '')

@@ -21,7 +21,7 @@ from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_sim.model import read_description
-from robocal_sim.simulator import ArmSimulator, Readings
+from robocal_sim.simulator import ArmSimulator, JointReading, Readings
 from robocal_sim.trajectory import Trajectory as Command
 from robocal_sim.trajectory import TrajectoryPoint
 from robocal_sim.truth import Cell, HiddenTruth
@@ -212,12 +212,18 @@ class ObservedArm:
         for index, stamp, values in imus:
             observer.imu_feeds[index].add(from_seconds(stamp), values)
         for joint in readings.joints:
-            observer.add_joint_state(
-                from_seconds(joint.time), joint.position, joint.velocity, joint.effort)
+            observer.add_joint_state(from_seconds(joint.time), joint_row(joint))
         while (observation := observer.take()) is not None:
             observations.append(observation)
         if self.keep_seconds:
             self.seconds.append(time.perf_counter() - began)
+
+
+def joint_row(joint: JointReading) -> Array:
+    """Return a joint state as the observer takes it, shape (3 n,)."""
+    unknown = np.full(len(joint.position), np.nan)
+    return np.concatenate([unknown if part is None else part
+                           for part in (joint.position, joint.velocity, joint.effort)])
 
 
 def of_chain(observations: Sequence[Observation], chain: int) -> list[Observation]:

@@ -278,11 +278,10 @@ def follow(
     observer: WrenchObserver, joints: Stream, sensors: Sequence[Stream]
 ) -> list[Observation]:
     """Feed samples to an observer in the order of their stamps; returns what it observes."""
-    n = observer.arm.robot.n
     found = []
     for stamp, index, row in in_order(joints, sensors):
         if index < 0:
-            observer.add_joint_state(stamp, row[:n], row[n:2 * n], row[2 * n:])
+            observer.add_joint_state(stamp, row)
         else:
             observer.add_reading(index, stamp, row)
         while (observation := observer.take()) is not None:

@@ -98,12 +98,12 @@ class _Bench:
         RNEA and iDynTree are timed every now and then, so that all suffer alike from whatever else
         runs.
         """
-        observer, n = self.observer, self.robot.n
+        observer = self.observer
         taken, spent, newest = [], 0.0, None
         for stamp, index, row in list(in_order(joints, sensors)):
             began = time.perf_counter()
             if index < 0:
-                observer.add_joint_state(stamp, row[:n], row[n:2 * n], row[2 * n:])
+                observer.add_joint_state(stamp, row)
             else:
                 observer.add_reading(index, stamp, row)
             while (observation := observer.take()) is not None:

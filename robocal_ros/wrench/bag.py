@@ -392,7 +392,7 @@ class WrenchFollowing:
         return Span(self._selection.begin, self._selection.end)
 
     def _channels(self, span: Span) -> dict[str, Channel]:
-        observer, n = self._observer, self.robot.n
+        observer = self._observer
         channels = {}
         for index, sensor in enumerate(observer.sensors):
             channels[self._topics[sensor.topic]] = _channel(
@@ -403,13 +403,11 @@ class WrenchFollowing:
                 channels[self._topics[sensor.imu.topic]] = _channel(
                     sensor.imu.decoder(), span, feed.add, _refusal(feed))
 
-        def move(stamp: int, values: Array) -> None:
-            observer.add_joint_state(stamp, values[:n], values[n:2 * n], values[2 * n:])
-
         if marks.JOINTS in self._topics:
             channels[self._topics[marks.JOINTS]] = Channel(
                 JointIntake(self.robot, self._factor),
-                _taker(move, lambda stamp, problem: observer.refuse_joint_state(problem)), span)
+                _taker(observer.add_joint_state,
+                       lambda stamp, problem: observer.refuse_joint_state(problem)), span)
         return channels
 
     def _observations(

@@ -55,7 +55,6 @@ class WrenchInputs:
         self._on_ready = on_ready
         sensors = observer.sensors
         robot = observer.arm.robot
-        self._n = robot.n
         self._joint_intake = JointIntake(robot, factor)
         self._wakes = self._early = 0
         self._joints = self._stream(
@@ -181,9 +180,7 @@ class WrenchInputs:
         if message.state is not State.USABLE:
             self._observer.refuse_joint_state(message.reason)
             return
-        values, n = message.values, self._n
-        self._observer.add_joint_state(
-            message.stamp, values[:n], values[n:2 * n], values[2 * n:])
+        self._observer.add_joint_state(message.stamp, message.values)
 
 
 def _receiver(

@@ -241,11 +241,14 @@ class _Step:
 class _Levers:
     """Transforms of all wrenches to the sensors before theirs, at one instant."""
 
-    def __init__(self, count: int, levers: Sequence[tuple[int, int, _Lever]]) -> None:
+    def __init__(
+        self, count: int, joints: int, levers: Sequence[tuple[int, int, _Lever]]
+    ) -> None:
         """Stack the last steps of all levers.
 
         Args:
             count: Number of sensors.
+            joints: Number of joints.
             levers: Inner and outer sensor, and the lever between them.
 
         """
@@ -266,8 +269,11 @@ class _Levers:
             places += [inner * total + column for column in columns]
         self._parts = parts.reshape(6 * total, 6 * (count + len(self._long)))
         self._places = np.array(places, dtype=np.intp)
-        self._first, self._second = np.hstack([lever.last.places for _, _, lever in levers])
+        self._pairs = np.hstack([lever.last.places for _, _, lever in levers])
         self._flat = self._sums.reshape(-1)
+        # 1, then cosines, sines and values of positions, as of ``_factors``.
+        self._factors = np.ones(1 + 3 * joints)
+        self._cosines, self._sines, self._positions = self._factors[1:].reshape(3, joints)
 
     def less_moved(self, q: Array, wrenches: Array) -> Array:
         """Return wrenches less those of the next distal sensors, moved there, shape (k, 6).
@@ -277,11 +283,16 @@ class _Levers:
             wrenches: Of each sensor, shape (k, 6) [N, N·m].
 
         """
-        factors, sources = _factors(q), wrenches
+        factors = self._factors
+        np.cos(q, self._cosines)
+        np.sin(q, self._sines)
+        self._positions[:] = q
+        sources = wrenches
         if self._long:
             sources = np.vstack((wrenches, *(
                 lever.before_last(factors, wrenches[outer]) for outer, lever in self._long)))
-        self._flat[self._places] = factors[self._first] * factors[self._second]
+        first, second = factors.take(self._pairs)
+        self._flat[self._places] = first * second
         parts = self._parts.dot(sources.ravel()).reshape(-1, 6)
         return np.asarray(wrenches + self._sums.dot(parts))
 
@@ -434,7 +445,8 @@ class SensedArm:
         self._efforts = np.concatenate((self._v_columns, self._held.ravel()))
         self.chains = tuple(self._chain(i) for i in range(len(self.mounts)))
         self._levers = [(i, d, _Lever(self, self.path(i, d))) for i, d in self.pairs]
-        self._together = _Levers(len(self.mounts), self._levers) if self._levers else None
+        self._together = _Levers(
+            len(self.mounts), self.robot.n, self._levers) if self._levers else None
 
     def path(self, inner: int, outer: int) -> list[int]:
         """Return the joints of the cut model after one sensor up to a distal one."""
@@ -554,7 +566,7 @@ class SensedArm:
         self._posture = motion[:self.robot.n]
         self._state[self._motion] = motion
         self._a[self._v_columns] = a
-        efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a)[self._efforts]
+        efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a).take(self._efforts)
         self.torque = efforts[:self.robot.n]
         return efforts[self.robot.n:].reshape(-1, 6)
 

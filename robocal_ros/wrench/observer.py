@@ -172,21 +172,16 @@ class WrenchObserver:
 
     # ------------------------------------------------------------------------ input
 
-    def add_joint_state(
-        self, stamp: int, q: Array, v: Array | None, effort: Array | None
-    ) -> None:
+    def add_joint_state(self, stamp: int, row: Array) -> None:
         """Add a joint state.
 
         Args:
             stamp: Its stamp, newer than the newest [ns].
-            q: Joint angles, shape (n,) [rad].
-            v: Joint velocities, NaN for joints whose velocity is not known and None where none
-                is, shape (n,) [rad/s].
-            effort: Drive torques, shape (n,) [N·m]; None where there are none, and unusable if
-                one is NaN.
+            row: Joint angles [rad], velocities [rad/s], NaN for joints whose velocity is not
+                known, and drive torques [N·m], not used if one is NaN; shape (3 n,).
 
         """
-        self.joint_chains.add(stamp, q, v, effort)
+        self.joint_chains.add(stamp, row)
 
     def refuse_joint_state(self, problem: str) -> None:
         """Note the problem of a joint state that is not usable."""
@@ -330,7 +325,7 @@ class WrenchObserver:
     def take(self) -> Observation | None:
         """Return the next observation, None if more samples are needed first."""
         observation = self.joint_chains.take(self.bias, self.recorder)
-        if observation is not None:
+        if observation is not None or not self._imu_chains:
             return observation
         for chain in self._imu_chains.values():
             observation = chain.take(self.bias, self.recorder)
@@ -364,7 +359,6 @@ class JointChains:
         self._contacts = contacts
         self._torques = torques
         self._n = arm.robot.n
-        self._nothing = np.full(self._n, np.nan)
         # Position, velocity, torque; then the sensors.
         self._samples = AlignedWindow(feeds, 3 * self._n, values)
         self._without_effort = NEVER
@@ -412,11 +406,13 @@ class JointChains:
         held = self._arm.held_in(means[:2 * self._n], a)
         return lambda bias: self._arm.in_links(readings - bias) + held
 
-    def add(self, stamp: int, q: Array, v: Array | None, effort: Array | None) -> None:
+    def add(self, stamp: int, row: Array) -> None:
         """Add a joint state; arguments as for ``WrenchObserver.add_joint_state``."""
         n = self._n
-        row = np.concatenate((q, self._nothing if v is None or not self._use_velocity else v,
-                              self._nothing if effort is None else effort))
+        if self._wraps or not self._use_velocity:
+            row = row.copy()
+        if not self._use_velocity:
+            row[n:2 * n] = np.nan
         if self._wraps:
             self._unwrap(row[:n])
         if not _finite(row):
@@ -464,7 +460,7 @@ class JointChains:
         means = found[0]
         oldest = window.oldest
         if samples.uneven_mean >= oldest:
-            means[3 * n:] += intervals @ window.extra
+            means[3 * n:] += intervals.dot(window.extra)
         v, a = means[n:2 * n], rate * found[1, n:2 * n]
         held = arm.held_in(means[:2 * n], a)
         raw = means[3 * n:].reshape(count, COLUMNS)
@@ -761,8 +757,9 @@ def _force_range(
 
 def _finite(values: Array) -> bool:
     """Return whether all of a few values are finite; faster for these than NumPy's own test."""
-    square = float(values @ values)
-    return square - square == 0.0
+    # For small arrays, dot is faster than @.
+    square = values.dot(values)
+    return bool(square - square == 0.0)
 
 
 def _consistency(mean: Array, series: Array, force: Array) -> float:

@@ -98,8 +98,9 @@ class Window:
         self._extra = np.zeros((_CAPACITY, extra))
         self._has_extra = False
         self._begin = self._end = 0
-        # Rows since the last uneven step.
+        # Rows since the last uneven step, and the newest weights of even steps.
         self._even = 0
+        self._known = even_weights(fewest)
 
     def clear(self) -> None:
         """Discard all rows."""
@@ -178,7 +179,9 @@ class Window:
             return None
         # The first two rows have no earlier step in the window to compare with.
         if self._even + 2 > count:
-            both, intervals, _, _ = even_weights(count)
+            if len(self._known.intervals) != count:
+                self._known = even_weights(count)
+            both, intervals, _, _ = self._known
             return Weights(both, intervals, 0.5 * span / SECOND, SECOND * (count - 1) / span)
         elapsed = (self.time - self._time[-1]) / SECOND
         if (elapsed[1:] - elapsed[:-1]).max() * SECOND > GAP * max(self.length, span):

@@ -27,8 +27,8 @@ _STICKING = 0.06
 _RELEASE = 0.6
 # Standard deviations of the friction model by which thresholds are raised.
 _WIDTH = 3.0
-# Beyond these, exp(-x²) is below the rounding of 1, and tanh(x) is 1.
-_VANISHED, _FULL = 6.1, 20.0
+# Beyond these, exp(-x²) is 0 and tanh(x) is 1 to 1e-12.
+_VANISHED, _FULL = 5.3, 15.0
 # Components of a tool wrench.
 _NAMES = ('force x', 'force y', 'force z', 'moment x', 'moment y', 'moment z')
 # A component is published if at most this fraction of it, squared, is unobservable.
@@ -82,28 +82,27 @@ class JointFriction:
         self._numbers = np.stack((coulomb, static - coulomb,
                                   1.0 / rows('stribeck_velocity', 1.0), rows('viscous', 0.0),
                                   rows('exponent', 1.0)), 1)
-        # By joint and direction; a joint without a law has no friction.
-        self.by_joint = [(self._side(1.0, *forward), self._side(-1.0, *backward))
-                         for forward, backward in self._numbers.transpose(2, 0, 1).tolist()]
+        # By joint; a joint without a law has no friction.
+        self._by_joint = self._numbers.transpose(2, 0, 1).tolist()
+        self.lines = [(*self._line(1.0, *forward), *self._line(-1.0, *backward))
+                      for forward, backward in self._by_joint]
         self.breakaway = np.maximum(coulomb, static).max(axis=0)
         self._reversal = self.breakaway + coulomb.max(axis=0)
         # Threshold added to that of contact torques, where a joint moves.
         self._margin = np.where(self.known, _WIDTH * self.std, self.std)
 
-    def _side(
+    def _line(
         self, sign: float, coulomb: float, excess: float, inverse: float, viscous: float,
         exponent: float,
-    ) -> tuple[float, ...]:
-        """Return the numbers of one direction.
+    ) -> tuple[float, float, float]:
+        """Return the velocity from which friction in one direction is a line, level and slope.
 
-        They are the speed from which friction is a line, 0 without friction, and its level there;
-        viscous friction, its exponent, excess at standstill and 1 / Stribeck speed.
+        The velocity is 0 without friction, and infinite if friction never is a line.
         """
         clear = max(_FULL * self._width, _VANISHED / inverse if excess else 0.0)
         if not (coulomb or excess or viscous):
             clear = 0.0
-        return (clear if exponent == 1.0 else math.inf, sign * coulomb, viscous, exponent, excess,
-                inverse)
+        return sign * (clear if exponent == 1.0 else math.inf), sign * coulomb, viscous
 
     def torque(self, velocity: Array) -> Array:
         """Return the friction torque, smooth through standstill, shape (..., n) [N·m].
@@ -128,10 +127,11 @@ class JointFriction:
             v: Its velocity [rad/s].
 
         """
-        _, level, viscous, exponent, excess, inverse = self.by_joint[joint][v < 0.0]
+        coulomb, excess, inverse, viscous, exponent = self._by_joint[joint][v < 0.0]
         ratio = v * inverse
-        size = abs(level) + excess * math.exp(-ratio * ratio)
-        return size * math.tanh(v / self._width) + viscous * math.copysign(abs(v) ** exponent, v)
+        size = coulomb + excess * math.exp(-ratio * ratio)
+        power = v if exponent == 1.0 else math.copysign(abs(v) ** exponent, v)
+        return size * math.tanh(v / self._width) + viscous * power
 
     def variance(self, velocity: Array) -> Array:
         """Return the variance of the friction model's error, shape (..., n) [N²·m²].
@@ -242,14 +242,14 @@ class JointTorques:
             model = model + self._rotor * a
         values: list[float] = []
         beyond = self._near
-        for needed, given, speed, limit, (forward, backward) in zip(
-                model.tolist(), torque.tolist(), v.tolist(), self._limits, self.friction.by_joint,
+        for value, speed, limit, (ahead, level, slope, back, level_back, slope_back) in zip(
+                (model - torque).tolist(), v.tolist(), self._limits, self.friction.lines,
                 strict=True):
-            clear, level, viscous, _, _, _ = forward if speed >= 0.0 else backward
-            value = needed - given
-            if speed > clear or -speed > clear:
-                value += level + viscous * speed
-            elif clear:
+            if speed > ahead:
+                value += level + slope * speed
+            elif speed < back:
+                value += level_back + slope_back * speed
+            elif ahead or back:
                 value += self.friction.near_standstill(len(values), speed)
             if not -limit <= value <= limit:
                 beyond = True

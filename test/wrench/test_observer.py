@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.wrench_arm import ObservedArm, of_chain
+from benchmarks.wrench_arm import ObservedArm, joint_row, of_chain
 from robocal_ros.errors import DataError
 from robocal_ros.messages.stamps import from_seconds
 from robocal_ros.robot.friction_law import SteadyFriction
@@ -223,8 +223,7 @@ def test_observations_do_not_depend_on_the_order_of_arrival() -> None:
         readings.wrenches.reverse()
         joints, readings.joints = readings.joints, []
         for joint in joints:
-            other.observer.add_joint_state(
-                from_seconds(joint.time), joint.position, joint.velocity, joint.effort)
+            other.observer.add_joint_state(from_seconds(joint.time), joint_row(joint))
         hand_over(readings, observations)
 
     other._hand_over = shuffled

@@ -17,22 +17,27 @@ def feed(ranges: tuple[float, ...] = (), **values: float) -> Feed:
     return Feed('ft', WrenchParameters(**values), ranges)
 
 
+def six(*values: float) -> tuple[float, ...]:
+    """Return a reading with these values first."""
+    return (*values, *[0.0] * (6 - len(values)))
+
+
 def test_readings_are_interpolated_on_stamps() -> None:
     sensor = feed()
-    sensor.add(ns(1.000), (0.0, 10.0))
-    sensor.add(ns(1.004), (2.0, 30.0))
-    assert sensor.at(ns(1.000)) == (0.0, 10.0)
-    assert sensor.at(ns(1.001)) == pytest.approx((0.5, 15.0))
-    assert sensor.at(ns(1.004)) == (2.0, 30.0)
+    sensor.add(ns(1.000), six(0.0, 10.0))
+    sensor.add(ns(1.004), six(2.0, 30.0))
+    assert sensor.at(ns(1.000)) == six(0.0, 10.0)
+    assert sensor.at(ns(1.001)) == pytest.approx(six(0.5, 15.0))
+    assert sensor.at(ns(1.004)) == six(2.0, 30.0)
     # An older instant may still be asked for.
-    assert sensor.at(ns(1.003)) == pytest.approx((1.5, 25.0))
+    assert sensor.at(ns(1.003)) == pytest.approx(six(1.5, 25.0))
 
 
 def test_nothing_is_invented_outside_and_across_gaps() -> None:
     sensor = feed()
     assert sensor.at(ns(1.0)) is None
-    sensor.add(ns(1.0), (1.0,))
-    sensor.add(ns(1.1), (2.0,))
+    sensor.add(ns(1.0), six(1.0))
+    sensor.add(ns(1.1), six(2.0))
     assert sensor.at(ns(0.9)) is None
     assert sensor.at(ns(1.05)) is None
     assert sensor.at(ns(1.2)) is None
@@ -41,53 +46,53 @@ def test_nothing_is_invented_outside_and_across_gaps() -> None:
 def test_old_readings_are_dropped_and_new_ones_found() -> None:
     sensor = feed()
     for number in range(20000):
-        sensor.add(ns(0.001 * number), (float(number),))
-    assert sensor.at(ns(19.9985)) == pytest.approx((19998.5,))
+        sensor.add(ns(0.001 * number), six(float(number)))
+    assert sensor.at(ns(19.9985)) == pytest.approx(six(19998.5))
     assert sensor.at(ns(1.0)) is None
 
 
 def test_saturated_says_where_the_range_ends() -> None:
     sensor = feed(ranges=(100.0, 0.0))
-    sensor.add(ns(1.0), (99.0, 5000.0))
+    sensor.add(ns(1.0), six(99.0, 5000.0))
     assert not sensor.problem
-    sensor.add(ns(1.001), (-100.0, 0.0))
-    assert "'ft' is saturated: value 1 of 2 reads -100, its range ends at 100" in sensor.problem
-    sensor.add(ns(1.002), (98.0, 0.0))
+    sensor.add(ns(1.001), six(-100.0, 0.0))
+    assert "'ft' is saturated: value 1 of 6 reads -100, its range ends at 100" in sensor.problem
+    sensor.add(ns(1.002), six(98.0, 0.0))
     assert not sensor.problem
 
 
 def test_stuck_after_a_while_and_well_again() -> None:
     sensor = feed(stuck_time=0.1)
     for number in range(200):
-        sensor.add(ns(0.001 * number), (1.0, 2.0))
+        sensor.add(ns(0.001 * number), six(1.0, 2.0))
     assert 'the same values for 0.1 s' in sensor.problem or 'for 0.2 s' in sensor.problem
     assert sensor.at(ns(0.15)) is None
-    sensor.add(ns(0.3), (1.0, 2.1))
+    sensor.add(ns(0.3), six(1.0, 2.1))
     assert not sensor.problem
-    assert sensor.at(ns(0.3)) == (1.0, 2.1)
+    assert sensor.at(ns(0.3)) == six(1.0, 2.1)
 
 
 def test_lost_readings_are_bridged_and_refused_ones_are_not() -> None:
     lost, clipped, refused = feed(), feed(ranges=(200.0,)), feed()
     for sensor in (lost, clipped, refused):
-        sensor.add(ns(1.0), (10.0,))
-    clipped.add(ns(1.005), (200.0,))
+        sensor.add(ns(1.0), six(10.0))
+    clipped.add(ns(1.005), six(200.0))
     refused.refuse('not a finite number', ns(1.005))
     for sensor in (lost, clipped, refused):
-        sensor.add(ns(1.010), (20.0,))
-    assert lost.at(ns(1.006)) == pytest.approx((16.0,))
+        sensor.add(ns(1.010), six(20.0))
+    assert lost.at(ns(1.006)) == pytest.approx(six(16.0))
     for sensor in (clipped, refused):
         assert sensor.at(ns(1.003)) is None
         assert sensor.at(ns(1.006)) is None
-        assert sensor.at(ns(1.010)) == (20.0,)
-    assert clipped.around(ns(1.006)) == [Saturated((200.0,)), (20.0,)]
-    assert refused.around(ns(1.006)) == [None, (20.0,)]
+        assert sensor.at(ns(1.010)) == six(20.0)
+    assert clipped.around(ns(1.006)) == [Saturated(six(200.0)), six(20.0)]
+    assert refused.around(ns(1.006)) == [None, six(20.0)]
 
 
 def test_a_delay_makes_readings_older_than_their_stamps() -> None:
     sensor = Feed('ft', WrenchParameters(), delay=0.004)
-    sensor.add(ns(1.004), (5.0,))
-    assert sensor.at(ns(1.0)) == (5.0,)
+    sensor.add(ns(1.004), six(5.0))
+    assert sensor.at(ns(1.0)) == six(5.0)
 
 
 READING = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)

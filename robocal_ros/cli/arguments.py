@@ -171,6 +171,8 @@ def _estimate(parser: argparse.ArgumentParser) -> None:
                         help='the result file (default: <bag>.<capability>.yaml)')
     parser.add_argument('--series', type=Path, metavar='FILE',
                         help='wrench: the series, as .mcap or .csv (default: beside the result)')
+    parser.add_argument('--covariances', action='store_true',
+                        help='wrench: the tool wrench and all covariances in the series, too')
 
 
 def _import(parser: argparse.ArgumentParser) -> None:

@@ -43,9 +43,10 @@ def run(options: argparse.Namespace) -> int:
 
     """
     chosen = capability(options.capability)
-    if options.series is not None and not isinstance(chosen, Follower):
+    if (options.series is not None or options.covariances) and not isinstance(chosen, Follower):
         raise ConfigurationError(
-            f'--series is an output of wrench only; {chosen.name} has no series. Remove --series.')
+            f'{chosen.name} has no series, which is an output of wrench only. Remove --series and '
+            '--covariances.')
     if options.use and isinstance(chosen, Follower):
         raise ConfigurationError(
             'wrench does not support --use; give its results with --results-dir.')
@@ -96,7 +97,7 @@ def _follow(
     output = _output(options)
     series = options.series or output.with_suffix('.mcap')
     following = chosen.follow(bag, values, urdf, selection)
-    outcome = follow(following, bag.name, series)
+    outcome = follow(following, bag.name, series, covariances=options.covariances)
     code = 0 if outcome.tare is None else _present(outcome.tare, (), output)
     for remark in outcome.remarks:
         print_line(remark, 'yellow')

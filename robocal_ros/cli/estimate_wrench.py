@@ -17,14 +17,18 @@ from robocal_ros.wrench.series import Digest, Episode, TorqueDigest, series_file
 _MAX_CONTACTS = 30
 
 
-def follow(following: WrenchFollowing, name: str, series: Path) -> WrenchOutcome:
+def follow(
+    following: WrenchFollowing, name: str, series: Path, *, covariances: bool
+) -> WrenchOutcome:
     """Observe a bag, show the progress, and write the series to a file."""
+    tool_frame = following.tool_frame if covariances else ''
     with (
         ProgressView(f'Reading {name}') as view,
-        series_file(series, following.links, following.robot.joint_names) as writer,
+        series_file(
+            series, following.links, following.robot.joint_names, tool_frame) as writer,
     ):
         return following.run(writer, lambda count: view.update(
-            100.0 * count / max(following.messages, 1), f'{count} messages'))
+            100.0 * count / max(following.messages, 1), f'{count} messages'), fused=covariances)
 
 
 def show_wrenches(digest: Digest, joint_names: Sequence[str]) -> None:

@@ -201,7 +201,12 @@ def _filled(store: Any, kind: str, fields: dict[str, Any]) -> Any:
     for name, (node, detail) in store.fielddefs[kind][1]:
         if name in fields:
             given = fields[name]
-            values[name] = _filled(store, detail, given) if node == Nodetype.NAME else given
+            if node == Nodetype.NAME:
+                given = _filled(store, detail, given)
+            elif isinstance(given, list) and given and isinstance(given[0], dict):
+                ((_, kind_within), _) = detail
+                given = [_filled(store, kind_within, item) for item in given]
+            values[name] = given
         elif node == Nodetype.BASE:
             values[name] = '' if detail[0] == 'string' else 0
         elif node == Nodetype.NAME:

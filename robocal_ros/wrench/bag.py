@@ -37,6 +37,7 @@ from robocal_ros.wrench import estimate
 from robocal_ros.wrench.alignment import NEVER, Feed, Reading
 from robocal_ros.wrench.blocks import Block, BlockObserver
 from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
+from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
 from robocal_ros.wrench.series import Digest, WrenchSeries
@@ -193,23 +194,31 @@ class WrenchFollowing:
         self._use_results()
 
     @property
+    def tool_frame(self) -> str:
+        """Frame of the tool wrench."""
+        return self._values.tool_wrench_frame or self.robot.tool_frame
+
+    @property
     def messages(self) -> int:
         """Number of messages to be read."""
         return sum(self._bag.counts[topic] for topic in self._topics.values())
 
     def run(
-        self, series: WrenchSeries, progress: Callable[[int], None] | None = None
+        self, series: WrenchSeries, progress: Callable[[int], None] | None = None, *,
+        fused: bool = False,
     ) -> WrenchOutcome:
         """Tare, then read and observe.
 
         Args:
             series: Receives every observation.
             progress: Called from time to time with the number of messages read so far.
+            fused: Whether observations contain the tool wrench and covariances.
 
         Raises:
             RobocalError: If bag or data are unsuitable.
 
         """
+        self._fusion = Fusion(self._observer) if fused else None
         result = self._first_tare()
         bias, reference = self._observer.bias, self._observer.reference
         self._begin(result, series)
@@ -261,7 +270,7 @@ class WrenchFollowing:
             _ClockJumpError: If the clock jumps back.
 
         """
-        whole = BlockObserver(self._observer)
+        whole = BlockObserver(self._observer, self._fusion)
         intakes: dict[str, Intake] = {
             self._topics[sensor.topic]: Intake(sensor.decoder())
             for sensor in self._observer.sensors}
@@ -336,13 +345,13 @@ class WrenchFollowing:
         for observation in self._observations(self._selected, progress):
             waiting.append(observation)
             if len(waiting) == _BLOCK:
-                self._write(Block.of(waiting, self.robot.n))
+                self._write(Block.of(waiting, self.robot.n, self._fusion))
                 waiting = []
             if not self._tared() and self._tare is not None \
                     and observation.stamp > self._tare.end + _MARGIN:
                 self._await_tare()
         if waiting:
-            self._write(Block.of(waiting, self.robot.n))
+            self._write(Block.of(waiting, self.robot.n, self._fusion))
 
     # ------------------------------------------------------------------------ inputs
 

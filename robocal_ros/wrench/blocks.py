@@ -19,6 +19,7 @@ from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages.stamps import SECOND, Stamps
 from robocal_ros.wrench.alignment import COLUMNS, NEVER, Feed, Reading, Saturated
 from robocal_ros.wrench.contact import Contact
+from robocal_ros.wrench.fusion import Fused, Fusion
 from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
 from robocal_ros.wrench.sensor_delay import SensorDelays
 from robocal_ros.wrench.smoothing import FULL, GAP, LONGEST, UNEVEN, even_weights, matched_rows
@@ -46,6 +47,7 @@ class Block:
         colliding: Whether each joint's torque exceeds its threshold, shape (m, n).
         reasons: Reasons of the sub-chains by instant with invalid wrenches.
         contacts: Contacts by sub-chain, by instant with contacts.
+        fused: Tool wrench and covariances; None if they were not asked for.
 
     """
 
@@ -58,6 +60,7 @@ class Block:
     colliding: Flags
     reasons: dict[int, list[str]] = field(default_factory=dict)
     contacts: dict[int, dict[int, Contact]] = field(default_factory=dict)
+    fused: Fused | None = None
 
     @classmethod
     def empty(cls, stamps: Stamps, links: int, joints: int) -> Block:
@@ -68,10 +71,14 @@ class Block:
                    np.full((count, joints), np.nan), np.zeros((count, joints), bool))
 
     @classmethod
-    def of(cls, observations: Sequence[Observation], joints: int) -> Block:
+    def of(
+        cls, observations: Sequence[Observation], joints: int, fusion: Fusion | None = None
+    ) -> Block:
         """Return observations as a block."""
         stamps = np.array([item.nanoseconds for item in observations], dtype=np.int64)
         made = cls.empty(stamps, len(observations[0].reasons), joints)
+        if fusion is not None:
+            made.fused = fusion.all_of(observations)
         for row, item in enumerate(observations):
             made.delay[row] = item.delay
             for index in item.links:
@@ -254,9 +261,16 @@ class BlockObserver:
 
     """
 
-    def __init__(self, observer: WrenchObserver) -> None:
-        """Start empty, with load, friction and biases of the observer."""
+    def __init__(self, observer: WrenchObserver, fusion: Fusion | None = None) -> None:
+        """Start empty.
+
+        Args:
+            observer: Observer with load, friction and biases.
+            fusion: Gives the tool wrench and covariances; None for none.
+
+        """
         self._observer = observer
+        self._fusion = fusion
         self._chains = observer.joint_chains
         self._arm = observer.arm
         self._values = observer.values
@@ -449,6 +463,17 @@ class BlockObserver:
                         first[row]:new[row] + 1], means[row], seen[row]))
             if found:
                 block.contacts[row] = found
+        if self._fusion is not None:
+            block.fused = self._fusion.all_of([
+                Observation(
+                    int(block.stamps[row]), float(block.delay[row]), self._chains.links,
+                    block.wrench[row], block.reasons.get(row) or [''] * count,
+                    block.contacts.get(row, {}),
+                    block.external[row] if block.known[row] else None, block.colliding[row],
+                    *((q[row], v[row], a[row], distal[row], held[row],
+                       ['missing' if lost else '' for lost in lacking[row].tolist()],
+                       torque[row]) if full[row] else ()))
+                for row in range(len(new))])
         return block
 
     def _differentiate(self, time: Stamps, rows: Array) -> Array | None:

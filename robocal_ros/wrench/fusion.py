@@ -16,6 +16,7 @@ changed since the tare.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +70,46 @@ class _Rows:
                      np.vstack((self.matrix, other.matrix)), covariance)
 
 
+@dataclass(frozen=True)
+class Fused:
+    """What ``Fusion`` tells about successive observations, NaN where it tells nothing.
+
+    Attributes:
+        tool: Wrench on the tool, shape (m, 6) [N, N·m].
+        tool_covariance: Its covariance, row by row, shape (m, 36).
+        links: Covariance of the wrench on each sub-chain, row by row, shape (m, k, 36).
+        torque: Covariance of the external joint torques, row by row, shape (m, n²).
+
+    """
+
+    tool: Array
+    tool_covariance: Array
+    links: Array
+    torque: Array
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is computed once for an observation.
+
+    Attributes:
+        observation: The observation.
+        places: Placements of the sensors' links in the root.
+        model: Covariances of the wrenches that move each sub-chain, shape (k, 6, 6).
+        errors: Errors of what acts distal to each sensor due to the load, shape (p, k, 6).
+        own: The same of what acts on each sub-chain, shape (p, k, 6).
+        links: Covariances of the wrenches on sub-chains, as far as they were asked for.
+
+    """
+
+    observation: Observation
+    places: list[pin.SE3]
+    model: Array
+    errors: Array
+    own: Array
+    links: dict[int, Array]
+
+
 class Fusion:
     """Covariances of an observer's outputs, and its tool wrench.
 
@@ -101,8 +142,7 @@ class Fusion:
                 f"tool_wrench_source is 'sensor', but no F/T sensor carries '{self._tool}'; add "
                 "one to sensor_frames, or set tool_wrench_source to 'torque'.")
         self.by_torque = values.tool_wrench_source == 'torque' or self._chain is None
-        # Newest observation, with placements, model covariances and load errors at its posture.
-        self._known: tuple[Observation, list[pin.SE3], Array, Array] | None = None
+        self._known: _Known | None = None
         # Covariance of each reading, in its measurement frame, then in its link's.
         self._noise = arm.turned(np.array([
             np.diag(std**2) for std in sensor_std(values, len(arm.mounts))]))
@@ -116,6 +156,22 @@ class Fusion:
     def frame(self) -> str:
         """Frame in which the tool wrench is expressed, about its origin."""
         return self._frame
+
+    def all_of(self, observations: Sequence[Observation]) -> Fused:
+        """Return the tool wrench and all covariances of successive observations."""
+        count, links, joints = len(observations), len(self._arm.mounts), self._robot.n
+        made = Fused(*(np.full((count, *shape), np.nan) for shape in (
+            (6,), (36,), (links, 36), (joints * joints,))))
+        for row, item in enumerate(observations):
+            tool = self.tool(item)
+            if tool is not None:
+                made.tool[row], made.tool_covariance[row] = tool.wrench, tool.covariance.ravel()
+            for index in item.links:
+                if not item.reasons[index]:
+                    made.links[row, index] = self.link_covariance(item, index).ravel()
+            if item.external is not None:
+                made.torque[row] = self.torque_covariance(item).ravel()
+        return made
 
     # ------------------------------------------------------------------- covariances
 
@@ -149,13 +205,16 @@ class Fusion:
         """
         covariance = self._noise[index]
         if observation.posture is not None:
-            places, model, errors = self._geometry(observation, observation.posture)
-            own = self._own(observation.posture, errors)[:, index]
-            covariance = covariance + model[index] + own.T @ own
-            for d in self._arm.chains[index].distal:
-                turn = _moved(places[index], places[d])
-                covariance = covariance + turn @ self._noise[d] @ turn.T
-        elif self._arm.chains[index].distal:
+            known = self._geometry(observation, observation.posture)
+            if index not in known.links:
+                own = known.own[:, index]
+                covariance = covariance + known.model[index] + own.T @ own
+                for d in self._arm.chains[index].distal:
+                    turn = _moved(known.places[index], known.places[d])
+                    covariance = covariance + turn @ self._noise[d] @ turn.T
+                known.links[index] = covariance
+            return known.links[index]
+        if self._arm.chains[index].distal:
             placement = self._arm.distal_transform(self._arm.chains[index])
             if placement is not None:
                 turn = placement.toDualActionMatrix()
@@ -163,20 +222,16 @@ class Fusion:
                 covariance = covariance + turn @ self._noise[d] @ turn.T
         return np.asarray(covariance)
 
-    def _geometry(
-        self, observation: Observation, posture: Array
-    ) -> tuple[list[pin.SE3], Array, Array]:
-        """Return placements of the sensors' links in the root, model covariances, load errors.
-
-        The covariances are those of the wrenches that move each sub-chain, shape (k, 6, 6); the
-        errors, shape (p, k, 6), are those of what acts distal to each sensor.
-        """
-        if self._known is None or self._known[0] is not observation:
+    def _geometry(self, observation: Observation, posture: Array) -> _Known:
+        """Return what is computed once for an observation."""
+        if self._known is None or self._known.observation is not observation:
             places = [self._robot.transform_frame_to_root(posture, chain.link)
                       for chain in self._arm.chains]
-            self._known = (observation, places, self._model_covariance(observation, posture),
-                           self._load_errors(observation, posture, places))
-        return self._known[1:]
+            errors = self._load_errors(observation, posture, places)
+            self._known = _Known(
+                observation, places, self._model_covariance(observation, posture), errors,
+                self._own(posture, errors) if errors.size else errors, {})
+        return self._known
 
     def _carrying(self, frame: str) -> tuple[int, ...]:
         """Return the sensors proximal to a frame."""
@@ -317,7 +372,8 @@ class Fusion:
         if own is None or not usable or any(
                 not any(d in usable for d in self._arm.all_distal(i)) for i in touched):
             return None
-        places, model, errors = self._geometry(observation, posture)
+        known = self._geometry(observation, posture)
+        places = known.places
         sources = [self._robot.transform_frame_to_root(posture, self._tool),
                    *(places[i] for i in touched)]
         matrix = np.zeros((len(usable), 6, len(sources), 6))
@@ -330,9 +386,9 @@ class Fusion:
         covariance = np.zeros((len(usable), 6, len(usable), 6))
         for row, sensor in enumerate(usable):
             covariance[row, :, row] = self._noise[sensor]
-        of_load = errors[:, usable].reshape(len(errors), size)
+        of_load = known.errors[:, usable].reshape(len(known.errors), size)
         total = covariance.reshape(size, size) + of_load.T @ of_load
-        for index, part in enumerate(model):
+        for index, part in enumerate(known.model):
             seen = np.array([
                 _moved(places[sensor], places[index])
                 if index == sensor or index in self._arm.all_distal(sensor) else np.zeros((6, 6))

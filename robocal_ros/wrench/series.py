@@ -20,6 +20,7 @@ from robocal_ros.messages.mcap_writer import McapWriter
 from robocal_ros.messages.stamps import Stamps, to_seconds
 from robocal_ros.wrench.blocks import Block
 from robocal_ros.wrench.contact import Contact
+from robocal_ros.wrench.fusion import Fused
 from robocal_ros.wrench.observer import FILLING
 from robocal_ros.wrench.parameters import NODE
 
@@ -47,27 +48,37 @@ class WrenchSeries(Protocol):
         """Discard everything written so far."""
 
 
-def series_file(path: Path, links: Sequence[str], joints: Sequence[str]) -> WrenchSeries:
+def series_file(
+    path: Path, links: Sequence[str], joints: Sequence[str], tool_frame: str = ''
+) -> WrenchSeries:
     """Return the file of a series: CSV if the path ends with .csv, else MCAP.
 
     Args:
         path: Path of the file.
         links: Names of the sub-chains.
         joints: Names of the joints.
+        tool_frame: Frame of the tool wrench, to write it and all covariances; empty for none.
 
     Raises:
         ConfigurationError: If it cannot be written.
 
     """
-    return CsvSeries(path, links) if path.suffix == '.csv' else McapSeries(path, links, joints)
+    if path.suffix != '.csv':
+        return McapSeries(path, links, joints, tool_frame)
+    if tool_frame:
+        raise ConfigurationError(
+            f"'{path}' cannot hold covariances; name a file with --series that ends with .mcap.")
+    return CsvSeries(path, links)
 
 
 class McapSeries:
     """Series as an MCAP file with the node's topics; see ``WrenchSeries``."""
 
-    def __init__(self, path: Path, links: Sequence[str], joints: Sequence[str]) -> None:
+    def __init__(
+        self, path: Path, links: Sequence[str], joints: Sequence[str], tool_frame: str = ''
+    ) -> None:
         """Create the file; arguments and errors as for ``series_file``."""
-        self._links, self._joints = tuple(links), tuple(joints)
+        self._links, self._joints, self._tool_frame = tuple(links), tuple(joints), tool_frame
         self._file = McapWriter(path)
         self._announce()
 
@@ -87,6 +98,17 @@ class McapSeries:
             'sensor_msgs/msg/JointState', name=list(self._joints), effort=count)))
         topics += [(f'joints/{name}/in_contact', 'std_msgs/msg/Bool',
                     file.message('std_msgs/msg/Bool')) for name in self._joints]
+        if self._tool_frame:
+            topics.append(('tool_wrench', 'geometry_msgs/msg/WrenchStamped', file.message(
+                'geometry_msgs/msg/WrenchStamped', header={'frame_id': self._tool_frame})))
+            topics += [(name, 'std_msgs/msg/Float64MultiArray', file.message(
+                'std_msgs/msg/Float64MultiArray', data=np.zeros(size * size), layout={'dim': [
+                    {'label': 'row', 'size': size, 'stride': size * size},
+                    {'label': 'column', 'size': size, 'stride': size}]}))
+                for name, size in (
+                    ('tool_wrench_covariance', 6),
+                    *((f'links/{link}/wrench_covariance', 6) for link in self._links),
+                    ('external_torque_covariance', len(self._joints)))]
         self._topics = {name: (file.add_topic(f'/{NODE}/{name}', kind), template)
                         for name, kind, template in topics}
         self._flags: dict[str, bool] = {}
@@ -133,7 +155,21 @@ class McapSeries:
         for column, name in enumerate(self._joints):
             self._write_flag(f'joints/{name}/in_contact', stamps[known],
                              block.colliding[known, column])
+        if block.fused is not None:
+            self._write_fused(stamps, block.fused)
         self._file.flush()
+
+    def _write_fused(self, stamps: Stamps, fused: Fused) -> None:
+        told = ~np.isnan(fused.tool_covariance[:, 0])
+        self._write('tool_wrench', stamps[told], fused.tool[told])
+        for name, rows in (
+            ('tool_wrench_covariance', fused.tool_covariance),
+            *((f'links/{link}/wrench_covariance', fused.links[:, index])
+              for index, link in enumerate(self._links)),
+            ('external_torque_covariance', fused.torque),
+        ):
+            told = ~np.isnan(rows[:, 0])
+            self._write(name, stamps[told], rows[told], stamped=False)
 
     def _write(
         self, name: str, stamps: Stamps, values: Array, *, stamped: bool = True

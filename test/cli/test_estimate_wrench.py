@@ -220,6 +220,29 @@ def test_the_series_is_a_bag_of_the_topics_of_the_node(
         assert reasons[-1] == ''
 
 
+def test_the_tool_wrench_and_covariances_are_written_if_asked_for(
+    recorded: Recorded, run: Run, tmp_path: Path
+) -> None:
+    given = [*recorded.messages, *marked(recorded)]
+    run(given, '--series', 'bag.wrench.mcap', '--covariances',
+        '-p', 'tool_wrench_frame:=base_link')
+    with Bag(tmp_path / 'bag.wrench.mcap') as bag:
+        wrenches = list(bag.messages('/wrench_observer/tool_wrench'))
+        links = bag.counts[f'/wrench_observer/links/{LINK}/wrench']
+        assert {message.header.frame_id for message in wrenches} == {'base_link'}
+        assert len(wrenches) >= links
+        assert bag.counts[f'/wrench_observer/links/{LINK}/wrench_covariance'] == links
+        covariances = list(bag.messages('/wrench_observer/tool_wrench_covariance'))
+        assert len(covariances) == len(wrenches)
+        last = covariances[-1]
+        assert [(item.label, item.size, item.stride) for item in last.layout.dim] == [
+            ('row', 6, 36), ('column', 6, 6)]
+        assert np.linalg.eigvalsh(last.data.reshape(6, 6)).min() > 0.0
+    code, told, _ = run(given, '--covariances')
+    assert code == 2
+    assert 'cannot hold covariances' in told
+
+
 def test_sensors_that_were_recorded_late_change_nothing(recorded: Recorded, run: Run) -> None:
     def recorded_at(message: Message) -> float:
         return message[0] + (0.4 if message[1] == '/ft_wrist/wrench' else 0.0)

@@ -13,6 +13,7 @@ from benchmarks.wrench_samples import Impact, SampledArm, Settings, Stream, foll
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 from robocal_ros.wrench.blocks import Block, BlockObserver
+from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
@@ -31,10 +32,10 @@ def observer(**values: Any) -> WrenchObserver:
 
 def in_blocks(
     made: WrenchObserver, joints: Stream, sensors: list[Stream], size: int,
-    problems: dict[tuple[int, int], str],
+    problems: dict[tuple[int, int], str], fusion: Fusion | None = None,
 ) -> list[Block]:
     """Return the blocks from samples that are added some at a time."""
-    whole, found = BlockObserver(made), []
+    whole, found = BlockObserver(made, fusion), []
     longest = max(len(stream.stamps) for stream in (joints, *sensors))
     for begin in range(0, longest + size, size):
         part = slice(begin, begin + size)
@@ -141,6 +142,25 @@ def test_equal_where_samples_are_lost_refused_stuck_or_without_effort(
     found = one_by_one(observer(**values), joints, sensors, problems)
     assert any(any(item.reasons) for item in found[100:])
     assert_equal(blocks, found, contacts=True)
+
+
+def test_the_tool_wrench_and_covariances_are_equal() -> None:
+    arm = SampledArm(seven_joints.urdf(), SENSORS, Settings(), seed=13, laws=LAWS)
+    # On the tool, with some saturated readings, then on a tube too.
+    joints, sensors = arm.samples(0.8, [
+        Impact(3, np.array([-30.0, 5.0, 0.0]), np.array([0.04, 0.0, 0.02]), 0.2, 0.6),
+        Impact(3, np.array([-600.0, 0.0, 50.0]), np.array([0.04, 0.0, 0.02]), 0.4, 0.02),
+        Impact(0, np.array([-30.0, 5.0, 0.0]), np.array([0.05, 0.0, 0.06]), 0.6, 0.2)])
+    joints.values[100:110, 14:] = np.nan
+    made, live = observer(), observer()
+    blocks = in_blocks(made, joints, sensors, 300, {}, Fusion(made))
+    found = Fusion(live).all_of(follow(live, joints, sensors))
+    for name in ('tool', 'tool_covariance', 'links', 'torque'):
+        mine = np.concatenate([getattr(block.fused, name) for block in blocks])
+        np.testing.assert_allclose(mine, getattr(found, name), rtol=1e-6, atol=1e-9)
+    assert np.isnan(found.torque[:, 0]).sum() > 10
+    assert 0 < np.isnan(found.links[:, 3, 0]).sum() < 100
+    assert np.isfinite(found.tool).all(axis=1).sum() > 600
 
 
 def test_observations_make_the_same_block() -> None:

@@ -23,10 +23,10 @@ from robocal_ros.messages.bag import (
     Selection,
     marks_in,
 )
-from robocal_ros.messages.decode import Decoded, Decoder, Rows, State
+from robocal_ros.messages.decode import Decoder, State
 from robocal_ros.messages.intake import Channel, Intake, JointIntake, Take, in_stamp_order
 from robocal_ros.messages.marks import Span
-from robocal_ros.messages.stamps import SECOND, from_seconds, to_seconds
+from robocal_ros.messages.stamps import SECOND, Stamps, from_seconds, to_seconds
 from robocal_ros.results.chain import Inputs, with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml
@@ -287,29 +287,30 @@ class WrenchFollowing:
         """Yield all observations."""
         sensors = {topic: index for index, topic in enumerate(intakes)}
         joints = self._topics[marks.JOINTS]
-        for topic, decoded, rows in ahead(self._decoded(intakes, progress)):
-            bad = np.flatnonzero(decoded.states[rows] != State.USABLE)
+        for topic, stamps, values, problems in ahead(self._decoded(intakes, progress)):
             if topic == joints:
-                rows = np.delete(rows, bad)
-                whole.add_joint_states(decoded.stamps[rows], decoded.values[rows])
+                usable = np.delete(np.arange(len(stamps)), list(problems)) if problems else slice(
+                    None)
+                whole.add_joint_states(stamps[usable], values[usable])
             else:
-                whole.add_readings(
-                    sensors[topic], decoded.stamps[rows], decoded.values[rows], {
-                        place: decoded.reason(int(rows[place])) for place in bad.tolist()})
+                whole.add_readings(sensors[topic], stamps, values, problems)
             yield from self._advance(whole, final=False)
         yield from self._advance(whole, final=True)
 
     def _decoded(
         self, intakes: Mapping[str, Intake], progress: Callable[[int], None] | None
-    ) -> Generator[tuple[str, Decoded, Rows], None, None]:
-        """Yield messages of a topic, and their rows to be used."""
+    ) -> Generator[tuple[str, Stamps, Array, dict[int, str]], None, None]:
+        """Yield stamps [ns], values and problems by row of messages of a topic."""
         span, count = self._selected, 0
         for topic, raw in self._bag.batches(intakes):
             decoded = intakes[topic].decoder(raw)
             counted, jumps = intakes[topic].judge(decoded, np.arange(len(raw)))
             if jumps:
                 raise _ClockJumpError
-            yield topic, decoded, counted[span.holds(to_seconds(decoded.stamps[counted]))]
+            rows = counted[span.holds(to_seconds(decoded.stamps[counted]))]
+            bad = np.flatnonzero(decoded.states[rows] != State.USABLE)
+            yield topic, decoded.stamps[rows], decoded.values[rows], {
+                place: decoded.reason(int(rows[place])) for place in bad.tolist()}
             count += len(raw)
             if progress is not None:
                 progress(count)

@@ -376,11 +376,7 @@ class BlockObserver:
 
     def _observed(self, begin: int, end: int) -> Block:
         n, count, window = self._n, len(self._sensors), self._chains.window
-        time, rows = self._joints.stamps[:end], self._joints.rows[:end].copy()
-        # A product is faster than a reduction along short rows.
-        known: Flags = np.isfinite(rows[:, 2 * n:] @ np.ones(n))
-        rows[~known, 2 * n:] = 0.0
-        backward = self._differentiate(time, rows)
+        time = self._joints.stamps[:end]
         new = np.arange(begin, end)
         first = np.maximum(np.minimum(
             np.searchsorted(time, time[new] - window.slack), new - window.fewest + 1), 0)
@@ -400,7 +396,12 @@ class BlockObserver:
         block.observed[:] = True
         # Rows of zeros for windows that would begin before the first row.
         table = np.zeros((windows.before + end, 3 * n + count * COLUMNS))
-        table[windows.before:, :3 * n] = rows
+        rows = table[windows.before:, :3 * n]
+        rows[:] = self._joints.rows[:end]
+        # A product is faster than a reduction along short rows.
+        known: Flags = np.isfinite(rows[:, 2 * n:] @ np.ones(n))
+        rows[~known, 2 * n:] = 0.0
+        backward = self._differentiate(time, rows)
         readings = table[windows.before:, 3 * n:].reshape(end, count, COLUMNS)
         missing = np.zeros((end, count), bool)
         before = np.zeros((end, count), np.intp)
@@ -528,12 +529,17 @@ class BlockObserver:
             bad = refused[end] > refused[begin]
             missing[several[bad] + 1, index] = True
             several, begin, end = several[~bad], begin[~bad], end[~bad]
+            if not len(several):
+                continue
             if excess is None:
                 excess = np.zeros((padding + len(time), readings[0].size))
-            # Integral of the linear interpolation up to each reading.
-            steps = np.diff(stamps) / SECOND
-            whole = np.vstack((np.zeros(COLUMNS), np.cumsum(
-                0.5 * steps[:, None] * (rows[1:] + rows[:-1]), axis=0)))
+            # Integrals of the linear interpolation, first between the readings.
+            count = end - begin - 1
+            starts = np.cumsum(count) - count
+            place = np.arange(count.sum()) + np.repeat(begin - starts, count)
+            steps = (stamps[place + 1] - stamps[place]) / SECOND
+            between = np.add.reduceat(
+                0.5 * steps[:, None] * (rows[place + 1] + rows[place]), starts)
 
             def rest(
                 place: Rows, instant: Stamps, values: Array,
@@ -543,7 +549,7 @@ class BlockObserver:
                     values + rows[place]))
 
             last, low, high = end - 1, readings[several, index], readings[several + 1, index]
-            integral = (whole[last] - whole[begin] + rest(last, time[several + 1], high)
+            integral = (between + rest(last, time[several + 1], high)
                         - rest(begin, time[several], low))
             span = (time[several + 1] - time[several]) / SECOND
             excess[padding + several + 1, COLUMNS * index:COLUMNS * (index + 1)] = (

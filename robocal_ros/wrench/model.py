@@ -143,8 +143,8 @@ class _Joint:
     """A joint between two sensors.
 
     Attributes:
-        factors: Places of 1, cosine and sine of its angle, or of 1 and its travel, as of
-            ``_factors``.
+        factors: Places of 1, cosine and sine of its angle, or of 1 and its travel, in an array of
+            1, then cosines, sines and values of all positions.
         parts: Matrices of which its transform of a wrench is the sum, times these factors, shape
             (3 or 2, 6, 6).
 
@@ -152,19 +152,6 @@ class _Joint:
 
     factors: tuple[int, ...]
     parts: Array
-
-
-def _factors(q: Array) -> Array:
-    """Return 1, then cosines, sines and values of positions.
-
-    Args:
-        q: Position of the joints, shape (..., n).
-
-    Returns:
-        Shape (..., 1 + 3 n).
-
-    """
-    return np.concatenate((np.ones((*q.shape[:-1], 1)), np.cos(q), np.sin(q), q), axis=-1)
 
 
 class _Lever:
@@ -205,11 +192,10 @@ class _Lever:
         return wrench
 
     def moved_many(self, factors: Array, wrenches: Array) -> Array:
-        """Return wrenches on the inner link at many instants, shape (m, 6)."""
+        """Return wrenches on the inner link at many instants, shapes (1 + 3 n, m) and (6, m)."""
         for step in self._steps:
-            parts = wrenches @ step.matrix.T
-            wrenches = np.einsum('mp,mpc->mc', step.products(factors), parts.reshape(
-                len(parts), len(step.matrix) // 6, 6))
+            parts = (step.matrix @ wrenches).reshape(len(step.matrix) // 6, *wrenches.shape)
+            wrenches = np.einsum('pm,pcm->cm', step.products(factors), parts)
         return wrenches
 
 
@@ -233,9 +219,9 @@ class _Step:
         self.places = np.array([(*known, 0, 0)[:2] for known in places], dtype=np.intp).T
 
     def products(self, factors: Array) -> Array:
-        """Return the products, given the factors, shapes (..., p) and (..., 1 + 3 n)."""
+        """Return the products, given the factors, shapes (p, ...) and (1 + 3 n, ...)."""
         first, second = self.places
-        return np.asarray(factors[..., first] * factors[..., second])
+        return np.asarray(factors[first] * factors[second])
 
 
 class _Levers:
@@ -271,7 +257,7 @@ class _Levers:
         self._places = np.array(places, dtype=np.intp)
         self._pairs = np.hstack([lever.last.places for _, _, lever in levers])
         self._flat = self._sums.reshape(-1)
-        # 1, then cosines, sines and values of positions, as of ``_factors``.
+        # 1, then cosines, sines and values of positions.
         self._factors = np.ones(1 + 3 * joints)
         self._cosines, self._sines, self._positions = self._factors[1:].reshape(3, joints)
 
@@ -637,9 +623,9 @@ class SensedArm:
 
         """
         net = distal.copy()
-        factors = _factors(q)
+        factors = np.vstack((np.ones(len(q)), np.cos(q.T), np.sin(q.T), q.T))
         for inner, outer, lever in self._levers:
-            net[:, inner] -= lever.moved_many(factors, distal[:, outer])
+            net[:, inner] -= lever.moved_many(factors, distal[:, outer].T).T
         return net
 
     def force_series(self, index: int, readings: Array) -> Array:

@@ -8,7 +8,6 @@ its goal.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,12 +37,14 @@ STALL_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 3.0
 """Longest wait for the controller's answers, by the steady clock [s]."""
 
-# Time step of the path that postures are compared with [s].
+# Largest time step of the path that postures are compared with [s].
 _PATH_PERIOD = 0.01
 # Part of the path ahead of the last match that is searched for the next one [s].
 _LOOK_AHEAD = 0.5
 # The node cancels a motion at this multiple of path_tolerance, at which the controller aborts.
 _CANCEL_FACTOR = 1.5
+# Longest time without monitoring, as on a machine that is busy or was suspended [s].
+_UNWATCHED = 1.5
 # Longest time to arrive at the goal after the controller reported success [s].
 _LATE_ARRIVAL = 30.0
 _ERRORS = {
@@ -56,34 +57,40 @@ _ERRORS = {
 
 
 class _PathFollower:
-    """Progress of the arm along a path, from its postures alone.
+    """Progress of the arm along a path, from its postures and their stamps.
 
-    Time does not enter: the arm of a controller that stretches the motion (speed scaling, a teach
-    pendant's slider) is still on its path.
+    The arm is at one of the points that it may have reached: not further than by its stamps, for
+    a controller may stretch a motion (speed scaling, a teach pendant's slider) but not hurry it,
+    and not before points that it has left. On a path that turns back, points of both legs are
+    near the arm; which one it is at need not be known.
     """
 
-    def __init__(self, trajectory: Trajectory, start: float) -> None:
+    def __init__(self, trajectory: Trajectory, start: float, tolerance: float) -> None:
         self._time = trajectory.dense(_PATH_PERIOD)
         self._path = trajectory.sample(self._time)[0]
-        self._index = 0
-        self._stamp = start
+        self._start = self._stamp = start
+        self._tolerance = tolerance
+        self._first = self._last = self._index = 0
 
     def deviation(self, stamp: float, posture: Array) -> float:
-        """Return the distance to the nearest posture near the last match [rad].
+        """Return the distance to the nearest posture that the arm may have reached [rad].
 
         Args:
-            stamp: Stamp of the posture [s]; the search ends at the time since the last match,
-                and half a second, ahead of it.
+            stamp: Stamp of the posture [s].
             posture: Shape (n,) [rad].
 
         """
-        ahead = _LOOK_AHEAD + max(0.0, stamp - self._stamp)
+        reach = _LOOK_AHEAD + min(self._time[self._last] + max(0.0, stamp - self._stamp),
+                                  max(0.0, stamp - self._start))
         self._stamp = stamp
-        first = max(0, self._index - 5)
-        part = self._path[first:self._index + 1 + math.ceil(ahead / _PATH_PERIOD)]
+        end = int(np.searchsorted(self._time, reach, 'right'))
+        part = self._path[self._first:max(end, self._first + 1)]
         distance = np.abs(part - posture).max(axis=1)
         nearest = int(np.argmin(distance))
-        self._index = max(self._index, first + nearest)
+        self._index = max(self._index, self._first + nearest)
+        near = np.flatnonzero(distance <= self._tolerance)
+        if len(near):
+            self._first, self._last = self._first + int(near[0]), self._first + int(near[-1])
         return float(distance[nearest])
 
     @property
@@ -159,8 +166,9 @@ class ArmClient:
         problem = self._joints.problem()
         if problem:
             return problem
+        # Messages that arrived while the node was late are still queued.
         age = self._joints.age()
-        if age > self._parameters().state_timeout:
+        if age > self._parameters().state_timeout + self._waiter.delay:
             since = f'for {age:.2f} s' if np.isfinite(age) else 'yet'
             return (f'No joint states received {since} '
                     f'(limit {self._parameters().state_timeout} s).')
@@ -264,16 +272,18 @@ class ArmClient:
         watch: Watch | None,
     ) -> MotionOutcome:
         result = handle.get_result_async()
-        follower = _PathFollower(trajectory, start)
+        follower = _PathFollower(
+            trajectory, start, _CANCEL_FACTOR * self._parameters().path_tolerance)
         advanced, share = self._stamp(), 0.0
         while not result.done():
+            looked = self._waiter.now()
             await self._waiter.tick()
-            problem = self._problem(follower, watch)
+            problem = self._problem(follower, watch, self._waiter.now() - looked)
             if follower.share > share or follower.share >= 0.999:
                 advanced, share = self._stamp(), follower.share
                 if progress is not None:
                     progress(share)
-            elif self._stamp() - advanced > STALL_TIMEOUT:
+            elif problem is None and self._stamp() - advanced > STALL_TIMEOUT:
                 problem = (MotionStatus.STALLED, f'The arm made no progress for '
                            f'{STALL_TIMEOUT:.0f} s at {100 * share:.0f} % of the '
                            'motion.')
@@ -286,11 +296,22 @@ class ArmClient:
         return latest[0] if latest is not None else 0.0
 
     def _problem(
-        self, follower: _PathFollower, watch: Watch | None
+        self, follower: _PathFollower, watch: Watch | None, unwatched: float = 0.0
     ) -> tuple[MotionStatus, str] | None:
-        """Return a reason to end the motion, if there is one."""
+        """Return a reason to end the motion, if there is one.
+
+        Args:
+            follower: Progress along the path.
+            watch: Returns a sentence when data are lost.
+            unwatched: Time since the last look [s].
+
+        """
         if self._waiter.stop_reason:
             return MotionStatus.CANCELLED, self._waiter.stop_reason
+        if unwatched > _UNWATCHED:
+            return MotionStatus.LATE, (
+                f'This machine was late: for {unwatched:.1f} s (limit {_UNWATCHED} s) nothing '
+                'monitored the motion. The motion was cancelled.')
         lost = self.state_problem()
         if lost:
             return MotionStatus.STATES_LOST, f'{lost} The motion was cancelled.'

@@ -7,13 +7,13 @@ limits, collisions and the present posture before the client sends and monitors 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
 from robocal_ros.arm.client import STILL_TIME, STILL_TRAVEL, ArmClient
-from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Report, Watch
+from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Recorder, Report, Watch
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, MotionError, RobocalError
@@ -28,6 +28,8 @@ from robocal_ros.robot.setup import mesh_folders
 T = TypeVar('T')
 # Largest distance of the arm from a motion's start [rad].
 _START_TOLERANCE = 0.02
+# How often a motion is repeated after transient faults, and the longest wait for their end [s].
+_MAX_REPEATS, _RECOVERY = 3, 5.0
 
 
 class GuardedArm:
@@ -36,8 +38,11 @@ class GuardedArm:
     Attributes:
         robot: The arm's model.
         checker: Its collision geometry.
+        recorder: Records the motions; what it recorded of an interrupted motion is discarded.
 
     """
+
+    recorder: Recorder | None = None
 
     def __init__(
         self, waiter: Waiter, robot: Robot, joints: JointStateStream,
@@ -188,17 +193,47 @@ class GuardedArm:
         self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
         watch: Watch | None = None, limits: MotionLimits | None = None,
     ) -> None:
-        """Move and report progress."""
+        """Move and report progress; a motion that a transient fault ended is repeated."""
         def progress(done: float) -> None:
             self._report.update(phase, message,
                                 progress=share[0] + done * (share[1] - share[0]),
                                 samples=str(self._joints.recorded),
                                 dropped=str(self._joints.counts.dropped))
 
+        begin = {} if self.recorder is None else self.recorder.stamps()
         self._check_clock()
         progress(0.0)
         outcome = await self.try_move(trajectory, limits=limits, progress=progress, watch=watch)
+        for number in range(_MAX_REPEATS):
+            if not outcome.transient or not await self._recovered(watch):
+                break
+            self._waiter.node.get_logger().warning(
+                f'{outcome.message} The motion is repeated ({number + 1} of {_MAX_REPEATS}).')
+            outcome = await self._go_back(trajectory.start, begin, watch)
+            if outcome.status is MotionStatus.DONE:
+                outcome = await self.try_move(
+                    trajectory, limits=limits, progress=progress, watch=watch)
         outcome.raise_unless_done()
+
+    async def _recovered(self, watch: Watch | None) -> bool:
+        """Wait until the arm rests and all streams deliver again; return whether they do."""
+        return not self._joints.counts.clock_jumps and await self._waiter.until_stopped(
+            lambda: self.resting and not self.client.state_problem()
+            and not (watch is not None and watch()), _RECOVERY)
+
+    async def _go_back(
+        self, posture: Array, begin: Mapping[str, float], watch: Watch | None
+    ) -> MotionOutcome:
+        """Return to the start of a motion; nothing is recorded since its stamps ``begin``."""
+        if self.recorder is not None:
+            self.recorder.rewind(begin)
+        try:
+            path = await self.compute(
+                connect, self.checker.robot, self.checker, self.posture(), posture)
+            return await self.try_move(self.path_trajectory(path), watch=watch)
+        finally:
+            if self.recorder is not None:
+                self.recorder.resume(begin)
 
     async def go_to(
         self, posture: Array, *, phase: str, message: str, share: tuple[float, float],

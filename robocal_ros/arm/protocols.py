@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeVar
@@ -31,6 +31,7 @@ class MotionStatus(Enum):
     ABORTED = 'aborted'
     CANCELLED = 'cancelled'
     STATES_LOST = 'states lost'
+    LATE = 'late'
     FOREIGN_MOTION = 'foreign motion'
     CONTROLLER_LOST = 'controller lost'
     STALLED = 'stalled'
@@ -52,6 +53,12 @@ class MotionOutcome:
     status: MotionStatus
     message: str
     held: bool
+
+    @property
+    def transient(self) -> bool:
+        """Whether the cause may have passed, and the motion can be repeated."""
+        return self.held and self.status in (
+            MotionStatus.STATES_LOST, MotionStatus.DATA_LOST, MotionStatus.LATE)
 
     def raise_unless_done(self) -> None:
         """Turn anything but DONE into an error.
@@ -216,6 +223,15 @@ class Recorder(Protocol):
 
     def discard_after(self, stamp: float) -> None:
         """Discard the samples after a stamp [s], those of an interrupted motion."""
+
+    def stamps(self) -> dict[str, float]:
+        """Return the newest stamp of each stream [s]."""
+
+    def rewind(self, begin: Mapping[str, float]) -> None:
+        """Discard the samples of all streams after these stamps [s], and pause recording."""
+
+    def resume(self, begin: Mapping[str, float]) -> None:
+        """Record again after ``rewind``."""
 
     def mark_discarded(self, span: tuple[float, float]) -> None:
         """Mark that samples after one stamp, up to another [s], are not used."""

@@ -9,6 +9,7 @@ from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import numpy as np
 from rclpy.callback_groups import CallbackGroup
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
@@ -19,6 +20,10 @@ from std_srvs.srv import Trigger
 from robocal_ros.errors import CancelledError, DataError
 
 T = TypeVar('T')
+# Lateness below this is usual on a machine that is not real-time [s].
+_USUAL = 0.05
+# Time after a late wake-up within which queued messages are processed [s].
+_CATCH_UP = 0.1
 
 
 class Waiter:
@@ -49,6 +54,9 @@ class Waiter:
         self._when_stopped: list[Callable[[], None]] = []
         self._clock = Clock(clock_type=ClockType.STEADY_TIME)
         self._waiting: list[Future[None]] = []
+        self._period = period
+        self._due = self._late_since = -np.inf
+        self._delay = 0.0
         self._timer = node.create_timer(period, self._wake, group, clock=self._clock)
         self._timer.cancel()
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix='robocal')
@@ -66,7 +74,18 @@ class Waiter:
         """Return the steady clock's time [s]."""
         return self._clock.now().nanoseconds * 1e-9
 
+    @property
+    def delay(self) -> float:
+        """By how much the node was late just now, 0 if it was on time [s].
+
+        Messages that arrived meanwhile may still be queued.
+        """
+        return self._delay if self.now() - self._late_since < _CATCH_UP else 0.0
+
     def _wake(self) -> None:
+        now = self.now()
+        if now - self._due > _USUAL:
+            self._delay, self._late_since = now - self._due, now
         self._timer.cancel()
         self._wake_all()
 
@@ -80,6 +99,7 @@ class Waiter:
         future: Future[None] = Future()
         self._waiting.append(future)
         if self._timer.is_canceled():
+            self._due = self.now() + self._period
             self._timer.reset()
         await future
 
@@ -88,12 +108,12 @@ class Waiter:
 
         Args:
             condition: Checked on every tick.
-            timeout: Longest wait, by the steady clock [s].
+            timeout: Longest wait, by the steady clock without the node's own lateness [s].
 
         """
         end = self.now() + timeout
         while not condition():
-            if self.now() > end:
+            if self.now() > end + self.delay:
                 return False
             await self.tick()
         return True

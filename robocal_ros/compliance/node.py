@@ -72,6 +72,7 @@ class ComplianceCalibration(CalibrationNode):
         self.recorder = self.stream(Recorder(
             self, self.joints, tracker=(tracker_of(values).topic, self._tracker),
             services=SERVICES))
+        self.arm.recorder = self.recorder
         self._result_topic = self.publisher(String, '~/result')
         self._placing_topic = self.publisher(TransformStamped, '~/tracker_transform')
         self._method = ComplianceProcedure(

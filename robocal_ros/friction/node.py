@@ -63,6 +63,7 @@ class FrictionIdentification(CalibrationNode):
             temperature_intake(values.temperature_topic), on_message=self._take_temperature)
         ) if values.temperature_topic else None
         self.recorder = self.stream(Recorder(self, self.joints, temperature=temperature))
+        self.arm.recorder = self.recorder
         self._known_robot = self._robot_loaded = self.robot
         self._payload: CalibrationResult | None = None
         self._alternatives: list[Robot] = []

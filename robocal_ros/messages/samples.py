@@ -26,6 +26,8 @@ class StreamCounts:
         implausible: Messages with positions that the arm cannot have; see ``PostureCheck``.
         foreign: Messages of other joints only, such as a gripper's; they are not faults.
         clock_jumps: Jumps of the clock; each one emptied the buffer.
+        interruptions: Motions that were interrupted and repeated; what was recorded of the first
+            attempt was discarded.
 
     """
 
@@ -37,6 +39,7 @@ class StreamCounts:
     implausible: int = 0
     foreign: int = 0
     clock_jumps: int = 0
+    interruptions: int = 0
 
 
 def _checked_time(time: Array, what: str) -> None:

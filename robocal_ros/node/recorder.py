@@ -136,9 +136,27 @@ class Recorder:
     # ----------------------------------------------------------------------- marks
 
     def _mark(self, name: str, words: Mapping[str, str]) -> None:
-        stamps = {topic: repr(stream.newest) for topic, stream in self._marked.items()
-                  if np.isfinite(stream.newest)}
+        stamps = {topic: repr(stamp) for topic, stamp in self.stamps().items()}
         self._marks.publish(name, self._node.running, {**stamps, **words})
+
+    def stamps(self) -> dict[str, float]:
+        """Return the newest stamp of each marked stream that has one [s]."""
+        return {topic: stream.newest for topic, stream in self._marked.items()
+                if np.isfinite(stream.newest)}
+
+    def rewind(self, begin: Mapping[str, float]) -> None:
+        """Discard the samples after these stamps [s], and pause recording."""
+        self.stop()
+        for topic, stream in self._marked.items():
+            stream.forget_after(begin.get(topic, -np.inf))
+        self._joints.intake.guard.count(interruptions=1)
+
+    def resume(self, begin: Mapping[str, float]) -> None:
+        """Record again after ``rewind``, and mark what was discarded."""
+        self.start()
+        self._marks.publish(marks.DISCARD, self._node.running, {
+            topic: f'{begin.get(topic, -np.inf)!r} {newest!r}'
+            for topic, newest in self.stamps().items()})
 
     def discard_after(self, stamp: float) -> None:
         """Discard the joint samples after a stamp [s], those of an interrupted motion."""

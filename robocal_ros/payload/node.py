@@ -76,6 +76,7 @@ class PayloadIdentification(CalibrationNode):
         self.recorder = self.stream(Recorder(
             self, self.joints,
             wrenches={values.sensor_topic: self._sensor} if self._sensor is not None else {}))
+        self.arm.recorder = self.recorder
         if values.use_friction:
             self.follow('friction', 'friction_identification/result', friction_by_joint, remedy=(
                 'Identify friction anew, or set use_friction to false.'))

@@ -32,7 +32,8 @@ _BADGES = {'pass': 'pass', 'fail': 'fail', 'not_evaluated': 'not evaluated'}
 # Settings beside standard deviations that a result relies on without measuring them.
 _ASSUMED = ('known_mass', 'mass_source', 'arm_load', 'load_mass', 'gravity', 'urdf_payload_mass',
             'model_std', 'reference_run', 'effort_contains', 'widened_priors')
-_DROPS = ('dropped', 'out_of_order', 'incomplete', 'not_finite', 'implausible', 'clock_jumps')
+_DROPS = ('dropped', 'out_of_order', 'incomplete', 'not_finite', 'implausible', 'clock_jumps',
+          'interruptions')
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -413,6 +414,70 @@ def test_an_exception_while_the_arm_moves_stops_it(rig: Rig) -> None:
         rig.spinner.run(lambda: rig.arm.try_move(rig.path(2.0 * TURN, 0.5), progress=defective))
     assert rig.rests()
     assert 0.2 < rig.posture[5] < 1.9
+
+
+class Tape:
+    """A recorder that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def stamps(self) -> dict[str, float]:
+        return {'joint_states': 1.0}
+
+    def rewind(self, begin: dict[str, float]) -> None:
+        self.log.append(f'rewind {begin}')
+
+    def resume(self, begin: dict[str, float]) -> None:
+        self.log.append(f'resume {begin}')
+
+
+class TestRepeated:
+    """A motion that something ended which is over."""
+
+    @pytest.fixture
+    def tape(self, rig: Rig) -> Iterator[Tape]:
+        rig.arm.recorder = made = Tape()
+        yield made
+        rig.arm.recorder = None
+
+    def begin(self, rig: Rig, speed: float = 0.5) -> Any:
+        start = rig.posture
+        task = rig.spinner.begin(lambda: rig.arm.move(
+            rig.path(2.0 * TURN, speed), phase='moving', message='', share=(0.0, 1.0)))
+        rig.spinner.until(lambda: task.done() or np.abs(rig.posture - start).max() > 0.1)
+        return task
+
+    def test_after_the_machine_was_late(self, rig: Rig, tape: Tape) -> None:
+        # Slow: the arm may go on at ten times its speed if it takes this process for gone.
+        task = self.begin(rig, 0.08)
+        time.sleep(1.8)
+        rig.end(task)
+        assert len(rig.sent) == 3, 'the motion, the way back, and the motion again'
+        assert tape.log == ["rewind {'joint_states': 1.0}", "resume {'joint_states': 1.0}"]
+        assert abs(rig.posture[5] - 2.0) < 0.01
+
+    def test_after_joint_states_were_silent(self, rig: Rig, tape: Tape) -> None:
+        task = self.begin(rig)
+        rig.set(fault='joint_states_silent')
+        rig.spinner.until(lambda: rig.joints.age() > 0.7)
+        rig.set(fault='none')
+        rig.end(task)
+        assert len(rig.sent) == 3
+        assert len(tape.log) == 2
+        assert abs(rig.posture[5] - 2.0) < 0.01
+
+    def test_not_if_it_never_ends(self, rig: Rig, tape: Tape) -> None:
+        task = self.begin(rig)
+        rig.set(fault='effort_nan:joint_3')
+        rig.joints.need_effort = True
+        try:
+            with pytest.raises(MotionError, match='effort'):
+                rig.end(task)
+        finally:
+            rig.joints.need_effort = False
+        assert len(rig.sent) == 1
+        assert not tape.log
 
 
 def test_clock_that_jumps_back(rig: Rig) -> None:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Monitoring of motions by a node that gets its turn late."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from rclpy.callback_groups import ReentrantCallbackGroup
+from support.ros_rig import Spinner, pair
+
+from robocal_ros.arm.client import _PathFollower
+from robocal_ros.arm.waiting import Waiter
+from robocal_ros.robot.motion import Trajectory, quintic_path
+
+TOLERANCE = 0.15
+# Out and back at 1 rad/s, as a joint whose friction is measured.
+THERE_AND_BACK = quintic_path(
+    np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 0.0]]), np.full(2, 1.0), np.full(2, 8.0))
+_GRID = np.linspace(0.0, THERE_AND_BACK.duration, 2001)
+# The same motion with a knot every 2 ms, as a planned excitation has them.
+MANY_KNOTS = Trajectory(_GRID, *THERE_AND_BACK.sample(_GRID)[:2])
+
+
+def looks(late: float, seed: int) -> Iterator[float]:
+    """Yield instants at which the node looks: every 10 ms, with pauses now and then."""
+    rng = np.random.default_rng(seed)
+    now = 0.0
+    while now < THERE_AND_BACK.duration:
+        yield now
+        now += 0.01 + (rng.uniform(0.0, late) if rng.uniform() < 0.1 else 0.0)
+
+
+def posture(trajectory: Trajectory, now: float) -> np.ndarray:
+    """Return where an arm with a lag of 30 ms and encoders of 1.5 mrad reports to be."""
+    there = trajectory.sample(max(now - 0.03, 0.0))[0]
+    return np.asarray(1.5e-3 * np.round(there / 1.5e-3))
+
+
+@pytest.mark.parametrize('path', [THERE_AND_BACK, MANY_KNOTS])
+@pytest.mark.parametrize('late', [0.0, 0.4, 1.5])
+def test_an_arm_that_turns_back_is_on_its_path_however_late_the_node(
+    path: Trajectory, late: float
+) -> None:
+    for seed in range(10):
+        follower = _PathFollower(path, 100.0, TOLERANCE)
+        worst = max(follower.deviation(100.0 + now, posture(THERE_AND_BACK, now))
+                    for now in looks(late, seed))
+        assert worst < 0.04
+        assert follower.share > 0.95 - late / THERE_AND_BACK.duration
+
+
+def test_a_motion_that_the_controller_stretches_is_on_its_path() -> None:
+    follower = _PathFollower(THERE_AND_BACK, 100.0, TOLERANCE)
+    for now in np.arange(0.0, 3.0 * THERE_AND_BACK.duration, 0.02):
+        assert follower.deviation(100.0 + now, posture(THERE_AND_BACK, now / 3.0)) < 0.04
+    assert follower.share > 0.99
+
+
+def test_an_arm_that_is_pushed_off_its_path_is_seen() -> None:
+    follower = _PathFollower(THERE_AND_BACK, 100.0, TOLERANCE)
+    for now in np.arange(0.0, 1.0, 0.02):
+        follower.deviation(100.0 + now, posture(THERE_AND_BACK, now))
+    aside = posture(THERE_AND_BACK, 1.0) + np.array([0.0, 0.2])
+    assert follower.deviation(101.0, aside) == pytest.approx(0.2, abs=0.01)
+
+
+def test_an_arm_that_someone_leads_on_ahead_of_time_is_seen() -> None:
+    """The far end of the path is no place that it can have reached."""
+    follower = _PathFollower(THERE_AND_BACK, 100.0, TOLERANCE)
+    follower.deviation(100.1, posture(THERE_AND_BACK, 0.1))
+    assert follower.deviation(100.2, np.array([1.9, 0.0])) > 1.0
+
+
+@pytest.mark.usefixtures('ros')
+def test_the_node_knows_that_it_was_late() -> None:
+    node, other = pair()
+    with Spinner(node, other) as spinner:
+        waiter = Waiter(node, ReentrantCallbackGroup())
+        begin = time.monotonic()
+        slept = False
+
+        def sleep() -> None:
+            nonlocal slept
+            if not slept:
+                slept = True
+                time.sleep(0.5)
+
+        node.create_timer(0.05, sleep)
+
+        async def wait() -> tuple[bool, float, float]:
+            # It happened in time, but when the node had its next turn the time was over.
+            came = await waiter.until(lambda: slept and time.monotonic() > begin + 0.6, 0.3)
+            late = waiter.delay
+            await waiter.until(lambda: waiter.delay == 0.0, 5.0)
+            return came, late, waiter.delay
+
+        try:
+            came, late, after = spinner.run(wait, 20.0)
+        finally:
+            waiter.destroy()
+    assert came
+    assert 0.2 < late < 2.0
+    assert after == 0.0

@@ -280,7 +280,8 @@ class _Levers:
         first, second = factors.take(self._pairs)
         self._flat[self._places] = first * second
         parts = self._parts.dot(sources.ravel()).reshape(-1, 6)
-        return np.asarray(wrenches + self._sums.dot(parts))
+        total: Array = wrenches + self._sums.dot(parts)
+        return total
 
 
 def _joints_on(arm: SensedArm, path: Sequence[int]) -> tuple[list[_Joint], Array]:

@@ -93,6 +93,7 @@ class Window:
         self.fewest = fewest
         self.step = 0
         self.slack = self.length + self.length // 10**6 + 1000
+        self._shortest, self._longest = FULL * self.length, max(self.slack, LONGEST)
         self._time: list[int] = []
         self._rows = np.empty((_CAPACITY, columns))
         self._extra = np.zeros((_CAPACITY, extra))
@@ -100,7 +101,7 @@ class Window:
         self._begin = self._end = 0
         # Rows since the last uneven step, and the newest weights of even steps.
         self._even = 0
-        self._known = even_weights(fewest)
+        self._count, self._known = fewest, even_weights(fewest)
 
     def clear(self) -> None:
         """Discard all rows."""
@@ -175,12 +176,12 @@ class Window:
         if count < self.fewest:
             return None
         span = self._time[-1] - self._time[self._begin]
-        if not FULL * self.length <= span <= max(self.slack, LONGEST):
+        if not self._shortest <= span <= self._longest:
             return None
         # The first two rows have no earlier step in the window to compare with.
         if self._even + 2 > count:
-            if len(self._known.intervals) != count:
-                self._known = even_weights(count)
+            if self._count != count:
+                self._count, self._known = count, even_weights(count)
             both, intervals, _, _ = self._known
             return Weights(both, intervals, 0.5 * span / SECOND, SECOND * (count - 1) / span)
         elapsed = (self.time - self._time[-1]) / SECOND

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 I = TypeVar('I', bound=Intake)  # noqa: E741
 
 _RECENT = 0.3
+# Largest step of an encoder, of about 1300 counts per turn [rad].
+_COARSEST = 5e-3
 # Shortest interval between two searches for the publishers of a silent topic [s].
 _LOOK_EVERY = 1.0
 # Time for which joint states are polled, and other callbacks wait, while the arm is monitored [s].
@@ -301,15 +303,24 @@ class JointStateStream(Stream[JointIntake]):
     def travel(self, window: float) -> float:
         """Return the largest joint travel within the newest ``window`` seconds [rad].
 
-        Infinite until messages span that time.
+        Infinite until messages span that time. An encoder that flickered between two neighbouring
+        values throughout the last 0.3 s did not travel.
         """
         if not self._recent:
             return float('inf')
-        newest = self._recent[-1][0]
-        rows = [row for stamp, row in self._recent if newest - stamp <= window + 1e-9]
-        if newest - self._recent[0][0] < 0.8 * window or len(rows) < 2:
+        (oldest, _), (newest, last) = self._recent[0], self._recent[-1]
+        stamps, rows = (np.array(part) for part in zip(*self._recent, strict=True))
+        within = rows[stamps >= newest - window - 1e-9]
+        if newest - oldest < 0.8 * window or len(within) < 2:
             return float('inf')
-        return float(np.ptp(np.array(rows), axis=0).max())
+        travel = np.ptp(within, axis=0)
+        if newest - oldest > 0.8 * _RECENT:
+            count = np.abs(rows - last).max(axis=0)
+            flickers = ((rows == last) | (np.abs(rows - last) == count)).all(axis=0)
+            # On one side: two values, not three.
+            flickers &= (np.ptp(rows, axis=0) == count) & (count < _COARSEST)
+            travel = np.where(flickers, 0.0, travel)
+        return float(travel.max())
 
     # ------------------------------------------------------------------- recording
 

@@ -122,6 +122,28 @@ def test_repeated_and_late_stamps_are_left_out_and_counted(rig: Rig) -> None:
     assert rig.stream.recorded == 7
 
 
+def fed(rig: Rig, positions: np.ndarray) -> float:
+    """Return the travel that a stream sees after positions of both joints."""
+    for row in positions:
+        rig.send(joint_state(1.0 + PERIOD * rig.sent, NAMES, tuple(row)))
+    return rig.stream.travel(0.15)
+
+
+def test_an_encoder_that_flickers_rests_and_one_that_creeps_does_not(rig: Rig) -> None:
+    count = 2.0 * np.pi / 4096
+    rng = np.random.default_rng(2)
+    resting = np.column_stack((count * rng.integers(70, 72, 40), np.full(40, 0.3)))
+    assert fed(rig, resting) == 0.0
+    # 0.02 rad/s: four counts within 0.3 s.
+    time = PERIOD * np.arange(40)
+    creeping = np.column_stack((count * np.floor(0.02 * time / count), np.full(40, 0.3)))
+    assert fed(rig, creeping) >= 1e-3
+    # A fine encoder has many values; a leap is none of one encoder count.
+    assert fed(rig, resting + rng.normal(0.0, 1e-6, (40, 2))) > 1e-3
+    leaping = np.column_stack((np.repeat([0.0, 0.1], 20), np.full(40, 0.3)))
+    assert fed(rig, leaping[10:30]) == pytest.approx(0.1)
+
+
 @pytest.mark.parametrize('back', [0.3, 100.0])
 def test_clock_that_jumps_back_clears_with_a_warning(rig: Rig, back: float) -> None:
     for i in range(40):

@@ -16,6 +16,7 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+import scipy
 
 from benchmarks.adversarial_cell import EFFECTS, AdversarialCell, arm, draw
 from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
@@ -73,17 +74,32 @@ _SENSOR_SCALE_STD = 0.002
 
 @dataclass(frozen=True)
 class Error:
-    """Error of one parameter: name, truth, identified minus true value, standard deviation."""
+    """Error of one parameter.
+
+    Attributes:
+        parameter: Name.
+        truth: True value.
+        error: Identified minus true value.
+        std: Standard deviation.
+        freedom: Its degrees of freedom; None if it is known.
+
+    """
 
     parameter: str
     truth: float
     error: float
     std: float | None
+    freedom: float | None = None
 
     @property
     def ratio(self) -> float:
-        """Error over standard deviation; infinite without one."""
-        return abs(self.error) / self.std if self.std else np.inf
+        """Normal deviate as probable as the error; infinite without a standard deviation."""
+        if not self.std:
+            return np.inf
+        ratio = abs(self.error) / self.std
+        if self.freedom is None:
+            return ratio
+        return -float(scipy.special.ndtri(scipy.special.stdtr(self.freedom, -ratio)))
 
 
 @dataclass(frozen=True)
@@ -180,7 +196,8 @@ def _errors(
     for name in names:
         item = result.parameter(name)
         if item.state is State.IDENTIFIED and item.value is not None:
-            found.append(Error(name, truth[name], item.value - truth[name], item.std))
+            found.append(Error(name, truth[name], item.value - truth[name], item.std,
+                               item.freedom))
     return found
 
 

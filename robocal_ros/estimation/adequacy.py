@@ -9,10 +9,11 @@ has content where the regressors have it, so it enters the covariance by its spe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from robocal_ros.arrays import Array, Flags
 
@@ -68,9 +69,66 @@ def lack_of_fit(residual: Array, used: Flags, repeats: int, fitted: float) -> La
                      float(np.sqrt(max(common - pure, 0.0) * places / count)))
 
 
+@dataclass(frozen=True)
+class _Spectrum:
+    """One channel's contribution to a structured covariance, line by line.
+
+    Attributes:
+        lines: Discrete Fourier transform of the columns, shape (f, p).
+        weight: Factor of |direction · H⁻¹ x(f)|² S(f) in a variance, shape (f,).
+        free: Sum of the power's freedom over the neighbours of each line, shape (f,).
+        deviation: Standard deviation of the power of a line, shape (f,).
+
+    """
+
+    lines: npt.NDArray[np.complex128]
+    weight: Array
+    free: Array
+    deviation: Array
+
+
+@dataclass(frozen=True)
+class StructuredCovariance:
+    """Covariance of an estimate whose residuals are not white.
+
+    Attributes:
+        matrix: The covariance, shape (p, p).
+
+    """
+
+    matrix: Array
+    _inverse: Array
+    _guessed: Array
+    _spectra: tuple[_Spectrum, ...]
+    _repeats: int
+
+    def freedom(self, direction: Array) -> float | None:
+        """Return the degrees of freedom of a variance, None if it is known.
+
+        By Satterthwaite's approximation (An Approximate Distribution of Estimates of Variance
+        Components, Biometrics Bull. 2 (1946) 110, doi 10.2307/3002019).
+
+        Args:
+            direction: Weights of the unknowns, shape (p,).
+
+        """
+        slope = self._inverse @ direction
+        variance = float(direction @ self.matrix @ direction)
+        # The width of a prior that follows from one estimate has one degree of freedom.
+        spread = 2.0 * float(np.sum((slope**2 * self._guessed) ** 2))
+        for part in self._spectra:
+            share = part.weight * np.abs(part.lines @ slope) ** 2
+            spread += float(np.sum((part.deviation * _neighbours(
+                share / part.free, self._repeats)) ** 2))
+        if spread <= 1e-6 * variance**2:
+            return None
+        return max(2.0 * variance**2 / spread, 1.0)
+
+
 def structured_covariance(
-    columns: Array, residual: Array, noise: Array, inverse: Array, prior: Array, repeats: int
-) -> Array:
+    columns: Array, residual: Array, noise: Array, inverse: Array, prior: Array, guessed: Array,
+    repeats: int,
+) -> StructuredCovariance:
     """Return the covariance of an estimate whose residuals are not white.
 
     V = H⁻¹ (P + Σ_c σ_c⁻⁴ X_cᵀ Σ_c X_c) H⁻¹ with H = P + Σ_c σ_c⁻² X_cᵀ X_c (White, Econometrica
@@ -89,10 +147,11 @@ def structured_covariance(
             infinite for unused rows, shape (c, k).
         inverse: H⁻¹, shape (p, p).
         prior: Information P of the priors, shape (p, p).
+        guessed: Information of the priors whose widths were estimated too, shape (p,).
         repeats: Number of repeats of the motion.
 
     """
-    middle = prior.astype(float)
+    middle, spectra = prior.astype(float), []
     for rows, left, std in zip(columns, residual, noise, strict=True):
         used = np.isfinite(std)
         if not used.any():
@@ -101,34 +160,52 @@ def structured_covariance(
         lines = np.fft.rfft(np.where(used[:, None], rows, 0.0), axis=0)
         power = np.abs(np.fft.rfft(np.where(used, left, 0.0)))**2
         taken = weight * np.sum((lines.conj() @ inverse * lines).real, axis=1)
-        spectrum = _averaged(power, count - taken, count, repeats)
+        # Offsets and biases are always fitted: the mean holds no information about its neighbours.
+        power[0] = 0.0
+        rest = np.maximum(count - taken, _LEAST_LEFT * count)
+        rest[0] = 0.0
+        free = _neighbours(rest, repeats)
+        spectrum = _neighbours(power, repeats) / free
         both = np.full(len(power), 2.0)
         both[0] = 1.0
         if length % 2 == 0:
             both[-1] = 1.0
-        middle += weight**2 / length * np.asarray(
-            (lines.conj() * (spectrum * both)[:, None]).T @ lines).real
+        factor = weight**2 / length * both
+        middle += np.asarray((lines.conj() * (spectrum * factor)[:, None]).T @ lines).real
+        # A line of which the fit leaves the share s has 2 s degrees of freedom.
+        spectra.append(_Spectrum(lines, factor, free, spectrum * np.sqrt(rest * count)))
     found = inverse @ middle @ inverse
-    return np.asarray(0.5 * (found + found.T))
+    return StructuredCovariance(
+        np.asarray(0.5 * (found + found.T)), inverse, guessed, tuple(spectra), repeats)
 
 
-def _averaged(power: Array, left: Array, count: int, repeats: int) -> Array:
-    """Return the power of lines per sample, averaged over neighbours of the same kind."""
-    spectrum = np.empty(len(power))
-    number = np.arange(len(power))
-    # Offsets and biases are always fitted: the mean holds no information about its neighbours.
-    power[0] = 0.0
-    left = np.where(number > 0, np.maximum(left, _LEAST_LEFT * count), 0.0)
+def combined_freedom(
+    variance: float, parts: Sequence[tuple[float, float | None]]
+) -> float | None:
+    """Return the degrees of freedom of a sum of variances, by Satterthwaite; None if it is known.
+
+    Args:
+        variance: The sum.
+        parts: Each part that was estimated, with its degrees of freedom, None if it is known.
+
+    """
+    spread = sum(part**2 / freedom for part, freedom in parts if freedom is not None)
+    return max(float(variance**2 / spread), 1.0) if spread > 1e-6 * variance**2 else None
+
+
+def _neighbours(values: Array, repeats: int) -> Array:
+    """Return sums over lines and their neighbours of the same kind, shape (f,)."""
+    sums = np.empty(len(values))
+    number = np.arange(len(values))
     for group, reach in ((number % repeats == 0, _LINES),
                          (number % repeats != 0, _LINES * max(repeats - 1, 1))):
         if not group.any():
             continue
-        kernel = np.ones(min(2 * reach + 1, 2 * (int(group.sum()) // 2) + 1))
-        total = np.convolve(power[group], kernel, mode='full')
-        free = np.convolve(left[group], kernel, mode='full')
-        at = slice(len(kernel) // 2, len(kernel) // 2 + int(group.sum()))
-        spectrum[group] = total[at] / free[at]
-    return spectrum
+        size = int(group.sum())
+        kernel = np.ones(min(2 * reach + 1, 2 * (size // 2) + 1))
+        at = len(kernel) // 2
+        sums[group] = np.convolve(values[group], kernel, mode='full')[at:at + size]
+    return sums
 
 
 def likely_cause(

@@ -24,7 +24,7 @@ from robocal_ros.payload.arm_regression import (
     identify,
 )
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.regression import BAND, MIN_MOTION
+from robocal_ros.payload.regression import BAND, MIN_MOTION, on_found_base
 from robocal_ros.payload.result import make_result, settings_of
 from robocal_ros.results.result import (
     CalibrationResult,
@@ -96,13 +96,20 @@ def estimate(
     """
     check_load(values, before)
     loaded = values.arm_load > 0.0
-    motion, _ = Motion.of(robot, samples, values)
-    prior = _prior(robot, motion, values, scale, scale_covariance, before if loaded else None)
     widenings = (1.0,) if loaded else None
-    count = len(motion.effort)
-    border = int((1.0 - _HELD_OUT) * count)
+
+    def fitted_on(robot: Robot, values: PayloadParameters) -> tuple[Motion, Prior, ArmFit]:
+        motion, _ = Motion.of(robot, samples, values)
+        prior = _prior(robot, motion, values, scale, scale_covariance, before if loaded else None)
+        return motion, prior, identify(motion, prior, widenings=widenings)
+
     try:
-        fit = identify(motion, prior, widenings=widenings)
+        motion, prior, fit = fitted_on(robot, values)
+        found = on_found_base(robot, motion.tilt(fit.value[fit.places.others]), values)
+        if found is not None:
+            motion, prior, fit = fitted_on(*found)
+        count = len(motion.effort)
+        border = int((1.0 - _HELD_OUT) * count)
         part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std),
                         laws=fit.laws, widenings=(1.0,), start=fit.value)
     except ConvergenceError as error:
@@ -124,7 +131,7 @@ def estimate(
     base, told = zip(*_base_parameters(robot, motion, fit, prior), strict=True)
     return make_result(
         robot, samples, kind=ARM, method='loaded' if loaded else 'unloaded', frame='',
-        parameters=(*_parameters(names, fit.value[:12 * n] * shown, covariance),
+        parameters=(*_parameters(names, fit.value[:12 * n] * shown, covariance, fit),
                     *_friction(robot, fit), *base, _delay(motion)),
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
         checks=tuple(_checks(robot, fit, validation, sum(told), len(base), values)),
@@ -182,21 +189,27 @@ def _fits(robot: Robot, before: Array, after: Array) -> tuple[Fit, ...]:
                  for joint, b, a in zip(robot.joint_names, before.T, after.T, strict=True))
 
 
-def _parameters(names: Sequence[str], value: Array, covariance: Array) -> Iterator[Parameter]:
+def _parameters(
+    names: Sequence[str], value: Array, covariance: Array, fit: ArmFit
+) -> Iterator[Parameter]:
     units = {**dict(zip(LINK, LINK_UNITS, strict=True)), 'rotor_inertia': 'kg·m²',
              'effort_scale': '1'}
-    for name, number, variance in zip(names, value, np.diag(covariance), strict=True):
+    for name, number, variance, direction in zip(
+            names, value, np.diag(covariance), np.eye(len(names), len(fit.value)), strict=True):
         what, std = name.rpartition('.')[2], float(np.sqrt(variance))
         yield Parameter(
-            name, units[what], float(number), std, note='not distinguished from zero'
+            name, units[what], float(number), std, freedom=fit.freedom(direction),
+            note='not distinguished from zero'
             if what == 'rotor_inertia' and number < std else '')
 
 
 def _friction(robot: Robot, fit: ArmFit) -> Iterator[Parameter]:
     for joint, law, at in zip(robot.joint_names, fit.laws, fit.places.friction, strict=True):
         std = np.sqrt(np.diag(fit.covariance))[at]
-        for name, value, sigma in zip(law.names, fit.value[at], std, strict=True):
-            yield Parameter(f'{joint}.{name}', _FRICTION_UNITS[name], float(value), float(sigma))
+        for name, value, sigma, direction in zip(
+                law.names, fit.value[at], std, np.eye(len(fit.value))[at], strict=True):
+            yield Parameter(f'{joint}.{name}', _FRICTION_UNITS[name], float(value), float(sigma),
+                            freedom=fit.freedom(direction))
 
 
 def _delay(motion: Motion) -> Parameter:
@@ -235,7 +248,7 @@ def _base_parameters(
     kept, others = moving[order[:rank]], moving[order[rank:]]
     weights = weights * norm[others] / norm[kept][:, None]
     before = _prior_covariance(fit, prior)[:width, :width]
-    after = fit.covariance[:width, :width]
+    after, stated = fit.cautious[:width, :width], fit.covariance[:width, :width]
     for row, column in sorted(enumerate(kept), key=lambda item: int(item[1])):
         combination = np.zeros(width)
         combination[column] = 1.0
@@ -254,8 +267,10 @@ def _base_parameters(
             yield Parameter(name, units[column], state=State.NOT_IDENTIFIED,
                             note=f'{note}: from the URDF, not identified by the motion'), told
         else:
+            direction = np.concatenate((combination, np.zeros(len(fit.value) - width)))
             yield Parameter(name, units[column], float(combination @ fit.value[:width]),
-                            float(np.sqrt(variance)), note=note), told
+                            float(np.sqrt(combination @ stated @ combination)), note=note,
+                            freedom=fit.freedom(direction)), told
 
 
 def _prior_covariance(fit: ArmFit, prior: Prior) -> Array:

@@ -17,7 +17,7 @@ posteriori estimate is found by Newton's method, its covariance from the curvatu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -27,6 +27,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, DataError
+from robocal_ros.estimation.adequacy import structured_covariance
 from robocal_ros.estimation.blocks import Blocks, low_passed
 from robocal_ros.estimation.delay import Delay, find_delay, orthonormal
 from robocal_ros.estimation.least_squares import autocorrelation_time
@@ -37,6 +38,7 @@ from robocal_ros.payload.regression import (
     MIN_MOTION,
     SAG_CUTOFF,
     SLOWEST,
+    TILT,
     nuisance_parameters,
     tilt_parameters,
     widened_std,
@@ -157,6 +159,7 @@ class Motion:
             function of speed.
         delay: Compensated delay of the efforts relative to the positions.
         repeats: Number of repeats of a periodic motion, 1 otherwise.
+        nuisances: Names of the nuisances.
 
     """
 
@@ -167,6 +170,11 @@ class Motion:
     trust: Array
     delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
     repeats: int = 1
+    nuisances: tuple[str, ...] = ()
+
+    def tilt(self, others: Array) -> Array:
+        """Return the tilts of the base among estimates of the nuisances."""
+        return others[:len(self.nuisances)][[name.startswith(TILT) for name in self.nuisances]]
 
     def part(self, rows: slice) -> Motion:
         """Return a part of the blocks."""
@@ -237,7 +245,7 @@ class Motion:
                 f'{", ".join(slow)} never turned faster than {SLOWEST} rad/s, where friction is a '
                 'function of speed. Use a faster motion of all joints.')
         motion = cls(regressor, sag.std, velocity, np.zeros(regressor.shape[:2]),
-                     np.where(fast, 1.0, _SLOW_WEIGHT))
+                     np.where(fast, 1.0, _SLOW_WEIGHT), nuisances=sag.names)
         law = Law(_TRANSITIONS[1], ('sublinear',))
         every = [np.column_stack((regressor[:, joint],
                                   _friction_columns(law, motion, joint, motion.effort)))
@@ -321,18 +329,18 @@ class Prior:
         hessian[places.others, places.others] += np.diag(weight)
         return cost, gradient, hessian
 
-    def widened(self, value: Array, covariance: Array, count: int) -> Prior:
+    def widened(self, names: Sequence[str], value: Array, covariance: Array) -> Prior:
         """Return it with wider priors of the nuisances that the data contradict.
 
         Args:
+            names: Names of the nuisances.
             value: Estimates of the others, shape (m,).
             covariance: Their covariance, shape (m, m).
-            count: Number of nuisances.
 
         """
-        others = self.others.copy()
+        others, count = self.others.copy(), len(names)
         others[1, :count] = widened_std(
-            others[1, :count], value[:count], np.diag(covariance)[:count])
+            names, others[1, :count], value[:count], np.diag(covariance)[:count])
         return replace(self, others=others)
 
 
@@ -346,9 +354,12 @@ class ArmFit:
         places: Slices of the unknowns.
         laws: Friction columns of each joint.
         residual: Measured minus fitted effort, shape (k, n) [N·m].
-        noise: Standard deviation of each joint's blocks, with their correlation, shape (n,) [N·m].
         evidence: Log-evidence up to a constant.
         std: Standard deviation of the URDF's masses in the chosen prior, as a share.
+        freedom: Returns the degrees of freedom of the variance along a direction, shape (p,);
+            None if it is known.
+        cautious: Covariance if the largest scatter of each joint's residuals were everywhere in
+            the spectrum, by which the motion is judged, shape (p, p).
 
     """
 
@@ -357,9 +368,10 @@ class ArmFit:
     places: Unknowns
     laws: tuple[Law, ...]
     residual: Array
-    noise: Array
     evidence: float
     std: float
+    freedom: Callable[[Array], float | None] = lambda _: None
+    cautious: Array = field(default_factory=lambda: np.empty((0, 0)))
 
     def fitted(self, motion: Motion) -> Array:
         """Return the effort of a motion, shape (k, n) [N·m]."""
@@ -423,15 +435,15 @@ def identify(
     width = factors[0]
     for number in range(_ROUNDS):
         torque = _carried(x, motion, places)
-        weights = robust * motion.trust
-        noise = _free_noise(motion, chosen, torque, weights)
+        used = robust * motion.trust
+        noise = _free_noise(motion, chosen, torque, used)
         if laws is None and number > 0:
             chosen = tuple(_best_law(motion, prior, places, x, j, torque, noise[j], robust[:, j])
                            for j in range(n))
             old, places = places, Unknowns.of(n, prior.others.shape[1], chosen)
             x = np.concatenate((x[:old.friction[0].start],
                                 np.zeros(places.size - places.friction[0].start)))
-        solver = _Solver(motion, chosen, places, torque, weights, noise)
+        solver = _Solver(motion, chosen, places, torque, used, noise)
         first, *wider = factors if number % 2 == 0 else (width,)
         fit = solver.solve(x, replace(prior, std=prior.std * first))
         for factor in wider:
@@ -444,9 +456,9 @@ def identify(
                 break
             fit = tried
         x, width = fit.value, fit.std / prior.std
-        covariance = solver.covariance(x, replace(prior, std=fit.std), np.ones(n))
-        prior = prior.widened(x[places.others], covariance[places.others, places.others],
-                              len(motion.nuisance_std))
+        covariance = solver.inverse(x, replace(prior, std=fit.std))[0]
+        prior = prior.widened(motion.nuisances, x[places.others],
+                              covariance[places.others, places.others])
         residual = motion.effort - _fitted(x, motion, places, chosen)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
         robust = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))
@@ -457,8 +469,15 @@ def identify(
                 * _correlated_noise(mean, np.ones_like(mean)))
     excess = np.maximum.reduce((
         _correlated_noise(residual, weights) / noise, repeated / noise, np.ones(n)))
-    return replace(fit, residual=residual, noise=noise * excess, covariance=solver.covariance(
-        x, replace(prior, std=fit.std), excess))
+    prior = replace(prior, std=fit.std)
+    inverse, information = solver.inverse(x, prior)
+    root = np.sqrt(used.T)
+    structure = structured_covariance(
+        solver.columns(x, motion, torque) * root[:, :, None], root * residual.T,
+        np.tile(noise[:, None], len(residual)), inverse, information, np.zeros(len(x)),
+        motion.repeats)
+    return replace(fit, residual=residual, covariance=structure.matrix,
+                   freedom=structure.freedom, cautious=solver.covariance(x, prior, excess))
 
 
 def _correlated_noise(residual: Array, weights: Array) -> Array:
@@ -554,8 +573,13 @@ class _Solver:
         prior_hessian = prior.cost(mode, places)[2][at, at]
         _, prior_determinant = np.linalg.slogdet(prior_hessian)
         evidence = -cost - 0.5 * determinant + 0.5 * prior_determinant
-        return ArmFit(x, np.empty((0, 0)), places, self._laws, np.empty(0), np.empty(0),
-                      float(evidence), prior.std)
+        return ArmFit(x, np.empty((0, 0)), places, self._laws, np.empty(0), float(evidence),
+                      prior.std)
+
+    def inverse(self, x: Array, prior: Prior) -> tuple[Array, Array]:
+        """Return the inverse of the information, and the prior's part of it, (p, p) each."""
+        information = prior.cost(x, self._places)[2]
+        return _inverse(information + self._information(x, np.ones(len(self._laws)))), information
 
     def covariance(self, x: Array, prior: Prior, excess: Array) -> Array:
         """Return the covariance for residuals larger than those of the weights.
@@ -571,16 +595,28 @@ class _Solver:
             (1982) 1, doi 10.2307/1912526).
 
         """
-        middle = prior.cost(x, self._places)[2]
-        hessian = middle.copy()
-        for joint in range(len(self._rows)):
+        inverse, information = self.inverse(x, prior)
+        found = inverse @ (information + self._information(x, excess)) @ inverse
+        return np.asarray(0.5 * (found + found.T))
+
+    def _information(self, x: Array, excess: Array) -> Array:
+        """Return Σ excess² Jᵀ J, shape (p, p)."""
+        found = np.zeros((len(x), len(x)))
+        for joint, factor in enumerate(excess):
             places, jacobian, _ = self._linearised(x, joint)
-            information = jacobian.T @ jacobian
-            hessian[np.ix_(places, places)] += information
-            middle[np.ix_(places, places)] += excess[joint]**2 * information
-        inverse = _inverse(hessian)
-        covariance = inverse @ middle @ inverse
-        return np.asarray(0.5 * (covariance + covariance.T))
+            found[np.ix_(places, places)] += factor**2 * (jacobian.T @ jacobian)
+        return found
+
+    def columns(self, x: Array, motion: Motion, torque: Array) -> Array:
+        """Return the derivatives of the efforts by the unknowns, shape (n, k, p)."""
+        found = np.zeros((len(self._laws), len(torque), self._places.size))
+        for joint, (law, used) in enumerate(zip(self._laws, self._used, strict=True)):
+            part = np.column_stack((
+                motion.regressor[:, joint], _friction_columns(law, motion, joint, torque)))
+            gain = self._places.gains.start + joint
+            found[joint][:, used] = x[gain] * part
+            found[joint, :, gain] = part @ x[used]
+        return found
 
     def _linearised(self, x: Array, joint: int) -> tuple[np.ndarray, Array, Array]:
         """Return indices of a joint's unknowns, their columns, and measured minus fitted."""

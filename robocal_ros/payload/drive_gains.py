@@ -18,6 +18,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError, DataError
+from robocal_ros.estimation.adequacy import combined_freedom
 from robocal_ros.estimation.blocks import Blocks
 from robocal_ros.messages.samples import JointSamples, check_effort
 from robocal_ros.payload.parameters import PayloadParameters
@@ -29,6 +30,7 @@ from robocal_ros.payload.regression import (
     RowsFit,
     held_out_fits,
     loss_columns,
+    on_found_base,
     scatter,
     torque_rows,
 )
@@ -49,7 +51,7 @@ PLAUSIBLE = (0.3, 3.0)
 _OFF_CENTRE = 0.1
 _STEPS = 30
 # Steps that update the weights, whose autocorrelation times vary in jumps.
-_WEIGHED = 6
+_WEIGHED = 12
 _CONVERGED = 1e-3
 _MAX_CONDITION = 1e6
 
@@ -86,8 +88,14 @@ def estimate(
     arm = arm or urdf_model(robot, values.arm_model_std, np.zeros((n, n)))
     rough = (_rough_scale(robot, samples, mass) if values.effort_source == 'unknown'
              else np.ones(n))
-    rows = torque_rows(arm.robot, replace(samples, effort=samples.effort / rough), values, arm=arm)
+    scaled = replace(samples, effort=samples.effort / rough)
+    rows = torque_rows(arm.robot, scaled, values, arm=arm)
     fit = _fit(rows, mass)
+    found = on_found_base(arm.robot, fit.tilt, values)
+    if found is not None:
+        leaning, tilted = found
+        rows = torque_rows(leaning, scaled, tilted, arm=replace(arm, robot=leaning))
+        fit = _fit(rows, mass)
     fit = rows.inflated(_about(rows, fit), fit)
     scale, covariance = fit.scale, fit.covariance[:n, :n]
     if values.known_mass_std > 0.0:
@@ -95,6 +103,8 @@ def estimate(
         slope = (_fit(rows, mass + step, fit.nuisance).scale - scale) / step
         covariance = covariance + np.outer(slope, slope) * values.known_mass_std**2
     std = np.sqrt(np.diag(covariance))
+    freedom = [combined_freedom(std[i]**2, [(fit.covariance[i, i], fit.freedom(direction))])
+               for i, direction in enumerate(np.eye(n, len(fit.covariance)))]
     effort = rows.measured + rows.known
     fitted = rows.fits(fit.used, fit.residual, effort, rows.lack_of_fit(fit))
     validation, expected = held_out_fits(
@@ -106,7 +116,8 @@ def estimate(
     return make_result(
         robot, samples, kind=DRIVE_GAINS, method='known_mass', frame='',
         parameters=tuple(
-            Parameter(name, unit, float(rough[i] * scale[i]), float(rough[i] * std[i]))
+            Parameter(name, unit, float(rough[i] * scale[i]), float(rough[i] * std[i]),
+                      freedom=freedom[i])
             if known[i] else
             Parameter(name, unit, state=State.NOT_IDENTIFIED,
                       note=f'standard deviation {100 * std[i]:.1f} % (limit '

@@ -8,20 +8,21 @@ physical consistency → mass, centre of mass, inertia about it → checks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.estimation.adequacy import combined_freedom
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.payload.model import (
     BODY,
     PARAMETERS,
     UNITS,
     centred,
-    centred_covariance,
+    centred_jacobian,
     consistent,
     moving,
 )
@@ -33,6 +34,7 @@ from robocal_ros.payload.regression import (
     Rows,
     RowsFit,
     held_out_fits,
+    on_found_base,
     scatter,
     torque_rows,
     wrench_rows,
@@ -58,7 +60,7 @@ from robocal_ros.results.result import (
     State,
     spread,
 )
-from robocal_ros.robot.arm_model import ArmModel, body_covariance
+from robocal_ros.robot.arm_model import URDF_FREEDOM, ArmModel, body_covariance
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
 
@@ -72,7 +74,8 @@ as identified."""
 # Starts of the names of nuisance parameters, by source of uncertainty and remedy.
 _SOURCES: dict[str, tuple[str, ...]] = {
     ARM_SOURCE: ('arm',),
-    'the calibration of the wrist sensor (sensor_gain_std)': ('gain of',),
+    'the calibration of the wrist sensor (sensor_gain_std)': (
+        'gain of', 'calibration'),
     'the deflection of joints (sag_std)': ('compliance',),
     'joint angles (posture_std)': ('angle',),
     'the tilt of the base (tilt_std)': ('tilt',),
@@ -87,8 +90,13 @@ _REFERENCE_NOISE = 'the reference run: record it again with a faster motion or m
 # Largest difference of the joints' mean positions and ranges within the same motion [rad].
 _SAME_MOTION = 0.1
 _MAX_CONDITION = 1e5
-_PASSES = 3
+# Least passes, for the weights, and most, for priors that the data contradict.
+_PASSES, _MOST_PASSES = 3, 12
 _LEAST_HELD_OUT = 50
+# Standard deviation of a channel without usable rows.
+_UNUSED = 1e9
+# Standard deviation of nuisance parameters that are not estimated.
+_FIXED = 1e-6
 _PLOT_POINTS = 150
 # Probability that ten true parameters are farther off than the nearest consistent body may be.
 _TOO_FAR = 1e-4
@@ -130,6 +138,8 @@ def check_fit(
                       for what in ('centre', 'extent'))
     if reference.robot.urdf_sha256 != robot.urdf_hash:
         wrong = 'was recorded with another robot description'
+    elif 'nuisance_std' not in reference.settings:
+        wrong = 'does not state its weights'
     elif reference.settings.get('channels') != list(channels):
         wrong = f'measured {reference.settings.get("channels")}, not {list(channels)}'
     elif not (np.abs(joints.position.mean(axis=0) - centre).max() <= _SAME_MOTION
@@ -142,12 +152,42 @@ def check_fit(
             "reference_run 'record'.")
 
 
-def fit_rows(rows: Rows, nuisance: NuisanceParameters | None = None) -> RowsFit:
+@dataclass(frozen=True)
+class Weights:
+    """Weights of an earlier fit.
+
+    Attributes:
+        noise: Standard deviation of the rows of each channel, shape (channels,).
+        prior: Standard deviations of nuisance parameters, by name; others are not estimated.
+
+    """
+
+    noise: Array
+    prior: Mapping[str, float]
+
+    @staticmethod
+    def settings(fit: RowsFit) -> dict[str, object]:
+        """Return those of a fit as settings of a reference run."""
+        noise = np.nan_to_num(fit.noise.min(axis=1), posinf=_UNUSED)
+        return {'noise': noise.tolist(), 'nuisance_std': dict(
+            zip(fit.nuisance.names, fit.nuisance.std.tolist(), strict=True))}
+
+    @classmethod
+    def of(cls, reference: CalibrationResult) -> Weights:
+        """Return those of a reference run."""
+        return cls(np.array(reference.settings['noise']), reference.settings['nuisance_std'])
+
+
+def fit_rows(
+    rows: Rows, nuisance: NuisanceParameters | None = None, weights: Weights | None = None
+) -> RowsFit:
     """Solve with each channel weighted by the scatter of its residuals, iteratively.
 
     Args:
         rows: The problem.
         nuisance: The nuisance columns; by default they are computed about a first estimate.
+        weights: Given weights, with which errors that this motion shares with an earlier one
+            enter both estimates alike.
 
     Raises:
         DataError: If rows are too few.
@@ -155,21 +195,34 @@ def fit_rows(rows: Rows, nuisance: NuisanceParameters | None = None) -> RowsFit:
 
     """
     if nuisance is None:
-        body, own, _ = rows.split(fit_rows(rows, rows.no_nuisance()).value)
+        body, own, _ = rows.split(fit_rows(rows, rows.no_nuisance(), weights).value)
         nuisance = rows.nuisance_about(body, own)
-    noise = scatter(rows.measured, rows.valid, rows.near_reversal)
+    if weights is not None:
+        nuisance = replace(nuisance, std=np.array([
+            weights.prior.get(name, _FIXED)
+            for name in nuisance.names]))
+
+    def noise_of(residual: Array) -> Array:
+        found = scatter(residual, rows.valid, rows.near_reversal)
+        return found if weights is None else np.where(
+            np.isfinite(found), weights.noise[:, None], np.inf)
+
+    noise = noise_of(rows.measured)
     used, scale = np.isfinite(noise), np.ones(len(rows.channels))
     few, shared = rows.condensed(nuisance, used)
-    for repetition in range(_PASSES + 1):
+    settled = False
+    for repetition in range(_MOST_PASSES + 1):
         fit = few.solve(few.columns(shared), few.measured, noise,
                         rows.names(nuisance), nuisance, _MAX_CONDITION)
         residual = rows.residual(fit.value, nuisance, scale)
-        if repetition == _PASSES:
+        if repetition == _MOST_PASSES or (repetition >= _PASSES and settled):
             break
-        noise = scatter(residual, rows.valid, rows.near_reversal)
+        noise = noise_of(residual)
         if repetition:
-            nuisance = nuisance.widened(fit.value, fit.covariance)
-            shared = replace(shared, std=nuisance.std)
+            wider = (nuisance.widened(fit.value, fit.covariance) if weights is None
+                     else nuisance)
+            settled = bool((wider.std == nuisance.std).all())
+            nuisance, shared = wider, replace(shared, std=wider.std)
         if (np.isfinite(noise) != used).any():
             used = np.isfinite(noise)
             few, shared = rows.condensed(nuisance, used)
@@ -210,41 +263,61 @@ def estimate(
 
     """
     check_reference(robot, values, reference)
-    if sensor is not None:
-        rows = wrench_rows(robot, joints, sensor, values)
-    elif reference is not None and arm is not None:
-        # What is wrong with the arm cancels; the gains act on the payload, too.
-        rows = torque_rows(robot, joints, values, friction, arm.gains_alone(),
-                           reference.values(BODY))
-    else:
-        rows = torque_rows(robot, joints, values, friction,
-                           arm if values.reference_run == 'off' else None)
-    fit = fit_rows(rows)
-    fit = rows.inflated(rows.columns(fit.nuisance), fit)
+
+    def rows_of(robot: Robot, values: PayloadParameters) -> Rows:
+        if sensor is not None:
+            return wrench_rows(robot, joints, sensor, values)
+        if reference is not None and arm is not None:
+            # What is wrong with the arm cancels; the gains act on the payload, too.
+            return torque_rows(robot, joints, values, friction, replace(
+                arm, robot=robot).gains_alone(), reference.values(BODY))
+        known = arm is not None and values.reference_run == 'off'
+        return torque_rows(robot, joints, values, friction,
+                           replace(arm, robot=robot) if arm is not None and known else None)
+
+    rows = rows_of(robot, values)
+    weights = None
+    if reference is not None and values.reference_run == 'subtract':
+        check_fit(robot, joints, rows.channels, reference)
+        weights = Weights.of(reference)
+    fit = fit_rows(rows, weights=weights)
+    found = on_found_base(robot, fit.tilt, values)
+    if found is not None:
+        rows = rows_of(*found)
+        fit = fit_rows(rows, weights=weights)
+    columns = rows.columns(fit.nuisance)
+    fit = rows.inflated(columns, fit)
+    if weights is not None:
+        fit = _with_considered(rows, fit, columns)
     move = moving(robot, rows.frame)
     body, covariance = move @ fit.value[:10], move @ fit.covariance[:10, :10] @ move.T
+    links = np.zeros((10, 10))
     if sensor is not None and values.reference_run == 'off':
         # Links between sensor and payload are subtracted by the URDF.
-        distal = body_covariance(robot.distal_inertia(sensor.frame), values.arm_model_std)
-        covariance = covariance + move @ distal @ move.T
+        links = move @ body_covariance(
+            robot.distal_inertia(sensor.frame), values.arm_model_std) @ move.T
+        covariance = covariance + links
     if values.reference_run == 'record':
         parameters = tuple(
-            Parameter(name, unit, float(number), float(sigma)) for name, unit, number, sigma
+            Parameter(name, unit, float(number), float(sigma), freedom=freedom)
+            for name, unit, number, sigma, freedom
             in zip(BODY, ('kg', *['kg·m'] * 3, *['kg·m²'] * 6), body,
-                   np.sqrt(np.diag(covariance)), strict=True))
+                   np.sqrt(np.diag(covariance)), _freedom(fit, move, np.eye(10), covariance),
+                   strict=True))
         return _result(robot, joints, values, rows, fit, REFERENCE, parameters, BODY, covariance)
     if values.reference_run == 'subtract' and reference is not None:
-        check_fit(robot, joints, rows.channels, reference)
         body = body - reference.values(BODY)
         covariance = covariance + np.array(reference.covariance)
     body, distance = consistent(body, covariance)
     check_payload_limit(float(body[0]), values)
-    value, covariance = centred(body), centred_covariance(body, covariance)
-    parameters = _parameters(value, covariance)
-    links = '' if sensor is None else links_cause(
+    value, jacobian = centred(body), centred_jacobian(body)
+    covariance = jacobian @ covariance @ jacobian.T
+    parameters = _parameters(value, covariance, _freedom(
+        fit, move, jacobian, covariance, links, reference))
+    cause = '' if sensor is None else links_cause(
         robot.distal_inertia(sensor.frame).mass, parameters[0], values)
     of_mass, of_centre = (
-        links or largest_source(_variances(fit, places, reference))
+        cause or largest_source(_variances(fit, places, reference))
         for places in (slice(0, 1), slice(1, 4)))
     checks = (mass_check(parameters[0], values, of_mass),
               *centre_checks(parameters[1:4], values, of_centre),
@@ -255,6 +328,56 @@ def estimate(
         robot, joints, values, rows, fit, 'payload', (*parameters, *_delay(rows, fit)),
         tuple(PARAMETERS[i] for i in identified), covariance[np.ix_(identified, identified)],
         checks)
+
+
+def _with_considered(rows: Rows, fit: RowsFit, columns: Array) -> RowsFit:
+    """Return a fit with what errors of the drive gains add, which it does not estimate.
+
+    Estimated here, they would absorb errors of the arm that the reference run contains otherwise
+    (consider filter: Schmidt, Application of State-Space Methods to Navigation Problems, Adv.
+    Control Syst. 3 (1966) 293).
+
+    Args:
+        rows: The problem.
+        fit: Its fit.
+        columns: Columns of all unknowns, shape (channels, k, p).
+
+    """
+    at = np.flatnonzero([name.startswith('arm') for name in rows.names(fit.nuisance)])
+    shift = fit.inverse @ np.einsum(
+        'ckp,ckr->pr', columns / fit.noise[:, :, None]**2, columns[:, :, at])
+    covariance = fit.covariance + shift @ shift.T
+    covariance[:, at], covariance[at] = -shift, -shift.T
+    covariance[np.ix_(at, at)] = np.eye(len(at))
+    return replace(fit, covariance=covariance)
+
+
+def _freedom(
+    fit: RowsFit, move: Array, change: Array, covariance: Array, links: Array | None = None,
+    reference: CalibrationResult | None = None,
+) -> list[float | None]:
+    """Return the degrees of freedom of parameters of the body, by Satterthwaite.
+
+    Args:
+        fit: The fit.
+        move: Transform of the body's ten parameters from the fit's frame, shape (10, 10).
+        change: Derivatives of the parameters by these ten, shape (10, 10).
+        covariance: Covariance of the parameters, shape (10, 10).
+        links: Part of the covariance of the ten that is due to links by the URDF, shape (10, 10).
+        reference: Result of the reference run that was subtracted.
+
+    """
+    others: list[tuple[Array, float | None]] = [] if links is None else [(links, URDF_FREEDOM)]
+    if reference is not None:
+        known = [item.freedom for item in reference.parameters if item.freedom is not None]
+        others.append((np.array(reference.covariance), min(known, default=None)))
+    found = []
+    for row, variance in zip(change, np.diag(covariance), strict=True):
+        direction = np.concatenate((row @ move, np.zeros(len(fit.value) - 10)))
+        found.append(combined_freedom(variance, [
+            (direction @ fit.covariance @ direction, fit.freedom(direction)),
+            *((row @ part @ row, freedom) for part, freedom in others)]))
+    return found
 
 
 def _variances(
@@ -320,6 +443,7 @@ def _result(
                           'max_mass_interval', 'max_com_distance', 'max_com_interval'),
             'channels': list(rows.channels),
             'widened_priors': sorted(fit.nuisance.contradicted),
+            **(Weights.settings(fit) if kind == REFERENCE else {}),
             'reference_run': values.reference_run == 'subtract',
             'motion_centre': joints.position.mean(axis=0).tolist(),
             'motion_extent': np.ptp(joints.position, axis=0).tolist()},
@@ -349,19 +473,22 @@ def _wrench_checks(
     return checks
 
 
-def _parameters(value: Array, covariance: Array) -> tuple[Parameter, ...]:
+def _parameters(
+    value: Array, covariance: Array, freedom: Sequence[float | None]
+) -> tuple[Parameter, ...]:
     std = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     moment = float(value[[4, 7, 9]].mean())
     worst = float(std[4:].max()) / max(abs(moment), 1e-12)
     found = []
-    for name, unit, number, sigma in zip(PARAMETERS, UNITS, value, std, strict=True):
+    for name, unit, number, sigma, degrees in zip(
+            PARAMETERS, UNITS, value, std, freedom, strict=True):
         if name.startswith('inertia') and worst > MAX_INERTIA_STD:
             found.append(Parameter(
                 name, unit, state=State.NOT_IDENTIFIED,
                 note=f'standard deviation up to {100 * worst:.0f} % of the mean moment (limit '
                      f'{100 * MAX_INERTIA_STD:.0f} %)'))
         else:
-            found.append(Parameter(name, unit, float(number), float(sigma)))
+            found.append(Parameter(name, unit, float(number), float(sigma), freedom=degrees))
     return tuple(found)
 
 

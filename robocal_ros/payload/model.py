@@ -211,18 +211,28 @@ def centred(parameters: Array) -> Array:
     return np.concatenate(([body.mass], body.lever, body.inertia[np.triu_indices(3)]))
 
 
+def centred_jacobian(parameters: Array) -> Array:
+    """Return the derivatives of ``centred`` by central differences, shape (10, 10).
+
+    Args:
+        parameters: As for ``BODY``, shape (10,).
+
+    """
+    step = 1e-6
+    return np.column_stack([
+        (centred(parameters + shift) - centred(parameters - shift)) / (2.0 * step)
+        for shift in step * np.eye(10)])
+
+
 def centred_covariance(parameters: Array, covariance: Array) -> Array:
-    """Return the first-order covariance of ``centred``, by central differences.
+    """Return the first-order covariance of ``centred``, shape (10, 10).
 
     Args:
         parameters: As for ``BODY``, shape (10,).
         covariance: Their covariance, shape (10, 10).
 
     """
-    step = 1e-6
-    jacobian = np.column_stack([
-        (centred(parameters + shift) - centred(parameters - shift)) / (2.0 * step)
-        for shift in step * np.eye(10)])
+    jacobian = centred_jacobian(parameters)
     return np.asarray(jacobian @ covariance @ jacobian.T)
 
 

@@ -9,11 +9,12 @@ inertia, so each is estimated with a prior.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import scipy
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConvergenceError, DataError, ExcitationError
@@ -33,13 +34,21 @@ from robocal_ros.results.result import Check, Fit, rms
 from robocal_ros.robot.arm_model import ArmModel, arm_regressor
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import NewtonEuler, wrench_matrix, wrench_regressor
+from robocal_ros.robot.newton_euler import (
+    NewtonEuler,
+    on_leaning_base,
+    wrench_matrix,
+    wrench_regressor,
+)
 
 BAND = 5.0
 """Upper end of the excited band, which block averages leave unattenuated [Hz]."""
 
 MIN_MOTION = 0.2
 """Smallest joint travel of an exciting motion [rad]."""
+
+TILT = 'tilt of the base'
+"""Start of the names of the base's tilts among nuisance parameters."""
 
 LOSSES = ('offset', 'coulomb', 'viscous', 'viscous_asymmetry')
 """Columns of a drive's offset and friction: 1, sgn v, v, |v|."""
@@ -50,6 +59,7 @@ SLOWEST = 0.12
 standstill (Stribeck effect)."""
 
 _LATE = 0.5
+_CALIBRATION = 'calibration'
 # Cutoff of the torque in the columns of compliance, as a share of the band. Beyond it, the second
 # derivative of that torque is mostly encoder quantisation: noisy columns attenuate the estimated
 # compliance, deflection leaks into gains and masses, and noise counts as information. The columns
@@ -65,10 +75,12 @@ _LEAST_SCATTER = 1e-9
 # some fifty rows, chance hardly ever reaches it.
 _REVERSAL_RATIO = 1.3
 _STEP = 1e-4
-# Least share that data must have in a parameter to contradict its prior, and how far off, in
-# standard deviations.
-_TOLD = 0.3
-_CONTRADICTED = 3.0
+# Least share that data must have in parameters to contradict their priors, and the probability at
+# which they do (three standard deviations of one).
+_TOLD = 0.1
+_SIGNIFICANT = 2.7e-3
+# Ratio of squared estimates to the most likely prior variances at which widening ends.
+_CONVERGED = 1.1
 # Last part of an exciting motion that is held out for validation, as a share.
 _HELD_OUT_SHARE = 0.25
 _HINT = 'Use a motion that is faster and wider and turns all joints.'
@@ -113,7 +125,8 @@ class NuisanceParameters:
 
         """
         own = slice(len(value) - len(self.names), None)
-        std = widened_std(self.std, value[own], np.diag(covariance)[own])
+        std = widened_std(self.names, self.std, value[own], np.diag(covariance)[own],
+                          self.contradicted)
         wider = {name for name, now, before in zip(self.names, std, self.std, strict=True)
                  if now > before}
         return replace(self, std=std, contradicted=self.contradicted | wider)
@@ -145,23 +158,42 @@ class NuisanceParameters:
         return replace(self, columns=self.columns[:, rows])
 
 
-def widened_std(std: Array, value: Array, variance: Array) -> Array:
+def widened_std(
+    names: Sequence[str], std: Array, value: Array, variance: Array,
+    contradicted: Collection[str] = (),
+) -> Array:
     """Return standard deviations of priors about zero, larger where data contradict them.
 
-    A parameter farther from zero than its prior predicts gets the standard deviation that makes
-    its estimate most likely (MacKay, Bayesian Interpolation, Neural Comput. 4 (1992) 415, doi
-    10.1162/neco.1992.4.3.415, for each parameter by itself).
+    Of parameters that are farther from zero than their priors predict, those get the standard
+    deviation that makes their estimates most likely (MacKay, Bayesian Interpolation, Neural
+    Comput. 4 (1992) 415, doi 10.1162/neco.1992.4.3.415) which gain most likelihood by it: one
+    parameter, or with a common factor the elements of a sensor's calibration matrix, which are
+    known alike. The others may have been moved by these, and are judged after the next fit.
 
     Args:
+        names: Names of the parameters, shape (s,).
         std: Standard deviations beforehand, shape (s,).
         value: Estimates, shape (s,).
         variance: Their variances, shape (s,).
+        contradicted: Names of those whose priors were found to be too narrow before; a matrix
+            among them is widened up to the most likely width.
 
     """
     # By how much the data, rather than the prior, determine each.
-    told = np.sqrt(np.clip(1.0 - variance / std**2, 0.0, 1.0))
-    contradicted = (told > _TOLD) & (np.abs(value) > _CONTRADICTED * told * std)
-    return np.where(contradicted, np.abs(value) / np.maximum(told, _TOLD), std)
+    told = np.clip(1.0 - variance / std**2, 0.0, 1.0)
+    alike = np.flatnonzero([name.startswith(_CALIBRATION) for name in names])
+    best, wider = 0.0, std
+    for group in (alike, *np.arange(len(std))[:, None]):
+        count, size = float(told[group].sum()), float(np.sum((value[group] / std[group])**2))
+        known = len(group) > 1 and all(names[i] in contradicted for i in group)
+        if count < _TOLD or size <= (_CONVERGED * count if known else scipy.special.chdtri(
+                count, _SIGNIFICANT)):
+            continue
+        gain = 0.5 * (size - count - count * np.log(size / count))
+        if gain > best:
+            best, wider = gain, std.copy()
+            wider[group] *= np.sqrt(size / count)
+    return wider
 
 
 def nuisance_parameters(
@@ -237,9 +269,29 @@ def tilt_parameters(
     still = np.zeros_like(q)
     columns = [derivative(q, still, still).T for derivative in tilted]
     return NuisanceParameters(
-        tuple(f'tilt of the base {i + 1}' for i in range(len(columns))),
+        tuple(f'{TILT} {i + 1}' for i in range(len(columns))),
         np.full(len(columns), values.tilt_std),
         np.stack(columns, axis=2) if columns else np.empty((0, len(q), 0)))
+
+
+def on_found_base(
+    robot: Robot, tilt: Array, values: PayloadParameters
+) -> tuple[Robot, PayloadParameters] | None:
+    """Return the arm on the base as the data find it, with the prior of what is left of its tilt.
+
+    Columns of tilts are derivatives at the stated gravity. None if the prior holds: then the
+    second order of the tilt is below a thousandth of gravity.
+
+    Args:
+        robot: The arm.
+        tilt: Estimated tilts; empty if they are not estimated [rad].
+        values: The node's parameters.
+
+    """
+    size = float(np.linalg.norm(tilt))
+    if size <= 3.0 * values.tilt_std:
+        return None
+    return on_leaning_base(robot, tilt), replace(values, tilt_std=size)
 
 
 def _turned(motion: Kinematics, joint: int, by: Sequence[Array | float]) -> Kinematics:
@@ -416,12 +468,15 @@ class Rows:
             fit: The fit.
 
         """
-        size = len(fit.nuisance.names)
-        prior = np.zeros((regressor.shape[2],) * 2)
-        at = np.arange(regressor.shape[2] - size, regressor.shape[2])
-        prior[at, at] = fit.nuisance.std**-2.0
-        return replace(fit, covariance=structured_covariance(
-            regressor, fit.residual, fit.noise, fit.inverse, prior, self.repeats))
+        names = fit.nuisance.names
+        own = slice(regressor.shape[2] - len(names), None)
+        prior, guessed = np.zeros((2, regressor.shape[2]))
+        prior[own] = fit.nuisance.std**-2.0
+        guessed[own] = prior[own] * [name in fit.nuisance.contradicted for name in names]
+        structure = structured_covariance(
+            regressor, fit.residual, fit.noise, fit.inverse, np.diag(prior), guessed,
+            self.repeats)
+        return replace(fit, covariance=structure.matrix, freedom=structure.freedom)
 
     def lack_of_fit(self, fit: RowsFit) -> tuple[LackOfFit, ...]:
         """Return the lack of fit of each channel."""
@@ -488,6 +543,8 @@ class RowsFit:
         noise: Standard deviation of each row, infinite for unused ones, shape (channels, k).
         nuisance: The nuisance columns.
         scale: Factor of each channel, shape (channels,).
+        freedom: Returns the degrees of freedom of the variance along a direction, shape (p,);
+            None if it is known.
 
     """
 
@@ -498,11 +555,19 @@ class RowsFit:
     noise: Array
     nuisance: NuisanceParameters
     scale: Array
+    freedom: Callable[[Array], float | None] = lambda _: None
 
     @property
     def used(self) -> Flags:
         """Rows that are used, shape (channels, k)."""
         return np.isfinite(self.noise)
+
+    @property
+    def tilt(self) -> Array:
+        """Tilts of the base; empty if they are not estimated [rad]."""
+        names = self.nuisance.names
+        return self.value[len(self.value) - len(names):][
+            [name.startswith(TILT) for name in names]]
 
 
 def held_out_fits(
@@ -850,7 +915,7 @@ def _gains(reading: Array, std: float) -> NuisanceParameters:
     common = [reading.T * (np.arange(6) // 3 == part)[:, None] for part in (0, 1)]
     return NuisanceParameters(
         ('gain of force', 'gain of torque', *(
-            f'gain of {row} by {column}' for row in axes for column in axes)),
+            f'{_CALIBRATION} of {row} by {column}' for row in axes for column in axes)),
         np.full(38, std), np.stack((*common, *every), axis=2))
 
 

@@ -43,6 +43,10 @@ _ROTOR_FLOOR = 0.03
 ROTOR_SPREAD = 3.0
 """Prior standard deviation of rotor inertias, in multiples of ``expected_rotors``."""
 
+URDF_FREEDOM = 5.0
+"""Degrees of freedom of the standard deviation of links by the URDF: it is known to a factor of
+about two either way, as masses and centres of real arms are 3 to 10 % off."""
+
 # Directions whose variance is below this share of the largest count as exact.
 _NEGLIGIBLE = 1e-14
 

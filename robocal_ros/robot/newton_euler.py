@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pinocchio as pin
 
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, frozen
 from robocal_ros.robot.model import Robot
 
 TERMS = 12
@@ -70,6 +70,22 @@ def level_axes(gravity: Array) -> Array:
     first = np.cross(down, np.eye(3)[int(np.argmin(np.abs(down)))])
     first /= np.linalg.norm(first)
     return np.stack((np.cross(down, first), first))
+
+
+def on_leaning_base(robot: Robot, tilt: Array) -> Robot:
+    """Return a copy of the arm whose base leans against gravity.
+
+    Args:
+        robot: The arm.
+        tilt: Rotations of gravity about its ``level_axes``, shape (2,) [rad].
+
+    """
+    leaning = robot.copy()
+    leaning.gravity = frozen(pin.exp3(tilt @ level_axes(robot.gravity)) @ robot.gravity)
+    leaning.model = pin.Model(robot.model)
+    leaning.model.gravity.linear = np.array(leaning.gravity)
+    leaning.data = leaning.model.createData()
+    return leaning
 
 
 def wrench_matrix(parameters: Array) -> Array:

@@ -6,7 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robocal_ros.estimation.adequacy import lack_of_fit, likely_cause, structured_covariance
+from robocal_ros.estimation.adequacy import (
+    combined_freedom,
+    lack_of_fit,
+    likely_cause,
+    structured_covariance,
+)
 
 REPEATS, PLACES = 3, 200
 PHASE = 2.0 * np.pi * np.arange(PLACES) / PLACES
@@ -45,7 +50,7 @@ def test_the_covariance_is_that_of_the_errors(structured: float) -> None:
     columns = np.column_stack((repeated(np.sin(2.0 * PHASE)), repeated(np.cos(3.0 * PHASE))))
     orders = np.arange(1, 9)
     inverse = np.linalg.inv(columns.T @ columns)
-    errors, stated = [], []
+    errors, stated, freedom = [], [], []
     for _ in range(400):
         weights = generator.normal(size=(2, 8))
         common = sum(a * np.sin(k * PHASE) + b * np.cos(k * PHASE)
@@ -55,11 +60,16 @@ def test_the_covariance_is_that_of_the_errors(structured: float) -> None:
         left = measured - columns @ value
         found = structured_covariance(
             columns[None], left[None], np.ones((1, len(left))), inverse, np.zeros((2, 2)),
-            REPEATS)
+            np.zeros(2), REPEATS)
         errors.append(value)
-        stated.append(np.diag(found))
-    ratio = np.mean(np.square(errors), axis=0) / np.mean(stated, axis=0)
+        stated.append(np.diag(found.matrix))
+        freedom.append([found.freedom(direction) or np.inf for direction in np.eye(2)])
+    mean = np.mean(stated, axis=0)
+    ratio = np.mean(np.square(errors), axis=0) / mean
     assert np.all((ratio > 0.75) & (ratio < 1.35)), ratio
+    # A variance of f degrees of freedom scatters by 2/f of its square.
+    ratio = np.median(freedom, axis=0) * np.var(stated, axis=0) / (2.0 * mean**2)
+    assert np.all((ratio > 0.6) & (ratio < 1.6)), ratio
 
 
 def test_white_noise_leaves_the_covariance_as_it_is() -> None:
@@ -67,8 +77,29 @@ def test_white_noise_leaves_the_covariance_as_it_is() -> None:
     columns = generator.normal(size=(1, 600, 3))
     inverse = np.linalg.inv(columns[0].T @ columns[0])
     found = structured_covariance(
-        columns, generator.normal(size=(1, 600)), np.ones((1, 600)), inverse, np.zeros((3, 3)), 1)
-    assert np.diag(found) == pytest.approx(np.diag(inverse), rel=0.3)
+        columns, generator.normal(size=(1, 600)), np.ones((1, 600)), inverse, np.zeros((3, 3)),
+        np.zeros(3), 1)
+    assert np.diag(found.matrix) == pytest.approx(np.diag(inverse), rel=0.3)
+    assert all((found.freedom(direction) or np.inf) > 100.0 for direction in np.eye(3))
+
+
+def test_a_prior_of_guessed_width_has_one_degree_of_freedom() -> None:
+    columns = np.random.default_rng(6).normal(size=(1, 600, 2))
+    prior = np.array([0.0, 1e6])
+    inverse = np.linalg.inv(columns[0].T @ columns[0] + np.diag(prior))
+    residual = np.random.default_rng(7).normal(size=(1, 600))
+    known, guessed = (structured_covariance(
+        columns, residual, np.ones((1, 600)), inverse, np.diag(prior), part, 1)
+        for part in (np.zeros(2), prior))
+    assert (known.freedom(np.eye(2)[1]) or np.inf) > 1e3
+    assert guessed.freedom(np.eye(2)[1]) == pytest.approx(1.0, rel=1e-2)
+    assert (guessed.freedom(np.eye(2)[0]) or np.inf) > 100.0
+
+
+def test_a_sum_of_variances_has_the_freedom_of_its_estimated_parts() -> None:
+    assert combined_freedom(3.0, [(1.0, None)]) is None
+    assert combined_freedom(1.0, [(1.0, 7.0)]) == pytest.approx(7.0)
+    assert combined_freedom(2.0, [(1.0, 5.0), (1.0, 5.0)]) == pytest.approx(10.0)
 
 
 def test_the_cause_is_named_by_the_residuals() -> None:

@@ -32,11 +32,18 @@ from robocal_ros.parameters import checked
 from robocal_ros.payload import excitation
 from robocal_ros.payload.model import BODY, PARAMETERS, centred, centred_covariance, moving
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.regression import Rows, nuisance_parameters, torque_rows, wrench_rows
+from robocal_ros.payload.regression import (
+    Rows,
+    nuisance_parameters,
+    torque_rows,
+    widened_std,
+    wrench_rows,
+)
 from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.results.store import from_yaml, to_yaml
-from robocal_ros.robot.arm_model import urdf_model
+from robocal_ros.robot.arm_model import link_parameters, urdf_model, with_links
 from robocal_ros.robot.friction_law import SteadyFriction
+from robocal_ros.robot.newton_euler import on_leaning_base
 
 SOURCES = ('wrench', 'torque')
 WITHOUT_PRIORS = PayloadParameters(
@@ -299,6 +306,38 @@ def test_the_fit_is_that_of_all_rows(usual, source):
     np.testing.assert_allclose((fit.value - expected) / std, 0.0, atol=1e-6)
 
 
+@pytest.mark.parametrize('source', SOURCES)
+def test_a_base_far_out_of_level_is_found(usual, source):
+    """Seven degrees, fourteen standard deviations: the second order is 0.8 % of gravity."""
+    robot = on_leaning_base(usual.robot, np.radians([6.0, -4.0]))
+    more = {'sensor': usual.readings(3)} if source == 'wrench' else {}
+    values = replace(WITHOUT_PRIORS, tilt_std=0.005)
+    result = excitation.estimate(robot, usual.joints(3), values, **more)
+    level = estimated(usual, source, values, 3)
+    names = result.covariance_names
+    error = result.values(names) - tensor_of(TOOL)[[PARAMETERS.index(name) for name in names]]
+    assert error @ np.linalg.solve(result.covariance, error) < chi2.ppf(0.999, len(names))
+    assert result.covariance[0, 0] < 2.0 * level.covariance[0, 0]
+
+
+def test_one_element_of_a_calibration_matrix_does_not_speak_for_the_others():
+    names = [f'calibration of {i} by {j}' for i in 'xyz' for j in 'xyz'] + ['delay']
+    std, variance = np.full(10, 0.005), np.full(10, 1e-7)
+    value = 0.016 * np.random.default_rng(0).normal(size=10)
+    value[-1] = 0.0
+    # All are too large, together.
+    wider = widened_std(names, std, value, variance)
+    assert wider[:9] == pytest.approx(np.sqrt(np.mean(value[:9]**2)), rel=0.05)
+    assert wider[9] == std[9]
+    # One is far off, the others are not.
+    value = np.array([0.03, *[0.001] * 8, 0.0])
+    wider = widened_std(names, std, value, variance)
+    assert wider[0] == pytest.approx(0.03, rel=0.05)
+    assert (wider[1:] == std[1:]).all()
+    # Each by itself is within its prior.
+    assert (widened_std(names, std, np.full(10, 0.004), variance) == std).all()
+
+
 # ----------------------------------------------------------------------- reference run
 
 
@@ -331,13 +370,35 @@ def test_a_reference_run_cancels_an_error_of_the_arm_s_model(usual, source):
     assert result.settings['reference_run'] is True
 
 
+@pytest.mark.parametrize('seed', [1, 3])
+def test_errors_of_links_cancel_between_runs_of_other_noise(seed):
+    """Weighted by its own noise, the run with load would contain them otherwise."""
+    usual = Record('robocal', TOOL, exciting(), duration=16.0)
+    bare = usual.but(tool=replace(TOOL, mass=1e-9))
+    spread = np.linalg.cholesky(urdf_model(
+        usual.robot, 0.05, np.zeros((6, 6))).covariance[:60, :60])
+    change = spread @ np.random.default_rng(seed).normal(size=60)
+    wrong = with_links(
+        usual.robot, link_parameters(usual.robot) + change.reshape(6, 10), np.zeros(6))
+    reference = excitation.estimate(
+        wrong, bare.joints(1), replace(WITHOUT_PRIORS, reference_run='record'))
+    joints = usual.joints(2)
+    effort = joints.effort.copy()
+    effort[:, 1] += 10.0 * np.random.default_rng(2).normal(size=len(effort))
+    result = excitation.estimate(
+        wrong, replace(joints, effort=effort), replace(WITHOUT_PRIORS, reference_run='subtract'),
+        reference=reference)
+    error = result.values(PARAMETERS[:4]) - tensor_of(TOOL)[:4]
+    assert (np.abs(error) < 3.3 * np.sqrt(np.diag(result.covariance))[:4]).all()
+
+
 def test_gains_off_by_what_is_stated_stay_in_the_intervals_of_a_differential_run():
     """The reference run has the same gains, which act on the payload in the other run."""
     usual = Record('robocal', TOOL, exciting(), duration=8.0)
     bare = usual.but(tool=replace(TOOL, mass=1e-9))
     known = urdf_model(usual.robot, 0.05, 0.02**2 * np.eye(usual.robot.n))
     ratios = []
-    for seed in range(2):
+    for seed in (1, 3):
         gains = 1.0 + 0.02 * np.random.default_rng(seed).normal(size=usual.robot.n)
 
         def amplified(record: Record, number: int, gains: np.ndarray = gains) -> JointSamples:

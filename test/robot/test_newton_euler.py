@@ -10,7 +10,12 @@ from support.arms import ARMS, arm
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.payload.model import body_regressor, torque_regressor
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import NewtonEuler, wrench_matrix, wrench_regressor
+from robocal_ros.robot.newton_euler import (
+    NewtonEuler,
+    on_leaning_base,
+    wrench_matrix,
+    wrench_regressor,
+)
 
 # A gantry that slides along x and z, and turns about a slanting axis in between.
 SLIDING = """
@@ -82,3 +87,22 @@ def test_a_wrench_is_linear_in_terms_and_parameters(robot):
 def test_a_frame_that_is_not_there_is_refused(robot):
     with pytest.raises(ConfigurationError, match="Frame 'nowhere' is not in"):
         NewtonEuler(robot, 'nowhere')
+
+
+def test_a_leaning_base_turns_gravity(robot):
+    q = motion(robot)[0]
+    still = np.zeros_like(q)
+    usual = NewtonEuler(robot, robot.tool_frame)
+    slopes = [tilted.torque(q, still, still) for tilted in usual.tilts()]
+    for tilt in 1e-4 * np.eye(2):
+        leaning = on_leaning_base(robot, tilt)
+        found = NewtonEuler(leaning, robot.tool_frame).torque(q, still, still)
+        expected = usual.torque(q, still, still) + np.tensordot(tilt, slopes, axes=1)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    leaning = on_leaning_base(robot, np.array([0.3, -0.2]))
+    assert np.linalg.norm(leaning.gravity) == pytest.approx(np.linalg.norm(robot.gravity))
+    angle = np.arccos(leaning.gravity @ robot.gravity / np.linalg.norm(robot.gravity)**2)
+    assert angle == pytest.approx(np.hypot(0.3, 0.2))
+    np.testing.assert_allclose(
+        [leaning.inverse_dynamics(*row) for row in zip(*motion(robot), strict=True)],
+        NewtonEuler(leaning, robot.tool_frame).torque(*motion(robot)), atol=1e-11)

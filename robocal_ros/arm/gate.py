@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from robocal_ros.arm.client import STILL_TIME, STILL_TRAVEL, ArmClient
+from robocal_ros.arm.owner import ArmOwner
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Recorder, Report, Watch
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
@@ -38,6 +39,7 @@ class GuardedArm:
     Attributes:
         robot: The arm's model.
         checker: Its collision geometry.
+        owner: Claims the arm for this node.
         recorder: Records the motions; what it recorded of an interrupted motion is discarded.
 
     """
@@ -73,6 +75,7 @@ class GuardedArm:
                 f'No collision geometry for {", ".join(self.checker.missing_meshes)}: their '
                 'meshes were not found, so their collisions are not detected. Set mesh_folders.')
         self.client = ArmClient(waiter, joints, robot.joint_names, parameters)
+        self.owner = ArmOwner(waiter)
 
     def start(self) -> None:
         """Subscribe to the controller's state until its joints are known."""
@@ -83,7 +86,8 @@ class GuardedArm:
         self.client.stop()
 
     def destroy(self) -> None:
-        """Remove the client."""
+        """Remove client and claim."""
+        self.owner.destroy()
         self.client.destroy()
 
     @property
@@ -157,14 +161,16 @@ class GuardedArm:
     # ----------------------------------------------------------------------- moving
 
     async def connect(self) -> None:
-        """Wait until joint states and the controller are available.
+        """Wait until joint states and the controller are available, and claim the arm.
 
         Raises:
             ConfigurationError: If they are not ready in time.
+            MotionError: If another node moves the arm.
             CancelledError: If a stop was requested.
 
         """
         await self.client.connect(self._parameters().connect_timeout)
+        await self.owner.claim()
 
     async def try_move(
         self, trajectory: Trajectory, *, limits: MotionLimits | None = None,

@@ -52,6 +52,7 @@ class Waiter:
         self.group = group
         self.stop_reason = ''
         self._when_stopped: list[Callable[[], None]] = []
+        self._when_ended: list[Callable[[], None]] = []
         self._clock = Clock(clock_type=ClockType.STEADY_TIME)
         self._waiting: list[Future[None]] = []
         self._period = period
@@ -140,6 +141,15 @@ class Waiter:
     def when_stopped(self, callback: Callable[[], None]) -> None:
         """Register a callback for stop requests."""
         self._when_stopped.append(callback)
+
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Register a callback for the end of procedures."""
+        self._when_ended.append(callback)
+
+    def end(self) -> None:
+        """Note that the procedure has ended."""
+        for callback in self._when_ended:
+            callback()
 
     def allow(self) -> None:
         """Clear a stop request, so that the next procedure can begin."""

@@ -147,7 +147,9 @@ class AutoLeveling:
             await self._level(reason)
 
     def reason(self) -> str:
-        """Return the rule that applies, or an empty string."""
+        """Return the rule that applies, or an empty string; none while another node moves."""
+        if self._arm.owner.other:
+            return ''
         if self._task in self._tasks:
             return f"task '{self._task}'"
         point = self._tool_point()

@@ -506,6 +506,7 @@ class CalibrationNode(LifecycleNode, ABC):
                 False, f'Defect in {name} ({type(error).__name__}: {error}); see the log.')
         finally:
             self.running = ''
+            self.waiter.end()
         answer = answer._replace(message=self.robot.in_own_units(answer.message))
         # Two calls on two lines: rclpy allows one severity for each place that logs.
         if answer.success:

@@ -135,6 +135,7 @@ class GuardedArm:
                 f"Controller '{self.client.name}' moves {', '.join(controlled)}, but the arm's "
                 f"joints are {', '.join(names)}. Correct the parameter controller, joints or "
                 'tool_frame.')
+        self.owner.check()
         scaled = trajectory.slowed(self._parameters().speed_scale)
         (limits or self.limits).check(scaled)
         self._check_start(scaled)
@@ -170,7 +171,7 @@ class GuardedArm:
 
         """
         await self.client.connect(self._parameters().connect_timeout)
-        await self.owner.claim()
+        self.owner.claim()
 
     async def try_move(
         self, trajectory: Trajectory, *, limits: MotionLimits | None = None,

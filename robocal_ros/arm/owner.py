@@ -15,8 +15,6 @@ from robocal_ros.errors import MotionError
 from robocal_ros.messages import qos
 
 TOPIC = 'robocal/owner'
-# Time in which a claim of another node that was made at the same time arrives [s].
-_ARRIVAL = 0.2
 
 
 class ArmOwner:
@@ -26,10 +24,9 @@ class ArmOwner:
         """Create the topic.
 
         Args:
-            waiter: Waits in the node's coroutines.
+            waiter: Tells when a procedure of the node has ended.
 
         """
-        self._waiter = waiter
         self._node: Node = waiter.node
         self._name = self._node.get_fully_qualified_name()
         self._claims: set[str] = set()
@@ -63,22 +60,19 @@ class ArmOwner:
         self._claims &= alive
         return min(self._claims, default='')
 
-    async def claim(self) -> None:
-        """Claim the arm until ``release``.
+    def claim(self) -> None:
+        """Claim the arm until ``release``; raise a MotionError if another node moves it."""
+        self.check()
+        self._own = True
+        self._publish('claim')
 
-        Raises:
-            MotionError: If another node moves it; nothing was sent.
-            CancelledError: If a stop was requested.
+    def check(self) -> None:
+        """Raise a MotionError if another node moves the arm.
 
+        Of two claims at the same time, that of the first name holds.
         """
-        if not self.other:
-            self._own = True
-            self._publish('claim')
-            await self._waiter.until_stopped(lambda: bool(self.other), _ARRIVAL)
-        # Of two claims at the same time, that of the first name holds.
         other = self.other
         if other and not (self._own and self._name < other):
-            self.release()
             raise MotionError(
                 f'Node {other} moves the arm; nothing was sent. Call again when it has ended, or '
                 'call its cancel service.')

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 import rclpy
@@ -51,37 +50,37 @@ def pair() -> Iterator[Pair]:
 
 
 def test_another_node_is_refused_until_the_owner_has_ended(pair: Pair) -> None:
-    pair.spinner.run(pair.first.owner.claim)
+    first, second = pair.first.owner, pair.second.owner
+    first.claim()
+    pair.spinner.until(lambda: bool(second.other))
     with pytest.raises(MotionError, match='Node /cell/friction moves the arm; nothing was sent'):
-        pair.spinner.run(pair.second.owner.claim)
-    assert pair.first.owner.other == ''
+        second.claim()
+    assert first.other == ''
     # The owner goes on, and so does the arm of another namespace.
-    pair.spinner.run(pair.first.owner.claim)
-    pair.spinner.run(pair.elsewhere.owner.claim)
+    first.check()
+    pair.elsewhere.owner.claim()
     pair.first.waiter.end()
-    pair.spinner.until(lambda: not pair.second.owner.other)
-    pair.spinner.run(pair.second.owner.claim)
-    pair.spinner.until(lambda: pair.first.owner.other == '/cell/payload')
+    pair.spinner.until(lambda: not second.other)
+    second.claim()
+    pair.spinner.until(lambda: first.other == '/cell/payload')
 
 
 def test_of_two_claims_at_once_one_holds(pair: Pair) -> None:
-    async def holds(mover: Mover) -> bool:
-        try:
-            await mover.owner.claim()
-        except MotionError:
-            return False
-        return True
-
-    claims = [pair.spinner.begin(partial(holds, mover)) for mover in (pair.second, pair.first)]
-    assert [pair.spinner.wait(claim) for claim in claims] == [False, True]
+    first, second = pair.first.owner, pair.second.owner
+    first.claim()
+    second.claim()
+    pair.spinner.until(lambda: bool(first.other and second.other))
+    first.check()
+    with pytest.raises(MotionError):
+        second.check()
 
 
 def test_a_node_that_is_gone_owns_nothing(pair: Pair) -> None:
-    pair.spinner.run(pair.first.owner.claim)
+    pair.first.owner.claim()
     pair.spinner.until(lambda: pair.second.owner.other == '/cell/friction')
     # As if it were killed: no release is sent.
     pair.first.owner._own = False
     pair.spinner.executor.remove_node(pair.first.node)
     pair.first.node.destroy_node()
     pair.spinner.until(lambda: not pair.second.owner.other, 30.0)
-    pair.spinner.run(pair.second.owner.claim)
+    pair.second.owner.claim()

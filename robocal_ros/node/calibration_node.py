@@ -65,6 +65,8 @@ ERROR = TransitionCallbackReturn.ERROR
 _END_TIMEOUT = 15.0
 # Longest wait for late imports before a procedure begins without them [s].
 _IMPORT_TIMEOUT = 30.0
+# Time in which the last messages before the end of their senders are delivered [s].
+DELIVERY_TIME = 0.5
 
 
 class Part(Protocol):
@@ -162,7 +164,7 @@ class CalibrationNode(LifecycleNode, ABC):
         self.is_active = False
         self.running = ''
         self._configured = False
-        self._cancelling = 0
+        self._ending = 0
         self._parts = ExitStack()
         self._streams: list[Stream] = []
         self._followed: dict[str, CalibrationResult | None] = {}
@@ -447,16 +449,22 @@ class CalibrationNode(LifecycleNode, ABC):
     def _release_when_ended(self) -> None:
         # The ending motion and services that still answer need the parts.
         self.stop('The node releases the robot.')
-        self._when_ended(self.release)
+        # An answer whose service is removed right after it was sent can be lost.
+        self._when_ended(self.release, DELIVERY_TIME)
 
-    def _when_ended(self, callback: Callable[[], None]) -> None:
-        """Call a function now, or as soon as the procedure that is being stopped has ended."""
+    def _when_ended(self, callback: Callable[[], None], delay: float = 0.0) -> None:
+        """Call a function now, or after the end of the procedure that is being stopped."""
         if not self.busy or self.executor is None:
             callback()
             return
 
         async def wait() -> None:
             await self.waiter.until(lambda: not self.busy, _END_TIMEOUT)
+            self._ending += 1
+            try:
+                await self.waiter.until(lambda: False, delay)
+            finally:
+                self._ending -= 1
             callback()
 
         self.executor.create_task(wait)
@@ -471,7 +479,7 @@ class CalibrationNode(LifecycleNode, ABC):
     @property
     def busy(self) -> bool:
         """True while a procedure runs or a transition waits for its end."""
-        return bool(self.running) or self._cancelling > 0
+        return bool(self.running) or self._ending > 0
 
     def stop(self, reason: str) -> None:
         """Request that the running procedure ends and the arm is held; return at once."""
@@ -523,11 +531,11 @@ class CalibrationNode(LifecycleNode, ABC):
             response.success, response.message = True, 'Nothing is running; the arm was not moved.'
             return response
         self.stop('Cancelled on request.')
-        self._cancelling += 1
+        self._ending += 1
         try:
             response.success = await self.waiter.until(lambda: not self.running, _END_TIMEOUT)
         finally:
-            self._cancelling -= 1
+            self._ending -= 1
         response.message = (
             f'{running} was ended.' if response.success else
             f'{running} was cancelled, but has not ended within {_END_TIMEOUT:.0f} s.')

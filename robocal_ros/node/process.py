@@ -11,12 +11,11 @@ import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
-from robocal_ros.node.calibration_node import SUCCESS, CalibrationNode
+from robocal_ros.node.calibration_node import DELIVERY_TIME, SUCCESS, CalibrationNode
 from robocal_ros.node.executables import StopRequest
 
-# Longest wait for the end of a motion, and for the delivery of last messages [s].
+# Longest wait for the end of a motion [s].
 _STOP_TIMEOUT = 5.0
-_DELIVERY_TIME = 0.5
 
 
 def spin(
@@ -73,6 +72,6 @@ def _hold(node: CalibrationNode, executor: SingleThreadedExecutor, reason: str) 
     while node.busy and time.monotonic() < end:
         executor.spin_once(timeout_sec=0.05)
     # Messages sent just before the process ends can be lost.
-    end = time.monotonic() + _DELIVERY_TIME
+    end = time.monotonic() + DELIVERY_TIME
     while time.monotonic() < end:
         executor.spin_once(timeout_sec=0.05)

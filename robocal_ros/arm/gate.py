@@ -199,6 +199,7 @@ class GuardedArm:
     async def move(
         self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
         watch: Watch | None = None, limits: MotionLimits | None = None,
+        effort: EffortLimits | None = None,
     ) -> None:
         """Move and report progress; a motion that a transient fault ended is repeated."""
         def progress(done: float) -> None:
@@ -216,7 +217,7 @@ class GuardedArm:
                 break
             self._waiter.node.get_logger().warning(
                 f'{outcome.message} The motion is repeated ({number + 1} of {_MAX_REPEATS}).')
-            outcome = await self._go_back(trajectory.start, begin, watch)
+            outcome = await self._go_back(trajectory.start, begin, watch, effort)
             if outcome.status is MotionStatus.DONE:
                 outcome = await self.try_move(
                     trajectory, limits=limits, progress=progress, watch=watch)
@@ -229,15 +230,14 @@ class GuardedArm:
             and not (watch is not None and watch()), _RECOVERY)
 
     async def _go_back(
-        self, posture: Array, begin: Mapping[str, float], watch: Watch | None
+        self, posture: Array, begin: Mapping[str, float], watch: Watch | None,
+        effort: EffortLimits | None,
     ) -> MotionOutcome:
         """Return to the start of a motion; nothing is recorded since its stamps ``begin``."""
         if self.recorder is not None:
             self.recorder.rewind(begin)
         try:
-            path = await self.compute(
-                connect, self.checker.robot, self.checker, self.posture(), posture)
-            return await self.try_move(self.path_trajectory(path), watch=watch)
+            return await self.try_move(await self._way_to(posture, effort), watch=watch)
         finally:
             if self.recorder is not None:
                 self.recorder.resume(begin)
@@ -248,12 +248,15 @@ class GuardedArm:
     ) -> None:
         """Move to a posture on a collision-free path."""
         self.check_stopped()
+        await self.move(await self._way_to(posture, effort), phase=phase, message=message,
+                        share=share, watch=watch, effort=effort)
+
+    async def _way_to(self, posture: Array, effort: EffortLimits | None) -> Trajectory:
+        """Return a collision-free motion from the present posture, within the effort limits."""
         path = await self.compute(
             connect, self.checker.robot, self.checker, self.posture(), posture, effort=effort)
         trajectory = self.path_trajectory(path)
-        if effort is not None:
-            trajectory = await self.compute(effort.slowed, trajectory)
-        await self.move(trajectory, phase=phase, message=message, share=share, watch=watch)
+        return trajectory if effort is None else await self.compute(effort.slowed, trajectory)
 
     async def dwell(self, duration: float, watch: Watch | None = None) -> None:
         """Rest for a time, by the stamps of the joint states."""

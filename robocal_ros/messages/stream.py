@@ -34,6 +34,8 @@ I = TypeVar('I', bound=Intake)  # noqa: E741
 _RECENT = 0.3
 # Largest step of an encoder, of about 1300 counts per turn [rad].
 _COARSEST = 5e-3
+# Fewest messages in which a flicker differs from steps of a slow motion.
+_FEWEST = 8
 # Shortest interval between two searches for the publishers of a silent topic [s].
 _LOOK_EVERY = 1.0
 # Time for which joint states are polled, and other callbacks wait, while the arm is monitored [s].
@@ -314,7 +316,7 @@ class JointStateStream(Stream[JointIntake]):
         if newest - oldest < 0.8 * window or len(within) < 2:
             return float('inf')
         travel = np.ptp(within, axis=0)
-        if newest - oldest > 0.8 * _RECENT:
+        if newest - oldest > 0.8 * _RECENT and len(rows) >= _FEWEST:
             count = np.abs(rows - last).max(axis=0)
             flickers = ((rows == last) | (np.abs(rows - last) == count)).all(axis=0)
             # On one side: two values, not three.

@@ -72,7 +72,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Fused:
-    """What ``Fusion`` tells about successive observations, NaN where it tells nothing.
+    """Estimates by ``Fusion`` of successive observations, NaN where there are none.
 
     Attributes:
         tool: Wrench on the tool, shape (m, 6) [N, N·m].

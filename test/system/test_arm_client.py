@@ -371,8 +371,8 @@ def test_stop_leaves_the_arm_at_rest_at_once(rig: Rig) -> None:
     outcome = rig.end(task)
     assert (outcome.status, outcome.message) == (MotionStatus.CANCELLED, 'Enough.')
     assert outcome.held
-    # By the wall clock: the arm's goes up to ten times as fast. No wait has timed out.
-    assert time.monotonic() - asked < client.ANSWER_TIMEOUT
+    # By the wall clock: that of an arm that takes this process for gone is ten times as fast.
+    assert time.monotonic() - asked < 2.0
     assert rig.rests()
     # Half a second of travel at the motion's speed would be 0.25 rad.
     assert 0.0 <= rig.posture[5] - where[5] < 0.15

@@ -157,12 +157,13 @@ class RobotParameters(ParameterTable):
     """Parameters of every node."""
 
     autostart: bool = parameter(
-        False, 'Configure and activate at start, without a lifecycle manager.')
+        False, 'Configure and activate without a lifecycle manager, as soon as there is a robot '
+        'description.')
     robot_description: str = parameter(
         '', 'URDF text; when empty it is taken from the topic robot_description.')
     description_timeout: float = parameter(
-        5.0, 'Timeout of the topic robot_description.', unit='s', minimum=0.1,
-        maximum=600.0)
+        5.0, 'Timeout of the topic robot_description on configure; with autostart, interval at '
+        'which the node reports that it waits.', unit='s', minimum=0.1, maximum=600.0)
     robot_name: str = parameter(
         '', 'Name of the robot in results; the name in the URDF when empty. Two arms of one type '
         'need different names.')

@@ -37,6 +37,8 @@ STALL_TIMEOUT = 5.0
 ANSWER_TIMEOUT = 3.0
 """Longest wait for the controller's answers, by the steady clock [s]."""
 
+# Age of the newest joint state above which an idle node waits for them [s].
+_SILENT = 2.0
 # Largest time step of the path that postures are compared with [s].
 _PATH_PERIOD = 0.01
 # Part of the path ahead of the last match that is searched for the next one [s].
@@ -160,6 +162,13 @@ class ArmClient:
         """Send the cancel request at once; the monitored motion checks that the arm stops."""
         if self._handle is not None:
             self._handle.cancel_goal_async()
+
+    def missing(self) -> str:
+        """Return what a motion would lack of joint states and controller, empty for nothing."""
+        lacks = [f"joint states on '{self._joints.topic}'"] if self._joints.age() > _SILENT else []
+        if not self._client.server_is_ready():
+            lacks.append(f"controller '{self.name}'")
+        return ' and '.join(lacks)
 
     def state_problem(self) -> str:
         """Return why the joint states can't be relied on, or an empty string."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
 
 from robocal_ros.arm.client import STILL_TIME, STILL_TRAVEL, ArmClient
 from robocal_ros.arm.owner import ArmOwner
@@ -29,6 +31,8 @@ from robocal_ros.robot.setup import mesh_folders
 T = TypeVar('T')
 # Largest distance of the arm from a motion's start [rad].
 _START_TOLERANCE = 0.02
+# Interval at which an active node looks for joint states and controller [s].
+_LOOK_PERIOD = 1.0
 # How often a motion is repeated after transient faults, and the longest wait for their end [s].
 _MAX_REPEATS, _RECOVERY = 3, 5.0
 
@@ -76,19 +80,33 @@ class GuardedArm:
                 'meshes were not found, so their collisions are not detected. Set mesh_folders.')
         self.client = ArmClient(waiter, joints, robot.joint_names, parameters)
         self.owner = ArmOwner(waiter)
+        self._missing = ''
+        self._timer = waiter.node.create_timer(
+            _LOOK_PERIOD, self._look, waiter.group, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self._timer.cancel()
 
     def start(self) -> None:
         """Subscribe to the controller's state until its joints are known."""
         self.client.start()
+        self._timer.reset()
 
     def stop(self) -> None:
         """Unsubscribe."""
+        self._timer.cancel()
         self.client.stop()
 
     def destroy(self) -> None:
-        """Remove client and claim."""
+        """Remove client, claim and timer."""
+        self._waiter.node.destroy_timer(self._timer)
         self.owner.destroy()
         self.client.destroy()
+
+    def _look(self) -> None:
+        """Report what a motion would lack."""
+        missing = self.client.missing()
+        if missing != self._missing:
+            self._missing = missing
+            self._report.note(**{'waiting for': missing or 'nothing'})
 
     @property
     def limits(self) -> MotionLimits:

@@ -50,6 +50,8 @@ class ComplianceCalibration(CalibrationNode):
 
     parameter_table = ComplianceParameters
     kinds = ('compliance',)
+    verbs = (*CalibrationNode.verbs, 'measure_unloaded', 'measure_loaded',
+             'register_tracker')
     values: ComplianceParameters
     late_modules = (*CalibrationNode.late_modules, 'scipy.stats')
 
@@ -93,9 +95,6 @@ class ComplianceCalibration(CalibrationNode):
         self.follow('payload', 'payload_identification/result', self._carry)
         self.follow('friction', 'friction_identification/result', self._use_friction,
                     remedy='Motions are planned without friction.')
-        self.service('measure_unloaded', self.measure_unloaded)
-        self.service('measure_loaded', self.measure_loaded)
-        self.service('register_tracker', self.register_tracker)
         if last_good := self.store.load('compliance'):
             self._publish(last_good)
 

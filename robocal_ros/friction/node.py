@@ -41,6 +41,7 @@ class FrictionIdentification(CalibrationNode):
 
     parameter_table = FrictionParameters
     kinds = ('friction',)
+    verbs = (*CalibrationNode.verbs, 'track')
     values: FrictionParameters
 
     def check(self, values: FrictionParameters) -> None:
@@ -76,7 +77,6 @@ class FrictionIdentification(CalibrationNode):
             self._show)
         self._feed_forward = FrictionFeedForward(self, self.joints)
         DriveGains(self, self.joints, self._use_arm)
-        self.service('track', self.track)
         if values.use_payload:
             self.follow('payload', 'payload_identification/result', self._use_payload)
         if last_good := self.store.load('friction'):

@@ -39,6 +39,7 @@ class Leveling(CalibrationNode):
     """Plans, shows, executes and verifies leveling motions."""
 
     parameter_table = LevelingParameters
+    verbs = (*CalibrationNode.verbs, 'level', 'preview')
     values: LevelingParameters
     late_modules = (*CalibrationNode.late_modules, 'scipy.ndimage')
     idle_message = 'Active; call run or preview.'
@@ -64,8 +65,6 @@ class Leveling(CalibrationNode):
         self.rules = AutoLeveling(
             self, self.arm, lambda: self._tool.pose(self.arm.posture())[1],
             named(values.auto_level_after), values.auto_level_box, self._level_by_rule)
-        self.service('level', self.run)
-        self.service('preview', self.preview)
 
     def _use_compliance(self, result: CalibrationResult) -> None:
         self._compliance = compliance_by_joint(result)
@@ -85,6 +84,10 @@ class Leveling(CalibrationNode):
         """Level the tool."""
         await self.arm.connect()
         return Answer(*await self._procedure().level())
+
+    async def level(self) -> Answer:
+        """Level the tool; another name of ``run``."""
+        return await self.run()
 
     async def preview(self) -> str:
         """Plan and show the motion without moving."""

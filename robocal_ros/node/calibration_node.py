@@ -8,15 +8,15 @@ Derive one class from ``CalibrationNode``, set ``parameter_table``, and write, i
 ``build``
     Create the parts of the node after its parameters are read and the robot is known: streams
     (``self.stream``), the arm, the recorder, publishers (``self.publisher``), other nodes'
-    results (``self.follow``), further services (``self.service``). ``release`` removes all of
-    them; streams are started on activation and stopped on deactivation.
+    results (``self.follow``). ``release`` removes all of them; streams are started on activation
+    and stopped on deactivation.
 ``check``
     Check parameters against the robot and stored results, beyond the ranges of their table. It
     is called before ``build``, and before a change of a dynamic parameter is accepted.
 ``run``, ``estimate``, ``clear``
-    Implement the services of these names. Return a sentence, or an ``Answer`` if it may be a
-    failure. A RobocalError is answered with its text; any other exception is logged with its
-    traceback, and the node stays usable.
+    Implement the services of these names, and of further ones named in ``verbs``. Return a
+    sentence, or an ``Answer`` if it may be a failure. A RobocalError is answered with its text;
+    any other exception is logged with its traceback, and the node stays usable.
 
 ``cancel`` is implemented here: ``self.waiter`` raises CancelledError at the next wait of the
 procedure, and the arm is held. Deactivation, shutdown and a signal do the same.
@@ -28,6 +28,7 @@ procedures, so read them when a procedure begins instead of keeping copies.
 from __future__ import annotations
 
 import logging
+import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -36,10 +37,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
 from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.publisher import Publisher
+from rclpy.service import Service
 from rclpy.wait_for_message import wait_for_message
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
@@ -140,6 +144,9 @@ class CalibrationNode(LifecycleNode, ABC):
     kinds: tuple[str, ...] = ()
     """Kinds of the results that this node stores."""
 
+    verbs: tuple[str, ...] = ('run', 'estimate', 'clear')
+    """Trigger services ``~/name``; each calls the method of its name."""
+
     late_modules: tuple[str, ...] = tuple(f'scipy.{name}' for name in (
         'linalg', 'spatial', 'optimize', 'interpolate'))
     """Modules imported after activation, to activate sooner; those that others need come first.
@@ -165,6 +172,9 @@ class CalibrationNode(LifecycleNode, ABC):
         self.running = ''
         self._configured = False
         self._ending = 0
+        self._starts_itself = False
+        self._why_inactive = ''
+        self._description = ''
         self._parts = ExitStack()
         self._streams: list[Stream] = []
         self._followed: dict[str, CalibrationResult | None] = {}
@@ -228,17 +238,18 @@ class CalibrationNode(LifecycleNode, ABC):
                                                 callback_group=self.group)
         self._parts.callback(self.destroy_subscription, subscription)
 
-    def service(self, name: str, action: Action) -> None:
-        """Offer the Trigger service ``~/name``; while it runs, other services are refused."""
-        async def serve(request: Trigger.Request, response: Trigger.Response) -> Any:
-            response.success, response.message = await self.answer(name, action)
-            return response
+    def _offer_services(self) -> list[Service[Any, Any]]:
+        """Create the services; while one of them runs, the others but cancel are refused."""
+        def serving(name: str) -> Callable[..., Any]:
+            async def serve(request: Trigger.Request, response: Trigger.Response) -> Any:
+                response.success, response.message = await self.answer(name, getattr(self, name))
+                return response
 
-        self._offer(name, serve)
+            return serve
 
-    def _offer(self, name: str, callback: Callable[..., Any]) -> None:
-        service = self.create_service(Trigger, f'~/{name}', callback, callback_group=self.group)
-        self._parts.callback(self.destroy_service, service)
+        callbacks = {name: serving(name) for name in self.verbs} | {'cancel': self._on_cancel}
+        return [self.create_service(Trigger, f'~/{name}', callback, callback_group=self.group)
+                for name, callback in callbacks.items()]
 
     def follow(
         self, kind: str, topic: str, use: Callable[[CalibrationResult], object], *,
@@ -306,6 +317,54 @@ class CalibrationNode(LifecycleNode, ABC):
         """Publish markers, latched."""
         self.markers.publish(markers)
 
+    # ------------------------------------------------------------------ autostart
+
+    def start_itself(self) -> None:
+        """Configure and activate the node as soon as there is a robot description.
+
+        Services and status are there from now on: what is called meanwhile is answered with what
+        the node waits for.
+        """
+        self._starts_itself = True
+        self.status = StatusReporter(self, self.group, time.monotonic)
+        self._offer_services()
+        if self.get_parameter('robot_description').value.strip():
+            self._start()
+            return
+        self._description_topic = self.create_subscription(
+            String, 'robot_description', self._on_description, qos.LATCHED,
+            callback_group=self.group)
+        self._reminder = self.create_timer(
+            self.get_parameter('description_timeout').value, self._remind, self.group,
+            clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self._wait_for_description('')
+
+    def _wait_for_description(self, hint: str) -> None:
+        self._why_inactive = (
+            'Waiting for the robot description on topic '
+            f"'{self.resolve_topic_name('robot_description')}'; start the driver, "
+            'robot_state_publisher or sim_arm in this namespace and ROS domain, or give the '
+            f'parameter robot_description. {hint}').rstrip()
+        self.status.update('waiting', self._why_inactive)
+
+    def _remind(self) -> None:
+        self._wait_for_description(publisher_hint(self, 'robot_description', String))
+        self.get_logger().warning(self._why_inactive, once=True)
+
+    def _on_description(self, message: String) -> None:
+        if not message.data.strip():
+            return
+        self.destroy_subscription(self._description_topic)
+        self.destroy_timer(self._reminder)
+        if not self._configured:
+            self._description = message.data
+            self._start()
+
+    def _start(self) -> None:
+        if self.trigger_configure() != SUCCESS or self.trigger_activate() != SUCCESS:
+            self.get_logger().error('autostart failed; configure and activate the node again.')
+            self.status.update('unconfigured', self._why_inactive, level=status.ERROR)
+
     # ---------------------------------------------------------------- transitions
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -360,11 +419,14 @@ class CalibrationNode(LifecycleNode, ABC):
         try:
             step()
         except RobocalError as error:
-            self.get_logger().error(f'Cannot {what}: {error}')
+            self._why_inactive = f'Cannot {what}: {error}'
+            self.get_logger().error(self._why_inactive)
             return FAILURE
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
+            self._why_inactive = f'Defect in {what} ({type(error).__name__}); see the log.'
             self.get_logger().fatal(f'Defect in {what}:\n{traceback.format_exc()}')
             return ERROR
+        self._why_inactive = ''
         return SUCCESS
 
     def _configure(self) -> None:
@@ -374,7 +436,8 @@ class CalibrationNode(LifecycleNode, ABC):
                 "('ros2 param set') and configure again, or restart the node with it corrected.")
         values = self.values = parameters.read(self, self.parameter_table)
         self.waiter = self.part(Waiter(self, self.group))
-        self.status = self.part(StatusReporter(self, self.group, self.waiter.now))
+        if not self._starts_itself:
+            self.status = self.part(StatusReporter(self, self.group, self.waiter.now))
         self._forward_core_log()
         self.robot = make_robot(self._robot_description(), values)
         self.status.worded = self.robot.in_own_units
@@ -382,10 +445,9 @@ class CalibrationNode(LifecycleNode, ABC):
         self.markers = self.publisher(MarkerArray, '~/markers')
         self.check(values)
         self.build()
-        for name, action in (('run', self.run), ('estimate', self.estimate),
-                             ('clear', self.clear)):
-            self.service(name, action)
-        self._offer('cancel', self._on_cancel)
+        if not self._starts_itself:
+            for service in self._offer_services():
+                self._parts.callback(self.destroy_service, service)
         self.status.update('idle', 'Configured; activate to begin.', progress=0.0)
 
     def _forward_core_log(self) -> None:
@@ -402,8 +464,9 @@ class CalibrationNode(LifecycleNode, ABC):
             ConfigurationError: If neither has one.
 
         """
-        if self.values.robot_description.strip():
-            return str(self.values.robot_description)
+        received, self._description = self._description, ''
+        if text := self.values.robot_description.strip() or received:
+            return str(text)
         timeout = self.values.description_timeout
         found, message = wait_for_message(
             String, self, 'robot_description', qos_profile=qos.LATCHED, time_to_wait=timeout)
@@ -489,7 +552,9 @@ class CalibrationNode(LifecycleNode, ABC):
     async def answer(self, name: str, action: Action) -> Answer:
         """Run the action of a service; return its answer, also for an exception."""
         if not self.is_active:
-            return Answer(False, f'The node is not active; activate it before calling {name}.')
+            return Answer(False, f'The node is not active. {self._why_inactive}'
+                          if self._why_inactive else
+                          f'The node is not active; activate it before calling {name}.')
         if self.running:
             return Answer(False, f'{self.running} is under way; call cancel first, or wait.')
         for stream in self._streams:

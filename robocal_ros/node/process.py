@@ -11,7 +11,7 @@ import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
-from robocal_ros.node.calibration_node import DELIVERY_TIME, SUCCESS, CalibrationNode
+from robocal_ros.node.calibration_node import DELIVERY_TIME, CalibrationNode
 from robocal_ros.node.executables import StopRequest
 
 # Longest wait for the end of a motion [s].
@@ -41,9 +41,7 @@ def spin(
     code = 0
     try:
         if node.get_parameter('autostart').value:
-            started = node.trigger_configure() == SUCCESS and node.trigger_activate() == SUCCESS
-            if not started:
-                node.get_logger().error('autostart failed; configure and activate the node again.')
+            node.start_itself()
         while rclpy.ok() and not stop_request.received:
             executor.spin_once(timeout_sec=0.5)
         _hold(node, executor, 'The node was asked to shut down.')

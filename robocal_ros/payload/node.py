@@ -43,6 +43,7 @@ class PayloadIdentification(CalibrationNode):
 
     parameter_table = PayloadParameters
     kinds = ('payload', DRIVE_GAINS, REFERENCE, ARM)
+    verbs = (*CalibrationNode.verbs, 'calibrate_gains', 'identify_arm')
     values: PayloadParameters
 
     def check(self, values: PayloadParameters) -> None:
@@ -84,8 +85,6 @@ class PayloadIdentification(CalibrationNode):
         self._inertia_topic = self.publisher(InertiaStamped, '~/inertia')
         self._gains_topic = self.publisher(String, '~/drive_gains')
         self._arm_topic = self.publisher(String, '~/arm')
-        self.service('calibrate_gains', self.calibrate_gains)
-        self.service('identify_arm', self.identify_arm)
         if stored := self.store.load(DRIVE_GAINS):
             self._gains_topic.publish(String(data=to_yaml(stored)))
         if stored := self.store.load(ARM):

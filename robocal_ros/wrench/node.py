@@ -66,6 +66,7 @@ class WrenchObserverNode(CalibrationNode):
 
     parameter_table = WrenchParameters
     kinds = (estimate.KIND,)
+    verbs = (*CalibrationNode.verbs, TARE)
     values: WrenchParameters
     late_modules = ()
     idle_message = 'Active; waiting for samples.'
@@ -90,7 +91,6 @@ class WrenchObserverNode(CalibrationNode):
         self._tare = TareProcedure(
             self.observer, self.store.robot, self.waiter, lambda: self.health.first_reason)
         DriveGains(self, self.inputs, self._use_arm)
-        self.service(TARE, self.run)
         if values.use_payload:
             self.follow('payload', 'payload_identification/result', self._carry)
         if values.use_friction and self.observer.torques is not None:
@@ -136,6 +136,10 @@ class WrenchObserverNode(CalibrationNode):
         """Collect samples at rest, and tare."""
         self.status.update('taring', 'Collecting samples at rest; do not touch the arm.')
         return self._kept(await self._tare.run(self.values))
+
+    async def tare(self) -> str:
+        """Tare; another name of ``run``."""
+        return await self.run()
 
     async def estimate(self) -> str:
         """Tare with the samples collected last."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import Transition
-from support.live_graph import Client, last_motion, payload_node, sim_arm
+from support.live_graph import Client, last_motion, payload_node, sim_arm, value
 
 from robocal_ros.messages import qos
 
@@ -111,19 +111,41 @@ def test_simulation_killed_in_mid_motion_and_started_again(
         assert node.running
 
 
-def test_a_node_configures_once_there_is_a_description_and_ends_when_asked_at_rest(
+def test_a_node_that_comes_first_waits_and_starts_itself(
     client: Client, tmp_path: Path
 ) -> None:
-    with payload_node(tmp_path / 'node.log', tmp_path / 'results',
-                      description_timeout=0.5) as node:
-        client.until(lambda: 'autostart failed' in node.log.read_text())
-        log = node.log.read_text()
-        assert "no message arrived on topic '/robot_description' within 0.5 s" in log
+    with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:
+        wanted = "Waiting for the robot description on topic '/robot_description'; start"
+        for verb in ('run', 'estimate', 'identify_arm'):
+            answer = client.call(verb, timeout=20.0)
+            assert not answer.success
+            assert wanted in answer.message
         assert client.state() == 'unconfigured'
-        with sim_arm(tmp_path / 'sim_arm.log'):
-            client.until(lambda: client.change(Transition.TRANSITION_CONFIGURE))
-            assert client.change(Transition.TRANSITION_ACTIVATE)
-            assert client.call('clear').success
-            node.send(signal.SIGTERM)
-            assert node.end(5.0) == 0
-            assert 'Traceback' not in node.log.read_text()
+        received = client.statuses[NODE]
+        client.until(lambda: any(wanted in item.message for item in received))
+        with sim_arm(tmp_path / 'sim_arm.log') as arm:
+            client.until(lambda: client.state() == 'active', 30.0, 'the active node')
+            begin_moving(client)
+            assert client.call('cancel').success
+            arm.send(signal.SIGKILL)
+            arm.end()
+            client.until(lambda: value(received[-1], 'waiting for') == (
+                "joint states on '/joint_states' and controller "
+                "'joint_trajectory_controller/follow_joint_trajectory'"), 60.0, 'the loss')
+        node.send(signal.SIGTERM)
+        assert node.end(5.0) == 0
+        assert 'Traceback' not in node.log.read_text()
+
+
+def test_a_refused_configuration_is_the_answer(client: Client, tmp_path: Path) -> None:
+    with (
+        sim_arm(tmp_path / 'sim_arm.log'),
+        payload_node(tmp_path / 'node.log', tmp_path / 'results', tool_frame='tool9') as node,
+    ):
+        client.until(lambda: 'autostart failed' in node.log.read_text())
+        answer = client.call('run', timeout=20.0)
+        assert "Cannot configure: Frame 'tool9' is not in" in answer.message
+        client.set(NODE, tool_frame='tool0')
+        assert client.change(Transition.TRANSITION_CONFIGURE)
+        assert client.change(Transition.TRANSITION_ACTIVATE)
+        assert client.call('clear').success

@@ -144,5 +144,5 @@ def test_in_the_wrong_namespace_the_answer_names_the_arms(client: Client, graph:
 
 def test_without_a_description_the_log_names_the_arms(client: Client, graph: Path) -> None:
     log = graph / f'lost_{NODE}.log'
-    client.until(lambda: 'Cannot configure' in log.read_text(), 90.0, 'the refusal')
+    client.until(lambda: 'Waiting for the robot' in log.read_text(), 90.0, 'the reminder')
     assert '/left/robot_description, /right/robot_description' in log.read_text()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from math import comb, factorial
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array
@@ -227,6 +228,13 @@ class Blocks:
     def period(self) -> float:
         """Duration of a block [s]."""
         return float(self.edges[1] - self.edges[0])
+
+    @property
+    def fundamental(self) -> npt.NDArray[np.complex128]:
+        """Fundamental of the positions over one repeat, whose phase tells its place [rad]."""
+        once = self.centre.position[:len(self.centre.position) // self.repeats]
+        found: npt.NDArray[np.complex128] = np.fft.rfft(once, axis=0)[1] * (2.0 / len(once))
+        return found
 
     def means(self, function: Channels) -> Array:
         """Return the means over the blocks of a function of the motion, shape (k, …)."""

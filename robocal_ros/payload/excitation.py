@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array
@@ -138,8 +139,8 @@ def check_fit(
                       for what in ('centre', 'extent'))
     if reference.robot.urdf_sha256 != robot.urdf_hash:
         wrong = 'was recorded with another robot description'
-    elif 'nuisance_std' not in reference.settings:
-        wrong = 'does not state its weights'
+    elif 'motion_phase' not in reference.settings:
+        wrong = 'does not state its residuals'
     elif reference.settings.get('channels') != list(channels):
         wrong = f'measured {reference.settings.get("channels")}, not {list(channels)}'
     elif not (np.abs(joints.position.mean(axis=0) - centre).max() <= _SAME_MOTION
@@ -153,41 +154,69 @@ def check_fit(
 
 
 @dataclass(frozen=True)
-class Weights:
-    """Weights of an earlier fit.
+class EarlierFit:
+    """Fit of a reference run.
 
     Attributes:
         noise: Standard deviation of the rows of each channel, shape (channels,).
         prior: Standard deviations of nuisance parameters, by name; others are not estimated.
+        residual: Mean residuals at each place of the motion, zero where no row was used, shape
+            (channels, places).
+        fundamental: Fundamental of the positions, shape (n,) [rad].
 
     """
 
     noise: Array
     prior: Mapping[str, float]
+    residual: Array
+    fundamental: npt.NDArray[np.complex128]
 
     @staticmethod
-    def settings(fit: RowsFit) -> dict[str, object]:
-        """Return those of a fit as settings of a reference run."""
-        noise = np.nan_to_num(fit.noise.min(axis=1), posinf=_UNUSED)
-        return {'noise': noise.tolist(), 'nuisance_std': dict(
-            zip(fit.nuisance.names, fit.nuisance.std.tolist(), strict=True))}
+    def settings(rows: Rows, fit: RowsFit) -> dict[str, object]:
+        """Return a fit as settings of its result."""
+        used = fit.used.astype(float)
+        total, count = (values.reshape(len(values), rows.repeats, -1).sum(axis=1)
+                        for values in (used * fit.residual, used))
+        residual = total / np.maximum(count, 1.0)
+        return {
+            'noise': np.nan_to_num(fit.noise.min(axis=1), posinf=_UNUSED).tolist(),
+            'nuisance_std': dict(
+                zip(fit.nuisance.names, fit.nuisance.std.tolist(), strict=True)),
+            'residual': [[float(f'{value:.3g}') for value in channel] for channel in residual],
+            'motion_phase': [rows.fundamental.real.tolist(), rows.fundamental.imag.tolist()]}
 
     @classmethod
-    def of(cls, reference: CalibrationResult) -> Weights:
-        """Return those of a reference run."""
-        return cls(np.array(reference.settings['noise']), reference.settings['nuisance_std'])
+    def of(cls, reference: CalibrationResult) -> EarlierFit:
+        """Return the fit of a reference run."""
+        told = reference.settings
+        real, imaginary = np.array(told['motion_phase'])
+        return cls(np.array(told['noise']), told['nuisance_std'], np.array(told['residual']),
+                   real + 1j * imaginary)
+
+    def residual_at(self, rows: Rows) -> Array | None:
+        """Return the residuals at the places of some rows, shape (channels, k).
+
+        None if motions do not repeat, so that places cannot be found again.
+        """
+        places = self.residual.shape[1]
+        if rows.repeats < 2 or places * rows.repeats != rows.measured.shape[1]:
+            return None
+        ahead = np.angle(np.vdot(self.fundamental, rows.fundamental)) / (2.0 * np.pi) * places
+        at = np.arange(places) + ahead
+        return np.tile([np.interp(at, np.arange(places), channel, period=places)
+                        for channel in self.residual], rows.repeats)
 
 
 def fit_rows(
-    rows: Rows, nuisance: NuisanceParameters | None = None, weights: Weights | None = None
+    rows: Rows, nuisance: NuisanceParameters | None = None, earlier: EarlierFit | None = None
 ) -> RowsFit:
     """Solve with each channel weighted by the scatter of its residuals, iteratively.
 
     Args:
         rows: The problem.
         nuisance: The nuisance columns; by default they are computed about a first estimate.
-        weights: Given weights, with which errors that this motion shares with an earlier one
-            enter both estimates alike.
+        earlier: An earlier fit, with whose weights errors that both motions share enter both
+            estimates alike.
 
     Raises:
         DataError: If rows are too few.
@@ -195,17 +224,17 @@ def fit_rows(
 
     """
     if nuisance is None:
-        body, own, _ = rows.split(fit_rows(rows, rows.no_nuisance(), weights).value)
+        body, own, _ = rows.split(fit_rows(rows, rows.no_nuisance(), earlier).value)
         nuisance = rows.nuisance_about(body, own)
-    if weights is not None:
+    if earlier is not None:
         nuisance = replace(nuisance, std=np.array([
-            weights.prior.get(name, _FIXED)
+            earlier.prior.get(name, _FIXED)
             for name in nuisance.names]))
 
     def noise_of(residual: Array) -> Array:
         found = scatter(residual, rows.valid, rows.near_reversal)
-        return found if weights is None else np.where(
-            np.isfinite(found), weights.noise[:, None], np.inf)
+        return found if earlier is None else np.where(
+            np.isfinite(found), earlier.noise[:, None], np.inf)
 
     noise = noise_of(rows.measured)
     used, scale = np.isfinite(noise), np.ones(len(rows.channels))
@@ -219,7 +248,7 @@ def fit_rows(
             break
         noise = noise_of(residual)
         if repetition:
-            wider = (nuisance.widened(fit.value, fit.covariance) if weights is None
+            wider = (nuisance.widened(fit.value, fit.covariance) if earlier is None
                      else nuisance)
             settled = bool((wider.std == nuisance.std).all())
             nuisance, shared = wider, replace(shared, std=wider.std)
@@ -276,19 +305,22 @@ def estimate(
                            replace(arm, robot=robot) if arm is not None and known else None)
 
     rows = rows_of(robot, values)
-    weights = None
+    earlier = None
     if reference is not None and values.reference_run == 'subtract':
         check_fit(robot, joints, rows.channels, reference)
-        weights = Weights.of(reference)
-    fit = fit_rows(rows, weights=weights)
+        earlier = EarlierFit.of(reference)
+    fit = fit_rows(rows, earlier=earlier)
     found = on_found_base(robot, fit.tilt, values)
     if found is not None:
         rows = rows_of(*found)
-        fit = fit_rows(rows, weights=weights)
+        fit = fit_rows(rows, earlier=earlier)
     columns = rows.columns(fit.nuisance)
-    fit = rows.inflated(columns, fit)
-    if weights is not None:
+    common = None if earlier is None else earlier.residual_at(rows)
+    fit = rows.inflated(columns, fit, common)
+    if earlier is not None:
         fit = _with_considered(rows, fit, columns)
+    # Without residuals in common, both estimates are taken to be independent.
+    other = None if earlier is None or common is not None else reference
     move = moving(robot, rows.frame)
     body, covariance = move @ fit.value[:10], move @ fit.covariance[:10, :10] @ move.T
     links = np.zeros((10, 10))
@@ -307,17 +339,18 @@ def estimate(
         return _result(robot, joints, values, rows, fit, REFERENCE, parameters, BODY, covariance)
     if values.reference_run == 'subtract' and reference is not None:
         body = body - reference.values(BODY)
-        covariance = covariance + np.array(reference.covariance)
+    if other is not None:
+        covariance = covariance + np.array(other.covariance)
     body, distance = consistent(body, covariance)
     check_payload_limit(float(body[0]), values)
     value, jacobian = centred(body), centred_jacobian(body)
     covariance = jacobian @ covariance @ jacobian.T
     parameters = _parameters(value, covariance, _freedom(
-        fit, move, jacobian, covariance, links, reference))
+        fit, move, jacobian, covariance, links, other))
     cause = '' if sensor is None else links_cause(
         robot.distal_inertia(sensor.frame).mass, parameters[0], values)
     of_mass, of_centre = (
-        cause or largest_source(_variances(fit, places, reference))
+        cause or largest_source(_variances(fit, places, other))
         for places in (slice(0, 1), slice(1, 4)))
     checks = (mass_check(parameters[0], values, of_mass),
               *centre_checks(parameters[1:4], values, of_centre),
@@ -327,7 +360,7 @@ def estimate(
     return _result(
         robot, joints, values, rows, fit, 'payload', (*parameters, *_delay(rows, fit)),
         tuple(PARAMETERS[i] for i in identified), covariance[np.ix_(identified, identified)],
-        checks)
+        checks, common)
 
 
 def _with_considered(rows: Rows, fit: RowsFit, columns: Array) -> RowsFit:
@@ -364,7 +397,7 @@ def _freedom(
         change: Derivatives of the parameters by these ten, shape (10, 10).
         covariance: Covariance of the parameters, shape (10, 10).
         links: Part of the covariance of the ten that is due to links by the URDF, shape (10, 10).
-        reference: Result of the reference run that was subtracted.
+        reference: Result of a reference run whose covariance was added.
 
     """
     others: list[tuple[Array, float | None]] = [] if links is None else [(links, URDF_FREEDOM)]
@@ -418,11 +451,13 @@ def _evidence(values: PayloadParameters, arm: ArmModel | None) -> list[Check]:
 def _result(
     robot: Robot, joints: JointSamples, values: PayloadParameters, rows: Rows, fit: RowsFit,
     kind: str, parameters: tuple[Parameter, ...], names: tuple[str, ...], covariance: Array,
-    checks: tuple[Check, ...] = (),
+    checks: tuple[Check, ...] = (), common: Array | None = None,
 ) -> CalibrationResult:
     fitted = rows.fits(fit.used, fit.residual, rows.measured, rows.lack_of_fit(fit))
     by_torque = () if rows.readings else (
-        rows.unexplained_check(fit, values.unexplained_torque(robot.effort_limit)),)
+        rows.unexplained_check(
+            fit if common is None else replace(fit, residual=fit.residual - common),
+            values.unexplained_torque(robot.effort_limit)),)
     validation, expected = held_out_fits(
         rows, fit, fit_rows, lambda part, first: part.columns(first.nuisance), rows.measured,
         _LEAST_HELD_OUT)
@@ -443,7 +478,7 @@ def _result(
                           'max_mass_interval', 'max_com_distance', 'max_com_interval'),
             'channels': list(rows.channels),
             'widened_priors': sorted(fit.nuisance.contradicted),
-            **(Weights.settings(fit) if kind == REFERENCE else {}),
+            **(EarlierFit.settings(rows, fit) if kind == REFERENCE else {}),
             'reference_run': values.reference_run == 'subtract',
             'motion_centre': joints.position.mean(axis=0).tolist(),
             'motion_extent': np.ptp(joints.position, axis=0).tolist()},

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array, Flags
@@ -327,6 +328,7 @@ class Rows:
         own_names: Names of the m columns.
         nuisance_about: Returns the nuisance columns about an estimate of the payload, shape
             (10,), and of the channels' own columns, shape (channels, m).
+        fundamental: Fundamental of the positions over one repeat, shape (n,) [rad].
         readings: Counts of the sensor's readings by name; empty without a sensor.
         repeats: Number of repeats of the motion, each with the same number of rows.
         delay: Corrected delay of measured values relative to positions.
@@ -345,6 +347,7 @@ class Rows:
     units: tuple[str, ...]
     own_names: tuple[str, ...]
     nuisance_about: Callable[[Array, Array], NuisanceParameters]
+    fundamental: npt.NDArray[np.complex128]
     readings: Mapping[str, int] = field(default_factory=dict)
     repeats: int = 1
     delay: Delay = field(default_factory=lambda: Delay(0.0, np.inf))
@@ -460,12 +463,16 @@ class Rows:
             np.concatenate((measured[self.valid], np.zeros(size))),
             np.concatenate((std, nuisance.std)), names, max_condition=max_condition, hint=_HINT)
 
-    def inflated(self, regressor: Array, fit: RowsFit) -> RowsFit:
+    def inflated(
+        self, regressor: Array, fit: RowsFit, common: Array | None = None
+    ) -> RowsFit:
         """Return a fit with the structure of its residuals in the covariance.
 
         Args:
             regressor: Of all unknowns, shape (channels, k, p).
             fit: The fit.
+            common: Residuals of a fit of the same motion with the same weights, shape
+                (channels, k); the covariance is that of the difference of both estimates then.
 
         """
         names = fit.nuisance.names
@@ -473,9 +480,11 @@ class Rows:
         prior, guessed = np.zeros((2, regressor.shape[2]))
         prior[own] = fit.nuisance.std**-2.0
         guessed[own] = prior[own] * [name in fit.nuisance.contradicted for name in names]
+        residual = fit.residual
+        if common is not None:
+            residual, prior, guessed = residual - common, 2.0 * prior, 2.0 * guessed
         structure = structured_covariance(
-            regressor, fit.residual, fit.noise, fit.inverse, np.diag(prior), guessed,
-            self.repeats)
+            regressor, residual, fit.noise, fit.inverse, np.diag(prior), guessed, self.repeats)
         return replace(fit, covariance=structure.matrix, freedom=structure.freedom)
 
     def lack_of_fit(self, fit: RowsFit) -> tuple[LackOfFit, ...]:
@@ -733,7 +742,7 @@ def torque_rows(
         _by_channel(columns), (effort(delay.value) - known - own).T, own.T, valid,
         beside_invalid(valid), robot.tool_frame,
         tuple(f'torque of {name}' for name in robot.joint_names), ('N·m',) * robot.n, LOSSES,
-        nuisance_about, repeats=blocks.repeats, delay=delay,
+        nuisance_about, blocks.fundamental, repeats=blocks.repeats, delay=delay,
         causes=lambda: _torque_causes(robot, blocks, own))
 
 
@@ -872,8 +881,8 @@ def wrench_rows(
         _by_channel(columns), (wrench(delay.value) - known).T, known.T, every, ~every,
         sensor.frame,
         tuple(f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'),
-        ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, sensor.counted(),
-        blocks.repeats, delay)
+        ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, blocks.fundamental,
+        sensor.counted(), blocks.repeats, delay)
 
 
 def _read(dynamics: NewtonEuler, wrench: Array, q: Array, v: Array, a: Array) -> Array:

@@ -392,6 +392,30 @@ def test_errors_of_links_cancel_between_runs_of_other_noise(seed):
     assert (np.abs(error) < 3.3 * np.sqrt(np.diag(result.covariance))[:4]).all()
 
 
+@pytest.mark.parametrize('wait', [0.0, 1.37])
+def test_what_both_runs_leave_unexplained_is_in_no_interval_of_their_difference(wait):
+    """Ripple of the joints is in no model; the second motion begins later in its recording."""
+    usual = Record('robocal', TOOL, exciting(), duration=26.0)
+    bare = usual.but(tool=replace(TOOL, mass=1e-9))
+
+    def rippled(joints: JointSamples) -> JointSamples:
+        return replace(joints, effort=joints.effort + 0.5 * np.sin(24.0 * joints.position))
+
+    reference = excitation.estimate(
+        usual.robot, rippled(bare.joints(1)), replace(WITHOUT_PRIORS, reference_run='record'))
+    joints = rippled(usual.joints(2))
+    kept = joints.time >= joints.time[0] + wait
+    joints = replace(joints, **{name: getattr(joints, name)[kept] for name in (
+        'time', 'position', 'velocity', 'effort')})
+    result = excitation.estimate(
+        usual.robot, joints, replace(WITHOUT_PRIORS, reference_run='subtract'),
+        reference=reference)
+    error = result.values(PARAMETERS[:4]) - tensor_of(TOOL)[:4]
+    std = np.sqrt(np.diag(result.covariance))[:4]
+    assert (np.abs(error) < 3.3 * std).all()
+    assert std[0] < 0.4 * reference.parameter('mass').std
+
+
 def test_gains_off_by_what_is_stated_stay_in_the_intervals_of_a_differential_run():
     """The reference run has the same gains, which act on the payload in the other run."""
     usual = Record('robocal', TOOL, exciting(), duration=8.0)

@@ -54,6 +54,7 @@ from robocal_ros.errors import CancelledError, ConfigurationError, RobocalError
 from robocal_ros.messages import qos
 from robocal_ros.messages.subscription import Subscriber, publisher_hint
 from robocal_ros.node import parameters, status
+from robocal_ros.node.instance import ActiveInstance
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results.chain import Inputs, stale_text
@@ -439,6 +440,7 @@ class CalibrationNode(LifecycleNode, ABC):
         if not self._starts_itself:
             self.status = self.part(StatusReporter(self, self.group, self.waiter.now))
         self._forward_core_log()
+        self.stream(ActiveInstance(self, self.group, self._give_way))
         self.robot = make_robot(self._robot_description(), values)
         self.status.worded = self.robot.in_own_units
         self.store = make_store(self.robot, values)
@@ -480,9 +482,9 @@ class CalibrationNode(LifecycleNode, ABC):
         return str(message.data)
 
     def _activate(self) -> None:
-        self.waiter.load(self.late_modules)
         for stream in self._streams:
             stream.start()
+        self.waiter.load(self.late_modules)
         self.status.update('idle', self.idle_message)
 
     def _deactivate(self) -> None:
@@ -494,6 +496,13 @@ class CalibrationNode(LifecycleNode, ABC):
         self.stop('The node was deactivated.')
         # A motion that is being stopped is monitored to its end.
         self._when_ended(self._stop_unless_active)
+
+    def _give_way(self, reason: str) -> None:
+        """Deactivate in favour of the node of this name that was active before."""
+        self.get_logger().error(f'Deactivated: {reason}')
+        self.trigger_deactivate()
+        self._why_inactive = reason
+        self.status.update('idle', f'Inactive. {reason}', level=status.ERROR)
 
     def _stop_unless_active(self) -> None:
         if not self.is_active:

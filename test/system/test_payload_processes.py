@@ -137,6 +137,34 @@ def test_a_node_that_comes_first_waits_and_starts_itself(
         assert 'Traceback' not in node.log.read_text()
 
 
+def test_a_second_node_of_the_name_is_refused_until_the_first_has_ended(
+    client: Client, tmp_path: Path
+) -> None:
+    results = tmp_path / 'results'
+    refusal = f"Another node named '/{NODE}' is active. End one"
+    with sim_arm(tmp_path / 'sim_arm.log'):
+        with payload_node(tmp_path / 'first.log', results, **FAST) as first:
+            client.until(lambda: 'Active.' in first.log.read_text())
+            with payload_node(tmp_path / 'second.log', results, **FAST) as second:
+                client.until(lambda: refusal in second.log.read_text(), what='the refusal')
+            assert second.end() == 0
+            assert client.state() == 'active'
+            assert client.call('clear').success
+            first.send(signal.SIGKILL)
+            first.end()
+        # The graph still contains the killed node.
+        began = time.monotonic()
+        with payload_node(tmp_path / 'third.log', results, **FAST) as third:
+            client.until(lambda: 'Active.' in third.log.read_text(), 30.0)
+            took = time.monotonic() - began
+            end = time.monotonic() + 4.0
+            client.until(lambda: time.monotonic() > end)
+            assert 'Another node' not in third.log.read_text()
+            client.until(lambda: client.call('clear').success, 30.0)
+    # Discovery keeps a killed node for 20 s.
+    assert took < 10.0, took
+
+
 def test_a_refused_configuration_is_the_answer(client: Client, tmp_path: Path) -> None:
     with (
         sim_arm(tmp_path / 'sim_arm.log'),

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one active node of a name.
+
+ROS allows several nodes of one name: both would answer a service, and move the arm. An active node
+says so on ``~/active``, at once to nodes that come later and then every second. A killed node says
+nothing any more, although it stays in the graph for many seconds.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+from rclpy.callback_groups import CallbackGroup
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.node import Node
+from std_msgs.msg import String
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages import qos
+
+_PERIOD = 1.0
+# Silence after which another node is taken for dead: three messages [s].
+_SILENCE = 3.5
+
+
+class ActiveInstance:
+    """Refuses to activate a second node of the same name."""
+
+    def __init__(self, node: Node, group: CallbackGroup, give_way: Callable[[str], None]) -> None:
+        """Create the topic.
+
+        Args:
+            node: The node.
+            group: A reentrant callback group.
+            give_way: Called with a sentence if, while this node is active, a node of its name
+                turns out to have been active before.
+
+        """
+        self._node = node
+        self._give_way = give_way
+        self._own = uuid.uuid4().hex
+        self._since = ''
+        self._other = ''
+        self._heard = -float('inf')
+        self._publisher = node.create_publisher(String, '~/active', qos.LATCHED)
+        self._subscription = node.create_subscription(
+            String, '~/active', self._take, qos.MARKS, callback_group=group)
+        self._timer = node.create_timer(
+            _PERIOD, self._publish, group, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self._timer.cancel()
+
+    def start(self) -> None:
+        """Claim the name; raise a ConfigurationError if another active node has it."""
+        if self._other and time.monotonic() - self._heard < _SILENCE:
+            raise ConfigurationError(self._sentence)
+        # Nodes are compared as text: the one that was active first goes on.
+        self._since = f'{time.time_ns():020d} {self._own}'
+        self._publish()
+        self._timer.reset()
+
+    def stop(self) -> None:
+        """Release the name."""
+        self._timer.cancel()
+        if self._since:
+            self._since = ''
+            self._publish()
+
+    def destroy(self) -> None:
+        """Release the name, and remove the topic."""
+        self.stop()
+        self._node.destroy_timer(self._timer)
+        self._node.destroy_subscription(self._subscription)
+        self._node.destroy_publisher(self._publisher)
+
+    @property
+    def _sentence(self) -> str:
+        return (f"Another node named '{self._node.get_fully_qualified_name()}' is active. End one "
+                'of them, or give this one another name (-r __node:=…) or namespace (-r __ns:=…).')
+
+    def _publish(self) -> None:
+        self._publisher.publish(String(data=self._since or f'none {self._own}'))
+
+    def _take(self, message: String) -> None:
+        since, _, name = message.data.partition(' ')
+        if name == self._own:
+            return
+        self._other = '' if since == 'none' else message.data
+        self._heard = time.monotonic()
+        if self._since and self._other and self._other < self._since:
+            self._give_way(self._sentence)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node of a name is active at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import rclpy
+from rclpy.callback_groups import ReentrantCallbackGroup
+from support.ros_rig import Spinner
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.node import instance
+from robocal_ros.node.instance import ActiveInstance
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+
+class Twin:
+    def __init__(self) -> None:
+        self.node = rclpy.create_node('twin', enable_rosout=False)
+        self.gave_way: list[str] = []
+        self.instance = ActiveInstance(self.node, ReentrantCallbackGroup(), self.gave_way.append)
+
+
+class Twins:
+    def __init__(self) -> None:
+        self.first, self.second = Twin(), Twin()
+        self.spinner = Spinner(self.first.node, self.second.node)
+        self.spinner.until(
+            lambda: self.first.instance._publisher.get_subscription_count() == 2
+            and self.second.instance._publisher.get_subscription_count() == 2)
+
+
+@pytest.fixture
+def twins() -> Iterator[Twins]:
+    made = Twins()
+    with made.spinner:
+        yield made
+        made.first.instance.destroy()
+        made.second.instance.destroy()
+
+
+def test_the_second_is_refused_until_the_first_is_inactive(twins: Twins) -> None:
+    first, second = twins.first.instance, twins.second.instance
+    first.start()
+    twins.spinner.until(lambda: second._other)
+    with pytest.raises(ConfigurationError, match=r"'/twin' is active. End one .*__node:=…"):
+        second.start()
+    first.stop()
+    twins.spinner.until(lambda: not second._other)
+    second.start()
+    assert not twins.first.gave_way + twins.second.gave_way
+
+
+def test_of_two_that_activate_at_once_the_later_one_gives_way(twins: Twins) -> None:
+    twins.first.instance.start()
+    twins.second.instance.start()
+    twins.spinner.until(lambda: twins.second.gave_way)
+    assert "Another node named '/twin'" in twins.second.gave_way[0]
+    twins.second.instance.stop()
+    twins.spinner.until(lambda: not twins.first.instance._other)
+    assert not twins.first.gave_way
+
+
+def test_a_node_that_is_silent_blocks_none(
+    twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instance, '_SILENCE', 0.3)
+    first, second = twins.first.instance, twins.second.instance
+    first.start()
+    twins.spinner.until(lambda: second._other)
+    # As if it were killed: nothing is released.
+    first._timer.cancel()
+    with pytest.raises(ConfigurationError):
+        second.start()
+    twins.spinner.until(lambda: instance.time.monotonic() - second._heard > 0.3)
+    second.start()

@@ -8,6 +8,7 @@ layout are read as rows of one table.
 
 from __future__ import annotations
 
+import math
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -183,7 +184,10 @@ class _Layout:
 
     def fits(self, raw: bytes) -> bool:
         """Return whether a message of the same length has the layout."""
-        return all(raw[begin:end] == part for begin, end, part in self._parts)
+        for begin, end, part in self._parts:  # noqa: SIM110 - three times as fast as all()
+            if raw[begin:end] != part:
+                return False
+        return True
 
     def fitting(self, table: npt.NDArray[np.uint8]) -> Flags:
         """Return which messages have the layout, given their bytes, shape (k, length)."""
@@ -542,8 +546,9 @@ class JointDecoder(Decoder):
         for part in plan.absent:
             values[part] = np.nan
         values[2 * n:] *= self.factor
-        finite = np.isfinite(values)
-        if not finite.all():
+        # For a few values, this is faster than testing each of them.
+        if not math.isfinite(values.dot(values)):
+            finite = np.isfinite(values)
             if not (finite[:n].all() and (not self.need_effort or finite[2 * n:].all())):
                 return None
             values[~finite] = np.nan

@@ -7,6 +7,7 @@ one and in blocks.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -69,6 +70,9 @@ class PostureCheck:
         least = np.where(slides, _SPEED[True], _SPEED[False])
         speed = np.where(np.isfinite(joints.velocity_limit), joints.velocity_limit, 0.0)
         self._speed = np.maximum(_SPEED_FACTOR * speed, least)
+        self._slowest = float(self._speed.min(initial=np.inf))
+        # Smallest distance to the limits after the last thorough check, less the way since then.
+        self._room = -1.0
         self._turns = np.zeros(len(self._names))
         self._last: tuple[int, Array] | None = None
         self._zeros = 0
@@ -87,9 +91,33 @@ class PostureCheck:
             Its problem, empty for none.
 
         """
-        n = len(self._names)
-        position = row[:n]
+        position = row[:len(self._names)]
         self.restarted = 0
+        if not self._follows(stamp, position) and (reason := self._doubt(stamp, position, row)):
+            return reason
+        self._last = stamp, position.copy()
+        if len(self._wraps):
+            position[self._wraps] += _TURN * self._turns[self._wraps]
+        return ''
+
+    def _follows(self, stamp: int, position: Array) -> bool:
+        """Return whether a position is plausible because the one before is and it is near.
+
+        Nearly all are, and this takes a fifth of the time of the thorough check.
+        """
+        if self._last is None or self._zeros or self._odd is not None or self._outside_count:
+            return False
+        before, last = self._last
+        step = position - last
+        way = math.sqrt(step.dot(step))
+        if not (0 < stamp - before <= LEAP and way <= self._slowest * (stamp - before) / SECOND
+                and way <= self._room and position.dot(position) > 0.0):
+            return False
+        self._room -= way
+        return True
+
+    def _doubt(self, stamp: int, position: Array, row: Array) -> str:
+        """Return the problem of a message after a thorough check, empty for none."""
         if (position < self._lower).any() or (position > self._upper).any():
             self._outside_count += 1
             return self._outside(position)
@@ -112,9 +140,7 @@ class PostureCheck:
                     (position - self._last[1])[self._wraps] / _TURN)
         self._odd, self._odd_count = None, 0
         self._zeros = self._zeros + 1 if zeros and (self._zeros or self._last is None) else 0
-        self._last = stamp, position.copy()
-        if len(self._wraps):
-            position[self._wraps] += _TURN * self._turns[self._wraps]
+        self._room = float(np.minimum(position - self._lower, self._upper - position).min())
         return ''
 
     def check_block(self, stamps: Stamps, rows: Array) -> tuple[dict[int, str], dict[int, int]]:
@@ -159,6 +185,7 @@ class PostureCheck:
             return False
         self._odd, self._odd_count, self._outside_count = None, 0, 0
         self._last = int(stamps[-1]), position[-1].copy()
+        self._room = -1.0
         if len(self._wraps):
             turned = self._turns - np.cumsum(turns, axis=0)
             self._turns = turned[-1]

@@ -29,8 +29,9 @@ _TRIAL = 200
 _EARLY_SHARE = 0.5
 # Time without a wake-up after which all streams are polled [s].
 _SILENT = 0.05
-# Time for which the waking stream is watched without the executor [s].
-_LINGER = 0.016
+# Time for which the waking stream is watched without the executor [s]. A turn of the executor
+# delays the samples that arrive during it.
+_LINGER = 0.1
 
 
 class WrenchInputs:
@@ -120,10 +121,10 @@ class WrenchInputs:
         self._take_all()
 
     def _woken(self) -> None:
-        """Empty all streams, and those messages that follow within some milliseconds too.
+        """Empty all streams, and those messages that follow within a tenth of a second too.
 
-        At 1 kHz a cycle of the executor costs more than the work; lingering here saves most
-        of the cycles, and other callbacks of the node wait a few milliseconds at most.
+        At 1 kHz a turn of the executor costs more than the work; lingering here saves most
+        of the turns. Other callbacks of the node wait for that time at most.
         """
         self._take_all()
         self._review_waker()
@@ -131,7 +132,6 @@ class WrenchInputs:
         end = now + _LINGER
         while now < end:
             if self._waker.wait(min(end - now, SPARSE)):
-                self._waker.drain()
                 came = time.monotonic()
                 self._take_all()
                 self._review_waker()

@@ -58,9 +58,12 @@ CYCLE_STEPS = 2
 SERVE_PERIOD = 5.0e-3
 """Wall time between two turns of the executor at full simulation speed [s]."""
 
-WAIT_SLICE = 2.0e-3
-"""Longest single wait of the executor [s]; limits the delay of a stop request."""
+WAIT_SLICE = 1.0e-3
+"""Single wait of the executor [s]; limits the delay of a stop request.
 
+It is the same for all waits: with another timeout, rclpy begins its round anew, with the suspended
+tasks, and never comes to requests while a goal is executed.
+"""
 WITHOUT_TRUTH = 'none'
 """Value of truth_file for an ideal arm: no tool, friction, compliance or F/T sensors."""
 
@@ -273,10 +276,12 @@ class SimArm(Node):
         wall = time.monotonic()
         due = wall + self._pacer.delay(self._simulator.now, wall)
         if due <= wall and wall - self._served > SERVE_PERIOD:
-            executor.spin_once(timeout_sec=0.0)
+            # One turn for each suspended task, and one for a request.
+            for _ in range(self._controller_face.executing + 1):
+                executor.spin_once(timeout_sec=0.0)
             self._served = time.monotonic()
         while not stopped() and (wall := time.monotonic()) < due:
-            executor.spin_once(timeout_sec=min(due - wall, WAIT_SLICE))
+            executor.spin_once(timeout_sec=WAIT_SLICE)
         self._consumers.look(wall)
         self._consumers.ask(self._published, wall)
         self._wait_for_consumers(executor, stopped)

@@ -63,6 +63,11 @@ class ControllerFace:
                 callback_group=group,
             )
 
+    @property
+    def executing(self) -> int:
+        """Number of goals that are being executed."""
+        return len(self._handles)
+
     def set_speed_scaling(self, factor: float) -> None:
         """Set the speed scaling of trajectories.
 

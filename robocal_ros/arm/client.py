@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from action_msgs.msg import GoalStatus
 from control_msgs.action import FollowJointTrajectory
-from control_msgs.msg import JointTrajectoryControllerState
 from rclpy.action import ActionClient
 from sensor_msgs.msg import JointState
 
+from robocal_ros.arm.controller_state import ControllerState
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Watch
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import conversions
 from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import Subscriber, publisher_hint
+from robocal_ros.messages.subscription import publisher_hint
 from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.motion import Trajectory
 
@@ -34,9 +34,17 @@ STILL_TRAVEL, STILL_TIME = 1e-3, 0.15
 STALL_TIMEOUT = 5.0
 """Longest time of a motion without progress, by the joint states' stamps [s]."""
 
+SILENCE = 0.15
+"""Silence of the joint states that ends a motion while the controller's state goes on [s].
+
+Joint states are sent at 20 Hz at least.
+"""
+
 ANSWER_TIMEOUT = 3.0
 """Longest wait for the controller's answers, by the steady clock [s]."""
 
+# Number of joint states that may be lost in a row, whatever their rate.
+_MISSED = 3
 # Age of the newest joint state above which an idle node waits for them [s].
 _SILENT = 2.0
 # Largest time step of the path that postures are compared with [s].
@@ -106,7 +114,7 @@ class ArmClient:
 
     Attributes:
         name: Name of the controller's action.
-        controller_joints: Joints that the controller moves; empty until it has published them.
+        controller: Its state.
 
     """
 
@@ -129,34 +137,26 @@ class ArmClient:
         self._joint_names = tuple(joint_names)
         self._parameters = parameters
         self.name = f'{controller}/follow_joint_trajectory'
-        self.controller_joints: tuple[str, ...] = ()
         self._client: Any = ActionClient(
             waiter.node, FollowJointTrajectory, self.name, callback_group=waiter.group)
-        self._controller_state = Subscriber(
-            waiter.node, waiter.group, JointTrajectoryControllerState,
-            f'{controller}/controller_state', self._learn_joints)
+        self.controller = ControllerState(waiter, f'{controller}/controller_state', joint_names)
+        self._least_behind = np.inf
         self._handle: Any = None
         self._clock_jumps = 0
         waiter.when_stopped(self._cancel_now)
 
     def start(self) -> None:
-        """Subscribe to the controller's state until its joints are known."""
-        if not self.controller_joints:
-            self._controller_state.start()
+        """Subscribe to the controller's state."""
+        self.controller.start()
 
     def stop(self) -> None:
         """Unsubscribe."""
-        self._controller_state.stop()
+        self.controller.stop()
 
     def destroy(self) -> None:
         """Remove client and subscription."""
-        self._controller_state.destroy()
+        self.controller.destroy()
         self._client.destroy()
-
-    def _learn_joints(self, message: JointTrajectoryControllerState) -> None:
-        self.controller_joints = tuple(message.joint_names)
-        # One message names the joints; further ones would only cost time.
-        self._controller_state.stop()
 
     def _cancel_now(self) -> None:
         """Send the cancel request at once; the monitored motion checks that the arm stops."""
@@ -229,6 +229,7 @@ class ArmClient:
 
         """
         self._clock_jumps = self._joints.counts.clock_jumps
+        self._least_behind = np.inf
         try:
             return await self._send(trajectory, progress, watch)
         except Exception:
@@ -321,13 +322,13 @@ class ArmClient:
             return MotionStatus.LATE, (
                 f'This machine was late: for {unwatched:.1f} s (limit {_UNWATCHED} s) nothing '
                 'monitored the motion. The motion was cancelled.')
-        lost = self.state_problem()
-        if lost:
-            return MotionStatus.STATES_LOST, f'{lost} The motion was cancelled.'
         if self._joints.counts.clock_jumps > self._clock_jumps:
             return MotionStatus.STATES_LOST, (
                 'The clock of the joint states jumped back, so the path can no longer be '
                 'followed. The motion was cancelled.')
+        lost = self.state_problem() or self._silence()
+        if lost:
+            return MotionStatus.STATES_LOST, f'{lost} The motion was cancelled.'
         deviation = follower.deviation(self._stamp(), self._joints.posture())
         limit = _CANCEL_FACTOR * self._parameters().path_tolerance
         if deviation > limit:
@@ -341,6 +342,23 @@ class ArmClient:
         if problem:
             return MotionStatus.DATA_LOST, f'{problem} The motion was cancelled.'
         return None
+
+    def _silence(self) -> str:
+        """Return that joint states are silent while the controller's state goes on, or ''.
+
+        Both are judged by stamps, which may differ by a constant.
+        """
+        self.controller.look()
+        if self.controller.stamp - self._stamp() > self._least_behind:
+            # They may have been received and not been taken yet.
+            self._joints.catch_up()
+        behind = self.controller.stamp - self._stamp()
+        self._least_behind = min(self._least_behind, behind)
+        silence = behind - self._least_behind
+        if silence <= max(SILENCE, _MISSED * self._joints.period):
+            return ''
+        return (f"No joint states were sent for {silence:.2f} s, while controller '{self.name}' "
+                'goes on: joint_state_broadcaster or the driver has stopped publishing.')
 
     async def _cancel(
         self, handle: Any, result: Any, status: MotionStatus, message: str
@@ -404,12 +422,16 @@ class ArmClient:
                 and self._joints.travel(STILL_TIME) < STILL_TRAVEL)
 
     async def comes_to_rest(self) -> bool:
-        """Wait until the arm is at rest; return whether the joint states show it."""
+        """Wait until the arm is at rest; return whether joint states or controller show it."""
         start = self._waiter.now()
-        # Only joint states since then count: the stream may have stopped.
-        return await self._waiter.until(
-            lambda: self.resting and self._joints.age() < self._waiter.now() - start,
-            ANSWER_TIMEOUT)
+
+        def rests() -> bool:
+            # Only what was received since then counts: a stream may have stopped.
+            if self._joints.age() < self._parameters().state_timeout:
+                return self.resting and self._joints.age() < self._waiter.now() - start
+            return self.controller.travel(STILL_TIME, start) < STILL_TRAVEL
+
+        return await self._waiter.until(rests, ANSWER_TIMEOUT)
 
 
 def _cancel_late_goal(sending: Any) -> None:

@@ -86,7 +86,7 @@ class GuardedArm:
         self._timer.cancel()
 
     def start(self) -> None:
-        """Subscribe to the controller's state until its joints are known."""
+        """Subscribe to the controller's state."""
         self.client.start()
         self._timer.reset()
 
@@ -147,7 +147,8 @@ class GuardedArm:
             ConfigurationError: If the controller moves other joints.
 
         """
-        names, controlled = self.robot.joint_names, self.client.controller_joints
+        self.client.controller.look()
+        names, controlled = self.robot.joint_names, self.client.controller.joints
         if controlled and set(controlled) != set(names):
             raise ConfigurationError(
                 f"Controller '{self.client.name}' moves {', '.join(controlled)}, but the arm's "

@@ -175,6 +175,38 @@ class Stream(Subscriber, Generic[I]):
         return self.intake.forget_after(time)
 
 
+class RecentPostures(deque[tuple[float, Array]]):
+    """Stamps [s] and postures, shape (n,) [rad], of the last 0.3 s."""
+
+    def note(self, stamp: float, posture: Array) -> None:
+        """Append a posture, and drop old ones."""
+        self.append((stamp, posture))
+        while stamp - self[0][0] > _RECENT:
+            self.popleft()
+
+    def travel(self, window: float) -> float:
+        """Return the largest joint travel within the newest ``window`` seconds [rad].
+
+        Infinite until postures span that time. An encoder that flickered between two neighbouring
+        values throughout the last 0.3 s did not travel.
+        """
+        if not self:
+            return float('inf')
+        (oldest, _), (newest, last) = self[0], self[-1]
+        stamps, rows = (np.array(part) for part in zip(*self, strict=True))
+        within = rows[stamps >= newest - window - 1e-9]
+        if newest - oldest < 0.8 * window or len(within) < 2:
+            return float('inf')
+        travel = np.ptp(within, axis=0)
+        if newest - oldest > 0.8 * _RECENT and len(rows) >= _FEWEST:
+            count = np.abs(rows - last).max(axis=0)
+            flickers = ((rows == last) | (np.abs(rows - last) == count)).all(axis=0)
+            # On one side: two values, not three.
+            flickers &= (np.ptp(rows, axis=0) == count) & (count < _COARSEST)
+            travel = np.where(flickers, 0.0, travel)
+        return float(travel.max())
+
+
 class JointStateStream(Stream[JointIntake]):
     """The arm's joint states, in the order of its joints.
 
@@ -213,7 +245,7 @@ class JointStateStream(Stream[JointIntake]):
         self.intake.on_jump = self._forget_before_jump
         self._n = len(joints.joint_names)
         self.on_sample = on_sample
-        self._recent: deque[tuple[float, Array]] = deque()
+        self._recent = RecentPostures()
         self.listeners: list[Callable[[float, Array, Array, Array], None]] = []
 
     def stop(self) -> None:
@@ -256,9 +288,7 @@ class JointStateStream(Stream[JointIntake]):
 
     def _note_posture(self, stamp: float, posture: Array) -> None:
         self._last_received = self._now()
-        self._recent.append((stamp, posture))
-        while stamp - self._recent[0][0] > _RECENT:
-            self._recent.popleft()
+        self._recent.note(stamp, posture)
 
     def _forget_before_jump(self, stamp: float) -> None:
         back = bool(self._recent) and stamp < self._recent[-1][0]
@@ -305,24 +335,15 @@ class JointStateStream(Stream[JointIntake]):
     def travel(self, window: float) -> float:
         """Return the largest joint travel within the newest ``window`` seconds [rad].
 
-        Infinite until messages span that time. An encoder that flickered between two neighbouring
-        values throughout the last 0.3 s did not travel.
+        Infinite until messages span that time.
         """
-        if not self._recent:
-            return float('inf')
-        (oldest, _), (newest, last) = self._recent[0], self._recent[-1]
-        stamps, rows = (np.array(part) for part in zip(*self._recent, strict=True))
-        within = rows[stamps >= newest - window - 1e-9]
-        if newest - oldest < 0.8 * window or len(within) < 2:
-            return float('inf')
-        travel = np.ptp(within, axis=0)
-        if newest - oldest > 0.8 * _RECENT and len(rows) >= _FEWEST:
-            count = np.abs(rows - last).max(axis=0)
-            flickers = ((rows == last) | (np.abs(rows - last) == count)).all(axis=0)
-            # On one side: two values, not three.
-            flickers &= (np.ptp(rows, axis=0) == count) & (count < _COARSEST)
-            travel = np.where(flickers, 0.0, travel)
-        return float(travel.max())
+        return self._recent.travel(window)
+
+    @property
+    def period(self) -> float:
+        """Mean interval between the newest messages, 0 if there are too few [s]."""
+        recent = self._recent
+        return (recent[-1][0] - recent[0][0]) / (len(recent) - 1) if len(recent) > 1 else 0.0
 
     # ------------------------------------------------------------------- recording
 

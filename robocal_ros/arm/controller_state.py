@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of the joint trajectory controller: a second way to see the arm."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+from control_msgs.msg import JointTrajectoryControllerState
+from rclpy.serialization import deserialize_message
+
+from robocal_ros.arm.waiting import Waiter
+from robocal_ros.messages.stamps import SECOND, to_seconds
+from robocal_ros.messages.stream import RecentPostures
+from robocal_ros.messages.subscription import Subscriber
+
+# Most states that are queued: half a second at 1 kHz.
+_MOST = 500
+
+
+class ControllerState:
+    """Newest state that the controller has published, if it publishes any.
+
+    Its messages are queued, and only the newest is decoded, by ``look``: a controller may publish
+    at 1 kHz.
+
+    Attributes:
+        joints: Joints that the controller moves; empty until it has published them.
+        stamp: Stamp of the newest state, -inf before the first [s].
+
+    """
+
+    def __init__(self, waiter: Waiter, topic: str, joint_names: Sequence[str]) -> None:
+        """Prepare the subscription.
+
+        Args:
+            waiter: Its node subscribes.
+            topic: The topic.
+            joint_names: Names of the arm's joints.
+
+        """
+        self.joints: tuple[str, ...] = ()
+        self._joint_names = tuple(joint_names)
+        self._now = waiter.now
+        self._queued: deque[bytes] = deque(maxlen=_MOST)
+        self._received = -np.inf
+        self._recent = RecentPostures()
+        self.stamp = -np.inf
+        self._subscriber = Subscriber(
+            waiter.node, waiter.group, JointTrajectoryControllerState, topic,
+            self._queued.append, raw=True, busy=lambda: False)
+        self.start, self.stop = self._subscriber.start, self._subscriber.stop
+        self.destroy = self._subscriber.destroy
+
+    def look(self, *, every: bool = False) -> None:
+        """Take what has been received: the newest state, or every one of them."""
+        self._subscriber.catch_up()
+        queued = list(self._queued) if every else list(self._queued)[-1:]
+        self._queued.clear()
+        for raw in queued:
+            self._take(deserialize_message(raw, JointTrajectoryControllerState))
+
+    def _take(self, message: JointTrajectoryControllerState) -> None:
+        self.joints = tuple(message.joint_names)
+        stamp = message.header.stamp
+        self.stamp = to_seconds(stamp.sec * SECOND + stamp.nanosec)
+        self._received = self._now()
+        angles = dict(zip(self.joints, message.feedback.positions, strict=False))
+        posture = np.array([angles.get(name, np.nan) for name in self._joint_names])
+        if not np.isfinite(posture).all():
+            return
+        if self._recent and self.stamp < self._recent[-1][0]:
+            self._recent.clear()
+        self._recent.note(self.stamp, posture)
+
+    def travel(self, window: float, since: float) -> float:
+        """Return the largest joint travel within the newest ``window`` seconds [rad].
+
+        Infinite without a state that was received after ``since``, by the steady clock [s].
+        """
+        self.look(every=True)
+        return self._recent.travel(window) if self._received > since else np.inf

@@ -15,7 +15,11 @@ WITHOUT_ARGUMENT = (
     'imu_silent',
     'tracker_silent',
     'controller_abort',
+    'controller_gone',
+    'controller_silent',
+    'controller_slow',
     'clock_jump_back',
+    'clock_jump_forward',
     'joint_states_slow',
 )
 WITH_JOINT = ('effort_zero', 'effort_nan', 'effort_stuck', 'joint_missing')
@@ -24,10 +28,13 @@ WITH_SENSOR = ('ft_silent', 'ft_nan', 'ft_stuck', 'ft_saturated', 'ft_late', 'ft
 SWAP = 'ft_swapped'
 
 CLOCK_JUMP = 1.0
-"""Size of the clock jump back [s]."""
+"""Size of the clock jumps [s]."""
 
 SLOW_PERIOD = 0.1
 """Period of joint states with joint_states_slow [s]."""
+
+ANSWER_DELAY = 1.0
+"""Delay of the controller's answers to goals with controller_slow [s]."""
 
 SENSOR_DELAY = 0.05
 """Delay of a force/torque sensor with ft_late [s]."""

@@ -14,6 +14,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.errors import ConfigurationError
 from robocal_sim.controller import Goal, Status
+from robocal_sim.faults import ANSWER_DELAY
 from robocal_sim.node_topics import (
     fill_point,
     set_stamp,
@@ -43,16 +44,23 @@ class ControllerFace:
         self._simulator = simulator
         self._logger = node.get_logger()
         self._handles: dict[Goal, tuple[GoalHandle, Future[None]]] = {}
-        self._action = ActionServer(
-            node,
-            FollowJointTrajectory,
-            f'{name}/follow_joint_trajectory',
-            execute_callback=self._execute,
-            goal_callback=self._on_goal,
-            handle_accepted_callback=self._on_accepted,
-            cancel_callback=self._on_cancel,
-            callback_group=group,
-        )
+        # Held goal requests by the simulated time at which they arrived.
+        self._held: list[tuple[float, Future[None]]] = []
+
+        def serve() -> ActionServer[Any, Any, Any]:
+            return ActionServer(
+                node,
+                FollowJointTrajectory,
+                f'{name}/follow_joint_trajectory',
+                execute_callback=self._execute,
+                goal_callback=self._on_goal,
+                handle_accepted_callback=self._on_accepted,
+                cancel_callback=self._on_cancel,
+                callback_group=group,
+            )
+
+        self._serve = serve
+        self._action: ActionServer[Any, Any, Any] | None = serve()
         node.create_subscription(
             JointTrajectory, f'{name}/joint_trajectory', self._on_trajectory, 10,
             callback_group=group,
@@ -84,12 +92,34 @@ class ControllerFace:
     def on_action_tick(self) -> None:
         """Send results and feedback of the action."""
         controller = self._simulator.controller
+        self._apply_faults()
         for goal in controller.take_ended():
             _, future = self._handles[goal]
             future.set_result(None)
         if controller.goal is not None:
             handle, _ = self._handles[controller.goal]
             handle.publish_feedback(self._feedback())
+
+    def _apply_faults(self) -> None:
+        controller, faults = self._simulator.controller, self._simulator.faults
+        if 'controller_gone' in faults and self._action is not None:
+            # Unloaded: the arm is held, and clients get no result.
+            controller.deactivate()
+            controller.take_ended()
+            self._handles.clear()
+            self._action.destroy()
+            self._action = None
+        elif 'controller_gone' not in faults and self._action is None:
+            controller.activate()
+            self._action = self._serve()
+        held, self._held = self._held, []
+        for since, future in held:
+            waited = abs(self._simulator.now - since)
+            if 'controller_silent' in faults or (
+                    'controller_slow' in faults and waited < ANSWER_DELAY):
+                self._held.append((since, future))
+            else:
+                future.set_result(None)
 
     def _feedback(self) -> Any:
         controller = self._simulator.controller
@@ -101,7 +131,11 @@ class ControllerFace:
         fill_point(feedback.error, controller.error)
         return feedback
 
-    def _on_goal(self, request: Any) -> GoalResponse:
+    async def _on_goal(self, request: Any) -> GoalResponse:
+        if any(f'controller_{name}' in self._simulator.faults for name in ('silent', 'slow')):
+            future: Future[None] = Future()
+            self._held.append((self._simulator.now, future))
+            await future
         reason = self._simulator.controller.check(
             to_trajectory(request.trajectory),
             self._simulator.now,

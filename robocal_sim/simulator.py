@@ -180,8 +180,9 @@ class ArmSimulator:
 
     def set_faults(self, faults: Faults) -> None:
         """Replace the active faults; the clock jumps once, when that fault is activated."""
-        if 'clock_jump_back' in faults and 'clock_jump_back' not in self._faults:
-            self._offset -= CLOCK_JUMP
+        for name, jump in (('clock_jump_back', -CLOCK_JUMP), ('clock_jump_forward', CLOCK_JUMP)):
+            if name in faults and name not in self._faults:
+                self._offset += jump
         for stream in self._streams():
             stream.extra_latency = faults.latency
         for index in faults.of('ft_late'):

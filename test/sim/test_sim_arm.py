@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import rclpy
 from action_msgs.msg import GoalStatus
+from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTrajectoryControllerState
 from geometry_msgs.msg import PointStamped, WrenchStamped
 from rclpy.executors import SingleThreadedExecutor
@@ -252,7 +253,7 @@ def test_speed_scaling_by_topic(rig: Rig) -> None:
 def test_feedback_rate_is_twenty_hertz(rig: Rig) -> None:
     received = []
     goal = trajectory((2.0, MOVED))
-    client = rig._action
+    client = rig.action
     message = client._action_type.Goal(trajectory=goal)
     handle = rig.wait(client.send_goal_async(
         message, feedback_callback=lambda item: received.append(item.feedback)
@@ -373,6 +374,34 @@ def test_controller_abort(rig: Rig) -> None:
     handle = rig.send(trajectory((4.0, MOVED)))
     rig.set('fault', 'controller_abort')
     assert answer(rig, handle) == (ABORTED, -1)
+
+
+def test_controller_that_is_gone_holds_the_arm_and_comes_back(rig: Rig) -> None:
+    rig.send(trajectory((4.0, MOVED)))
+    rig.set('fault', 'controller_gone')
+    rig.until(lambda: not rig.action.server_is_ready())
+    rig.advance(0.2)
+    before = rig.position
+    rig.advance(0.5)
+    assert np.abs(rig.position - before).max() < 1e-3
+    rig.set('fault', 'none')
+    rig.until(rig.action.server_is_ready)
+    assert answer(rig, rig.send(trajectory((0.5, MOVED)))) == (SUCCEEDED, 0)
+
+
+@pytest.mark.parametrize(('fault', 'waits'), [
+    ('controller_slow', 1.0), ('controller_silent', 2.0)])
+def test_controller_that_answers_late(rig: Rig, fault: str, waits: float) -> None:
+    rig.set('fault', fault)
+    goal = FollowJointTrajectory.Goal(trajectory=trajectory((0.5, MOVED)))
+    begin, sent = rig.time, rig.action.send_goal_async(goal)
+    rig.advance(0.8)
+    assert not sent.done()
+    rig.advance(waits - 0.8)
+    rig.set('fault', 'none' if fault == 'controller_silent' else fault)
+    rig.until(sent.done)
+    assert rig.time - begin >= waits - 0.1
+    assert answer(rig, sent.result()) == (SUCCEEDED, 0)
 
 
 def test_latency_delays_messages_and_keeps_stamps(rig: Rig) -> None:

@@ -85,12 +85,14 @@ def test_latency_fault_delays_messages_and_keeps_stamps(
     assert simulator.now - late[-2].joints[0].time > 0.05
 
 
-def test_clock_jumps_back_once(arm: Description, truth: HiddenTruth) -> None:
+@pytest.mark.parametrize(('fault', 'jump'), [
+    ('clock_jump_back', -1.0), ('clock_jump_forward', 1.0)])
+def test_clock_jumps_once(arm: Description, truth: HiddenTruth, fault: str, jump: float) -> None:
     simulator = ArmSimulator(arm, truth)
     before = simulator.now
     for _ in range(2):
-        simulator.set_faults(parse_faults('clock_jump_back', JOINTS))
-    assert simulator.now == pytest.approx(before - 1.0)
+        simulator.set_faults(parse_faults(fault, JOINTS))
+    assert simulator.now == pytest.approx(before + jump)
 
 
 @pytest.mark.parametrize('text', ['', 'none', 'none, none'])

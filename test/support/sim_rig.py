@@ -65,7 +65,7 @@ class Rig:
         self._arm_executor.add_node(self.arm)
         self._executor = SingleThreadedExecutor()
         self._executor.add_node(self.node)
-        self._action = ActionClient(
+        self.action = ActionClient(
             self.node, FollowJointTrajectory, f'{CONTROLLER}/follow_joint_trajectory'
         )
         # A Subscriber takes all waiting messages before a request of the arm is answered.
@@ -85,7 +85,7 @@ class Rig:
     def __enter__(self) -> Rig:
         self._thread.start()
         self.until(lambda: bool(self.states) and bool(self.wrenches))
-        self.until(self._action.server_is_ready)
+        self.until(self.action.server_is_ready)
         self.until(self._parameters.service_is_ready)
         self.until(lambda: self.topic.get_subscription_count() > 0)
         return self
@@ -142,7 +142,7 @@ class Rig:
         goal_time: float = 0.0,
     ) -> Any:
         """Send a goal and return its handle, or None if it is rejected."""
-        handle = self.wait(self._action.send_goal_async(FollowJointTrajectory.Goal(
+        handle = self.wait(self.action.send_goal_async(FollowJointTrajectory.Goal(
             trajectory=message,
             path_tolerance=list(path),
             goal_tolerance=list(goal),

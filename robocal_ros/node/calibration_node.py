@@ -33,6 +33,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from inspect import iscoroutinefunction
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rcl_interfaces.msg import SetParametersResult
@@ -43,6 +44,7 @@ from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.publisher import Publisher
+from rclpy.service import Service
 from rclpy.service import Service
 from rclpy.wait_for_message import wait_for_message
 from std_msgs.msg import String
@@ -214,6 +216,25 @@ class CalibrationNode(LifecycleNode, ABC):
         """
         return super().create_publisher(
             *args, event_callbacks=PublisherEventCallbacks(use_default_callbacks=False), **kwargs)
+
+    def create_service(
+        self, srv_type: Any, srv_name: str, callback: Callable[..., Any], **kwargs: Any
+    ) -> Service[Any, Any]:
+        """Create a service; an exception in its callback is logged and answered as it is.
+
+        It would end the node otherwise, also in rclpy's own parameter services, which raise for
+        malformed requests.
+        """
+        def guarded(request: Any, response: Any) -> Any:
+            try:
+                return callback(request, response)
+            except Exception as error:  # noqa: BLE001
+                self.get_logger().error(f'Request to {srv_name} not carried out '
+                                        f'({type(error).__name__}: {error}).')
+                return response
+
+        own = callback if iscoroutinefunction(callback) else guarded
+        return super().create_service(srv_type, srv_name, own, **kwargs)
 
     def part(self, part: AnyPart) -> AnyPart:
         """Register a part to be destroyed by ``release``; return it."""

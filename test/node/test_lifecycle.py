@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 import rclpy
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rcl_interfaces.msg import ParameterValue
+from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from std_srvs.srv import Trigger
 from support.ros_rig import Log, Spinner, arm_urdf, overrides
@@ -282,6 +285,22 @@ def test_shutdown_lets_a_run_end_first(
     assert not spinner.wait(run).success
     spinner.until(lambda: entities(node) == before)
     assert state(node) == 'finalized'
+
+
+@pytest.mark.parametrize('kind', [11, 255])
+def test_a_malformed_parameter_request_does_not_end_the_node(
+    served: tuple[PayloadIdentification, Caller, Spinner], kind: int
+) -> None:
+    node, caller, spinner = served
+    log = Log(node)
+    client = spinner.executor.get_nodes()[1].create_client(
+        SetParameters, f'/{NAME}/set_parameters')
+    spinner.until(client.service_is_ready)
+    answer = spinner.wait(client.call_async(SetParameters.Request(
+        parameters=[ParameterMessage(name='known_mass', value=ParameterValue(type=kind))])))
+    assert not answer.results
+    assert 'set_parameters not carried out' in log['error'][0]
+    assert caller.call('cancel').success
 
 
 def test_defect_in_a_service_is_answered_and_the_node_stays_usable(

@@ -25,6 +25,8 @@ T = TypeVar('T')
 _REMEDY = 'Correct the file, or restore the one that the program wrote.'
 _SHOWN = 60
 _LARGEST = sys.float_info.max
+# Largest file that is read at once, and deepest nesting of a YAML text.
+_FILE_LIMIT, _NESTING = 256 * 10**6, 100
 
 Finite = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
 """A number that is neither infinite nor NaN."""
@@ -67,10 +69,15 @@ def read_text(path: Path, what: str, remedy: str = 'Correct its name or its perm
 
     Raises:
         ConfigurationError: If it cannot be read.
-        FileFormatError: If it is not UTF-8 text.
+        FileFormatError: If it is too large or not UTF-8 text.
 
     """
     try:
+        size = path.stat().st_size
+        if size > _FILE_LIMIT:
+            raise FileFormatError(
+                f'The {what} {path} has {size / 1e6:.0f} MB; expected at most '
+                f'{_FILE_LIMIT / 1e6:.0f} MB. {remedy}')
         return path.read_text(encoding='utf-8')
     except OSError as error:
         raise ConfigurationError(
@@ -89,6 +96,7 @@ def load(text: str, name: str) -> object:
 
     """
     try:
+        _check_structure(text)
         return yaml.load(text, Loader=_UniqueKeyLoader)
     # PyYAML also raises these, for invalid dates and numbers, misplaced tags, infinite nesting.
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError,
@@ -98,6 +106,23 @@ def load(text: str, name: str) -> object:
             f'{name} is not valid YAML ({reason}); expected a file as written by this package. '
             f'{_REMEDY}'
         ) from error
+
+
+def _check_structure(text: str) -> None:
+    """Raise a YAMLError for nesting that would overflow the stack, and for aliases.
+
+    A few lines with aliases stand for billions of values.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _NESTING or isinstance(event, yaml.AliasEvent):
+            what = 'an alias' if depth <= _NESTING else f'more than {_NESTING} nested values'
+            line = event.start_mark.line + 1 if event.start_mark else 0
+            raise yaml.YAMLError(f'{what}, line {line}')
 
 
 def refuse(

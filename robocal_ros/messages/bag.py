@@ -49,8 +49,8 @@ _SUFFIXES = ('.db3', '.mcap')
 # pass. In a broken file anything may be missing or invalid.
 _BROKEN: tuple[type[Exception], ...] = (
     ReaderError, getattr(storage_sqlite3, 'apsw', sqlite3).Error, sqlite3.Error, struct.error,
-    AssertionError, EOFError, LookupError, OSError, OverflowError, RuntimeError, TypeError,
-    ValueError,
+    AssertionError, EOFError, LookupError, MemoryError, OSError, OverflowError, RuntimeError,
+    TypeError, ValueError,
 )
 _UNREADABLE: tuple[type[Exception], ...] = (*_BROKEN, SerdeError)
 _CURES = {

@@ -45,7 +45,6 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.parameter import Parameter
 from rclpy.publisher import Publisher
 from rclpy.service import Service
-from rclpy.service import Service
 from rclpy.wait_for_message import wait_for_message
 from std_msgs.msg import String
 from std_srvs.srv import Trigger

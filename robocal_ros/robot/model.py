@@ -26,6 +26,8 @@ STANDARD_GRAVITY = (0.0, 0.0, -9.81)
 # Limits of revolute joints that replace continuous ones [rad]: Pinocchio represents a continuous
 # joint by two coordinates (cosine, sine).
 _UNBOUNDED = 1e6
+# Deepest nesting of elements in a URDF, with plugins of a simulation.
+_DEEPEST = 100
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,35 @@ class _Mimic:
     driver: str
     multiplier: float
     offset: float
+
+
+def parse_urdf(urdf: str) -> ElementTree.Element:
+    """Return the root of a URDF, with its comments.
+
+    Raises:
+        ModelError: If the text is not a URDF, or defines entities, which may expand without end.
+
+    """
+    if '<!DOCTYPE' in urdf:
+        raise ModelError('The robot description has a DOCTYPE, which may define entities; '
+                         'expected a URDF. Remove it.')
+    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
+    try:
+        root = ElementTree.fromstring(urdf, parser)
+    except (ElementTree.ParseError, ValueError) as error:
+        raise ModelError(
+            f'The robot description is not well-formed XML ({error}); expected a URDF. '
+            'Run xacro first if it is a xacro file.') from error
+    if root.tag != 'robot':
+        raise ModelError(
+            f"The robot description starts with <{root.tag}>; expected a URDF's <robot>.")
+    level = [root]
+    for _ in range(_DEEPEST):
+        level = [child for item in level for child in item]
+    if level:
+        raise ModelError(f'The robot description nests more than {_DEEPEST} elements; expected a '
+                         "URDF, whose deepest are a joint's.")
+    return root
 
 
 def _mimics(tree: ElementTree.Element) -> dict[str, _Mimic]:
@@ -107,17 +138,7 @@ def _single_angle_joints(urdf: str) -> tuple[str, frozenset[str], dict[str, _Mim
         The URDF, the names of those joints, and the joints that follow others.
 
     """
-    try:
-        tree = ElementTree.fromstring(urdf)
-    except ElementTree.ParseError as error:
-        raise ModelError(
-            f'The robot description is not well-formed XML ({error}); expected a URDF. '
-            'Run xacro first if it is a xacro file.'
-        ) from error
-    if tree.tag != 'robot':
-        raise ModelError(
-            f"The robot description starts with <{tree.tag}>; expected a URDF's <robot>."
-        )
+    tree = parse_urdf(urdf)
     names = set()
     for joint in tree.iter('joint'):
         if joint.get('type') != 'continuous':
@@ -149,8 +170,8 @@ def _built(urdf: str, *, mimic: bool = False) -> pin.Model:
         return pin.buildModelFromXML(urdf, mimic=True) if mimic else pin.buildModelFromXML(urdf)
     except (ValueError, RuntimeError) as error:
         raise ModelError(
-            f'Pinocchio cannot build a model from the robot description: {error}'
-        ) from error
+            'Pinocchio cannot build a model from the robot description: '
+            f'{str(error).strip().rstrip(".")}. Correct the URDF.') from error
 
 
 @functools.lru_cache(maxsize=32)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from robocal_ros.errors import ConfigurationError, FileFormatError, ModelError
+from robocal_ros.errors import ConfigurationError, FileFormatError
 from robocal_ros.files import read_text
 from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import RigidBodyInertia
+from robocal_ros.robot.model import RigidBodyInertia, parse_urdf
 
 PAYLOAD_LINK = 'robocal_payload'
 """Name of the link of an identified payload."""
@@ -61,7 +61,7 @@ def with_payload(urdf: str, payload: RigidBodyInertia, frame: str) -> str:
         ConfigurationError: If it has no such link.
 
     """
-    root = _parsed(urdf)
+    root = parse_urdf(urdf)
     for item in [*root.findall('link'), *root.findall('joint')]:
         if item.get('name') in (PAYLOAD_LINK, f'{PAYLOAD_LINK}_joint'):
             root.remove(item)
@@ -97,7 +97,7 @@ def with_links(urdf: str, bodies: Mapping[str, RigidBodyInertia]) -> str:
         ConfigurationError: If it has no such joint.
 
     """
-    root = _parsed(urdf)
+    root = parse_urdf(urdf)
     joints = _joints(root, bodies, 'link')
     links = {item.get('name', ''): item for item in root.findall('link')}
 
@@ -156,7 +156,7 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
         ConfigurationError: If it has no such joint.
 
     """
-    root = _parsed(urdf)
+    root = parse_urdf(urdf)
     joints = _joints(root, laws, 'friction')
     for name, law in laws.items():
         dynamics = joints[name].find('dynamics')
@@ -166,21 +166,6 @@ def with_friction(urdf: str, laws: Mapping[str, SteadyFriction]) -> str:
         dynamics.set('damping', repr(damping))
         dynamics.set('friction', repr(friction))
     return _text(root)
-
-
-def _parsed(urdf: str) -> ElementTree.Element:
-    # Keeps the user's comments.
-    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
-    try:
-        root = ElementTree.fromstring(urdf, parser)
-    except ElementTree.ParseError as error:
-        raise ModelError(
-            f'The robot description is not well-formed XML ({error}); expected a URDF.'
-        ) from error
-    if root.tag != 'robot':
-        raise ModelError(
-            f"The robot description starts with <{root.tag}>; expected a URDF's <robot>.")
-    return root
 
 
 def _text(root: ElementTree.Element) -> str:

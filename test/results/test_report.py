@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plotly.offline import get_plotlyjs
 from support.result_examples import example, failing
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.results.report import figure, report_html, write_report
-from robocal_ros.results.result import Check, Series
+from robocal_ros.results.report import Panel, figure, report_html, write_report
+from robocal_ros.results.result import Check, Input, Series
 
 VOID = {'meta', 'br', 'link', 'img', 'input', 'hr'}
 
@@ -129,17 +130,29 @@ def test_what_was_assumed_is_shown_apart_from_other_settings() -> None:
     assert 'Assumed' not in report_html([replace(result, settings={})])
 
 
-def test_texts_cannot_break_the_page() -> None:
-    evil = '</script><b onclick="x">&'
+@pytest.mark.parametrize('evil', [
+    '</script><b onclick="x">&', '<script>alert(1)</script>', '"><img src=x onerror=alert(1)>'])
+def test_texts_cannot_break_the_page(evil: str) -> None:
+    good = example()
     result = replace(
-        example(), method=evil, frame=evil, source=evil, settings={evil: evil},
+        good, method=evil, frame=evil, source=evil, software_version=evil,
+        settings={evil: evil, 'known_mass': evil}, counts={evil: 1},
+        robot=replace(good.robot, name=evil, joint_names=(evil, f'{evil}2')),
+        parameters=tuple(replace(item, name=f'{evil}.{item.name}', unit=evil, note=evil)
+                         for item in good.parameters),
+        covariance_names=tuple(f'{evil}.{name}' for name in good.covariance_names),
+        fit=tuple(replace(item, what=evil, unit=evil) for item in good.fit),
+        inputs=(Input('payload', evil, evil),),
         checks=(Check(evil, False, 1.0, 0.0, evil, evil),),
-        series=(replace(example().series[0], title=evil, x_label=evil,
-                        curves={evil: example().series[0].x}),),
+        series=(replace(good.series[0], title=evil, x_label=evil, y_label=evil,
+                        curves={evil: good.series[0].x}),),
     )
-    html = report_html([result], title=evil)
+    panel = Panel(evil, True, evil, ((evil, False),), ((evil,),))
+    html = report_html([result, result], title=evil, panels=[panel])
     Page(html)
-    assert '<b onclick' not in html
+    page = html.replace(get_plotlyjs(), '')
+    # Tags and attributes: neither may open; as text they are escaped.
+    assert not re.search(r'<(b onclick|img|script>alert)', page)
     assert figures_in(html)[0]['data'][0]['name'] == evil
 
 

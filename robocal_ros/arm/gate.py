@@ -174,7 +174,12 @@ class GuardedArm:
                 f"Joint '{self.robot.joint_names[worst]}' is {distance[worst]:.4f} rad away from "
                 f"the motion's start (limit {_START_TOLERANCE} rad). Nothing was sent; check "
                 'whether another client moves the arm.')
-        if self._joints.travel(STILL_TIME) > 5.0 * STILL_TRAVEL:
+        travel = self._joints.travel(STILL_TIME)
+        if not np.isfinite(travel):
+            raise MotionError(f'The joint states of the last {STILL_TIME} s have a gap, or their '
+                              'clock jumped, so that it is not known whether the arm rests. '
+                              'Nothing was sent; check the driver, and call again.')
+        if travel > 5.0 * STILL_TRAVEL:
             raise MotionError('The arm is already moving; another client seems to move it. '
                               'Nothing was sent.')
 
@@ -208,6 +213,9 @@ class GuardedArm:
         if self._waiter.stop_reason:
             return MotionOutcome(MotionStatus.CANCELLED, self._waiter.stop_reason,
                                  await self.client.comes_to_rest())
+        # After a gap of the joint states it takes a moment until the travel is known again.
+        await self._waiter.until(
+            lambda: bool(np.isfinite(self._joints.travel(STILL_TIME))), 2.0 * STILL_TIME)
         try:
             checked = self.check(trajectory, limits)
         except RobocalError as error:

@@ -493,6 +493,14 @@ def test_clock_that_jumps_back(rig: Rig) -> None:
     assert rig.rests()
 
 
+def test_a_clock_that_jumps_forward_before_a_motion_is_no_motion_of_others(rig: Rig) -> None:
+    before = rig.stamp
+    rig.set(fault='clock_jump_forward')
+    rig.spinner.until(lambda: rig.stamp > before + 0.9)
+    outcome = rig.move(rig.path(0.3 * TURN))
+    assert outcome.status is MotionStatus.DONE, outcome.message
+
+
 def test_a_motion_scaled_by_the_controller_is_followed(rig: Rig) -> None:
     rig.set(speed_scaling=0.4)
     trajectory = rig.path(0.5 * TURN)

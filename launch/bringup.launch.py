@@ -215,7 +215,8 @@ def generate_launch_description() -> LaunchDescription:
     nodes = [
         LifecycleNode(
             package='robocal_ros', executable=name, name=name, namespace=NAMESPACE,
-            output='screen', remappings=clock,
+            # Each has security artifacts of its own, without effect unless security is enabled.
+            output='screen', remappings=clock, ros_arguments=['--enclave', f'/{name}'],
             # Arguments override the file.
             parameters=[given_or('params_file', defaults(name)), {
                 **description, 'use_sim_time': use_sim_time,

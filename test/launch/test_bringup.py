@@ -42,6 +42,7 @@ def test_the_nodes_are_lifecycle_nodes_in_the_namespace(
         assert isinstance(node.action, LifecycleNode)
         assert (node.package, node.name) == ('robocal_ros', name)
         assert node.files == [str(file)]
+        assert node.arguments == ['--enclave', f'/{name}']
         assert node.values['autostart'] is True
         assert node.values['use_sim_time'] is (hardware in ('sim', 'gazebo'))
     assert {item.namespace for item in done.started} == {'/left'}

@@ -203,7 +203,8 @@ class Node(Action):
         context.started.append(Started(
             **known, files=files, values=values, action=self,
             remappings={old: text(new, context) for old, new in options.get('remappings', ())},
-            arguments=[text(word, context) for word in options.get('arguments', ())]))
+            arguments=[text(word, context) for option in ('arguments', 'ros_arguments')
+                       for word in options.get(option, ())]))
 
 
 class LifecycleNode(Node):

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SROS 2 policies permit exactly what the running nodes use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import rclpy
+from support.security_policies import OPERATOR, POLICIES, Rights, operator, permitted, running
+
+from robocal_ros.node.executables import NODES
+
+
+@pytest.fixture(scope='module')
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Rights]]:
+    rclpy.init()
+    yield running(tmp_path_factory.mktemp('results'))
+    rclpy.try_shutdown()
+
+
+@pytest.fixture(scope='module')
+def policies() -> dict[str, Rights]:
+    return permitted(ElementTree.parse(POLICIES).getroot())
+
+
+def test_each_node_has_an_enclave(policies: dict[str, Rights]) -> None:
+    assert set(policies) == {*(f'/{name}' for name in NODES), OPERATOR}
+
+
+@pytest.mark.parametrize('node', sorted(NODES))
+def test_a_node_may_do_what_it_does_and_nothing_else(
+    graph: dict[str, Rights], policies: dict[str, Rights], node: str
+) -> None:
+    assert policies[f'/{node}'] == graph[node], (
+        'Run `PYTHONPATH=.. python -m support.security_policies` in test/, and read the change.')
+
+
+def test_the_operator_may_call_the_nodes_and_command_nothing_else(
+    graph: dict[str, Rights], policies: dict[str, Rights]
+) -> None:
+    assert policies[OPERATOR] == operator(graph)
+    assert ('actions', 'call') not in policies[OPERATOR]
+    assert policies[OPERATOR]['topics', 'publish'] == {'/rosout', '/parameter_events'}
+
+
+def test_only_nodes_that_move_the_arm_may_call_the_controller(
+    policies: dict[str, Rights]
+) -> None:
+    callers = {path for path, rights in policies.items() if ('actions', 'call') in rights}
+    assert callers == {f'/{name}' for name in NODES if name != 'wrench_observer'}
+
+
+def test_a_node_does_not_start_unprotected_where_security_is_enforced(tmp_path: Path) -> None:
+    """Neither without a keystore, nor on a middleware without the security plugins."""
+    done = subprocess.run(
+        [sys.executable, '-m', 'robocal_ros.leveling.node', '--ros-args', '--enclave',
+         '/leveling'], capture_output=True, text=True, timeout=60.0, check=False,
+        env={**os.environ, 'ROS_SECURITY_ENABLE': 'true', 'ROS_SECURITY_STRATEGY': 'Enforce',
+             'ROS_SECURITY_KEYSTORE': str(tmp_path)})
+    assert done.returncode != 0
+    assert 'security' in done.stderr.lower()

@@ -47,13 +47,16 @@ class ControllerFace:
         # Held goal requests by the simulated time at which they arrived.
         self._held: list[tuple[float, Future[None]]] = []
 
+        # rclpy awaits a coroutine here, which its types don't say.
+        on_goal: Any = self._on_goal
+
         def serve() -> ActionServer[Any, Any, Any]:
             return ActionServer(
                 node,
                 FollowJointTrajectory,
                 f'{name}/follow_joint_trajectory',
                 execute_callback=self._execute,
-                goal_callback=self._on_goal,
+                goal_callback=on_goal,
                 handle_accepted_callback=self._on_accepted,
                 cancel_callback=self._on_cancel,
                 callback_group=group,

@@ -198,6 +198,10 @@ class ArmClient:
                      and bool(np.isfinite(self._joints.travel(0.1)))), timeout,
         ):
             hint = publisher_hint(self._waiter.node, 'joint_states', JointState)
+            if np.isfinite(self._joints.age()) and not self._joints.problem():
+                raise ConfigurationError(
+                    f"Joint states on '{self._joints.topic}' are too slow: expected at least one "
+                    'in 0.1 s. Raise the rate of joint_state_broadcaster or of the driver.')
             raise ConfigurationError(
                 self._joints.problem() or 'No joint states received; expected '
                 'sensor_msgs/JointState on joint_states. Start the driver (or sim_arm) in this '
@@ -331,6 +335,10 @@ class ArmClient:
             return MotionStatus.STATES_LOST, f'{lost} The motion was cancelled.'
         deviation = follower.deviation(self._stamp(), self._joints.posture())
         limit = _CANCEL_FACTOR * self._parameters().path_tolerance
+        if deviation > limit and self._frozen:
+            return MotionStatus.STATES_LOST, (
+                'The joint states stay the same while the arm moves by the state of controller '
+                f"'{self.name}': check the driver. The motion was cancelled.")
         if deviation > limit:
             return MotionStatus.FOREIGN_MOTION, (
                 f'The arm is {deviation:.3f} rad off the commanded path (limit {limit:g} rad): '
@@ -359,6 +367,12 @@ class ArmClient:
             return ''
         return (f"No joint states were sent for {silence:.2f} s, while controller '{self.name}' "
                 'goes on: joint_state_broadcaster or the driver has stopped publishing.')
+
+    @property
+    def _frozen(self) -> bool:
+        """True if the joint states stay the same while the controller sees the arm move."""
+        return (self._joints.travel(STILL_TIME) == 0.0
+                and STILL_TRAVEL < self.controller.travel(STILL_TIME, -np.inf) < np.inf)
 
     async def _cancel(
         self, handle: Any, result: Any, status: MotionStatus, message: str

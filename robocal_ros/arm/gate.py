@@ -33,6 +33,8 @@ T = TypeVar('T')
 _START_TOLERANCE = 0.02
 # Interval at which an active node looks for joint states and controller [s].
 _LOOK_PERIOD = 1.0
+# Standstill in which efforts are checked before the first motion [s].
+_PREFLIGHT = 0.3
 # How often a motion is repeated after transient faults, and the longest wait for their end [s].
 _MAX_REPEATS, _RECOVERY = 3, 5.0
 
@@ -191,11 +193,28 @@ class GuardedArm:
         Raises:
             ConfigurationError: If they are not ready in time.
             MotionError: If another node moves the arm.
+            DataError: If efforts are needed, and are frozen.
             CancelledError: If a stop was requested.
 
         """
         await self.client.connect(self._parameters().connect_timeout)
         self.owner.claim()
+        if self._joints.need_effort:
+            await self._check_efforts()
+
+    async def _check_efforts(self) -> None:
+        """Raise a DataError if no effort of the resting arm changes.
+
+        Single joints may be without load, or held by a brake.
+        """
+        begin = self._joints.newest
+        await self.dwell(_PREFLIGHT)
+        effort = self._joints.samples(begin).effort
+        if len(effort) > 1 and not np.ptp(effort, axis=0).any():
+            raise DataError(
+                f"The efforts of all joints on '{self._joints.topic}' are the same in "
+                f'{len(effort)} messages in a row; a live sensor scatters. Check the driver, and '
+                'that its hardware interface exports efforts. The arm was not moved.')
 
     async def try_move(
         self, trajectory: Trajectory, *, limits: MotionLimits | None = None,
@@ -216,6 +235,9 @@ class GuardedArm:
         # After a gap of the joint states it takes a moment until the travel is known again.
         await self._waiter.until(
             lambda: bool(np.isfinite(self._joints.travel(STILL_TIME))), 2.0 * STILL_TIME)
+        if watch is not None and (problem := watch()):
+            return MotionOutcome(MotionStatus.DATA_LOST, f'{problem} Nothing was sent.',
+                                 await self.client.comes_to_rest())
         try:
             checked = self.check(trajectory, limits)
         except RobocalError as error:

@@ -38,6 +38,8 @@ _COARSEST = 5e-3
 _FEWEST = 8
 # Shortest interval between two searches for the publishers of a silent topic [s].
 _LOOK_EVERY = 1.0
+# Fewest messages with the same values that a live sensor does not send.
+_SAME = 10
 # Time for which joint states are polled, and other callbacks wait, while the arm is monitored [s].
 _LINGER = 0.01
 
@@ -79,6 +81,8 @@ class Stream(Subscriber, Generic[I]):
         self._on_message = on_message
         self._last_received = -np.inf
         self._bad_in_a_row = 0
+        self._values: Any = None
+        self._same_since, self._same = 0.0, 0
         self._looked = -np.inf
         self._hint = ''
 
@@ -112,10 +116,19 @@ class Stream(Subscriber, Generic[I]):
         if message.state is State.USABLE:
             self._bad_in_a_row = 0
             self._last_received = self._now()
+            self._note_values(message)
         else:
             self._bad_in_a_row += 1
         if self._on_message is not None:
             self._on_message(message)
+
+    def _note_values(self, message: Message) -> None:
+        """Count messages with the same values: the noise of a live sensor changes them."""
+        if self._values is not None and np.array_equal(message.values, self._values):
+            self._same += 1
+        else:
+            self._values, self._same = message.values, 0
+            self._same_since = to_seconds(message.stamp)
 
     def age(self) -> float:
         """Return the time since the last usable message, by the steady clock [s]."""
@@ -125,7 +138,8 @@ class Stream(Subscriber, Generic[I]):
         """Return the problem of the messages, or an empty string.
 
         Args:
-            patience: Longest acceptable silence, by the steady clock [s].
+            patience: Longest acceptable silence, by the steady clock, and longest time in which
+                all values stay the same, by the stamps [s].
 
         """
         if self._bad_in_a_row > self._tolerated:
@@ -138,6 +152,10 @@ class Stream(Subscriber, Generic[I]):
                 self._hint = publisher_hint(self._node, self.topic, self._kind)
             return (f'No readings received on {self.intake.decoder.source} {since}. '
                     f'{self._hint} {self._remedy}')
+        same = self.newest - self._same_since
+        if self._same >= _SAME and same > patience:
+            return (f'{self.intake.decoder.source} has sent the same values for {same:.1f} s; a '
+                    f'live sensor scatters. {self._remedy}')
         return ''
 
     # ------------------------------------------------------------------- recording
@@ -301,6 +319,9 @@ class JointStateStream(Stream[JointIntake]):
             f'{self.recorded} joint samples recorded before are discarded.{several}',
             throttle_duration_sec=1.0)
         self._recent.clear()
+
+    def _note_values(self, message: Message) -> None:
+        """Do nothing: encoders of a resting arm may send the same values."""
 
     # -------------------------------------------------------------------- watching
 

@@ -69,8 +69,7 @@ class ActiveInstance:
             self._publish()
 
     def destroy(self) -> None:
-        """Release the name, and remove the topic."""
-        self.stop()
+        """Remove the topic; its silence releases the name."""
         self._node.destroy_timer(self._timer)
         self._node.destroy_subscription(self._subscription)
         self._node.destroy_publisher(self._publisher)

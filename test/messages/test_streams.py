@@ -372,3 +372,20 @@ def test_wrench_silence_is_a_complaint() -> None:
         assert rig.stream.problem(0.5) == ''
         rig.clock.time += 2.0
         assert 'for 2.0 s' in rig.stream.problem(0.5)
+
+
+def test_a_frozen_wrench_is_a_complaint_after_the_patience() -> None:
+    rig = WrenchRig()
+    with rig.spinner:
+        for i in range(30):
+            rig.send(1.0 + 0.04 * i, values=(1, 2, 3, 4, 5, i % 2))
+        assert rig.stream.problem(0.5) == ''
+        last = 1.0 + 0.04 * 29
+        for i in range(1, 13):
+            rig.send(last + 0.04 * i, values=(1, 2, 3, 4, 5, 1))
+        assert rig.stream.problem(0.5) == ''
+        rig.send(last + 0.54, values=(1, 2, 3, 4, 5, 1))
+        assert "F/T topic '/ft/wrench' has sent the same values for 0.5 s" in (
+            rig.stream.problem(0.5))
+        rig.send(last + 0.56, values=(1, 2, 3, 4, 5, 2))
+        assert rig.stream.problem(0.5) == ''

@@ -199,8 +199,8 @@ def test_fault_in_mid_sweep(cell: Cell, fault: str, words: tuple[str, ...]) -> N
 
 def test_useless_effort_is_refused_before_moving(cell: Cell) -> None:
     for fault, words in (
-        ('effort_zero', ("Effort of joint 'joint_6' is zero in all", 'hardware interface')),
-        ('effort_stuck', ("Effort of joint 'joint_6' is stuck at", 'driver')),
+        ('effort_zero', ('efforts of all joints on .* are the same', 'hardware interface')),
+        ('effort_stuck', ('efforts of all joints on .* are the same', 'Check the driver')),
         ('effort_nan', ("Effort of joint 'joint_1' is not a finite number",)),
         ('joint_missing:joint_4', ("Joint 'joint_4' is missing from joint_states",)),
     ):
@@ -262,6 +262,7 @@ def test_cleanup_waits_for_the_arm(cell: Cell) -> None:
 
 @pytest.mark.parametrize(('fault', 'words'), [
     ('ft_silent', ('No readings received on F/T topic', 'ft_wrist/wrench')),
+    ('ft_stuck', ('F/T topic .* has sent the same values for', 'a live sensor scatters')),
     ('ft_nan', ('F/T topic .* sends values that are not finite', 'check the sensor')),
 ])
 def test_a_wrist_sensor_that_fails(

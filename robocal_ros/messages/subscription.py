@@ -41,7 +41,7 @@ _AT_A_TIME = 500
 _SHOWN = 6
 # Interval at which messages are taken that are not needed at once [s]; the queue holds a second of
 # a 2 kHz topic, and the status of an idle node is renewed once a second.
-_IDLE_PERIOD = 0.25
+_IDLE_PERIOD = 0.8
 
 
 class ConditionalGroup(CallbackGroup):
@@ -91,7 +91,7 @@ class Subscriber:
                 arrive [s]; the executor waits for that time.
             wake: Called after a message that woke the executor, instead of polling.
             busy: Returns whether messages are needed at once; otherwise the executor does not
-                wait for them, and they are taken four times a second. None to need them always.
+                wait for them, and they are taken every 0.8 s. None to need them always.
 
         """
         self._node = node

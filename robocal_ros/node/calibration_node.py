@@ -28,6 +28,7 @@ procedures, so read them when a procedure begins instead of keeping copies.
 from __future__ import annotations
 
 import logging
+import math
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -45,7 +46,9 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from rclpy.parameter import Parameter
 from rclpy.publisher import Publisher
 from rclpy.service import Service
+from rclpy.subscription import Subscription
 from rclpy.wait_for_message import wait_for_message
+from rosgraph_msgs.msg import Clock as Tick
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from visualization_msgs.msg import MarkerArray
@@ -53,7 +56,7 @@ from visualization_msgs.msg import MarkerArray
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import CancelledError, ConfigurationError, RobocalError
 from robocal_ros.messages import qos
-from robocal_ros.messages.subscription import Subscriber, publisher_hint
+from robocal_ros.messages.subscription import ConditionalGroup, Subscriber, publisher_hint
 from robocal_ros.node import parameters, status
 from robocal_ros.node.instance import ActiveInstance
 from robocal_ros.node.status import StatusReporter
@@ -71,6 +74,8 @@ ERROR = TransitionCallbackReturn.ERROR
 _END_TIMEOUT = 15.0
 # Longest wait for late imports before a procedure begins without them [s].
 _IMPORT_TIMEOUT = 30.0
+# Age from which the simulated clock is renewed while no service runs [s].
+_OLD_TICK = 0.2
 # Time in which the last messages before the end of their senders are delivered [s].
 DELIVERY_TIME = 0.5
 
@@ -168,12 +173,13 @@ class CalibrationNode(LifecycleNode, ABC):
 
         """
         self.group = ReentrantCallbackGroup()
+        self.running = ''
+        self._ending = 0
+        self._ticked = -math.inf
         super().__init__(name, **kwargs)
         self.values: Any = None
         self.is_active = False
-        self.running = ''
         self._configured = False
-        self._ending = 0
         self._starts_itself = False
         self._why_inactive = ''
         self._description = ''
@@ -234,6 +240,24 @@ class CalibrationNode(LifecycleNode, ABC):
 
         own = callback if iscoroutinefunction(callback) else guarded
         return super().create_service(srv_type, srv_name, own, **kwargs)
+
+    def create_subscription(self, *args: Any, **kwargs: Any) -> Subscription[Any]:
+        """Create a subscription; rclpy's to the simulated clock wakes a busy node only.
+
+        A turn of the executor for each tick would cost a tenth of a core. While no service runs,
+        the clock is read when something else wakes the node, once a second or more often.
+        """
+        kind, topic, callback, *others = args
+
+        def tick(message: Tick) -> None:
+            self._ticked = time.monotonic()
+            callback(message)
+
+        if kind is not Tick:
+            return super().create_subscription(*args, **kwargs)
+        return super().create_subscription(
+            kind, topic, tick, *others, **kwargs, callback_group=ConditionalGroup(
+                lambda: self.busy or time.monotonic() - self._ticked > _OLD_TICK))
 
     def part(self, part: AnyPart) -> AnyPart:
         """Register a part to be destroyed by ``release``; return it."""

@@ -47,7 +47,7 @@ def spin(
         gc.collect()
         gc.freeze()
         while rclpy.ok() and not stop_request.received:
-            executor.spin_once(timeout_sec=0.5)
+            executor.spin_once(timeout_sec=1.0)
         _hold(node, executor, 'The node was asked to shut down.')
     except ExternalShutdownException:
         code = 0

@@ -2,7 +2,8 @@
 """Subscriptions of the observer: joint states, F/T readings and IMU readings at 1 kHz.
 
 Waking the executor costs more than the computation on a message. So only one stream, the one
-that arrives last, wakes it, and all others are emptied on that occasion.
+that arrives last, wakes it, and all others are emptied on that occasion. None does while nobody
+needs the outputs.
 """
 
 from __future__ import annotations
@@ -31,11 +32,16 @@ _EARLY_SHARE = 0.5
 _SILENT = 0.05
 # Time for which the waking stream is watched without the executor [s]. A turn of the executor
 # delays the samples that arrive during it.
-_LINGER = 0.1
+_LINGER = 0.04
 
 
 class WrenchInputs:
-    """Subscriptions of the observer."""
+    """Subscriptions of the observer.
+
+    Attributes:
+        at_once: Whether samples are processed as they arrive; otherwise ``poll`` takes them.
+
+    """
 
     def __init__(
         self, node: Node, observer: WrenchObserver, factor: Array, *, max_delay: float,
@@ -74,7 +80,7 @@ class WrenchInputs:
         self._streams = [self._joints, *self._sensors, *self._imus.values()]
         self._imu_only = 0 < len(sensors) == len(self._imus)
         self._waker = self._sensors[0] if self._imu_only else self._joints
-        self._waker.wakes = True
+        self._waker.wakes = self.at_once = True
         # Only streams that others wait for can be late.
         self._leading = [self._joints, *self._sensors]
         self._late: WakingStream | None = None
@@ -91,6 +97,7 @@ class WrenchInputs:
     def start(self) -> None:
         """Subscribe; earlier samples are discarded."""
         self._observer.clear()
+        self.attend(True)
         for stream in self._streams:
             stream.start()
 
@@ -105,6 +112,10 @@ class WrenchInputs:
         """Set the torque per effort of the driver, shape (n,)."""
         self._joint_intake.set_factor(factor)
 
+    def attend(self, at_once: bool) -> None:
+        """Set whether samples are processed as they arrive."""
+        self._waker.wakes = self.at_once = at_once
+
     @property
     def dropped(self) -> int:
         """Number of messages missing on all streams, by the gaps between stamps."""
@@ -113,15 +124,16 @@ class WrenchInputs:
     # -------------------------------------------------------------------- receiving
 
     def poll(self) -> None:
-        """Empty all streams if the waking one is silent; called periodically."""
-        if time.monotonic() - self._woken_at < _SILENT:
-            return
-        if not self._imu_only and self._waker is not self._joints:
-            self._wake_by(self._joints)
+        """Empty all streams if none wakes the executor; called periodically."""
+        if self.at_once:
+            if time.monotonic() - self._woken_at < _SILENT:
+                return
+            if not self._imu_only and self._waker is not self._joints:
+                self._wake_by(self._joints)
         self._take_all()
 
     def _woken(self) -> None:
-        """Empty all streams, and those messages that follow within a tenth of a second too.
+        """Empty all streams, and those messages that follow within some 40 ms too.
 
         At 1 kHz a turn of the executor costs more than the work; lingering here saves most
         of the turns. Other callbacks of the node wait for that time at most.

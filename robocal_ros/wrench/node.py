@@ -33,8 +33,9 @@ from robocal_ros.wrench.procedure import TareOutcome, TareProcedure
 
 # Periods of the timers that poll inputs and look for subscribers [s].
 _POLL_PERIOD, _LOOK_PERIOD = 0.02, 0.2
-# Observations computed at a time, so that services are answered in between.
-_AT_A_TIME = 200
+# Observations computed at a time, so that services are answered in between: those of the period in
+# which subscribers are looked for, at 2 kHz.
+_AT_A_TIME = 400
 
 
 class _Periodic:
@@ -84,7 +85,7 @@ class WrenchObserverNode(CalibrationNode):
             self, self.observer, effort_factor(self.robot, values), max_delay=values.max_delay,
             on_ready=self._observe))
         self.health = WrenchHealth(self, self.observer, self.inputs, self.outputs)
-        self.stream(_Periodic(self, _POLL_PERIOD, self.inputs.poll))
+        self._poll = self.stream(_Periodic(self, _POLL_PERIOD, self.inputs.poll))
         self.stream(_Periodic(self, _LOOK_PERIOD, self._look, self.health.begin))
         self.marks = self.part(Marks(self, self.group))
         self._result_topic = self.publisher(String, '~/result')
@@ -127,8 +128,16 @@ class WrenchObserverNode(CalibrationNode):
 
     def _look(self) -> None:
         self.outputs.look()
-        if self.is_active:
-            self.health.report()
+        if not self.is_active:
+            return
+        at_once = self.outputs.subscribed or self.busy
+        if at_once != self.inputs.at_once:
+            self.inputs.attend(at_once)
+            # Otherwise it is done here.
+            (self._poll.start if at_once else self._poll.stop)()
+        if not at_once:
+            self.inputs.poll()
+        self.health.report()
 
     # -------------------------------------------------------------------- services
 

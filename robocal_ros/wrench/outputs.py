@@ -197,6 +197,11 @@ class WrenchOutputs:
         self._joints_subscribed = any(topic.subscribed for topic in self._joint_topics)
         self._markers_subscribed = self._markers.get_subscription_count() > 0
 
+    @property
+    def subscribed(self) -> bool:
+        """Whether any topic had subscribers when they were last looked for."""
+        return self._markers_subscribed or any(topic.subscribed for topic in self._topics)
+
     def publish(self, observation: Observation) -> None:
         """Publish an observation; nothing of links whose wrench is invalid."""
         stamp = observation.stamp - (observation.delay if self._shift else 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.msg import ParameterValue
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
+from rosgraph_msgs.msg import Clock
 from std_srvs.srv import Trigger
 from support.ros_rig import Log, Spinner, arm_urdf, overrides
 
@@ -345,3 +347,32 @@ def test_core_log_records_of_both_severities_reach_the_nodes_log(make: Make) -> 
     core.info('all is well')
     core.warning('beware')
     core.info('all is well again')
+
+
+def test_ticks_of_the_simulated_clock_wake_a_busy_node_only(make: Make) -> None:
+    node, talker = make(use_sim_time=True), rclpy.create_node('talker')
+    clock = talker.create_publisher(Clock, '/clock', 10)
+    with Spinner(talker) as spinner:
+        spinner.executor.add_node(node)
+        spinner.until(clock.get_subscription_count)
+
+        def seen(ticks: int) -> int:
+            """Return how many times the node's clock advances during some ticks of 10 ms."""
+            times = set()
+            for _ in range(ticks):
+                tick.clock.nanosec += 1
+                clock.publish(tick)
+                end = time.monotonic() + 0.01
+                while time.monotonic() < end:
+                    spinner.executor.spin_once(timeout_sec=0.001)
+                times.add(node.get_clock().now().nanoseconds)
+            return len(times) - 1
+
+        tick = Clock()
+        tick.clock.sec = 5
+        began = time.monotonic()
+        assert 1 <= seen(100) <= 2 + (time.monotonic() - began) / 0.2
+        node.running = 'run'
+        assert seen(100) > 50
+        assert node.get_clock().now().nanoseconds > 5_000_000_150
+        node.running = ''

@@ -18,6 +18,7 @@ from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Bool, Float64, Float64MultiArray, String
 from std_srvs.srv import Trigger
 from support.friction_results import friction_result, identity, payload_result
+from support.live_graph import value
 from support.ros_rig import NodeRig, joint_state, made_rigs, overrides, stamp
 from visualization_msgs.msg import MarkerArray
 
@@ -343,6 +344,22 @@ class TestInput:
         made.until(lambda: 'Observing' in statuses[-1].message)
         made.spinner.until(lambda: 'No joint states have been received' in statuses[-1].message)
         assert [line for line in made.log['info'] if "Wrench on 'ft_wrist' is valid" in line]
+
+    def test_without_subscribers_samples_wait(self, rig) -> None:
+        made = rig(require_tare=False).start()
+        made.reading = weight()
+        statuses, inputs = made.status(), made.node.inputs
+
+        def observations() -> int:
+            return int(value(statuses[-1], 'observations') or 0)
+
+        made.until(lambda: statuses and not inputs.at_once)
+        before = observations()
+        made.until(lambda: observations() > before + 100)
+        assert not inputs.at_once
+        received = made.subscribe(WrenchStamped, 'links/ft_wrist/wrench')
+        made.until(lambda: len(received) > 5)
+        assert inputs.at_once
 
     def test_a_clock_that_jumps_back(self, rig) -> None:
         made = rig(require_tare=False).start()

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`scripts/faults --soak`: memory, threads and handles of nodes that work for long."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from geometry_msgs.msg import WrenchStamped
+from scipy.stats import t as student
+
+from demo import default_cell
+from demo.domains import own_domain
+from demo.processes import Child, Children
+from robocal_ros.cli.console import OUT, print_line
+from robocal_ros.cli.node_client import NodeClient, RosSession
+from robocal_ros.messages import qos
+
+_RATE, _PERIOD = 1000.0, 5.0
+# Part of the time in which memory is not judged: libraries load and buffers fill.
+_WARM_UP = 0.25
+_START = 60.0
+
+
+@dataclass
+class Usage:
+    """Usage of one process over time.
+
+    Attributes:
+        times: Instants [s].
+        memory: Resident memory [MB].
+        threads: Number of threads.
+        handles: Number of open files and sockets.
+
+    """
+
+    times: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+    threads: list[int] = field(default_factory=list)
+    handles: list[int] = field(default_factory=list)
+
+    def sample(self, child: Child) -> None:
+        """Add the present usage."""
+        folder = Path(f'/proc/{child.process.pid}')
+        status = (folder / 'status').read_text(encoding='ascii', errors='replace')
+        found = {key: int(value) for key, value in re.findall(
+            r'^(VmRSS|Threads):\s+(\d+)', status, re.MULTILINE)}
+        self.times.append(time.monotonic())
+        self.memory.append(found['VmRSS'] / 1024.0)
+        self.threads.append(found['Threads'])
+        self.handles.append(len(list((folder / 'fd').iterdir())))
+
+
+def slope(times: list[float], values: list[float]) -> tuple[float, float]:
+    """Return the slope of a line [1/h] and the half width of its 95 % interval.
+
+    Student's interval of ordinary least squares: correlated samples make it too narrow.
+    """
+    x = (np.array(times) - times[0]) / 3600.0
+    y = np.array(values)
+    x = x - x.mean()
+    rate = float(x @ y / (x @ x))
+    rest = y - y.mean() - rate * x
+    freedom = len(x) - 2
+    std = float(np.sqrt(rest @ rest / freedom / (x @ x)))
+    return rate, float(student.ppf(0.975, freedom)) * std
+
+
+def soak(duration: float, output: Path) -> int:
+    """Run the observer at 1 kHz and repeated procedures; print what the processes use.
+
+    Args:
+        duration: Duration [s].
+        output: Folder for logs and results.
+
+    Returns:
+        0 if every procedure succeeded, else 1.
+
+    """
+    domain = own_domain()
+    environment = {'ROS_DOMAIN_ID': str(domain), 'OPENBLAS_NUM_THREADS': '1',
+                   'ROS_LOG_DIR': str((output / 'logs' / 'ros').resolve())}
+    common = {'use_sim_time': True, 'results_dir': str((output / 'soak').resolve()),
+              'autostart': True}
+    with (
+        Children(output / 'logs', environment) as children,
+        RosSession('robocal_soak', domain, watch=children.check) as session,
+    ):
+        arm = children.start_node('robocal_sim.node', 'sim_arm', {
+            'real_time_factor': 1.0, 'joint_states_rate': _RATE,
+            'truth_file': str(default_cell.TRUTH_FILE.resolve()),
+            'cell_file': str(default_cell.CELL_FILE.resolve())})
+        observer = children.start_node(
+            'robocal_ros.wrench.node', 'wrench_observer', {**common, 'tare_duration': 1.0})
+        payload = children.start_node(
+            'robocal_ros.payload.node', 'payload_identification', {
+                **common, 'method': 'static_poses', 'sensor_frame': 'ft_wrist', 'poses': 6,
+                'dwell': 0.7, 'max_velocity': 2.0, 'max_acceleration': 6.0})
+        clients = {child.name: NodeClient(session, child.name) for child in (observer, payload)}
+        for client in clients.values():
+            client.wait_until_there(_START)
+            end = time.monotonic() + _START
+            while client.state() != 'active' and time.monotonic() < end:
+                session.spin_until(lambda: False, 0.5)
+        tare = clients['wrench_observer'].call('tare')
+        print_line(f'tare: {tare.message}')
+        received = [0]
+
+        def count(_: WrenchStamped) -> None:
+            received[0] += 1
+
+        session.node.create_subscription(
+            WrenchStamped, 'wrench_observer/links/ft_wrist/wrench', count, qos.SENSOR)
+        usages = {child.name: (child, Usage()) for child in (arm, observer, payload)}
+        runs: list[bool] = []
+        looked = [0.0]
+
+        def look() -> None:
+            children.check()
+            if time.monotonic() - looked[0] >= _PERIOD:
+                looked[0] = time.monotonic()
+                for child, usage in usages.values():
+                    usage.sample(child)
+
+        session.watch = look
+        began = time.monotonic()
+        while time.monotonic() - began < duration:
+            answer = clients['payload_identification'].call('run')
+            runs.append(answer.success)
+            if not answer.success:
+                print_line(f'run {len(runs)}: {answer.message}')
+        elapsed = time.monotonic() - began
+    lines = [f'{elapsed / 60.0:.1f} min, {sum(runs)} of {len(runs)} procedures succeeded, '
+             f'{received[0] / elapsed:.0f} wrenches per second received.', '',
+             '| process | memory [MB] | slope [MB/h], 95 % | threads | open handles |',
+             '|---|---|---|---|---|']
+    for name, (_, usage) in usages.items():
+        first = int(_WARM_UP * len(usage.times))
+        rate, half = slope(usage.times[first:], usage.memory[first:])
+        lines.append(
+            f'| `{name}` | {usage.memory[first]:.1f} to {usage.memory[-1]:.1f} '
+            f'| {rate:+.1f} ± {half:.1f} | {_range(usage.threads[first:])} '
+            f'| {_range(usage.handles[first:])} |')
+    text = '\n'.join(lines) + '\n'
+    (output / 'soak.md').write_text(text, encoding='utf-8')
+    OUT.print(text, markup=False, soft_wrap=True)
+    return 0 if all(runs) else 1
+
+
+def _range(values: list[int]) -> str:
+    return f'{min(values)} to {max(values)}' if min(values) < max(values) else str(values[0])

@@ -239,6 +239,26 @@ class ArmParameters(RobotParameters):
     floor: float = parameter(
         -1000.0, 'Height in the root frame, against gravity, below which the arm must not reach; '
         '-1000 for none.', unit='m', minimum=-1000.0, maximum=1000.0)
+    keep_out_boxes: list[float] = parameter(
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 'Boxes in the root frame that the arm must not touch: '
+        'centre x, y, z and size along x, y, z of the first, of the second, …; zeros for none.',
+        unit='m', minimum=-100.0, maximum=100.0)
+    max_effort_share: list[float] = parameter(
+        [0.0], 'Share of the effort limit of the URDF at which a measured effort ends a motion, '
+        'one per joint or one for all; 0 for no check: limits in URDFs are often placeholders.',
+        minimum=0.0, maximum=10.0)
+    guard_topic: str = parameter(
+        '', 'Topic of a F/T sensor whose readings end a motion at max_force or max_torque; empty '
+        'for none.')
+    max_force: float = parameter(
+        0.0, 'Force of guard_topic, weight and bias included, at which a motion ends; 0 for no '
+        'check.', unit='N', minimum=0.0, maximum=1e6)
+    max_torque: float = parameter(
+        0.0, 'Torque of guard_topic, weight and bias included, at which a motion ends; 0 for no '
+        'check.', unit='N·m', minimum=0.0, maximum=1e6)
+    stop_statuses: list[str] = parameter(
+        [''], 'Beginnings of the names of statuses on /diagnostics that end a motion while their '
+        "level is ERROR or STALE, such as the driver's protective stop; [''] for none.")
     mesh_folders: list[str] = parameter(
         [''], 'Further folders to search for package:// meshes of the collision geometry, in '
         'addition to the ROS installation.')

@@ -8,7 +8,7 @@ its goal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from control_msgs.action import FollowJointTrajectory
 from rclpy.action import ActionClient
 from sensor_msgs.msg import JointState
 
+from robocal_ros.arm.abort import AbortConditions
 from robocal_ros.arm.controller_state import ControllerState
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Watch
 from robocal_ros.arm.waiting import Waiter
@@ -26,6 +27,7 @@ from robocal_ros.messages import conversions
 from robocal_ros.messages.stream import JointStateStream
 from robocal_ros.messages.subscription import publisher_hint
 from robocal_ros.parameters import ArmParameters
+from robocal_ros.robot.model import Robot
 from robocal_ros.robot.motion import Trajectory
 
 STILL_TRAVEL, STILL_TIME = 1e-3, 0.15
@@ -115,11 +117,12 @@ class ArmClient:
     Attributes:
         name: Name of the controller's action.
         controller: Its state.
+        abort: What ends a motion apart from its path.
 
     """
 
     def __init__(
-        self, waiter: Waiter, joints: JointStateStream, joint_names: Sequence[str],
+        self, waiter: Waiter, joints: JointStateStream, robot: Robot,
         parameters: Callable[[], ArmParameters],
     ) -> None:
         """Create the action client.
@@ -127,35 +130,40 @@ class ArmClient:
         Args:
             waiter: Waits in the node's coroutines.
             joints: The arm's joint states.
-            joint_names: Names of the arm's joints.
+            robot: The arm's model.
             parameters: Returns the current parameters.
 
         """
         controller = parameters().controller
         self._waiter = waiter
         self._joints = joints
-        self._joint_names = tuple(joint_names)
+        self._joint_names = robot.joint_names
         self._parameters = parameters
         self.name = f'{controller}/follow_joint_trajectory'
         self._client: Any = ActionClient(
             waiter.node, FollowJointTrajectory, self.name, callback_group=waiter.group)
-        self.controller = ControllerState(waiter, f'{controller}/controller_state', joint_names)
+        self.controller = ControllerState(
+            waiter, f'{controller}/controller_state', robot.joint_names)
+        self.abort = AbortConditions(waiter, robot, joints, parameters)
         self._least_behind = np.inf
         self._handle: Any = None
         self._clock_jumps = 0
         waiter.when_stopped(self._cancel_now)
 
     def start(self) -> None:
-        """Subscribe to the controller's state."""
+        """Subscribe to the controller's state, and to what may end a motion."""
         self.controller.start()
+        self.abort.start()
 
     def stop(self) -> None:
         """Unsubscribe."""
         self.controller.stop()
+        self.abort.stop()
 
     def destroy(self) -> None:
         """Remove client and subscription."""
         self.controller.destroy()
+        self.abort.destroy()
         self._client.destroy()
 
     def _cancel_now(self) -> None:
@@ -300,10 +308,15 @@ class ArmClient:
             elif problem is None and self._stamp() - advanced > STALL_TIMEOUT:
                 problem = (MotionStatus.STALLED, f'The arm made no progress for '
                            f'{STALL_TIMEOUT:.0f} s at {100 * share:.0f} % of the '
-                           'motion.')
+                           f'motion.{self._paused}')
             if problem is not None and not result.done():
                 return await self._cancel(handle, result, *problem)
         return await self._conclude(result.result(), trajectory, follower)
+
+    @property
+    def _paused(self) -> str:
+        return (' The speed scaling of the controller is zero: the robot is paused, or in a '
+                'protective or emergency stop.' if self.controller.paused else '')
 
     def _stamp(self) -> float:
         latest = self._joints.latest
@@ -333,6 +346,8 @@ class ArmClient:
         lost = self.state_problem() or self._silence()
         if lost:
             return MotionStatus.STATES_LOST, f'{lost} The motion was cancelled.'
+        if (reason := self.abort.problem()) is not None:
+            return reason[0], f'{reason[1]} The motion was cancelled.'
         deviation = follower.deviation(self._stamp(), self._joints.posture())
         limit = _CANCEL_FACTOR * self._parameters().path_tolerance
         if deviation > limit and self._frozen:

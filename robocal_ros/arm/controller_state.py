@@ -28,6 +28,7 @@ class ControllerState:
     Attributes:
         joints: Joints that the controller moves; empty until it has published them.
         stamp: Stamp of the newest state, -inf before the first [s].
+        paused: Whether its speed scaling has fallen to zero.
 
     """
 
@@ -47,6 +48,7 @@ class ControllerState:
         self._received = -np.inf
         self._recent = RecentPostures()
         self.stamp = -np.inf
+        self.paused = self._scales = False
         self._subscriber = Subscriber(
             waiter.node, waiter.group, JointTrajectoryControllerState, topic,
             self._queued.append, raw=True, busy=lambda: False)
@@ -66,6 +68,9 @@ class ControllerState:
         stamp = message.header.stamp
         self.stamp = to_seconds(stamp.sec * SECOND + stamp.nanosec)
         self._received = self._now()
+        # A controller that does not know the field leaves it at zero.
+        self._scales |= message.speed_scaling_factor > 0.0
+        self.paused = self._scales and message.speed_scaling_factor <= 0.0
         angles = dict(zip(self.joints, message.feedback.positions, strict=False))
         posture = np.array([angles.get(name, np.nan) for name in self._joint_names])
         if not np.isfinite(posture).all():

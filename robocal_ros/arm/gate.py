@@ -75,12 +75,13 @@ class GuardedArm:
         self.checker = CollisionChecker(
             robot.copy(), package_dirs=mesh_folders(named(values.mesh_folders)),
             tool_box=values.tool_box if any(values.tool_box) else (),
-            floor=values.floor if values.floor > -1000.0 else None)
+            floor=values.floor if values.floor > -1000.0 else None,
+            keep_out=values.keep_out_boxes)
         if self.checker.missing_meshes:
             waiter.node.get_logger().warning(
                 f'No collision geometry for {", ".join(self.checker.missing_meshes)}: their '
                 'meshes were not found, so their collisions are not detected. Set mesh_folders.')
-        self.client = ArmClient(waiter, joints, robot.joint_names, parameters)
+        self.client = ArmClient(waiter, joints, robot, parameters)
         self.owner = ArmOwner(waiter)
         self._missing = ''
         self._timer = waiter.node.create_timer(
@@ -157,6 +158,12 @@ class GuardedArm:
                 f"joints are {', '.join(names)}. Correct the parameter controller, joints or "
                 'tool_frame.')
         self.owner.check()
+        if (reason := self.client.abort.problem()) is not None:
+            raise MotionError(f'{reason[1]} Nothing was sent.')
+        if self.client.controller.paused:
+            raise MotionError(
+                'The speed scaling of the controller is zero: the robot is paused, or in a '
+                'protective or emergency stop. Nothing was sent; release it and call again.')
         scaled = trajectory.slowed(self._parameters().speed_scale)
         (limits or self.limits).check(scaled)
         self._check_start(scaled)

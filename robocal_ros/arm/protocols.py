@@ -34,6 +34,8 @@ class MotionStatus(Enum):
     LATE = 'late'
     FOREIGN_MOTION = 'foreign motion'
     CONTROLLER_LOST = 'controller lost'
+    OVERLOADED = 'overloaded'
+    STOPPED = 'stopped'
     STALLED = 'stalled'
     NOT_AT_GOAL = 'not at goal'
     DATA_LOST = 'data lost'

@@ -264,6 +264,7 @@ class JointStateStream(Stream[JointIntake]):
         self._n = len(joints.joint_names)
         self.on_sample = on_sample
         self._recent = RecentPostures()
+        self._newest_values: Array | None = None
         self.listeners: list[Callable[[float, Array, Array, Array], None]] = []
 
     def stop(self) -> None:
@@ -284,6 +285,7 @@ class JointStateStream(Stream[JointIntake]):
                 self._note_posture(stamp, posture)
             return
         self._note_posture(stamp, posture)
+        self._newest_values = message.values
         if self.listeners or self.recording:
             row = self.intake.decoder.recordable(message.values)
             for listener in self.listeners:
@@ -296,6 +298,7 @@ class JointStateStream(Stream[JointIntake]):
             return False
         self._bad_in_a_row = 0
         self._last_received = self._now()
+        self._newest_values = decoded.values[rows[-1]]
         times = to_seconds(decoded.stamps[rows])
         recent = np.flatnonzero(times >= times[-1] - _RECENT)
         self._recent.extend(zip(
@@ -352,6 +355,12 @@ class JointStateStream(Stream[JointIntake]):
                 f"sensor_msgs/JointState on '{self.topic}'."
             )
         return self._recent[-1][1]
+
+    def torque(self) -> Array:
+        """Return the newest torques, shape (n,) [N·m]; NaN where they are unknown."""
+        if self._newest_values is None:
+            return np.full(self._n, np.nan)
+        return np.asarray(self._newest_values[2 * self._n:])
 
     def travel(self, window: float) -> float:
         """Return the largest joint travel within the newest ``window`` seconds [rad].

@@ -24,6 +24,7 @@ from rclpy.callback_groups import CallbackGroup
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.impl.implementation_singleton import rclpy_implementation
+from rclpy.qos import QoSProfile
 from rclpy.subscription import Subscription
 
 from robocal_ros.messages import qos
@@ -77,6 +78,7 @@ class Subscriber:
         self, node: Node, group: CallbackGroup, kind: Any, topic: str,
         receive: Callable[[Any], None], *, raw: bool = False, linger: float = 0.0,
         wake: Callable[[], None] | None = None, busy: Callable[[], bool] | None = None,
+        profile: QoSProfile = qos.SENSOR,
     ) -> None:
         """Prepare the subscription.
 
@@ -92,6 +94,7 @@ class Subscriber:
             wake: Called after a message that woke the executor, instead of polling.
             busy: Returns whether messages are needed at once; otherwise the executor does not
                 wait for them, and they are taken every 0.8 s. None to need them always.
+            profile: Quality of service.
 
         """
         self._node = node
@@ -103,6 +106,7 @@ class Subscriber:
         self._linger = linger
         self._wake = wake
         self._busy = busy
+        self._profile = profile
         self._messages_group = group if busy is None else ConditionalGroup(busy)
         self._timer: Any = None
         context: Any = node.context
@@ -115,7 +119,7 @@ class Subscriber:
         if self.subscription is None:
             # rclpy writes what is overridden into the profile that it is given.
             self.subscription = self._node.create_subscription(
-                self._kind, self._name, self._woken, copy(qos.SENSOR),
+                self._kind, self._name, self._woken, copy(self._profile),
                 callback_group=self._messages_group, raw=self._raw,
                 qos_overriding_options=qos.overridable())
             if self._busy is not None:

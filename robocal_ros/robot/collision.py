@@ -65,6 +65,7 @@ class CollisionChecker:
         package_dirs: Sequence[str] = (),
         tool_box: Sequence[float] = (),
         floor: float | None = None,
+        keep_out: Sequence[float] = (),
     ) -> None:
         """Build the geometry.
 
@@ -76,9 +77,13 @@ class CollisionChecker:
             floor: Height in the root frame, against gravity, below which no link but the
                 first may reach [m]; None for no floor.
 
+            keep_out: Boxes in the root frame that the arm must not touch, as the parameter
+                ``keep_out_boxes`` [m].
+
         Raises:
             ModelError: If the geometry cannot be built.
-            ConfigurationError: If the tool box is not three positive numbers.
+            ConfigurationError: If the tool box is not three positive numbers, or a box not six
+                numbers with a positive size.
 
         """
         urdf, self.missing_meshes = without_missing_meshes(robot.urdf, package_dirs)
@@ -100,6 +105,7 @@ class CollisionChecker:
         if floor is not None:
             # After the screening: permanent contact with the floor is a wrong floor, no design.
             self._add_floor(floor)
+        self._add_keep_out(keep_out)
 
     def _add_tool_box(self, size: Sequence[float]) -> None:
         if len(size) != 3 or not all(np.isfinite(size)) or min(size) <= 0.0:
@@ -128,6 +134,24 @@ class CollisionChecker:
             # What the first joint carries stands on the floor by design.
             if index != floor and item.parentJoint > 1:
                 self._geometry.addCollisionPair(pin.CollisionPair(index, floor))
+        self._data = pin.GeometryData(self._geometry)
+
+    def _add_keep_out(self, values: Sequence[float]) -> None:
+        if not any(values):
+            return
+        if len(values) % 6 or not np.isfinite(values).all() or (
+                np.reshape(values, (-1, 6))[:, 3:] <= 0.0).any():
+            raise ConfigurationError(
+                'keep_out_boxes must be six numbers for each box, centre x, y, z and size along '
+                f'x, y, z in m with positive sizes; got {list(values)}.')
+        count = len(self._geometry.geometryObjects)
+        for number, (*centre, x, y, z) in enumerate(np.reshape(values, (-1, 6)).tolist()):
+            box = self._geometry.addGeometryObject(pin.GeometryObject(
+                f'keep_out_box_{number + 1}', 0, 0, pin.SE3(np.eye(3), np.array(centre)),
+                coal.Box(x, y, z)))
+            for index, item in enumerate(self._geometry.geometryObjects[:count]):
+                if item.parentJoint > 0:
+                    self._geometry.addCollisionPair(pin.CollisionPair(index, box))
         self._data = pin.GeometryData(self._geometry)
 
     def _add_pairs(self) -> None:

@@ -47,6 +47,27 @@ def test_the_floor_lies_against_gravity(gravity):
     assert 'floor' in CollisionChecker(robot, floor=height - 0.09).touching(q)
 
 
+def test_boxes_are_kept_out_of():
+    robot = Robot(CHAIN, tool_frame='tip')
+    q = np.array([0.3, 0.2, 0.0])
+    x, y, z = robot.transform_frame_to_root(q, 'tip').translation
+    # The ball at the tip has a radius of 0.1 m, the first box is out of reach.
+    far, size = (9.0, 9.0, 9.0, 1.0, 1.0, 1.0), (0.2, 0.2, 0.2)
+    assert CollisionChecker(robot, keep_out=(*far, x, y, z + 0.21, *size)).is_free(q)
+    touching = CollisionChecker(robot, keep_out=(*far, x, y, z + 0.19, *size)).touching(q)
+    assert touching is not None
+    assert 'keep_out_box_2' in touching
+    assert CollisionChecker(robot, keep_out=[0.0] * 6).is_free(q)
+
+
+@pytest.mark.parametrize('values', [
+    (1.0,), (0, 0, 0, 1, 1, 0), (0, 0, 0, 1, 1, -1), (0, 0, 0, 1, 1, 1, 2),
+    (0, 0, np.nan, 1, 1, 1)])
+def test_a_box_is_six_numbers(values):
+    with pytest.raises(ConfigurationError, match='keep_out_boxes must be six numbers for each'):
+        CollisionChecker(Robot(CHAIN, tool_frame='tip'), keep_out=values)
+
+
 def test_a_floor_needs_gravity():
     robot = Robot(CHAIN, tool_frame='tip', gravity=(0.0, 0.0, 0.0))
     with pytest.raises(ConfigurationError, match='floor needs a direction'):

@@ -13,6 +13,7 @@ import pytest
 import rclpy
 from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTrajectoryControllerState
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rcl_interfaces.srv import SetParameters
 from rclpy.action import ActionClient
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -53,6 +54,7 @@ class Rig:
 
     def __init__(
         self, *, tool_frame: str = 'tool0', controller: str = CONTROLLER, namespace: str = '',
+        **values: Any,
     ) -> None:
         self.node = rclpy.create_node(
             'subject', namespace=namespace, parameter_overrides=overrides(use_sim_time=True))
@@ -66,7 +68,7 @@ class Rig:
             factor=np.ones(self.robot.n))
         self.joints.start()
         self.usual = self.values = ArmParameters(
-            controller=controller, max_acceleration=4.0, connect_timeout=30.0)
+            controller=controller, max_acceleration=4.0, connect_timeout=30.0, **values)
         self.arm = GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, SilentReport())
         self.sent: list[Any] = []
@@ -519,6 +521,7 @@ def test_a_stalled_motion_is_aborted(
     outcome = rig.end(task)
     assert outcome.status is MotionStatus.STALLED
     assert 'made no progress for 1 s' in outcome.message
+    assert 'The speed scaling of the controller is zero' in outcome.message
     assert outcome.held
 
 
@@ -532,6 +535,116 @@ def test_speed_scale_stretches_the_motion(rig: Rig, scale: float) -> None:
     sent = rig.sent[0].trajectory.points[-1].time_from_start
     assert conversions.seconds(sent) == pytest.approx(duration, abs=1e-6)
     assert duration < rig.stamp - begin < duration + 1.5
+
+
+@pytest.fixture(scope='module')
+def own(ros: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A client with all conditions, and its arm."""
+    log = tmp_path_factory.mktemp('guarded') / 'sim_arm.log'
+    with (
+        sim_arm(log, namespace='/guarded'),
+        Rig(namespace='/guarded', max_effort_share=[0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
+            guard_topic='ft_wrist/wrench', max_force=1e4, max_torque=1e4,
+            stop_statuses=['driver: protective']) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def guarded(own: Rig) -> Iterator[Rig]:
+    """The arm at rest at zero, without faults."""
+    own.use()
+    own.spinner.until(lambda: not own.arm.client.abort.problem())
+    own.settle()
+    outcome = own.move(own.path(np.zeros(6)))
+    assert outcome.status is MotionStatus.DONE, outcome.message
+    own.sent.clear()
+    yield own
+    own.set(fault='none', speed_scaling=1.0)
+    state = own.arm.client.controller
+    own.spinner.until(lambda: state.look() or not state.paused)
+
+
+class TestConditions:
+    """Loads, and stops that the robot reports."""
+
+    def test_a_force_beyond_its_limit(self, guarded: Rig) -> None:
+        task = guarded.begin(guarded.path(2.0 * TURN, 0.5))
+        guarded.use(max_force=1e-3)
+        outcome = guarded.end(task)
+        assert outcome.status is MotionStatus.OVERLOADED
+        assert "The force on guard_topic '/guarded/ft_wrist/wrench' is" in outcome.message
+        assert '(limit 0.001 N by max_force)' in outcome.message
+        assert outcome.held
+        guarded.sent.clear()
+        refused(guarded, guarded.path(TURN), 'by max_force', 'Nothing was sent')
+
+    def test_readings_that_are_not_finite_or_stop(self, guarded: Rig) -> None:
+        task = guarded.begin(guarded.path(2.0 * TURN, 0.2))
+        guarded.set(fault='ft_nan')
+        outcome = guarded.end(task)
+        assert outcome.status is MotionStatus.OVERLOADED
+        assert outcome.held
+        guarded.set(fault='none')
+        guarded.spinner.until(lambda: not guarded.arm.client.abort.problem())
+        guarded.settle()
+        task = guarded.begin(guarded.path(2.0 * TURN, 0.2))
+        guarded.set(fault='ft_silent')
+        outcome = guarded.end(task)
+        assert outcome.status is MotionStatus.DATA_LOST
+        assert 'No readings were received on guard_topic' in outcome.message
+        assert outcome.held
+
+    def test_an_effort_beyond_its_limit(self, guarded: Rig) -> None:
+        abort = guarded.arm.client.abort
+        task = guarded.begin(guarded.path(2.0 * TURN, 0.5))
+        limit, abort._limit[2] = abort._limit[2], 1e-3
+        outcome = guarded.end(task)
+        abort._limit[2] = limit
+        assert outcome.status is MotionStatus.OVERLOADED
+        assert "The effort of joint 'joint_3' is" in outcome.message
+        assert '(limit 0.001 N·m by max_effort_share)' in outcome.message
+        assert outcome.held
+
+    def test_a_stop_on_diagnostics(self, guarded: Rig) -> None:
+        publisher = guarded.other.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        guarded.spinner.until(lambda: publisher.get_subscription_count() > 0)
+
+        def report(level: bytes, name: str = 'driver: protective stop') -> None:
+            publisher.publish(DiagnosticArray(status=[
+                DiagnosticStatus(name=name, level=level, message='open')]))
+
+        task = guarded.begin(guarded.path(2.0 * TURN, 0.5))
+        report(DiagnosticStatus.ERROR, 'something else')
+        report(DiagnosticStatus.WARN)
+        report(DiagnosticStatus.ERROR)
+        outcome = guarded.end(task)
+        assert outcome.status is MotionStatus.STOPPED
+        assert 'reports a stop on /diagnostics: driver: protective stop: open.' in outcome.message
+        assert outcome.held
+        guarded.sent.clear()
+        refused(guarded, guarded.path(TURN), 'driver: protective stop', 'Nothing was sent')
+        report(DiagnosticStatus.OK)
+        guarded.spinner.until(lambda: not guarded.arm.client.abort.problem())
+        guarded.other.destroy_publisher(publisher)
+
+    def test_a_paused_robot_is_named(self, guarded: Rig) -> None:
+        guarded.set(speed_scaling=0.0)
+        state = guarded.arm.client.controller
+        guarded.spinner.until(lambda: state.look() or state.paused)
+        refused(guarded, guarded.path(TURN), 'protective or emergency stop', 'Nothing was sent')
+
+    @pytest.mark.parametrize(('values', 'words'), [
+        ({'max_force': 10.0}, 'guard_topic and max_force or max_torque need each other'),
+        ({'guard_topic': 'ft'}, 'guard_topic and max_force or max_torque need each other'),
+        ({'max_effort_share': [1.0, 1.0]}, "'max_effort_share' has 2 values; expected 1 or 6"),
+        ({'max_effort_share': [1.0], 'effort_source': 'unknown'}, 'efforts of a known unit'),
+    ])
+    def test_parameters_that_contradict_each_other(
+        self, ros: None, values: dict[str, Any], words: str
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=words):
+            Rig(namespace='/contradiction', **values)
 
 
 @pytest.mark.realtime
@@ -554,7 +667,7 @@ def test_the_arm_is_held_soon_after_joint_states_stop(
     assert outcome.held
     commanded = [(seconds(state.header.stamp), state.reference.positions[5]) for state in states]
     held_since = min(stamp for stamp, at in commanded if at == commanded[-1][1])
-    assert client.SILENCE <= held_since - silent < client.SILENCE + 0.1
+    assert 0.0 < held_since - silent < client.SILENCE + 0.1
 
 
 def test_a_stop_waits_for_a_decelerating_controller(

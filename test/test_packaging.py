@@ -45,8 +45,8 @@ LIBRARIES = {
     'xacro': ('xacro', 'xacro'),
     'yaml': ('python3-yaml', 'PyYAML'),
 }
-# Built into the environment from scripts/control_msgs.
-NOT_ON_PYPI = {'control_msgs'}
+# Built into the environment from folders of scripts/.
+NOT_ON_PYPI = {'control_msgs', 'tf2_msgs'}
 
 
 @pytest.fixture(scope='module')

@@ -38,6 +38,14 @@ LATCHED = QoSProfile(
     durability=QoSDurabilityPolicy.TRANSIENT_LOCAL,
 )
 
+# Constant transforms, each publisher's newest ones, also for late subscribers.
+TRANSFORMS = QoSProfile(
+    history=QoSHistoryPolicy.KEEP_LAST,
+    depth=100,
+    reliability=QoSReliabilityPolicy.RELIABLE,
+    durability=QoSDurabilityPolicy.TRANSIENT_LOCAL,
+)
+
 RELIABLE = QoSProfile(
     history=QoSHistoryPolicy.KEEP_LAST,
     depth=10,

@@ -26,6 +26,7 @@ import scipy
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.robot.setup import per_joint
+from robocal_ros.wrench.frames import FrameTree
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.parameters import sensor_std
 from robocal_ros.wrench.torque import ToolWrench, tool_wrench
@@ -118,11 +119,12 @@ class Fusion:
 
     """
 
-    def __init__(self, observer: WrenchObserver) -> None:
+    def __init__(self, observer: WrenchObserver, frames: FrameTree | None = None) -> None:
         """Choose the sources.
 
         Args:
             observer: The observer.
+            frames: Frames outside of the robot description; None for none.
 
         Raises:
             ConfigurationError: If a frame does not exist, a parameter with one value per sensor or
@@ -135,7 +137,9 @@ class Fusion:
         self._robot = arm.robot.copy()
         self._tool = arm.robot.tool_frame
         self._frame = values.tool_wrench_frame or self._tool
-        self._robot.frame_id(self._frame)
+        self._frames = frames
+        if self.described:
+            self._robot.frame_id(self._frame)
         self._chain = arm.chain_of_frame(self._tool)
         if values.tool_wrench_source == 'sensor' and self._chain is None:
             raise ConfigurationError(
@@ -156,6 +160,11 @@ class Fusion:
     def frame(self) -> str:
         """Frame in which the tool wrench is expressed, about its origin."""
         return self._frame
+
+    @property
+    def described(self) -> bool:
+        """Whether that frame must be in the robot description."""
+        return self._frames is None or bool(self._robot.model.existFrame(self._frame))
 
     def all_of(self, observations: Sequence[Observation]) -> Fused:
         """Return the tool wrench and all covariances of successive observations."""
@@ -294,6 +303,10 @@ class Fusion:
         Args:
             observation: The newest observation.
 
+        Raises:
+            DataError: If the output frame cannot be located.
+            ConfigurationError: If it is not on the link whose IMU is the only source.
+
         """
         posture = observation.posture
         if posture is None:
@@ -309,19 +322,22 @@ class Fusion:
             predicted = torque.covariance + torque.matrix @ covariance @ torque.matrix.T
             if not contradicts(torque.value - torque.matrix @ wrench, predicted):
                 wrench, covariance = rows.joined(torque).solved()
-        return self._expressed(posture, wrench[:6], covariance[:6, :6])
-
-    def _expressed(self, posture: Array, wrench: Array, covariance: Array) -> ToolWrench:
-        """Transform a wrench and its covariance from the tool frame to the output frame."""
+        wrench, covariance = wrench[:6], covariance[:6, :6]
         if self._frame != self._tool:
-            turn = self._shift(posture)
+            turn = self._shift(posture, observation.nanoseconds)
             wrench, covariance = turn @ wrench, turn @ covariance @ turn.T
         return ToolWrench(wrench, np.inf, (), covariance)
 
-    def _shift(self, posture: Array) -> Array:
+    def _place(self, stamp: int) -> tuple[str, pin.SE3]:
+        """Return a frame of the robot description, and the output frame's placement in it."""
+        if self._frames is None or self.described:
+            return self._frame, pin.SE3.Identity()
+        return self._frames.locate(self._frame, stamp)
+
+    def _shift(self, posture: Array, stamp: int) -> Array:
         """Return the matrix of wrenches from the tool frame to the output frame, shape (6, 6)."""
-        robot = self._robot
-        return _moved(robot.transform_frame_to_root(posture, self._frame),
+        robot, (anchor, place) = self._robot, self._place(stamp)
+        return _moved(robot.transform_frame_to_root(posture, anchor) * place,
                       robot.transform_frame_to_root(posture, self._tool))
 
     def _of_imu_link(self, observation: Observation) -> ToolWrench | None:
@@ -329,7 +345,8 @@ class Fusion:
         if self.by_torque or chain is None or chain.proximal not in observation.links \
                 or observation.reasons[chain.proximal]:
             return None
-        turn = self._arm.frame_in_chain(chain, self._frame).inverse().toDualActionMatrix()
+        anchor, place = self._place(observation.nanoseconds)
+        turn = (self._arm.frame_in_chain(chain, anchor) * place).inverse().toDualActionMatrix()
         covariance = self.link_covariance(observation, chain.proximal)
         return ToolWrench(np.asarray(turn @ observation.wrench[chain.proximal]), np.inf, (),
                           np.asarray(turn @ covariance @ turn.T))
@@ -337,7 +354,7 @@ class Fusion:
     def _of_torque(self, observation: Observation, posture: Array) -> ToolWrench | None:
         if observation.external is None or self._values.tool_wrench_source == 'sensor':
             return None
-        turn = self._shift(posture)
+        turn = self._shift(posture, observation.nanoseconds)
         jacobian = np.linalg.inv(turn).T @ self._jacobian(posture, self._tool)
         return tool_wrench(observation.external, jacobian, self._values,
                            self.torque_covariance(observation))

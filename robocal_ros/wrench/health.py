@@ -156,6 +156,8 @@ class WrenchHealth:
             return status.ERROR, f'External torque invalid: {self._torque_reason}'
         if not self._observer.tared:
             return status.WARN, _NOT_TARED
+        if self._outputs.tool_problem:
+            return status.WARN, f'No tool wrench: {self._outputs.tool_problem}'
         ahead = self._ahead()
         if ahead:
             return status.WARN, ahead

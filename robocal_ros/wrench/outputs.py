@@ -16,10 +16,13 @@ from std_msgs.msg import Bool, Float64, Float64MultiArray, Header, MultiArrayDim
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arrays import Array
+from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.messages import conversions, qos
 from robocal_ros.messages.stamps import SECOND, from_seconds
+from robocal_ros.messages.subscription import ConditionalGroup, Subscriber
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.wrench.contact import Contact
+from robocal_ros.wrench.frames import FrameTree
 from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.torque import ToolWrench
@@ -134,11 +137,49 @@ class _LinkTopics:
                 self.in_contact)
 
 
+class _Transforms:
+    """Subscriptions to /tf_static and /tf, read when a transform is needed."""
+
+    def __init__(self, node: CalibrationNode, frames: FrameTree) -> None:
+        """Subscribe to constant transforms, and to the others while the node is active.
+
+        Raises:
+            ConfigurationError: If the type of these topics is not installed.
+
+        """
+        try:
+            from tf2_msgs.msg import TFMessage
+        except ImportError as error:
+            raise ConfigurationError(
+                "tool_wrench_frame is not in the robot description, and package 'tf2_msgs', which "
+                'is needed to look it up on /tf, is not installed. Install it, or name a frame of '
+                'the robot description.') from error
+        self._frames = frames
+        node.subscription(TFMessage, '/tf_static', lambda message: self._take(message, True),
+                          qos.TRANSFORMS)
+        self._moving = node.stream(Subscriber(
+            node, ConditionalGroup(lambda: False), TFMessage, '/tf',
+            lambda message: self._take(message, False)))
+
+    def read(self) -> None:
+        """Read what has arrived."""
+        self._moving.drain()
+
+    def _take(self, message: Any, constant: bool) -> None:
+        for item in message.transforms:
+            place, turn = item.transform.translation, item.transform.rotation
+            stamp = SECOND * item.header.stamp.sec + item.header.stamp.nanosec
+            self._frames.add(
+                item.header.frame_id, item.child_frame_id, None if constant else stamp,
+                (place.x, place.y, place.z), (turn.x, turn.y, turn.z, turn.w))
+
+
 class WrenchOutputs:
     """Publishers of the observer.
 
     Attributes:
         tool: Last tool wrench, None without one.
+        tool_problem: Why the newest tool wrench cannot be expressed in its frame; empty if it can.
 
     """
 
@@ -153,14 +194,17 @@ class WrenchOutputs:
             markers: Publisher of markers.
 
         Raises:
-            ConfigurationError: As for ``Fusion``.
+            ConfigurationError: As for ``Fusion``, or if the type of /tf is not installed.
 
         """
         arm, values = observer.arm, observer.values
         self._markers = markers
         self._names = [chain.link for chain in arm.chains]
         self._shift = values.stamp_estimates
-        self._fusion = Fusion(observer)
+        frames = FrameTree({frame.name for frame in arm.robot.model.frames[1:]},
+                           arm.robot.root_frame)
+        self._fusion = Fusion(observer, frames)
+        self._transforms = None if self._fusion.described else _Transforms(node, frames)
         joint_names = arm.robot.joint_names
         self._links = [_LinkTopics(node, link) for link in self._names]
         self._tool = _StampedTopic(node, WrenchStamped, '~/tool_wrench', WrenchStamped(
@@ -184,6 +228,7 @@ class WrenchOutputs:
         self._joint_topics = joints
         self._stamp = Time()
         self.tool: ToolWrench | None = None
+        self.tool_problem = ''
 
     def destroy(self) -> None:
         """Remove the publishers."""
@@ -194,6 +239,8 @@ class WrenchOutputs:
         """Look for subscribers; called periodically."""
         for topic in self._topics:
             topic.look()
+        if self._transforms is not None:
+            self._transforms.read()
         self._joints_subscribed = any(topic.subscribed for topic in self._joint_topics)
         self._markers_subscribed = self._markers.get_subscription_count() > 0
 
@@ -251,7 +298,14 @@ class WrenchOutputs:
         if not any(topic.subscribed for topic in (
                 self._tool, self._tool_covariance, self._singular)):
             return
-        found = self._fusion.tool(observation)
+        if self._transforms is not None:
+            self._transforms.read()
+        try:
+            found = self._fusion.tool(observation)
+        except RobocalError as error:
+            self.tool_problem = str(error)
+            return
+        self.tool_problem = ''
         if found is None:
             return
         self.tool = found

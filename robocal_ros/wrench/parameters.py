@@ -147,8 +147,8 @@ class WrenchParameters(RobotParameters):
         'auto', 'Source of ~/tool_wrench: F/T sensors, or joint torques; auto fuses all that see '
         'it.', choices=('auto', 'sensor', 'torque'))
     tool_wrench_frame: str = parameter(
-        '', 'Frame of the robot description in which ~/tool_wrench is expressed, about its '
-        'origin; empty for tool_frame.')
+        '', 'Frame in which ~/tool_wrench is expressed, about its origin: of the robot '
+        'description, or on /tf_static and /tf; empty for tool_frame.')
     sensor_force_std: list[float] = parameter(
         [0.5], 'Standard deviation of a force component of readings, noise, drift and calibration '
         'together; a larger one gives the sensor less weight. One per sensor or one for all.',

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
-from geometry_msgs.msg import WrenchStamped
+from geometry_msgs.msg import TransformStamped, WrenchStamped
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.lifecycle import TransitionCallbackReturn
 from sensor_msgs.msg import Imu, JointState
@@ -20,6 +20,7 @@ from std_srvs.srv import Trigger
 from support.friction_results import friction_result, identity, payload_result
 from support.live_graph import value
 from support.ros_rig import NodeRig, joint_state, made_rigs, overrides, stamp
+from tf2_msgs.msg import TFMessage
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.messages import qos
@@ -316,6 +317,39 @@ class TestTorques:
         # The sensor's noise, and the uncertain weight that the arm has carried without a tare.
         assert matrices[0][0, 0] == pytest.approx(0.4**2 + (0.03 * 0.35 * 9.81)**2, rel=1e-3)
         assert tool[-1].header.frame_id == 'base_link'
+
+    def test_tool_wrench_in_a_frame_that_others_publish(self, rig) -> None:
+        made = rig(require_tare=False, tool_wrench_frame='gripper').start()
+        made.reading = weight() + np.array([0.0, 0.0, -5.0, 0.0, 0.0, 0.0])
+        tool, statuses = made.subscribe(WrenchStamped, 'tool_wrench'), made.status()
+        reference = made.subscribe(WrenchStamped, 'links/ft_wrist/wrench')
+        made.until(lambda: statuses and "has a transform of 'gripper'" in statuses[-1].message)
+        assert not tool
+        constant = made.publisher(TFMessage, '/tf_static', qos.TRANSFORMS)
+        moving = made.publisher(TFMessage, '/tf')
+
+        def place(parent: str, child: str, time: float) -> TFMessage:
+            item = TransformStamped(child_frame_id=child)
+            item.header.frame_id, item.header.stamp = parent, stamp(time)
+            # x and y exchanged, z reversed.
+            item.transform.rotation.x = item.transform.rotation.y = 0.5**0.5
+            item.transform.rotation.w = 0.0
+            return TFMessage(transforms=[item])
+
+        constant.publish(place('camera', 'gripper', 0.0))
+        moving.publish(place('ft_wrist', 'camera', made.time))
+        made.until(lambda: tool)
+        # Exchanged twice.
+        force, expected = tool[-1].wrench.force, reference[-1].wrench.force
+        assert tool[-1].header.frame_id == 'gripper'
+        assert (force.x, force.y, force.z) == pytest.approx(
+            (expected.x, expected.y, expected.z), abs=0.01)
+        made.until(lambda: "'camera' to 'ft_wrist' on /tf is 0." in statuses[-1].message)
+        constant.publish(place('ft_wrist', 'gripper', 0.0))
+        made.until(lambda: tool[-1].wrench.force.z > 0.0)
+        force, expected = tool[-1].wrench.force, reference[-1].wrench.force
+        assert (force.x, force.y, force.z) == pytest.approx(
+            (expected.y, expected.x, -expected.z), abs=0.01)
 
     def test_none_without_efforts(self, rig) -> None:
         made = rig(require_tare=False).start()

@@ -357,7 +357,8 @@ class ArmClient:
         if deviation > limit:
             return MotionStatus.FOREIGN_MOTION, (
                 f'The arm is {deviation:.3f} rad off the commanded path (limit {limit:g} rad): '
-                'another client moves it, or it was pushed. The motion was cancelled.')
+                'another client moves it, or it was pushed. The motion was cancelled.'
+                f'{self._joints.several}')
         if not self._client.server_is_ready():
             return MotionStatus.CONTROLLER_LOST, (
                 f"Controller '{self.name}' disappeared during the motion.")

@@ -182,7 +182,7 @@ class GuardedArm:
             raise MotionError(
                 f"Joint '{self.robot.joint_names[worst]}' is {distance[worst]:.4f} rad away from "
                 f"the motion's start (limit {_START_TOLERANCE} rad). Nothing was sent; check "
-                'whether another client moves the arm.')
+                f'whether another client moves the arm.{self._joints.several}')
         travel = self._joints.travel(STILL_TIME)
         if not np.isfinite(travel):
             raise MotionError(f'The joint states of the last {STILL_TIME} s have a gap, or their '
@@ -190,7 +190,7 @@ class GuardedArm:
                               'Nothing was sent; check the driver, and call again.')
         if travel > 5.0 * STILL_TRAVEL:
             raise MotionError('The arm is already moving; another client seems to move it. '
-                              'Nothing was sent.')
+                              f'Nothing was sent.{self._joints.several}')
 
     # ----------------------------------------------------------------------- moving
 
@@ -342,7 +342,7 @@ class GuardedArm:
         if problem:
             raise DataError(f'{problem} The arm was not moved; check the driver.')
         raise DataError('The arm is moving; another client seems to move it. Nothing was sent; '
-                        'call again when it is at rest.')
+                        f'call again when it is at rest.{self._joints.several}')
 
     def _check_clock(self) -> None:
         """Raise DataError once the clock has jumped back: samples of the run are lost."""

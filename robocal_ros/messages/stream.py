@@ -313,13 +313,9 @@ class JointStateStream(Stream[JointIntake]):
 
     def _forget_before_jump(self, stamp: float) -> None:
         back = bool(self._recent) and stamp < self._recent[-1][0]
-        publishers = self._node.count_publishers(self.topic)
-        several = '' if publishers < 2 else (
-            f" {publishers} nodes publish on '{self.topic}': if their clocks "
-            'differ, end one of them or give each arm a namespace.')
         self._node.get_logger().warning(
             f'The clock jumped {"back" if back else "ahead"} to {stamp:.3f} s; the '
-            f'{self.recorded} joint samples recorded before are discarded.{several}',
+            f'{self.recorded} joint samples recorded before are discarded.{self.several}',
             throttle_duration_sec=1.0)
         self._recent.clear()
 
@@ -327,6 +323,14 @@ class JointStateStream(Stream[JointIntake]):
         """Do nothing: encoders of a resting arm may send the same values."""
 
     # -------------------------------------------------------------------- watching
+
+    @property
+    def several(self) -> str:
+        """Sentence about further publishers of the topic, after a space; empty without them."""
+        publishers = self._node.count_publishers(self.topic)
+        return '' if publishers < 2 else (
+            f" {publishers} nodes publish on '{self.topic}': if more than one has this arm's "
+            'joints, end one of them or give each arm a namespace.')
 
     @property
     def need_effort(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import rclpy
+from builtin_interfaces.msg import Time
 from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTrajectoryControllerState
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -18,6 +19,8 @@ from rcl_interfaces.srv import SetParameters
 from rclpy.action import ActionClient
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.parameter import Parameter
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Header
 from support.live_graph import JOINTS, seconds, sim_arm
 from support.ros_rig import Spinner, arm_urdf, overrides
 from trajectory_msgs.msg import JointTrajectory
@@ -495,7 +498,28 @@ def test_clock_that_jumps_back(rig: Rig) -> None:
     assert rig.rests()
 
 
+def test_a_second_arm_on_joint_states_is_named(rig: Rig) -> None:
+    rig.use(state_timeout=5.0)
+    other = rig.other.create_publisher(JointState, 'joint_states', 10)
+    task = rig.begin(rig.path(2.0 * TURN, 0.4))
+
+    def displaced() -> bool:
+        stamp = rig.stamp + 0.001
+        other.publish(JointState(
+            header=Header(stamp=Time(sec=int(stamp), nanosec=int(stamp % 1.0 * 1e9))),
+            name=list(JOINTS), position=[0.5] * 6))
+        return bool(task.done())
+
+    rig.spinner.until(displaced)
+    outcome = rig.end(task)
+    rig.other.destroy_publisher(other)
+    assert outcome.status is MotionStatus.FOREIGN_MOTION
+    assert "2 nodes publish on '/joint_states': if more than one has" in outcome.message
+    assert rig.rests()
+
+
 def test_a_clock_that_jumps_forward_before_a_motion_is_no_motion_of_others(rig: Rig) -> None:
+    rig.use(state_timeout=5.0)
     before = rig.stamp
     rig.set(fault='clock_jump_forward')
     rig.spinner.until(lambda: rig.stamp > before + 0.9)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -107,7 +108,7 @@ class FaultCell:
         self.session = session
         self.results = results
         self._children = children
-        self._mark = self._started = self.generation = 0
+        self._mark = self._arm_mark = self._started = self.generation = 0
         self._node: Child | None = None
         self._arm: Child | None = None
         self.client = NodeClient(session, capability.node)
@@ -196,6 +197,7 @@ class FaultCell:
         self.statuses.clear()
         self.motion = self.motion[-5:]
         self._mark = self._node.log.stat().st_size if self._node is not None else 0
+        self._arm_mark = self._arm.log.stat().st_size if self._arm is not None else 0
 
     # -------------------------------------------------------------------- processes
 
@@ -235,6 +237,7 @@ class FaultCell:
                 **({'initial_positions': _TILTED.tolist()}
                    if self.capability.name == 'leveling' else {})})
             self.motion.clear()
+            self._arm_mark = 0
             if not self.wait(lambda: self.motion, _START):
                 raise RobocalError(f'The arm does not come up: {self._arm.tail()}')
         if not self.node_alive:
@@ -343,23 +346,33 @@ class FaultCell:
         """Return the time from an injection until the commands are constant, by their stamps [s].
 
         Args:
-            injected: Arrival time, steady clock [s].
+            injected: Steady clock [s]. Faults of the arm count from the stamp in its log.
 
         Returns:
             None if the arm was not commanded to move at the injection.
 
         """
-        rows = [row for row in self.motion if row[1] >= injected]
-        before = [row for row in self.motion if row[1] < injected][-5:]
+        stamp = self._fault_stamp()
+        first = next((index for index, row in enumerate(self.motion)
+                      if (row[1] >= injected if stamp is None else row[0] > stamp)), 0)
+        rows, before = self.motion[first:], self.motion[max(0, first - 5):first]
         if len(rows) < 2 or len(before) < 2:
             return None
         if float(np.ptp([row[3] for row in before], axis=0).max()) < _STILL:
             return None
         away = np.flatnonzero([np.abs(row[3] - rows[-1][3]).max() > _STILL for row in rows])
         last = int(away[-1]) + 1 if len(away) else 0
-        steps = np.diff([row[0] for row in [before[-1], *rows[:last + 1]]])
+        steps = np.diff([before[-1][0], *(row[0] for row in rows[:last + 1])])
         # A jump of the clock is no passing of time.
         return float(steps[(steps > 0.0) & (steps < 0.9)].sum())
+
+    def _fault_stamp(self) -> float | None:
+        """Return the stamp at which the arm's last fault began; None if it has none, or jumped."""
+        if self._arm is None:
+            return None
+        told = self._arm.log.read_bytes()[self._arm_mark:].decode('utf-8', 'replace')
+        found = re.findall(r"fault '(?!none|clock)[^']*' at ([0-9.]+) s", told)
+        return float(found[0]) if found else None
 
     def contents(self) -> dict[str, str]:
         """Return the hashes of the results by path."""

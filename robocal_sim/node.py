@@ -354,6 +354,7 @@ class SimArm(Node):
             frames = [item.frame for item in self._simulator.truth.force_torque_sensors]
             self._simulator.set_faults(
                 parse_faults(values['fault'], controller.joints, frames))
+            self.get_logger().info(f"fault '{values['fault']}' at {self._simulator.now:.3f} s")
         if 'controller_active' in values:
             if values['controller_active']:
                 controller.activate()

@@ -52,6 +52,16 @@ from robocal_sim.physics import CONTROL_STEP
 from robocal_sim.simulator import ArmSimulator
 from robocal_sim.truth import Cell, HiddenTruth, load_cell, load_truth
 
+HOLD_TIME = 1.5
+"""Wall time after the end of a goal before the process ends on request [s].
+
+Ctrl-C of a launch file ends all processes at once: the node that moves the arm needs the arm to
+hold it, to see it at rest, and to answer its caller.
+"""
+
+END_TIMEOUT = 4.0
+"""Longest time from a request to end until the end [s]."""
+
 CYCLE_STEPS = 2
 """Control steps between two turns of the clock topic and the executor."""
 
@@ -158,6 +168,7 @@ class SimArm(Node):
         self._published = self._last_clock
         self._state_due = 0.0
         self._served = 0.0
+        self._moved = self._asked = -float('inf')
         self._apply_run_time({item.name: self._value(item.name)
                               for item in PARAMETERS if item.run_time})
         self.add_on_set_parameters_callback(self._on_parameters)
@@ -176,6 +187,13 @@ class SimArm(Node):
         while not stopped():
             self._advance()
             self._serve(executor, stopped)
+
+    def may_end(self) -> bool:
+        """Return whether the process may end, once it was requested: no node needs the arm."""
+        wall = time.monotonic()
+        if self._asked < 0.0:
+            self._asked = wall
+        return wall - self._moved > HOLD_TIME or wall - self._asked > END_TIMEOUT
 
     def _value(self, name: str) -> Any:
         return self.get_parameter(name).value
@@ -259,6 +277,8 @@ class SimArm(Node):
             self._topics.publish(readings, missing, misframed)
             if readings.joints:
                 self._published = readings.joints[-1].time
+            if self._controller_face.executing:
+                self._moved = time.monotonic()
             if simulator.action_tick:
                 self._controller_face.on_action_tick()
         now = simulator.now
@@ -383,7 +403,7 @@ def main(stop_request: StopRequest | None = None) -> int:
         node = SimArm()
         executor = SingleThreadedExecutor()
         executor.add_node(node)
-        node.run(executor, lambda: stop_request.received)
+        node.run(executor, lambda: stop_request.received and node.may_end())
         return 0
     except RobocalError as error:
         sys.stderr.write(f'sim_arm: {error}\n')

@@ -206,7 +206,8 @@ class ArmClient:
                      and bool(np.isfinite(self._joints.travel(0.1)))), timeout,
         ):
             hint = publisher_hint(self._waiter.node, 'joint_states', JointState)
-            if np.isfinite(self._joints.age()) and not self._joints.problem():
+            if (self._joints.age() < self._parameters().state_timeout
+                    and not self._joints.problem()):
                 raise ConfigurationError(
                     f"Joint states on '{self._joints.topic}' are too slow: expected at least one "
                     'in 0.1 s. Raise the rate of joint_state_broadcaster or of the driver.')

@@ -215,7 +215,10 @@ class GuardedArm:
         Single joints may be without load, or held by a brake.
         """
         begin = self._joints.newest
-        await self.dwell(_PREFLIGHT)
+        # A restarted driver may begin its clock anew.
+        await self._waiter.until_stopped(
+            lambda: not begin <= self._joints.newest < begin + _PREFLIGHT,
+            self._parameters().connect_timeout)
         effort = self._joints.samples(begin).effort
         if len(effort) > 1 and not np.ptp(effort, axis=0).any():
             raise DataError(

@@ -111,6 +111,41 @@ def test_simulation_killed_in_mid_motion_and_started_again(
         assert node.running
 
 
+@pytest.mark.realtime
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_holds_the_arm_and_is_answered(
+    client: Client, tmp_path: Path, number: signal.Signals
+) -> None:
+    """As by Ctrl-C of a launch file; the arm's process is reached first."""
+    with (
+        sim_arm(tmp_path / 'sim_arm.log', real_time_factor=1.0) as arm,
+        payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node,
+        client.watching() as received,
+    ):
+        run = begin_moving(client)
+        arm.send(number)
+        node.send(number)
+        asked = time.monotonic()
+        answer = client.wait(run, 10.0)
+        answered = time.monotonic()
+        assert not answer.success
+        assert 'asked to shut down. The arm is held.' in answer.message
+        assert node.end() == 0
+        assert arm.end() == 0
+        assert 0.0 < last_motion(received) - asked < 1.0
+        assert answered - asked < 3.0
+        assert time.monotonic() - asked < 8.0
+
+
+def test_an_arm_that_nobody_moves_ends_at_once(tmp_path: Path) -> None:
+    with sim_arm(tmp_path / 'sim_arm.log', real_time_factor=1.0) as arm:
+        time.sleep(3.0)
+        asked = time.monotonic()
+        arm.send(signal.SIGINT)
+        assert arm.end() == 0
+        assert time.monotonic() - asked < 1.4
+
+
 def test_a_node_that_comes_first_waits_and_starts_itself(
     client: Client, tmp_path: Path
 ) -> None:

@@ -164,9 +164,13 @@ class GuardedArm:
             raise MotionError(
                 'The speed scaling of the controller is zero: the robot is paused, or in a '
                 'protective or emergency stop. Nothing was sent; release it and call again.')
+        self._check_start(trajectory)
+        return self.check_path(trajectory, limits)
+
+    def check_path(self, trajectory: Trajectory, limits: MotionLimits | None) -> Trajectory:
+        """Check limits and collisions of a trajectory; return and raise as ``check``."""
         scaled = trajectory.slowed(self._parameters().speed_scale)
         (limits or self.limits).check(scaled)
-        self._check_start(scaled)
         contact = self.checker.first_contact(scaled.sample(scaled.dense())[0])
         if contact:
             raise MotionError(f'On this motion {contact}. Nothing was sent.')
@@ -296,7 +300,8 @@ class GuardedArm:
         if self.recorder is not None:
             self.recorder.rewind(begin)
         try:
-            return await self.try_move(await self._way_to(posture, effort), watch=watch)
+            return await self.try_move(
+                await self.way(self.posture(), posture, effort), watch=watch)
         finally:
             if self.recorder is not None:
                 self.recorder.resume(begin)
@@ -307,13 +312,15 @@ class GuardedArm:
     ) -> None:
         """Move to a posture on a collision-free path."""
         self.check_stopped()
-        await self.move(await self._way_to(posture, effort), phase=phase, message=message,
-                        share=share, watch=watch, effort=effort)
+        await self.move(await self.way(self.posture(), posture, effort), phase=phase,
+                        message=message, share=share, watch=watch, effort=effort)
 
-    async def _way_to(self, posture: Array, effort: EffortLimits | None) -> Trajectory:
-        """Return a collision-free motion from the present posture, within the effort limits."""
+    async def way(
+        self, start: Array, goal: Array, effort: EffortLimits | None
+    ) -> Trajectory:
+        """Return a collision-free motion between two postures, within the effort limits."""
         path = await self.compute(
-            connect, self.checker.robot, self.checker, self.posture(), posture, effort=effort)
+            connect, self.checker.robot, self.checker, start, goal, effort=effort)
         trajectory = self.path_trajectory(path)
         return trajectory if effort is None else await self.compute(effort.slowed, trajectory)
 

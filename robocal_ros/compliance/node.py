@@ -11,6 +11,9 @@ from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm.gate import GuardedArm
+from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
+from robocal_ros.arm.protocols import Arm
+from robocal_ros.arm.protocols import Recorder as Recording
 from robocal_ros.arm.waiting import ServiceCall
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimate import (
@@ -77,13 +80,10 @@ class ComplianceCalibration(CalibrationNode):
         self.arm.recorder = self.recorder
         self._result_topic = self.publisher(String, '~/result')
         self._placing_topic = self.publisher(TransformStamped, '~/tracker_transform')
-        self._method = ComplianceProcedure(
-            self.arm, self.recorder, self.status,
-            StationaryReader(self.arm, self.joints, self._tracker, lambda: self.values,
-                             self.waiter.until_stopped,
-                             lambda: self.count_publishers(self._tracker.topic) > 0),
-            lambda: self.values, self._load, lambda: self._friction,
-            self._show_registration, given_postures(values, self.robot, self.arm.checker))
+        self._reader = StationaryReader(
+            self.arm, self.joints, self._tracker, lambda: self.values, self.waiter.until_stopped,
+            lambda: self.count_publishers(self._tracker.topic) > 0)
+        self._method = self._procedure(self.arm, self.recorder)
         self._feed_forward = SagFeedForward(self, self.joints)
         self._attach, self._detach = (
             self.part(ServiceCall(self.waiter, name)) if name else None
@@ -97,6 +97,12 @@ class ComplianceCalibration(CalibrationNode):
                     remedy='Motions are planned without friction.')
         if last_good := self.store.load('compliance'):
             self._publish(last_good)
+
+    def _procedure(self, arm: Arm, recorder: Recording) -> ComplianceProcedure:
+        return ComplianceProcedure(
+            arm, recorder, self.status, self._reader, lambda: self.values, self._load,
+            lambda: self._friction, self._show_registration,
+            given_postures(self.values, self.robot, self.arm.checker))
 
     def _load(self) -> Load:
         """Return the load mounted between the two sets; raises DataError if it is unknown."""
@@ -128,6 +134,13 @@ class ComplianceCalibration(CalibrationNode):
         self._load()
         await self._method.run(self._attach, self._detach)
         return await self.estimate()
+
+    async def rehearse(self, arm: PreviewArm) -> str:
+        """Carry out the motions of both sets in a dry run."""
+        procedure = self._procedure(arm, PreviewRecorder(self.recorder))
+        procedure.postures, procedure.registration = (
+            self._method.postures, self._method.registration)
+        return await procedure.rehearse()
 
     async def estimate(self) -> Answer:
         """Estimate compliance from the measured sets, else from the recording."""

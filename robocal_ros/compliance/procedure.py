@@ -262,6 +262,33 @@ class ComplianceProcedure:
         self._report.update('unmounting', 'Removing the load.', progress=95.0)
         await detach.call()
 
+    async def rehearse(self) -> str:
+        """Carry out the motions of both sets without reading the tracker; return a sentence.
+
+        Raises:
+            RobocalError: If the load is unknown, or a motion cannot be planned.
+
+        """
+        arm, values, home = self._arm, self._parameters(), self._arm.posture()
+        if self.postures is None:
+            self._report.update('planning', 'Choosing postures.', progress=0.0)
+            self.postures, overloaded = await arm.compute(self._planned, home)
+            for sentence in overloaded:
+                self._lose(sentence)
+        postures = self._known_postures()
+        for part, which in enumerate((UNLOADED, LOADED)):
+            for number, posture in enumerate(postures):
+                begin = 50.0 * (part + number / len(postures))
+                visits = [postures[0]] if number and not number % values.reference_every else []
+                for goal in (*visits, posture):
+                    if np.abs(goal - arm.posture()).max() > _ELSEWHERE:
+                        await arm.go_to(
+                            goal, phase='moving', message=f'Planning the {which} set.',
+                            share=(begin, begin), effort=self._effort(which))
+                    await arm.dwell(values.settle + values.dwell)
+            await self._go_home(home, 50.0 * (part + 1), which)
+        return f'{len(postures)} postures without and with the load:'
+
     async def _await_rest(self) -> None:
         """Wait until the arm rests after a change of load."""
         await self._arm.dwell(_CHANGE)

@@ -13,6 +13,9 @@ from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm.gate import GuardedArm
+from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
+from robocal_ros.arm.protocols import Arm
+from robocal_ros.arm.protocols import Recorder as Recording
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.friction.estimate import FRICTION, loaded, merge, needs, summary
@@ -71,16 +74,18 @@ class FrictionIdentification(CalibrationNode):
         self._result_topic = self.publisher(String, '~/result')
         self._points_topic = self.publisher(JointState, '~/points')
         self._curve_topic = self.publisher(JointState, '~/curve')
-        given = self._given()
-        self._method = FrictionProcedure(
-            self.arm, self.recorder, self.status, self._wanted(given), given, self._load,
-            self._show)
+        self._method = self._procedure(self.arm, self.recorder)
         self._feed_forward = FrictionFeedForward(self, self.joints)
         DriveGains(self, self.joints, self._use_arm)
         if values.use_payload:
             self.follow('payload', 'payload_identification/result', self._use_payload)
         if last_good := self.store.load('friction'):
             self._publish(last_good)
+
+    def _procedure(self, arm: Arm, recorder: Recording) -> FrictionProcedure:
+        given = self._given()
+        return FrictionProcedure(
+            arm, recorder, self.status, self._wanted(given), given, self._load, self._show)
 
     def _given(self) -> list[FrictionRun]:
         """Return the runs of the user's trajectory set; empty to plan them."""
@@ -138,6 +143,11 @@ class FrictionIdentification(CalibrationNode):
             self._discard()
         await self._method.measure(self.values)
         return await self.estimate()
+
+    async def rehearse(self, arm: PreviewArm) -> str:
+        """Carry out the first round of each joint in a dry run."""
+        await self._procedure(arm, PreviewRecorder(self.recorder)).rehearse(self.values)
+        return 'First round of each joint; further ones depend on what is measured:'
 
     async def estimate(self) -> Answer:
         """Estimate friction from the recording."""

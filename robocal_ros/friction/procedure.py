@@ -109,6 +109,33 @@ class FrictionProcedure:
         # The measurement is valid even if the arm cannot move back.
         await self._go_to(home, 'Moving back to the initial posture', (_MEASURED[1], 98.0))
 
+    async def rehearse(self, values: FrictionParameters) -> None:
+        """Carry out the motions of the first round, without estimation.
+
+        Args:
+            values: The parameters.
+
+        Raises:
+            RobocalError: If a motion cannot be planned.
+
+        """
+        self._values = values
+        arm = self._arm
+        home = arm.posture()
+        speeds = sorted(speed for speed in values.speeds if speed > 0.0)
+        for number, name in enumerate(self._wanted):
+            at = 100.0 * number / len(self._wanted)
+            for run in await self._planned(name, home, 0, speeds):
+                await arm.go_to(run.start_posture(), phase='moving', share=(at, at),
+                                message=f'Planning the runs of {name}.')
+                await arm.dwell(_REST)
+                await arm.move(run.trajectory(), phase='running', share=(at, at),
+                               message=f'Planning the runs of {name}.')
+                await arm.dwell(_REST)
+            if values.model == DYNAMIC:
+                await self._reverse(name, home, at)
+        await self._go_to(home, 'Moving back to the initial posture', (100.0, 100.0))
+
     async def _measure_joint(
         self, name: str, home: Array, begin: float, width: float, later: int
     ) -> None:

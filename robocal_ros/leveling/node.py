@@ -13,6 +13,7 @@ from std_msgs.msg import ColorRGBA
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm.gate import GuardedArm
+from robocal_ros.arm.preview import PreviewArm
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.leveling.model import Tool, reference_axis
@@ -39,7 +40,7 @@ class Leveling(CalibrationNode):
     """Plans, shows, executes and verifies leveling motions."""
 
     parameter_table = LevelingParameters
-    verbs = (*CalibrationNode.verbs, 'level', 'preview')
+    verbs = (*CalibrationNode.verbs, 'level')
     values: LevelingParameters
     late_modules = (*CalibrationNode.late_modules, 'scipy.ndimage')
     idle_message = 'Active; call run or preview.'
@@ -89,9 +90,13 @@ class Leveling(CalibrationNode):
         """Level the tool; another name of ``run``."""
         return await self.run()
 
-    async def preview(self) -> str:
-        """Plan and show the motion without moving."""
-        return await self._procedure().preview()
+    async def rehearse(self, arm: PreviewArm) -> str:
+        """Plan and show the motion."""
+        motion, sentence = await self._procedure().preview()
+        if motion is not None:
+            await arm.move(motion, phase='planning', message='Checking the turn.',
+                           share=(50.0, 90.0))
+        return sentence
 
     async def estimate(self) -> str:
         """Measure the tilt without moving."""

@@ -17,7 +17,7 @@ from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner, LevelPlan
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.results.result import spread
-from robocal_ros.robot.motion import MotionLimits
+from robocal_ros.robot.motion import MotionLimits, Trajectory
 from robocal_ros.robot.sag import SagCorrection
 
 # Postures of a motion at which the sag is computed.
@@ -98,16 +98,16 @@ class LevelingProcedure:
         self._sag = sag
         self._tool = Tool(arm.robot, values.tool_point)
 
-    async def preview(self) -> str:
-        """Plan and show the motion without moving; return the answer."""
-        await self._arm.await_rest()
+    async def preview(self) -> tuple[Trajectory | None, str]:
+        """Plan and show the motion without moving; return it, and a sentence."""
         plan = await self._plan()
         if plan.trajectory is None or plan.task is None:
-            return self._level_already(plan)
-        return (f'The tool is tilted by {_degrees(plan.tilt)}; leveling would turn it by '
-                f'{_degrees(plan.task.angle)} in {plan.trajectory.duration:.1f} s, over '
-                f'{len(plan.task.transition_poses(self._values.max_step))} transition poses. '
-                f'{plan.note} Nothing was moved.').replace('  ', ' ')
+            return None, self._level_already(plan)
+        return plan.trajectory, (
+            f'The tool is tilted by {_degrees(plan.tilt)}; leveling would turn it by '
+            f'{_degrees(plan.task.angle)} in {plan.trajectory.duration:.1f} s, over '
+            f'{len(plan.task.transition_poses(self._values.max_step))} transition poses. '
+            f'{plan.note}').rstrip()
 
     async def level(self) -> tuple[bool, str]:
         """Level the tool; return whether the result is verified, and the answer."""
@@ -115,7 +115,7 @@ class LevelingProcedure:
         await self._await_readings()
         plan = await self._plan()
         if plan.trajectory is None or plan.task is None:
-            return True, self._level_already(plan)
+            return True, f'{self._level_already(plan)} Nothing was moved.'
         self._joints.clear()
         self._joints.recording = True
         try:
@@ -197,7 +197,7 @@ class LevelingProcedure:
 
     def _level_already(self, plan: LevelPlan) -> str:
         return (f'The tool is level already: tilt {_degrees(plan.tilt)} (tolerance '
-                f'{_degrees(self._values.tolerance)}). Nothing was moved.')
+                f'{_degrees(self._values.tolerance)}).')
 
     # ---------------------------------------------------------------- verification
 

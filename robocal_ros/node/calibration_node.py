@@ -13,6 +13,8 @@ Derive one class from ``CalibrationNode``, set ``parameter_table``, and write, i
 ``check``
     Check parameters against the robot and stored results, beyond the ranges of their table. It
     is called before ``build``, and before a change of a dynamic parameter is accepted.
+``rehearse``
+    Carry out the motions of ``run`` on a ``PreviewArm``, for the service ``preview``.
 ``run``, ``estimate``, ``clear``
     Implement the services of these names, and of further ones named in ``verbs``. Return a
     sentence, or an ``Answer`` if it may be a failure. A RobocalError is answered with its text;
@@ -35,7 +37,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from inspect import iscoroutinefunction
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.callback_groups import ReentrantCallbackGroup
@@ -51,8 +53,10 @@ from rclpy.wait_for_message import wait_for_message
 from rosgraph_msgs.msg import Clock as Tick
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
-from visualization_msgs.msg import MarkerArray
+from trajectory_msgs.msg import JointTrajectory
+from visualization_msgs.msg import Marker, MarkerArray
 
+from robocal_ros.arm.preview import PreviewArm
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import CancelledError, ConfigurationError, RobocalError
 from robocal_ros.messages import qos
@@ -65,6 +69,9 @@ from robocal_ros.results.chain import Inputs, stale_text
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.setup import EFFORT_UNITS, make_robot, make_store, with_own_units
+
+if TYPE_CHECKING:
+    from robocal_ros.arm.gate import GuardedArm
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE
@@ -148,10 +155,13 @@ class CalibrationNode(LifecycleNode, ABC):
 
     parameter_table: type[RobotParameters]
 
+    arm: GuardedArm
+    """The arm; only of nodes that move it."""
+
     kinds: tuple[str, ...] = ()
     """Kinds of the results that this node stores."""
 
-    verbs: tuple[str, ...] = ('run', 'estimate', 'clear')
+    verbs: tuple[str, ...] = ('run', 'estimate', 'clear', 'preview')
     """Trigger services ``~/name``; each calls the method of its name."""
 
     late_modules: tuple[str, ...] = tuple(f'scipy.{name}' for name in (
@@ -183,6 +193,7 @@ class CalibrationNode(LifecycleNode, ABC):
         self._starts_itself = False
         self._why_inactive = ''
         self._description = ''
+        self._drawn: list[Marker] = []
         self._parts = ExitStack()
         self._streams: list[Stream] = []
         self._followed: dict[str, CalibrationResult | None] = {}
@@ -210,6 +221,23 @@ class CalibrationNode(LifecycleNode, ABC):
     @abstractmethod
     async def clear(self) -> Answer | str:
         """Discard the recording."""
+
+    async def rehearse(self, arm: PreviewArm) -> str:
+        """Carry out the motions of ``run`` in a dry run; return a sentence, or nothing."""
+        raise NotImplementedError
+
+    async def preview(self) -> Answer | str:
+        """Plan and check all motions of ``run`` and show them, without moving."""
+        await self.arm.await_rest()
+        rehearsed = PreviewArm(self.arm, self.status)
+        self._drawn = []
+        said = await self.rehearse(rehearsed)
+        if rehearsed.motions:
+            self.publish_markers(MarkerArray(
+                markers=[*self._drawn, rehearsed.marker(self.robot.root_frame)]))
+            self._preview_topic.publish(rehearsed.trajectory())
+        return ' '.join(filter(None, (
+            said, rehearsed.summary(self.robot.root_frame), 'Nothing was moved.')))
 
     # ----------------------------------------------------------------------- parts
 
@@ -360,6 +388,7 @@ class CalibrationNode(LifecycleNode, ABC):
 
     def publish_markers(self, markers: MarkerArray) -> None:
         """Publish markers, latched."""
+        self._drawn = list(markers.markers)
         self.markers.publish(markers)
 
     # ------------------------------------------------------------------ autostart
@@ -491,6 +520,8 @@ class CalibrationNode(LifecycleNode, ABC):
         self.markers = self.publisher(MarkerArray, '~/markers')
         self.check(values)
         self.build()
+        if hasattr(self, 'arm'):
+            self._preview_topic = self.publisher(JointTrajectory, '~/preview_trajectory')
         if not self._starts_itself:
             for service in self._offer_services():
                 self._parts.callback(self.destroy_service, service)

@@ -13,6 +13,7 @@ from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm.gate import GuardedArm
+from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
 from robocal_ros.arrays import Array
 from robocal_ros.capability import Needs
 from robocal_ros.errors import ConfigurationError
@@ -101,14 +102,23 @@ class PayloadIdentification(CalibrationNode):
             check_effort_unit(values, self.known_results())
         await self.arm.connect()
         self.recorder.clear()
-        procedure = self._procedure()
+        await self._move(self._procedure())
+        return await self.estimate()
+
+    async def rehearse(self, arm: PreviewArm) -> str:
+        """Carry out the motions of ``values.method`` in a dry run."""
+        await self._move(PayloadProcedure(
+            arm, PreviewRecorder(self.recorder), self.status, self.values))
+        return f'Method {self.values.method}:'
+
+    async def _move(self, procedure: PayloadProcedure) -> None:
+        values = self.values
         if values.method == 'two_plane':
             await procedure.two_plane(self._known_mass(values))
         elif values.method == 'static_poses' and self._sensor is not None:
             await procedure.static_poses(self._sensor)
         else:
             await procedure.excitation(self._sensor)
-        return await self.estimate()
 
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""

@@ -146,6 +146,11 @@ class WrenchObserverNode(CalibrationNode):
         self.status.update('taring', 'Collecting samples at rest; do not touch the arm.')
         return self._kept(await self._tare.run(self.values))
 
+    async def preview(self) -> str:
+        """Say what ``run`` does."""
+        return (f'run tares the sensors over {self.values.tare_duration:g} s at rest; it moves '
+                'nothing.')
+
     async def tare(self) -> str:
         """Tare; another name of ``run``."""
         return await self.run()

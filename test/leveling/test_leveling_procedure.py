@@ -141,7 +141,8 @@ def test_what_is_not_level_afterwards_is_no_success(given: dict[str, Any], words
 
 def test_preview_and_measure_move_nothing() -> None:
     rig = Rig(imu={})
-    preview = asyncio.run(rig.procedure.preview())
+    motion, preview = asyncio.run(rig.procedure.preview())
+    assert motion is not None
     assert preview.startswith('The tool is tilted by 26.5°; leveling would turn it by 26.5° in ')
     measured = asyncio.run(rig.procedure.measure())
     assert measured == ('The tool is tilted by 26.5° (tolerance 0.050°). The IMU measures a tilt '

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dry run of a procedure: its motions are planned, checked and kept instead of sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from geometry_msgs.msg import Point
+from trajectory_msgs.msg import JointTrajectory
+from visualization_msgs.msg import Marker
+
+from robocal_ros.arm.protocols import Recorder, Report, Watch
+from robocal_ros.arrays import Array
+from robocal_ros.messages import conversions
+from robocal_ros.messages.marks import StationaryInterval
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.robot.motion import MotionLimits, Trajectory
+from robocal_ros.robot.planning import EffortLimits
+
+if TYPE_CHECKING:
+    from robocal_ros.arm.gate import GuardedArm
+
+# Postures of each motion at which the place of the tool is computed.
+_SHOWN = 25
+# Newest samples that stand for those of the resting arm [s].
+_REST = 0.5
+
+
+class PreviewArm:
+    """The arm in a dry run: the protocol ``robocal_ros.arm.protocols.Arm``.
+
+    Attributes:
+        robot: The arm's model.
+        checker: Its collision geometry.
+        motions: The motions, at the speed scale.
+        rest: Time between the motions [s].
+
+    """
+
+    def __init__(self, arm: GuardedArm, report: Report) -> None:
+        """Begin at the present posture.
+
+        Args:
+            arm: The arm, which stays where it is.
+            report: Shows the progress.
+
+        """
+        self._arm = arm
+        self._report = report
+        self._posture = arm.posture()
+        self.robot, self.checker = arm.robot, arm.checker
+        self.motions: list[Trajectory] = []
+        self.rest = 0.0
+        self.check_stopped, self.compute = arm.check_stopped, arm.compute
+        self.speed_limits, self.path_trajectory = arm.speed_limits, arm.path_trajectory
+        self.await_rest = arm.await_rest
+
+    @property
+    def limits(self) -> MotionLimits:
+        """Limits of every motion."""
+        return self._arm.limits
+
+    def posture(self) -> Array:
+        """Return the posture after the last motion, shape (n,) [rad]."""
+        return self._posture.copy()
+
+    async def move(
+        self, trajectory: Trajectory, *, phase: str, message: str, share: tuple[float, float],
+        watch: Watch | None = None, limits: MotionLimits | None = None,
+    ) -> None:
+        """Check a motion as if it were to be sent, and keep it."""
+        self.check_stopped()
+        self._report.update('planning', message, progress=share[0])
+        self.motions.append(await self.compute(self._arm.check_path, trajectory, limits))
+        self._posture = trajectory.goal.copy()
+
+    async def go_to(
+        self, posture: Array, *, phase: str, message: str, share: tuple[float, float],
+        watch: Watch | None = None, effort: EffortLimits | None = None,
+    ) -> None:
+        """Plan a collision-free path to a posture, and keep it."""
+        self.check_stopped()
+        await self.move(await self._arm.way(self._posture, posture, effort), phase=phase,
+                        message=message, share=share)
+
+    async def dwell(self, duration: float, watch: Watch | None = None) -> None:
+        """Count the time."""
+        self.rest += duration
+
+    async def await_readings(self, watch: Watch) -> None:
+        """Do nothing: no sensor is needed."""
+
+    # ---------------------------------------------------------------------- outcome
+
+    def summary(self, place: str) -> str:
+        """Return number, duration and extent of the motions as a sentence.
+
+        Args:
+            place: Name of the frame of the extent.
+
+        """
+        if not self.motions:
+            return ''
+        duration = sum(motion.duration for motion in self.motions) + self.rest
+        low, high = (part(self._path(), axis=0) for part in (np.min, np.max))
+        extent = ', '.join(f'{axis} {a:.2f} … {b:.2f}' for axis, a, b in zip(
+            'xyz', low, high, strict=True))
+        count = '1 motion' if len(self.motions) == 1 else f'{len(self.motions)} motions'
+        return (f'{count}, {duration:.0f} s with rests; {self.robot.tool_frame} stays within '
+                f'{extent} m in {place}.')
+
+    def _path(self) -> Array:
+        """Return places of the tool along the motions, shape (k, 3) [m]."""
+        return np.array([
+            self.robot.transform_frame_to_root(posture, self.robot.tool_frame).translation
+            for motion in self.motions
+            for posture in motion.sample(np.linspace(0.0, motion.duration, _SHOWN))[0]])
+
+    def marker(self, frame: str) -> Marker:
+        """Return the path of the tool, in the root frame."""
+        made = Marker(ns='preview', id=0, type=Marker.LINE_STRIP, action=Marker.ADD)
+        made.header.frame_id = frame
+        made.pose.orientation.w = 1.0
+        made.scale.x = 0.004
+        made.color.r, made.color.g, made.color.b, made.color.a = 0.9, 0.3, 0.9, 0.9
+        made.points = [Point(x=x, y=y, z=z) for x, y, z in self._path().tolist()]
+        return made
+
+    def trajectory(self) -> JointTrajectory:
+        """Return all motions, one after the other without the rests."""
+        whole = JointTrajectory(joint_names=list(self.robot.joint_names))
+        begin = 0.0
+        for motion in self.motions:
+            for time, point in zip(
+                    motion.time,
+                    conversions.to_joint_trajectory(motion, self.robot.joint_names).points,
+                    strict=True):
+                point.time_from_start = conversions.to_duration(begin + float(time))
+                # Where two motions meet, the first has the posture already.
+                if time or not whole.points:
+                    whole.points.append(point)
+            begin += motion.duration
+        return whole
+
+
+class PreviewRecorder:
+    """Recorder of a dry run: shows the newest samples of the resting arm, and records nothing.
+
+    Attributes:
+        on_sample: Never called.
+        recorded: Zero.
+
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Set the recorder whose samples are shown."""
+        self._recorder = recorder
+        self.on_sample: Callable[[float, Array, Array], None] | None = None
+        self.recorded = 0
+
+    @property
+    def newest(self) -> float:
+        """Newest stamp received, -inf before the first [s]."""
+        return self._recorder.newest
+
+    def samples(self, after: float = -np.inf) -> JointSamples:
+        """Return the newest samples recorded."""
+        return self._recorder.samples(self.newest - _REST)
+
+    def stamps(self) -> dict[str, float]:
+        """Return nothing: no motion is repeated."""
+        return {}
+
+    def discard_after(self, stamp: float) -> None:
+        """Do nothing."""
+
+    def rewind(self, begin: Mapping[str, float]) -> None:
+        """Do nothing."""
+
+    def resume(self, begin: Mapping[str, float]) -> None:
+        """Do nothing."""
+
+    def mark_discarded(self, span: tuple[float, float]) -> None:
+        """Do nothing."""
+
+    def mark_stationary(self, interval: StationaryInterval) -> None:
+        """Do nothing."""

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dry runs of the procedures: planned, checked and shown, and nothing moves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.friction_graph import friction_node
+from support.live_graph import JOINTS, Client, Process, payload_node, seconds, sim_arm
+from test_compliance import compliance_node
+from trajectory_msgs.msg import JointTrajectory
+from visualization_msgs.msg import MarkerArray
+
+from robocal_ros.messages import qos
+
+WRIST = {'sensor_frame': 'ft_wrist', 'poses': 6}
+STARTS: dict[str, Callable[[Path], Process]] = {
+    'two_plane': lambda folder: payload_node(folder / 'node.log', folder / 'results'),
+    'static_poses': lambda folder: payload_node(
+        folder / 'node.log', folder / 'results', method='static_poses', **WRIST),
+    'excitation': lambda folder: payload_node(
+        folder / 'node.log', folder / 'results', method='excitation', **WRIST),
+    'friction': lambda folder: friction_node(
+        folder / 'node.log', folder / 'results', measure_joints=['joint_2', 'joint_6']),
+    'compliance': lambda folder: compliance_node(
+        folder / 'node.log', folder / 'results', folder / 'opened.txt'),
+}
+NAMES = {'friction': 'friction_identification', 'compliance': 'compliance_calibration'}
+LEAST = {'two_plane': 10, 'static_poses': 7, 'excitation': 1, 'friction': 40, 'compliance': 20}
+
+
+@pytest.fixture(scope='module')
+def simulation(ros: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with sim_arm(tmp_path_factory.mktemp('arm') / 'sim_arm.log', seed=3):
+        yield
+
+
+@pytest.mark.parametrize('what', STARTS)
+def test_a_dry_run(client: Client, simulation: None, tmp_path: Path, what: str) -> None:
+    name = NAMES.get(what, 'payload_identification')
+    with STARTS[what](tmp_path), client.watching() as received:
+        client.until(lambda: client.state(name) == 'active', 60.0)
+        trajectories = client.subscribe(
+            JointTrajectory, f'/{name}/preview_trajectory', qos.LATCHED)
+        markers = client.subscribe(MarkerArray, f'/{name}/markers', qos.LATCHED)
+        client.until(lambda: received)
+        answer = client.call('preview', name, 120.0)
+        assert answer.success, answer.message
+        found = re.search(
+            r'(\d+) motions?, (\d+) s with rests; tool0 stays within x .* m in world\. '
+            r'Nothing was moved\.$', answer.message)
+        assert found, answer.message
+        assert int(found[1]) >= LEAST[what]
+        client.until(lambda: trajectories and any(
+            item.ns == 'preview' for array in markers for item in array.markers))
+    states = np.array([state.position for _, state in received])
+    assert np.ptp(states, axis=0).max() < 1e-3
+    shown = trajectories[-1]
+    assert tuple(shown.joint_names) == JOINTS
+    times = np.array([seconds(point.time_from_start) for point in shown.points])
+    places = np.array([point.positions for point in shown.points])
+    assert (np.diff(times) > 0.0).all()
+    assert 0.0 < times[-1] <= float(found[2]) + 1.0
+    np.testing.assert_allclose(places[0], states[-1], atol=2e-3)
+    # It ends where it began, and the way there is no pause.
+    np.testing.assert_allclose(places[-1], places[0], atol=2e-3)
+    assert np.ptp(places, axis=0).max() > 0.2

@@ -59,6 +59,8 @@ _CANCEL_FACTOR = 1.5
 _UNWATCHED = 1.5
 # Longest time to arrive at the goal after the controller reported success [s].
 _LATE_ARRIVAL = 30.0
+# Largest delay of joint states that is reckoned with [s].
+_OLDEST = 1.0
 _ERRORS = {
     FollowJointTrajectory.Result.INVALID_GOAL: 'invalid goal, or taken over by another',
     FollowJointTrajectory.Result.INVALID_JOINTS: 'invalid joints',
@@ -419,7 +421,15 @@ class ArmClient:
                                  f'The controller ended the motion: {error}{text}.', held)
         problem: tuple[MotionStatus, str] | None = None
         end = self._waiter.now() + _LATE_ARRIVAL
-        while not self.resting and problem is None and self._waiter.now() < end:
+        # Late joint states may still show the arm at rest before a short motion.
+        known = self._stamp() + _OLDEST
+
+        def arrived() -> bool:
+            distance = np.abs(self._joints.posture() - trajectory.goal).max()
+            return self.resting and bool(
+                distance <= self._parameters().goal_tolerance or self._stamp() >= known)
+
+        while not arrived() and problem is None and self._waiter.now() < end:
             await self._waiter.tick()
             problem = self._problem(follower, None)
         if problem is not None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from action_msgs.msg import GoalStatus
 from rclpy.callback_groups import ReentrantCallbackGroup
 from support.ros_rig import Spinner, pair
 
-from robocal_ros.arm.client import _PathFollower
+from robocal_ros.arm.client import ArmClient, _PathFollower
+from robocal_ros.arm.protocols import MotionOutcome, MotionStatus
 from robocal_ros.arm.waiting import Waiter
+from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.motion import Trajectory, quintic_path
 
 TOLERANCE = 0.15
@@ -104,3 +108,57 @@ def test_the_node_knows_that_it_was_late() -> None:
     assert came
     assert 0.2 < late < 2.0
     assert after == 0.0
+
+
+class LateJoints:
+    """Joint states of a moving arm, by a driver that publishes them late [s]."""
+
+    def __init__(self, path: Trajectory, late: float) -> None:
+        self._path = path
+        self._begin = time.monotonic() + late
+
+    @property
+    def latest(self) -> tuple[float, np.ndarray]:
+        now = time.monotonic() - self._begin
+        return 100.0 + now, self.posture(now)
+
+    def posture(self, now: float | None = None) -> np.ndarray:
+        shown = time.monotonic() - self._begin if now is None else now
+        return self._path.sample(float(np.clip(shown, 0.0, self._path.duration)))[0]
+
+    def travel(self, window: float) -> float:
+        now = time.monotonic() - self._begin
+        return float(np.ptp([self.posture(now - back) for back in (0.0, window)], axis=0).max())
+
+    def age(self) -> float:
+        return 0.0
+
+
+@pytest.mark.usefixtures('ros')
+@pytest.mark.parametrize('late', [0.0, 0.6])
+def test_a_short_motion_seen_late_has_not_missed_its_goal(
+    monkeypatch: pytest.MonkeyPatch, late: float
+) -> None:
+    path = quintic_path(np.array([[0.0, 0.0], [0.1, 0.0]]), np.full(2, 2.0), np.full(2, 8.0))
+    assert path.duration < late or late == 0.0
+    node, other = pair()
+    with Spinner(node, other) as spinner:
+        client = object.__new__(ArmClient)
+        client._waiter = Waiter(node, ReentrantCallbackGroup())
+        client._joints = LateJoints(path, late)
+        client._parameters = ArmParameters
+        client._joint_names = ('joint_1', 'joint_2')
+        monkeypatch.setattr(client, '_problem', lambda *_: None)
+        follower = _PathFollower(path, client._stamp(), TOLERANCE)
+        done = time.monotonic() + path.duration
+
+        async def conclude() -> MotionOutcome:
+            await client._waiter.until(lambda: time.monotonic() > done, 5.0)
+            response = SimpleNamespace(status=GoalStatus.STATUS_SUCCEEDED)
+            return await client._conclude(response, path, follower)
+
+        try:
+            outcome = spinner.run(conclude, 20.0)
+        finally:
+            client._waiter.destroy()
+    assert outcome.status is MotionStatus.DONE, outcome.message

@@ -375,7 +375,9 @@ FAULTS = (
           r'No joint states|joint states have been received', lift=_heal),
     Fault('joint missing', _sim('joint_missing:joint_2'), r'[Jj]oint_2', lift=_heal),
     Fault('joint states out of order', _sim('stamps_disordered'), harmless=True, lift=_heal),
-    Fault('joint states 0.3 s late', _sim('latency:0.3'), harmless=True, lift=_heal),
+    Fault('joint states 0.1 s late', _sim('latency:0.1'), harmless=True, lift=_heal),
+    Fault('joint states 0.4 s late', _sim('latency:0.4'), r'joint states', trait='moves',
+          lift=_heal),
     Fault('efforts not finite', _sim('effort_nan'), r'not a finite number', trait='effort',
           lift=_heal),
     Fault('joint states twice', _echo(_copy), harmless=True, lift=_silence_echo),
@@ -490,7 +492,9 @@ def _await_end(
     """Wait for the end of the procedure, or see that it goes on and cancel it."""
     fault = plan.fault
     if fault.kills in ('node', 'both'):
-        outcome.survived = cell.wait(lambda: not cell.node_alive, HANG)
+        outcome.survived = cell.wait(
+            lambda: all(process.poll() is not None for process in cell.processes(fault.kills)),
+            HANG)
         code = cell.processes('node')[0].poll()
         if fault.cause and code != 0:
             outcome.remarks.append(f'The node exited with {code}.')
@@ -628,7 +632,8 @@ def _of_capability(
         except RobocalError as error:
             outcome = Outcome(cell.capability.name, plan.phase, plan.fault.name,
                               remarks=[f'Not injected: {error}'])
-        problem = recover(cell, plan.phase)
+        # The end of the fault may still be in the queues of the node during the first attempt.
+        problem = recover(cell, plan.phase) and recover(cell, plan.phase)
         outcome.recovered = not problem
         if problem:
             outcome.remarks.append(f'Not recovered: {problem}')

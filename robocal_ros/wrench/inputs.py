@@ -236,5 +236,10 @@ class WakingStream(Stream[Intake]):
 
         """
         self.wakes = False
-        super().__init__(node, ConditionalGroup(lambda: self.wakes), kind, topic, intake,
-                         on_message=receive, wake=wake)
+        self._pass_on = receive
+        super().__init__(
+            node, ConditionalGroup(lambda: self.wakes), kind, topic, intake, wake=wake)
+
+    def _look_at(self, message: Message) -> None:
+        # The observer's feeds detect silence and constant values.
+        self._pass_on(message)

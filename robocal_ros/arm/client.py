@@ -384,7 +384,7 @@ class ArmClient:
         silence = behind - self._least_behind
         if silence <= max(SILENCE, _MISSED * self._joints.period):
             return ''
-        return (f"No joint states were sent for {silence:.2f} s, while controller '{self.name}' "
+        return (f"No joint states received for {silence:.2f} s, while controller '{self.name}' "
                 'goes on: joint_state_broadcaster or the driver has stopped publishing.')
 
     @property

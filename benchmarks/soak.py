@@ -105,15 +105,19 @@ def soak(duration: float, output: Path) -> int:
             end = time.monotonic() + _START
             while client.state() != 'active' and time.monotonic() < end:
                 session.spin_until(lambda: False, 0.5)
-        tare = clients['wrench_observer'].call('tare')
-        print_line(f'tare: {tare.message}')
+        # The observer must know the tool before it can be tared.
+        for name, verb in (('payload_identification', 'run'), ('wrench_observer', 'tare')):
+            answer = clients[name].call(verb)
+            print_line(f'{name}: {answer.message}')
+            if not answer.success:
+                return 1
         received = [0]
 
-        def count(_: WrenchStamped) -> None:
+        def count(_: bytes) -> None:
             received[0] += 1
 
         session.node.create_subscription(
-            WrenchStamped, 'wrench_observer/links/ft_wrist/wrench', count, qos.SENSOR)
+            WrenchStamped, 'wrench_observer/links/ft_wrist/wrench', count, qos.SENSOR, raw=True)
         usages = {child.name: (child, Usage()) for child in (arm, observer, payload)}
         runs: list[bool] = []
         looked = [0.0]

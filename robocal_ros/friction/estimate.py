@@ -15,7 +15,7 @@ from robocal_ros.capability import Capability, Needs
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, JointFriction, fit_joint
-from robocal_ros.friction.model import parameter_names
+from robocal_ros.friction.model import SHAPES, parameter_names
 from robocal_ros.friction.motion import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
@@ -337,6 +337,7 @@ def _covariance(item: JointFriction) -> tuple[list[str], Array]:
     """Return the names of a joint's identified parameters and their covariance."""
     names: list[str] = []
     blocks = [np.empty((0, 0))]
+    scales: list[float] = []
     for direction, fit in (item.choice.fits if item.choice and item.passed else {}).items():
         columns = parameter_names(fit.model)
         # A Stribeck part that is not identified leaves the law as it is, without numbers.
@@ -344,6 +345,7 @@ def _covariance(item: JointFriction) -> tuple[list[str], Array]:
             item.stribeck_unidentified and name in ('static', 'stribeck_velocity'))]
         names += [f'{item.joint}.{columns[i]}_{direction}' for i in keep]
         blocks.append(fit.covariance[np.ix_(keep, keep)])
+        scales += [0.0 if columns[i] in SHAPES.values() else fit.value[i] for i in keep]
     shares = np.array([_offset_share(name) for name in names])
     late = np.array([float(name.rpartition('.')[2].startswith('viscous')) for name in names])
     if not late.any():
@@ -351,7 +353,8 @@ def _covariance(item: JointFriction) -> tuple[list[str], Array]:
         speed = float(np.mean([abs(point.speed) for point in item.usable] or [0.0]))
         late = speed * np.abs(shares)
     steady = (scipy.linalg.block_diag(*blocks) + item.offset_std**2 * np.outer(shares, shares)
-              + item.viscous_std**2 * np.outer(late, late))
+              + item.viscous_std**2 * np.outer(late, late)
+              + item.scale_std**2 * np.outer(scales, scales))
     if item.presliding is None:
         return names, steady
     keep = [i for i, reason in enumerate(item.presliding.unidentified) if not reason]
@@ -390,7 +393,7 @@ def _law(item: JointFriction) -> dict[str, object]:
     return {} if choice is None else {
         'model': choice.model, 'evidence': choice.evidence(),
         'criteria': {name: float(value) for name, value in choice.criteria.items()},
-        'reference_load': item.reference_load, 'std': item.std,
+        'reference_load': item.reference_load, 'std': item.std, 'drift': item.drift,
         'speeds': [float(min(speeds)), float(max(speeds))]}
 
 
@@ -405,6 +408,9 @@ def _checks(item: JointFriction, limit: float) -> list[Check]:
         f"Joint '{item.joint}': {item.choice.evidence() if item.choice else 'no law'}, fit degree "
         f'{degree:.2f} %, on left-out speeds {held_out} (limit {limit:.1f} %), '
         f'{len(item.points) - len(rejected)} runs used, {len(rejected)} rejected{named}.'
+        + (f' Friction {"fell" if item.drift > 0.0 else "rose"} by '
+           f'{100.0 * abs(item.drift):.1f} % during the runs; the law holds for their end.'
+           if item.drift else '')
         + (f' {item.missing}' if item.missing else ''))
     checks = [Check(f'{item.joint}: fit', not item.failures, degree, limit, '%', reason)]
     gravity = item.gravity

@@ -11,7 +11,7 @@ least squares inside (variable projection; Golub, Pereyra, Inverse Problems 19 (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +56,10 @@ _LARGEST_FACTOR = 0.5
 # Runs whose speeds differ by less than this share are repetitions.
 _SAME = 0.02
 _HELD_OUT_EVERY = 4
+# Standard deviation of the change of friction while a joint's runs last, as a share.
+_DRIFT_STD = 0.1
+# Most steps in which it is found.
+_DRIFT_STEPS = 5
 
 
 class Side(NamedTuple):
@@ -66,6 +70,7 @@ class Side(NamedTuple):
         torque: |F| (negative where noise or a wrong gravity model makes it so) [N·m].
         std: Standard deviation of ``torque`` [N·m].
         load: Mean transmitted torque minus the joint's reference load [N·m].
+        age: Time from the run to the last one, as a share of the time of all runs of the joint.
 
     """
 
@@ -73,6 +78,7 @@ class Side(NamedTuple):
     torque: Array
     std: Array
     load: Array
+    age: Array
 
     def rows(self, chosen: Flags) -> Side:
         """Return some of the runs."""
@@ -110,7 +116,7 @@ def fit_direction(side: Side, model: str) -> DirectionFit:
         DataError: If there are not more points than parameters.
 
     """
-    speed, torque, std, load = side
+    speed, torque, std, load, _ = side
     count = len(parameter_names(model))
     if len(speed) <= count:
         raise DataError(
@@ -133,7 +139,7 @@ def _columns(side: Side, model: str, shape: Array) -> Array:
 
     The static friction is replaced by the rise, of at least zero, above Coulomb friction.
     """
-    speed, _, std, load = side
+    speed, _, std, load, _ = side
     base = of_speed(model)
     columns = {'coulomb': np.ones_like(speed), 'viscous': speed, 'load_factor': load}
     if base == 'coulomb_power':
@@ -162,7 +168,7 @@ def _constrained(side: Side, model: str, shape: float = 1.0) -> tuple[float, Arr
 
 def _projected(side: Side, model: str) -> Array:
     """Fit a nonlinear law by ``_constrained`` over the range of the parameter of ``SHAPES``."""
-    speed, torque, std, _ = side
+    speed, torque, std, _, _ = side
     grid = (np.geomspace(0.5 * speed.min(), speed.max(), _GRID)
             if of_speed(model) == 'stribeck' else np.linspace(*_EXPONENTS, 18))
     # Fits of any sign, for all shapes at once, bound the residuals from below.
@@ -318,6 +324,9 @@ class JointFriction:
         presliding: Bristle parameters; None if not requested or without reversals.
         viscous_std: Standard deviation of viscous friction that a delay of the efforts mimics,
             the same in both directions [N·m·s/rad].
+        drift: Share by which friction was larger in the first run than in the last one; the
+            torques of ``points`` are those at the time of the last one.
+        scale_std: Relative standard deviation of all friction that its drift causes.
 
     """
 
@@ -335,6 +344,8 @@ class JointFriction:
     gravity_failure: str = ''
     presliding: Presliding | None = None
     viscous_std: float = 0.0
+    drift: float = 0.0
+    scale_std: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -431,7 +442,7 @@ def fit_joint(
     points, offset = with_gravity_correction(points, gravity, values.arm_model_std)
     usable = [p for p in points if not p.rejected]
     reference = float(np.mean([p.load for p in usable])) if usable else 0.0
-    sides = {name: _side(points, name, reference) for name in DIRECTIONS}
+    sides = _sides(points, reference)
     few = [f'{len(side.speed)} usable runs {direction} (at least {MIN_POINTS} needed)'
            for direction, side in sides.items() if len(side.speed) < MIN_POINTS]
     rejected = [p for p in points if p.rejected]
@@ -443,6 +454,15 @@ def fit_joint(
         return JointFriction(joint, points, (failure,), offset_std=offset, gravity=gravity)
     sides = {name: side for name, side in sides.items() if len(side.speed) >= MIN_POINTS}
     choice = choose(sides, values.steady_model)
+    drift, drift_std = find_drift(sides, choice.fits)
+    age = float(np.concatenate([side.age for side in sides.values()]).mean())
+    if abs(drift) > drift_std:
+        points = _without_drift(points, drift)
+        corrected = _sides(points, reference)
+        sides = {name: corrected[name] for name in sides}
+        choice = choose(sides, values.steady_model)
+    else:
+        drift, drift_std = 0.0, float(np.hypot(drift, drift_std))
     extra = _extra_std(sides, choice.fits)
     if extra > 0.0:
         sides = {name: side._replace(std=np.hypot(side.std, extra))
@@ -470,17 +490,83 @@ def fit_joint(
         'that the model lacks: its payload, link masses, drive gains or gravity direction are '
         'wrong. Identify the payload first or remove the tool; calibrate the drive gains, correct '
         'gravity, or identify the arm.',
-        viscous_std=viscous)
+        viscous_std=viscous, drift=drift, scale_std=age * drift_std)
 
 
-def _side(points: Sequence[SpeedPoint], direction: str, reference: float) -> Side:
-    """Return the usable runs of one direction, sorted by speed."""
-    chosen = sorted((p for p in points if p.direction == direction and not p.rejected),
-                    key=lambda p: abs(p.speed))
-    return Side(np.array([abs(p.speed) for p in chosen]),
-                np.array([np.sign(p.speed) * p.torque for p in chosen]),
-                np.array([p.std for p in chosen]),
-                np.array([p.load - reference for p in chosen]))
+def _ages(points: Sequence[SpeedPoint]) -> Array:
+    """Return the time from each run to the last one, as a share of that of the first one."""
+    middle = np.array([0.5 * (p.begin + p.end) for p in points])
+    return (middle.max() - middle) / max(float(np.ptp(middle)), 1e-9)
+
+
+def _sides(points: Sequence[SpeedPoint], reference: float) -> dict[str, Side]:
+    """Return the usable runs of each direction, sorted by speed."""
+    usable = [p for p in points if not p.rejected]
+    every = sorted(zip(usable, _ages(usable), strict=True), key=lambda item: abs(item[0].speed)
+                   ) if usable else []
+    sides = {}
+    for direction in DIRECTIONS:
+        rows = [(abs(p.speed), np.sign(p.speed) * p.torque, p.std, p.load - reference, age)
+                for p, age in every if p.direction == direction]
+        sides[direction] = Side(*np.array(rows).reshape(-1, len(Side._fields)).T)
+    return sides
+
+
+def find_drift(
+    sides: Mapping[str, Side], fits: Mapping[str, DirectionFit]
+) -> tuple[float, float]:
+    """Return by how much friction was larger in the first run than in the last, and its std.
+
+    Warming up, gears lose up to a third of their friction within an hour. The drift d of torques
+    F(v) (1 + d age) has a prior, and is found beside the parameters of the law. Runs in the order
+    of their speeds hardly tell it from the law.
+
+    Args:
+        sides: Runs of each direction.
+        fits: Their fits without drift.
+
+    """
+    drift, std = 0.0, _DRIFT_STD
+    for _ in range(_DRIFT_STEPS):
+        column, residual = (np.concatenate(parts) for parts in zip(*(
+            _beside_the_law(side, fits[name], drift) for name, side in sides.items()),
+            strict=True))
+        freedom = len(column) - 1 - sum(len(fit.value) for fit in fits.values())
+        size, shared = float(column @ column), float(column @ residual)
+        free = residual - column * shared / max(size, 1e-12)
+        # Runs may scatter by more than the noise within them.
+        variance = max(float(free @ free) / max(freedom, 1), 1.0)
+        std = (size / variance + _DRIFT_STD**-2.0)**-0.5
+        change = std**2 * (shared / variance - drift / _DRIFT_STD**2)
+        drift = float(np.clip(drift + change, -0.5, 1.0))
+        if abs(change) < 0.1 * std:
+            break
+        fits = {name: fit_direction(
+            side._replace(torque=side.torque / (1.0 + drift * side.age)), fits[name].model)
+            for name, side in sides.items()}
+    return drift, std
+
+
+def _beside_the_law(side: Side, fit: DirectionFit, drift: float) -> tuple[Array, Array]:
+    """Return drift column and residual, weighted, without what the parameters can follow."""
+    law = evaluate(fit.model, fit.value, side.speed, side.load)
+    growth = 1.0 + drift * side.age
+    basis, _ = np.linalg.qr(jacobian(fit.model, fit.value, side.speed, side.load)
+                            * (growth / side.std)[:, None])
+
+    def free(values: Array) -> Array:
+        return values - basis @ (basis.T @ values)
+
+    return free(law * side.age / side.std), free((side.torque - growth * law) / side.std)
+
+
+def _without_drift(points: Sequence[SpeedPoint], drift: float) -> tuple[SpeedPoint, ...]:
+    """Return the runs with the friction of the last usable one; rejected ones unchanged."""
+    usable = [i for i, p in enumerate(points) if not p.rejected]
+    found = list(points)
+    for i, age in zip(usable, _ages([points[i] for i in usable]), strict=True):
+        found[i] = replace(points[i], torque=points[i].torque / (1.0 + drift * age))
+    return tuple(found)
 
 
 def choose(sides: Mapping[str, Side], wanted: str) -> Choice:

@@ -140,7 +140,8 @@ def plan_runs(
     """Plan runs of a joint at log-spaced speeds, forward and back over the same positions.
 
     The positions vary from speed to speed, so that torque ripple and errors of the gravity model
-    become scatter instead of a bias.
+    become scatter instead of a bias. Every other speed comes on the way up, the rest on the way
+    down, so that friction which drifts is told from friction that depends on the speed.
 
     Args:
         robot: The arm with its payload.
@@ -163,6 +164,7 @@ def plan_runs(
         low, high = max(low, within[0]), min(high, within[1])
     if not speeds:
         speeds = planned_speeds(values, float(robot.velocity_limit[joint])).tolist()
+    speeds = [*speeds[::2], *reversed(speeds[1::2])]
     longer = _LONGER**number
     runs: list[FrictionRun] = []
     for place, speed in enumerate(speeds, 1):

@@ -90,6 +90,8 @@ _KNOTS = 60
 # Standard deviation of a joint's yield under its largest load [rad]: arms of a few kilograms of
 # payload sag by 0.5 to 3 mrad per joint.
 _SAG = 3e-3
+# Step of derivatives by joint angles [rad].
+_STEP = 1e-3
 # Delay of efforts against positions [s]: usual, possible, longest; and how many standard
 # deviations are significant.
 _DELAY, _ANY_DELAY, _LONGEST_DELAY, _SIGNIFICANT = 2e-3, 0.05, 0.12, 4.0
@@ -265,11 +267,22 @@ def _gravity(robot: Robot, positions: Array, joint: int) -> Array:
 
 
 def _gravity_std(robot: Robot, run: Sweep, alternatives: Sequence[Robot]) -> float:
-    """Return the standard deviation of gravity due to joint angles and payload [N·m]."""
-    assumed = robot.gravity_torque(run.posture)[run.joint]
-    loads = [other.gravity_torque(run.posture)[run.joint] - assumed for other in alternatives]
-    shifts = ANGLE_STD * np.eye(robot.n)
-    angles = [robot.gravity_torque(run.posture + shift)[run.joint] - assumed for shift in shifts]
+    """Return the standard deviation of gravity due to joint angles and payload [N·m].
+
+    The other joints yield as in ``_sag_torque``, under their torques in this posture.
+    """
+    assumed = robot.gravity_torque(run.posture)
+    loads = [other.gravity_torque(run.posture)[run.joint] - assumed[run.joint]
+             for other in alternatives]
+    turned = np.array([robot.gravity_torque(run.posture + shift)
+                       for shift in 0.5 * np.pi * np.eye(robot.n)])
+    largest = np.hypot(assumed, turned.diagonal())
+    share = np.abs(assumed) / np.maximum(largest, 1e-9)
+    share[run.joint] = 0.0
+    angles = [std * (robot.gravity_torque(run.posture + shift) - assumed)[run.joint]
+              for std, shift in zip(
+                  np.hypot(ANGLE_STD, _SAG * share) / _STEP, _STEP * np.eye(robot.n),
+                  strict=True)]
     return float(np.linalg.norm([*loads, *angles]))
 
 

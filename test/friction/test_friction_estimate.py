@@ -166,23 +166,29 @@ class TestRecovery:
         np.testing.assert_allclose(a, np.concatenate((b[4:], b[:4])), rtol=1e-4)
 
 
-def cramer_rao(velocity: np.ndarray) -> np.ndarray:
-    """The bound from every sample that was read: derivatives of the truth by differences."""
-    def torque(vector: np.ndarray) -> np.ndarray:
-        sides = zip(vector[:4], vector[4:], strict=True)
-        return Truth(*((float(a), float(b)) for a, b in sides)).torque(velocity)
+def cramer_rao(velocity: np.ndarray, age: np.ndarray) -> np.ndarray:
+    """The bound from every sample that was read: derivatives of the truth by differences.
 
-    vector = WRIST.vector()
+    Whether friction drifts is not known.
+    """
+    def torque(vector: np.ndarray) -> np.ndarray:
+        sides = zip(vector[:4], vector[4:8], strict=True)
+        law = Truth(*((float(a), float(b)) for a, b in sides)).torque(velocity)
+        return law * (1.0 + (vector[8] - 1.0) * age)
+
+    vector = np.append(WRIST.vector(), 1.0)
     slopes = np.column_stack([
         (torque(vector + step) - torque(vector - step)) / (2.0 * step.sum())
         for step in np.diag(1e-5 * vector)])
-    return np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes))) * RANDOM_ALONE.effort
+    bound = np.linalg.inv(slopes.T @ slopes)[:8, :8]
+    return np.sqrt(np.diag(bound)) * RANDOM_ALONE.effort
 
 
 @pytest.fixture(scope='module')
 def draws() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Errors and stated standard deviations, and the Cramér-Rao bound, (k, 8) and (8,)."""
-    made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, SPEEDS), rate=125.0)
+    speeds = [*SPEEDS[::2], *reversed(SPEEDS[1::2])]
+    made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, speeds), rate=125.0)
     robot = arm('robocal').robot()
     quiet = replace(RANDOM_ALONE, effort=0.0, velocity=0.0)
     runs = find_runs(made.samples(quiet), [WRIST_JOINT])
@@ -193,11 +199,35 @@ def draws() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         assert item.passed
         assert item.choice
         fits = item.choice.fits.values()
-        errors.append(np.concatenate([fit.value for fit in fits]) - WRIST.vector())
-        stated.append(np.sqrt(np.concatenate(
-            [np.diag(fit.covariance) for fit in item.choice.fits.values()])))
+        value = np.concatenate([fit.value for fit in fits])
+        errors.append(value - WRIST.vector())
+        torques = np.array([name != 'stribeck_velocity' for name in NAMES] * 2)
+        stated.append(np.sqrt(np.concatenate([np.diag(fit.covariance) for fit in fits])
+                              + (item.scale_std * value * torques)**2))
     rows = np.concatenate([np.arange(run.start, run.stop) for run in runs])
-    return np.array(errors), np.array(stated), cramer_rao(made.velocity[rows, WRIST_JOINT])
+    middle = np.array([made.time[run.start:run.stop].mean() for run in runs])
+    age = np.repeat((middle.max() - middle) / np.ptp(middle),
+                    [run.stop - run.start for run in runs])
+    return np.array(errors), np.array(stated), cramer_rao(made.velocity[rows, WRIST_JOINT], age)
+
+
+def test_friction_that_falls_during_the_runs_is_that_of_their_end(robot):
+    """Gears warm up while they are measured."""
+    speeds = np.geomspace(SPEEDS[0], SPEEDS[-1], 24)
+    speeds = [*speeds[::2], *speeds[1::2][::-1]]
+    made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, speeds), rate=125.0)
+    runs = find_runs(made.samples(), [WRIST_JOINT])
+    begin, end = made.time[runs[0].start], made.time[runs[-1].stop - 1]
+    factor = 1.0 + 0.2 * (end - made.time) / (end - begin)
+    effort = made.samples(RANDOM_ALONE).effort.copy()
+    effort[:, WRIST_JOINT] += (factor - 1.0) * WRIST.torque(made.velocity[:, WRIST_JOINT])
+    result = estimate(robot, Recording(made.samples(RANDOM_ALONE, effort=effort)), DEFAULTS)
+    error = result.values(ALL_NAMES) - WRIST.vector()
+    std = np.sqrt(np.diag(result.covariance))
+    assert (np.abs(error) < 3.5 * std).all()
+    assert (np.abs(error) < 0.05 * WRIST.vector()).all()
+    assert result.settings['laws'][WRIST_NAME]['drift'] == pytest.approx(0.2, abs=0.03)
+    assert 'Friction fell by' in ' '.join(result.reasons)
 
 
 class TestGravityIsUncertainToo:

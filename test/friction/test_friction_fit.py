@@ -38,7 +38,7 @@ VALUES |= {f'{model}_load': np.append(value, 0.05) for model, value in VALUES.it
 
 
 def side(speed: np.ndarray, torque: np.ndarray, std: np.ndarray, load: object = 0.0) -> Side:
-    return Side(speed, torque, std, np.broadcast_to(load, speed.shape))
+    return Side(speed, torque, std, np.broadcast_to(load, speed.shape), np.zeros_like(speed))
 
 
 def fitted(speed: np.ndarray, torque: np.ndarray, std: np.ndarray, model: str) -> DirectionFit:

@@ -149,7 +149,7 @@ def test_a_run_that_the_controller_ended_is_discarded_and_the_others_go_on() -> 
     assert found.passed
     assert len(found.points) == 7
     assert len(made.arm.record.discarded) == 1
-    assert made.procedure.problems == ['Running joint_6 at +0.1 rad/s failed: It ended.']
+    assert made.procedure.problems == ['Running joint_6 at +0.2 rad/s failed: It ended.']
 
 
 @pytest.mark.parametrize(('status', 'runs'), [

@@ -135,7 +135,7 @@ def tx40() -> Record:
 
 
 def fits(sides: Sides, model: str) -> list[DirectionFit]:
-    return [fit_direction(Side(*side, np.zeros(len(side[0]))), model) for side in sides]
+    return [fit_direction(Side(*side, *np.zeros((2, len(side[0])))), model) for side in sides]
 
 
 @pytest.mark.parametrize('joint', range(6))

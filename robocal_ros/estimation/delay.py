@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delay of measured values relative to positions: the shift of the best fit.
 
-The profile likelihood over the shift is used, with all linear parameters free at each shift: a
-column of the time derivative is valid for short delays only, and its prior would bias longer ones
-towards zero.
+The measured values are shifted, and the fit repeated, until the residuals no longer contain the
+time derivative of the fitted values (Gauss-Newton). A column of that derivative alone would be
+valid for short delays only, and its prior would bias longer ones towards zero. The residuals
+themselves are no measure of a shift: other noise falls into each block at each shift, and its
+chance minima, sharper than the true one, would be taken for delays.
 """
 
 from __future__ import annotations
@@ -23,11 +25,9 @@ RANGE = (-0.03, 0.12)
 MAX_STD = 0.002
 """Largest standard deviation of a delay that counts as identified [s]."""
 
-_STEP = 0.005
-_FIRST = 0.001
+# Most steps, and the share of the standard deviation below which a step is the last one.
+_STEPS, _CONVERGED = 20, 0.02
 _TINY = 1e-12
-# Least gain in log-likelihood over the ends of the range; noise causes a smaller one.
-_LEAST_GAIN = 20.0
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,16 @@ class Delay:
 
 
 def find_delay(
-    shifted: Callable[[float], Array], columns: Sequence[Array], known: Array,
+    shifted: Callable[[float], Array], columns: Sequence[Array], known: Array, period: float,
     used: Flags | None = None,
 ) -> Delay:
-    """Find the shift of measured values that leaves the least residuals.
+    """Find the shift of measured values after which the fit leaves none of their derivative.
 
     Args:
         shifted: Returns the measured values of all channels, shape (k, c), for a delay [s].
         columns: Regressor of each channel, shape (k, p) each.
         known: Known part of the values, shape (k, c).
+        period: Time between values [s].
         used: Values to use, shape (k, c); all by default. Friction after a reversal lags behind
             speed and would bias the delay.
 
@@ -66,39 +67,37 @@ def find_delay(
         The delay; not identified if the optimum is at an end of the range or too flat.
 
     """
-    rows = [np.ones(len(known), dtype=bool)] * len(columns) if used is None else list(used.T)
-    bases = [orthonormal(item[chosen]) for item, chosen in zip(columns, rows, strict=True)]
-
-    def residuals(delay: float) -> list[Array]:
-        values = shifted(delay) - known
-        return [value[chosen] - basis @ (basis.T @ value[chosen])
-                for basis, value, chosen in zip(bases, values.T, rows, strict=True)]
-
-    begin = residuals(0.0)
-    counts = np.array([
-        max(len(item) - basis.shape[1], 1) / autocorrelation_time(item)
-        for item, basis in zip(begin, bases, strict=True)])
-
-    def cost(delay: float) -> float:
-        power = np.array([item @ item + _TINY for item in residuals(delay)])
-        return 0.5 * float(counts @ np.log(power))
-
-    grid = np.arange(RANGE[0], RANGE[1] + 0.5 * _STEP, _STEP)
-    costs = [cost(delay) for delay in grid]
-    best = int(np.argmin(costs))
-    if best in (0, len(grid) - 1) or min(costs[0], costs[-1]) - costs[best] < _LEAST_GAIN:
-        return Delay(0.0, np.inf)
-    found = scipy.optimize.minimize_scalar(
-        cost, bounds=(grid[best - 1], grid[best + 1]), method='bounded',
-        options={'xatol': 1e-6})
-    value = float(found.x)
-    # Residuals are less correlated at the optimum.
-    counts = np.array([
-        max(len(item) - basis.shape[1], 1) / autocorrelation_time(item)
-        for item, basis in zip(residuals(value), bases, strict=True)])
-    curvature = (cost(value + _FIRST) + cost(value - _FIRST) - 2.0 * cost(value)) / _FIRST**2
-    std = float(1.0 / np.sqrt(curvature)) if curvature > 0.0 else np.inf
-    return Delay(value, std) if std <= MAX_STD else Delay(0.0, std)
+    every = np.ones(known.shape, dtype=bool) if used is None else used
+    # Derivatives are differences of neighbours.
+    inner = every.copy()
+    inner[1:] &= every[:-1]
+    inner[:-1] &= every[1:]
+    channels = []
+    for item, chosen in zip(columns, inner.T, strict=True):
+        basis = orthonormal(item[chosen])
+        rates = np.gradient(item, period, axis=0)[chosen]
+        channels.append((item[chosen], basis, rates - basis @ (basis.T @ rates), chosen))
+    value, std = 0.0, np.inf
+    for _ in range(_STEPS):
+        measured = shifted(value) - known
+        information = gain = 0.0
+        for (item, basis, rates, chosen), own in zip(channels, measured.T, strict=True):
+            left = own[chosen] - basis @ (basis.T @ own[chosen])
+            slope = rates @ np.linalg.lstsq(item, own[chosen], rcond=1e-8)[0]
+            variance = (float(left @ left) + _TINY) * autocorrelation_time(left) / max(
+                len(left) - basis.shape[1], 1)
+            information += float(slope @ slope) / variance
+            gain -= float(slope @ left) / variance
+        if information <= 0.0:
+            break
+        std = float(information**-0.5)
+        change = gain / information
+        value = float(np.clip(value + change, *RANGE))
+        if abs(change) <= _CONVERGED * std:
+            break
+    if std > MAX_STD or value in RANGE:
+        return Delay(0.0, max(std, 2.0 * MAX_STD))
+    return Delay(value, std)
 
 
 def orthonormal(columns: Array) -> Array:

@@ -39,6 +39,8 @@ from robocal_ros.payload.regression import (
     SAG_CUTOFF,
     SLOWEST,
     TILT,
+    NuisanceParameters,
+    derivatives,
     nuisance_parameters,
     tilt_parameters,
     widened_std,
@@ -232,6 +234,12 @@ class Motion:
         sag = sag.joined(tilt_parameters(
             blocks, [partial(tilted.torque, parameters=load) for tilted in dynamics.tilts()],
             values))
+        if values.delay_std > 0.0:
+            # What the shift below leaves: other errors of the model bias it.
+            whole = blocks.centre.values_of(dynamics.torque) + torque
+            sag = sag.joined(NuisanceParameters(
+                ('delay',), np.array([values.delay_std]),
+                -derivatives(blocks, whole)[1].T[:, :, None]))
         regressor = np.concatenate((
             blocks.means(columns), np.swapaxes(sag.columns, 0, 1),
             *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),
@@ -258,7 +266,7 @@ class Motion:
             delay = find_delay(effort, [
                 np.column_stack((own[:, joint], columns_of[:, 10 * robot.n + joint],
                                  columns_of[:, regressor.shape[2]:]))
-                for joint, columns_of in enumerate(every)], motion.effort, fast)
+                for joint, columns_of in enumerate(every)], motion.effort, blocks.period, fast)
         motion = replace(motion, effort=effort(delay.value), delay=delay, repeats=blocks.repeats)
         left = 0.0
         for measured, columns_of, chosen in zip(motion.effort.T, every, fast.T, strict=True):

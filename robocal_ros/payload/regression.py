@@ -229,7 +229,7 @@ def nuisance_parameters(
             add(f'angle of {name}', values.posture_std,
                 (shifted.values_of(predicted) - usual) / _STEP)
     if values.sag_std > 0.0:
-        carried = _derivatives(blocks, torque)
+        carried = derivatives(blocks, torque)
         largest = np.abs(carried[0]).max(axis=0)
         limit = np.where(np.isfinite(robot.effort_limit), robot.effort_limit, largest)
         for joint, name in enumerate(robot.joint_names):
@@ -239,7 +239,7 @@ def nuisance_parameters(
             add(f'compliance of {name}', values.sag_std / limit[joint],
                 (sagged.values_of(predicted) - usual) / step)
     if values.delay_std > 0.0:
-        _, slope, curvature = _derivatives(blocks, usual)
+        _, slope, curvature = derivatives(blocks, usual)
         add('delay', values.delay_std, -slope)
         # A low-pass filter of a time constant T is a delay T, and T² times the second derivative.
         add('low-pass', (values.delay_std + abs(delay))**2, curvature)
@@ -303,7 +303,7 @@ def _turned(motion: Kinematics, joint: int, by: Sequence[Array | float]) -> Kine
     return Kinematics(*moved)
 
 
-def _derivatives(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
+def derivatives(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
     """Return values at the middles of the blocks, and their first two derivatives."""
     time: Array = blocks.period * np.arange(len(values), dtype=float)
     return UniformSpline(0.0, blocks.period, values).at(time)
@@ -706,7 +706,7 @@ def torque_rows(
     rotors = blocks.centre.acceleration
     delay = _found_delay(values, effort, [
         np.column_stack((columns[:, joint], own[:, joint], rotors[:, joint]))
-        for joint in range(robot.n)], known, blocks.slowest >= SLOWEST)
+        for joint in range(robot.n)], known, blocks.period, blocks.slowest >= SLOWEST)
     middle = np.linspace(-0.5, 0.5, len(own))
 
     def nuisance_about(body: Array, losses: Array) -> NuisanceParameters:
@@ -750,7 +750,7 @@ def _torque_causes(robot: Robot, blocks: Blocks, own: Array) -> Mapping[str, Arr
     """Return columns of effects missing in the joint torques, shape (n, k, q), by name."""
     q, v, a = (blocks.centre.position, blocks.centre.velocity, blocks.centre.acceleration)
     direction, time = np.sign(v), np.linspace(-0.5, 0.5, len(q))
-    slope = _derivatives(blocks, own)[1]
+    slope = derivatives(blocks, own)[1]
     single = {
         "the rotors' inertia (identify the arm)": a,
         'a wrong drive gain (calibrate the gains)': own,
@@ -780,12 +780,12 @@ def _since_reversal(position: Array, direction: Array) -> Array:
 
 def _found_delay(
     values: PayloadParameters, shifted: Callable[[float], Array], columns: Sequence[Array],
-    known: Array, used: Flags | None = None,
+    known: Array, period: float, used: Flags | None = None,
 ) -> Delay:
     """Return the delay of measured values; zero if it is not to be estimated, or unknown."""
     if values.delay_std <= 0.0:
         return Delay(0.0, np.inf)
-    return find_delay(shifted, columns, known, used)
+    return find_delay(shifted, columns, known, period, used)
 
 
 def _friction_shape(
@@ -859,7 +859,7 @@ def wrench_rows(
     def wrench(delay: float) -> Array:
         return blocks.sample_means(sensor.time - delay, sensor.wrench)
 
-    delay = _found_delay(values, wrench, list(_by_channel(columns)), known)
+    delay = _found_delay(values, wrench, list(_by_channel(columns)), known, blocks.period)
 
     def nuisance_about(body: Array, bias: Array) -> NuisanceParameters:
         read = -wrench_matrix(body + distal)

@@ -76,7 +76,23 @@ def delay_of(measured: np.ndarray, time: np.ndarray, step: float) -> Delay:
     v, a = blocks.centre.velocity, blocks.centre.acceleration
     columns = [np.column_stack((a[:, j], np.tanh(v[:, j] / 0.03), v[:, j])) for j in range(3)]
     return find_delay(lambda shift: blocks.sample_means(time - shift, measured), columns,
-                      np.zeros_like(v))
+                      np.zeros_like(v), blocks.period)
+
+
+def test_delays_stay_in_their_intervals_where_noise_hides_most_of_the_motion() -> None:
+    """Other noise falls into each block at each shift, which is no sign of a delay."""
+    time = np.arange(0.0, 3.2 * PERIOD, 0.008)
+    _, v, a = motion(time - 0.004)
+    clean = 3.0 * a + 2.0 * np.tanh(v / 0.03) + v
+    ratios = []
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(scale=2.0, size=(len(time), 3))
+        found = delay_of(clean + noise, time, 1e-5)
+        if found.identified:
+            ratios.append((found.value - 0.004) / found.std)
+    assert len(ratios) >= 10
+    assert np.sqrt(np.mean(np.square(ratios))) < 1.5
+    assert np.abs(ratios).max() < 3.3
 
 
 @pytest.mark.parametrize('delay', [0.0, 0.02, 0.05])

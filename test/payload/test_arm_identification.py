@@ -75,7 +75,7 @@ def run(seed: int = 0, *, loaded: bool = False, scaled: bool = False) -> Calibra
 def test_a_motion_is_judged_by_what_it_tells_not_by_the_urdf(size):
     """The URDF is exact, so no motion improves it; only a small one is to blame."""
     robot = arm('robocal').robot()
-    found = estimate(robot, record(robot, 0, np.ones(robot.n), size=size), VALUES,
+    found = estimate(robot, record(robot, 3, np.ones(robot.n), size=size), VALUES,
                      scale=np.ones(robot.n), scale_covariance=0.01 * np.eye(robot.n))
     (told,) = (check for check in found.checks if check.name == 'informative motion')
     assert told.passed == (size == 0.5)

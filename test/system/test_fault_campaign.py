@@ -21,7 +21,7 @@ from benchmarks.faults import (
 )
 from robocal_ros.results.store import ResultStore
 
-SHORT = ('node stalled 0.1 to 0.5 s', 'controller aborts', 'node: SIGTERM')
+SHORT = ('node stalled 0.1 to 0.5 s', 'controller aborts')
 
 
 def test_each_fault_is_in_a_subset_as_often_as_in_others() -> None:

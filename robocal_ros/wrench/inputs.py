@@ -130,7 +130,7 @@ class WrenchInputs:
                 return
             if not self._imu_only and self._waker is not self._joints:
                 self._wake_by(self._joints)
-        self._take_all()
+        self.take_all()
 
     def _woken(self) -> None:
         """Empty all streams, and those messages that follow within some 40 ms too.
@@ -138,21 +138,22 @@ class WrenchInputs:
         At 1 kHz a turn of the executor costs more than the work; lingering here saves most
         of the turns. Other callbacks of the node wait for that time at most.
         """
-        self._take_all()
+        self.take_all()
         self._review_waker()
         now = came = time.monotonic()
         end = now + _LINGER
         while now < end:
             if self._waker.wait(min(end - now, SPARSE)):
                 came = time.monotonic()
-                self._take_all()
+                self.take_all()
                 self._review_waker()
             now = time.monotonic()
             if now - came > SPARSE:
                 # Too slow to be worth watching.
                 return
 
-    def _take_all(self) -> None:
+    def take_all(self) -> None:
+        """Empty all streams, and process what they hold."""
         # The waking stream too, to catch up without a wake-up per message.
         for stream in self._streams:
             stream.drain()

@@ -144,6 +144,8 @@ class WrenchObserverNode(CalibrationNode):
     async def run(self) -> str:
         """Collect samples at rest, and tare."""
         self.status.update('taring', 'Collecting samples at rest; do not touch the arm.')
+        # What arrived before the call is not part of it.
+        self.inputs.take_all()
         return self._kept(await self._tare.run(self.values))
 
     async def preview(self) -> str:

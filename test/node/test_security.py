@@ -7,21 +7,17 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import rclpy
 from support.security_policies import OPERATOR, POLICIES, Rights, operator, permitted, running
 
 from robocal_ros.node.executables import NODES
 
 
 @pytest.fixture(scope='module')
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Rights]]:
-    rclpy.init()
-    yield running(tmp_path_factory.mktemp('results'))
-    rclpy.try_shutdown()
+def graph(ros: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rights]:
+    return running(tmp_path_factory.mktemp('results'))
 
 
 @pytest.fixture(scope='module')

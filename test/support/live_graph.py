@@ -183,6 +183,10 @@ class Client:
         self.until(future.done, timeout, 'the answer')
         return future.result()
 
+    def ask(self, verb: str, node: str = 'payload_identification') -> Trigger.Response:
+        """Call a Trigger service that may be called twice, until it answers."""
+        return self._ask(Trigger, f'/{node}/{verb}', Trigger.Request())
+
     def begin(self, verb: str, node: str = 'payload_identification') -> Any:
         """Call a Trigger service without waiting for the answer."""
         return self._client(Trigger, f'/{node}/{verb}').call_async(Trigger.Request())

@@ -65,7 +65,7 @@ def used(look: Node, node: str) -> Rights:
             else:
                 found.setdefault((kind, right), set()).add(generalized(name, node))
     # Subscribed until it has arrived.
-    found['topics', 'subscribe'].add('/robot_description')
+    found.setdefault(('topics', 'subscribe'), set()).add('/robot_description')
     return found
 
 

@@ -77,14 +77,14 @@ class TestOneJoint:
         message.header.frame_id = 'flange'
         message.wrench.torque.z = 3.0
         run = cell.begin()
-        pushed = 'Running joint_6 at -0.04'
+        pushed = 'Running joint_6 at -0.08'
         cell.await_message(pushed)
         received = client.statuses[NODE]
         while pushed in received[-1].message:
             push.publish(message)
             count = len(received)
             client.until(lambda count=count: len(received) > count)
-        cell.await_message('Running joint_6 at +0.08')
+        cell.await_message('Running joint_6 at +0.04')
         client.set('sim_arm', fault='stamps_disordered,controller_abort')
         client.until(lambda: 'The controller ended' in cell.node.log.read_text())
         client.set('sim_arm', fault='stamps_disordered')

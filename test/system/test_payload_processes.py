@@ -65,7 +65,8 @@ class TestNodeEnds:
             assert 'Traceback' not in log
             assert client.travel() < AT_REST
         stopped = last_motion(received)
-        assert 0.0 < stopped - asked < 2.5
+        # The last step may be over before the line after the signal.
+        assert -0.2 < stopped - asked < 2.5
         assert not list(tmp_path.rglob('payload*.yaml'))
 
     def test_shutdown_transition_in_mid_motion(
@@ -132,7 +133,7 @@ def test_a_signal_to_all_processes_holds_the_arm_and_is_answered(
         assert 'asked to shut down. The arm is held.' in answer.message
         assert node.end() == 0
         assert arm.end() == 0
-        assert 0.0 < last_motion(received) - asked < 1.0
+        assert -0.2 < last_motion(received) - asked < 1.0
         assert answered - asked < 3.0
         assert time.monotonic() - asked < 8.0
 
@@ -152,7 +153,7 @@ def test_a_node_that_comes_first_waits_and_starts_itself(
     with payload_node(tmp_path / 'node.log', tmp_path / 'results', **FAST) as node:
         wanted = "Waiting for the robot description on topic '/robot_description'; start"
         for verb in ('run', 'estimate', 'identify_arm'):
-            answer = client.call(verb, timeout=20.0)
+            answer = client.ask(verb)
             assert not answer.success
             assert wanted in answer.message
         assert client.state() == 'unconfigured'
@@ -206,7 +207,7 @@ def test_a_refused_configuration_is_the_answer(client: Client, tmp_path: Path) -
         payload_node(tmp_path / 'node.log', tmp_path / 'results', tool_frame='tool9') as node,
     ):
         client.until(lambda: 'autostart failed' in node.log.read_text())
-        answer = client.call('run', timeout=20.0)
+        answer = client.ask('run')
         assert "Cannot configure: Frame 'tool9' is not in" in answer.message
         client.set(NODE, tool_frame='tool0')
         assert client.change(Transition.TRANSITION_CONFIGURE)

@@ -342,11 +342,12 @@ class ArmClient:
             return MotionStatus.LATE, (
                 f'This machine was late: for {unwatched:.1f} s (limit {_UNWATCHED} s) nothing '
                 'monitored the motion. The motion was cancelled.')
+        # Takes joint states: those after a jump of their clock seem to be late.
+        lost = self.state_problem() or self._silence()
         if self._joints.counts.clock_jumps > self._clock_jumps:
             return MotionStatus.STATES_LOST, (
                 'The clock of the joint states jumped back, so the path can no longer be '
                 'followed. The motion was cancelled.')
-        lost = self.state_problem() or self._silence()
         if lost:
             return MotionStatus.STATES_LOST, f'{lost} The motion was cancelled.'
         if (reason := self.abort.problem()) is not None:

@@ -83,7 +83,6 @@ def test_the_node_knows_that_it_was_late() -> None:
     node, other = pair()
     with Spinner(node, other) as spinner:
         waiter = Waiter(node, ReentrantCallbackGroup())
-        begin = time.monotonic()
         slept = False
 
         def sleep() -> None:
@@ -92,9 +91,9 @@ def test_the_node_knows_that_it_was_late() -> None:
                 slept = True
                 time.sleep(0.5)
 
-        node.create_timer(0.05, sleep)
-
         async def wait() -> tuple[bool, float, float]:
+            begin = time.monotonic()
+            node.create_timer(0.05, sleep)
             # It happened in time, but when the node had its next turn the time was over.
             came = await waiter.until(lambda: slept and time.monotonic() > begin + 0.6, 0.3)
             late = waiter.delay

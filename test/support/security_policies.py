@@ -37,6 +37,8 @@ Rights = dict[tuple[str, str], set[str]]
 _VERBS = (('publisher', 'topics', 'publish'), ('subscriber', 'topics', 'subscribe'),
           ('service', 'services', 'reply'), ('client', 'services', 'request'))
 _ACTION = '/_action/'
+# Looks at the graph in a row that see the same, until it counts as complete.
+_LOOKS_ALIKE = 4
 _HEAD = """\
 <?xml version='1.0' encoding='utf-8'?>
 <!-- SPDX-License-Identifier: Apache-2.0 -->
@@ -95,14 +97,17 @@ def running(folder: Path) -> dict[str, Rights]:
                 Parameter(key, value=value) for key, value in values.items()]))
             assert nodes[-1].trigger_configure() == SUCCESS
             assert nodes[-1].trigger_activate() == SUCCESS
-        end, known, found = time.monotonic() + 20.0, None, {}
         # Entities appear in the graph a moment after they are made.
-        while time.monotonic() < end and (known is None or known != found):
-            known = found
+        end, alike, found = time.monotonic() + 60.0, 0, {}
+        while time.monotonic() < end and alike < _LOOKS_ALIKE:
             time.sleep(0.5)
             names = dict(look.get_node_names_and_namespaces())
-            if all(node.get_name() in names for node in nodes):
-                found = {node.get_name(): used(look, node.get_name()) for node in nodes}
+            if not all(node.get_name() in names for node in nodes):
+                continue
+            known, found = found, {node.get_name(): used(look, node.get_name()) for node in nodes}
+            complete = all(('services', 'reply') in rights and ('topics', 'publish') in rights
+                           for rights in found.values())
+            alike = alike + 1 if complete and known == found else 0
         return found
     finally:
         for node in nodes:

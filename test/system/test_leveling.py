@@ -139,6 +139,7 @@ def shared(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         client.statuses[NODE] = client.subscribe(DiagnosticStatus, f'/{NODE}/status', qos.LATCHED)
         action = ActionClient(
             client.node, FollowJointTrajectory, f'/{CONTROLLER}/follow_joint_trajectory')
+        client.until(lambda: client.state(NODE) == 'active')
         with client.watching() as states:
             yield Cell(client, arm, node, action, Tool(Robot(urdf)), states)
         action.destroy()

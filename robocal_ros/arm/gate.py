@@ -121,7 +121,8 @@ class GuardedArm:
 
     @property
     def resting(self) -> bool:
-        """True while the joint states show the arm at rest."""
+        """True while the joint states show the arm at rest, those included that are queued."""
+        self._joints.catch_up()
         return self.client.resting
 
     def posture(self) -> Array:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strict reading of YAML files, and atomic writing of text files.
+"""Strict reading of YAML files, and atomic writing of files.
 
 msgspec validates against a schema; its errors become sentences that name file and key, what was
 expected, what was found, and what to do.
@@ -222,7 +222,7 @@ def _shown(value: object) -> str:
 # ---------------------------------------------------------------------------- writing
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file atomically: the old or the new one is complete at any time.
 
     Raises:
@@ -234,8 +234,8 @@ def write_atomically(path: Path, text: str) -> None:
         dir=path.parent, prefix=f'.{path.name}.', suffix='.tmp'
     )
     try:
-        with os.fdopen(descriptor, 'w', encoding='utf-8') as file:
-            file.write(text)
+        with os.fdopen(descriptor, 'wb') as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp creates private files.

@@ -182,7 +182,8 @@ class Blocks:
             samples: Joint states.
             band: Upper limit of the excitation band [Hz].
             min_motion: Least joint travel of an exciting recording [rad].
-            highest: Cutoff of positions that do not repeat, if it is below the one found [Hz].
+            highest: Cutoff of positions that are known not to repeat, if it is below the one
+                found [Hz].
 
         Raises:
             DataError: If the recording is too coarse, too short, or not exciting.
@@ -205,7 +206,8 @@ class Blocks:
             raise DataError(f'The record lasts {time[-1] - time[0]:.2f} s, too short to excite '
                             'anything; several seconds are needed.')
         curve: Callable[[Array], tuple[Array, Array, Array]]
-        motion = periodic_motion(samples.time, samples.position, _POSITION_CUTOFF * band)
+        motion = None if np.isfinite(highest) else periodic_motion(
+            samples.time, samples.position, _POSITION_CUTOFF * band)
         if motion is not None:
             each, repeats, curve = round(motion.period / length), motion.repeats, motion.at
             length = motion.period / each
@@ -231,7 +233,7 @@ class Blocks:
 
     @property
     def fundamental(self) -> npt.NDArray[np.complex128]:
-        """Fundamental of the positions over one repeat, whose phase tells its place [rad]."""
+        """Fundamental of the positions over one repeat, whose phase gives its place [rad]."""
         once = self.centre.position[:len(self.centre.position) // self.repeats]
         found: npt.NDArray[np.complex128] = np.fft.rfft(once, axis=0)[1] * (2.0 / len(once))
         return found

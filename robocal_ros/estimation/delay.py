@@ -5,7 +5,7 @@ The measured values are shifted, and the fit repeated, until the residuals no lo
 time derivative of the fitted values (Gauss-Newton). A column of that derivative alone would be
 valid for short delays only, and its prior would bias longer ones towards zero. The residuals
 themselves are no measure of a shift: other noise falls into each block at each shift, and its
-chance minima, sharper than the true one, would be taken for delays.
+chance minima, sharper than the true one, would be mistaken for delays.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def find_delay(
 
     Returns:
         The delay; not identified if the optimum is at an end of the range or too flat.
+        Steps that do not settle count as its uncertainty.
 
     """
     every = np.ones(known.shape, dtype=bool) if used is None else used
@@ -95,6 +96,8 @@ def find_delay(
         value = float(np.clip(value + change, *RANGE))
         if abs(change) <= _CONVERGED * std:
             break
+    else:
+        std = float(np.hypot(std, change))
     if std > MAX_STD or value in RANGE:
         return Delay(0.0, max(std, 2.0 * MAX_STD))
     return Delay(value, std)

@@ -176,7 +176,8 @@ def _search(time: Array, position: Array) -> tuple[float, float, int] | None:
     first, last = int(moving[0]), int(moving[-1])
     track = track[first:last + 1] - track[first:last + 1].mean(axis=0)
     power = float(np.mean(np.sum(track**2, axis=1)))
-    least, most = round(_SHORTEST / step), int(0.52 * len(track))
+    # Steps are longer than the shortest period in recordings of hours.
+    least, most = max(1, round(_SHORTEST / step)), int(0.52 * len(track))
     if most <= least:
         return None
     lags = np.arange(least, most)

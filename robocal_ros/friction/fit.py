@@ -58,6 +58,8 @@ _SAME = 0.02
 _HELD_OUT_EVERY = 4
 # Standard deviation of the change of friction while a joint's runs last, as a share.
 _DRIFT_STD = 0.1
+# Candidate times of all runs over the time constant of the change; 0 for a steady change.
+_RATES = (0.0, 1.5, 3.0, 6.0)
 # Most steps in which it is found.
 _DRIFT_STEPS = 5
 
@@ -454,15 +456,17 @@ def fit_joint(
         return JointFriction(joint, points, (failure,), offset_std=offset, gravity=gravity)
     sides = {name: side for name, side in sides.items() if len(side.speed) >= MIN_POINTS}
     choice = choose(sides, values.steady_model)
-    drift, drift_std = find_drift(sides, choice.fits)
-    age = float(np.concatenate([side.age for side in sides.values()]).mean())
+    course, drift_std = find_drift(sides, choice.fits)
+    drift = course.drift
     if abs(drift) > drift_std:
-        points = _without_drift(points, drift)
+        points = _without_drift(points, course)
         corrected = _sides(points, reference)
         sides = {name: corrected[name] for name in sides}
         choice = choose(sides, values.steady_model)
     else:
         drift, drift_std = 0.0, float(np.hypot(drift, drift_std))
+    age = np.concatenate([side.age for side in sides.values()])
+    scale_std = float(np.hypot(np.mean(course.share(age)) * drift_std, course.doubt))
     extra = _extra_std(sides, choice.fits)
     if extra > 0.0:
         sides = {name: side._replace(std=np.hypot(side.std, extra))
@@ -490,7 +494,7 @@ def fit_joint(
         'that the model lacks: its payload, link masses, drive gains or gravity direction are '
         'wrong. Identify the payload first or remove the tool; calibrate the drive gains, correct '
         'gravity, or identify the arm.',
-        viscous_std=viscous, drift=drift, scale_std=age * drift_std)
+        viscous_std=viscous, drift=drift, scale_std=scale_std)
 
 
 def _ages(points: Sequence[SpeedPoint]) -> Array:
@@ -512,60 +516,114 @@ def _sides(points: Sequence[SpeedPoint], reference: float) -> dict[str, Side]:
     return sides
 
 
+class Course(NamedTuple):
+    """Course of friction that changes from run to run: F(v) (1 + drift share(age)).
+
+    Attributes:
+        drift: Share by which friction was larger in the first run than in the last one.
+        rate: Time of all runs over the time constant of the change; 0 for a steady change.
+        doubt: Relative standard deviation of friction in the last run because the rate is not
+            known exactly.
+
+    """
+
+    drift: float
+    rate: float = 0.0
+    doubt: float = 0.0
+
+    def share(self, age: Array) -> Array:
+        """Return the part of the change that is still to come, 1 in the first run, 0 in the last.
+
+        Args:
+            age: Time to the last run, as a share of that of the first run, shape (k,).
+
+        """
+        return age if not self.rate else np.expm1(self.rate * age) / np.expm1(self.rate)
+
+
 def find_drift(
     sides: Mapping[str, Side], fits: Mapping[str, DirectionFit]
-) -> tuple[float, float]:
-    """Return by how much friction was larger in the first run than in the last, and its std.
+) -> tuple[Course, float]:
+    """Return the course of a drift, and the standard deviation of its size.
 
-    Warming up, gears lose up to a third of their friction within an hour. The drift d of torques
-    F(v) (1 + d age) has a prior, and is found beside the parameters of the law. Runs in the order
-    of their speeds hardly tell it from the law.
+    Warming up, gears lose up to a third of their friction within an hour, and approach their warm
+    state exponentially. The drift has a prior, and is found beside the parameters of the law, at
+    several rates, of which the most likely one counts. Runs in the order of their speeds hardly
+    tell a drift from the law.
 
     Args:
         sides: Runs of each direction.
         fits: Their fits without drift.
 
     """
-    drift, std = 0.0, _DRIFT_STD
+    courses, found, left = [], [], []
+    for rate in _RATES:
+        course, std, residual = _at_rate(sides, fits, Course(0.0, rate))
+        courses.append(course)
+        found.append(std)
+        left.append(residual)
+    best = int(np.argmin(left))
+    # Runs scatter by more than the noise within them, if even the best course leaves more.
+    count = sum(len(side.speed) for side in sides.values())
+    unit = max(left[best] / max(count - 1 - sum(len(f.value) for f in fits.values()), 1), 1.0)
+    weights = np.exp(-0.5 * (np.array(left) - left[best]) / unit)
+    age = np.concatenate([side.age for side in sides.values()])
+    ends = np.array([1.0 / (1.0 + item.drift * np.mean(item.share(age))) for item in courses])
+    doubt = np.sqrt(np.average((ends / ends[best] - 1.0) ** 2, weights=weights))
+    return courses[best]._replace(doubt=float(doubt)), found[best]
+
+
+def _at_rate(
+    sides: Mapping[str, Side], fits: Mapping[str, DirectionFit], course: Course
+) -> tuple[Course, float, float]:
+    """Return the course with its size, the size's standard deviation, and what it leaves.
+
+    The last one is the sum of squared residuals, in standard deviations.
+    """
+    drift, std = course.drift, _DRIFT_STD
     for _ in range(_DRIFT_STEPS):
         column, residual = (np.concatenate(parts) for parts in zip(*(
-            _beside_the_law(side, fits[name], drift) for name, side in sides.items()),
+            _beside_the_law(side, fits[name], course) for name, side in sides.items()),
             strict=True))
         freedom = len(column) - 1 - sum(len(fit.value) for fit in fits.values())
         size, shared = float(column @ column), float(column @ residual)
         free = residual - column * shared / max(size, 1e-12)
+        left = float(free @ free)
         # Runs may scatter by more than the noise within them.
-        variance = max(float(free @ free) / max(freedom, 1), 1.0)
+        variance = max(left / max(freedom, 1), 1.0)
         std = (size / variance + _DRIFT_STD**-2.0)**-0.5
         change = std**2 * (shared / variance - drift / _DRIFT_STD**2)
         drift = float(np.clip(drift + change, -0.5, 1.0))
+        course = course._replace(drift=drift)
         if abs(change) < 0.1 * std:
             break
         fits = {name: fit_direction(
-            side._replace(torque=side.torque / (1.0 + drift * side.age)), fits[name].model)
-            for name, side in sides.items()}
-    return drift, std
+            side._replace(torque=side.torque / (1.0 + drift * course.share(side.age))),
+            fits[name].model) for name, side in sides.items()}
+    return course, std, left
 
 
-def _beside_the_law(side: Side, fit: DirectionFit, drift: float) -> tuple[Array, Array]:
+def _beside_the_law(side: Side, fit: DirectionFit, course: Course) -> tuple[Array, Array]:
     """Return drift column and residual, weighted, without what the parameters can follow."""
     law = evaluate(fit.model, fit.value, side.speed, side.load)
-    growth = 1.0 + drift * side.age
+    share = course.share(side.age)
+    growth = 1.0 + course.drift * share
     basis, _ = np.linalg.qr(jacobian(fit.model, fit.value, side.speed, side.load)
                             * (growth / side.std)[:, None])
 
     def free(values: Array) -> Array:
         return values - basis @ (basis.T @ values)
 
-    return free(law * side.age / side.std), free((side.torque - growth * law) / side.std)
+    return free(law * share / side.std), free((side.torque - growth * law) / side.std)
 
 
-def _without_drift(points: Sequence[SpeedPoint], drift: float) -> tuple[SpeedPoint, ...]:
+def _without_drift(points: Sequence[SpeedPoint], course: Course) -> tuple[SpeedPoint, ...]:
     """Return the runs with the friction of the last usable one; rejected ones unchanged."""
     usable = [i for i, p in enumerate(points) if not p.rejected]
     found = list(points)
-    for i, age in zip(usable, _ages([points[i] for i in usable]), strict=True):
-        found[i] = replace(points[i], torque=points[i].torque / (1.0 + drift * age))
+    shares = course.share(_ages([points[i] for i in usable]))
+    for i, share in zip(usable, shares, strict=True):
+        found[i] = replace(points[i], torque=points[i].torque / (1.0 + course.drift * share))
     return tuple(found)
 
 

@@ -141,7 +141,7 @@ def plan_runs(
 
     The positions vary from speed to speed, so that torque ripple and errors of the gravity model
     become scatter instead of a bias. Every other speed comes on the way up, the rest on the way
-    down, so that friction which drifts is told from friction that depends on the speed.
+    down, so that friction which drifts is distinguished from friction that depends on the speed.
 
     Args:
         robot: The arm with its payload.

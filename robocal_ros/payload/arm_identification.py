@@ -70,6 +70,8 @@ _MIN_INFORMED = 0.25
 _ROUGH_URDF = 0.2
 _MAX_GAIN_STD = 0.05
 _PLOT_POINTS = 150
+# Standard deviation of load-dependent friction that is not to be estimated.
+_FIXED = 1e-6
 _FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad',
                    'sublinear': 'N·m·(s/rad)^0.5', 'load': '1', 'stribeck': 'N·m'}
 
@@ -98,16 +100,21 @@ def estimate(
     loaded = values.arm_load > 0.0
     widenings = (1.0,) if loaded else None
 
-    def fitted_on(robot: Robot, values: PayloadParameters) -> tuple[Motion, Prior, ArmFit]:
-        motion, _ = Motion.of(robot, samples, values)
+    def fitted_on(
+        robot: Robot, values: PayloadParameters, load: Array
+    ) -> tuple[Motion, Prior, ArmFit]:
+        motion, _ = Motion.of(robot, samples, values, load)
         prior = _prior(robot, motion, values, scale, scale_covariance, before if loaded else None)
         return motion, prior, identify(motion, prior, widenings=widenings)
 
     try:
-        motion, prior, fit = fitted_on(robot, values)
+        load = np.array([values.arm_load, *[0.0] * 9])
+        motion, prior, fit = fitted_on(robot, values, load)
         found = on_found_base(robot, motion.tilt(fit.value[fit.places.others]), values)
-        if found is not None:
-            motion, prior, fit = fitted_on(*found)
+        if loaded:
+            load = fit.value[fit.places.others][-len(load):]
+        if loaded or found is not None:
+            motion, prior, fit = fitted_on(*(found or (robot, values)), load)
         count = len(motion.effort)
         border = int((1.0 - _HELD_OUT) * count)
         part = identify(motion.part(slice(0, border)), replace(prior, std=fit.std),
@@ -140,7 +147,7 @@ def estimate(
                   'laws': {joint: [law.transition, *law.extras] for joint, law
                            in zip(robot.joint_names, fit.laws, strict=True)},
                   **settings_of(values, 'arm_model_std', 'gain_std', 'arm_load', 'arm_load_std',
-                                'max_unexplained_torque')},
+                                'load_friction_std', 'max_unexplained_torque')},
         series=_series(robot, motion, fit))
 
 
@@ -167,11 +174,13 @@ def _prior(
     rotors = expected_rotors(robot)
     links = physically_consistent(link_parameters(robot))
     information = np.zeros((12 * n, 12 * n))
+    load_friction = np.full(n, max(values.load_friction_std, _FIXED))
     if before is None:
         information[10 * n:11 * n, 10 * n:11 * n] = np.diag((ROTOR_SPREAD * rotors) ** -2.0)
         information[11 * n:, 11 * n:] = np.linalg.inv(scale_covariance)
         mean = np.concatenate((links.ravel(), rotors, np.ones(n)))
-        return Prior(links, values.arm_model_std, mean, information, others)
+        return Prior(links, values.arm_model_std, mean, information, others,
+                     load_friction)
     names = parameter_names(robot.joint_names)
     shown = np.concatenate((np.ones(11 * n), scale))
     mean = before.values(names) / shown
@@ -181,7 +190,8 @@ def _prior(
     information = np.linalg.inv(
         covariance / np.outer(size, size) + 1e-9 * np.eye(12 * n)) / np.outer(size, size)
     # The covariance contains the URDF; the divergence only keeps the links consistent.
-    return Prior(mean[:10 * n].reshape(n, 10), _WIDE, mean, information, others)
+    return Prior(mean[:10 * n].reshape(n, 10), _WIDE, mean, information, others,
+                 load_friction)
 
 
 def _fits(robot: Robot, before: Array, after: Array) -> tuple[Fit, ...]:

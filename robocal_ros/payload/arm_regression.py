@@ -23,6 +23,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array
@@ -48,7 +49,6 @@ from robocal_ros.payload.regression import (
 from robocal_ros.results.result import rms
 from robocal_ros.robot.arm_model import (
     PSEUDO_INERTIA,
-    arm_regressor,
     pseudo_inertia,
 )
 from robocal_ros.robot.model import Robot
@@ -56,10 +56,10 @@ from robocal_ros.robot.newton_euler import NewtonEuler
 
 # Candidate speeds within which friction changes its direction [rad/s] (presliding).
 _TRANSITIONS = (0.01, 0.03, 0.08)
-# Optional friction columns besides offset, Coulomb and viscous friction, and their combinations.
-_EXTRAS = ('sublinear', 'load', 'stribeck')
-_CHOICES = ((), ('sublinear',), ('load',), ('stribeck',), ('sublinear', 'load'),
-            ('load', 'stribeck'))
+# Friction columns of every joint, and the optional ones, of which one at most is chosen.
+_ALWAYS = ('offset', 'coulomb', 'viscous', 'load')
+_EXTRAS = ('sublinear', 'stribeck')
+_CHOICES = ((), *((name,) for name in _EXTRAS))
 # Stribeck velocity divided by the transition speed.
 _STRIBECK = 3.0
 # Candidate factors of the URDF's standard deviation, and the gain in log-evidence that the next
@@ -88,7 +88,7 @@ class Law(NamedTuple):
 
     Attributes:
         transition: Speed within which friction changes its direction [rad/s].
-        extras: Columns besides offset, Coulomb and viscous friction.
+        extras: Columns besides those of every joint.
 
     """
 
@@ -98,7 +98,7 @@ class Law(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns."""
-        return ('offset', 'coulomb', 'viscous', *self.extras)
+        return (*_ALWAYS, *self.extras)
 
     def columns(self, velocity: Array, torque: Array) -> Array:
         """Return the columns.
@@ -108,15 +108,16 @@ class Law(NamedTuple):
             torque: Torque that the joint transmits, shape (k,) [N·m].
 
         Returns:
-            Shape (k, len(names)): 1, s, v, s √|v|, s |torque|, s exp(-|v| / v_s), with the
-            direction s.
+            Shape (k, len(names)): 1, s, v, s |torque|, and those chosen of s √|v| and
+            s exp(-|v| / v_s), with the direction s.
 
         """
         direction = np.tanh(velocity / self.transition)
         speed = np.abs(velocity)
-        known = {'sublinear': direction * np.sqrt(speed), 'load': direction * np.abs(torque),
+        known = {'sublinear': direction * np.sqrt(speed),
                  'stribeck': direction * np.exp(-speed / (_STRIBECK * self.transition))}
         return np.column_stack((np.ones_like(velocity), direction, velocity,
+                                direction * np.abs(torque),
                                 *(known[name] for name in self.extras)))
 
 
@@ -133,6 +134,11 @@ class Unknowns(NamedTuple):
     def size(self) -> int:
         """Number of unknowns."""
         return self.friction[-1].stop
+
+    @property
+    def load_friction(self) -> npt.NDArray[np.intp]:
+        """Places of the joints' friction per transmitted torque, shape (n,)."""
+        return np.array([at.start for at in self.friction]) + _ALWAYS.index('load')
 
     @classmethod
     def of(cls, n: int, others: int, laws: Sequence[Law]) -> Unknowns:
@@ -185,9 +191,15 @@ class Motion:
 
     @classmethod
     def of(
-        cls, robot: Robot, samples: JointSamples, values: PayloadParameters
+        cls, robot: Robot, samples: JointSamples, values: PayloadParameters, load: Array
     ) -> tuple[Motion, Blocks]:
         """Return block means of joint states, and their blocks.
+
+        Args:
+            robot: The arm.
+            samples: Joint states.
+            values: The node's parameters.
+            load: Parameters of the load about which deflections are linearised, shape (10,).
 
         Raises:
             DataError: If the record is not an exciting motion or has no usable efforts.
@@ -195,11 +207,11 @@ class Motion:
         """
         check_joints(samples, robot.joint_names)
         check_effort(samples, robot.joint_names)
-        found = best = cls._smoothed(robot, samples, values)
+        found = best = cls._smoothed(robot, samples, values, load)
         for cutoff in _CUTOFFS if found[1].repeats == 1 else ():
             # Noise of stamps and encoders near the frequencies of the motion shows in the
             # residual efforts.
-            smoother = cls._smoothed(robot, samples, values, cutoff, found[0].delay)
+            smoother = cls._smoothed(robot, samples, values, load, cutoff, found[0].delay)
             if smoother[2] > best[2]:
                 break
             best = smoother
@@ -207,7 +219,7 @@ class Motion:
 
     @classmethod
     def _smoothed(
-        cls, robot: Robot, samples: JointSamples, values: PayloadParameters,
+        cls, robot: Robot, samples: JointSamples, values: PayloadParameters, load: Array,
         cutoff: float = np.inf, delay: Delay | None = None,
     ) -> tuple[Motion, Blocks, float]:
         """Return a motion, its blocks, and the sum of log residuals with free columns."""
@@ -216,12 +228,10 @@ class Motion:
 
         def columns(q: Array, v: Array, a: Array) -> Array:
             rotors = a[:, :, None] * np.eye(robot.n)
-            return np.concatenate((arm_regressor(robot, q, v, a), rotors), axis=2)
+            return np.concatenate((dynamics.link_regressor(q, v, a), rotors), axis=2)
 
         def effort(delay: float) -> Array:
             return blocks.sample_means(samples.time - delay, samples.effort)
-
-        load = np.array([values.arm_load, *[0.0] * 9])
 
         def carried(q: Array, v: Array, a: Array) -> Array:
             return dynamics.torque(q, v, a, load)
@@ -288,6 +298,8 @@ class Prior:
             (12 n, 12 n).
         others: Means and standard deviations of the nuisances and, if present, the load's
             parameters, shape (2, m).
+        load_friction: Standard deviation of each joint's friction per transmitted torque, shape
+            (n,).
 
     """
 
@@ -296,6 +308,7 @@ class Prior:
     mean: Array
     information: Array
     others: Array
+    load_friction: Array
 
     def cost(self, x: Array, places: Unknowns) -> tuple[float, Array, Array]:
         """Return the negative log-density, its gradient and its Hessian.
@@ -335,21 +348,33 @@ class Prior:
         cost += 0.5 * float(off @ (weight * off))
         gradient[places.others] += weight * off
         hessian[places.others, places.others] += np.diag(weight)
+        own, weight = places.load_friction, 1.0 / self.load_friction**2
+        cost += 0.5 * float(x[own] @ (weight * x[own]))
+        gradient[own] += weight * x[own]
+        hessian[own, own] += weight
         return cost, gradient, hessian
 
-    def widened(self, names: Sequence[str], value: Array, covariance: Array) -> Prior:
-        """Return it with wider priors of the nuisances that the data contradict.
+    def widened(
+        self, names: Sequence[str], x: Array, covariance: Array, places: Unknowns
+    ) -> Prior:
+        """Return it with wider priors of nuisances and load friction that the data contradict.
 
         Args:
             names: Names of the nuisances.
-            value: Estimates of the others, shape (m,).
-            covariance: Their covariance, shape (m, m).
+            x: Estimates of the unknowns, shape (p,).
+            covariance: Their covariance, shape (p, p).
+            places: Slices of the unknowns.
 
         """
         others, count = self.others.copy(), len(names)
-        others[1, :count] = widened_std(
-            names, others[1, :count], value[:count], np.diag(covariance)[:count])
-        return replace(self, others=others)
+        at = np.concatenate((np.arange(*places.others.indices(len(x)))[:count],
+                             places.load_friction))
+        std = widened_std(
+            [*names, *('load',) * len(self.load_friction)],
+            np.concatenate((others[1, :count], self.load_friction)), x[at],
+            np.diag(covariance)[at])
+        others[1, :count] = std[:count]
+        return replace(self, others=others, load_friction=std[count:])
 
 
 @dataclass(frozen=True)
@@ -465,8 +490,7 @@ def identify(
             fit = tried
         x, width = fit.value, fit.std / prior.std
         covariance = solver.inverse(x, replace(prior, std=fit.std))[0]
-        prior = prior.widened(motion.nuisances, x[places.others],
-                              covariance[places.others, places.others])
+        prior = prior.widened(motion.nuisances, x, covariance, places)
         residual = motion.effort - _fitted(x, motion, places, chosen)
         size = 1.4826 * np.median(np.abs(residual), axis=0) + _LEAST_STD
         robust = np.minimum(1.0, _OUTLIER * size / np.maximum(np.abs(residual), _LEAST_STD))

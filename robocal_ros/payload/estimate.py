@@ -51,7 +51,8 @@ _UNKNOWN_STD = 10.0
 
 def needs(values: PayloadParameters) -> Needs:
     """Return the streams that the method reads."""
-    sensor = WrenchNeed(values.sensor_topic, values.sensor_frame, values.sensor_sign)
+    sensor = WrenchNeed(values.sensor_topic, values.sensor_frame, values.sensor_sign,
+                        values.sensor_message_frame)
     return Needs(
         effort=not values.reads_wrench, wrenches=(sensor,) if values.reads_wrench else (),
         budget=_EXCITATION_BUDGET if values.method == 'excitation' else Needs.budget)

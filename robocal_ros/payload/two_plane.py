@@ -113,8 +113,11 @@ def known_mass(
         found = None if stored is None else stored.parameter('mass')
         if stored is None or found is None or not (found.value and found.value > 0.0):
             raise ConfigurationError(
-                "Method 'two_plane' needs the payload's mass: set known_mass (kg, from a "
-                "scale), or run method 'static_poses' first; its result is then used.")
+                "Method 'two_plane' needs the payload's mass: set known_mass (kg, from a scale), "
+                "as by 'ros2 param set /payload_identification known_mass 2.0', or measure it "
+                "with a wrist sensor first: "
+                "'robocal run payload --configure -p method:=static_poses'; "
+                'its result is then used.')
         tool = str(stored.settings.get('tool', ''))
         if tool != values.tool:
             raise ConfigurationError(

@@ -123,11 +123,24 @@ def link_information(parameters: Array, std: float) -> Array:
     return np.asarray(np.einsum('kab,lba->kl', changes, changes) / std**2)
 
 
+def link_covariance(parameters: Array, std: float) -> Array:
+    """Return the covariance of a link's parameters by the URDF, shape (10, 10).
+
+    It is that of ``link_information`` plus parts that URDFs lack (cables, covers, adapters,
+    fingertips): a share ``std`` of the mass on the outside.
+
+    Args:
+        parameters: ``LINK`` parameters of a physically consistent body, shape (10,).
+        std: Standard deviation of the mass, as a share of it.
+
+    """
+    covariance = np.linalg.inv(link_information(parameters, std))
+    covariance[1:4, 1:4] += (std * parameters[0] * _MOUNTED_OUTSIDE) ** 2 * np.eye(3)
+    return np.asarray(covariance)
+
+
 def body_covariance(body: RigidBodyInertia, std: float) -> Array:
     """Return the covariance of the URDF's tool or hand, shape (10, 10); zero without one.
-
-    It is that of a link plus parts that URDFs lack (cables, adapters, fingertips): a share ``std``
-    of the mass on the outside.
 
     Args:
         body: The body.
@@ -136,10 +149,8 @@ def body_covariance(body: RigidBodyInertia, std: float) -> Array:
     """
     if body.mass <= 0.0 or std <= 0.0:
         return np.zeros((10, 10))
-    parameters = physically_consistent(body.to_pinocchio().toDynamicParameters()[None])[0]
-    covariance = np.linalg.inv(link_information(parameters, std))
-    covariance[1:4, 1:4] += (std * body.mass * _MOUNTED_OUTSIDE) ** 2 * np.eye(3)
-    return np.asarray(covariance)
+    return link_covariance(
+        physically_consistent(body.to_pinocchio().toDynamicParameters()[None])[0], std)
 
 
 @dataclass(frozen=True)
@@ -216,8 +227,7 @@ def arm_regressor(robot: Robot, q: Array, v: Array, a: Array) -> Array:
         Shape (k, n, 10 n), columns link by link in the order of ``LINK``.
 
     """
-    return np.concatenate([
-        NewtonEuler(robot, name).torque_regressor(q, v, a) for name in robot.joint_names], axis=2)
+    return NewtonEuler(robot, robot.joint_names[-1]).link_regressor(q, v, a)
 
 
 def expected_rotors(robot: Robot) -> Array:
@@ -247,7 +257,7 @@ def urdf_model(
     covariance = np.zeros((12 * n, 12 * n))
     for index, body in enumerate(physically_consistent(link_parameters(robot))):
         at = slice(10 * index, 10 * index + 10)
-        covariance[at, at] = np.linalg.inv(link_information(body, model_std))
+        covariance[at, at] = link_covariance(body, model_std)
     covariance[10 * n:11 * n, 10 * n:11 * n] = np.diag(
         (ROTOR_SPREAD * expected_rotors(robot))**2)
     covariance[11 * n:, 11 * n:] = gain_covariance

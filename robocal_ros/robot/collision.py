@@ -32,16 +32,25 @@ def _mesh_path(uri: str, package_dirs: Sequence[str]) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def without_missing_meshes(urdf: str, package_dirs: Sequence[str]) -> tuple[str, list[str]]:
-    """Return a URDF without collision elements of missing mesh files, and the links concerned."""
+def without_missing_meshes(
+    urdf: str, package_dirs: Sequence[str], kind: str = 'collision'
+) -> tuple[str, list[str]]:
+    """Return a URDF without elements of missing mesh files, and the links concerned.
+
+    Args:
+        urdf: The URDF.
+        package_dirs: Folders in which ``package://`` meshes are looked up.
+        kind: The elements, ``collision`` or ``visual``.
+
+    """
     tree = ElementTree.fromstring(urdf)
     affected = []
     for link in tree.iter('link'):
-        for collision in list(link.findall('collision')):
-            mesh = collision.find('geometry/mesh')
+        for item in list(link.findall(kind)):
+            mesh = item.find('geometry/mesh')
             if mesh is None or _mesh_path(mesh.get('filename', ''), package_dirs):
                 continue
-            link.remove(collision)
+            link.remove(item)
             affected.append(link.get('name', ''))
     return ElementTree.tostring(tree, encoding='unicode'), affected
 

@@ -215,6 +215,7 @@ class NewtonEuler:
                 wrench_matrix(inertia.toDynamicParameters())))
         self._carrier = int(mounted.parentJoint)
         self._mount = _placed(axes[self._carrier], mounted.placement, np.eye(3))
+        self._frames = [_placed(turned, pin.SE3.Identity(), np.eye(3)) for turned in axes[1:]]
 
     def tilts(self) -> tuple[NewtonEuler, ...]:
         """Return the arm under the change of gravity per tilt of the base, about two axes [1/rad].
@@ -286,6 +287,42 @@ class NewtonEuler:
             wrenches = (_LAWS.reshape(TERMS, 60).T @ self._body(motion)).reshape(6, 10, -1)
             np.einsum('nrk,rpk->npk', levers, wrenches, out=regressor[:self._carrier])
         return regressor.transpose(2, 0, 1)
+
+    def link_regressor(self, q: Array, v: Array, a: Array) -> Array:
+        """Return the regressor of the joint torques in the ten parameters of every link.
+
+        The lever of a joint, which turns a wrench on a link into the joint's torque, follows from
+        that on the link before.
+
+        Args:
+            q: Joint angles, shape (k, n) [rad].
+            v: Joint velocities, shape (k, n) [rad/s].
+            a: Joint accelerations, shape (k, n) [rad/s²].
+
+        Returns:
+            Shape (k, n, 10 n), link by link, in the frames of the joints.
+
+        """
+        n, count = len(self._joints), len(q)
+        motion = self._motion(q, v, a, n)
+        regressor = np.zeros((n, n, 10, count))
+        levers = np.empty((6, 0, count))
+        for index, joint in enumerate(self._joints):
+            parts = (joint.mount.wrench.T @ levers.reshape(6, -1)).reshape(2, 3, index, count)
+            if joint.revolute:
+                _turn(parts, motion.cosine[index], -motion.sine[index])
+            else:
+                parts[0, 1] -= motion.position[index] * parts[1, 0]
+                parts[0, 0] += motion.position[index] * parts[1, 1]
+            own = np.zeros((6, 1, count))
+            own[5 if joint.revolute else 2] = 1.0
+            levers = np.concatenate((parts.reshape(6, index, count), own), axis=1)
+            frame = self._frames[index]
+            body = _terms(frame.moved(motion.terms[index + 1], motion.speed[index + 1]))
+            wrenches = (_LAWS.reshape(TERMS, 60).T @ body).reshape(6, 10, count)
+            turned = (frame.wrench.T @ levers.reshape(6, -1)).reshape(levers.shape)
+            np.einsum('rnk,rpk->npk', turned, wrenches, out=regressor[:index + 1, index])
+        return regressor.reshape(n, 10 * n, count).transpose(2, 0, 1)
 
     def _motion(self, q: Array, v: Array, a: Array, links: int) -> _Motion:
         """Return the motion of the first links (forward recursion)."""

@@ -149,7 +149,7 @@ class Fusion:
         self._known: _Known | None = None
         # Covariance of each reading, in its measurement frame, then in its link's.
         self._noise = arm.turned(np.array([
-            np.diag(std**2) for std in sensor_std(values, len(arm.mounts))]))
+            np.diag(std**2) for std in sensor_std(values, len(arm.mounts))]).reshape(-1, 6, 6))
         self._torque_std = per_joint(values.torque_std, arm.robot.n, 'torque_std')
         # Joints proximal to all sensors: they transmit every wrench that a sensor reads.
         self._outer = [i for i, name in enumerate(arm.robot.joint_names) if not any(

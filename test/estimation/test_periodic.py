@@ -68,6 +68,16 @@ def test_a_motion_that_does_not_repeat_is_not_periodic() -> None:
     assert periodic_motion(time, chirp, 30.0) is None
 
 
+def test_a_recording_of_hours_is_searched_in_steps_beyond_the_shortest_period() -> None:
+    time = np.arange(0.0, 9000.0, 0.1)
+    long = 900.0
+    position = np.column_stack((np.sin(2.0 * np.pi * time / long),
+                                np.cos(4.0 * np.pi * time / long)))
+    found = periodic_motion(time, position, 0.1)
+    assert found is not None
+    assert found.period == pytest.approx(long, rel=1e-3)
+
+
 def delay_of(measured: np.ndarray, time: np.ndarray, step: float) -> Delay:
     """Return the delay of measured values against stepped positions."""
     position = np.round(motion(time)[0] / step) * step
@@ -104,6 +114,22 @@ def test_a_delay_is_found_on_stepped_positions(delay: float, step: float) -> Non
     found = delay_of(3.0 * a + 2.0 * np.tanh(v / 0.03) + v + noise, time, step)
     assert found.identified
     assert found.value == pytest.approx(delay, abs=1e-3)
+
+
+def test_a_delay_that_does_not_settle_is_as_uncertain_as_its_steps() -> None:
+    generator = np.random.default_rng(1)
+    time = np.arange(0.0, 3.2 * PERIOD, 0.05)
+    _, _, a = motion(time)
+    jerk = np.gradient(a, 0.05, axis=0)
+    tried = []
+
+    def shifted(delay: float) -> np.ndarray:
+        tried.append(delay)
+        return a + delay * jerk + generator.normal(scale=0.03, size=a.shape)
+
+    found = find_delay(shifted, list(a.T[..., None]), np.zeros_like(a), 0.05)
+    assert found.identified
+    assert found.std > abs(found.value - tried[-1]) > 0.0
 
 
 def test_a_delay_is_unknown_where_values_do_not_depend_on_the_motion() -> None:

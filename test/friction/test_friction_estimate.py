@@ -211,14 +211,16 @@ def draws() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array(errors), np.array(stated), cramer_rao(made.velocity[rows, WRIST_JOINT], age)
 
 
-def test_friction_that_falls_during_the_runs_is_that_of_their_end(robot):
-    """Gears warm up while they are measured."""
+@pytest.mark.parametrize('rate', [0.0, 4.0])
+def test_friction_that_falls_during_the_runs_is_that_of_their_end(robot, rate):
+    """Gears warm up while they are measured, steadily or at first."""
     speeds = np.geomspace(SPEEDS[0], SPEEDS[-1], 24)
     speeds = [*speeds[::2], *speeds[1::2][::-1]]
     made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, speeds), rate=125.0)
     runs = find_runs(made.samples(), [WRIST_JOINT])
     begin, end = made.time[runs[0].start], made.time[runs[-1].stop - 1]
-    factor = 1.0 + 0.2 * (end - made.time) / (end - begin)
+    left = np.clip((end - made.time) / (end - begin), 0.0, 1.0)
+    factor = 1.0 + 0.2 * (np.expm1(rate * left) / np.expm1(rate) if rate else left)
     effort = made.samples(RANDOM_ALONE).effort.copy()
     effort[:, WRIST_JOINT] += (factor - 1.0) * WRIST.torque(made.velocity[:, WRIST_JOINT])
     result = estimate(robot, Recording(made.samples(RANDOM_ALONE, effort=effort)), DEFAULTS)
@@ -226,6 +228,8 @@ def test_friction_that_falls_during_the_runs_is_that_of_their_end(robot):
     std = np.sqrt(np.diag(result.covariance))
     assert (np.abs(error) < 3.5 * std).all()
     assert (np.abs(error) < 0.05 * WRIST.vector()).all()
+    torques = [name != 'stribeck_velocity' for name in NAMES] * 2
+    assert np.median((error / WRIST.vector())[torques]) == pytest.approx(0.0, abs=0.012)
     assert result.settings['laws'][WRIST_NAME]['drift'] == pytest.approx(0.2, abs=0.03)
     assert 'Friction fell by' in ' '.join(result.reasons)
 

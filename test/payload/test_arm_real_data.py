@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.peers.arm import predicted
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConvergenceError
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.payload.arm_identification import estimate
-from robocal_ros.payload.arm_regression import Law
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import read_result
@@ -53,20 +53,6 @@ def check_possible(robot: Robot, result: CalibrationResult) -> None:
     assert all(np.linalg.eigvalsh(matrix)[0] > 0.0 for matrix in pseudo_inertia(links))
     assert min(result.parameter(f'{joint}.rotor_inertia').value or 0.0
                for joint in robot.joint_names) >= 0.0
-
-
-def predicted(
-    robot: Robot, result: CalibrationResult, q: np.ndarray, v: np.ndarray, a: np.ndarray
-) -> np.ndarray:
-    """Return the efforts that an identified arm predicts, shape (k, n) [N·m]."""
-    arm = identified_model(robot, result).robot
-    torque = np.array([arm.inverse_dynamics(*item) for item in zip(q, v, a, strict=True)])
-    for column, joint in enumerate(robot.joint_names):
-        transition, *extras = result.settings['laws'][joint]
-        law = Law(transition, tuple(extras))
-        torque[:, column] += law.columns(v[:, column], torque[:, column]) @ result.values(
-            [f'{joint}.{name}' for name in law.names])
-    return torque * result.values([f'{joint}.effort_scale' for joint in robot.joint_names])
 
 
 def test_a_ur10_predicts_the_torque_of_another_trajectory(tmp_path: Path) -> None:

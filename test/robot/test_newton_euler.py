@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pinocchio as pin
 import pytest
 from support.arms import ARMS, arm
 
@@ -106,3 +107,10 @@ def test_a_leaning_base_turns_gravity(robot):
     np.testing.assert_allclose(
         [leaning.inverse_dynamics(*row) for row in zip(*motion(robot), strict=True)],
         NewtonEuler(leaning, robot.tool_frame).torque(*motion(robot)), atol=1e-11)
+
+
+def test_the_regressor_of_the_links_is_pinocchios(robot):
+    found = NewtonEuler(robot, robot.tool_frame).link_regressor(*motion(robot))
+    expected = [pin.computeJointTorqueRegressor(robot.model, robot.data, *row)
+                for row in zip(*motion(robot), strict=True)]
+    np.testing.assert_allclose(found, expected, atol=1e-11)

@@ -55,6 +55,15 @@ def _share() -> Path | None:
     return None
 
 
+def foreign_urdf(name: str) -> str:
+    """Return a URDF of example-robot-data by its file name; skip the test without it."""
+    share = _share()
+    if share is None:
+        pytest.skip('The PyPI package example-robot-data is not installed.')
+    (path,) = (share / 'example-robot-data' / 'robots').glob(f'*/urdf/{name}')
+    return path.read_text(encoding='utf-8')
+
+
 @cache
 def arm(name: str) -> Arm:
     """Return an arm; skip the test if its description is not installed."""

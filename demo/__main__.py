@@ -8,7 +8,8 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from robocal_ros.cli.main import run
 
 if TYPE_CHECKING:
     from demo.comparison import Comparison
+    from demo.stage import Stage
     from demo.tour import Tour, TourOutcome
     from robocal_ros.results.report import Panel
 
@@ -33,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog='scripts/demo', description=_SUMMARY)
     parser.add_argument('--all', action='store_true',
                         help='run every procedure at full length instead of the short tour')
+    parser.add_argument('--view', action='store_true',
+                        help='show the arm in a browser, also after the end, until Ctrl-C')
     parser.add_argument('--seed', type=int, default=1,
                         help='seed of sensor noise and biases (default: %(default)s)')
     parser.add_argument('-o', '--output', type=Path, default=Path('demo_output'),
@@ -51,10 +55,23 @@ def _run(options: argparse.Namespace) -> int:
         RobocalError: A node cannot be started or exits.
 
     """
+    began = time.monotonic()
+    with _open_stage(options) as stage:
+        outcomes = _tour(stage)
+        code = _finish(options, outcomes, began)
+        if options.view:
+            OUT.print('The view stays open; Ctrl-C ends it.')
+            with suppress(KeyboardInterrupt):
+                stage.session.spin_until(lambda: False)
+    return code
+
+
+def _finish(
+    options: argparse.Namespace, outcomes: Sequence[TourOutcome], began: float
+) -> int:
+    """Print and write the comparison with the truth; return the exit code."""
     from demo.comparison import compare
 
-    began = time.monotonic()
-    outcomes = _tour(options.output, options.seed, options.all)
     comparisons = [
         item for outcome in outcomes if outcome.result is not None
         for item in compare(outcome.result, outcome.truth)
@@ -87,14 +104,22 @@ def _tours() -> list[Tour]:
     return [PayloadTour(), FrictionTour(), ComplianceTour(), WrenchTour(), LevelingTour()]
 
 
-def _tour(output: Path, seed: int, full: bool) -> list[TourOutcome]:
-    """Start the simulated arm and run all tours on it."""
+def _tour(stage: Stage) -> list[TourOutcome]:
+    """Run all tours."""
+    return [outcome for tour in _tours() for outcome in tour.run(stage)]
+
+
+@contextmanager
+def _open_stage(options: argparse.Namespace) -> Iterator[Stage]:
+    """Start the simulated arm, and the view of it if asked for."""
     from demo.stage import open_stage
 
-    with open_stage(output, seed, full=full) as stage:
-        OUT.print(f'Simulated arm with hidden tool, friction and noise (seed {seed}), in ROS '
-                  f'domain {stage.domain}, on this machine only.', soft_wrap=True)
-        return [outcome for tour in _tours() for outcome in tour.run(stage)]
+    with open_stage(options.output, options.seed, full=options.all) as stage:
+        OUT.print(f'Simulated arm with hidden tool, friction and noise (seed {options.seed}), in '
+                  f'ROS domain {stage.domain}, on this machine only.', soft_wrap=True)
+        if options.view:
+            OUT.print(stage.start_view(), soft_wrap=True)
+        yield stage
 
 
 def _table(comparisons: Sequence[Comparison]) -> Table:

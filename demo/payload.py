@@ -11,9 +11,10 @@ from demo.tour import Tour, TourOutcome, run_method
 
 # In this order: the second method uses the mass that the first one identifies.
 _METHODS = ('static_poses', 'two_plane')
-# Joint torque sensors are free of the scale errors of motor currents; the URDF is accurate.
-_ARM: dict[str, Any] = {'gain_std': 0.002, 'arm_model_std': 0.02}
-_SHORT: dict[str, Any] = {'poses': 8, 'dwell': 0.8, 'sweep_speed': 0.4}
+# Joint torque sensors are free of the scale errors of motor currents; the simulated links are
+# those of the URDF.
+_ARM: dict[str, Any] = {'gain_std': 0.002, 'arm_model_std': 0.01}
+SHORT: dict[str, Any] = {'poses': 8, 'dwell': 0.8, 'sweep_speed': 0.4}
 
 
 class PayloadTour(Tour):
@@ -25,7 +26,7 @@ class PayloadTour(Tour):
         """Run both methods; see `Tour.run`."""
         child, client = stage.start_node(
             'robocal_ros.payload.node', 'payload_identification',
-            _ARM if stage.full else {**_ARM, **_SHORT})
+            _ARM if stage.full else {**_ARM, **SHORT})
         outcomes = []
         for method in _METHODS:
             message, result = run_method(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from demo import default_cell
 from demo.domains import own_domain
 from demo.processes import Child, Children
 from robocal_ros.cli.node_client import NodeClient, RosSession
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.robot.model import Robot
 from robocal_sim.truth import HiddenTruth, load_truth
 
@@ -64,6 +65,23 @@ class Stage:
         client = NodeClient(self.session, name)
         client.wait_until_there(_START_TIMEOUT)
         return child, client
+
+    def start_view(self) -> str:
+        """Start `robocal view`; return its sentence with the address.
+
+        Raises:
+            RobocalError: It exits, or does not serve its page within 60 s.
+
+        """
+        child = self.children.start('view', [sys.executable, '-m', 'robocal_ros.cli.main', 'view'])
+
+        def address() -> str:
+            return next((line for line in child.tail().splitlines() if 'http' in line), '')
+
+        if not self.session.spin_until(lambda: bool(address()), _START_TIMEOUT):
+            raise RobocalError(f'The view serves no page within {_START_TIMEOUT:.0f} s; see '
+                               f'{child.log}.')
+        return address()
 
 
 @contextmanager

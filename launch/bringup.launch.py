@@ -55,6 +55,10 @@ ARGUMENTS = [
         'namespace', default_value='',
         description='Namespace of the arm: of all nodes, topics and services.'),
     DeclareLaunchArgument(
+        'joint_states', default_value='joint_states',
+        description='Topic of the joint states of the nodes, where another one has the efforts or '
+        'the full rate, such as franka/joint_states.'),
+    DeclareLaunchArgument(
         'params_file', default_value='',
         description='Parameter file of the nodes; empty for the defaults, config/<node>.yaml. '
         'Keys such as /**/payload_identification match every namespace.'),
@@ -216,7 +220,8 @@ def generate_launch_description() -> LaunchDescription:
         LifecycleNode(
             package='robocal_ros', executable=name, name=name, namespace=NAMESPACE,
             # Each has security artifacts of its own, without effect unless security is enabled.
-            output='screen', remappings=clock, ros_arguments=['--enclave', f'/{name}'],
+            output='screen', ros_arguments=['--enclave', f'/{name}'],
+            remappings=[*clock, ('joint_states', LaunchConfiguration('joint_states'))],
             # Arguments override the file.
             parameters=[given_or('params_file', defaults(name)), {
                 **description, 'use_sim_time': use_sim_time,

@@ -31,14 +31,16 @@ class WrenchNeed:
 
     Attributes:
         topic: Its topic, relative to the node's namespace.
-        frame: The frame that its messages must name.
+        frame: Its measurement frame in the URDF.
         sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
+        message_frame: The frame that its messages must name; empty for ``frame``.
 
     """
 
     topic: str
     frame: str
     sign: float
+    message_frame: str = ''
 
 
 @dataclass(frozen=True)

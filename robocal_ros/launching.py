@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
@@ -23,6 +24,8 @@ NODES = (
     'leveling',
 )
 """The lifecycle nodes, one for each capability."""
+SECTIONS = (*NODES, 'sim_arm')
+"""Nodes with sections in parameter files."""
 
 _PACKAGES = {
     'mock': ('robot_state_publisher', 'controller_manager'),
@@ -102,6 +105,14 @@ def _check_parameter_file(file: str) -> None:
             f"{' '.join(reason.split())}. Expected '<node>:' and 'ros__parameters:' below it, "
             'as in config/<node>.yaml.') from error
     context.shutdown()
+    sections = [str(key).rpartition('/')[2]
+                for key in yaml.safe_load(Path(file).read_text(encoding='utf-8')) or ()]
+    for name in sections:
+        near = get_close_matches(name, SECTIONS, 1, 0.75)
+        if near and name not in SECTIONS:
+            raise ConfigurationError(
+                f"Launch argument params_file: {file} has a section for '{name}', but no node of "
+                f"this name is started; '{near[0]}' is the nearest name. Correct the section.")
 
 
 def is_installed(package: str) -> bool:

@@ -259,6 +259,20 @@ class ArmParameters(RobotParameters):
     stop_statuses: list[str] = parameter(
         [''], 'Beginnings of the names of statuses on /diagnostics that end a motion while their '
         "level is ERROR or STALE, such as the driver's protective stop; [''] for none.")
+    drive_conditions: list[str] = parameter(
+        [''], "Conditions on the driver's own topics for any motion: topic, field, == or !=, and "
+        "a value or a list of them, such as 'io_and_status_controller/robot_program_running "
+        "data == true' or 'robot_mode mode == [1, 2]'; [''] for none.")
     mesh_folders: list[str] = parameter(
         [''], 'Further folders to search for package:// meshes of the collision geometry, in '
         'addition to the ROS installation.')
+
+
+@dataclass(frozen=True)
+class ResumableParameters(ArmParameters):
+    """Parameters of nodes whose procedures go on after a restart."""
+
+    resume_within: float = parameter(
+        600.0, 'Largest age of what an unfinished run has measured, as before a restart of the '
+        'node, for the next one to go on from it: temperature and tool may change. 0 begins anew '
+        'always.', unit='s', minimum=0.0, maximum=86400.0, dynamic=True)

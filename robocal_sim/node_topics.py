@@ -282,7 +282,8 @@ class SimArmTopics:
         self._gripper = GripperTopic(node, truth.gripper.joints) if truth.gripper else None
         self.joint_states = self._joint_states.publisher
         self._wrenches = [
-            WrenchTopic(node, sensor.topic or f'{sensor.frame}/wrench', sensor.frame)
+            WrenchTopic(node, sensor.topic or f'{sensor.frame}/wrench',
+                        sensor.message_frame or sensor.frame)
             for sensor in truth.force_torque_sensors
         ]
         self._imus = [

@@ -157,6 +157,7 @@ class ForceTorqueTruth:
     Attributes:
         frame: Link whose frame is the sensor frame.
         topic: Topic; empty for '<frame>/wrench'.
+        message_frame: frame_id of its messages; empty for `frame`.
         bias: Force [N], then torque [N·m]; drawn within the cell's bounds if None.
         rate: Rate [Hz]; 0 for that of the joint states.
         phase: Delay of the first reading after the first joint state [s].
@@ -172,6 +173,7 @@ class ForceTorqueTruth:
 
     frame: str
     topic: str = ''
+    message_frame: str = ''
     bias: Vector6 | None = None
     rate: NotNegative = 0.0
     phase: NotNegative = 0.0

@@ -27,7 +27,9 @@ LIBRARIES = {
     'argcomplete': ('python3-argcomplete', 'argcomplete'),
     'coal': ('pinocchio', 'pin'),
     'daqp': (None, 'daqp'),
-    # Benchmarks compare with it where it is installed.
+    # Benchmarks compare with these where they are installed.
+    'cvxpy': (None, None),
+    'figaroh': (None, None),
     'idyntree': (None, None),
     'launch': ('launch', None),
     'launch_ros': ('launch_ros', None),
@@ -36,12 +38,15 @@ LIBRARIES = {
     'numpy': ('python3-numpy', 'numpy'),
     'ompl': (None, 'ompl'),
     'pinocchio': ('pinocchio', 'pin'),
+    # Takes the picture of the README, with the requirements of the tests.
+    'playwright': (None, None),
     'plotly': (None, 'plotly'),
     'rich': ('python3-rich', 'rich'),
     'rosbags': ('python3-rosbags-pip', 'rosbags'),
     'scipy': ('python3-scipy', 'scipy'),
     'tf_transformations': ('tf_transformations', None),
     'transforms3d': ('python3-transforms3d', 'transforms3d'),
+    'viser': (None, 'viser'),
     'xacro': ('xacro', 'xacro'),
     'yaml': ('python3-yaml', 'PyYAML'),
 }

@@ -9,6 +9,7 @@ import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import WrenchStamped
 
+from robocal_ros.arm.drive_conditions import DriveCondition
 from robocal_ros.arm.protocols import MotionStatus
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import ConfigurationError
@@ -63,7 +64,10 @@ class AbortConditions:
         self._wrench = Subscriber(
             waiter.node, waiter.group, WrenchStamped, values.guard_topic, self._take_wrench,
             busy=lambda: False) if values.guard_topic else None
-        self._subscribers = [item for item in (self._diagnostics, self._wrench) if item]
+        self._conditions = [DriveCondition(waiter.node, waiter.group, text)
+                            for text in named(values.drive_conditions)]
+        self._subscribers = [item for item in (self._diagnostics, self._wrench, *self._conditions)
+                             if item]
 
     def start(self) -> None:
         """Subscribe."""
@@ -98,12 +102,18 @@ class AbortConditions:
         for name, text in self._stopped.items():
             return MotionStatus.STOPPED, (
                 f'The robot reports a stop on /diagnostics: {name}: {text}.')
-        excess = np.abs(self._joints.torque()) - self._limit
-        if (excess > 0.0).any():
-            worst = int(np.nanargmax(excess))
+        for condition in self._conditions:
+            if text := condition.problem():
+                return MotionStatus.STOPPED, text
+        torque = np.abs(self._joints.torque())
+        # An effort that is not finite is no sign of safety.
+        beyond = np.isfinite(self._limit) & ~(torque <= self._limit)
+        if beyond.any():
+            share = np.nan_to_num(torque / self._limit, nan=np.inf)
+            worst = int(np.argmax(np.where(beyond, share, -1.0)))
             return MotionStatus.OVERLOADED, self._robot.in_own_units(
                 f"The effort of joint '{self._robot.joint_names[worst]}' is "
-                f'{abs(self._joints.torque()[worst]):.4g} N·m (limit {self._limit[worst]:.4g} N·m '
+                f'{torque[worst]:.4g} N·m (limit {self._limit[worst]:.4g} N·m '
                 'by max_effort_share): the arm may be in contact.')
         return self._wrench_problem()
 

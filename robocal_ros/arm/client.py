@@ -24,6 +24,7 @@ from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import conversions
+from robocal_ros.messages.silence import Silence
 from robocal_ros.messages.stream import JointStateStream
 from robocal_ros.messages.subscription import publisher_hint
 from robocal_ros.parameters import ArmParameters
@@ -36,17 +37,9 @@ STILL_TRAVEL, STILL_TIME = 1e-3, 0.15
 STALL_TIMEOUT = 5.0
 """Longest time of a motion without progress, by the joint states' stamps [s]."""
 
-SILENCE = 0.15
-"""Silence of the joint states that ends a motion while the controller's state goes on [s].
-
-Joint states are sent at 20 Hz at least.
-"""
-
 ANSWER_TIMEOUT = 3.0
 """Longest wait for the controller's answers, by the steady clock [s]."""
 
-# Number of joint states that may be lost in a row, whatever their rate.
-_MISSED = 3
 # Age of the newest joint state above which an idle node waits for them [s].
 _SILENT = 2.0
 # Largest time step of the path that postures are compared with [s].
@@ -147,7 +140,9 @@ class ArmClient:
         self.controller = ControllerState(
             waiter, f'{controller}/controller_state', robot.joint_names)
         self.abort = AbortConditions(waiter, robot, joints, parameters)
-        self._least_behind = np.inf
+        self._quiet = Silence(
+            self._stamp, lambda: self.controller.stamp, lambda: self._joints.period,
+            self._joints.catch_up)
         self._handle: Any = None
         self._clock_jumps = 0
         waiter.when_stopped(self._cancel_now)
@@ -244,7 +239,7 @@ class ArmClient:
 
         """
         self._clock_jumps = self._joints.counts.clock_jumps
-        self._least_behind = np.inf
+        self._quiet.begin()
         try:
             return await self._send(trajectory, progress, watch)
         except Exception:
@@ -377,16 +372,14 @@ class ArmClient:
         Both are judged by stamps, which may differ by a constant.
         """
         self.controller.look()
-        if self.controller.stamp - self._stamp() > self._least_behind:
-            # They may have been received and not been taken yet.
-            self._joints.catch_up()
-        behind = self.controller.stamp - self._stamp()
-        self._least_behind = min(self._least_behind, behind)
-        silence = behind - self._least_behind
-        if silence <= max(SILENCE, _MISSED * self._joints.period):
+        found = self._quiet.beyond()
+        if found is None:
             return ''
-        return (f"No joint states received for {silence:.2f} s, while controller '{self.name}' "
-                'goes on: joint_state_broadcaster or the driver has stopped publishing.')
+        if self._joints.unusable:
+            return self._joints.unusable
+        return (f"No joint states received for {found[0]:.2f} s (limit {found[1]:.2f} s), while "
+                f"controller '{self.name}' goes on: joint_state_broadcaster or the driver has "
+                'stopped publishing.')
 
     @property
     def _frozen(self) -> bool:

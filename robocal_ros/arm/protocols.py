@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeVar
@@ -20,6 +20,13 @@ from robocal_ros.robot.planning import EffortLimits
 T = TypeVar('T')
 Watch = Callable[[], str]
 """Returns a sentence when data are lost, which ends a motion; empty otherwise."""
+
+Keep = Callable[[Any, str], Awaitable[None]]
+"""Keeps the state of a procedure for a restart after a part, and what is measured in words."""
+
+
+async def keep_nothing(state: object, parts: str) -> None:
+    """Keep nothing: a dry run, or a procedure without a node."""
 
 
 class MotionStatus(Enum):

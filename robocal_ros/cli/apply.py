@@ -11,6 +11,7 @@ import numpy as np
 import pinocchio as pin
 
 from robocal_ros.cli.console import ERRORS, print_line
+from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import read_result
@@ -35,11 +36,16 @@ def run(options: argparse.Namespace) -> int:
         RobocalError: If the result is unsuitable, or does not fit the URDF.
 
     """
-    result = read_result(options.file)
+    files = result_files([options.file])
+    if len(files) > 1:
+        raise ConfigurationError(
+            f"Several robots have a result '{options.file}': name one of "
+            f'{", ".join(map(str, files))}.')
+    result = read_result(files[0])
     urdf = read_urdf(options.urdf)
     if result.verdict is not Verdict.PASS and not options.force:
         raise DataError(
-            f"The verdict of '{options.file}' is {result.verdict.value}: "
+            f"The verdict of '{files[0]}' is {result.verdict.value}: "
             f'{" ".join(result.reasons)} Use a result that passed, or --force.')
     if hashlib.sha256(urdf.encode()).hexdigest() != result.robot.urdf_sha256:
         ERRORS.print('This URDF differs from the one that the result was identified with. Check '
@@ -83,7 +89,10 @@ def _apply_payload(result: CalibrationResult, urdf: str, options: argparse.Names
 def _show_driver_values(payload: RigidBodyInertia, frame: str) -> None:
     print_line(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; set "
                'another one with --frame):')
-    for name, call in (('Universal Robots', ur_call(payload)), ('Franka', franka_call(payload))):
+    for name, call in (('Universal Robots', ur_call(payload)),
+                       ('Universal Robots, drivers from 2026 on', ur_inertia_call(payload)),
+                       ('Franka', franka_call(payload)),
+                       ('UFACTORY', xarm_call(payload))):
         print_line(f'{name}:\n  {call}')
 
 
@@ -129,6 +138,35 @@ def ur_call(payload: RigidBodyInertia) -> str:
     return ('ros2 service call /io_and_status_controller/set_payload ur_msgs/srv/SetPayload '
             f'"{{mass: {payload.mass:.4f}, center_of_gravity: '
             f'{{x: {x:.5f}, y: {y:.5f}, z: {z:.5f}}}{inertia}}}"')
+
+
+def ur_inertia_call(payload: RigidBodyInertia) -> str:
+    """Return the same call with ``geometry_msgs/Inertia``, of ur_msgs for Makoa and later.
+
+    Args:
+        payload: The payload, in the coordinates of ``tool0``. An inertia of zeros is left out.
+
+    """
+    x, y, z = payload.com
+    tensor = np.asarray(payload.inertia)
+    inertia = ''.join(
+        f', i{a}{b}: {tensor["xyz".index(a), "xyz".index(b)]:.6f}'
+        for a, b in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')) if tensor.any() else ''
+    return ('ros2 service call /io_and_status_controller/set_payload ur_msgs/srv/SetPayload '
+            f'"{{payload: {{m: {payload.mass:.4f}, com: '
+            f'{{x: {x:.5f}, y: {y:.5f}, z: {z:.5f}}}{inertia}}}}}"')
+
+
+def xarm_call(payload: RigidBodyInertia) -> str:
+    """Return the service call that sets a load in the driver of UFACTORY arms.
+
+    Args:
+        payload: The payload, in the coordinates of ``link_eef``.
+
+    """
+    centre = ', '.join(f'{1e3 * value:.2f}' for value in payload.com)
+    return ('ros2 service call /xarm/set_tcp_load xarm_msgs/srv/SetTcpLoad '
+            f'"{{weight: {payload.mass:.4f}, center_of_gravity: [{centre}]}}"')
 
 
 def franka_call(payload: RigidBodyInertia) -> str:

@@ -33,6 +33,7 @@ CAPABILITIES = {
 }
 """Module and name of everything that estimates from bags."""
 
+_RESULT = 'a result file, or a kind, such as payload, for the stored results of all robots'
 _ESTIMATE = """\
 Estimate from a bag of rosbag2, as the node would after replaying it; no robot and no ROS needed.
 
@@ -66,6 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
     _doctor(command('doctor', 'check machine and robot, and report what is missing and how to '
                     'fix it'))
     _run(command('run', 'call the procedure of a node; Ctrl-C cancels it and holds the arm'))
+    _view(command('view', 'show the arm and what its nodes do in a browser; reads only, but for a '
+                  'button that cancels'))
     _record(command('record', 'record the topics that an estimation needs into a bag, until '
                     'Ctrl-C'))
     _import(command('import', 'convert a CSV file into a bag by a column map: a log, or one '
@@ -73,9 +76,9 @@ def build_parser() -> argparse.ArgumentParser:
     _estimate(command('estimate', 'estimate from a bag, as the node would after replaying it',
                       _ESTIMATE))
     show = command('show', 'show result files in the terminal')
-    show.add_argument('files', nargs='+', type=Path, metavar='RESULT', help='a result file')
+    show.add_argument('files', nargs='+', metavar='RESULT', help=_RESULT)
     report = command('report', 'write an HTML report of result files, with plots')
-    report.add_argument('files', nargs='+', type=Path, metavar='RESULT', help='a result file')
+    report.add_argument('files', nargs='+', metavar='RESULT', help=_RESULT)
     report.add_argument('-o', '--output', type=Path, default=Path('report.html'),
                         help='the HTML file (default: %(default)s)')
     report.add_argument('--title', default='Calibration report', help='title of the page')
@@ -94,14 +97,31 @@ def _assignment(text: str) -> tuple[str, str]:
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--namespace', default='', metavar='NS', help="the robot's namespace")
-    parser.add_argument('--tool-frame', default='tool0', metavar='FRAME',
-                        help='frame at the end of the arm (default: %(default)s)')
-    parser.add_argument('--controller', default='joint_trajectory_controller', metavar='NAME',
-                        help='the joint trajectory controller (default: %(default)s)')
+    parser.add_argument('--tool-frame', default='', metavar='FRAME',
+                        help='frame at the end of the arm (default: that of the recognised '
+                             'driver, or tool0)')
+    parser.add_argument('--controller', default='', metavar='NAME',
+                        help='the joint trajectory controller (default: that of the recognised '
+                             'driver, or joint_trajectory_controller)')
+    parser.add_argument('--joint-states', default='joint_states', metavar='TOPIC',
+                        help='topic of the joint states (default: %(default)s)')
     parser.add_argument('--duration', type=float, default=3.0, metavar='SECONDS',
-                        help='duration of the check (default: %(default)s)')
+                        help='least duration of the check (default: %(default)s)')
     parser.add_argument('--machine', action='store_true',
                         help='check the machine only, without a robot')
+
+
+def _view(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('--namespace', default='', metavar='NS', help="the robot's namespace")
+    parser.add_argument('--host', default='127.0.0.1', metavar='ADDRESS',
+                        help='address to serve at; others than this machine can cancel '
+                             'procedures if it is not the default (default: %(default)s)')
+    parser.add_argument('--port', type=int, default=8080, metavar='PORT',
+                        help='first port to try (default: %(default)s)')
+    parser.add_argument('--mesh-folder', action='append', default=[], metavar='FOLDER',
+                        help='folder in which package:// meshes are looked up, besides those of '
+                             'the sourced workspaces; can be repeated')
+    parser.add_argument('--open', action='store_true', help='open the browser')
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
@@ -183,8 +203,9 @@ def _import(parser: argparse.ArgumentParser) -> None:
 
 
 def _apply(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('file', type=Path, metavar='RESULT',
-                        help='a payload, friction or arm result file')
+    parser.add_argument('file', metavar='RESULT',
+                        help='a payload, friction or arm result file, or one of these words for '
+                             'the stored one')
     parser.add_argument('--urdf', type=Path, required=True, metavar='FILE',
                         help='URDF of the robot that was calibrated')
     parser.add_argument('--out', type=Path, required=True, metavar='FILE',

@@ -29,6 +29,8 @@ ERRORS = _console(errors=True)
 
 # Progress between two lines without a terminal [%].
 _LINE_EVERY = 20.0
+# Progress from which the remaining time is estimated [%], and how often it is [s].
+_ESTIMABLE, _ESTIMATE_EVERY = 4.0, 1.0
 
 
 def print_line(text: str, style: str = '', console: Console = OUT) -> None:
@@ -51,17 +53,20 @@ class ProgressView:
         self._console = console
         self._began = time.monotonic()
         self._printed = -_LINE_EVERY
+        self._remaining = ''
+        self._estimated = -_ESTIMATE_EVERY
         self._bar = Progress(
             TextColumn('{task.fields[title]}', style='bold'),
             BarColumn(bar_width=24),
             TaskProgressColumn(),
             TimeElapsedColumn(),
+            TextColumn('{task.fields[remaining]}'),
             TextColumn('{task.description}', style='dim'),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task('', title=title, total=100.0)
+        self._task = self._bar.add_task('', title=title, remaining='', total=100.0)
 
     def __enter__(self) -> ProgressView:
         """Show the bar."""
@@ -77,18 +82,35 @@ class ProgressView:
         """Time since the start [s]."""
         return time.monotonic() - self._began
 
+    def pulse(self, message: str) -> None:
+        """Show a step of unknown duration."""
+        self._bar.update(self._task, total=None, description=message, remaining='')
+
     def update(self, percent: float, message: str) -> None:
-        """Show the progress.
+        """Show the progress, and the remaining time by the mean speed so far.
 
         Args:
             percent: 0 … 100.
             message: Current step.
 
         """
-        self._bar.update(self._task, completed=percent, description=message)
+        if self.elapsed >= self._estimated + _ESTIMATE_EVERY:
+            self._estimated = self.elapsed
+            left = self.elapsed * (100.0 - percent) / max(percent, _ESTIMABLE)
+            self._remaining = (f'{_duration(left)} left'
+                               if _ESTIMABLE <= percent < 100.0 and left >= 1.0 else '')
+        self._bar.update(self._task, completed=percent, description=message,
+                         remaining=self._remaining)
         if not self._console.is_terminal and percent >= self._printed + _LINE_EVERY:
             self._printed = percent - percent % _LINE_EVERY
-            self._console.print(f'  {self._title}: {percent:3.0f} %, {message}', soft_wrap=True)
+            remaining = f' ({self._remaining})' if self._remaining else ''
+            self._console.print(f'  {self._title}: {percent:3.0f} %{remaining}, {message}',
+                                soft_wrap=True)
+
+
+def _duration(seconds: float) -> str:
+    """Return a rough duration."""
+    return f'{seconds:.0f} s' if seconds < 90.0 else f'{seconds / 60.0:.0f} min'
 
 
 def table_of(columns: Sequence[tuple[str, bool]], title: str = '') -> Table:

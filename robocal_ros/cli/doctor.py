@@ -18,6 +18,7 @@ _LIBRARIES = {
     'rclpy': 'the nodes', 'control_msgs': 'moving the arm', 'pinocchio': 'every model of the arm',
     'scipy': 'every estimation', 'msgspec': 'every file', 'ompl': 'paths around obstacles',
     'rosbags': 'bags', 'mujoco': 'the simulated arm and the demo', 'plotly': 'reports',
+    'viser': 'robocal view',
 }
 _NEEDED = ('rclpy', 'control_msgs', 'pinocchio', 'scipy', 'msgspec')
 

@@ -7,6 +7,7 @@ import argparse
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from std_msgs.msg import String
 
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
+from robocal_ros.cli.drivers import Names, Recognised, recognised
 from robocal_ros.cli.findings import Finding, Grade, good
-from robocal_ros.cli.node_client import STATES, RosSession, full_name
+from robocal_ros.cli.node_client import STATES, RosSession, foreign, full_name
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
 from robocal_ros.node.executables import NODES
@@ -28,7 +30,13 @@ from robocal_ros.robot.model import Robot
 
 _WRENCH = 'geometry_msgs/msg/WrenchStamped'
 _TRAJECTORY = 'control_msgs/action/FollowJointTrajectory'
-_DISCOVERY, _STATE_TIMEOUT = 4.0, 2.0
+_DISCOVERY, _STATE_TIMEOUT = 4.0, 5.0
+# The graph is complete if nothing appeared in it for this time [s]: missed announcements are
+# repeated after 3 s (measured). It is waited for this long at most [s].
+_QUIET, _LONGEST = 3.5, 15.0
+# Interval at which the graph is looked at [s].
+_LOOK = 0.25
+_TOOL_FRAME, _CONTROLLER = 'tool0', 'joint_trajectory_controller'
 # Rates below the first are too low for any method, below the second to some [Hz].
 _USELESS_RATE, _LOW_RATE = 20.0, 100.0
 # Largest plausible age of a message with synchronised clocks [s].
@@ -43,7 +51,8 @@ def robot_findings(options: argparse.Namespace) -> Iterator[Finding]:
     """Yield findings about the ROS graph and received messages.
 
     Args:
-        options: ``namespace``, ``tool_frame``, ``controller`` and ``duration``.
+        options: ``namespace``, ``joint_states``, ``duration``, ``tool_frame`` and ``controller``;
+            the last two empty for those of the recognised driver.
 
     """
     with RosSession('robocal_doctor') as session:
@@ -55,18 +64,22 @@ def robot_findings(options: argparse.Namespace) -> Iterator[Finding]:
                 'ROS_AUTOMATIC_DISCOVERY_RANGE and RMW_IMPLEMENTATION with its terminal.')
             return
         graph = Graph(session, options.namespace)
-        with OUT.status(f'Receiving messages for {options.duration:g} s'):
-            received = graph.collect(options.duration)
+        with OUT.status('Receiving messages until no further node or topic appears'):
+            received = graph.collect(options.joint_states, options.duration)
         yield from _robot_findings(graph, received, options)
 
 
 def _robot_findings(
     graph: Graph, received: Received, options: argparse.Namespace
 ) -> Iterator[Finding]:
-    robot = yield from _description(graph, received, options.tool_frame)
-    topic = graph.name('joint_states')
+    driver = recognised(graph.names(received))
+    if driver is not None:
+        yield driver_finding(driver, options.namespace, options.joint_states)
+    tool_frame = options.tool_frame or (driver.tool_frame if driver else _TOOL_FRAME)
+    robot = yield from _description(graph, received, tool_frame)
+    topic = graph.name(options.joint_states)
     if received.joints.stamps:
-        yield rate_finding(topic, received.joints.stamps, options.duration)
+        yield rate_finding(topic, received.joints.stamps, received.duration)
         yield clock_finding(received.joints, simulated='/clock' in graph.published())
         if robot is not None:
             yield from joint_findings(robot, received.joints)
@@ -74,17 +87,18 @@ def _robot_findings(
             yield good('QoS', f'{topic} is best effort: lost messages are not sent again; the '
                        'nodes count them.')
     else:
-        yield _silent(graph, topic, 'joint_states')
+        yield _silent(graph, topic, options.joint_states)
     links: list[str] = (
         [] if robot is None else [str(frame.name) for frame in robot.model.frames])
-    for name, sensor in received.wrenches.items():
-        yield rate_finding(name, sensor.stamps, options.duration)
+    for name, sensor in sorted(received.wrenches.items()):
+        yield rate_finding(name, sensor.stamps, received.duration)
         if sensor.stamps:
             yield wrench_finding(name, sensor.frames, sensor.finite, links)
     if not received.wrenches:
         yield good('F/T sensors', 'None; methods that need one are not available.')
-    yield _controller(graph, options.controller)
-    for name, state in graph.own_nodes((*NODES, 'sim_arm')):
+    yield _controller(graph, options.controller or (
+        driver.controller if driver else _CONTROLLER))
+    for name, state in graph.own_nodes(tuple(NODES)):
         yield good(name, f'is {state}.')
 
 
@@ -112,6 +126,23 @@ def _description(
     else:
         yield good('robot_description', message)
     return robot
+
+
+def driver_finding(driver: Recognised, namespace: str, joint_states: str) -> Finding:
+    """Return which driver was recognised, and the commands that start with its parameter file."""
+    copy, launch = driver.commands(namespace)
+    steps = [driver.driver.remark, copy]
+    if driver.edits:
+        steps.append('In it: ' + ', '.join(
+            f'{name}: {value}' for name, value in driver.edits.items()))
+    steps.append(launch)
+    topic = driver.driver.joint_states
+    if topic != joint_states:
+        steps.append(f'Efforts at the full rate are on {topic}: check that one with '
+                     f'robocal doctor --joint-states {topic}')
+    return Finding(
+        Grade.GOOD, 'driver', f'{driver.driver.name}, by {", ".join(driver.marks[:3])}.',
+        '\n      '.join(filter(None, steps)))
 
 
 def _silent(graph: Graph, topic: str, name: str) -> Finding:
@@ -188,9 +219,11 @@ class Received:
         description: URDF text, empty if none was received.
         joints: Joint states.
         wrenches: F/T sensors by topic.
+        duration: Duration of the subscription [s].
 
     """
 
+    duration: float = 0.0
     description: str = ''
     joints: ReceivedJoints = field(default_factory=ReceivedJoints)
     wrenches: dict[str, ReceivedWrench] = field(default_factory=dict)
@@ -224,30 +257,65 @@ class Graph:
         return [name for name, kinds in get_action_names_and_types(self._session.node)
                 if _TRAJECTORY in kinds]
 
+    def names(self, received: Received) -> Names:
+        """Return the names by which a driver is recognised."""
+        names = [name for name in (*self._session.other_nodes(0.0), *self.published())
+                 if name.startswith(self.name(''))]
+        action = '/follow_joint_trajectory'
+        inside = [name.removeprefix(self.name('')).removesuffix(action)
+                  for name in self.controllers() if name.startswith(self.name(''))]
+        steps = np.diff(np.array(received.joints.stamps))
+        steps = steps[steps > 0.0]
+        return Names([name.rpartition('/')[2] for name in names], received.joints.names,
+                     1.0 / float(np.median(steps)) if len(steps) else 0.0, inside,
+                     received.description)
+
     def own_nodes(self, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         """Yield full name and lifecycle state of nodes with certain names."""
         for full in self._session.other_nodes(0.0):
             if full.rpartition('/')[2] in names:
                 yield full, self._state(full)
 
-    def collect(self, duration: float) -> Received:
-        """Receive messages for a duration [s]."""
+    def _sensors(self) -> set[str]:
+        """Return the F/T topics of the namespace that no node of this package computes."""
+        return {topic for topic, kinds in self.published().items()
+                if _WRENCH in kinds and topic.startswith(self.name(''))
+                and foreign(self._session.node.get_publishers_info_by_topic(topic))}
+
+    def collect(self, joint_states: str, duration: float) -> Received:
+        """Receive messages until nothing has appeared in the graph for a duration [s]."""
         received = Received()
         node = self._session.node
+        began = changed = looked = monotonic()
+        seen: Any = None
         made = [
             node.create_subscription(String, self.name('robot_description'),
                                      lambda text: setattr(received, 'description', text.data),
                                      qos.LATCHED),
             node.create_subscription(
-                JointState, self.name('joint_states'),
+                JointState, self.name(joint_states),
                 lambda message: self._take_joints(received.joints, message), qos.SENSOR)]
-        for topic, kinds in self.published().items():
-            if _WRENCH in kinds and topic.startswith(self.name('')):
-                sensor = received.wrenches[topic] = ReceivedWrench()
-                made.append(node.create_subscription(
-                    WrenchStamped, topic,
-                    lambda message, sensor=sensor: _take_wrench(sensor, message), qos.SENSOR))
-        self._session.spin_until(lambda: False, duration)
+
+        def complete() -> bool:
+            nonlocal changed, looked, seen
+            now = monotonic()
+            if seen is None or now - looked > _LOOK:
+                looked = now
+                sensors = self._sensors()
+                before, seen = seen, (self._session.other_nodes(0.0), self.published(), sensors)
+                if seen != before:
+                    changed = now
+                for topic in sensors - received.wrenches.keys():
+                    sensor = received.wrenches[topic] = ReceivedWrench()
+                    made.append(node.create_subscription(
+                        WrenchStamped, topic,
+                        lambda message, sensor=sensor: _take_wrench(sensor, message),
+                        qos.SENSOR))
+            return (now - changed > max(duration, _QUIET)
+                    or now - began > max(duration, _LONGEST))
+
+        self._session.spin_until(complete)
+        received.duration = monotonic() - began
         for subscription in made:
             node.destroy_subscription(subscription)
         return received
@@ -428,6 +496,8 @@ def wrench_finding(
         return Finding(Grade.BAD, topic, 'It publishes values that are not finite numbers.',
                        'Check the sensor and its driver.')
     if links and frame not in links:
-        return Finding(Grade.BAD, topic, f"Its frame '{frame}' is not in the robot description.",
-                       'Add the frame to the URDF, or correct frame_id in the driver.')
+        return Finding(
+            Grade.WARNING, topic, f"Its frame '{frame}' is not in the robot description.",
+            f"Set sensor_message_frame to '{frame}' and sensor_frame to that frame of the URDF, "
+            'or correct frame_id in the driver.')
     return good(topic, f"Frame '{frame}'.")

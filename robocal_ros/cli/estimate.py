@@ -63,8 +63,10 @@ def run(options: argparse.Namespace) -> int:
             return _follow(chosen, bag, values, urdf, selection, options)
         estimation = OfflineEstimation(chosen, bag, values, urdf, selection, options.use)
         with ProgressView(f'Reading {bag.name}') as view:
-            outcome = estimation.run(lambda count: view.update(
-                100.0 * count / max(estimation.messages, 1), f'{count} messages'))
+            outcome = estimation.run(
+                lambda count: view.update(100.0 * count / max(estimation.messages, 1),
+                                          f'{count} messages'),
+                lambda: view.pulse('Estimating.'))
     code = _present(outcome.result, outcome.remarks, _output(options), chosen.summary)
     if options.results_dir is not None:
         stored = estimation.stored(outcome.result)

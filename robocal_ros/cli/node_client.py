@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from time import monotonic
 from typing import Any
 
@@ -13,16 +14,18 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
-from rcl_interfaces.srv import SetParameters
+from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
+from rclpy.topic_endpoint_info import TopicEndpointInfo
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.messages import qos
+from robocal_ros.node.executables import NODES
 
 # Longest turn of the executor [s].
 _TURN = 0.05
@@ -35,6 +38,9 @@ _SETTLING = 0.3
 # node, others follow within the second time.
 _DISCOVERY = 4.0
 _MORE_NODES = 0.3
+
+# Name of a publisher's node until its announcement has come.
+_UNKNOWN = '_NODE_NAME_UNKNOWN_'
 
 TRANSITIONS = {
     'configure': Transition.TRANSITION_CONFIGURE,
@@ -57,6 +63,11 @@ def full_name(name: str, namespace: str) -> str:
     if name.startswith('/'):
         return name
     return f'/{namespace.strip("/")}/{name}'.replace('//', '/')
+
+
+def foreign(publishers: Iterable[TopicEndpointInfo]) -> bool:
+    """Return whether a publisher is no node of this package, as far as names have come."""
+    return any(item.node_name not in (*NODES, _UNKNOWN) for item in publishers)
 
 
 class RosSession(AbstractContextManager['RosSession']):
@@ -104,6 +115,11 @@ class RosSession(AbstractContextManager['RosSession']):
             self.watch()
             self._executor.spin_once(timeout_sec=_TURN)
         return True
+
+    def take(self, turns: int) -> None:
+        """Serve what is ready now, at most so many callbacks."""
+        for _ in range(turns):
+            self._executor.spin_once(timeout_sec=0.0)
 
     def other_nodes(self, wait: float = _DISCOVERY) -> list[str]:
         """Return the full names of the domain's other nodes.
@@ -202,6 +218,19 @@ class NodeClient:
         answer = self._answer(GetState, 'get_state', GetState.Request(), retry=True)
         return STATES.get(answer.current_state.id, answer.current_state.label)
 
+    def await_autostart(self, timeout: float) -> str:
+        """Wait until a node that starts itself is active; return the lifecycle state.
+
+        Other nodes are not waited for.
+        """
+        end = monotonic() + timeout
+        answer = self._answer(GetParameters, 'get_parameters',
+                              GetParameters.Request(names=['autostart']), retry=True)
+        starts_itself = any(value.bool_value for value in answer.values)
+        while (state := self.state()) != 'active' and starts_itself and monotonic() < end:
+            self._session.spin_until(lambda: False, _SETTLING)
+        return state
+
     def change_state(self, transition: str) -> None:
         """Request a lifecycle transition.
 
@@ -217,6 +246,17 @@ class NodeClient:
             raise RobocalError(
                 f"Node '{self.name}' refused to {transition}; it is {self.state()}. See its log."
             )
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Raise a ConfigurationError, with the nearest name, if the node lacks a parameter."""
+        known = self._answer(
+            ListParameters, 'list_parameters', ListParameters.Request(), retry=True).result.names
+        for name in names:
+            if name not in known:
+                near = get_close_matches(name, known, 1, 0.5)
+                raise ConfigurationError(
+                    f"Node '{self.name}' has no parameter '{name}'"
+                    + (f"; '{near[0]}' is the nearest name." if near else '.'))
 
     def set_parameters(self, values: Mapping[str, Any]) -> None:
         """Set parameters.

@@ -100,11 +100,15 @@ class OfflineEstimation:
         """Number of messages to be read."""
         return sum(self._bag.counts[topic] for topic in self._intakes)
 
-    def run(self, progress: Callable[[int], None] | None = None) -> Outcome:
+    def run(
+        self, progress: Callable[[int], None] | None = None,
+        estimating: Callable[[], None] = lambda: None,
+    ) -> Outcome:
         """Read the bag and estimate.
 
         Args:
             progress: Called from time to time with the number of messages read so far.
+            estimating: Called when all are read.
 
         Raises:
             RobocalError: If bag or data are unsuitable.
@@ -117,6 +121,7 @@ class OfflineEstimation:
             self._temperature.rows(), self._spans.joints_wanted,
             None if self._tracker is None else self._tracker.bag_samples(), self._stationary())
         self.store.used.clear()
+        estimating()
         result = self._capability.result(self.robot, recording, self._values, self.store)
         return Outcome(with_own_units(self.robot, result), (*self._remarks, *self._messages()))
 
@@ -142,8 +147,9 @@ class OfflineEstimation:
         self.robot.frame_id(need.frame)
         if abs(need.sign) != 1.0:
             raise ConfigurationError(f'sensor_sign must be 1.0 or -1.0, got {need.sign}.')
-        return WrenchIntake(need.topic, need.frame, need.sign, source=self._bag.name,
-                            span=self._span(need.topic), budget=self._needs.budget)
+        return WrenchIntake(need.topic, need.frame, need.sign, need.message_frame,
+                            source=self._bag.name, span=self._span(need.topic),
+                            budget=self._needs.budget)
 
     # ------------------------------------------------------------------------ marks
 

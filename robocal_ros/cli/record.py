@@ -26,8 +26,8 @@ from rclpy.qos import (
     QoSReliabilityPolicy,
 )
 
-from robocal_ros.cli.console import ERRORS, OUT, print_line, table_of
-from robocal_ros.cli.node_client import RosSession, full_name
+from robocal_ros.cli.console import ERRORS, OUT, ProgressView, print_line, table_of
+from robocal_ros.cli.node_client import RosSession, foreign, full_name
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import Section, convert, load, read_text, refuse
 from robocal_ros.messages.bag_writer import BagWriter, TopicQos
@@ -59,13 +59,19 @@ def run(options: argparse.Namespace) -> int:
         with BagWriter(folder, options.storage, definition_of) as bag:
             recorder = Recorder(session, profile, options.namespace, bag)
             print_line(f'Recording into {folder}; Ctrl-C ends it.')
-            end = time.monotonic() + (
-                float('inf') if options.duration is None else options.duration)
             # Ctrl-C is the regular end of a recording.
-            with contextlib.suppress(KeyboardInterrupt):
-                recorder.run(lambda: time.monotonic() >= end)
+            with contextlib.suppress(KeyboardInterrupt), ProgressView('Recording') as view:
+                recorder.run(lambda: _ended(view, options.duration))
     _summarize(recorder, folder)
     return 0
+
+
+def _ended(view: ProgressView, duration: float | None) -> bool:
+    """Show the progress of a recording of a duration [s]; return whether it is over."""
+    if duration is None:
+        return False
+    view.update(min(100.0 * view.elapsed / duration, 100.0), f'{view.elapsed:.0f} s')
+    return view.elapsed >= duration
 
 
 def _wait_for_needed(
@@ -133,10 +139,14 @@ class RecorderProfile(Section):
             namespace: Namespace of the robot.
 
         """
-        named = {full_name(name, namespace) for name in (*self.topics, *self.needed)}
+        named = self.named(namespace)
         space = full_name('', namespace)
         return {topic: kinds[0] for topic, kinds in published.items() if kinds and (
             topic in named or (kinds[0] in self.types and topic.startswith(space)))}
+
+    def named(self, namespace: str) -> set[str]:
+        """Return the full names of the topics by name."""
+        return {full_name(name, namespace) for name in (*self.topics, *self.needed)}
 
     def missing(self, published: Mapping[str, Sequence[str]], namespace: str) -> list[str]:
         """Return the full names of needed topics without a publisher."""
@@ -250,8 +260,9 @@ class Recorder:
             if name in self.topics or name in self.left_out:
                 continue
             offers = self._session.node.get_publishers_info_by_topic(name)
-            # Without a publisher, the offered QoS is unknown.
-            if offers:
+            # Without a publisher, the offered QoS is unknown. What the nodes compute from the
+            # recorded topics is computed again from them.
+            if offers and (name in self._profile.named(self._namespace) or foreign(offers)):
                 self._subscribe(name, kind, [item.qos_profile for item in offers])
 
     def _subscribe(self, name: str, kind: str, offered: list[QoSProfile]) -> None:

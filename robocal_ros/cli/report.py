@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 
 from robocal_ros.cli.console import OUT
+from robocal_ros.cli.show import result_files
 from robocal_ros.results.report import write_report
 from robocal_ros.results.store import read_result
 
@@ -18,7 +19,7 @@ def run(options: argparse.Namespace) -> int:
         ConfigurationError: If a file cannot be read, or the page cannot be written.
 
     """
-    results = [read_result(path) for path in options.files]
+    results = [read_result(path) for path in result_files(options.files)]
     write_report(results, options.output, title=options.title)
     OUT.print(f'Report of {len(results)} result(s): {options.output}', soft_wrap=True)
     return 0

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     with RosSession('robocal_run') as session:
         client = NodeClient(session, name)
         client.wait_until_there(options.timeout)
-        _make_active(client, parameters, configure=options.configure)
+        _make_active(client, parameters, configure=options.configure, timeout=options.timeout)
         answer = _called(client, options.verb or verb, options.capability)
     print_line(answer.message, 'green' if answer.success else 'red')
     return 0 if answer.success else 1
@@ -53,21 +53,27 @@ def _called(client: NodeClient, verb: str, title: str) -> Answer:
 
 
 def _make_active(
-    client: NodeClient, parameters: dict[str, Any], *, configure: bool
+    client: NodeClient, parameters: dict[str, Any], *, configure: bool, timeout: float
 ) -> None:
     """Activate a node, with a new configuration if there are parameters.
+
+    One with ``autostart`` that was just launched is waited for [s].
 
     Raises:
         ConfigurationError: If it is not active and must not be configured.
 
     """
-    state = client.state()
+    if parameters:
+        client.check_names(parameters)
+    state = client.state() if configure else client.await_autostart(timeout)
     if state == 'active' and not parameters:
         return
     if not configure:
+        why = client.status.message
         raise ConfigurationError(
-            f"Node '{client.name}' is {state}, not active. Give --configure, or call "
-            f"'ros2 lifecycle set {client.name} configure' and '… activate'.")
+            f"Node '{client.name}' is {state}, not active.{f' {why}' if why else ''} Give "
+            f"--configure, or call 'ros2 lifecycle set {client.name} configure' and "
+            f"'ros2 lifecycle set {client.name} activate'.")
     if state == 'active':
         client.change_state('deactivate')
         state = 'inactive'

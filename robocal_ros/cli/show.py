@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
 from robocal_ros.cli.console import OUT, print_line, table_of
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.results import wording
 from robocal_ros.results.chain import stale_text
 from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import ResultStore, read_result
+from robocal_ros.results.store import ResultStore, default_directory, read_result
 
 _VERDICT_STYLES = {Verdict.PASS: 'bold green', Verdict.FAIL: 'bold red',
                    Verdict.NOT_EVALUATED: 'bold yellow'}
@@ -27,7 +30,8 @@ def run(options: argparse.Namespace) -> int:
 
     """
     # All are read before the first is shown, so that an error is not lost among tables.
-    for path, result in [(path, read_result(path)) for path in options.files]:
+    files = result_files(options.files)
+    for path, result in [(path, read_result(path)) for path in files]:
         show_result(result)
         # The newest results are in the results folder, older ones in its folder history.
         folder = path.parent.parent if path.parent.name == 'history' else path.parent
@@ -35,6 +39,34 @@ def run(options: argparse.Namespace) -> int:
         if stale and (folder / f'{result.kind}.yaml').exists():
             print_line(stale, 'yellow')
     return 0
+
+
+def result_files(names: Iterable[str]) -> list[Path]:
+    """Return the result files of names: files, or kinds such as ``payload``.
+
+    A kind stands for the stored results of all robots; without one that passed, for the newest
+    that did not.
+
+    Raises:
+        ConfigurationError: If no result of a kind is stored.
+
+    """
+    root = default_directory('robot').parent
+    found = []
+    for name in names:
+        path = Path(name).expanduser()
+        if path.suffix or path.is_file() or len(path.parts) > 1:
+            found.append(path)
+            continue
+        stored = sorted(root.glob(f'*/{name}.yaml')) or sorted(root.glob(f'*/{name}.failed.yaml'))
+        if not stored:
+            kinds = sorted({item.name.partition('.')[0] for item in root.glob('*/*.yaml')})
+            raise ConfigurationError(
+                f"No file '{name}' and no stored result of this kind in {root}; there are: "
+                f'{", ".join(kinds) or "none"}. Run robocal run, name a file, or set ROS_HOME if '
+                'the nodes use another one.')
+        found += stored
+    return found
 
 
 def verdict_text(verdict: Verdict) -> str:

@@ -12,7 +12,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
-from robocal_ros.arm.protocols import Arm
+from robocal_ros.arm.protocols import Arm, Keep, keep_nothing
 from robocal_ros.arm.protocols import Recorder as Recording
 from robocal_ros.arm.waiting import ServiceCall
 from robocal_ros.arrays import Array
@@ -31,13 +31,14 @@ from robocal_ros.compliance.measurement import LOADED, UNLOADED
 from robocal_ros.compliance.model import Load, carried_on, load_of
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import given_postures
-from robocal_ros.compliance.procedure import ComplianceProcedure, StationaryReader
+from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, StationaryReader
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.messages import conversions
 from robocal_ros.messages.stream import JointStateStream, TrackerStream
 from robocal_ros.node.calibration_node import Action, Answer, CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import StopRequest
+from robocal_ros.node.journal import Journal
 from robocal_ros.node.process import spin
 from robocal_ros.node.recorder import Recorder
 from robocal_ros.results.chain import with_inputs
@@ -56,6 +57,7 @@ class ComplianceCalibration(CalibrationNode):
     verbs = (*CalibrationNode.verbs, 'measure_unloaded', 'measure_loaded',
              'register_tracker')
     values: ComplianceParameters
+    journal: Journal[KeptSets]
     late_modules = (*CalibrationNode.late_modules, 'scipy.stats')
 
     def check(self, values: ComplianceParameters) -> None:
@@ -78,12 +80,13 @@ class ComplianceCalibration(CalibrationNode):
             self, self.joints, tracker=(tracker_of(values).topic, self._tracker),
             services=SERVICES))
         self.arm.recorder = self.recorder
+        self.journal = Journal(self, self.recorder, 'compliance', KeptSets)
         self._result_topic = self.publisher(String, '~/result')
         self._placing_topic = self.publisher(TransformStamped, '~/tracker_transform')
         self._reader = StationaryReader(
             self.arm, self.joints, self._tracker, lambda: self.values, self.waiter.until_stopped,
             lambda: self.count_publishers(self._tracker.topic) > 0)
-        self._method = self._procedure(self.arm, self.recorder)
+        self._method = self._procedure(self.arm, self.recorder, self.journal.keep)
         self._feed_forward = SagFeedForward(self, self.joints)
         self._attach, self._detach = (
             self.part(ServiceCall(self.waiter, name)) if name else None
@@ -98,11 +101,13 @@ class ComplianceCalibration(CalibrationNode):
         if last_good := self.store.load('compliance'):
             self._publish(last_good)
 
-    def _procedure(self, arm: Arm, recorder: Recording) -> ComplianceProcedure:
+    def _procedure(
+        self, arm: Arm, recorder: Recording, keep: Keep = keep_nothing
+    ) -> ComplianceProcedure:
         return ComplianceProcedure(
             arm, recorder, self.status, self._reader, lambda: self.values, self._load,
             lambda: self._friction, self._show_registration,
-            given_postures(self.values, self.robot, self.arm.checker))
+            given_postures(self.values, self.robot, self.arm.checker), keep)
 
     def _load(self) -> Load:
         """Return the load mounted between the two sets; raises DataError if it is unknown."""
@@ -159,6 +164,8 @@ class ComplianceCalibration(CalibrationNode):
             estimate_sets(robot, unloaded, loaded, load, values, registration, counts=counts,
                           source='live')
             if unloaded else estimate(robot, recording, values, load, registration), inputs))
+        if unloaded:
+            self.journal.remove()
         if result.verdict is not Verdict.PASS:
             self._draw(result)
         return self.keep(result, self._publish, summary)
@@ -245,11 +252,15 @@ class ComplianceCalibration(CalibrationNode):
         if self.joints.counts.clock_jumps or (finished and self.running == 'run'):
             self._discard()
         elif not method.sets[UNLOADED].visits and method.registration is None:
-            # Earlier samples belong to neither set nor registration.
-            self.recorder.clear()
+            if (kept := await self.journal.resume()) is not None:
+                method.resume(kept)
+            else:
+                # Earlier samples belong to neither set nor registration.
+                self.recorder.clear()
 
     def _discard(self) -> int:
         """Discard recording and measurements; return the number of samples discarded."""
+        self.journal.forget()
         self._method.clear()
         return self.recorder.clear()
 

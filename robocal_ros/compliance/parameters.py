@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from robocal_ros.compliance.registration import METHODS
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.parameters import ArmParameters, parameter
+from robocal_ros.parameters import ResumableParameters, parameter
 
 
 @dataclass(frozen=True)
-class ComplianceParameters(ArmParameters):
+class ComplianceParameters(ResumableParameters):
     """Parameters of compliance calibration."""
 
     tracker_message: str = parameter(

@@ -10,7 +10,15 @@ from typing import Protocol
 
 import numpy as np
 
-from robocal_ros.arm.protocols import Arm, MotionFailedError, MotionStatus, Recorder, Report
+from robocal_ros.arm.protocols import (
+    Arm,
+    Keep,
+    MotionFailedError,
+    MotionStatus,
+    Recorder,
+    Report,
+    keep_nothing,
+)
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimate import (
     check_registration,
@@ -161,6 +169,30 @@ class MeasuredSet:
         return count
 
 
+@dataclass(frozen=True)
+class KeptSets:
+    """State of a measurement that can be gone on with.
+
+    Attributes:
+        home: Posture at the start of the service, shape (n,) [rad].
+        postures: Planned postures, shape (k, n) [rad], None before they are planned.
+        visits: Number of the posture and end position by set, in the order of measurement.
+        registration: Tracker pose, None until it is registered.
+        placed_by: End positions that it is from.
+        left_out: Numbers of postures that are left out.
+        lost: Problems, as sentences.
+
+    """
+
+    home: Array
+    postures: Array | None
+    visits: dict[str, list[tuple[int, EndPosition]]]
+    registration: Registration | None
+    placed_by: list[EndPosition]
+    left_out: list[int]
+    lost: list[str]
+
+
 class ComplianceProcedure:
     """Registration of the tracker, and measurement of both sets.
 
@@ -184,6 +216,7 @@ class ComplianceProcedure:
         friction: Callable[[], Mapping[str, SteadyFriction]],
         placed: Callable[[Array, Array], None],
         given: Array | None,
+        keep: Keep = keep_nothing,
     ) -> None:
         """Store collaborators; nothing moves yet.
 
@@ -197,6 +230,7 @@ class ComplianceProcedure:
             friction: Returns the identified friction by joint name.
             placed: Called with rotation and translation [m] of a new registration.
             given: Postures of posture_file, shape (k, n) [rad]; None to plan them.
+            keep: Keeps ``KeptSets`` after each posture.
 
         """
         self._arm = arm
@@ -208,6 +242,7 @@ class ComplianceProcedure:
         self._friction = friction
         self._placed = placed
         self._given = given
+        self._keep_state = keep
         self.clear()
 
     def clear(self) -> None:
@@ -216,8 +251,32 @@ class ComplianceProcedure:
         self.sets = {UNLOADED: MeasuredSet(UNLOADED), LOADED: MeasuredSet(LOADED)}
         self.registration: Registration | None = None
         self._placed_by: list[EndPosition] = []
+        self._home = np.empty(0)
+        self._earlier_home: Array | None = None
         self.left_out: set[int] = set()
         self.lost: list[str] = []
+
+    def resume(self, kept: KeptSets) -> None:
+        """Go on from the state of an unfinished run."""
+        self.postures, self.registration = kept.postures, kept.registration
+        self.sets = {name: MeasuredSet(name, list(kept.visits[name]))
+                     for name in (UNLOADED, LOADED)}
+        self._placed_by, self._earlier_home = list(kept.placed_by), kept.home
+        self.left_out, self.lost = set(kept.left_out), list(kept.lost)
+
+    async def _keep_sets(self) -> None:
+        """Keep the state for a restart."""
+        await self._keep_state(KeptSets(
+            self._home, self.postures, {name: item.visits for name, item in self.sets.items()},
+            self.registration, self._placed_by, sorted(self.left_out), self.lost),
+            'the registration' if self.postures is None else ' and '.join(
+                f'{count} postures {name}' for name, count in self.counts().items()))
+
+    def _note_home(self) -> Array:
+        """Note and return the posture to return to: the present one, or that of a resumed run."""
+        earlier, self._earlier_home = self._earlier_home, None
+        self._home = self._arm.posture() if earlier is None else earlier
+        return self._home
 
     def missing(self, which: str) -> list[int]:
         """Return the numbers of planned postures that are not measured yet."""
@@ -308,7 +367,7 @@ class ComplianceProcedure:
 
         """
         arm, values = self._arm, self._parameters()
-        home = arm.posture()
+        home = self._note_home()
         await self._rest.wait()
         count = 3 if values.registration == 'three_point' else values.registration_postures
         self._report.update('planning', 'Choosing postures for the registration.',
@@ -337,6 +396,7 @@ class ComplianceProcedure:
                 'visibility_angle and tracker_position.')
         found = place_tracker(arm.robot, seen, values)
         self.register(found, seen)
+        await self._keep_sets()
         self._placed(found.rotation, found.translation)
         return found
 
@@ -362,7 +422,7 @@ class ComplianceProcedure:
                 continues.
 
         """
-        done, home = self.sets[which], self._arm.posture()
+        done, home = self.sets[which], self._note_home()
         await self._rest.wait()
         if self.postures is None:
             self._report.update('planning', 'Choosing postures.', progress=share[0])
@@ -424,7 +484,7 @@ class ComplianceProcedure:
         for old in done.forget(number):
             self._recorder.mark_discarded((old.begin, old.end))
         self.left_out.discard(number)
-        self._keep(done, number, position)
+        await self._keep(done, number, position)
         self._report.note(**self.counts())
 
     async def _visit_all(self, done: MeasuredSet, share: Share) -> None:
@@ -445,7 +505,7 @@ class ComplianceProcedure:
                                    f'{position}. It is measured again at the end.')
                     continue
                 in_a_row = 0
-                self._keep(done, number, position)
+                await self._keep(done, number, position)
                 self._report.note(**self.counts())
                 await self._preview(done)
             if again:
@@ -491,9 +551,10 @@ class ComplianceProcedure:
         begin = share[0] + width * min(len(done.postures), total - 1)
         return begin, begin + width
 
-    def _keep(self, done: MeasuredSet, number: int, position: EndPosition) -> None:
+    async def _keep(self, done: MeasuredSet, number: int, position: EndPosition) -> None:
         done.visits.append((number, position))
         self._recorder.mark_stationary(rest_of(position, done.name, number))
+        await self._keep_sets()
 
     async def _preview(self, done: MeasuredSet) -> None:
         """Show a preliminary estimate from postures measured in both sets in the status."""
@@ -558,7 +619,7 @@ class ComplianceProcedure:
                 f'Measurements are kept; remove the cause and call measure_{done.name} again.')
         references = [item for number, item in done.visits if number == 0]
         if not references:
-            self._keep(done, 0, position)
+            await self._keep(done, 0, position)
             return
         drift = drift_of([*references, position], values.match_tolerance, self._motion(values))
         try:
@@ -566,10 +627,11 @@ class ComplianceProcedure:
         except DataError as error:
             count = done.forget_since_reference()
             self._recorder.mark_discarded((references[-1].end, self._rest.newest))
+            await self._keep_sets()
             raise DataError(
                 f'{error} {count} postures since the last good reference are discarded, '
                 f'{len(done.postures)} are kept; call measure_{done.name} to continue.') from error
-        self._keep(done, 0, position)
+        await self._keep(done, 0, position)
         self._report.note(**{'drift [µm]': f'{1e6 * drift.largest:.1f}'})
 
     def _motion(self, values: ComplianceParameters) -> Motion:

@@ -14,7 +14,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
-from robocal_ros.arm.protocols import Arm
+from robocal_ros.arm.protocols import Arm, Keep, keep_nothing
 from robocal_ros.arm.protocols import Recorder as Recording
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
@@ -23,7 +23,7 @@ from robocal_ros.friction.feed_forward import FrictionFeedForward
 from robocal_ros.friction.fit import JointFriction
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import FrictionRun, check_given, load_trajectory_set
-from robocal_ros.friction.procedure import FrictionProcedure
+from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
 from robocal_ros.messages import marks
 from robocal_ros.messages.decode import Message, State
 from robocal_ros.messages.intake import temperature_intake
@@ -31,6 +31,7 @@ from robocal_ros.messages.stream import JointStateStream, Stream
 from robocal_ros.node.calibration_node import Answer, CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import StopRequest
+from robocal_ros.node.journal import Journal
 from robocal_ros.node.process import spin
 from robocal_ros.node.recorder import Recorder
 from robocal_ros.results.result import CalibrationResult, Verdict
@@ -46,6 +47,7 @@ class FrictionIdentification(CalibrationNode):
     kinds = ('friction',)
     verbs = (*CalibrationNode.verbs, 'track')
     values: FrictionParameters
+    journal: Journal[KeptJoints]
 
     def check(self, values: FrictionParameters) -> None:
         """Refuse joints that the arm does not have."""
@@ -68,13 +70,14 @@ class FrictionIdentification(CalibrationNode):
         ) if values.temperature_topic else None
         self.recorder = self.stream(Recorder(self, self.joints, temperature=temperature))
         self.arm.recorder = self.recorder
+        self.journal = Journal(self, self.recorder, 'friction', KeptJoints)
         self._known_robot = self._robot_loaded = self.robot
         self._payload: CalibrationResult | None = None
         self._alternatives: list[Robot] = []
         self._result_topic = self.publisher(String, '~/result')
         self._points_topic = self.publisher(JointState, '~/points')
         self._curve_topic = self.publisher(JointState, '~/curve')
-        self._method = self._procedure(self.arm, self.recorder)
+        self._method = self._procedure(self.arm, self.recorder, self.journal.keep)
         self._feed_forward = FrictionFeedForward(self, self.joints)
         DriveGains(self, self.joints, self._use_arm)
         if values.use_payload:
@@ -82,10 +85,12 @@ class FrictionIdentification(CalibrationNode):
         if last_good := self.store.load('friction'):
             self._publish(last_good)
 
-    def _procedure(self, arm: Arm, recorder: Recording) -> FrictionProcedure:
+    def _procedure(
+        self, arm: Arm, recorder: Recording, keep: Keep = keep_nothing
+    ) -> FrictionProcedure:
         given = self._given()
         return FrictionProcedure(
-            arm, recorder, self.status, self._wanted(given), given, self._load, self._show)
+            arm, recorder, self.status, self._wanted(given), given, self._load, self._show, keep)
 
     def _given(self) -> list[FrictionRun]:
         """Return the runs of the user's trajectory set; empty to plan them."""
@@ -136,13 +141,17 @@ class FrictionIdentification(CalibrationNode):
     # -------------------------------------------------------------------- services
 
     async def run(self) -> Answer:
-        """Measure the joints, or the rest of them after a cancelled run, and estimate."""
+        """Measure the joints, or the rest of them after a cancelled or killed run; estimate."""
         check_effort_unit(self.values, self.known_results())
         await self.arm.connect()
         if not self._method.under_way or self.joints.counts.clock_jumps:
-            self._discard()
+            kept = await self.journal.resume()
+            if kept is None:
+                self._discard()
+            else:
+                self._method.resume(kept)
         await self._method.measure(self.values)
-        return await self.estimate()
+        return await self.journal.ended_by(self.estimate)
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the first round of each joint in a dry run."""
@@ -152,7 +161,7 @@ class FrictionIdentification(CalibrationNode):
     async def estimate(self) -> Answer:
         """Estimate friction from the recording."""
         robot, values, inputs = self.robot.copy(), self.values, self.known_results()
-        measured = tuple(self._method.finished)
+        measured = self._method.measured
         recording = self.recorder.recording(
             needs(values), words={marks.WANTED: ','.join(measured)})
         # After a run, all measured joints are expected; in a bag, those it names.
@@ -170,6 +179,7 @@ class FrictionIdentification(CalibrationNode):
 
     async def clear(self) -> str:
         """Discard the recording."""
+        self.journal.forget()
         return f'{self._discard()} samples discarded.'
 
     def _discard(self) -> int:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.friction.model import MODELS
-from robocal_ros.parameters import ArmParameters, named, parameter
+from robocal_ros.parameters import ResumableParameters, named, parameter
 
 DYNAMIC = 'lugre_dynamic'
 """Model with the steady law of ``auto`` and the stiffness and damping of the bristles."""
 
 
 @dataclass(frozen=True)
-class FrictionParameters(ArmParameters):
+class FrictionParameters(ResumableParameters):
     """Parameters of friction identification."""
 
     measure_joints: list[str] = parameter(

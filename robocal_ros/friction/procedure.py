@@ -5,11 +5,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from robocal_ros.arm.protocols import Arm, MotionFailedError, MotionStatus, Recorder, Report
+from robocal_ros.arm.protocols import (
+    Arm,
+    Keep,
+    MotionFailedError,
+    MotionStatus,
+    Recorder,
+    Report,
+    keep_nothing,
+)
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, MotionError
 from robocal_ros.friction.fit import JointFriction, fit_joint
@@ -34,11 +42,26 @@ _RECOVERABLE = (MotionStatus.ABORTED, MotionStatus.NOT_AT_GOAL, MotionStatus.REJ
               MotionStatus.FOREIGN_MOTION)
 
 
+@dataclass(frozen=True)
+class KeptJoints:
+    """State of a measurement that can be gone on with.
+
+    Attributes:
+        home: The initial posture, shape (n,) [rad].
+        measured: Names of the finished joints.
+
+    """
+
+    home: Array
+    measured: tuple[str, ...]
+
+
 class FrictionProcedure:
     """Runs joints at constant speeds, one after the other, until their laws are identified.
 
     Attributes:
-        finished: Friction of the finished joints by name, in the order of the measurement.
+        finished: Friction of the finished joints by name, in the order of the measurement;
+            without those that were measured before a restart.
         problems: Problems such as runs that the controller aborted, as sentences.
 
     """
@@ -52,6 +75,7 @@ class FrictionProcedure:
         given: Sequence[FrictionRun],
         load: Callable[[], tuple[Robot, list[Robot]]],
         show: Callable[[JointFriction], None],
+        keep: Keep = keep_nothing,
     ) -> None:
         """Initialise; nothing moves yet.
 
@@ -64,6 +88,7 @@ class FrictionProcedure:
             load: Returns copies of the arm with its payload, and with payloads one standard
                 deviation off.
             show: Called with the friction of a joint after each round.
+            keep: Keeps ``KeptJoints`` after each joint.
 
         """
         self._arm = arm
@@ -73,23 +98,38 @@ class FrictionProcedure:
         self._given = given
         self._load = load
         self._show = show
+        self._keep = keep
+        self._kept: KeptJoints | None = None
         self._values = FrictionParameters()
         self._blocked = False
         self.finished: dict[str, JointFriction] = {}
         self.problems: list[str] = []
 
     @property
+    def measured(self) -> tuple[str, ...]:
+        """Names of the finished joints, in the order of the measurement."""
+        return (*(() if self._kept is None else self._kept.measured), *self.finished)
+
+    @property
     def under_way(self) -> bool:
         """True if some but not all of the joints are finished."""
-        return 0 < len(self.finished) < len(self._wanted)
+        return 0 < len(self.measured) < len(self._wanted)
 
     def clear(self) -> None:
         """Discard all finished joints and problems."""
+        self._kept = None
         self.finished.clear()
         self.problems.clear()
 
+    def resume(self, kept: KeptJoints) -> None:
+        """Go on from the state of an earlier start of the node."""
+        self.clear()
+        self._kept = kept
+
     async def measure(self, values: FrictionParameters) -> None:
         """Measure the unfinished joints, and move back to the initial posture.
+
+        After a restart, that is the posture in which the measurement began.
 
         Args:
             values: The parameters.
@@ -100,12 +140,14 @@ class FrictionProcedure:
         """
         self._values = values
         self.problems.clear()
-        home = self._arm.posture()
-        left = [name for name in self._wanted if name not in self.finished]
+        home = self._arm.posture() if self._kept is None else self._kept.home
+        left = [name for name in self._wanted if name not in self.measured]
         width = (_MEASURED[1] - _MEASURED[0]) / max(len(left), 1)
         for number, name in enumerate(left):
             await self._measure_joint(
                 name, home, _MEASURED[0] + number * width, width, len(left) - number - 1)
+            done = self.measured
+            await self._keep(KeptJoints(home, done), f'{len(done)} of {len(self._wanted)} joints')
         # The measurement is valid even if the arm cannot move back.
         await self._go_to(home, 'Moving back to the initial posture', (_MEASURED[1], 98.0))
 
@@ -156,7 +198,9 @@ class FrictionProcedure:
             found = await self._arm.compute(self._read_joint, name, samples)
             self._show(found)
             self.finished[name] = found
-            full_model_wanted = values.model in ('auto', 'stribeck', DYNAMIC)
+            # Planned speeds begin at min_speed: if the law fits, what it lacks is not needed.
+            full_model_wanted = values.model in ('stribeck', DYNAMIC) or (
+                values.model == 'auto' and bool(speeds or self._given))
             satisfied = found.passed and not found.missing and not (
                 found.stribeck_unidentified and full_model_wanted)
             # Further runs cannot correct a wrong payload.

@@ -18,7 +18,13 @@ from rosbags.interfaces import (
     QosReliability,
     QosTime,
 )
-from rosbags.rosbag2 import StoragePlugin, Writer, WriterError
+from rosbags.rosbag2 import (
+    CompressionFormat,
+    CompressionMode,
+    StoragePlugin,
+    Writer,
+    WriterError,
+)
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from rosbags.typesys.store import Typestore
 
@@ -77,6 +83,9 @@ class BagWriter(AbstractContextManager['BagWriter']):
         self._store: Typestore = get_typestore(Stores.LATEST)
         try:
             self._writer = Writer(path, version=9, storage_plugin=STORAGES[storage])
+            if storage == 'mcap':
+                # Chunk by chunk, as rosbag2 does; messages one by one take longer to read.
+                self._writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
             self._writer.open()
         except (WriterError, OSError, sqlite3.Error) as error:
             raise ConfigurationError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -41,6 +42,26 @@ _EVERYTHING = Span()
 # record with more is refused.
 _MOST_REPEATED, _MOST_IMPLAUSIBLE = 0.5, 0.1
 _NOTHING = 'The topic is empty, or the bag does not hold the run that its marks describe.'
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What an intake has recorded, from which another one can go on.
+
+    Attributes:
+        rows: Stamps [s] and values, shape (k, 1 + values).
+        averaged: Number of messages averaged into one row.
+        forgotten: Number of oldest rows discarded.
+        newest: Newest stamp received [s].
+        counts: Counts since the last clear.
+
+    """
+
+    rows: Array
+    averaged: int
+    forgotten: int
+    newest: float
+    counts: StreamCounts
 
 
 class Intake:
@@ -246,6 +267,18 @@ class Intake:
         self._kept -= (before - len(self._record)) * self._record.averaged
         return time, self.newest
 
+    def saved(self, *, samples: bool) -> Recorded:
+        """Return the recording and its counts, on request without the samples."""
+        return Recorded(self.rows() if samples else np.empty((0, 1 + self.decoder.width)),
+                        self.averaged, self.forgotten, self.newest, self.counts)
+
+    def restore(self, earlier: Recorded) -> None:
+        """Replace recording and counts by earlier ones, older than all messages to come."""
+        self.clear()
+        self._record.restore(earlier.rows, earlier.averaged, earlier.forgotten)
+        self._kept = len(earlier.rows) * earlier.averaged
+        self.guard.count(**asdict(earlier.counts))
+
     @property
     def newest(self) -> float:
         """Newest stamp received, -inf before the first [s]."""
@@ -386,17 +419,21 @@ class JointIntake(Intake):
 class WrenchIntake(Intake):
     """Readings of one F/T sensor."""
 
-    def __init__(self, topic: str, frame: str, sign: float, **others: Any) -> None:
+    def __init__(
+        self, topic: str, frame: str, sign: float, message_frame: str = '', **others: Any
+    ) -> None:
         """Start empty.
 
         Args:
             topic: The topic in error texts.
-            frame: Required frame of the messages.
+            frame: Frame of the samples.
             sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
+            message_frame: Required frame of the messages; empty for ``frame``.
             others: As for ``Intake``.
 
         """
-        super().__init__(decode.wrenches(f"F/T topic '{topic}'", frame, sign), **others)
+        super().__init__(
+            decode.wrenches(f"F/T topic '{topic}'", message_frame or frame, sign), **others)
         self._topic = topic
         self._frame = frame
 

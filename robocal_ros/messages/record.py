@@ -103,6 +103,13 @@ class Record:
             self._pieces = pieces
             self._kept = sum(map(len, pieces))
 
+    def restore(self, rows: Array, averaged: int, forgotten: int) -> None:
+        """Go on from the rows of another record, with its counts of averaged and lost rows."""
+        self.clear()
+        self._level = averaged.bit_length() - 1
+        self._pieces = np.split(rows, self._cuts(rows)) if len(rows) else []
+        self._kept, self.forgotten = len(rows), forgotten
+
     def rows(self, after: float = -np.inf) -> Array:
         """Return the rows with stamps after a time [s]."""
         pieces = [piece for piece in self._pieces if piece[-1, 0] > after]

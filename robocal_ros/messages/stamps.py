@@ -91,6 +91,11 @@ class StampGuard:
         """Newest admitted stamp, -inf before the first [s]."""
         return -np.inf if self.newest is None else to_seconds(self.newest)
 
+    @property
+    def period(self) -> float:
+        """Usual interval between stamps, 0 until it is known [s]."""
+        return to_seconds(round(self._period))
+
     def count(self, **more: int) -> None:
         """Add to the counts by name."""
         for name, number in more.items():

@@ -136,6 +136,11 @@ class Stream(Subscriber, Generic[I]):
         """Return the time since the last usable message, by the steady clock [s]."""
         return float(self._now() - self._last_received)
 
+    @property
+    def unusable(self) -> str:
+        """What is wrong with the newest message, empty if it is usable."""
+        return self.intake.problem if self._bad_in_a_row else ''
+
     def problem(self, patience: float = np.inf) -> str:
         """Return the problem of the messages, or an empty string.
 
@@ -398,6 +403,7 @@ class WrenchStream(Stream[WrenchIntake]):
     def __init__(
         self, node: Node, group: CallbackGroup, topic: str, frame: str, sign: float,
         *, now: Callable[[], float], busy: Callable[[], bool] | None = None,
+        message_frame: str = '',
     ) -> None:
         """Prepare the subscription.
 
@@ -405,16 +411,22 @@ class WrenchStream(Stream[WrenchIntake]):
             node: The node.
             group: A reentrant callback group.
             topic: The sensor's topic.
-            frame: Required frame of its messages.
+            frame: Frame of the samples.
             sign: +1, or -1 for a sensor that reports what it exerts on the distal side.
             now: Steady clock [s], for detecting silence.
             busy: As for ``Subscriber``.
+            message_frame: Required frame of the messages; empty for ``frame``.
 
         """
         super().__init__(
             node, group, WrenchStamped, topic,
-            WrenchIntake(node.resolve_topic_name(topic), frame, sign), now=now,
+            WrenchIntake(node.resolve_topic_name(topic), frame, sign, message_frame), now=now,
             remedy='Check sensor_topic and the sensor.', busy=busy)
+
+    @property
+    def usual_interval(self) -> float:
+        """Usual interval between readings by their stamps, 0 until it is known [s]."""
+        return self.intake.guard.period
 
     def samples(self) -> WrenchSamples:
         """Return the recorded samples."""

@@ -36,6 +36,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -104,6 +105,16 @@ class Stream(Part, Protocol):
         """Stop, on deactivation; recorded samples are kept."""
 
 
+class Resumable(Protocol):
+    """Journal of a procedure; see ``robocal_ros.node.journal``."""
+
+    resumed: int
+    sentence: str
+
+    def remove(self) -> None:
+        """Remove what was kept."""
+
+
 class Answer(NamedTuple):
     """Answer of a service.
 
@@ -158,6 +169,9 @@ class CalibrationNode(LifecycleNode, ABC):
     arm: GuardedArm
     """The arm; only of nodes that move it."""
 
+    journal: Resumable | None = None
+    """Journal of the procedure; None if it begins anew after a restart."""
+
     kinds: tuple[str, ...] = ()
     """Kinds of the results that this node stores."""
 
@@ -198,6 +212,8 @@ class CalibrationNode(LifecycleNode, ABC):
         self._streams: list[Stream] = []
         self._followed: dict[str, CalibrationResult | None] = {}
         self._problems = parameters.declare(self, self.parameter_table)
+        self._unknown = parameters.unknown(self, parameters.given_names(self) | {
+            item.name for item in kwargs.get('parameter_overrides') or ()})
         self.add_on_set_parameters_callback(self._on_set_parameters)
         self.add_post_set_parameters_callback(self._on_parameters_set)
 
@@ -370,6 +386,11 @@ class CalibrationNode(LifecycleNode, ABC):
         """Return the inputs of an estimation: followed results, else stored ones."""
         return Inputs(self.store, self._followed, EFFORT_UNITS)
 
+    def results_in_use(self) -> dict[str, str]:
+        """Return the hashes of the followed results by kind, empty for a missing one."""
+        return {kind: '' if result is None else result.sha256
+                for kind, result in self._followed.items()}
+
     def warn_stale(self) -> None:
         """Log a warning for each stored result of this node with an outdated input."""
         current = self.known_results().current
@@ -504,6 +525,10 @@ class CalibrationNode(LifecycleNode, ABC):
         return SUCCESS
 
     def _configure(self) -> None:
+        if self._unknown:
+            raise ConfigurationError(
+                f'{" ".join(self._unknown)} Correct the parameter file or the command line and '
+                'restart the node; docs/parameters.md lists all.')
         if self._problems:
             raise ConfigurationError(
                 f'{" ".join(self._problems.values())} Set {" and ".join(self._problems)} '
@@ -646,6 +671,8 @@ class CalibrationNode(LifecycleNode, ABC):
                 stream.catch_up()
         self.running = name
         self.waiter.allow()
+        if self.journal is not None:
+            self.journal.sentence = ''
         level = status.ERROR
         try:
             await self.waiter.until(lambda: not self.waiter.loading, _IMPORT_TIMEOUT)
@@ -664,7 +691,8 @@ class CalibrationNode(LifecycleNode, ABC):
         finally:
             self.running = ''
             self.waiter.end()
-        answer = answer._replace(message=self.robot.in_own_units(answer.message))
+        resumed = '' if self.journal is None else f' {self.journal.sentence}'.rstrip()
+        answer = answer._replace(message=self.robot.in_own_units(answer.message) + resumed)
         # Two calls on two lines: rclpy allows one severity for each place that logs.
         if answer.success:
             self.get_logger().info(f'{name}: {answer.message}')
@@ -685,6 +713,8 @@ class CalibrationNode(LifecycleNode, ABC):
             response.success = await self.waiter.until(lambda: not self.running, _END_TIMEOUT)
         finally:
             self._ending -= 1
+        if self.journal is not None:
+            self.journal.remove()
         response.message = (
             f'{running} was ended.' if response.success else
             f'{running} was cancelled, but has not ended within {_END_TIMEOUT:.0f} s.')
@@ -701,6 +731,8 @@ class CalibrationNode(LifecycleNode, ABC):
         self.status.update('estimating', 'Estimating from the recorded samples.')
         result = await self.waiter.compute(function)
         self.waiter.check_stopped()
+        if self.journal is not None and (resumed := self.journal.resumed):
+            result = replace(result, counts={**result.counts, 'resumed': resumed})
         return with_own_units(self.robot, result)
 
     def keep(

@@ -22,7 +22,7 @@ from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos
 
 _PERIOD = 1.0
-# Silence after which another node is taken for dead: three messages [s].
+# Silence after which another node counts as dead: three messages [s].
 _SILENCE = 3.5
 
 

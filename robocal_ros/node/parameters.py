@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, TypeVar
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 from rclpy.node import Node
+from rclpy.parameter import Parameter
 
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.node.executables import NODES
 from robocal_ros.parameters import Declaration, ParameterTable, checked, declarations
 
 T = TypeVar('T', bound=ParameterTable)
@@ -62,6 +67,41 @@ def declare(node: Node, table: type[ParameterTable]) -> dict[str, str]:
             node.declare_parameter(item.name, item.default, descriptor(item),
                                    ignore_override=True)
     return problems
+
+
+def given_names(node: Node) -> set[str]:
+    """Return the names of the parameters that files and command line give to a node."""
+    with node.handle:
+        return set(node.handle.get_parameters(Parameter))
+
+
+def unknown(node: Node, given: Iterable[str]) -> list[str]:
+    """Return a sentence for each given parameter that no node of this package has.
+
+    Those of other nodes are ignored, so that a section for all nodes may contain them.
+
+    Args:
+        node: The node, whose parameters are declared.
+        given: Names of given parameters.
+
+    """
+    # QoS overrides are declared with the publishers.
+    names = [name for name in given
+             if not node.has_parameter(name) and not name.startswith('qos_overrides.')]
+    if not names:
+        return []
+    tables = [member for module in NODES.values() for _, member in inspect.getmembers(
+        import_module(module.removesuffix('node') + 'parameters'), inspect.isclass)
+        if issubclass(member, ParameterTable)]
+    known = {item.name for table in tables for item in declarations(table)}
+    own = [name for name in known if node.has_parameter(name)]
+    sentences = []
+    for name in sorted(set(names) - known):
+        near = get_close_matches(name, own, 1, 0.5)
+        sentences.append(
+            f"There is no parameter '{name}'"
+            + (f"; '{near[0]}' is the nearest name." if near else '.'))
+    return sentences
 
 
 def read(node: Node, table: type[T]) -> T:

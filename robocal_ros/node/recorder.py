@@ -14,8 +14,9 @@ from rclpy.node import Node
 
 from robocal_ros.arrays import Array
 from robocal_ros.capability import Needs
+from robocal_ros.errors import DataError
 from robocal_ros.messages import marks, qos
-from robocal_ros.messages.intake import Intake
+from robocal_ros.messages.intake import Intake, Recorded
 from robocal_ros.messages.marks import TOPIC, Mark, Spans, StationaryInterval, last_run
 from robocal_ros.messages.record import within_budget, wrench_within_budget
 from robocal_ros.messages.samples import JointSamples, Recording, no_readings
@@ -132,6 +133,40 @@ class Recorder:
             # averaged.
             joints if spans.stationary else within_budget(joints, needs.budget), wrenches,
             found[span.holds(found[:, 0])], spans.joints_wanted, tracked, spans.stationary)
+
+    # ---------------------------------------------------------------------- restarts
+
+    @property
+    def newest_by_topic(self) -> dict[str, float]:
+        """Newest stamp of each stream by topic, -inf before the first [s]."""
+        return {stream.topic: stream.newest for stream in self._streams}
+
+    def saved(self) -> dict[str, Recorded]:
+        """Return what is recorded by topic, for a later start of the node.
+
+        Without samples if there is a tracker: its readings are averaged while the arm rests.
+        """
+        return {stream.topic: stream.intake.saved(samples=self._tracker is None)
+                for stream in self._streams}
+
+    def restore(self, saved: Mapping[str, Recorded]) -> None:
+        """Go on from what an earlier start of the node recorded; mark the time in between.
+
+        Raises:
+            DataError: If it is of other streams; the present recording is kept.
+
+        """
+        for stream in self._streams:
+            earlier = saved.get(stream.topic)
+            width = 1 + stream.intake.decoder.width
+            if earlier is None or earlier.rows.shape[1:] != (width,):
+                raise DataError(f"It lacks the samples of '{stream.topic}'.")
+        for stream in self._streams:
+            stream.intake.restore(saved[stream.topic])
+        self._marks.forget()
+        if self._tracker is None:
+            self.resume({name: saved[stream.topic].newest
+                         for name, stream in self._marked.items()})
 
     # ----------------------------------------------------------------------- marks
 

@@ -14,6 +14,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
+from robocal_ros.arm.protocols import Keep, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.capability import Needs
 from robocal_ros.errors import ConfigurationError
@@ -23,6 +24,7 @@ from robocal_ros.messages.stream import JointStateStream, WrenchStream
 from robocal_ros.node.calibration_node import Answer, CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import StopRequest
+from robocal_ros.node.journal import Journal
 from robocal_ros.node.process import spin
 from robocal_ros.node.recorder import Recorder
 from robocal_ros.payload import estimate
@@ -30,7 +32,7 @@ from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.drive_gains import check_mass
 from robocal_ros.payload.excitation import REFERENCE, check_reference
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.procedure import PayloadProcedure, check_sweeps
+from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure, check_sweeps
 from robocal_ros.payload.result import COM
 from robocal_ros.payload.two_plane import known_mass
 from robocal_ros.results.result import CalibrationResult, State
@@ -46,6 +48,7 @@ class PayloadIdentification(CalibrationNode):
     kinds = ('payload', DRIVE_GAINS, REFERENCE, ARM)
     verbs = (*CalibrationNode.verbs, 'calibrate_gains', 'identify_arm')
     values: PayloadParameters
+    journal: Journal[KeptPostures]
 
     def check(self, values: PayloadParameters) -> None:
         """Check the parameters against the robot and stored results."""
@@ -71,7 +74,8 @@ class PayloadIdentification(CalibrationNode):
         self.joints.need_effort = self._needs().effort
         self._sensor = self.stream(WrenchStream(
             self, self.group, values.sensor_topic, values.sensor_frame, values.sensor_sign,
-            now=self.waiter.now, busy=lambda: self.busy)) if values.reads_wrench else None
+            now=self.waiter.now, busy=lambda: self.busy,
+            message_frame=values.sensor_message_frame)) if values.reads_wrench else None
         self._gains = DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
@@ -79,6 +83,7 @@ class PayloadIdentification(CalibrationNode):
             self, self.joints,
             wrenches={values.sensor_topic: self._sensor} if self._sensor is not None else {}))
         self.arm.recorder = self.recorder
+        self.journal = Journal(self, self.recorder, 'payload', KeptPostures)
         if values.use_friction:
             self.follow('friction', 'friction_identification/result', friction_by_joint, remedy=(
                 'Identify friction anew, or set use_friction to false.'))
@@ -101,9 +106,21 @@ class PayloadIdentification(CalibrationNode):
         if not values.reads_wrench:
             check_effort_unit(values, self.known_results())
         await self.arm.connect()
+        await self._move_or_resume()
+        return await self.journal.ended_by(self.estimate)
+
+    async def _move_or_resume(self) -> None:
+        """Run the motions, or the rest of them after an unfinished run."""
+        procedure, kept = self._procedure(), await self.journal.resume()
+        if kept is not None and self._sensor is not None:
+            reason = await procedure.changed(self._sensor, kept)
+            if not reason:
+                await procedure.static_poses(self._sensor, self.journal.keep, kept)
+                return
+            self.get_logger().warning(f'{reason} Measuring begins anew.')
+            self.journal.forget()
         self.recorder.clear()
-        await self._move(self._procedure())
-        return await self.estimate()
+        await self._move(procedure, self.journal.keep)
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the motions of ``values.method`` in a dry run."""
@@ -111,12 +128,12 @@ class PayloadIdentification(CalibrationNode):
             arm, PreviewRecorder(self.recorder), self.status, self.values))
         return f'Method {self.values.method}:'
 
-    async def _move(self, procedure: PayloadProcedure) -> None:
+    async def _move(self, procedure: PayloadProcedure, keep: Keep = keep_nothing) -> None:
         values = self.values
         if values.method == 'two_plane':
             await procedure.two_plane(self._known_mass(values))
         elif values.method == 'static_poses' and self._sensor is not None:
-            await procedure.static_poses(self._sensor)
+            await procedure.static_poses(self._sensor, keep)
         else:
             await procedure.excitation(self._sensor)
 
@@ -130,6 +147,7 @@ class PayloadIdentification(CalibrationNode):
 
     async def clear(self) -> str:
         """Discard the recorded samples."""
+        self.journal.forget()
         return f'{self.recorder.clear()} samples discarded.'
 
     async def calibrate_gains(self) -> Answer:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.parameters import ArmParameters, parameter
+from robocal_ros.parameters import ResumableParameters, parameter
 from robocal_ros.robot.setup import per_joint
 
 _UNEXPLAINED_SHARE = 0.03
 
 
 @dataclass(frozen=True)
-class PayloadParameters(ArmParameters):
+class PayloadParameters(ResumableParameters):
     """Parameters of payload identification."""
 
     method: str = parameter(
@@ -55,6 +55,9 @@ class PayloadParameters(ArmParameters):
     sensor_topic: str = parameter('ft_wrist/wrench', 'Topic of the wrist F/T sensor.')
     sensor_frame: str = parameter(
         'ft_wrist', 'Frame of the wrist F/T sensor, a frame of the URDF.')
+    sensor_message_frame: str = parameter(
+        '', "frame_id of the sensor's messages where it is no frame of the URDF, such as "
+        'tool0_controller of UR arms; empty for sensor_frame.')
     sensor_sign: float = parameter(
         1.0, '1 if the sensor reads a force along gravity from a hanging tool, -1 if it reads the '
         'opposite.', minimum=-1.0, maximum=1.0)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import pinocchio as pin
 
-from robocal_ros.arm.protocols import Arm, Recorder, Report, Watch
+from robocal_ros.arm.protocols import Arm, Keep, Recorder, Report, Watch, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ExcitationError
 from robocal_ros.estimation.effort_contents import check_contents, torque_model
 from robocal_ros.estimation.signals import SLOWEST_SWEEP
-from robocal_ros.messages.samples import check_effort
+from robocal_ros.messages.samples import WrenchSamples, check_effort
+from robocal_ros.messages.silence import Silence
 from robocal_ros.payload.model import Plane, body_regressor, torque_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import (
@@ -43,7 +44,14 @@ _GUESS = 1.0
 
 
 class Sensor(Protocol):
-    """The wrist F/T sensor."""
+    """The wrist F/T sensor.
+
+    Attributes:
+        topic: Its topic.
+
+    """
+
+    topic: str
 
     @property
     def recorded(self) -> int:
@@ -51,6 +59,44 @@ class Sensor(Protocol):
 
     def problem(self, patience: float) -> str:
         """Return the fault of the readings, silence beyond ``patience`` [s] included, or ''."""
+
+    @property
+    def newest(self) -> float:
+        """Newest stamp, -inf before the first [s]."""
+
+    @property
+    def usual_interval(self) -> float:
+        """Usual interval between readings, 0 until it is known [s]."""
+
+    def catch_up(self) -> None:
+        """Take the readings that have been received and not been taken yet."""
+
+    def samples(self) -> WrenchSamples:
+        """Return the recorded readings."""
+
+
+@dataclass(frozen=True)
+class KeptPostures:
+    """State of a measurement by static_poses that can be gone on with.
+
+    Attributes:
+        home: The initial posture, shape (n,) [rad].
+        postures: The planned postures, shape (k, n) [rad].
+        measured: Number of those that are measured.
+        reading: Mean reading of the sensor in the last one of them, shape (6,) [N, N·m].
+
+    """
+
+    home: Array
+    postures: Array
+    measured: int
+    reading: Array
+
+
+def silence_of(sensor: Sensor, recorder: Recorder) -> Silence:
+    """Return the judge of a sensor that falls silent while joint states go on."""
+    return Silence(lambda: sensor.newest, lambda: recorder.newest,
+                   lambda: sensor.usual_interval, sensor.catch_up)
 
 
 def check_sweeps(values: PayloadParameters) -> None:
@@ -82,6 +128,7 @@ class PayloadProcedure:
         self._recorder = recorder
         self._report = report
         self._values = values
+        self._silence: Silence | None = None
 
     # ------------------------------------------------------------------- two planes
 
@@ -171,29 +218,93 @@ class PayloadProcedure:
 
     # ----------------------------------------------------------------- static poses
 
-    async def static_poses(self, sensor: Sensor) -> None:
-        """Measure with the wrist sensor in each posture, and return."""
-        arm, values, watch = self._arm, self._values, self._watch(sensor)
-        await arm.await_readings(watch)
-        home = arm.posture()
-        self._report.update('planning', 'Choosing postures.', progress=0.0)
-        postures = await arm.compute(
-            plan_static_poses, arm.checker.robot, arm.checker, home,
-            sensor_frame=values.sensor_frame, count=values.poses)
+    async def static_poses(
+        self, sensor: Sensor, keep: Keep = keep_nothing, kept: KeptPostures | None = None
+    ) -> None:
+        """Measure with the wrist sensor in each posture, and return.
+
+        Args:
+            sensor: The sensor.
+            keep: Keeps ``KeptPostures`` after each posture.
+            kept: State of an earlier start of the node to go on from.
+
+        """
+        arm, values = self._arm, self._values
+        await arm.await_readings(self._watch(sensor))
+        if kept is None:
+            home, measured = arm.posture(), 0
+            self._report.update('planning', 'Choosing postures.', progress=0.0)
+            postures = np.array(await arm.compute(
+                plan_static_poses, arm.checker.robot, arm.checker, home,
+                sensor_frame=values.sensor_frame, count=values.poses))
+        else:
+            home, postures, measured = kept.home, kept.postures, kept.measured
+        for number in range(measured, len(postures)):
+            reading = await self._measure(sensor, postures, number)
+            await keep(KeptPostures(home, postures, number + 1, reading),
+                       f'{number + 1} of {len(postures)} postures')
+        await self._return(home)
+
+    async def _measure(self, sensor: Sensor, postures: Array, number: int) -> Array:
+        """Measure in a posture; return the mean reading, shape (6,) [N, N·m]."""
+        arm = self._arm
         width = (93.0 - 3.0) / len(postures)
-        for number, posture in enumerate(postures):
-            begin = 3.0 + number * width
-            what = f'posture {number + 1} of {len(postures)}'
-            await arm.go_to(posture, phase='moving', message=f'Moving to {what}.',
-                            share=(begin, begin + 0.7 * width), watch=watch)
-            self._report.update('measuring', f'Measuring in {what}.', progress=begin + 0.7 * width,
-                                readings=str(sensor.recorded))
-            await arm.dwell(values.dwell, watch=watch)
-        await arm.go_to(home, phase='moving', message='Returning to the initial posture.',
-                        share=(93.0, 98.0))
+        begin = 3.0 + number * width
+        what = f'posture {number + 1} of {len(postures)}'
+        await arm.go_to(postures[number], phase='moving', message=f'Moving to {what}.',
+                        share=(begin, begin + 0.7 * width), watch=self._watch_moving(sensor))
+        self._report.update('measuring', f'Measuring in {what}.', progress=begin + 0.7 * width,
+                            readings=str(sensor.recorded))
+        newest = sensor.newest
+        await arm.dwell(self._values.dwell, watch=self._watch(sensor))
+        samples = sensor.samples()
+        rows = samples.wrench[samples.time > newest]
+        return rows.mean(axis=0) if len(rows) else np.full(6, np.nan)
+
+    async def _return(self, home: Array) -> None:
+        await self._arm.go_to(home, phase='moving', message='Returning to the initial posture.',
+                              share=(93.0, 98.0))
+
+    async def changed(self, sensor: Sensor, kept: KeptPostures) -> str:
+        """Measure the last posture before a restart again, and return how its reading differs.
+
+        Args:
+            sensor: The sensor.
+            kept: State before the restart.
+
+        Returns:
+            A sentence, after moving to the initial posture; empty if load and sensor are the same.
+
+        """
+        await self._arm.await_readings(self._watch(sensor))
+        reading = await self._measure(sensor, kept.postures, kept.measured - 1)
+        values, change = self._values, reading - kept.reading
+        force, torque = float(np.abs(change[:3]).max()), float(np.abs(change[3:]).max())
+        if force <= values.max_force_residual and torque <= values.max_torque_residual:
+            return ''
+        await self._return(kept.home)
+        return (f'In posture {kept.measured} the sensor reads {force:.3g} N and {torque:.3g} N·m '
+                f'more or less than before the restart (limits {values.max_force_residual:g} N, '
+                f'max_force_residual, and {values.max_torque_residual:g} N·m, '
+                'max_torque_residual): load or sensor has changed.')
 
     def _watch(self, sensor: Sensor) -> Watch:
         return lambda: sensor.problem(self._values.state_timeout)
+
+    def _watch_moving(self, sensor: Sensor) -> Watch:
+        """Return the watch of a motion, which is repeated after a silence that ended."""
+        if self._silence is None:
+            self._silence = silence_of(sensor, self._recorder)
+        silence, at_rest = self._silence, self._watch(sensor)
+        silence.begin()
+
+        def problem() -> str:
+            found = silence.beyond()
+            return at_rest() or ('' if found is None else (
+                f"No readings received on F/T topic '{sensor.topic}' for {found[0]:.2f} s (limit "
+                f'{found[1]:.2f} s), while joint states go on. Check the sensor.'))
+
+        return problem
 
     # ------------------------------------------------------------------- excitation
 
@@ -203,20 +314,20 @@ class PayloadProcedure:
             await self._excite(torque_regressor)
             return
         await self._arm.await_readings(self._watch(sensor))
-        await self._excite(_wrench_regressor(self._values.sensor_frame), self._watch(sensor))
+        await self._excite(_wrench_regressor(self._values.sensor_frame), sensor)
 
     async def arm_excitation(self) -> None:
         """Run an exciting motion for the arm's own parameters, with ``arm_load`` if any."""
         await self._excite(_arm_rows, mass=self._values.arm_load)
 
     async def _excite(
-        self, regressor: Regressor, watch: Watch | None = None, mass: float | None = None
+        self, regressor: Regressor, sensor: Sensor | None = None, mass: float | None = None
     ) -> None:
         """Plan an exciting motion about the current posture, and run it.
 
         Args:
             regressor: Regressor rows of one instant.
-            watch: Reports a fault of the sensor.
+            sensor: The sensor that the motion is for, None for joint torques.
             mass: Mass of the payload [kg]; by default known_mass, or a guess.
 
         """
@@ -231,9 +342,11 @@ class PayloadProcedure:
             plan_excitation, arm.checker.robot.with_payload(guess), arm.checker, limits, home,
             regressor, values)
         arm.check_stopped()
+        watch = None if sensor is None else self._watch(sensor)
         await arm.dwell(_REST, watch)
         await arm.move(trajectory, phase='exciting', message='Running the exciting motion.',
-                       share=(4.0, 95.0), watch=watch, limits=limits)
+                       share=(4.0, 95.0), limits=limits,
+                       watch=None if sensor is None else self._watch_moving(sensor))
         await arm.dwell(_REST, watch)
 
 

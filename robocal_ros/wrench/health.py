@@ -139,6 +139,9 @@ class WrenchHealth:
             # A window refills after every other reason too.
             if kind == logged or reason.startswith(FILLING):
                 continue
+            if not reason and not self._observer.tared:
+                # As the status says, there is no wrench yet.
+                continue
             self._logged[index] = kind
             link = self._links[index]
             if reason:

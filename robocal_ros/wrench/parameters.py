@@ -35,6 +35,9 @@ class WrenchParameters(RobotParameters):
     sensor_topics: list[str] = parameter(
         [''], "Topics of the F/T sensors (geometry_msgs/WrenchStamped), one per frame; [''] "
         'selects <frame>/wrench.')
+    sensor_message_frames: list[str] = parameter(
+        [''], "frame_id of the sensors' messages where it is no frame of the URDF, one per "
+        "sensor, empty for that of sensor_frames; [''] for none at all.")
     sensor_links: list[str] = parameter(
         [''], "First link distal to each sensor, or [''] where that is the link of its frame; it "
         'names the part of the arm between this sensor and the next ones.')
@@ -217,6 +220,7 @@ class SensorSource:
         ranges: Measuring range of each component, 0 if unknown [N, N·m].
         delay: Time by which readings are older than their stamps [s].
         imu: IMU that measures the motion distal to it; None if joint states do.
+        message_frame: Frame that its messages must name; empty for ``frame``.
 
     """
 
@@ -227,10 +231,12 @@ class SensorSource:
     ranges: tuple[float, ...]
     delay: float
     imu: ImuSource | None
+    message_frame: str = ''
 
     def decoder(self) -> SensorDecoder:
         """Return the decoder of its messages."""
-        return decode.wrenches(f"Sensor '{self.frame}'", self.frame, self.sign)
+        return decode.wrenches(
+            f"Sensor '{self.frame}'", self.message_frame or self.frame, self.sign)
 
 
 def sensors_of(values: WrenchParameters, urdf: str) -> tuple[SensorSource, ...]:
@@ -255,11 +261,11 @@ def sensors_of(values: WrenchParameters, urdf: str) -> tuple[SensorSource, ...]:
     imus = [_imu(frame, *words) for frame, *words in zip(
         frames, each('kinematics'), each('imu_topics'), each('imu_frames'), strict=True)]
     return tuple(
-        SensorSource(frame, topic, link, sign, (force,) * 3 + (torque,) * 3, delay, imu)
-        for frame, topic, link, sign, force, torque, delay, imu in zip(
+        SensorSource(frame, topic, link, sign, (force,) * 3 + (torque,) * 3, delay, imu, message)
+        for frame, topic, link, sign, force, torque, delay, imu, message in zip(
             frames, topics, each('sensor_links'), each('sensor_signs'),
             each('sensor_force_ranges'), each('sensor_torque_ranges'), each('sensor_delays'),
-            imus, strict=True))
+            imus, each('sensor_message_frames'), strict=True))
 
 
 def sensor_std(values: WrenchParameters, count: int) -> list[Array]:
@@ -279,7 +285,7 @@ def _check_lists(values: WrenchParameters, frames: list[str], topics: list[str])
     count = len(frames)
     for name, given in (('sensor_topics', topics), *(
             (name, getattr(values, name)) for name in (
-                'sensor_links', 'imu_topics', 'imu_frames'))):
+                'sensor_links', 'sensor_message_frames', 'imu_topics', 'imu_frames'))):
         if len(given) != count and given != ['']:
             raise ConfigurationError(
                 f"Parameter '{name}' has {len(given)} values; expected {count}, one for each "

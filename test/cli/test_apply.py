@@ -13,7 +13,7 @@ from support.friction_results import arm_urdf, friction_result, payload_result
 
 from robocal_ros.cli import console
 from robocal_ros.cli import main as entry
-from robocal_ros.cli.apply import franka_call, in_frame, ur_call
+from robocal_ros.cli.apply import franka_call, in_frame, ur_call, ur_inertia_call, xarm_call
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.results.result import CalibrationResult, Check, Parameter
@@ -152,6 +152,10 @@ class TestDriverValues:
         assert ur_call(point).endswith(f'"{{{centre}}}"')
         assert ('center_of_mass: [0.01000, -0.02000, 0.10000], load_inertia: [0.002000, 0.000000'
                 in franka_call(TOOL))
+        assert ('payload: {m: 1.2500, com: {x: 0.01000, y: -0.02000, z: 0.10000}, ixx: 0.002000, '
+                'ixy') in ur_inertia_call(TOOL)
+        assert 'z: 0.10000}}}"' in ur_inertia_call(point)
+        assert 'weight: 1.2500, center_of_gravity: [10.00, -20.00, 100.00]' in xarm_call(TOOL)
 
 
 def test_the_total_payload_is_printed_beside_the_extra_one(urdf: Path, capsys) -> None:

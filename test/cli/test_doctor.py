@@ -5,11 +5,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import rclpy
+from control_msgs.action import FollowJointTrajectory
+from geometry_msgs.msg import WrenchStamped
+from rclpy.action import ActionServer
+from rclpy.context import Context
+from rclpy.node import Node
+from sensor_msgs.msg import JointState
+from std_msgs.msg import String
+from support.arms import arm, foreign_urdf
+from support.fake_procedure import Running
 
 from robocal_ros.cli import doctor, doctor_robot
+from robocal_ros.cli.arguments import build_parser
 from robocal_ros.cli.doctor_robot import (
     ReceivedJoints,
     clock_finding,
@@ -17,9 +29,11 @@ from robocal_ros.cli.doctor_robot import (
     rate_finding,
     wrench_finding,
 )
+from robocal_ros.cli.drivers import DRIVERS, Names, recognised
 from robocal_ros.cli.findings import Finding, Grade
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages import qos
 from robocal_ros.robot.model import Robot
 
 URDF = (Path(__file__).parents[1] / 'data' / 'two_joint.urdf').read_text()
@@ -109,9 +123,84 @@ class TestJoints:
 
 
 @pytest.mark.parametrize(('frame', 'finite', 'grade'), [
-    ('sensor', True, Grade.GOOD), ('nowhere', True, Grade.BAD), ('sensor', False, Grade.BAD)])
+    ('sensor', True, Grade.GOOD), ('nowhere', True, Grade.WARNING),
+    ('sensor', False, Grade.BAD)])
 def test_force_torque_sensors(frame: str, finite: bool, grade: Grade) -> None:
     assert wrench_finding('/ft', {frame: 9, 'rare': 1}, finite, ['sensor']).grade is grade
+
+
+UR_JOINTS = tuple(f'{name}_joint' for name in (
+    'shoulder_pan', 'shoulder_lift', 'elbow', 'wrist_1', 'wrist_2', 'wrist_3'))
+GRAPHS = {
+    'ur_e_series': Names(
+        ('controller_manager', 'io_and_status_controller', 'joint_state_broadcaster', 'wrench'),
+        UR_JOINTS, 500.0, ('scaled_joint_trajectory_controller', 'joint_trajectory_controller')),
+    'ur_cb3': Names(('controller_manager', 'joint_states'), UR_JOINTS, 125.0,
+                    ('scaled_joint_trajectory_controller',)),
+    'franka_fr3': Names(
+        ('franka_robot_state_broadcaster', 'service_server', 'joint_states'),
+        tuple(f'fr3_joint{n}' for n in range(1, 8)), 30.0, ('fr3_arm_controller',)),
+    'xarm': Names(('ufactory_driver', 'joint_states'), tuple(f'joint{n}' for n in range(1, 8)),
+                  100.0, ('xarm7_traj_controller',)),
+    'kuka_lbr': Names(('lbr_state_broadcaster',), tuple(f'lbr_A{n}' for n in range(1, 8)), 100.0,
+                      ('joint_trajectory_controller',)),
+    'kinova_gen3': Names(('controller_manager', 'twist_controller'),
+                         tuple(f'joint_{n}' for n in range(1, 8)), 1000.0,
+                         ('joint_trajectory_controller',),
+                         '<robot><ros2_control><hardware><plugin>kortex_driver/Kortex'
+                         'MultiInterfaceHardware</plugin></hardware></ros2_control>'
+                         '<link name="end_effector_link"/></robot>'),
+}
+
+
+class TestDriver:
+    """The driver, by the names in its graph."""
+
+    @pytest.mark.parametrize('file', GRAPHS)
+    def test_is_recognised_with_the_command_that_starts_its_file(self, file: str) -> None:
+        found = recognised(GRAPHS[file])
+        assert found is not None
+        assert found.driver.file == file
+        assert found.edits == {}
+        finding = doctor_robot.driver_finding(found, '/left', 'joint_states')
+        assert f'config/examples/{file}.yaml my_arm.yaml' in finding.remedy
+        assert ('ros2 launch robocal_ros bringup.launch.py hardware:=real '
+                'nodes:=payload_identification params_file:=my_arm.yaml namespace:=/left'
+                ) in finding.remedy
+        other = found.driver.joint_states != 'joint_states'
+        assert (f'joint_states:={found.driver.joint_states}' in finding.remedy) is other
+
+    def test_all_are_tried(self) -> None:
+        assert set(GRAPHS) == {driver.file for driver in DRIVERS}
+
+    @pytest.mark.parametrize(('names', 'file', 'edits'), [
+        # From Lyrical on.
+        (Names((), UR_JOINTS, 500.0, ('joint_trajectory_controller',)), 'ur_e_series',
+         {'controller': 'joint_trajectory_controller'}),
+        (Names((), tuple(f'left_{name}' for name in UR_JOINTS), 0.0,
+               ('scaled_joint_trajectory_controller',),
+               '<robot><link name="left_tool0"/></robot>'),
+         'ur_e_series', {'tool_frame': 'left_tool0'}),
+        (Names(('ufactory_driver',), ('joint1',), 100.0, ('lite6_traj_controller',)), 'xarm',
+         {'controller': 'lite6_traj_controller'}),
+        (Names((), ('panda_joint1', 'panda_joint2'), 1000.0, ('panda_arm_controller',),
+               '<robot><link name="panda_link8"/></robot>'), 'franka_fr3',
+         {'tool_frame': 'panda_link8', 'controller': 'panda_arm_controller'}),
+    ])
+    def test_what_differs_from_the_file_is_named(
+        self, names: Names, file: str, edits: dict[str, str]
+    ) -> None:
+        found = recognised(names)
+        assert found is not None
+        assert (found.driver.file, found.edits) == (file, edits)
+        remedy = doctor_robot.driver_finding(found, '', 'joint_states').remedy
+        assert all(f'{name}: {value}' in remedy for name, value in edits.items())
+
+    def test_the_simulated_arm_is_none_of_them(self) -> None:
+        assert recognised(Names(
+            ('sim_arm', 'joint_states', 'payload_identification', 'wrench'),
+            tuple(f'joint_{n}' for n in range(1, 7)), 500.0, ('joint_trajectory_controller',),
+            arm('robocal').urdf)) is None
 
 
 def test_a_good_machine_is_code_0(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,6 +219,64 @@ def test_what_is_missing_is_told_with_its_cure(
     assert 'not_there_at_all: not installed; needed for nothing.' in message
     assert 'scripts/setup' in message
     assert "ROS_DOMAIN_ID is 'many'" in message
+
+
+class UniversalRobot(Node):
+    """What ur_robot_driver publishes, slowly; the F/T sensor comes a second late."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__('controller_manager', context=context, enable_rosout=False)
+        robot = Robot(foreign_urdf('ur10_robot.urdf'))
+        posture = np.array([0.0, -1.2, 1.2, -0.8, 0.9, 0.0])
+        self._joints = JointState(
+            name=list(robot.joint_names), position=posture.tolist(), velocity=[0.0] * 6,
+            effort=(0.09 * robot.gravity_torque(posture) + 0.1).tolist())
+        self._description = self.create_publisher(String, 'robot_description', qos.LATCHED)
+        self._description.publish(String(data=robot.urdf))
+        self._states = self.create_publisher(JointState, 'joint_states', qos.SENSOR)
+        # Computed by a node of this package, so no sensor.
+        self._observer = rclpy.create_node('wrench_observer', context=context)
+        self._observer.create_publisher(WrenchStamped, 'wrench_observer/tool_wrench', qos.SENSOR)
+        self._wrench: Any = None
+        self._server = ActionServer(
+            self, FollowJointTrajectory, 'scaled_joint_trajectory_controller/'
+            'follow_joint_trajectory', lambda goal: None)
+        self._late = self.create_timer(1.0, self._begin_late)
+        self.create_timer(0.005, self._publish)
+
+    def _begin_late(self) -> None:
+        self.destroy_timer(self._late)
+        self._wrench = self.create_publisher(
+            WrenchStamped, 'force_torque_sensor_broadcaster/wrench', qos.SENSOR)
+
+    def _publish(self) -> None:
+        self._joints.header.stamp = self.get_clock().now().to_msg()
+        self._states.publish(self._joints)
+        if self._wrench is not None:
+            message = WrenchStamped()
+            message.header.frame_id = 'tool0_controller'
+            message.header.stamp = self._joints.header.stamp
+            self._wrench.publish(message)
+
+
+def test_it_answers_the_same_three_times_and_waits_for_what_appears_late(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_robot, '_STATE_TIMEOUT', 0.3)
+    options = build_parser().parse_args(['doctor', '--duration', '0.5'])
+    running = Running(int(os.environ['ROS_DOMAIN_ID']), UniversalRobot)
+    try:
+        # Rates are those of a machine that may be late.
+        told = [[(item.what, item.grade is Grade.BAD)
+                 for item in doctor_robot.robot_findings(options)] for _ in range(3)]
+    finally:
+        running.close()
+    assert told[0] == told[1] == told[2]
+    whats = [what for what, _ in told[0]]
+    assert whats[0] == 'driver'
+    assert '/force_torque_sensor_broadcaster/wrench' in whats
+    assert not any('observer/' in what for what in whats)
+    assert [what for what, bad in told[0] if bad] == []
 
 
 def test_an_empty_graph_is_bad(

@@ -38,6 +38,24 @@ def test_report_writes_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert str(page) in capsys.readouterr().out
 
 
+def test_a_kind_stands_for_the_stored_results(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('ROS_HOME', str(tmp_path))
+    assert main(['show', 'payload']) == 2
+    assert 'no stored result of this kind' in capsys.readouterr().err
+    folder = tmp_path / 'robocal' / 'arm'
+    folder.mkdir(parents=True)
+    text = Path(RESULT).read_text(encoding='utf-8')
+    (folder / 'payload.failed.yaml').write_text(text, encoding='utf-8')
+    assert main(['show', 'payload']) == 0
+    assert main(['show', 'friction']) == 2
+    assert 'there are: payload' in capsys.readouterr().err.replace('\n', ' ')
+    (folder / 'payload.yaml').write_text(text, encoding='utf-8')
+    assert main(['report', 'payload', '-o', str(tmp_path / 'page.html')]) == 0
+    assert (tmp_path / 'page.html').exists()
+
+
 @pytest.mark.parametrize('command', ['show', 'report'])
 def test_refusal_is_one_sentence_and_code_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str

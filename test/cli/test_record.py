@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rclpy
 from builtin_interfaces.msg import Time
-from control_msgs.msg import JointTrajectoryControllerState
-from geometry_msgs.msg import WrenchStamped
+from geometry_msgs.msg import PoseStamped, WrenchStamped
 from rclpy.context import Context
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
@@ -45,8 +45,9 @@ class Robot(Node):
         super().__init__('robot', context=context, enable_rosout=False)
         self._joints = self.create_publisher(JointState, 'joint_states', qos.LATCHED)
         self._wrench = self.create_publisher(WrenchStamped, 'any/wrench', qos.SENSOR)
-        self.create_publisher(
-            JointTrajectoryControllerState, 'joint_trajectory_controller/controller_state', 10)
+        self.create_publisher(PoseStamped, 'tracker/pose', 10)
+        self._observer = rclpy.create_node('wrench_observer', context=context)
+        self._observer.create_publisher(WrenchStamped, 'wrench_observer/tool_wrench', 10)
         self.create_publisher(String, 'robot_description', qos.LATCHED).publish(
             String(data='<robot/>'))
         self.create_publisher(String, 'other', 10)
@@ -84,13 +85,14 @@ def test_the_profiles_topics_are_recorded(
     told = capsys.readouterr().out
     with Bag(bag) as opened:
         assert set(opened.topics) == {
-            '/joint_states', '/any/wrench', '/robot_description',
-            '/joint_trajectory_controller/controller_state'}
+            '/joint_states', '/any/wrench', '/robot_description', '/tracker/pose'}
         assert opened.counts['/joint_states'] > 50
         assert opened.counts['/robot_description'] == 1
         raw = [data for _, data in opened.raw('/joint_states')]
         offered = {item.topic: item.ext.offered_qos_profiles[0]
                    for item in opened._readers[0].connections}
+    if storage == 'mcap':
+        assert b'zstd' in next(bag.glob('*.mcap')).read_bytes()
     assert (JointDecoder(('a',), np.ones(1))(raw).states == State.USABLE).all()
     # One in seven is missing, and told.
     lost = int(next(line for line in told.splitlines() if '/joint_states ' in line).split()[3])
@@ -98,7 +100,7 @@ def test_the_profiles_topics_are_recorded(
     assert offered['/joint_states'].reliability.name == 'RELIABLE'
     assert offered['/joint_states'].durability.name == 'TRANSIENT_LOCAL'
     assert offered['/any/wrench'].reliability.name == 'BEST_EFFORT'
-    assert 'No messages received on /joint_trajectory_controller/controller_state' in told
+    assert 'No messages received on /tracker/pose' in told
 
 
 def test_further_topics_may_be_named(robot: Running, tmp_path: Path) -> None:

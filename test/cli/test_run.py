@@ -50,6 +50,8 @@ def test_configured_with_parameters_it_runs(fake: Running, capsys) -> None:
 
 def test_refusals_of_the_node(fake: Running, capsys) -> None:
     arguments = ['run', 'payload', *NODE, '--configure']
+    assert main([*arguments, '-p', 'metod:=bad']) == 2
+    assert "no parameter 'metod'; 'method' is the nearest name" in capsys.readouterr().err
     assert main([*arguments, '-p', 'method:=unknown']) == 2
     assert 'No such method.' in capsys.readouterr().err
     assert main([*arguments, '-p', 'method:=bad']) == 2

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from robocal_ros.arm.protocols import MotionFailedError, MotionOutcome, MotionSt
 from robocal_ros.compliance.estimate import estimate_sets
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
 from robocal_ros.compliance.parameters import ComplianceParameters
-from robocal_ros.compliance.procedure import ComplianceProcedure, StationaryReader
+from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, StationaryReader
 from robocal_ros.errors import DataError, MotionError
 from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples
@@ -105,7 +106,11 @@ class Rig:
         self.procedure = ComplianceProcedure(
             self.arm, self.notes, self.report, self.rest, lambda: self.values,
             self.rest.cell.known_load, dict,
-            lambda turn, origin: self.placed.append(origin), given)
+            lambda turn, origin: self.placed.append(origin), given, self._keep)
+        self.kept: list[tuple[KeptSets, str]] = []
+
+    async def _keep(self, state: KeptSets, parts: str) -> None:
+        self.kept.append((copy.deepcopy(state), parts))
 
     def run(self) -> None:
         asyncio.run(self.procedure.run(self.attach, self.detach))
@@ -195,6 +200,40 @@ def test_lost_sight_ends_it_after_three_postures_and_it_goes_on() -> None:
     # After the break the reference is looked at first.
     assert [number for number, _ in rig.procedure.sets[UNLOADED].visits][:4] == [0, 1, 0, 2]
     assert rig.procedure.complete(UNLOADED)
+
+
+def visits(rig: Rig, which: str) -> list[int]:
+    return [number for number, _ in rig.procedure.sets[which].visits]
+
+
+def test_another_start_of_the_node_goes_on_in_the_loaded_set() -> None:
+    first, second = Rig(registration='three_point'), Rig(registration='three_point')
+    first.run()
+    assert first.kept[0][1] == 'the registration'
+    kept, parts = first.kept[1 + 13 + 2]
+    assert parts == '10 of 10 postures unloaded and 3 of 10 postures loaded'
+    second.arm.at = HOME + 0.1
+    second.rest.clock = 500.0
+    second.procedure.resume(kept)
+    second.run()
+    assert second.log == ['attach', 'detach']
+    assert visits(second, UNLOADED) == visits(first, UNLOADED)
+    # The reference is looked at first.
+    assert visits(second, LOADED)[:6] == [0, 1, 2, 0, 3, 4]
+    assert second.procedure.registration is kept.registration
+    np.testing.assert_array_equal(second.arm.at, HOME)
+
+
+def test_postures_that_a_drift_has_cost_are_not_kept() -> None:
+    rig = Rig()
+    rig.measure(UNLOADED)
+    rig.rest.cell = replace(rig.rest.cell, tracker=(
+        rig.rest.cell.tracker[0], rig.rest.cell.tracker[1] + 0.01))
+    done = rig.procedure.sets[UNLOADED]
+    done.visits = done.visits[:4]
+    with pytest.raises(DataError, match='3 postures since the last good reference'):
+        rig.measure(UNLOADED)
+    assert [number for number, _ in rig.kept[-1][0].visits[UNLOADED]] == [0]
 
 
 def test_a_faulty_tracker_ends_it_at_once() -> None:

@@ -286,8 +286,15 @@ class TestMarking:
         method = node._method
         method.postures = np.zeros((4, 6))
         done: MeasuredSet = method.sets[UNLOADED]
+
+        async def written(*_arguments: Any) -> None:
+            pass
+
+        monkeypatch.setattr(method, '_keep_state', written)
         for number, begin in ((0, 1.0), (1, 3.0), (0, 5.0), (2, 7.0), (3, 9.0)):
-            method._keep(done, number, replace(self.seen(begin), posture=np.full(6, number)))
+            with pytest.raises(StopIteration):
+                method._keep(done, number, replace(
+                    self.seen(begin), posture=np.full(6, number))).send(None)
         assert self.begins(said) == {'unloaded': [1.0, 3.0, 5.0, 7.0, 9.0]}
         visits = iter((self.seen(11.0, 1e-3), self.seen(15.0)))
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def run_with(
     monkeypatch: pytest.MonkeyPatch, folder: Path, outcomes: list[TourOutcome]
 ) -> int:
     folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(demo, '_open_stage', nullcontext)
     monkeypatch.setattr(demo, '_tour', lambda *_: outcomes)
     monkeypatch.setattr(demo.OUT, '_width', 200)
     return demo.main(['-o', str(folder)])

@@ -13,12 +13,18 @@ import pytest
 from support.fake_arm import HOME, FakeArm, FakeReport, fake_arm
 from support.friction_cell import WRIST, Truth
 
-from robocal_ros.arm.protocols import MotionFailedError, MotionOutcome, MotionStatus
+from robocal_ros.arm.protocols import (
+    Keep,
+    MotionFailedError,
+    MotionOutcome,
+    MotionStatus,
+    keep_nothing,
+)
 from robocal_ros.errors import DataError
 from robocal_ros.friction.fit import JointFriction
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import FrictionRun
-from robocal_ros.friction.procedure import FrictionProcedure
+from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.motion import Lspb, Trajectory
 
@@ -112,14 +118,15 @@ class Cell:
 
 
 def cell(
-    wanted: Sequence[str] = (FIRST, SECOND), given: Sequence[FrictionRun] = (), **arm: Any
+    wanted: Sequence[str] = (FIRST, SECOND), given: Sequence[FrictionRun] = (),
+    keep: Keep = keep_nothing, **arm: Any
 ) -> Cell:
     plain = fake_arm()
     driven = DrivenArm(plain.robot, plain.checker, record=Record(plain.robot.joint_names), **arm)
     shown: list[JointFriction] = []
     return Cell(driven, FrictionProcedure(
         driven, driven.record, FakeReport(), wanted, given,
-        lambda: (driven.robot.copy(), []), shown.append), shown)
+        lambda: (driven.robot.copy(), []), shown.append, keep), shown)
 
 
 def phases(made: Cell) -> list[str]:
@@ -176,6 +183,28 @@ def test_an_arm_that_is_not_held_ends_it_and_the_next_call_goes_on() -> None:
     assert not made.procedure.under_way
 
 
+def test_another_start_of_the_node_goes_on_with_the_next_joint_about_the_same_posture() -> None:
+    kept: list[tuple[KeptJoints, str]] = []
+
+    async def keep(state: KeptJoints, parts: str) -> None:
+        kept.append((state, parts))
+
+    first, second = cell(keep=keep), cell()
+    first.measure()
+    assert [(item.measured, parts) for item, parts in kept] == [
+        ((FIRST,), '1 of 2 joints'), ((FIRST, SECOND), '2 of 2 joints')]
+    second.arm.at = HOME + 0.1
+    second.procedure.resume(kept[0][0])
+    assert second.procedure.under_way
+    second.measure()
+    assert second.procedure.measured == (FIRST, SECOND)
+    assert list(second.procedure.finished) == [SECOND]
+    assert second.arm.runs == 8
+    np.testing.assert_array_equal(second.arm.at, HOME)
+    second.procedure.clear()
+    assert second.procedure.measured == ()
+
+
 def test_a_law_that_is_not_known_yet_is_looked_for_at_lower_speeds() -> None:
     made = cell([FIRST], truth=WRIST)
     made.measure(FrictionParameters(speeds=[0.08, 0.2, 0.5], max_cruise=4.0, max_rounds=2))
@@ -184,6 +213,15 @@ def test_a_law_that_is_not_known_yet_is_looked_for_at_lower_speeds() -> None:
     speeds = np.abs([p.speed for p in made.procedure.finished[FIRST].points])
     assert speeds.min() == pytest.approx(0.01, rel=0.05)
     assert not made.shown[1].stribeck_unidentified
+
+
+def test_a_law_that_fits_over_the_planned_speeds_needs_no_second_round() -> None:
+    made = cell([FIRST], truth=WRIST)
+    made.measure(FrictionParameters(
+        min_speed=0.08, max_speed=0.5, speed_count=3, max_cruise=4.0, max_rounds=2))
+    assert len(made.shown) == 1
+    assert made.shown[0].passed
+    assert made.shown[0].stribeck_unidentified
 
 
 def test_given_runs_come_first_from_where_the_other_joints_are() -> None:

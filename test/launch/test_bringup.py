@@ -10,11 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from support.launch_stand_in import Context, LifecycleNode
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.launching import NODES
 from robocal_ros.node import executables
+from robocal_ros.payload.parameters import PayloadParameters
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / 'config'
@@ -302,3 +304,24 @@ def test_what_no_node_could_read_is_refused(bringup: Launch, tmp_path: Path, tex
     assert '.c:' not in str(refused.value)
     file.write_text('/**/leveling: {ros__parameters: {speed_scale: 0.3}}')
     assert bringup(params_file=str(file)).process('leveling').files == [str(file)]
+
+
+def test_a_misspelt_section_is_refused_with_the_nearest_name(
+    bringup: Launch, tmp_path: Path
+) -> None:
+    file = tmp_path / 'mine.yaml'
+    file.write_text('/**/payload_identificaton: {ros__parameters: {speed_scale: 0.3}}')
+    with pytest.raises(ConfigurationError, match="'payload_identification' is the nearest name"):
+        bringup(params_file=str(file))
+
+
+def test_the_joint_states_may_be_on_another_topic(bringup: Launch) -> None:
+    done = bringup(hardware='real', joint_states='franka/joint_states')
+    assert {done.process(name).remappings['joint_states'] for name in NODES} == {
+        'franka/joint_states'}
+
+
+def test_the_first_payload_of_the_default_launch_needs_no_mass(bringup: Launch) -> None:
+    (file,) = bringup().process('payload_identification').files
+    values = yaml.safe_load(Path(file).read_text())['/**/payload_identification']
+    assert PayloadParameters(**values['ros__parameters']).reads_wrench

@@ -175,3 +175,27 @@ def test_averages_hold_no_more_than_what_is_open() -> None:
     assert {number: sum(map(len, held)) for number, held in averages._held.items()} == {1: 1000}
     averages.clear()
     assert averages.release().shape == (0, 3)
+
+
+@pytest.mark.parametrize('cut', [0, 700, 20000])
+def test_another_record_goes_on_where_one_ended(cut: int) -> None:
+    """As after a restart: what is averaged stays so, and later rows are averaged alike."""
+    rows = rows_of(40000, (300, 19000))
+    first, second = Record(3, 9000), Record(3, 9000)
+    first.add(rows[:cut])
+    second.restore(first.rows(), first.averaged, first.forgotten)
+    assert np.array_equal(second.rows(), first.rows())
+    assert len(second) == len(first)
+    second.add(rows[cut:])
+    whole = Record(3, 9000)
+    whole.add(rows)
+    assert second.averaged == whole.averaged
+    assert len(second.rows()) <= 9000 + 1024
+    weighted = second.rows().mean(axis=0)
+    assert weighted == pytest.approx(rows.mean(axis=0), rel=1e-3, abs=2e-3)
+    # Nothing is averaged across a gap: no stamp is within one.
+    for gap in (300, 19000):
+        inside = (second.rows()[:, 0] > rows[gap - 1, 0]) & (second.rows()[:, 0] < rows[gap, 0])
+        assert not inside.any()
+    second.forget_after(rows[500, 0])
+    assert second.rows()[-1, 0] <= rows[500, 0]

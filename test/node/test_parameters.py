@@ -124,6 +124,31 @@ def test_node_starts_with_a_bad_file_and_configure_refuses(tmp_path: Path, line:
     node.destroy_node()
 
 
+@pytest.mark.parametrize(('line', 'words'), [
+    ('know_mass: 2.0', "no parameter 'know_mass'; 'known_mass' is the nearest name"),
+    ('speedscale: 0.3', "'speed_scale' is the nearest name"),
+    ('xyzzy: 1', "no parameter 'xyzzy'. Correct"),
+    # One of another node, as in a section for all nodes.
+    ('track: true', ''),
+    ('qos_overrides./joint_states.subscription.reliability: reliable', ''),
+])
+def test_a_misspelt_parameter_is_refused_with_the_nearest_name(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    file = tmp_path / 'file.yaml'
+    file.write_text(f'/**:\n  ros__parameters:\n    {line}\n')
+    node = PayloadIdentification(
+        'payload_identification', parameter_overrides=overrides(
+            robot_description=arm_urdf(), results_dir=str(tmp_path)),
+        cli_args=['--ros-args', '--params-file', str(file)])
+    said: list[str] = []
+    node.get_logger().error = said.append
+    assert node.trigger_configure() == (FAILURE if words else SUCCESS)
+    assert words in ''.join(said)
+    node.release()
+    node.destroy_node()
+
+
 def test_a_bad_value_is_forgotten_once_a_good_one_is_set(tmp_path: Path) -> None:
     node = PayloadIdentification('payload_identification', parameter_overrides=overrides(
         known_mass=2, sweep_speed=9.0, robot_description=arm_urdf(),

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything in the RViz configuration exists, and everything that RViz can show is in it."""
+"""Everything in the layouts for RViz, PlotJuggler and Foxglove exists, and RViz shows all."""
 
 from __future__ import annotations
 
+import json
+import re
 import time
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,3 +131,60 @@ def test_everything_that_rviz_can_show_is_in_it(published: dict[str, list[Any]])
     there = {topic for topic, senders in published.items()
              if any(sender.topic_type in SHOWN for sender in senders)}
     assert there - shown == set()
+
+
+# ------------------------------------------------------------------ PlotJuggler, Foxglove
+
+# Fields of a curve below its topic, as PlotJuggler flattens messages and Foxglove paths name them.
+FIELDS = {
+    'sensor_msgs/msg/JointState': r'/joint_[1-6]/(position|velocity|effort)|'
+                                  r'\.(position|velocity|effort)\[[0-5]\]',
+    'geometry_msgs/msg/WrenchStamped': r'([/.])wrench\1(force|torque)\1[xyz]',
+}
+
+
+def panels(node: Any) -> Iterator[str]:
+    """Yield the names of the panels in a Foxglove layout's tree."""
+    if isinstance(node, str):
+        yield node
+    else:
+        for side in ('first', 'second'):
+            yield from panels(node[side])
+
+
+def curves() -> list[str]:
+    """Return the curves of both layouts."""
+    juggled = ElementTree.parse(ROOT / 'config' / 'robocal.plotjuggler.xml')
+    fox = json.loads((ROOT / 'config' / 'robocal.foxglove.json').read_text())
+    return [curve.get('name', '') for curve in juggled.iter('curve')] + [
+        path['value'] for panel in fox['configById'].values() for path in panel.get('paths', ())]
+
+
+@pytest.mark.parametrize('curve', curves())
+def test_every_curve_is_a_field_of_a_topic_that_exists(
+    published: dict[str, list[Any]], curve: str
+) -> None:
+    topic = max((name for name in published if re.match(re.escape(name) + r'[./]', curve)),
+                key=len, default='')
+    assert topic, f'no node publishes {curve}'
+    (kind,) = {sender.topic_type for sender in published[topic]}
+    assert re.fullmatch(FIELDS[kind], curve.removeprefix(topic)), kind
+
+
+def test_the_foxglove_layout_is_whole(published: dict[str, list[Any]]) -> None:
+    fox = json.loads((ROOT / 'config' / 'robocal.foxglove.json').read_text())
+    configured = fox['configById']
+    tabs = [tab['layout'] for panel in configured.values() for tab in panel.get('tabs', ())]
+    assert sorted([*panels(fox['layout']), *tabs]) == sorted(configured)
+    topics = {topic for panel in configured.values() for topic in panel.get('topics', ())}
+    topics |= {panel['topicPath'] for panel in configured.values() if 'topicPath' in panel}
+    assert topics - published.keys() == set()
+
+
+def test_the_plotjuggler_layout_is_whole() -> None:
+    for splitter in ElementTree.parse(
+            ROOT / 'config' / 'robocal.plotjuggler.xml').iter('DockSplitter'):
+        areas = splitter.findall('DockArea')
+        assert len(areas) == int(splitter.get('count', '0')) == len(
+            splitter.get('sizes', '').split(';'))
+        assert all(len(area.findall('plot')) == 1 for area in areas)

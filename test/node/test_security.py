@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SROS 2 policies permit exactly what the running nodes use."""
+"""The SROS 2 policies permit exactly what the running nodes use; so does the reference list it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,32 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from support.security_policies import OPERATOR, POLICIES, Rights, operator, permitted, running
+from support.security_policies import (
+    OPERATOR,
+    POLICIES,
+    REFERENCE,
+    Interfaces,
+    Rights,
+    operator,
+    permissions,
+    permitted,
+    reference,
+    running,
+)
 
 from robocal_ros.node.executables import NODES
 
 
 @pytest.fixture(scope='module')
-def graph(ros: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rights]:
+def interfaces(
+    ros: None, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Interfaces]:
     return running(tmp_path_factory.mktemp('results'))
+
+
+@pytest.fixture(scope='module')
+def graph(interfaces: dict[str, Interfaces]) -> dict[str, Rights]:
+    return {node: permissions(item) for node, item in interfaces.items()}
 
 
 @pytest.fixture(scope='module')
@@ -50,6 +68,13 @@ def test_only_nodes_that_move_the_arm_may_call_the_controller(
 ) -> None:
     callers = {path for path, rights in policies.items() if ('actions', 'call') in rights}
     assert callers == {f'/{name}' for name in NODES if name != 'wrench_observer'}
+
+
+def test_the_reference_lists_the_services_and_topics_of_the_running_nodes(
+    interfaces: dict[str, Interfaces]
+) -> None:
+    assert REFERENCE.read_text(encoding='utf-8') == reference(interfaces), (
+        'Run `PYTHONPATH=.. python -m support.security_policies` in test/, and read the change.')
 
 
 def test_a_node_does_not_start_unprotected_where_security_is_enforced(tmp_path: Path) -> None:

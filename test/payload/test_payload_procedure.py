@@ -5,14 +5,22 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from support.fake_arm import HOME, FakeArm, FakeRecorder, FakeReport, fake_arm
 
 from robocal_ros.errors import ConfigurationError, DataError
+from robocal_ros.messages.samples import WrenchSamples
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.procedure import PayloadProcedure, check_sweeps
+from robocal_ros.payload.procedure import (
+    KeptPostures,
+    PayloadProcedure,
+    check_sweeps,
+    silence_of,
+)
 from robocal_ros.robot.motion import Trajectory
 
 
@@ -21,10 +29,26 @@ class FakeSensor:
     """A sensor that is well until it is not."""
 
     fault: str = ''
+    topic: str = '/ft/wrench'
     recorded: int = 5
+    newest: float = 0.0
+    usual_interval: float = 0.002
+    queued: float = 0.0
+    reading: tuple[float, ...] = (1.0, 2.0, 20.0, 0.1, 0.2, 0.3)
+
+    def catch_up(self) -> None:
+        self.newest += self.queued
+        self.queued = 0.0
 
     def problem(self, patience: float) -> str:
         return self.fault
+
+    def samples(self) -> WrenchSamples:
+        """Return two readings per call, the later ones new."""
+        time = self.newest + np.array([-1.0, 0.0, 1.0, 2.0])
+        self.newest += 2.0
+        old = np.full((2, 6), 99.0)
+        return WrenchSamples('ft', time, np.vstack((old, np.tile(self.reading, (2, 1)))))
 
 
 @pytest.fixture
@@ -90,6 +114,106 @@ def test_static_poses_dwell_in_each_posture_and_watch_the_sensor(
     assert [value for phase, value in arm.log if phase == 'dwell'] == [0.9] * 6
     assert all(watch is not None for watch in arm.watched[:-1])
     np.testing.assert_allclose(arm.at, HOME)
+
+
+def silences(sensor: FakeSensor, stamps: list[tuple[float, float]]) -> list[bool]:
+    """Return whether a sensor counts as silent, given stamps of joint states and readings."""
+    joints = SimpleNamespace(newest=0.0)
+    silence = silence_of(sensor, joints)  # type: ignore[arg-type]
+    silence.begin()
+    found = []
+    for stamp, reading in stamps:
+        joints.newest, sensor.newest = stamp, reading
+        found.append(silence.beyond() is not None)
+    return found
+
+
+def test_a_sensor_is_silent_when_joint_states_go_on_without_it() -> None:
+    # Its clock is 5 s ahead.
+    going_on = [(0.01 * k, 5.0 + 0.01 * k) for k in range(10)]
+    silent = [(0.095 + 0.01 * k, 5.09) for k in range(10)]
+    assert silences(FakeSensor(), going_on + silent) == [False] * 16 + [True] * 4
+    # Both are late.
+    assert not any(silences(FakeSensor(), [*going_on, (0.09, 5.09), (2.0, 7.0)]))
+    # A slow sensor, and one whose rate is not known yet.
+    assert not any(silences(FakeSensor(usual_interval=0.02), going_on + silent))
+    assert not any(silences(FakeSensor(usual_interval=0.0), going_on + silent))
+    # Readings that are only queued.
+    late = FakeSensor(queued=0.09)
+    assert not any(silences(late, [*going_on, (0.165, 5.09)]))
+    assert late.queued == 0.0
+
+
+def test_a_gap_that_ended_makes_the_limit_longer() -> None:
+    gap = [(0.0, 0.0), *((0.005 + 0.01 * k, 0.0) for k in range(7))]
+    again = [(1.0, 1.0), *((1.005 + 0.01 * k, 1.0) for k in range(15))]
+    assert silences(FakeSensor(), gap + again) == [False] * 7 + [True] + [False] * 14 + [True] * 2
+
+
+def measured_postures(
+    arm: FakeArm, recorder: FakeRecorder, sensor: FakeSensor, *, parts: list[str] | None = None
+) -> list[KeptPostures]:
+    """Return what is kept of a whole measurement."""
+    kept: list[KeptPostures] = []
+
+    async def keep(state: KeptPostures, what: str) -> None:
+        kept.append(state)
+        if parts is not None:
+            parts.append(what)
+
+    values = PayloadParameters(method='static_poses', poses=6)
+    asyncio.run(PayloadProcedure(arm, recorder, FakeReport(), values).static_poses(sensor, keep))
+    return kept
+
+
+def test_every_posture_is_kept_with_its_reading(arm: FakeArm, recorder: FakeRecorder) -> None:
+    parts: list[str] = []
+    kept = measured_postures(arm, recorder, FakeSensor(), parts=parts)
+    assert parts == [f'{number} of 6 postures' for number in range(1, 7)]
+    assert [item.measured for item in kept] == [1, 2, 3, 4, 5, 6]
+    for item in kept:
+        np.testing.assert_array_equal(item.home, HOME)
+        np.testing.assert_array_equal(item.reading, FakeSensor.reading)
+        np.testing.assert_array_equal(item.postures, kept[0].postures)
+
+
+def test_static_poses_go_on_with_the_next_posture_and_return_to_the_first_start(
+    arm: FakeArm, recorder: FakeRecorder
+) -> None:
+    kept = measured_postures(arm, recorder, FakeSensor())
+    arm.log.clear()
+    arm.at = HOME + 0.1
+    procedure = PayloadProcedure(arm, recorder, FakeReport(), PayloadParameters())
+    visited: list[np.ndarray] = []
+    go_to = arm.go_to
+
+    async def noted(posture: np.ndarray, **others: Any) -> None:
+        visited.append(posture)
+        await go_to(posture, **others)
+
+    arm.go_to = noted  # type: ignore[method-assign]
+    sensor = FakeSensor()
+    assert asyncio.run(procedure.changed(sensor, kept[3])) == ''
+    asyncio.run(procedure.static_poses(sensor, kept=kept[3]))
+    np.testing.assert_array_equal(visited, [*kept[0].postures[3:], HOME])
+
+
+@pytest.mark.parametrize(('reading', 'same'), [
+    ((1.0, 2.0, 20.4, 0.1, 0.2, 0.3), True), ((1.0, 2.0, 20.6, 0.1, 0.2, 0.3), False),
+    ((1.0, 2.0, 20.0, 0.1, 0.14, 0.3), False), ((np.nan,) * 6, False)])
+def test_another_reading_in_the_last_posture_is_noticed(
+    arm: FakeArm, recorder: FakeRecorder, reading: tuple[float, ...], same: bool
+) -> None:
+    kept = measured_postures(arm, recorder, FakeSensor())[3]
+    if np.isnan(reading).any():
+        kept = replace(kept, reading=np.array(reading))
+        reading = FakeSensor.reading
+    procedure = PayloadProcedure(arm, recorder, FakeReport(), PayloadParameters())
+    found = asyncio.run(procedure.changed(FakeSensor(reading=reading), kept))
+    assert (found == '') is same
+    if not same:
+        assert 'In posture 4 the sensor reads' in found
+        np.testing.assert_array_equal(arm.at, HOME)
 
 
 @pytest.mark.parametrize('method', ['static_poses', 'excitation'])

@@ -57,6 +57,14 @@ def imu(stamp: float, frame: str, acceleration: Sequence[float], rate: Sequence[
     return bytes(STORE.serialize_cdr(message, IMU))
 
 
+def point(stamp: float, frame: str, values: Sequence[float]) -> bytes:
+    """Return a serialized reading of a tracker, written by rosbags."""
+    kind = 'geometry_msgs/msg/PointStamped'
+    message = STORE.types[kind](
+        _header(stamp, frame), STORE.types['geometry_msgs/msg/Point'](*values))
+    return bytes(STORE.serialize_cdr(message, kind))
+
+
 def marks(name: str, verb: str, **values: str) -> bytes:
     """Return a serialized mark, written by rosbags."""
     types = STORE.types

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SROS 2 policies from the graph of the running nodes; run this module to write them."""
+"""Files from the graph of the running nodes: SROS 2 policies and the reference of the nodes.
+
+Run this module to write them.
+"""
 
 from __future__ import annotations
 
+import gc
 import re
 import time
 import xml.etree.ElementTree as ElementTree
@@ -19,6 +23,7 @@ from robocal_ros.node.calibration_node import SUCCESS
 from support.parameter_files import ROOT, node_classes
 
 POLICIES = ROOT / 'config' / 'sros2' / 'policies.xml'
+REFERENCE = ROOT / 'docs' / 'nodes.md'
 OPERATOR, PROGRAMS = '/operator', ('robocal_run', 'robocal_doctor', 'robocal_recorder')
 # What nodes use of the arm and its sensors depends on these.
 PARAMETERS = {
@@ -34,6 +39,9 @@ PARAMETERS = {
 Rights = dict[tuple[str, str], set[str]]
 """Names by kind and right, such as ('topics', 'publish')."""
 
+Interfaces = dict[tuple[str, str], dict[str, str]]
+"""Types by name, by kind and right."""
+
 _VERBS = (('publisher', 'topics', 'publish'), ('subscriber', 'topics', 'subscribe'),
           ('service', 'services', 'reply'), ('client', 'services', 'request'))
 _ACTION = '/_action/'
@@ -48,27 +56,34 @@ _HEAD = """\
 """
 
 
-def generalized(name: str, node: str) -> str:
-    """Return a name relative to its node, with * for the joints and links of an arm."""
-    if name.startswith(f'/{node}/'):
-        name = f'~{name[len(node) + 1:]}'
-        return re.sub(r'^~/(links|joints)/.*', r'~/\1/*', name)
-    return name
-
-
-def used(look: Node, node: str) -> Rights:
-    """Return what a node in the graph uses."""
-    found: Rights = {}
+def used(look: Node, node: str) -> Interfaces:
+    """Return what a node in the graph uses, with names relative to the node."""
+    found: Interfaces = {}
     for what, kind, right in _VERBS:
         names = getattr(look, f'get_{what}_names_and_types_by_node')(node, '/')
-        for name, _ in names:
+        for name, (message, *_) in names:
             if _ACTION in name:
-                found.setdefault(('actions', 'call'), set()).add(name.partition(_ACTION)[0])
+                actions = found.setdefault(('actions', 'call'), {})
+                # Cancellation and status have types that all actions share.
+                if '/action/' in message:
+                    actions[name.partition(_ACTION)[0]] = message.rpartition('_')[0]
             else:
-                found.setdefault((kind, right), set()).add(generalized(name, node))
+                own = re.sub(rf'^/{node}/', '~/', name)
+                found.setdefault((kind, right), {})[own] = message
     # Subscribed until it has arrived.
-    found.setdefault(('topics', 'subscribe'), set()).add('/robot_description')
+    found.setdefault(('topics', 'subscribe'), {})['/robot_description'] = 'std_msgs/msg/String'
     return found
+
+
+def made(node: Node) -> set[str]:
+    """Return the topics that a node in this process publishes, with names relative to it."""
+    return {re.sub(rf'^/{node.get_name()}/', '~/', item.topic_name) for item in node.publishers}
+
+
+def permissions(interfaces: Interfaces) -> Rights:
+    """Return the names, with * for the joints and links of an arm."""
+    return {key: {re.sub(r'^~/(links|joints)/.*', r'~/\1/*', name) for name in names}
+            for key, names in interfaces.items()}
 
 
 def permitted(policies: ElementTree.Element) -> dict[str, Rights]:
@@ -85,11 +100,17 @@ def permitted(policies: ElementTree.Element) -> dict[str, Rights]:
     return found
 
 
-def running(folder: Path) -> dict[str, Rights]:
+def running(folder: Path) -> dict[str, Interfaces]:
     """Configure and activate all nodes in this process; return what each uses."""
     look = rclpy.create_node('observer')
     nodes = []
     try:
+        # A node of an earlier test stays in the graph under the same name: one that was killed for
+        # some seconds, and one of this process until it is collected.
+        end = time.monotonic() + 60.0
+        gc.collect()
+        while time.monotonic() < end and not {*look.get_node_names()}.isdisjoint(node_classes()):
+            time.sleep(0.5)
         for name, make in node_classes().items():
             values = {'robot_description': default_cell.urdf(), 'results_dir': str(folder),
                       'use_sim_time': True, **PARAMETERS.get(name, {})}
@@ -101,12 +122,12 @@ def running(folder: Path) -> dict[str, Rights]:
         end, alike, found = time.monotonic() + 60.0, 0, {}
         while time.monotonic() < end and alike < _LOOKS_ALIKE:
             time.sleep(0.5)
-            names = dict(look.get_node_names_and_namespaces())
+            names = look.get_node_names()
             if not all(node.get_name() in names for node in nodes):
                 continue
             known, found = found, {node.get_name(): used(look, node.get_name()) for node in nodes}
-            complete = all(('services', 'reply') in rights and ('topics', 'publish') in rights
-                           for rights in found.values())
+            complete = all(made(node) <= set(found[node.get_name()].get(
+                ('topics', 'publish'), ())) for node in nodes)
             alike = alike + 1 if complete and known == found else 0
         return found
     finally:
@@ -155,7 +176,50 @@ def text(nodes: Mapping[str, Rights]) -> str:
     return f'{_HEAD}{ElementTree.tostring(root, "unicode")}\n'
 
 
+_REFERENCE_HEAD = """\
+<!-- SPDX-License-Identifier: Apache-2.0 -->
+<!-- Generated from the running nodes and the docstrings of their services. -->
+# Nodes: services, topics, actions
+
+The names are those of nodes without a namespace on the package's arm. Those that begin with `~/`
+are below the node: `~/run` of the node `leveling` is `/leveling/run`. Names of sensors follow from
+parameters ([parameters.md](parameters.md)); topics of a link or a joint exist once for each. Every
+node has the services of lifecycle nodes and of parameters, too.
+"""
+_VERB_NAMES = {('services', 'reply'): 'service', ('services', 'request'): 'calls',
+               ('topics', 'publish'): 'publishes', ('topics', 'subscribe'): 'subscribes',
+               ('actions', 'call'): 'action client'}
+# What rclpy gives every node, or every lifecycle node.
+_COMMON = ('rcl_interfaces/', 'lifecycle_msgs/', 'rosgraph_msgs/', 'type_description_interfaces/')
+
+
+def _purpose(node: str, name: str) -> str:
+    """Return the first sentence of a service's docstring."""
+    if name == '~/cancel':
+        return 'End the procedure and hold the arm.'
+    method = getattr(node_classes()[node], name.removeprefix('~/'), None)
+    return '' if method is None else str(method.__doc__).splitlines()[0].replace('``', '`')
+
+
+def reference(nodes: Mapping[str, Interfaces]) -> str:
+    """Return the page of services, topics and actions of each node."""
+    page = _REFERENCE_HEAD
+    for node, interfaces in nodes.items():
+        page += f'\n## {node}\n\n| | name | type | purpose |\n|---|---|---|---|\n'
+        for key, verb in _VERB_NAMES.items():
+            rows = {(re.sub(r'^~/(link|joint)s/[^/]+', r'~/\1s/<\1>', name), kind)
+                    for name, kind in interfaces.get(key, {}).items()
+                    if not kind.startswith(_COMMON)}
+            for name, kind in sorted(rows):
+                purpose = _purpose(node, name) if verb == 'service' else ''
+                page += f'| {verb} | `{name}` | {kind} | {purpose} |\n'
+    return page
+
+
 if __name__ == '__main__':
     rclpy.init()
+    found = running(Path('/tmp'))
     POLICIES.parent.mkdir(exist_ok=True)
-    POLICIES.write_text(text(running(Path('/tmp'))), encoding='utf-8')
+    POLICIES.write_text(text({node: permissions(item) for node, item in found.items()}),
+                        encoding='utf-8')
+    REFERENCE.write_text(reference(found), encoding='utf-8')

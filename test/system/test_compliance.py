@@ -6,18 +6,17 @@ The truth is read here alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import TransformStamped, Vector3Stamped
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
+from support.compliance_graph import HIDDEN, NODE, POSTURES, compliance_node
 from support.live_graph import TRUTH, Client, Process, phase, sim_arm, value
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from visualization_msgs.msg import MarkerArray
@@ -26,10 +25,6 @@ from robocal_ros.messages import qos
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml, read_result
 from robocal_ros.robot.sag import compliance_by_joint
-
-NODE = 'compliance_calibration'
-POSTURES = 10
-HIDDEN = yaml.safe_load(TRUTH.read_text())
 
 
 @dataclass
@@ -50,20 +45,6 @@ class Cell:
         self.client.until(
             lambda: bool(statuses) and value(statuses[-1], which).startswith(f'{count} of'),
             150.0, f'{count} {which} postures')
-
-
-def compliance_node(log: Path, results: Path, opened: Path) -> Process:
-    tracker, load = HIDDEN['tracker'], HIDDEN['load']
-    values = {
-        'use_sim_time': True, 'autostart': True, 'results_dir': results, 'state_timeout': 5.0,
-        'max_velocity': 2.0, 'max_acceleration': 6.0, 'posture_count': POSTURES,
-        'posture_range': 0.8, 'dwell': 0.6, 'settle': 0.2, 'reference_every': 5,
-        'registration': 'three_point', 'target_frame': 'flange',
-        'target_xyz': json.dumps(tracker['target_xyz']), 'visibility_angle': 2.1,
-        'tracker_position': '[2.5, -1.0, 0.3]', 'load_mass': float(load['mass']),
-        'load_com': json.dumps(load['centre_of_mass']), 'load_frame': 'flange',
-        'attach_service': 'sim_arm/attach_load', 'detach_service': 'sim_arm/detach_load'}
-    return Process('robocal_ros.compliance.node', log, name=NODE, opened=opened, **values)
 
 
 @pytest.fixture(scope='module')

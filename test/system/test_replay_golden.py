@@ -26,7 +26,7 @@ PAYLOAD = 'payload_identification'
 PLAYED = ('/joint_states', '/robot_description', f'/{PAYLOAD}/marks', f'/{FRICTION}/marks')
 # Silences of a busy machine must not fail the run.
 FAST = {'max_velocity': 3.0, 'max_acceleration': 12.0, 'state_timeout': 5.0, **RELIABLE, **DEEP}
-PAYLOAD_VALUES = {'known_mass': 2.0, 'sweep_speed': 1.0}
+PAYLOAD_VALUES = {'known_mass': 2.0, 'sweep_speed': 1.0, 'max_com_interval': 0.02}
 JOINT = 'joint_5'
 FRICTION_VALUES = {'speeds': [0.1, 0.2, 0.4, 0.6], 'measure_joints': [JOINT]}
 # What the nodes read; the usual profile records a dozen topics more.

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import WrenchStamped
 from rclpy.qos import QoSProfile
 from rclpy.serialization import deserialize_message
 from support.friction_results import identity, payload_result
 from support.live_graph import JOINTS, Client, Process, sim_arm
+from support.parameter_files import ROOT
 from support.replay_graph import RecorderProcess, assert_same_result, play
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
@@ -136,7 +138,8 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
     with (
         sim_arm(folder / 'sim_arm.log', seed=7, **PACE),
         observer(folder, 'live'),
-        RecorderProcess(made.bag, folder / 'recorder.log') as recorder,
+        RecorderProcess(made.bag, folder / 'recorder.log', '--profile',
+                        str(with_outputs(folder / 'profile.yaml'))) as recorder,
     ):
         client.until(lambda: client.state(NODE) == 'active', 60.0)
         client.until(lambda: 'Recording into' in recorder.said, 60.0)
@@ -159,6 +162,14 @@ def recorded(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Record
         client.until(lambda: client_stamp(client, received) > first + 1.5, 60.0, 'the push')
         assert recorder.end() == 0, recorder.said
     return made
+
+
+def with_outputs(path: Path) -> Path:
+    """Write the usual profile with the outputs of the observer, which bags need not hold."""
+    profile = yaml.safe_load((ROOT / 'config' / 'recorder.yaml').read_text())
+    profile['recorder']['topics'] += [output(link) for link in LINKS]
+    path.write_text(yaml.safe_dump(profile))
+    return path
 
 
 def client_stamp(client: Client, received: list[WrenchStamped]) -> float:

@@ -19,7 +19,7 @@ from std_msgs.msg import Bool, Float64, Float64MultiArray, String
 from std_srvs.srv import Trigger
 from support.friction_results import friction_result, identity, payload_result
 from support.live_graph import value
-from support.ros_rig import NodeRig, joint_state, made_rigs, overrides, stamp
+from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, overrides, stamp
 from tf2_msgs.msg import TFMessage
 from visualization_msgs.msg import MarkerArray
 
@@ -144,6 +144,23 @@ def test_sensors_are_found_by_their_names(rig) -> None:
     assert made.node.count_subscribers('ft_link_2_distal/wrench') == 1
 
 
+def test_an_arm_without_sensors_is_observed_by_its_torques(rig) -> None:
+    from support.friction_results import project_arm
+
+    made = rig(sensor_topics=[''], sensor_frames=[''])
+    made.node.set_parameters(overrides(robot_description=arm_urdf().replace('"ft_', '"part_')))
+    NodeRig.start(made)
+    made.joints = made.publisher(JointState, 'joint_states', qos.SENSOR)
+    held = project_arm().gravity_torque(POSTURE)
+    held[1] += 5.0
+    made.effort = held.tolist()
+    received = made.subscribe(JointState, 'external_torque')
+    tool = made.subscribe(WrenchStamped, 'tool_wrench')
+    made.until(lambda: len(received) > 20 and len(tool) > 20, wrench=False)
+    assert np.isfinite(received[-1].effort).all()
+    assert abs(received[-1].effort[1]) == pytest.approx(5.0, abs=0.5)
+
+
 class TestTare:
     """Nothing is told before a tare, and a bad one is refused."""
 
@@ -156,6 +173,7 @@ class TestTare:
         statuses = made.status()
         made.until(lambda: any('before a tare' in item.message for item in statuses))
         assert not received
+        assert not [line for line in made.log['info'] if 'is valid' in line]
         answer = made.call('tare')
         assert answer.success, answer.message
         assert '1 sensors tared over 0.2 s' in answer.message

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Known drivers of robot arms, recognised by the names in their ROS graph."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import yaml
+
+from robocal_ros.resources import share_directory
+
+_NODE = 'payload_identification'
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver, and what tells it from others.
+
+    Attributes:
+        name: Arm and driver.
+        file: Stem of its parameter file in ``config/examples``.
+        marks: Patterns of nodes, topics, controllers, joints and hardware plugins that only this
+            driver has; one is enough.
+        tool_frame: Pattern of the frame at the end of the arm.
+        rates: Least and largest rate of its joint states [Hz], where that tells two arms apart.
+        joint_states: Topic with efforts at the full rate.
+        remark: What to do before, empty for nothing.
+
+    """
+
+    name: str
+    file: str
+    marks: tuple[str, ...]
+    tool_frame: str
+    rates: tuple[float, float] = (0.0, float('inf'))
+    joint_states: str = 'joint_states'
+    remark: str = ''
+
+
+_UR = (r'(\w+_)?(shoulder_(pan|lift)|wrist_[123])_joint', 'scaled_joint_trajectory_controller',
+       'io_and_status_controller', 'ur_configuration_controller', 'ur_robot_driver/.*')
+DRIVERS = (
+    Driver('Universal Robots e-Series, ur_robot_driver', 'ur_e_series', _UR, r'(\w+_)?tool0',
+           (160.0, float('inf')), remark='Set TCP and payload on the pendant to zero.'),
+    Driver('Universal Robots CB3, ur_robot_driver', 'ur_cb3', _UR, r'(\w+_)?tool0',
+           (0.0, 160.0), remark='Set the payload on the pendant to zero.'),
+    Driver('Franka, franka_ros2', 'franka_fr3',
+           (r'(\w+_)?(fr3|fp3|fer|panda)\w*_joint[1-7]', 'franka_robot_state_broadcaster',
+            'franka_hardware/.*'),
+           r'(\w+_)?(fr3|fp3|fer|panda)\w*_link8', joint_states='franka/joint_states',
+           remark='Set the load in Desk to zero.'),
+    Driver('UFACTORY xArm or Lite, xarm_ros2', 'xarm',
+           (r'\w*(xarm[567]|lite6|uf850)_traj_controller', 'ufactory_driver',
+            'uf_ftsensor_(raw|ext)_states', 'uf_robot_hardware/.*'), r'\w*link_eef',
+           joint_states='xarm/joint_states',
+           remark='Start the driver with report_type:=dev, for torques at 100 Hz.'),
+    Driver('KUKA LBR iiwa or Med, lbr_fri_ros2_stack', 'kuka_lbr',
+           (r'\w+_A[1-7]', 'lbr_state_broadcaster', 'lbr_ros2_control::.*'), r'\w+_link_ee'),
+    Driver('Kinova Gen3, ros2_kortex', 'kinova_gen3',
+           (r'gen3_joint_[1-7]', 'kortex_driver/.*', 'picknik_.*'), r'(\w+_)?end_effector_link'),
+)
+"""All known drivers, each with a parameter file."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names in a ROS graph, those of nodes and topics without their namespace.
+
+    Attributes:
+        graph: Nodes, topics and controllers.
+        joints: Joints in the joint states.
+        rate: Rate of the joint states [Hz], 0 if it is unknown.
+        controllers: Names of the joint trajectory controllers.
+        urdf: Robot description, empty without one.
+
+    """
+
+    graph: Sequence[str]
+    joints: Sequence[str] = ()
+    rate: float = 0.0
+    controllers: Sequence[str] = ()
+    urdf: str = ''
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A driver in a graph, and what its parameter file has to be changed in.
+
+    Attributes:
+        driver: The driver.
+        marks: Names by which it was recognised.
+        edits: Values that differ from the parameter file, by parameter.
+        tool_frame: Frame at the end of the arm.
+        controller: Its joint trajectory controller.
+
+    """
+
+    driver: Driver
+    marks: tuple[str, ...]
+    edits: dict[str, str]
+    tool_frame: str
+    controller: str
+
+    def commands(self, namespace: str) -> list[str]:
+        """Return the commands from here to the running node."""
+        source = share_directory() / 'config' / 'examples' / f'{self.driver.file}.yaml'
+        launch = ['ros2 launch robocal_ros bringup.launch.py hardware:=real', f'nodes:={_NODE}',
+                  'params_file:=my_arm.yaml']
+        if namespace.strip('/'):
+            launch.append(f'namespace:={namespace}')
+        if self.driver.joint_states != 'joint_states':
+            launch.append(f'joint_states:={self.driver.joint_states}')
+        return [f'cp {source} my_arm.yaml', ' '.join(launch)]
+
+
+def recognised(names: Names) -> Recognised | None:
+    """Return the driver whose names are in a graph, None for an unknown one."""
+    links = _attributes(names.urdf, 'link', 'name')
+    present = {*names.graph, *names.joints, *names.controllers, *_texts(names.urdf, 'plugin')}
+    for driver in DRIVERS:
+        found = sorted(name for name in present
+                       if any(re.fullmatch(mark, name) for mark in driver.marks))
+        low, high = driver.rates
+        # Without a rate, the first of several arms of one driver.
+        if not found or (names.rate and not low <= names.rate < high):
+            continue
+        given = yaml.safe_load((
+            share_directory() / 'config' / 'examples' / f'{driver.file}.yaml'
+        ).read_text(encoding='utf-8'))[f'/**/{_NODE}']['ros__parameters']
+        wanted = {
+            'tool_frame': next((link for link in links
+                                if re.fullmatch(driver.tool_frame, link)), given['tool_frame']),
+            'controller': _one_of(names.controllers, given['controller'])}
+        edits = {name: value for name, value in wanted.items() if value != given[name]}
+        return Recognised(driver, tuple(found), edits, **wanted)
+    return None
+
+
+def _one_of(controllers: Sequence[str], usual: str) -> str:
+    """Return the usual controller if it is there or none is, else the first."""
+    return usual if usual in controllers or not controllers else min(controllers)
+
+
+def _texts(urdf: str, tag: str) -> list[str]:
+    return [text for element in _elements(urdf, tag) if (text := (element.text or '').strip())]
+
+
+def _attributes(urdf: str, tag: str, name: str) -> list[str]:
+    return [element.get(name, '') for element in _elements(urdf, tag)]
+
+
+def _elements(urdf: str, tag: str) -> Iterable[ElementTree.Element]:
+    try:
+        return list(ElementTree.fromstring(urdf).iter(tag))
+    except ElementTree.ParseError:
+        return []

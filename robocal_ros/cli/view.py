@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal view`: the arm and what its nodes do, live in a browser.
+
+It only reads what nodes publish for RViz too; a button calls ``~/cancel``, nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import io
+import logging
+import time
+import webbrowser
+from contextlib import redirect_stdout
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message
+from sensor_msgs.msg import JointState
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+from visualization_msgs.msg import MarkerArray
+
+from robocal_ros.cli.console import ERRORS, print_line
+from robocal_ros.cli.node_client import RosSession, full_name
+from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.messages import qos
+from robocal_ros.node.executables import NODES
+from robocal_ros.results import wording
+from robocal_ros.results.store import from_yaml
+from robocal_ros.robot.setup import mesh_folders
+
+if TYPE_CHECKING:
+    from robocal_ros.cli.view_scene import Scene
+
+LIBRARIES = ('viser', 'trimesh')
+"""Libraries of the view, which no node needs."""
+
+_NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+# Interval between two pictures [s], and callbacks served for each: with one message kept per
+# topic, a fast topic costs no more than that.
+_PERIOD, _TURNS = 0.04, 8
+_IDLE = ('', 'idle', 'unconfigured', 'inactive', 'observing', 'waiting')
+_COLOURS = {DiagnosticStatus.OK: '#2b8a3e', DiagnosticStatus.WARN: '#a8660a',
+            DiagnosticStatus.ERROR: '#c92a2a'}
+_VERDICTS = {'pass': '#2b8a3e', 'fail': '#c92a2a'}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the robot until Ctrl-C.
+
+    Raises:
+        ConfigurationError: If a library is missing, or the port is taken.
+
+    """
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f'The view in the browser needs {" and ".join(missing)}, which no node needs. '
+            "Install them with 'pip install viser pycollada'.")
+    with RosSession('robocal_view') as session:
+        view = View(session, options)
+        print_line(f'Open {view.address} in a browser. Ctrl-C ends it.')
+        if options.open:
+            webbrowser.open(view.address)
+        try:
+            while True:
+                view.refresh()
+                time.sleep(_PERIOD)
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            view.close()
+
+
+class View:
+    """Page in the browser, and the subscriptions that fill it.
+
+    Attributes:
+        address: Address of the page.
+
+    """
+
+    def __init__(self, session: RosSession, options: argparse.Namespace) -> None:
+        """Serve the page and subscribe.
+
+        Args:
+            session: Session whose node is used.
+            options: Namespace, host, port and mesh folders.
+
+        Raises:
+            ConfigurationError: If the port is taken.
+
+        """
+        import viser
+
+        self._session = session
+        self._folders = mesh_folders(options.mesh_folder)
+        logging.getLogger('websockets').setLevel(logging.ERROR)
+        try:
+            # It prints its addresses, of which a user needs one.
+            with redirect_stdout(io.StringIO()):
+                self._server = viser.ViserServer(options.host, options.port, verbose=False)
+        except OSError as error:
+            raise ConfigurationError(
+                f'Port {options.port} of {options.host} is not available ({error.strerror}). '
+                'Choose another with --port.') from error
+        gui = self._server.gui
+        # Sharing would send the page through a server on the internet.
+        gui.configure_theme(show_logo=False, show_share_button=False, control_width='large')
+        gui.set_panel_label('robocal')
+        self.address = f'http://{options.host}:{self._server.get_port()}'
+        self._scene: Scene | None = None
+        self._markers: dict[str, MarkerArray] = {}
+        self._state: bytes = b''
+        self._note = gui.add_html(_paragraph('Waiting for robot_description.'))
+        node = session.node
+        node.create_subscription(String, full_name('robot_description', options.namespace),
+                                 self._describe, qos.LATCHED)
+        node.create_subscription(JointState, full_name('joint_states', options.namespace),
+                                 self._take_state, _NEWEST, raw=True)
+        self._panels = [_Panel(session, gui, full_name(name, options.namespace)) for name in NODES]
+        for panel in self._panels:
+            node.create_subscription(
+                MarkerArray, f'{panel.node}/markers',
+                lambda message, source=panel.node: self._draw(source, message), qos.LATCHED)
+
+    def close(self) -> None:
+        """End the server."""
+        with redirect_stdout(io.StringIO()):
+            self._server.stop()
+
+    def refresh(self) -> None:
+        """Take what has arrived and show it."""
+        self._session.take(_TURNS)
+        if self._scene is not None:
+            if self._state:
+                state = deserialize_message(self._state, JointState)
+                self._state = b''
+                self._scene.move(dict(zip(state.name, state.position, strict=False)))
+            self._scene.expire()
+        for panel in self._panels:
+            panel.refresh()
+
+    def _describe(self, message: String) -> None:
+        from robocal_ros.cli.view_scene import Scene
+
+        try:
+            self._scene = Scene(self._server, message.data, self._folders)
+        except RobocalError as error:
+            self._scene = None
+            self._tell(str(error))
+            return
+        missing = self._scene.missing
+        self._tell(f'No meshes are found for {", ".join(missing)}. Name their folder with '
+                   '--mesh-folder.' if missing else '')
+        for source, markers in self._markers.items():
+            self._draw(source, markers)
+
+    def _take_state(self, message: Any) -> None:
+        self._state = message
+
+    def _draw(self, source: str, message: MarkerArray) -> None:
+        # Kept, since they may arrive before the description does.
+        self._markers[source] = message
+        if self._scene is not None:
+            problem = self._scene.show(source, message.markers)
+            if problem:
+                self._tell(problem)
+
+    def _tell(self, text: str) -> None:
+        self._note.content = _paragraph(text) if text else ''
+        if text:
+            print_line(text, 'yellow', ERRORS)
+
+
+class _Panel:
+    """What one node does: phase, progress, newest result, and a button that cancels."""
+
+    def __init__(self, session: RosSession, gui: Any, name: str) -> None:
+        self.node = name
+        self._session = session
+        self._title = name.rsplit('/', 1)[-1].replace('_', ' ')
+        self._status: DiagnosticStatus | None = None
+        self._result = ''
+        self._changed = self._cancel = False
+        # Appears with the node.
+        self._folder = gui.add_folder(self._title, visible=False)
+        with self._folder:
+            self._text = gui.add_html('')
+            self._bar = gui.add_progress_bar(0.0, visible=False)
+            self._button = gui.add_button('Cancel and hold the arm', color='red', visible=False)
+            self._table = gui.add_html('')
+        self._button.on_click(self._ask)
+        node = session.node
+        node.create_subscription(
+            DiagnosticStatus, f'{name}/status', self._take_status, qos.LATCHED)
+        node.create_subscription(String, f'{name}/result', self._take_result, qos.LATCHED)
+        self._client: Any = node.create_client(Trigger, f'{name}/cancel')
+
+    def _ask(self, _: Any) -> None:
+        # Called in a thread of the server; rclpy is used in the main one alone.
+        self._cancel = True
+
+    def _take_status(self, message: DiagnosticStatus) -> None:
+        self._status, self._changed = message, True
+
+    def _take_result(self, message: String) -> None:
+        try:
+            self._result = _table(message.data)
+        except RobocalError as error:
+            self._result = _paragraph(f'The result is not readable: {error}')
+        self._changed = True
+
+    def refresh(self) -> None:
+        """Show what has changed, and cancel if asked to."""
+        if self._cancel:
+            self._cancel = False
+            if self._client.service_is_ready():
+                self._client.call_async(Trigger.Request())
+            else:
+                self._table.content = _paragraph(
+                    f"Not cancelled: '{self.node}/cancel' does not answer. Stop the arm by other "
+                    'means.')
+        if not self._changed or self._status is None:
+            return
+        self._changed = False
+        values = {item.key: item.value for item in self._status.values}
+        phase = values.get('phase', '')
+        busy = phase not in _IDLE
+        colour = _COLOURS.get(self._status.level, _COLOURS[DiagnosticStatus.ERROR])
+        self._text.content = (f'<p style="margin:0.4em 1em"><strong style="color:{colour}">'
+                              f'{escape(phase)}</strong> {escape(self._status.message)}</p>')
+        try:
+            self._bar.value = min(max(float(values.get('progress', '0')), 0.0), 100.0)
+        except ValueError:
+            self._bar.value = 0.0
+        self._bar.visible = self._button.visible = busy
+        self._table.content = self._result
+        self._folder.visible = True
+
+
+def _paragraph(text: str) -> str:
+    return f'<p style="margin:0.4em 1em">{escape(text)}</p>'
+
+
+def _table(text: str) -> str:
+    """Return verdict and values of a result as HTML.
+
+    Raises:
+        RobocalError: If the text is no result.
+
+    """
+    result = from_yaml(text)
+    verdict = result.verdict.value
+    rows = []
+    for parameter in result.parameters:
+        if parameter.value is not None:
+            shown = wording.reading(parameter)
+            half = f'± {shown.half}' if shown.half else ''
+            cells = ((parameter.name, 'left'), (shown.value, 'right'), (half, 'right'),
+                     (shown.unit, 'left'))
+            rows.append(''.join(
+                f'<td style="padding:0 0.4em;text-align:{side}">{escape(cell)}</td>'
+                for cell, side in cells))
+    colour = _VERDICTS.get(verdict, '#a8660a')
+    reasons = ''.join(map(_paragraph, () if verdict == 'pass' else result.reasons))
+    return (f'<p style="margin:0.4em 1em"><strong style="color:{colour}">'
+            f'{escape(wording.heading(verdict))}</strong>: {escape(wording.title_of(result))}, '
+            f'± 95 %</p>{reasons}<div style="max-height:14em;overflow:auto;margin:0 1em">'
+            f'<table style="font-size:0.85em"><tr>{"</tr><tr>".join(rows)}</tr></table></div>')

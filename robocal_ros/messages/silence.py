@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judge of a stream that has fallen silent while another one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+SILENCE = 0.06
+"""Shortest silence that counts [s]."""
+
+# Number of messages that may be lost in a row, whatever their rate.
+_MISSED = 5
+
+
+class Silence:
+    """Silence of a stream, by its own stamps and those of another one.
+
+    Stamps may differ by a constant, and a machine that is late is late for both. Gaps that ended
+    show how late messages can be on this machine: the limit is at least twice the longest.
+    """
+
+    def __init__(
+        self, newest: Callable[[], float], others: Callable[[], float],
+        interval: Callable[[], float], catch_up: Callable[[], object],
+    ) -> None:
+        """Set both streams.
+
+        Args:
+            newest: Returns the newest stamp of the stream [s].
+            others: Returns that of the other stream [s].
+            interval: Returns the usual interval of the stream's messages, 0 if it is not known
+                yet [s].
+            catch_up: Takes messages of the stream that have arrived and were not taken yet.
+
+        """
+        self._newest, self._others = newest, others
+        self._interval, self._catch_up = interval, catch_up
+        self._least = np.inf
+        self._gap = self._longest = 0.0
+
+    def begin(self) -> None:
+        """Begin a motion; clocks may have drifted since the last one."""
+        self._least, self._gap = np.inf, 0.0
+
+    def beyond(self) -> tuple[float, float] | None:
+        """Return the silence and its limit if it is beyond it [s]."""
+        interval = self._interval()
+        limit = max(SILENCE, _MISSED * interval, 2.0 * self._longest)
+        # Before the stream's own: messages that come meanwhile are newer.
+        stamp = self._others()
+        if stamp - self._newest() - self._least > limit:
+            self._catch_up()
+        behind = stamp - self._newest()
+        if not interval or not np.isfinite(behind):
+            return None
+        self._least = min(self._least, behind)
+        gap = behind - self._least
+        if gap < self._gap:
+            self._longest = max(self._longest, self._gap)
+        self._gap = gap
+        return (gap, limit) if gap > limit else None

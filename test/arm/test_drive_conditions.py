@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions on topics of the robot's driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import rclpy
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.node import Node
+from std_msgs.msg import Bool
+from support.ros_rig import Spinner
+
+from robocal_ros.arm.drive_conditions import DriveCondition
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages import qos
+
+
+@pytest.fixture
+def node(ros: None) -> Iterator[Node]:
+    made = rclpy.create_node('subject', namespace='conditions')
+    yield made
+    made.destroy_node()
+
+
+@pytest.fixture
+def driver(ros: None) -> Iterator[Node]:
+    made = rclpy.create_node('driver', namespace='conditions')
+    yield made
+    made.destroy_node()
+
+
+def condition(node: Node, text: str) -> DriveCondition:
+    return DriveCondition(node, ReentrantCallbackGroup(), text)
+
+
+@pytest.mark.parametrize('profile', [qos.LATCHED, qos.RELIABLE, qos.SENSOR])
+def test_a_robot_that_is_stopped(node: Node, driver: Node, profile) -> None:
+    subject = condition(node, 'running data == true')
+    subject.start()
+    assert "nobody publishes it on '/conditions/running'" in subject.problem()
+    publisher = driver.create_publisher(Bool, 'running', profile)
+    with Spinner(node, driver) as spinner:
+        spinner.until(lambda: 'no message has arrived yet' in subject.problem())
+        spinner.until(lambda: publisher.publish(Bool(data=False))
+                      or 'unknown' not in subject.problem())
+        assert "reports data False on '/conditions/running'" in subject.problem()
+        spinner.until(lambda: publisher.publish(Bool(data=True)) or not subject.problem())
+        subject.stop()
+        assert 'no message has arrived yet' in subject.problem()
+
+
+@pytest.mark.parametrize(('text', 'holds'), [
+    ('state name == fine', True), ('state name != [bad, fine]', False),
+    ('state values == []', False), ("state message==''", True)])
+def test_fields_and_values(node: Node, driver: Node, text: str, holds: bool) -> None:
+    subject = condition(node, text)
+    publisher = driver.create_publisher(DiagnosticStatus, 'state', qos.LATCHED)
+    publisher.publish(DiagnosticStatus(name='fine', values=[KeyValue(key='a')]))
+    with Spinner(node, driver) as spinner:
+        spinner.until(lambda: 'unknown' not in subject.problem())
+        assert (not subject.problem()) == holds
+
+
+def test_a_field_that_messages_lack_is_refused_with_theirs(node: Node, driver: Node) -> None:
+    subject = condition(node, 'running mode == 1')
+    driver.create_publisher(Bool, 'running', 10)
+    with Spinner(node, driver) as spinner, pytest.raises(
+            ConfigurationError, match=r"no field 'mode'; they have data"):
+        spinner.until(lambda: not subject.problem())
+
+
+@pytest.mark.parametrize('text', ['running', 'running data', 'running data == ',
+                                  'running data = true', 'running data == [1', 'a b c == 1'])
+def test_what_is_no_condition_is_refused(node: Node, text: str) -> None:
+    with pytest.raises(ConfigurationError, match='expected topic, field'):
+        condition(node, text)

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal view`: the arm, the markers and the nodes in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+from geometry_msgs.msg import Point
+from rclpy.context import Context
+from rclpy.node import Node
+from sensor_msgs.msg import JointState
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+from support.fake_procedure import Running
+from support.result_examples import example, failing
+from support.ros_rig import arm_urdf
+from visualization_msgs.msg import Marker, MarkerArray
+
+from robocal_ros.cli.main import main
+from robocal_ros.cli.node_client import RosSession
+from robocal_ros.cli.view import View
+from robocal_ros.cli.view_scene import Scene
+from robocal_ros.messages import qos
+from robocal_ros.results.store import to_yaml
+from robocal_ros.robot.model import Robot
+
+viser = pytest.importorskip('viser')
+playwright = pytest.importorskip('playwright.sync_api')
+DOMAIN = int(os.environ['ROS_DOMAIN_ID'])
+ANGLES = {'joint_1': 0.3, 'joint_2': 0.4, 'joint_3': -0.9, 'joint_4': 0.1, 'joint_5': 0.5,
+          'joint_6': -0.2}
+CHROMIUM = shutil.which('chromium') or shutil.which('google-chrome')
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope='module')
+def server() -> Iterator[Any]:
+    made = viser.ViserServer('127.0.0.1', free_port(), verbose=False)
+    yield made
+    made.stop()
+
+
+def marker(kind: int, number: int = 0, frame: str = 'tool0', **changes: Any) -> Marker:
+    made = Marker(ns='test', id=number, type=kind, action=Marker.ADD, **changes)
+    made.header.frame_id = frame
+    made.scale.x = made.scale.y = made.scale.z = 0.1
+    made.color.a = made.color.r = 1.0
+    made.points = [Point(x=0.1 * i, y=0.0, z=0.2) for i in range(2)]
+    return made
+
+
+class TestScene:
+    def test_frames_of_markers_are_where_the_kinematics_put_them(self, server) -> None:
+        scene = Scene(server, arm_urdf(), [])
+        assert scene.show('/node', [marker(Marker.SPHERE)]) == ''
+        scene.move(ANGLES)
+        pose = Robot(arm_urdf()).transform_frame_to_root(np.array(list(ANGLES.values())), 'tool0')
+        node = scene._frames['tool0']
+        np.testing.assert_allclose(node.position, pose.translation, atol=1e-6)
+        turn = viser.transforms.SO3(np.asarray(node.wxyz)).as_matrix()
+        np.testing.assert_allclose(turn, pose.rotation, atol=1e-6)
+
+    def test_values_that_are_no_numbers_and_joints_of_others_are_left_out(self, server) -> None:
+        scene = Scene(server, arm_urdf(), [])
+        scene.show('/node', [marker(Marker.SPHERE)])
+        scene.move(ANGLES)
+        before = np.array(scene._frames['tool0'].position)
+        scene.move({'joint_2': float('nan'), 'gripper': 1.0})
+        np.testing.assert_array_equal(scene._frames['tool0'].position, before)
+
+    @pytest.mark.parametrize('kind', [
+        Marker.ARROW, Marker.CUBE, Marker.SPHERE, Marker.LINE_STRIP, Marker.LINE_LIST,
+        Marker.SPHERE_LIST, Marker.POINTS, Marker.TEXT_VIEW_FACING])
+    def test_a_marker_is_drawn_and_deleted(self, server, kind: int) -> None:
+        scene = Scene(server, arm_urdf(), [])
+        assert scene.show('/node', [marker(kind)]) == ''
+        assert list(scene._drawn) == ['node/test/0']
+        # The same one again takes its place.
+        scene.show('/node', [marker(kind), marker(kind, 1)])
+        assert list(scene._drawn) == ['node/test/0', 'node/test/1']
+        gone = marker(kind)
+        gone.action = Marker.DELETE
+        scene.show('/node', [gone])
+        assert list(scene._drawn) == ['node/test/1']
+
+    def test_all_markers_of_one_source_are_deleted(self, server) -> None:
+        scene = Scene(server, arm_urdf(), [])
+        for source in ('/leveling', '/leveling_2'):
+            scene.show(source, [marker(Marker.SPHERE)])
+        scene.show('/leveling', [Marker(action=Marker.DELETEALL)])
+        assert list(scene._drawn) == ['leveling_2/test/0']
+
+    def test_a_marker_ends_with_its_lifetime(self, server) -> None:
+        scene = Scene(server, arm_urdf(), [])
+        short = marker(Marker.SPHERE)
+        short.lifetime.nanosec = 1
+        scene.show('/node', [short, marker(Marker.SPHERE, 1)])
+        time.sleep(0.01)
+        scene.expire()
+        assert list(scene._drawn) == ['node/test/1']
+
+    def test_what_cannot_be_drawn_is_told(self, server) -> None:
+        scene = Scene(server, arm_urdf(), [])
+        assert "no frame 'elsewhere'" in scene.show(
+            '/node', [marker(Marker.SPHERE, frame='elsewhere')])
+        assert 'Markers of type 10' in scene.show('/node', [marker(Marker.MESH_RESOURCE)])
+        assert not scene._drawn
+
+
+class Told(Node):
+    """Publishes what a payload node does, and notes that it was cancelled."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__('payload_identification', context=context, enable_rosout=False)
+        self.cancelled = False
+        self.create_service(Trigger, '~/cancel', self._cancel)
+        latched = [(String, '/robot_description'), (DiagnosticStatus, '~/status'),
+                   (String, '~/result')]
+        self._out = {topic: self.create_publisher(kind, topic, qos.LATCHED)
+                     for kind, topic in latched}
+        self._out['~/markers'] = self.create_publisher(MarkerArray, '~/markers', qos.LATCHED)
+        self._out['/joint_states'] = self.create_publisher(JointState, '/joint_states', 10)
+
+    def say(self, topic: str, message: Any) -> None:
+        self._out[topic].publish(message)
+
+    def _cancel(self, request: Trigger.Request, response: Trigger.Response) -> Any:
+        self.cancelled = response.success = True
+        return response
+
+
+def status(phase: str, message: str) -> DiagnosticStatus:
+    return DiagnosticStatus(message=message, values=[
+        KeyValue(key='phase', value=phase), KeyValue(key='progress', value='40.0')])
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    running = Running(DOMAIN, Told)
+    yield running.node
+    running.close()
+
+
+@pytest.fixture
+def view() -> Iterator[View]:
+    with RosSession('robocal_view', DOMAIN) as session:
+        made = View(session, argparse.Namespace(
+            namespace='', host='127.0.0.1', port=free_port(), mesh_folder=[]))
+        yield made
+        made.close()
+
+
+def until(
+    view: View, condition: Callable[[], Any], act: Callable[[], None] = lambda: None,
+    timeout: float = 60.0
+) -> None:
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end
+        act()
+        view.refresh()
+        time.sleep(0.02)
+
+
+def panel_of(view: View) -> Any:
+    return next(item for item in view._panels if item.node == '/payload_identification')
+
+
+def test_a_running_procedure_is_shown_and_cancelled(told: Told, view: View) -> None:
+    panel = panel_of(view)
+    told.say('~/status', status('moving', 'Posture 4 of 10 <b>.'))
+    until(view, lambda: panel._folder.visible)
+    assert 'Posture 4 of 10 &lt;b&gt;.' in panel._text.content
+    assert panel._bar.value == 40.0
+    assert panel._button.visible
+    panel._ask(SimpleNamespace())
+    until(view, lambda: told.cancelled)
+    told.say('~/status', status('idle', 'Cancelled.'))
+    until(view, lambda: not panel._button.visible)
+
+
+def test_a_view_that_is_opened_later_shows_what_was_published(told: Told, request) -> None:
+    told.say('/robot_description', String(data=arm_urdf()))
+    told.say('~/status', status('idle', 'Done.'))
+    told.say('~/markers', MarkerArray(markers=[marker(Marker.SPHERE)]))
+    view = request.getfixturevalue('view')
+    until(view, lambda: view._scene is not None and view._scene._drawn)
+    until(view, lambda: panel_of(view)._folder.visible)
+
+
+def test_a_cancel_that_reaches_nobody_is_told(view: View) -> None:
+    panel = panel_of(view)
+    panel._ask(SimpleNamespace())
+    view.refresh()
+    assert '/payload_identification/cancel&#x27; does not answer' in panel._table.content
+
+
+def test_the_arm_follows_and_markers_wait_for_the_description(told: Told, view: View) -> None:
+    until(view, lambda: '/payload_identification' in view._markers, lambda: told.say(
+        '~/markers', MarkerArray(markers=[marker(Marker.SPHERE)])))
+    assert view._scene is None
+    told.say('/robot_description', String(data=arm_urdf()))
+    until(view, lambda: view._scene is not None)
+    assert list(view._scene._drawn) == ['payload_identification/test/0']
+    state = JointState(name=list(ANGLES), position=list(ANGLES.values()))
+    pose = Robot(arm_urdf()).transform_frame_to_root(np.array(list(ANGLES.values())), 'tool0')
+    until(view, lambda: np.allclose(
+        view._scene._frames['tool0'].position, pose.translation, atol=1e-6),
+        lambda: told.say('/joint_states', state))
+
+
+def test_results_are_shown_with_their_verdict_and_nothing_of_them_is_run(
+    told: Told, view: View
+) -> None:
+    panel = panel_of(view)
+    told.say('~/status', status('idle', 'Done.'))
+    told.say('~/result', String(data=to_yaml(example())))
+    until(view, lambda: 'com_z' in panel._table.content)
+    assert 'pass</strong>' in panel._table.content
+    assert '12.3' in panel._table.content
+    bad = failing()
+    check = replace(bad.checks[0], reason='Too wide <script>alert(1)</script>.')
+    told.say('~/result', String(data=to_yaml(replace(bad, checks=(check,)))))
+    until(view, lambda: 'Too wide' in panel._table.content)
+    assert 'fail</strong>' in panel._table.content
+    assert '<script>' not in panel._table.content
+    told.say('~/result', String(data='kind: [1'))
+    until(view, lambda: 'not readable' in panel._table.content)
+
+
+def test_a_description_that_cannot_be_drawn_is_told(told: Told, view: View) -> None:
+    told.say('/robot_description', String(data='<robot'))
+    until(view, lambda: 'not well-formed' in view._note.content)
+    assert view._scene is None
+
+
+def test_a_mesh_that_is_damaged_is_told(told: Told, view: View, tmp_path: Path) -> None:
+    mesh = tmp_path / 'box.stl'
+    mesh.write_bytes(b'solid')
+    urdf = arm_urdf().replace('<visual>', (
+        f'<visual><geometry><mesh filename="file://{mesh}"/></geometry></visual><visual>'), 1)
+    told.say('/robot_description', String(data=urdf))
+    until(view, lambda: 'cannot be drawn' in view._note.content)
+    assert view._scene is None
+
+
+def test_without_its_libraries_it_says_what_to_install(monkeypatch, capsys) -> None:
+    monkeypatch.setattr('robocal_ros.cli.view.LIBRARIES', ('viser', 'no_such_library'))
+    assert main(['view']) == 2
+    told = capsys.readouterr().err
+    assert 'needs no_such_library' in told
+    assert 'pip install viser' in told
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason='Chromium is not installed.')
+def test_a_browser_shows_the_page_and_cancels(told: Told, view: View) -> None:
+    told.say('/robot_description', String(data=arm_urdf()))
+    told.say('~/status', status('moving', 'Posture 4 of 10.'))
+    until(view, lambda: panel_of(view)._folder.visible and view._scene is not None)
+    with playwright.sync_playwright() as programs:
+        browser = programs.chromium.launch(
+            executable_path=CHROMIUM, args=['--use-angle=swiftshader',
+                                            '--enable-unsafe-swiftshader'])
+        page = browser.new_page()
+        page.goto(view.address, timeout=120_000)
+        for words in ('payload identification', 'Posture 4 of 10.'):
+            until(view, page.get_by_text(words).first.is_visible, timeout=120.0)
+        until(view, page.locator('canvas').first.is_visible)
+        page.get_by_text('Cancel and hold the arm').click()
+        until(view, lambda: told.cancelled)
+        browser.close()

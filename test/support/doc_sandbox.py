@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and bags under the names that the commands of the documentation use.
+
+The measurements are those of the examples: computed, with noise, in a few seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.payload import static_poses
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.plan import plan_two_plane
+from robocal_ros.results.result import Verdict
+from robocal_ros.results.store import ResultStore, write_result
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.motion import Lspb, Trajectory, quintic_move
+from support import bag_examples
+from support.compliance_cell import TARGET, TEN_KILOGRAMS, Cell, postures
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / 'examples'))
+
+import simulated  # noqa: E402
+
+HEAVY = RigidBodyInertia(6.0, np.array([0.03, 0.02, 0.12]), np.diag([0.02, 0.02, 0.01]))
+# What an owner of the arm knows.
+PARAMETERS = f"""\
+/**/payload_identification:
+  ros__parameters:
+    sensor_frame: ft_wrist
+    gain_std: 0.002
+    arm_model_std: 0.02
+/**/wrench_observer:
+  ros__parameters:
+    sensor_frames: [ft_wrist]
+    observe_torque: false
+/**/compliance_calibration:
+  ros__parameters:
+    target_frame: tool0
+    target_xyz: {TARGET.tolist()}
+    load_mass: {TEN_KILOGRAMS.mass}
+    load_com: {TEN_KILOGRAMS.com.tolist()}
+"""
+
+Motion = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def write(folder: Path) -> Path:
+    """Write everything to a folder and return it."""
+    robot = simulated.robot()
+    for name in ('my_arm.urdf', 'my.urdf'):
+        (folder / name).write_text(robot.urdf, encoding='utf-8')
+    for name in ('my_arm.yaml', 'left.yaml', 'right.yaml'):
+        (folder / name).write_text(PARAMETERS, encoding='utf-8')
+    exciting, heavy = simulated.exciting_motion(3), simulated.exciting_motion(3, seed=2)
+    bags: dict[str, tuple[Motion, RigidBodyInertia | None]] = {
+        'poses_bag': (_rests(robot, simulated.postures(14)), simulated.TOOL),
+        'sweeps_bag': (_sweeps(robot), simulated.TOOL),
+        'friction_bag': (simulated.constant_speed_runs(5), None),
+        'bare_bag': (exciting, None),
+        'loaded_bag': (heavy, HEAVY),
+        'tool_bag': (exciting, simulated.TOOL)}
+    for name, (motion, tool) in bags.items():
+        carried = tool or RigidBodyInertia(0.0, np.zeros(3), np.zeros((3, 3)))
+        simulated.write_bag(
+            folder / name, simulated.joint_states(*motion, arm=robot, tool=tool),
+            simulated.readings(*motion, tool=carried))
+    _write_results(folder, robot)
+    _write_push(folder / 'push_bag', robot)
+    _write_compliance(folder / 'compliance_bag', robot)
+    return folder
+
+
+def _sampled(parts: Sequence[Trajectory | float], start: np.ndarray) -> Motion:
+    """Return motions and rests [s] one after the other."""
+    step = 1.0 / simulated.RATE
+    rows, here = [], start
+    for part in parts:
+        if isinstance(part, Trajectory):
+            rows.append(part.sample(np.arange(0.0, part.duration, step)))
+            here = part.goal
+        else:
+            still = np.zeros((round(part / step), len(start)))
+            rows.append((still + here, still, still))
+    q, v, a = (np.vstack([row[i] for row in rows]) for i in range(3))
+    return 1.0 + step * np.arange(len(q)), q, v, a
+
+
+def _move(start: np.ndarray, goal: np.ndarray) -> Trajectory:
+    return quintic_move(start, goal, np.full(len(start), 1.5), np.full(len(start), 4.0))
+
+
+def _rests(robot: Robot, where: np.ndarray) -> Motion:
+    parts: list[Trajectory | float] = [1.5]
+    for start, goal in pairwise(where):
+        parts += [_move(start, goal), 1.5]
+    return _sampled(parts, where[0])
+
+
+def _sweeps(robot: Robot) -> Motion:
+    home = np.array([0.0, 0.2, -0.6, 0.0, 0.6, 0.0])
+    plan = plan_two_plane(robot, CollisionChecker(robot), home, mass=simulated.TOOL.mass)
+    parts: list[Trajectory | float] = []
+    here = home
+    for sweep in plan.sweeps:
+        for low, high in ((sweep.low, sweep.high), (sweep.high, sweep.low)):
+            segment = Lspb.with_acceleration(low, high, 0.4, 2.0).trajectory(
+                sweep.posture, sweep.joint)
+            if np.abs(segment.start - here).max() > 1e-6:
+                parts.append(_move(here, segment.start))
+            parts += [0.3, segment, 0.3]
+            here = segment.goal
+    return _sampled(parts, home)
+
+
+def _write_results(folder: Path, robot: Robot) -> None:
+    """Write a payload result, and the log that it is estimated from, one line per posture."""
+    where = simulated.postures(14)
+    time, still = np.arange(len(where), dtype=float), np.zeros_like(where)
+    readings = simulated.readings(time, where, still, still)
+    header = [f'{name}{end}' for name, ends in (('q', '123456'), ('f', 'xyz'), ('t', 'xyz'))
+              for end in ends]
+    np.savetxt(folder / 'log.csv', np.hstack((np.degrees(where), readings.wrench)), '%.6f', ',',
+               header=','.join(header), comments='')
+    result = static_poses.estimate(
+        robot, JointSamples(robot.joint_names, time, where, still, still), readings,
+        PayloadParameters(method='static_poses', sensor_frame=simulated.SENSOR))
+    assert result.verdict is Verdict.PASS, result.reasons
+    ResultStore(folder / '.ros' / 'robocal' / 'my_arm', result.robot).save(result)
+    write_result(result, folder / 'payload.yaml')
+
+
+def _write_push(path: Path, robot: Robot) -> None:
+    """Write a motion with the tool and a push of 20 N for half a second."""
+    motion = simulated.exciting_motion(1)
+    free = simulated.readings(*motion)
+    wrench = free.wrench.copy()
+    wrench[(free.time > 6.0) & (free.time < 6.5)] += [0.0, 20.0, 0.0, -1.0, 0.0, 0.0]
+    simulated.write_bag(path, simulated.joint_states(*motion, arm=robot, tool=simulated.TOOL),
+                        WrenchSamples(free.frame, free.time, wrench))
+
+
+def _write_compliance(path: Path, robot: Robot) -> None:
+    """Write both sets of a calibration: the arm rests for 3 s in each posture, at 50 Hz."""
+    cell = Cell()
+    where = postures(12, seed=3)
+    rng = np.random.default_rng(3)
+    time, here = 1.0, where[0] + 0.2
+    with BagWriter(path) as bag:
+        bag.add('/robot_description', bag_examples.STRING)
+        bag.write('/robot_description', 0, bag_examples.text(robot.urdf))
+        bag.add('/joint_states', bag_examples.JOINT_STATE)
+        bag.add('/tracker/point', 'geometry_msgs/msg/PointStamped')
+        for loaded in (False, True):
+            for posture in (*where, where[0]):
+                turn, origin = cell.tracker
+                point = (cell.target_at(posture, loaded)[1] - origin) @ turn
+                for step in range(200):
+                    q = here + (posture - here) * min(1.0, step / 50.0)
+                    stamp = round(1e9 * time)
+                    bag.write('/joint_states', stamp, bag_examples.joint_state(
+                        time, robot.joint_names, q, np.zeros(6), np.zeros(6)))
+                    if step % 5 == 0:
+                        bag.write('/tracker/point', stamp, bag_examples.point(
+                            time, 'tracker', point + 15e-6 * rng.standard_normal(3)))
+                    time += 0.02
+                here = posture

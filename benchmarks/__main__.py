@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`scripts/bench`: measure accuracy and speed on the simulated arm against stated limits."""
+"""`scripts/bench`: measure accuracy, speed and robustness against stated limits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import importlib
 import itertools
 import json
 import os
+import resource
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -24,15 +26,21 @@ from robocal_ros.errors import ConfigurationError
 if TYPE_CHECKING:
     from benchmarks.benchmark import Benchmark, Outcome
     from benchmarks.figures import Figure
+    from benchmarks.page import Record
 
 
-_SUMMARY = 'Measure accuracy and speed on the simulated arm against stated limits.'
+_SUMMARY = 'Measure accuracy, speed and robustness on the simulated arm against stated limits.'
 
-CAPABILITIES = ('payload', 'friction', 'compliance', 'wrench', 'leveling', 'offline',
-                'nodes')
-"""Names of the benchmarks; each is a module of this package."""
-ON_REQUEST = ('campaign',)
+BENCHMARKS = ('payload', 'friction', 'compliance', 'wrench', 'leveling', 'peers.arm',
+              'peers.payload', 'peers.friction', 'peers.wrench', 'peers.geometry', 'coverage',
+              'robustness', 'scaling', 'nodes')
+"""Names of the benchmarks in the order of the page; each is a module of this package."""
+ON_REQUEST = ('campaign', 'offline')
 """Names of further benchmarks, which run only if named."""
+
+_ROOT = Path(__file__).resolve().parents[1]
+_RESULTS, _PAGE = _ROOT / 'bench' / 'results.json', _ROOT / 'docs' / 'benchmarks.md'
+_REPETITIONS, _QUICK_REPETITIONS = 200, 3
 
 
 def _positive(text: str) -> int:
@@ -44,106 +52,143 @@ def _positive(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run benchmarks; exit codes as in `robocal_ros.cli.main`."""
-    parser = argparse.ArgumentParser(prog='scripts/bench', description=_SUMMARY)
-    parser.add_argument('capability', nargs='?', choices=(*CAPABILITIES, *ON_REQUEST),
-                        help='what to measure (default: all)')
+    parser = argparse.ArgumentParser(prog='scripts/bench', description=_SUMMARY, epilog=(
+        'Runs of full size are written to bench/results.json and docs/benchmarks.md; others, and '
+        'all logs and single cases, to the output folder.'))
+    parser.add_argument('--only', action='append', choices=(*BENCHMARKS, *ON_REQUEST),
+                        metavar='NAME', help='run this benchmark; may be repeated (default: all '
+                        f'of {", ".join(BENCHMARKS)}; on request: {", ".join(ON_REQUEST)})')
+    parser.add_argument('--quick', action='store_true',
+                        help='try every step at the smallest size; limits do not hold')
     parser.add_argument('--seeds', '--cells', type=_positive,
                         help='number of random cells (default: the number the limits refer to)')
     parser.add_argument('--seed', type=_positive, default=1,
                         help='seed of the first cell (default: %(default)s)')
-    parser.add_argument('--repetitions', type=_positive, default=200,
+    parser.add_argument('--repetitions', type=_positive,
                         help='number of repetitions for efficiency and coverage '
-                             '(default: %(default)s)')
+                             f'(default: {_REPETITIONS})')
     parser.add_argument('--live', action='store_true',
                         help='run the real nodes over DDS instead of in this process')
     parser.add_argument('--jobs', type=_positive, default=os.cpu_count() or 1,
                         help='number of parallel processes (default: %(default)s)')
-    parser.add_argument('-o', '--output', type=Path, default=Path('bench_output'),
-                        help='output folder (default: %(default)s)')
+    parser.add_argument('-o', '--output', type=Path,
+                        help='folder for everything, instead of bench/, docs/ and bench_output/')
+    parser.add_argument('--page', action='store_true',
+                        help='only write the page again, from the results file')
     parser.set_defaults(run=_run)
     return run(parser, arguments)
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Run the requested benchmarks.
+    """Run the requested benchmarks and write their records and the page.
 
     Returns:
-        0 if every limit is met, else 1.
+        0 if every limit is met or the sizes are quick ones, else 1.
 
     Raises:
         RobocalError: A repetition fails.
 
     """
-    names = (options.capability,) if options.capability else CAPABILITIES
-    return max(_run_one(name, options) for name in names)
+    from benchmarks.page import read_records, write_page, write_records
+
+    folder = options.output or Path('bench_output')
+    whole = not (options.output or options.quick or options.live or options.seeds
+                 or options.repetitions or options.seed != 1)
+    results, page = (_RESULTS, _PAGE) if whole else (
+        folder / 'results.json', folder / 'benchmarks.md')
+    missed = False
+    for name in () if options.page else options.only or BENCHMARKS:
+        record = _run_one(name, options, folder)
+        # Read anew: another run may have written meanwhile.
+        records = {**read_records(results), name: record}
+        try:
+            write_records(results, {key: records[key] for key in (*BENCHMARKS, *ON_REQUEST)
+                                    if key in records})
+        except OSError as error:
+            raise _not_writable(results, error) from error
+        missed |= any(figure.met is False for figure in record.figures)
+    try:
+        write_page(page, read_records(results))
+    except OSError as error:
+        raise _not_writable(page, error) from error
+    OUT.print(f'Figures with conditions: {results}\nPage: {page}', soft_wrap=True)
+    return 1 if missed and not options.quick else 0
 
 
-def _benchmark(name: str) -> Benchmark:
-    found: Benchmark = importlib.import_module(f'benchmarks.{name}').BENCHMARK
-    return found
+def _not_writable(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f'The figures could not be written to {path} ({error.strerror}). '
+        'Make the folder writable or choose another one with --output.')
 
 
-def _run_one(name: str, options: argparse.Namespace) -> int:
+def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
     from benchmarks.benchmark import Request
+    from benchmarks.figures import conditions
+    from benchmarks.page import Record
 
-    benchmark = _benchmark(name)
-    usual = benchmark.live_seeds if options.live else benchmark.seeds
-    if not usual:
+    benchmark: Benchmark = importlib.import_module(f'benchmarks.{name}').BENCHMARK
+    usual = (benchmark.live_seeds if options.live
+             else benchmark.quick_seeds if options.quick else benchmark.seeds)
+    if options.live and not usual:
         raise ConfigurationError(
             f"Benchmark '{name}' has no live mode; run it without --live.")
     seeds = tuple(range(options.seed, options.seed + (options.seeds or usual)))
-    options.output.mkdir(parents=True, exist_ok=True)
+    repetitions = options.repetitions or (_QUICK_REPETITIONS if options.quick else _REPETITIONS)
+    folder.mkdir(parents=True, exist_ok=True)
+    # The commit that is measured is that at the start.
+    known, began, used = conditions(), monotonic(), _processor_time()
     outcome = benchmark.run(Request(
-        seeds, options.repetitions, options.jobs, options.live, options.output))
-    OUT.print(_table(outcome.figures, f'{benchmark.title}, {len(seeds)} random cells, '
-                                      f'{"live" if options.live else "in process"}'))
+        seeds, repetitions, options.jobs, options.live, folder, options.quick))
+    taken = monotonic() - began
+    OUT.print(_table(outcome.figures, f'{benchmark.title}, {taken:.0f} s'))
     for remark in outcome.remarks:
         OUT.print(escape(remark), soft_wrap=True)
-    path = options.output / f'{name}.json'
-    _write(path, outcome, {'seeds': list(seeds), 'live': options.live,
-                           'repetitions': options.repetitions,
-                           'jobs': 1 if options.live else options.jobs})
-    OUT.print(f'Figures with conditions: {path}', soft_wrap=True)
-    return 1 if any(figure.met is False for figure in outcome.figures) else 0
+    _write_cases(folder / f'{name}.json', outcome)
+    return Record(benchmark.title, benchmark.about, {
+        **known, 'taken': round(taken, 1),
+        'processor_time': round(_processor_time() - used, 1), 'seeds': len(seeds),
+        'repetitions': repetitions, 'jobs': 1 if options.live else options.jobs,
+        'live': options.live, 'quick': options.quick},
+        outcome.figures, outcome.tables, outcome.plots, outcome.remarks)
+
+
+def _processor_time() -> float:
+    """Return the processor time of this process and of its ended children [s]."""
+    own, children = (resource.getrusage(who) for who in (
+        resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 def _table(figures: Iterable[Figure], title: str) -> Table:
+    from benchmarks.page import number
     from robocal_ros.cli.console import table_of
-    from robocal_ros.results.wording import rounded
 
     table = table_of((('figure', False), ('median', True), ('worst', True), ('bar', True),
                       ('unit', False), ('', False)), title)
     marks = {True: '[bold green]met[/]', False: '[bold red]missed[/]', None: ''}
     for series, grouped in itertools.groupby(figures, key=lambda figure: figure.series):
-        table.add_row(f'[bold]{series}[/]')
+        table.add_row(f'[bold]{escape(series)}[/]')
         for figure in grouped:
             sign = '≥' if figure.at_least else '≤'
             bar = '' if figure.bar is None else f'{sign} {figure.bar:g}'
-            numbers = (rounded(float(f'{value:.3g}')) for value in (figure.median, figure.worst))
-            table.add_row(f'  {figure.what}', *numbers, bar, figure.unit, marks[figure.met])
+            table.add_row(f'  {escape(figure.what)}', number(figure.median),
+                          number(figure.worst), bar, figure.unit, marks[figure.met])
     return table
 
 
-def _plain(case: Any) -> Any:
-    return asdict(case) if is_dataclass(case) and not isinstance(case, type) else case
-
-
-def _write(path: Path, outcome: Outcome, options: dict[str, Any]) -> None:
-    from benchmarks.figures import conditions
-
-    document = {
-        'conditions': {**conditions(), **options},
-        'figures': [figure.plain() for figure in outcome.figures],
-        'cases': [_plain(case) for case in outcome.cases],
-    }
+def _write_cases(path: Path, outcome: Outcome) -> None:
+    """Write the single cases, for a closer look."""
+    cases = [asdict(case) if is_dataclass(case) and not isinstance(case, type) else case
+             for case in outcome.cases]
     try:
-        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + '\n',
+        path.write_text(json.dumps(cases, indent=1, ensure_ascii=False, default=_plain) + '\n',
                         encoding='utf-8')
     except OSError as error:
-        raise ConfigurationError(
-            f'The figures could not be written to {path} ({error.strerror}). '
-            'Make the folder writable or choose another one with --output.'
-        ) from error
+        raise _not_writable(path, error) from error
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist()
 
 
 if __name__ == '__main__':

@@ -118,12 +118,19 @@ def arm_names() -> tuple[str, ...]:
     return tuple(_ARMS) if _shares() is not None else tuple(_ARMS)[:1]
 
 
+def urdf_of(name: str) -> str:
+    """Return the URDF of an arm that is available."""
+    path, share = _ARMS[name].path, _shares() or Path()
+    if not path:
+        return default_cell.urdf()
+    return (share / _DATA / 'robots' / path).read_text(encoding='utf-8')
+
+
 @cache
 def arm(name: str) -> Arm:
     """Return an arm; loaded once per process."""
     item, share = _ARMS[name], _shares() or Path()
-    urdf = (share / _DATA / 'robots' / item.path).read_text(encoding='utf-8') if item.path else (
-        default_cell.urdf())
+    urdf = urdf_of(name)
     robot = Robot(urdf, tool_frame=item.tool)
     return Arm(name, robot, CollisionChecker(robot.copy(), package_dirs=[str(share)]),
                read_description(urdf, robot.joint_names), item.sensor, np.array(item.home))
@@ -373,6 +380,8 @@ class AdversarialCell:
         home: Posture about which motions are planned, shape (n,) [rad].
         knots: Distance of trajectory points without accelerations [s]; 0 for smooth motions.
         outlier: Whether one joint state is corrupt.
+        poses: Number of static postures.
+        sweep_share: Share of the range of planned sweeps.
 
     """
 
@@ -386,6 +395,8 @@ class AdversarialCell:
     home: Array
     knots: float = 0.0
     outlier: bool = False
+    poses: int = 14
+    sweep_share: float = 1.0
     _last: dict[str, Array] = field(default_factory=dict)
 
     def record(
@@ -464,7 +475,8 @@ def _still(posture: Array, duration: float, period: float) -> tuple[Array, Array
 
 
 def draw(
-    seed: int, reads: str, *, single: bool = False, effects: Sequence[str] | None = None
+    seed: int, reads: str, *, single: bool = False, effects: Sequence[str] | None = None,
+    arm_name: str = '',
 ) -> AdversarialCell:
     """Draw a cell.
 
@@ -474,10 +486,12 @@ def draw(
             are not drawn.
         single: Whether the cell has one effect; else each effect has a chance of one in six.
         effects: Names of the effects, instead of drawn ones.
+        arm_name: Name of the arm; empty for a drawn one.
 
     """
     generator = np.random.default_rng([seed, 7])
-    chosen = arm(str(generator.choice(arm_names())))
+    drawn = str(generator.choice(arm_names()))
+    chosen = arm(arm_name or drawn)
     rate = float(generator.choice(RATES))
     tool = replace(random_tool(generator), parent=chosen.robot.tool_frame)
     draft = Draft(chosen, generator, _nominal(chosen, generator), default_cell.reference_cell())

@@ -7,11 +7,12 @@ import multiprocessing
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.figures import Figure
+from benchmarks.plot import Plot
 from robocal_ros.cli.console import ProgressView
 
 Case = TypeVar('Case')
@@ -27,6 +28,7 @@ class Request:
         jobs: Number of parallel processes.
         live: True to run the real nodes over DDS instead of in this process.
         output: Folder for logs.
+        quick: True to try every step at the smallest size; limits do not hold then.
 
     """
 
@@ -35,6 +37,23 @@ class Request:
     jobs: int
     live: bool
     output: Path
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A comparison, for the page.
+
+    Attributes:
+        title: Title.
+        columns: Names of the columns, with units.
+        rows: Rows of cells: Markdown, numbers, or None for an empty cell.
+
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | float | None]]
 
 
 @dataclass(frozen=True)
@@ -45,22 +64,32 @@ class Outcome:
         figures: Figures with their limits.
         cases: The single repetitions.
         remarks: Sentences to print below the figures.
+        tables: Comparisons.
+        plots: Plots.
 
     """
 
     figures: Sequence[Figure]
     cases: Sequence[Any] = ()
-    remarks: Sequence[str] = field(default_factory=tuple)
+    remarks: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    plots: Sequence[Plot] = ()
 
 
 class Benchmark(ABC):
-    """Benchmark of one capability; its module has an instance named ``BENCHMARK``."""
+    """One benchmark; its module has an instance named ``BENCHMARK``."""
 
     title: str
-    """Title of the table."""
+    """Heading of its section on the page."""
+
+    about: str
+    """Sentences on what is measured, and on what."""
 
     seeds = 20
-    """Default number of random cells."""
+    """Number of random cells that the limits refer to."""
+
+    quick_seeds = 1
+    """Number of random cells with ``quick``."""
 
     live_seeds = 0
     """Default number with the real nodes; 0 if there is no live mode."""

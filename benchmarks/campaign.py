@@ -62,7 +62,7 @@ OUT_OF_SCOPE: dict[str, frozenset[str]] = {
 }
 """Effects that a method does not claim to handle with the settings used here."""
 
-_Z95, _Z999 = 1.959964, 3.290527
+_Z95, Z999 = 1.959964, 3.290527
 _VALUES = PayloadParameters(method='excitation')
 _FRICTION = FrictionParameters(min_speed=0.01, max_cruise=3.0)
 _GUESS, _SWEEP_SPEED, _ACCELERATION = 2.0, 0.25, 2.0
@@ -139,7 +139,7 @@ class Case:
     @property
     def wrong_pass(self) -> bool:
         """True if it passed with a parameter outside its 99.9 % interval."""
-        return self.verdict == 'pass' and any(item.ratio > _Z999 for item in self.errors)
+        return self.verdict == 'pass' and any(item.ratio > Z999 for item in self.errors)
 
 
 # ---------------------------------------------------------------------------- methods
@@ -157,10 +157,11 @@ Found = tuple[CalibrationResult, Sequence[Error]]
 
 
 @cache
-def _static_postures(name: str, home: tuple[float, ...]) -> Array:
+def static_postures(name: str, home: tuple[float, ...], count: int = 14) -> Array:
+    """Return the postures of an arm for the wrist sensor, shape (count, n) [rad]."""
     chosen = arm(name)
     return plan.plan_static_poses(chosen.robot, chosen.checker, np.array(home),
-                                  sensor_frame=chosen.sensor, count=14)
+                                  sensor_frame=chosen.sensor, count=count)
 
 
 @cache
@@ -170,7 +171,8 @@ def _two_plane_plan(name: str, home: tuple[float, ...]) -> plan.TwoPlanePlan:
 
 
 @cache
-def _exciting_motion(name: str, home: tuple[float, ...], by_wrench: bool) -> Trajectory:
+def exciting_motion(name: str, home: tuple[float, ...], by_wrench: bool) -> Trajectory:
+    """Return an exciting motion of an arm, for the wrist sensor or for joint torques."""
     chosen = arm(name)
     robot = chosen.robot
 
@@ -184,7 +186,8 @@ def _exciting_motion(name: str, home: tuple[float, ...], by_wrench: bool) -> Tra
                                 np.array(home), rows if by_wrench else torque_regressor, _VALUES)
 
 
-def _place(cell: AdversarialCell) -> tuple[str, tuple[float, ...]]:
+def place(cell: AdversarialCell) -> tuple[str, tuple[float, ...]]:
+    """Return the name of the arm, and the posture about which its motions are planned."""
     return cell.arm.name, tuple(cell.home.tolist())
 
 
@@ -206,7 +209,7 @@ def _payload_errors(cell: AdversarialCell, result: CalibrationResult, count: int
 
 
 def _static_poses(cell: AdversarialCell) -> Found:
-    postures = _static_postures(*_place(cell))
+    postures = static_postures(*place(cell), cell.poses)
     stops = [Trajectory(np.array([0.0, 0.5]), np.stack((q, q)), np.zeros((2, len(q))))
              for q in postures]
     joints, sensor = cell.record(stops)
@@ -216,15 +219,22 @@ def _static_poses(cell: AdversarialCell) -> Found:
     return result, _payload_errors(cell, result, 4)
 
 
-def _two_plane(cell: AdversarialCell) -> Found:
+def two_plane_motions(cell: AdversarialCell) -> list[Trajectory]:
+    """Return the planned sweeps of a cell's arm."""
     motions = []
-    for sweep in _two_plane_plan(*_place(cell)).sweeps:
+    for sweep in _two_plane_plan(*place(cell)).sweeps:
         speed = min(_SWEEP_SPEED, 0.9 * float(cell.arm.robot.velocity_limit[sweep.joint]))
-        for start, goal in ((sweep.low, sweep.high), (sweep.high, sweep.low)):
+        middle = 0.5 * (sweep.low + sweep.high)
+        half = 0.5 * cell.sweep_share * (sweep.high - sweep.low)
+        for start, goal in ((middle - half, middle + half), (middle + half, middle - half)):
             segment = Lspb.with_acceleration(start, goal, speed, _ACCELERATION)
             motions.append(segment.trajectory(sweep.posture, sweep.joint))
+    return motions
+
+
+def _two_plane(cell: AdversarialCell) -> Found:
     model, scale = _identified_arm(cell)
-    joints, _ = cell.record(motions, rest=0.3)
+    joints, _ = cell.record(two_plane_motions(cell), rest=0.3)
     joints = replace(joints, effort=joints.effort / scale)
     values = PayloadParameters(known_mass=cell.tool.mass)
     check_contents(joints, cell.arm.robot, values.effort_contains, values.min_weight_share,
@@ -235,7 +245,7 @@ def _two_plane(cell: AdversarialCell) -> Found:
 
 def _excitation(cell: AdversarialCell, values: PayloadParameters, *,
                 by_wrench: bool = False, differential: bool = False) -> Found:
-    robot, motion = cell.arm.robot, _exciting_motion(*_place(cell), by_wrench)
+    robot, motion = cell.arm.robot, exciting_motion(*place(cell), by_wrench)
     values = replace(values, sensor_frame=cell.arm.sensor)
     reference = None
     if differential:
@@ -259,7 +269,7 @@ def _gain_std(cell: AdversarialCell) -> float:
 
 def _identified_arm(cell: AdversarialCell) -> tuple[ArmModel, Array]:
     """Identify the arm without load and with a weighed one; return it with its effort scales."""
-    robot, motion = cell.arm.robot, _exciting_motion(*_place(cell), False)
+    robot, motion = cell.arm.robot, exciting_motion(*place(cell), False)
 
     def identified(before: CalibrationResult | None) -> CalibrationResult:
         loaded = before is not None
@@ -281,7 +291,7 @@ def _identified_arm(cell: AdversarialCell) -> tuple[ArmModel, Array]:
 
 def _by_torque(cell: AdversarialCell) -> Found:
     model, scale = _identified_arm(cell)
-    joints, _ = cell.record([_exciting_motion(*_place(cell), False)])
+    joints, _ = cell.record([exciting_motion(*place(cell), False)])
     result = excitation.estimate(
         model.robot, replace(joints, effort=joints.effort / scale),
         replace(_VALUES, excitation_source='torque'), arm=model)
@@ -298,7 +308,7 @@ def _by_wrist(cell: AdversarialCell) -> Found:
 
 
 def _gains(cell: AdversarialCell) -> Found:
-    joints, _ = cell.record([_exciting_motion(*_place(cell), False)])
+    joints, _ = cell.record([exciting_motion(*place(cell), False)])
     check_contents(joints, cell.arm.robot, _VALUES.effort_contains, _VALUES.min_weight_share,
                    cell.tool.mass)
     result = drive_gains.estimate(
@@ -356,12 +366,15 @@ def run_case(seed: int) -> Case:
     """Carry out one method on one cell; both follow from the seed."""
     method = list(METHODS)[seed % len(METHODS)]
     single = seed // len(METHODS) % 2 == 0
-    reads, carry_out = METHODS[method]
+    return carried_out(method, draw(seed, METHODS[method][0], single=single), single=single)
+
+
+def carried_out(method: str, cell: AdversarialCell, *, single: bool = False) -> Case:
+    """Carry out a method on a cell."""
     began = process_time()
-    cell = draw(seed, reads, single=single)
     errors: Sequence[Error] = ()
     try:
-        result, errors = carry_out(cell)
+        result, errors = METHODS[method][1](cell)
         verdict = result.verdict.value
         reasons = () if verdict == 'pass' else result.reasons
     except _NotStoredError as error:
@@ -371,7 +384,7 @@ def run_case(seed: int) -> Case:
         verdict, reasons = 'refused', (f'{type(error).__name__}: {error}',)
     except Exception as error:  # noqa: BLE001 - a crash is a finding of the campaign
         verdict, reasons = 'crashed', (f'{type(error).__name__}: {error}',)
-    return Case(seed, method, cell.arm.name, cell.rate, cell.effects, single, verdict,
+    return Case(cell.seed, method, cell.arm.name, cell.rate, cell.effects, single, verdict,
                 tuple(reasons), tuple(errors), process_time() - began)
 
 
@@ -402,7 +415,7 @@ def _method_rows(cases: Sequence[Case]) -> Iterable[Sequence[object]]:
         yield (method, len(own), *verdicts,
                _percent(sum(case.verdict == 'pass' for case in scope), len(scope)),
                sum(case.wrong_pass for case in own),
-               _percent(*inside(own, _Z95)), _percent(*inside(own, _Z999)))
+               _percent(*inside(own, _Z95)), _percent(*inside(own, Z999)))
 
 
 def _effect_rows(cases: Sequence[Case]) -> Iterable[Sequence[object]]:
@@ -492,7 +505,7 @@ def report(cases: Sequence[Case]) -> str:
 def figures(cases: Sequence[Case]) -> list[Figure]:
     """Return the three figures that have bars."""
     rows = []
-    wide, count = inside(cases, _Z999)
+    wide, count = inside(cases, Z999)
     narrow, _ = inside(cases, _Z95)
     scope = [case for case in cases if case.in_scope]
     passed = sum(case.verdict == 'pass' for case in scope)
@@ -511,6 +524,7 @@ class CampaignBenchmark(Benchmark):
     """Every method on adversarial cells; writes the tables to `campaign.md`."""
 
     title = 'Campaign'
+    about = 'Every method on random cells; see [simulated-arm.md](simulated-arm.md#campaign).'
     seeds = 504
 
     def run(self, request: Request) -> Outcome:

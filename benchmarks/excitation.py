@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.arm import InProcessArm
 from benchmarks.figures import Deviation, Figure, deviations
 from benchmarks.random_cell import random_tool, random_truth
+from benchmarks.repetitions import Repetitions
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.estimation.blocks import Blocks
@@ -45,8 +46,8 @@ from robocal_sim.truth import HiddenTruth, JointTruth, ToolTruth
 
 SERIES, GAINS = 'excitation by wrist sensor, 2–3 kg', 'excitation by torques, effort scales ±15 %'
 LIMIT = 'excitation by {}, random noise alone'
-MOMENT_BAR, MASS_BAR, EFFICIENCY_BAR, COVERAGE_BAR = 5.0, 1.0, 1.10, 2.0
-"""Percent of the moment, percent of the mass, a ratio, and percent."""
+MOMENT_BAR, MASS_BAR = 5.0, 1.0
+"""Percent of the moment, and of the mass."""
 
 # The simulated arm is that of its URDF.
 _EXACT = 0.001
@@ -54,7 +55,7 @@ _VALUES = PayloadParameters(method='excitation', sensor_gain_std=0.0, arm_model_
 _ACCELERATION, _REST = 6.0, 0.5
 _GUESS = 2.0
 _MASSES, _SCALE = (2.0, 3.0), 0.15
-_RATE, _NORMAL = 500.0, 1.959964
+_RATE = 500.0
 
 
 @dataclass(frozen=True)
@@ -206,8 +207,8 @@ def figures(cases: Sequence[Case]) -> list[Figure]:
 # ----------------------------------------------------------- limits with random noise alone
 
 
-def efficiency(repetitions: int) -> list[Figure]:
-    """Return RMSE over the Cramér-Rao bound and coverage with random noise alone.
+def efficiency(repetitions: int) -> list[Repetitions]:
+    """Return repetitions with random noise alone, by wrist sensor and by torques.
 
     The planned motion is sampled without sag and tracking error; each repetition adds white noise
     of the reference cell to every sample.
@@ -216,11 +217,10 @@ def efficiency(repetitions: int) -> list[Figure]:
         repetitions: Number of repetitions; at least 200 for a significant figure.
 
     """
-    return [figure for source in ('wrist sensor', 'torques')
-            for figure in _efficiency(source, repetitions)]
+    return [_efficiency(source, repetitions) for source in ('wrist sensor', 'torques')]
 
 
-def _efficiency(source: str, repetitions: int) -> list[Figure]:
+def _efficiency(source: str, repetitions: int) -> Repetitions:
     robot = Robot(default_cell.urdf())
     cell = default_cell.reference_cell()
     tool = default_cell.hidden_truth().tool or random_tool(np.random.default_rng(0), _GUESS)
@@ -256,7 +256,7 @@ def _efficiency(source: str, repetitions: int) -> list[Figure]:
     move = moving(robot, frame)
     bound = np.sqrt(np.diag(centred_covariance(
         _dynamic(truth), move @ _bound(columns, nuisances, counted, noise) @ move.T)))
-    return _shares(LIMIT.format(source), rows, move, truth, bound, noise, repetitions,
+    return _repeated(LIMIT.format(source), rows, move, truth, bound, noise, repetitions,
                    Blocks.of(samples, BAND, MIN_MOTION), time)
 
 
@@ -280,11 +280,11 @@ def _bound(columns: Array, nuisances: Array, counted: Array, noise: Array) -> Ar
     return np.asarray(np.linalg.inv(information)[:10, :10])
 
 
-def _shares(
+def _repeated(
     series: str, rows: Rows, move: Array, truth: Array, bound: Array, noise: Array,
     repetitions: int, blocks: Blocks, time: Array,
-) -> list[Figure]:
-    errors, inside = [], []
+) -> Repetitions:
+    errors, stated = [], []
     for repetition in range(repetitions):
         generator = np.random.default_rng([repetition, 6])
         white = noise * generator.standard_normal((len(time), len(noise)))
@@ -292,16 +292,7 @@ def _shares(
         fit = excitation.fit_rows(replace(
             rows, measured=rows.measured + blocks.sample_means(time, white).T))
         body = move @ fit.value[:10]
-        std = np.sqrt(np.diag(centred_covariance(
-            body, move @ fit.covariance[:10, :10] @ move.T)))
+        stated.append(np.sqrt(np.diag(centred_covariance(
+            body, move @ fit.covariance[:10, :10] @ move.T))))
         errors.append(centred(body) - truth)
-        inside.append(np.abs(errors[-1]) <= _NORMAL * std)
-    ratio = np.sqrt(np.mean(np.square(errors), axis=0)) / bound
-    share = 100.0 * float(np.mean(inside))
-    return [
-        *(Figure(series, f'RMSE of {name} over the Cramér-Rao bound', '1', float(value),
-                 float(value), EFFICIENCY_BAR)
-          for name, value in zip(PARAMETERS, ratio, strict=True)),
-        Figure(series, f'coverage of 95 % intervals in {repetitions} repetitions, off 95 %', '%',
-               abs(share - 95.0), abs(share - 95.0), COVERAGE_BAR),
-    ]
+    return Repetitions(series, PARAMETERS, np.array(errors), np.array(stated), bound)

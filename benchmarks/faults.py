@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -680,6 +680,73 @@ def kill_while_writing(source: Path, folder: Path, seed: int, count: int = _KILL
     return damaged
 
 
+# ------------------------------------------------------------------------------ stalls
+
+_SIX_JOINTS = Capability(
+    'friction of six joints', 'friction_identification', 'robocal_ros.friction.node', {'idle': ''},
+    {'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5], 'max_cruise': 3.0, 'max_velocity': 2.0,
+     'max_acceleration': 6.0, 'max_rounds': 1}, traits=frozenset({'moves', 'effort'}))
+# Shortest and longest time between two stalls [s]: ten of them are spread over most of the run.
+_CALM = (5.0, 60.0)
+_LONGEST_RUN = 3600.0
+
+
+def stalled_run(count: int, output: Path, seed: int, duration: float = 1.0) -> int:
+    """Stall node or arm at random instants of a friction run of all joints; print how it ends.
+
+    Args:
+        count: Number of stalls.
+        output: Folder for logs and results.
+        seed: Seed of the instants, and of what is stalled.
+        duration: Duration of a stall [s].
+
+    Returns:
+        0 if the run succeeded after all stalls, else 1.
+
+    """
+    domain, chance = own_domain(), random.Random(seed)
+    environment = {'ROS_DOMAIN_ID': str(domain), 'OPENBLAS_NUM_THREADS': '1',
+                   'ROS_LOG_DIR': str((output / 'logs' / 'ros').resolve())}
+    results = output / 'stalls'
+    results.mkdir(parents=True, exist_ok=True)
+    stalls: list[str] = []
+    with RosSession('fault_campaign', domain) as session:
+        def made(capability: Capability) -> closing[FaultCell]:
+            children = Children(output / 'logs', environment)
+            return closing(FaultCell(capability, session, children, results))
+
+        # Friction needs the payload.
+        with made(CAPABILITIES[0]) as cell:
+            cell.start()
+            run = cell.begin('run')
+            if not (cell.wait(run.done, 300.0) and run.result().success):
+                raise RobocalError('The payload could not be identified.')
+        with made(_SIX_JOINTS) as cell:
+            cell.start()
+            began = time.monotonic()
+            run = cell.begin('run')
+            while len(stalls) < count and not cell.wait(run.done, chance.uniform(*_CALM)):
+                which = chance.choice(('node', 'arm'))
+                stalls.append(f'{which} at {time.monotonic() - began:.0f} s ({cell.phase()})')
+                _stall(which, duration, duration)(cell, chance)
+                # Recordings of the campaign, which this run does not need.
+                cell.motion, cell.statuses = cell.motion[-5:], cell.statuses[-5:]
+            if not cell.wait(run.done, _LONGEST_RUN):
+                raise RobocalError('The run is not answered.')
+            took, answer, log = time.monotonic() - began, run.result(), cell.log()
+    kept = results / 'friction.yaml'
+    counts = read_result(kept).counts if kept.exists() else {}
+    good = bool(answer.success) and len(stalls) == count
+    command = f'scripts/faults --stalls {count} --seed {seed}'
+    print_line(
+        f'{conditions(command)} {len(stalls)} stalls of {duration:g} s: {", ".join(stalls)}. '
+        f'{"Succeeded" if answer.success else "Failed"} after {took:.0f} s, '
+        f'{log.count("The motion is repeated")} motions repeated (interruptions in the result: '
+        f'{counts.get("interruptions", "none stored")}). {answer.message}',
+        '' if good else 'red')
+    return 0 if good else 1
+
+
 # ------------------------------------------------------------------------------- table
 
 
@@ -725,6 +792,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         help='only cells whose "capability, phase, fault" matches')
     parser.add_argument('--soak', type=float, default=0.0, metavar='MINUTES',
                         help='no faults: run observer and procedures for so long')
+    parser.add_argument('--stalls', type=int, default=0, metavar='NUMBER',
+                        help='only this: stall node or arm so often for 1 s in a friction run of '
+                        'six joints')
     parser.add_argument('--page', type=Path, default=None,
                         help='documentation page whose table is replaced')
     parser.add_argument('-o', '--output', type=Path, default=Path('fault_output'),
@@ -736,6 +806,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.soak > 0.0:
         return soak(60.0 * options.soak, options.output)
+    if options.stalls > 0:
+        return stalled_run(options.stalls, options.output, options.seed)
     plans = [plan for plan in product() if re.search(
         options.only, f'{plan.capability.name}, {plan.phase}, {plan.fault.name}')]
     if not options.all:

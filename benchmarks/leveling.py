@@ -35,7 +35,7 @@ _SETTINGS = LevelingParameters()
 _VELOCITY, _ACCELERATION = 1.0, 2.0
 _UP = np.array([0.0, 0.0, 1.0])
 _LEAST_TILT = np.radians(1.0)
-_SIMULATED = 20
+_SIMULATED, _VERIFIED = 5, 12
 _CONFIRMED = 0.25
 _REST = 0.3
 _COMPLIANCE_ERROR, _MASS_ERROR = 0.05, 0.01
@@ -97,7 +97,8 @@ class Case:
 
 
 @cache
-def _planner(name: str) -> LevelingPlanner:
+def planner_of(name: str) -> LevelingPlanner:
+    """Return the planner of an arm; each process makes it once."""
     item = foreign_arms.arm(name)
     robot = item.robot
     limits = MotionLimits(
@@ -114,7 +115,7 @@ def tilted_posture(name: str, seed: int) -> Array:
         seed: Seed of the draw.
 
     """
-    item, planner = foreign_arms.arm(name), _planner(name)
+    item, planner = foreign_arms.arm(name), planner_of(name)
     generator = np.random.default_rng([seed, item.robot.n])
     lower, upper = item.robot.sampling_limits()
     while True:
@@ -127,7 +128,7 @@ def tilted_posture(name: str, seed: int) -> Array:
 
 def attempt(name: str, seed: int) -> Attempt:
     """Plan from one random posture."""
-    planner = _planner(name)
+    planner = planner_of(name)
     start = tilted_posture(name, seed)
     before = tilt(planner.tool.pose(start)[0], _UP, 'nearest')
     began = perf_counter()
@@ -184,7 +185,7 @@ class Judge:
 
     @staticmethod
     def _share(name: str, seed: int) -> float:
-        planner = _planner(name)
+        planner = planner_of(name)
         start = tilted_posture(name, seed)
         rotation, point = planner.tool.pose(start)
         turn = level_targets(rotation, _UP)[0].turn
@@ -272,7 +273,7 @@ def identified_sag(robot: Robot, seed: int) -> SagCorrection:
          for name, item in truth.joints.items()})
 
 
-def simulated(seeds: Sequence[int], most: int = _SIMULATED) -> list[Motion]:
+def simulated(seeds: Sequence[int], most: int) -> list[Motion]:
     """Level the simulated arm, with friction, sag and noise, from random postures.
 
     The links are leveled, by identified compliances and payload.
@@ -282,7 +283,7 @@ def simulated(seeds: Sequence[int], most: int = _SIMULATED) -> list[Motion]:
         most: Maximum number of motions.
 
     """
-    planner, item = _planner(foreign_arms.OWN), foreign_arms.arm(foreign_arms.OWN)
+    planner, item = planner_of(foreign_arms.OWN), foreign_arms.arm(foreign_arms.OWN)
     arm, sag = _WatchedArm(1), identified_sag(item.robot, 1)
     found: list[Motion] = []
     for seed in seeds:
@@ -405,15 +406,21 @@ class LevelingBenchmark(Benchmark):
     """Random tilted postures of every available arm, and some motions of the simulated arm."""
 
     title = 'Leveling'
-    seeds = 1000
+    about = (
+        'Plans from random tilted postures of each arm, refusals verified by a search, and '
+        'motions of the simulated default arm with friction, sag and noise.')
+    seeds = 250
+    quick_seeds = 2
 
     def run(self, request: Request) -> Outcome:
         """Run the benchmark; see `Benchmark.run`."""
         cases = in_parallel(run_case, request.seeds, request.jobs, 'leveling')
-        wanted = wanted_opinions(cases, request.repetitions)
+        if request.quick:
+            return Outcome(figures(cases, ()), cases, _remarks(cases))
+        wanted = wanted_opinions(cases, _VERIFIED)
         judged = in_parallel(Judge(wanted), tuple(wanted), request.jobs, 'verification')
         opinions = [item for found in judged for item in found]
-        motions = simulated(request.seeds)
+        motions = simulated(request.seeds, _SIMULATED)
         return Outcome([*figures(cases, opinions), *_simulated_figures(motions)],
                        [*cases, *opinions, *motions], _remarks(cases))
 

@@ -32,7 +32,7 @@ _MEASURED = ('payload_identification', 'friction_identification', 'compliance_ca
              'wrench_observer', 'leveling')
 
 _TIMEOUT = 60.0
-_SETTLING, _IDLE = 3.0, 10.0
+_SETTLING, _IDLE, _QUICK_IDLE = 3.0, 10.0, 0.5
 _PERIOD = 1e-3
 _ACTIVE, _LOOK = 'Active.', 0.005
 
@@ -59,6 +59,7 @@ class NodesBenchmark(Benchmark):
     """Starts each node as a process on the default arm."""
 
     title = 'Start-up and idle load of the nodes'
+    about = 'Processes of the nodes on the default arm; byte code is cached.'
     seeds = 3
 
     def run(self, request: Request) -> Outcome:
@@ -67,18 +68,22 @@ class NodesBenchmark(Benchmark):
         domain = own_domain()
         environment = {'ROS_DOMAIN_ID': str(domain), 'OPENBLAS_NUM_THREADS': '1',
                        'ROS_LOG_DIR': str((request.output / 'logs' / 'ros').resolve())}
-        for name in _MEASURED:
+        for name in _MEASURED[-1:] if request.quick else _MEASURED:
             for _ in request.seeds:
                 with (
                     Children(request.output / 'logs', environment) as children,
                     RosSession('robocal_bench', domain, watch=children.check) as session,
                 ):
-                    cases.append(_measured(children, session, name, request.output / 'store'))
+                    cases.append(_measured(
+                        children, session, name, request.output / 'store',
+                        _QUICK_IDLE if request.quick else _IDLE))
             OUT.print(f'{name}: active after {cases[-1].start:.2f} s', soft_wrap=True)
         return Outcome(figures(cases), cases)
 
 
-def _measured(children: Children, session: RosSession, name: str, results: Path) -> Case:
+def _measured(
+    children: Children, session: RosSession, name: str, results: Path, idle: float
+) -> Case:
     began = time.monotonic()
     child = children.start_node(NODES[name], name, {
         'autostart': True, 'robot_description': default_cell.urdf(), 'require_tare': False,
@@ -92,12 +97,12 @@ def _measured(children: Children, session: RosSession, name: str, results: Path)
         time.sleep(_LOOK)
     start, taken = time.monotonic() - began, processor_time(child)
     NodeClient(session, name).change_state('deactivate')
-    session.spin_until(lambda: False, _SETTLING)
-    return Case(name, start, taken, _idle(session, child))
+    session.spin_until(lambda: False, min(_SETTLING, idle))
+    return Case(name, start, taken, _idle(session, child, idle))
 
 
-def _idle(session: RosSession, child: Child) -> float:
-    """Publish joint states at 1 kHz for 10 s and return the node's share of a core."""
+def _idle(session: RosSession, child: Child, duration: float) -> float:
+    """Publish joint states at 1 kHz for some time [s] and return the node's share of a core."""
     publisher: Publisher[JointState] = session.node.create_publisher(
         JointState, '/joint_states', qos.RELIABLE)
     names = Robot(default_cell.urdf()).joint_names
@@ -105,7 +110,7 @@ def _idle(session: RosSession, child: Child) -> float:
                        velocity=[0.0] * len(names), effort=[0.0] * len(names))
     before, began = processor_time(child), time.monotonic()
     count = 0
-    while (now := time.monotonic() - began) < _IDLE:
+    while (now := time.monotonic() - began) < duration:
         state.header.stamp = session.node.get_clock().now().to_msg()
         publisher.publish(state)
         count += 1

@@ -186,10 +186,10 @@ def write_long(
             rows = np.arange(begin, min(begin + _BLOCK, count))
             time: Array = 1.0 + _PERIOD * rows.astype(float)
             streams = [((stamp, JOINT_STATES, raw) for stamp, raw in serialized_joint_states(
-                _later(record.joints, time, rng)))]
+                later(record.joints, time, rng)))]
             if wrench:
                 streams.append(((stamp, WRENCH, raw) for stamp, raw in serialized_wrenches(
-                    _read_later(record.wrench, time, rng))))
+                    read_later(record.wrench, time, rng))))
             for stamp, topic, raw in merge(*streams):
                 bag.write(topic, stamp, raw)
     return count
@@ -204,7 +204,8 @@ def _at(phase: Array, recorded: Array, values: Array) -> Array:
     return np.column_stack([np.interp(phase, recorded, column) for column in values.T])
 
 
-def _later(joints: JointSamples, time: Array, rng: np.random.Generator) -> JointSamples:
+def later(joints: JointSamples, time: Array, rng: np.random.Generator) -> JointSamples:
+    """Return joint states at some times, repeated with fresh noise."""
     phase = _phase(joints.time, time)
     position, velocity, effort = (
         _at(phase, joints.time, values)
@@ -213,7 +214,8 @@ def _later(joints: JointSamples, time: Array, rng: np.random.Generator) -> Joint
                         effort + _EFFORT_NOISE * rng.normal(size=effort.shape))
 
 
-def _read_later(wrench: WrenchSamples, time: Array, rng: np.random.Generator) -> WrenchSamples:
+def read_later(wrench: WrenchSamples, time: Array, rng: np.random.Generator) -> WrenchSamples:
+    """Return readings at some times, repeated with fresh noise."""
     values = _at(_phase(wrench.time, time), wrench.time, wrench.wrench)
     return WrenchSamples(
         wrench.frame, time, values + _WRENCH_NOISE * rng.normal(size=values.shape))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,6 +54,8 @@ _BAG = 300.0
 _ALARM_MOTION, _IMPACTS = 3600.0, 1000
 # Motion over which forces are compared, samples at a time [s], and samples per iDynTree call.
 _COMPARED, _AT_A_TIME, _SKIPPED = 20.0, 20.0, 20
+# Share of motions and pushes of a quick run.
+_QUICK = 0.01
 # Evaluated part of a push: after it has filled the window, and before it ends [s].
 _SETTLED, _LASTING = 0.05, 0.3
 _TILT = 0.5
@@ -283,10 +286,10 @@ def accuracy_figures(cases: Sequence[Case]) -> list[Figure]:
     return rows
 
 
-def _speed_figures() -> tuple[list[Figure], list[str]]:
+def _speed_figures(duration: float) -> tuple[list[Figure], list[str]]:
     from benchmarks.wrench_timing import measure
 
-    timing = measure()
+    timing = measure(duration)
     free, touched, rnea = (1e6 * float(np.median(times))
                            for times in (timing.free, timing.contact, timing.rnea))
     series = 'computation per sample, 7 joints, 4 asynchronous sensors, wall-clock stamps'
@@ -313,12 +316,12 @@ def _speed_figures() -> tuple[list[Figure], list[str]]:
     return rows, [*remarks, f'One RNEA call: {rnea:.2f} µs. Shares of the computation: {shares}.']
 
 
-def _offline_figures(output: Path) -> list[Figure]:
+def _offline_figures(duration: float, output: Path) -> list[Figure]:
     from benchmarks.wrench_offline import measure
 
-    case = measure(_BAG, output)
+    case = measure(duration, output)
     speed = case.duration / case.taken
-    series = f'robocal estimate wrench, bag of {_BAG / 60.0:.0f} min at 1 kHz, 4 sensors'
+    series = f'robocal estimate wrench, bag of {duration:.0f} s at 1 kHz, 4 sensors'
     return [Figure(series, 'speed with the default output, × real time', '1', speed, speed, 100.0,
                    at_least=True),
             Figure(series, 'peak memory', 'MiB', case.memory, case.memory)]
@@ -448,11 +451,12 @@ def _add(whole: BlockObserver, joints: Stream, sensors: Sequence[Stream]) -> Non
         whole.add_readings(index, stream.stamps, stream.values, {})
 
 
-def _stream_figures(seeds: Sequence[int], jobs: int) -> list[Figure]:
+def _stream_figures(seeds: Sequence[int], jobs: int, share: float) -> list[Figure]:
     rows = []
     for error, bar in ((0.0, 1.5), (0.02, 2.5)):
-        case = partial(stream_case, error=error, motion=_ALARM_MOTION / (2 * len(seeds)),
-                       impacts=-(-_IMPACTS // (2 * len(seeds))))
+        case = partial(stream_case, error=error,
+                       motion=share * _ALARM_MOTION / (2 * len(seeds)),
+                       impacts=math.ceil(share * _IMPACTS / (2 * len(seeds))))
         cases = in_parallel(case, seeds, jobs, 'wrench, streams')
         series = f'asynchronous filtered sensors, identified payload, inertias off {error:.0%}'
         moving, given = (sum(getattr(case, name) for case in cases)
@@ -477,6 +481,9 @@ class WrenchBenchmark(Benchmark):
     """Random tools, biases, motions and pushes on the reference cell."""
 
     title = 'External wrench'
+    about = (
+        'Random tools, biases, motions and pushes of the default arm with its F/T sensors, and '
+        'asynchronous, filtered, jittering streams of an arm with seven joints and four sensors.')
     seeds = 4
     live_seeds = 1
 
@@ -485,13 +492,16 @@ class WrenchBenchmark(Benchmark):
         if request.live:
             return _live(request)
         count = len(request.seeds)
-        case = partial(run_case, motion=_FREE_MOTION / count, pushes=-(-_PUSHES // count),
-                       weak=-(-_WEAK_PUSHES // count))
+        share = _QUICK if request.quick else 1.0
+        case = partial(run_case, motion=share * _FREE_MOTION / count,
+                       pushes=math.ceil(share * _PUSHES / count),
+                       weak=math.ceil(share * _WEAK_PUSHES / count))
         cases = in_parallel(case, request.seeds, request.jobs, 'wrench')
-        streams = _stream_figures(request.seeds, request.jobs)
+        streams = _stream_figures(request.seeds, request.jobs, share)
         # Measured alone, after the parallel processes have ended.
-        speed, remarks = _speed_figures()
-        speed += _offline_figures(request.output)
+        speed, remarks = _speed_figures(1.0 if request.quick else 5.0)
+        if not request.quick:
+            speed += _offline_figures(_BAG, request.output)
         return Outcome([*accuracy_figures(cases), *streams, *speed], cases,
                        remarks)
 

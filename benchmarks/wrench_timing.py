@@ -85,7 +85,7 @@ class _Bench:
         except ImportError:
             self._peer = None
 
-    def samples(self, push: float, duration: float = _DURATION) -> tuple[Stream, list[Stream]]:
+    def samples(self, push: float, duration: float) -> tuple[Stream, list[Stream]]:
         """Return joint states and readings of a smooth motion, with a push on the first tube."""
         force = np.array([-push, 0.2 * push, 0.0])
         begin = self._streams.now
@@ -151,15 +151,15 @@ class _Bench:
             self.rnea.append(time.perf_counter() - began)
 
 
-def measure() -> Timing:
-    """Measure."""
+def measure(duration: float = _DURATION) -> Timing:
+    """Measure over some time [s]."""
     bench = _Bench()
-    free = bench.samples(0.0)
+    free = bench.samples(0.0, duration)
     times = bench.feed(*free)[_WARM_UP:]
     rnea = np.array(bench.rnea)
-    touched = bench.feed(*bench.samples(30.0))[_WARM_UP:]
+    touched = bench.feed(*bench.samples(30.0, duration))[_WARM_UP:]
     profile = cProfile.Profile()
-    again = bench.samples(0.0)
+    again = bench.samples(0.0, duration)
     profile.enable()
     bench.feed(*again)
     profile.disable()

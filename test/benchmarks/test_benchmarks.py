@@ -114,14 +114,31 @@ def test_bench_writes_figures_with_conditions(
                                                      0.03),))]
     monkeypatch.setattr(payload, 'in_parallel', lambda *_: cases)
     monkeypatch.setattr(payload.excitation, 'efficiency', lambda _: [])
-    assert main(['payload', '--seeds', '1', '-o', str(tmp_path)]) == code
-    document = json.loads((tmp_path / 'payload.json').read_text(encoding='utf-8'))
-    assert document['conditions']['seeds'] == [1]
-    assert document['figures'][0]['met'] is (code == 0)
-    assert document['cases'][0]['deviations'][0]['error'] == error
+    assert main(['--only', 'payload', '--seeds', '1', '-o', str(tmp_path)]) == code
+    record = json.loads((tmp_path / 'results.json').read_text(encoding='utf-8'))['payload']
+    assert record['conditions']['seeds'] == 1
+    assert record['figures'][0]['met'] is (code == 0)
+    found = json.loads((tmp_path / 'payload.json').read_text(encoding='utf-8'))
+    assert found[0]['deviations'][0]['error'] == error
+    page = (tmp_path / 'benchmarks.md').read_text(encoding='utf-8')
+    assert ('**error of com_x** Missed' in page) is (code == 1)
     text = capsys.readouterr().out
     assert ('met' if code == 0 else 'missed') in text
     assert '2e+03' in text or '2000' in text
+
+
+def test_a_quick_run_tries_every_step_and_writes_the_page(tmp_path: Path) -> None:
+    """Those without short cases of their own in other tests."""
+    names = ('coverage', 'robustness', 'scaling')
+    assert main(['--quick', '--jobs', '1', '-o', str(tmp_path),
+                 *(word for name in names for word in ('--only', name))]) == 0
+    records = json.loads((tmp_path / 'results.json').read_text(encoding='utf-8'))
+    assert tuple(records) == names
+    for record in records.values():
+        assert record['figures']
+    page = (tmp_path / 'benchmarks.md').read_text(encoding='utf-8')
+    for image in (tmp_path / 'images').iterdir():
+        assert f'images/{image.name}' in page
 
 
 def test_static_poses_in_process_find_the_drawn_tool(monkeypatch: pytest.MonkeyPatch) -> None:

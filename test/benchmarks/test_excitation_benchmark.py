@@ -30,11 +30,12 @@ def test_excitation_is_judged_by_the_worst_principal_moment_and_mass() -> None:
 
 
 def test_efficiency_is_reported_for_both_sources() -> None:
-    figures = excitation.efficiency(2)
-    assert len(figures) == 22
-    assert all(np.isfinite(f.worst) and f.bar is not None for f in figures)
-    # With two repetitions chance alone decides, but not by orders of magnitude.
-    assert all(0.01 < f.worst < 4.0 for f in figures if 'RMSE' in f.what)
+    for found in excitation.efficiency(2):
+        # With two repetitions chance alone decides, but not by orders of magnitude.
+        ratio = np.sqrt(np.mean(found.errors**2, axis=0)) / found.bound
+        assert ((ratio > 0.01) & (ratio < 4.0)).all()
+        stated = found.std.mean(axis=0) / found.bound
+        assert ((stated > 0.5) & (stated < 2.0)).all()
 
 
 def test_identified_friction_is_judged_by_its_limits() -> None:

@@ -10,7 +10,6 @@ from benchmarks import friction
 from benchmarks.friction import Case, Curve, Timing
 from demo import default_cell
 from demo.friction import friction_truth
-from robocal_ros.friction.parameters import FrictionParameters
 from robocal_sim.friction import LuGreFriction
 
 BASE = default_cell.hidden_truth()
@@ -43,11 +42,9 @@ def test_figures_are_judged_by_their_limits() -> None:
     assert met['compensation at standstill, peak to peak'] is False
 
 
-def test_a_short_case_meets_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_case_meets_the_limits() -> None:
     """One random arm, its last joint, few and short runs."""
-    monkeypatch.setattr(friction, '_VALUES', FrictionParameters(
-        min_speed=0.01, speed_count=5, max_cruise=1.5, max_velocity=3.0, max_acceleration=12.0))
-    case = friction.run_case(7, ['joint_6'])
+    case = friction.run_case(7, ['joint_6'], friction.QUICK)
     assert [curve.joint for curve in case.curves] == ['joint_6']
     for figure in friction.figures([case]):
         assert figure.met is not False, figure

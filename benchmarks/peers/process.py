@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One method in a process of its own: answer, processor time, memory.
+
+The same code measures the product's methods and those of other tools, whose environment has
+neither the product nor ROS: here, only the standard library and NumPy are imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+ENVIRONMENT = 'ROBOCAL_PEERS'
+"""Environment variable with the folder of the other tools' virtual environment."""
+
+_REPEATS = 3
+_LONG = 3.0
+_LIMIT = 900.0
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a method did.
+
+    Attributes:
+        answer: What it returned; None if it did not run.
+        seconds: Processor time of the estimation, the median of three after a first one [s].
+        memory: Peak of the process's resident memory [MiB].
+        reason: Reason why it did not run or gave no answer; else empty.
+
+    """
+
+    answer: Any = None
+    seconds: float = np.nan
+    memory: float = np.nan
+    reason: str = ''
+
+
+def available() -> Path | None:
+    """Return the Python of the other tools' environment, None if they are not installed."""
+    python = Path(os.environ.get(ENVIRONMENT, '')) / 'bin' / 'python'
+    return python if ENVIRONMENT in os.environ and python.exists() else None
+
+
+def run(method: str, /, *, peer: bool = False, **arguments: Any) -> Run:
+    """Call a method in a process of its own.
+
+    Its function prepares, and returns the estimation; this is measured, and returns a function of
+    the answer. Reading models and predicting are thus not counted.
+
+    Args:
+        method: Module and function, such as ``benchmarks.peers.arm:textbook``.
+        peer: Whether it needs the environment of the other tools.
+        arguments: Arguments of the function.
+
+    """
+    python = available() if peer else sys.executable
+    if python is None:
+        return Run(reason='not run: `scripts/bench --with-peers` installs the other tools')
+    environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1',
+                   'MPLBACKEND': 'Agg'}
+    if peer:
+        # The libraries of the product's environment are not those of this one.
+        environment = {name: text for name, text in environment.items()
+                       if name not in ('LD_LIBRARY_PATH', '_ROS_WHEELS_BOOTSTRAP_COMPLETE')}
+        environment['PYTHONPATH'] = str(_ROOT)
+    try:
+        done = subprocess.run(
+            [str(python), '-m', 'benchmarks.peers.process', method],
+            input=pickle.dumps(arguments), capture_output=True, timeout=_LIMIT, check=False,
+            env=environment, cwd=_ROOT)
+    except subprocess.TimeoutExpired:
+        return Run(reason=f'gave no answer within {_LIMIT:.0f} s')
+    if done.returncode != 0:
+        last = done.stderr.decode(errors='replace').strip().rpartition('\n')[2]
+        return Run(reason=f'the process ended: {last}')
+    answer, seconds, memory, reason = pickle.loads(done.stdout)
+    return Run(answer, seconds, memory, reason)
+
+
+def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
+    """Return what a function returns, its processor time [s], and its memory [MiB]."""
+    began = process_time()
+    answer = function()
+    times = [process_time() - began]
+    memory = _peak()
+    while len(times) <= _REPEATS and sum(times) < _LONG:
+        began = process_time()
+        function()
+        times.append(process_time() - began)
+    return answer, float(np.median(times[1:] or times)), memory
+
+
+def _peak() -> float:
+    """Return the peak of this process's resident memory [MiB]."""
+    for line in Path('/proc/self/status').read_text(encoding='ascii').splitlines():
+        if line.startswith('VmHWM'):
+            return float(line.split()[1]) / 1024.0
+    return np.nan
+
+
+def _main() -> None:
+    """Read arguments from standard input, call the function, write what it did."""
+    arguments = pickle.load(sys.stdin.buffer)
+    output = os.fdopen(os.dup(1), 'wb')
+    # Tools that print would spoil the answer.
+    os.dup2(2, 1)
+    module, _, name = sys.argv[1].partition(':')
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        found: tuple[Any, float, float, str] = (None, np.nan, np.nan, f'not run: {error}')
+    else:
+        try:
+            answer, seconds, memory = measured(function(**arguments))
+            found = (answer(), seconds, memory, '')
+        except Exception as error:  # noqa: BLE001 - what another tool raises is its answer
+            found = (None, np.nan, np.nan, f'{type(error).__name__}: {error}')
+    with output:
+        pickle.dump(found, output)
+
+
+if __name__ == '__main__':
+    _main()

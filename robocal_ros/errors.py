@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class RobocalError(Exception):
     """Base of all errors shown to users."""
@@ -61,3 +64,16 @@ class CancelledError(RobocalError):
 
 class FileFormatError(RobocalError):
     """File of the wrong version, robot or content."""
+
+
+def nearest_name(name: str, known: Iterable[str], similarity: float = 0.5) -> str:
+    """Return the known name that was probably meant, to go on a sentence; empty if none is near.
+
+    Args:
+        name: The name that is not known.
+        known: The known ones.
+        similarity: The least similarity, from 0 to 1.
+
+    """
+    near = get_close_matches(name, list(known), 1, similarity)
+    return f"; '{near[0]}' is the nearest name" if near else ''

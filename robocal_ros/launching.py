@@ -6,14 +6,13 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
 from ament_index_python.packages import PackageNotFoundError, get_package_prefix
 from rclpy.context import Context
 
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, nearest_name
 from robocal_ros.messages.bag import Bag
 
 NODES = (
@@ -108,11 +107,11 @@ def _check_parameter_file(file: str) -> None:
     sections = [str(key).rpartition('/')[2]
                 for key in yaml.safe_load(Path(file).read_text(encoding='utf-8')) or ()]
     for name in sections:
-        near = get_close_matches(name, SECTIONS, 1, 0.75)
+        near = nearest_name(name, SECTIONS, 0.75)
         if near and name not in SECTIONS:
             raise ConfigurationError(
                 f"Launch argument params_file: {file} has a section for '{name}', but no node of "
-                f"this name is started; '{near[0]}' is the nearest name. Correct the section.")
+                f'this name is started{near}. Correct the section.')
 
 
 def is_installed(package: str) -> bool:

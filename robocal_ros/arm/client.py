@@ -141,8 +141,8 @@ class ArmClient:
             waiter, f'{controller}/controller_state', robot.joint_names)
         self.abort = AbortConditions(waiter, robot, joints, parameters)
         self._quiet = Silence(
-            self._stamp, lambda: self.controller.stamp, lambda: self._joints.period,
-            self._joints.catch_up)
+            self._stamp, lambda: self.controller.stamp, lambda: max(self._joints.period, 1e-3),
+            self._joints.catch_up, missed=3, longest=0.15)
         self._handle: Any = None
         self._clock_jumps = 0
         waiter.when_stopped(self._cancel_now)
@@ -342,7 +342,7 @@ class ArmClient:
         if self._joints.counts.clock_jumps > self._clock_jumps:
             return MotionStatus.STATES_LOST, (
                 'The clock of the joint states jumped back, so the path can no longer be '
-                'followed. The motion was cancelled.')
+                f'followed. The motion was cancelled.{self._joints.several}')
         if lost:
             return MotionStatus.STATES_LOST, f'{lost} The motion was cancelled.'
         if (reason := self.abort.problem()) is not None:

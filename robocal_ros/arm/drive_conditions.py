@@ -62,8 +62,10 @@ class DriveCondition:
             ConfigurationError: If the message type is not installed, or lacks the field.
 
         """
+        if self._subscription is not None:
+            return
         publishers = self._node.get_publishers_info_by_topic(self._topic)
-        if self._subscription is not None or not publishers:
+        if not publishers:
             return
         package, folder, name = publishers[0].topic_type.split('/')
         try:
@@ -112,9 +114,12 @@ class DriveCondition:
 
         """
         self.start()
+        published = self._node.count_publishers(self._topic) > 0
+        if not published:
+            # What a driver said that has ended is not known to be true any more.
+            self._newest = None
         if self._newest is None:
-            why = ('no message has arrived yet' if self._subscription is not None
-                   else 'nobody publishes it')
+            why = 'no message has arrived yet' if published else 'nobody publishes it'
             return (f"The condition '{self._text}' (drive_conditions) is unknown: {why} on "
                     f"'{self._topic}'. Start the driver, or correct the topic.")
         value = self._value_in(self._newest)

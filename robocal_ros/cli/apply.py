@@ -122,6 +122,16 @@ def in_frame(
         float(moved.mass), np.array(moved.lever), np.array(moved.inertia))
 
 
+def _ur_fields(payload: RigidBodyInertia, order: str) -> tuple[str, str]:
+    """Return a payload's centre and its inertia as YAML; the latter is empty for zeros."""
+    x, y, z = payload.com
+    tensor = np.asarray(payload.inertia)
+    inertia = ''.join(
+        f', i{pair}: {tensor[tuple("xyz".index(axis) for axis in pair)]:.6f}'
+        for pair in order.split()) if tensor.any() else ''
+    return f'{{x: {x:.5f}, y: {y:.5f}, z: {z:.5f}}}', inertia
+
+
 def ur_call(payload: RigidBodyInertia) -> str:
     """Return the service call that sets a payload in the driver of Universal Robots.
 
@@ -130,14 +140,9 @@ def ur_call(payload: RigidBodyInertia) -> str:
             older versions of ur_msgs have no inertia.
 
     """
-    x, y, z = payload.com
-    tensor = np.asarray(payload.inertia)
-    inertia = ''.join(
-        f', i{a}{b}: {tensor["xyz".index(a), "xyz".index(b)]:.6f}'
-        for a, b in ('xx', 'yy', 'zz', 'xy', 'xz', 'yz')) if tensor.any() else ''
+    centre, inertia = _ur_fields(payload, 'xx yy zz xy xz yz')
     return ('ros2 service call /io_and_status_controller/set_payload ur_msgs/srv/SetPayload '
-            f'"{{mass: {payload.mass:.4f}, center_of_gravity: '
-            f'{{x: {x:.5f}, y: {y:.5f}, z: {z:.5f}}}{inertia}}}"')
+            f'"{{mass: {payload.mass:.4f}, center_of_gravity: {centre}{inertia}}}"')
 
 
 def ur_inertia_call(payload: RigidBodyInertia) -> str:
@@ -147,14 +152,9 @@ def ur_inertia_call(payload: RigidBodyInertia) -> str:
         payload: The payload, in the coordinates of ``tool0``. An inertia of zeros is left out.
 
     """
-    x, y, z = payload.com
-    tensor = np.asarray(payload.inertia)
-    inertia = ''.join(
-        f', i{a}{b}: {tensor["xyz".index(a), "xyz".index(b)]:.6f}'
-        for a, b in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')) if tensor.any() else ''
+    centre, inertia = _ur_fields(payload, 'xx xy xz yy yz zz')
     return ('ros2 service call /io_and_status_controller/set_payload ur_msgs/srv/SetPayload '
-            f'"{{payload: {{m: {payload.mass:.4f}, com: '
-            f'{{x: {x:.5f}, y: {y:.5f}, z: {z:.5f}}}{inertia}}}}}"')
+            f'"{{payload: {{m: {payload.mass:.4f}, com: {centre}{inertia}}}}}"')
 
 
 def xarm_call(payload: RigidBodyInertia) -> str:

@@ -17,7 +17,7 @@ _NODE = 'payload_identification'
 
 @dataclass(frozen=True)
 class Driver:
-    """A driver, and what tells it from others.
+    """A driver, and what distinguishes it from others.
 
     Attributes:
         name: Arm and driver.
@@ -25,7 +25,7 @@ class Driver:
         marks: Patterns of nodes, topics, controllers, joints and hardware plugins that only this
             driver has; one is enough.
         tool_frame: Pattern of the frame at the end of the arm.
-        rates: Least and largest rate of its joint states [Hz], where that tells two arms apart.
+        rates: Least and largest rate of its joint states [Hz], where that distinguishes two arms.
         joint_states: Topic with efforts at the full rate.
         remark: What to do before, empty for nothing.
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from time import monotonic
 from typing import Any
 
@@ -23,7 +22,7 @@ from rclpy.topic_endpoint_info import TopicEndpointInfo
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.errors import ConfigurationError, RobocalError, nearest_name
 from robocal_ros.messages import qos
 from robocal_ros.node.executables import NODES
 
@@ -253,10 +252,8 @@ class NodeClient:
             ListParameters, 'list_parameters', ListParameters.Request(), retry=True).result.names
         for name in names:
             if name not in known:
-                near = get_close_matches(name, known, 1, 0.5)
                 raise ConfigurationError(
-                    f"Node '{self.name}' has no parameter '{name}'"
-                    + (f"; '{near[0]}' is the nearest name." if near else '.'))
+                    f"Node '{self.name}' has no parameter '{name}'{nearest_name(name, known)}.")
 
     def set_parameters(self, values: Mapping[str, Any]) -> None:
         """Set parameters.

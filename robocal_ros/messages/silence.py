@@ -10,20 +10,18 @@ import numpy as np
 SILENCE = 0.06
 """Shortest silence that counts [s]."""
 
-# Number of messages that may be lost in a row, whatever their rate.
-_MISSED = 5
-
 
 class Silence:
     """Silence of a stream, by its own stamps and those of another one.
 
     Stamps may differ by a constant, and a machine that is late is late for both. Gaps that ended
-    show how late messages can be on this machine: the limit is at least twice the longest.
+    show how late messages can be on this machine: the limit is twice the longest, within bounds.
     """
 
     def __init__(
         self, newest: Callable[[], float], others: Callable[[], float],
         interval: Callable[[], float], catch_up: Callable[[], object],
+        missed: int, longest: float,
     ) -> None:
         """Set both streams.
 
@@ -33,10 +31,13 @@ class Silence:
             interval: Returns the usual interval of the stream's messages, 0 if it is not known
                 yet [s].
             catch_up: Takes messages of the stream that have arrived and were not taken yet.
+            missed: Number of messages that may be lost in a row, whatever their rate.
+            longest: What gaps that ended may extend the limit to [s].
 
         """
         self._newest, self._others = newest, others
         self._interval, self._catch_up = interval, catch_up
+        self._missed, self._ceiling = missed, longest
         self._least = np.inf
         self._gap = self._longest = 0.0
 
@@ -47,7 +48,7 @@ class Silence:
     def beyond(self) -> tuple[float, float] | None:
         """Return the silence and its limit if it is beyond it [s]."""
         interval = self._interval()
-        limit = max(SILENCE, _MISSED * interval, 2.0 * self._longest)
+        limit = max(SILENCE, self._missed * interval, min(2.0 * self._longest, self._ceiling))
         # Before the stream's own: messages that come meanwhile are newer.
         stamp = self._others()
         if stamp - self._newest() - self._least > limit:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, nearest_name
 from robocal_ros.node.executables import NODES
 from robocal_ros.parameters import Declaration, ParameterTable, checked, declarations
 
@@ -97,10 +96,7 @@ def unknown(node: Node, given: Iterable[str]) -> list[str]:
     own = [name for name in known if node.has_parameter(name)]
     sentences = []
     for name in sorted(set(names) - known):
-        near = get_close_matches(name, own, 1, 0.5)
-        sentences.append(
-            f"There is no parameter '{name}'"
-            + (f"; '{near[0]}' is the nearest name." if near else '.'))
+        sentences.append(f"There is no parameter '{name}'{nearest_name(name, own)}.")
     return sentences
 
 

@@ -93,10 +93,17 @@ class KeptPostures:
     reading: Array
 
 
-def silence_of(sensor: Sensor, recorder: Recorder) -> Silence:
-    """Return the judge of a sensor that falls silent while joint states go on."""
+def silence_of(sensor: Sensor, recorder: Recorder, longest: float) -> Silence:
+    """Return the judge of a sensor that falls silent while joint states go on.
+
+    Args:
+        sensor: The sensor.
+        recorder: Records the joint states.
+        longest: What gaps that ended may extend its limit to [s].
+
+    """
     return Silence(lambda: sensor.newest, lambda: recorder.newest,
-                   lambda: sensor.usual_interval, sensor.catch_up)
+                   lambda: sensor.usual_interval, sensor.catch_up, missed=5, longest=longest)
 
 
 def check_sweeps(values: PayloadParameters) -> None:
@@ -294,7 +301,7 @@ class PayloadProcedure:
     def _watch_moving(self, sensor: Sensor) -> Watch:
         """Return the watch of a motion, which is repeated after a silence that ended."""
         if self._silence is None:
-            self._silence = silence_of(sensor, self._recorder)
+            self._silence = silence_of(sensor, self._recorder, self._values.state_timeout)
         silence, at_rest = self._silence, self._watch(sensor)
         silence.begin()
 

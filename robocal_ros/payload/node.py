@@ -46,7 +46,8 @@ class PayloadIdentification(CalibrationNode):
 
     parameter_table = PayloadParameters
     kinds = ('payload', DRIVE_GAINS, REFERENCE, ARM)
-    verbs = (*CalibrationNode.verbs, 'calibrate_gains', 'identify_arm')
+    verbs = (*CalibrationNode.verbs, 'calibrate_gains', 'preview_calibrate_gains',
+             'identify_arm', 'preview_identify_arm')
     values: PayloadParameters
     journal: Journal[KeptPostures]
 
@@ -124,9 +125,11 @@ class PayloadIdentification(CalibrationNode):
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the motions of ``values.method`` in a dry run."""
-        await self._move(PayloadProcedure(
-            arm, PreviewRecorder(self.recorder), self.status, self.values))
+        await self._move(self._rehearsal(arm))
         return f'Method {self.values.method}:'
+
+    def _rehearsal(self, arm: PreviewArm) -> PayloadProcedure:
+        return PayloadProcedure(arm, PreviewRecorder(self.recorder), self.status, self.values)
 
     async def _move(self, procedure: PayloadProcedure, keep: Keep = keep_nothing) -> None:
         values = self.values
@@ -161,6 +164,16 @@ class PayloadIdentification(CalibrationNode):
             lambda: estimate.GAINS.result(robot, recording, values, inputs))
         return self.keep(result, self._publish_gains, estimate.gains_summary)
 
+    async def preview_calibrate_gains(self) -> str:
+        """Plan and check the motion of `calibrate_gains` and show it, without moving."""
+        check_mass(self.values)
+
+        async def motions(arm: PreviewArm) -> str:
+            await self._rehearsal(arm).excitation(None)
+            return 'Drive gains:'
+
+        return await self.dry_run(motions)
+
     async def identify_arm(self) -> Answer:
         """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""
         values, robot = self.values, self.robot.copy()
@@ -172,6 +185,16 @@ class PayloadIdentification(CalibrationNode):
         result = await self.compute(
             lambda: estimate.ARM_IDENTIFICATION.result(robot, recording, values, inputs))
         return self.keep(result, self._publish_arm, estimate.arm_summary)
+
+    async def preview_identify_arm(self) -> str:
+        """Plan and check the motion of `identify_arm` and show it, without moving."""
+        check_load(self.values, self.store.load(ARM))
+
+        async def motions(arm: PreviewArm) -> str:
+            await self._rehearsal(arm).arm_excitation()
+            return 'Arm:'
+
+        return await self.dry_run(motions)
 
     async def _efforts_of(self, motion: Awaitable[None]) -> Recording:
         """Run a motion, and return its samples, all of them with effort."""

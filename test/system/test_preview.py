@@ -24,13 +24,17 @@ STARTS: dict[str, Callable[[Path], Process]] = {
         folder / 'node.log', folder / 'results', method='static_poses', **WRIST),
     'excitation': lambda folder: payload_node(
         folder / 'node.log', folder / 'results', method='excitation', **WRIST),
+    'calibrate_gains': lambda folder: payload_node(folder / 'node.log', folder / 'results'),
+    'identify_arm': lambda folder: payload_node(folder / 'node.log', folder / 'results'),
     'friction': lambda folder: friction_node(
         folder / 'node.log', folder / 'results', measure_joints=['joint_2', 'joint_6']),
     'compliance': lambda folder: compliance_node(
         folder / 'node.log', folder / 'results', folder / 'opened.txt'),
 }
 NAMES = {'friction': 'friction_identification', 'compliance': 'compliance_calibration'}
-LEAST = {'two_plane': 10, 'static_poses': 7, 'excitation': 1, 'friction': 40, 'compliance': 20}
+VERBS = {name: f'preview_{name}' for name in ('calibrate_gains', 'identify_arm')}
+LEAST = {'two_plane': 10, 'static_poses': 7, 'excitation': 1, 'calibrate_gains': 1,
+         'identify_arm': 1, 'friction': 40, 'compliance': 20}
 
 
 @pytest.fixture(scope='module')
@@ -48,7 +52,7 @@ def test_a_dry_run(client: Client, simulation: None, tmp_path: Path, what: str) 
             JointTrajectory, f'/{name}/preview_trajectory', qos.LATCHED)
         markers = client.subscribe(MarkerArray, f'/{name}/markers', qos.LATCHED)
         client.until(lambda: received)
-        answer = client.call('preview', name, 120.0)
+        answer = client.call(VERBS.get(what, 'preview'), name, 120.0)
         assert answer.success, answer.message
         found = re.search(
             r'(\d+) motions?, (\d+) s with rests; tool0 stays within x .* m in world\. '

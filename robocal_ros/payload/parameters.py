@@ -44,9 +44,9 @@ class PayloadParameters(ResumableParameters):
     use_friction: bool = parameter(
         True, 'Subtract identified friction if there is a result for this arm.')
     friction_change_std: float = parameter(
-        0.1, 'Prior standard deviation of the change of friction since it was identified (method '
-        'two_plane), and of its drift and curvature within an exciting motion, as a share; larger '
-        'widens the intervals.',
+        0.1, 'Prior standard deviation of the change of friction since it was identified and '
+        'during the sweeps of a joint (method two_plane), and of its drift and curvature within '
+        'an exciting motion, as a share; larger widens the intervals.',
         minimum=0.0, maximum=1.0, dynamic=True)
     load_friction_std: float = parameter(
         0.05, 'Method excitation and drive gains: prior standard deviation of friction that grows '

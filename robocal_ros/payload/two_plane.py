@@ -70,6 +70,8 @@ _PLOT_POINTS = 150
 _TRACE_POINTS = 120
 # Smallest noise of effort [N·m]; keeps the weights of noise-free recordings finite.
 _LEAST_NOISE = 1e-6
+# Smallest prior standard deviation of a share; 0 means that friction does not change.
+_LEAST_SHARE = 1e-6
 # Prior standard deviations of (x, y) [m] and of one friction torque per direction [N·m].
 _PRIOR_STD = np.array([1.0, 1.0, 100.0, 100.0])
 
@@ -283,9 +285,8 @@ def _fit_plane(
             f"Joint '{name}' was swept in one direction only, so its friction cannot be separated "
             'from weight; sweep it in both directions, or identify friction first.'
         )
-    columns = [plane.regressor(angle, mass), *((sign == d).astype(float)[:, None]
-                                               for d in directions)]
-    regressor = np.hstack(columns)
+    columns = np.column_stack([sign == d for d in directions]).astype(float)
+    regressor = np.hstack((plane.regressor(angle, mass), columns))
     names = ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
     hint = f"Sweep joint '{name}' over a wider angle."
     # The first fit provides the noise, which weights the prior of the friction.
@@ -297,22 +298,33 @@ def _fit_plane(
         names += [f'ripple_{i}' for i in range(2 * len(ripples))]
         free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
     noise = np.sqrt(free.reduced_chi_square * _inflation(free.residual, sweeps))
-    std = np.full(len(target), max(float(noise), _LEAST_NOISE))
-    measured = target
+    speed = float(np.mean([abs(sweep.speed) for sweep in sweeps]))
+    known = [0.0 if friction is None else float(friction.torque(d * speed)) for d in directions]
+    level = columns @ (free.value[2:2 + len(directions)] + known)
+    # Priors: friction changes during the sweeps, and the identified law is what is left of it.
+    regressor = np.column_stack((regressor, level * _share_of_time(samples, sweeps)))
+    names += ['friction_drift']
+    prior = np.eye(regressor.shape[1])[-1:]
+    prior_std = [max(values.friction_change_std, _LEAST_SHARE)]
     if friction is not None:
-        # Prior of zero remaining friction: the scatter of the model, and its change since.
-        prior = np.eye(len(directions), regressor.shape[1], 2)
-        regressor = np.vstack((regressor, prior))
-        measured = np.concatenate((target, np.zeros(len(directions))))
-        speed = float(np.mean([abs(sweep.speed) for sweep in sweeps]))
-        change = [values.friction_change_std * float(friction.torque(d * speed))
-                  for d in directions]
-        known = [float(friction.deviation(d * speed)) for d in directions]
-        std = np.concatenate((std, np.hypot(np.maximum(known, 1e-3), change)))
+        change = [values.friction_change_std * torque for torque in known]
+        law = [max(float(friction.deviation(d * speed)), 1e-3) for d in directions]
+        prior = np.vstack((prior, np.eye(len(directions), regressor.shape[1], 2)))
+        prior_std += np.hypot(law, change).tolist()
+    size = len(target)
+    regressor = np.vstack((regressor, prior))
+    measured = np.concatenate((target, np.zeros(len(prior))))
+    std = np.concatenate((np.full(size, max(float(noise), _LEAST_NOISE)), prior_std))
     fit = solve(regressor, measured, std, names, max_condition=1e3, hint=hint)
-    change = fit.covariance[:2] @ (regressor / std[:, None]**2).T[:, :len(target)]
-    return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle, change, ripples,
+    lever_change = fit.covariance[:2] @ (regressor / std[:, None]**2).T[:, :size]
+    return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle, lever_change, ripples,
                     values.posture_std)
+
+
+def _share_of_time(samples: JointSamples, sweeps: Sequence[Sweep]) -> Array:
+    """Return when each sample of sweeps was taken, from -0.5 for the first to 0.5 for the last."""
+    time = np.concatenate([samples.time[sweep.start:sweep.stop] for sweep in sweeps])
+    return np.asarray((time - time.min()) / np.ptp(time) - 0.5)
 
 
 def _inflation(residual: Array, sweeps: Sequence[Sweep]) -> float:

@@ -735,3 +735,18 @@ def test_intervals_of_one_direction_cover_friction_that_changed(quick):
             case.tool.com, (stated.parameter(p).interval(0.999) for p in COM), strict=True))
         without = estimate(case.robot, samples, values_for(case), models)
         assert error_in_std(without, case) > chi2.ppf(0.999, 3)
+
+
+def test_intervals_cover_friction_that_falls_while_it_is_measured(usual):
+    """A fifth of it over the fitted sweeps, on a stiff gear."""
+    time, velocity = usual.motion.time, usual.motion.velocity
+    fitted = np.flatnonzero(usual.motion.window > 0)
+    share = (time - time[fitted[0]]) / np.ptp(time[fitted])
+    falling = 3.0 * np.sign(velocity) * np.exp(-0.22 * np.clip(share, 0.0, 1.0))[:, None]
+    effort = usual.effort() + np.where(np.abs(velocity) > 1e-3, falling, 0.0)
+    samples = usual.samples(effort=effort)
+    result = estimate(usual.robot, samples, values_for(usual, friction_change_std=0.1))
+    assert all(low <= truth <= high for truth, (low, high) in zip(
+        usual.tool.com, (result.parameter(p).interval(0.999) for p in COM), strict=True))
+    steady = estimate(usual.robot, samples, values_for(usual))
+    assert error_in_std(steady, usual) > chi2.ppf(0.999, 3)

@@ -168,20 +168,23 @@ def _write(
     output: Path, outcomes: Sequence[TourOutcome], comparisons: Sequence[Comparison]
 ) -> None:
     """Write summary, result files and report."""
-    from robocal_ros.results.report import write_report
+    from robocal_ros.cli.next_steps import next_steps
+    from robocal_ros.results.report import Advice, write_report
     from robocal_ros.results.store import to_yaml
 
     summary = [item.summary() for item in comparisons]
     (output / 'summary.json').write_text(json.dumps(summary, indent=2) + '\n', encoding='utf-8')
     results = [outcome.result for outcome in outcomes if outcome.result is not None]
+    advice = []
     for result in results:
         path = output / f'{result.kind}_{result.method}.yaml'
         path.write_text(to_yaml(result), encoding='utf-8')
+        advice.append(Advice(next_steps(result, path)))
     truth = {outcome.result.kind: outcome.truth
              for outcome in outcomes if outcome.result is not None}
     panels = [outcome.panel for outcome in outcomes if outcome.panel is not None]
     write_report(results, output / 'report.html', truth, 'Calibration of a simulated arm',
-                 panels)
+                 panels, advice)
 
 
 def _problems(

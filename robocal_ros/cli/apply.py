@@ -51,49 +51,108 @@ def run(options: argparse.Namespace) -> int:
         ERRORS.print('This URDF differs from the one that the result was identified with. Check '
                      'that links, frames and masses are the same.', style='yellow',
                      soft_wrap=True)
+    merged = urdf_with(result, urdf)
     if result.kind == 'payload':
-        _apply_payload(result, urdf, options)
-    elif result.kind == 'friction':
-        _apply_friction(result, urdf, options.out)
-    elif result.kind == ARM:
-        _apply_arm(result, urdf, options.out)
+        frame = options.frame or result.frame
+        total, mounted = driver_load(result, urdf, frame)
+        _write(options.out, merged)
+        _show_payload(result, options.out, total, mounted, frame)
+        return 0
+    _write(options.out, merged)
+    if result.kind == 'friction':
+        joints = ', '.join(friction_by_joint(result))
+        print_line(f'{options.out}: damping and friction of {joints}, means of both directions. '
+                   "URDF cannot describe Stribeck friction; the node's feed-forward compensates "
+                   'it too.')
     else:
-        raise DataError(
-            f"A result of kind '{result.kind}' cannot be written into a URDF; expected a payload, "
-            'friction or arm result.')
+        print_line(
+            f'{options.out}: masses, centres of mass and inertias of the links of '
+            f'{", ".join(result.robot.joint_names)}. Parameter combinations that the motion does '
+            'not identify keep the values of the URDF. URDF cannot describe rotor inertias and '
+            'torque offsets.')
     return 0
 
 
-def _apply_payload(result: CalibrationResult, urdf: str, options: argparse.Namespace) -> None:
+def urdf_with(result: CalibrationResult, urdf: str) -> str:
+    """Return a URDF with the values of a result.
+
+    Raises:
+        DataError: If a result of this kind, or with these values, does not go into a URDF.
+        ConfigurationError: If the URDF lacks a link or joint of the result.
+
+    """
+    if result.kind == 'payload':
+        return with_payload(urdf, carried_load(result), result.frame)
+    if result.kind == 'friction':
+        laws = friction_by_joint(result)
+        if not laws:
+            raise DataError('The friction result has no joint with identified friction; identify '
+                            'at least one joint first.')
+        return with_friction(urdf, laws)
+    if result.kind == ARM:
+        return with_links(urdf, _links(result))
+    raise DataError(
+        f"A result of kind '{result.kind}' cannot be written into a URDF; expected a payload, "
+        'friction or arm result.')
+
+
+def _links(result: CalibrationResult) -> dict[str, RigidBodyInertia]:
+    """Return the identified body that each joint moves, in the frame of its link."""
+    joints = result.robot.joint_names
+    links = result.values(parameter_names(joints)).reshape(-1)[:10 * len(joints)].reshape(-1, 10)
+    bodies = [pin.Inertia.FromDynamicParameters(parameters) for parameters in links]
+    return {joint: _body(body) for joint, body in zip(joints, bodies, strict=True)}
+
+
+def _body(body: pin.Inertia) -> RigidBodyInertia:
+    return RigidBodyInertia(float(body.mass), np.array(body.lever), np.array(body.inertia))
+
+
+def _show_payload(
+    result: CalibrationResult, out: Path, total: RigidBodyInertia, mounted: float, frame: str
+) -> None:
     payload = carried_load(result)
-    merged = with_payload(urdf, payload, result.frame)
-    robot = Robot(urdf, tool_frame=result.frame, joints=result.robot.joint_names)
-    frame = options.frame or result.frame
-    moved = in_frame(robot, payload, result.frame, frame)
-    mounted = robot.distal_inertia(frame)
-    _write(options.out, merged)
-    print_line(f"{options.out}: {payload.mass:.4f} kg on link '{result.frame}'.")
+    print_line(f"{out}: {payload.mass:.4f} kg on link '{result.frame}'.")
     if not payload.inertia.any():
         print_line('Its inertia was not identified and is replaced by that of a sphere of its '
                    f'mass ({least_inertia(payload.mass):.2g} kg·m²).', 'yellow')
-    if mounted.mass > 0.0:
-        print_line(f'The URDF already has {mounted.mass:.4f} kg distal to '
-                   f"'{frame}'. The total is {moved.mass + mounted.mass:.4f} kg.")
-        total = moved.to_pinocchio() + mounted.to_pinocchio()
-        # Without the payload's inertia, the total inertia is unknown too.
-        inertia = total.inertia if payload.inertia.any() else np.zeros((3, 3))
-        moved = RigidBodyInertia(float(total.mass), np.array(total.lever), np.array(inertia))
-    _show_driver_values(moved, frame)
-
-
-def _show_driver_values(payload: RigidBodyInertia, frame: str) -> None:
+    if mounted > 0.0:
+        print_line(f'The URDF already has {mounted:.4f} kg distal to '
+                   f"'{frame}'. The total is {total.mass:.4f} kg.")
     print_line(f"\nFor the driver, in frame '{frame}' (it must be the driver's flange; set "
                'another one with --frame):')
-    for name, call in (('Universal Robots', ur_call(payload)),
-                       ('Universal Robots, drivers from 2026 on', ur_inertia_call(payload)),
-                       ('Franka', franka_call(payload)),
-                       ('UFACTORY', xarm_call(payload))):
+    for name, call in driver_calls(total):
         print_line(f'{name}:\n  {call}')
+
+
+def driver_load(
+    result: CalibrationResult, urdf: str, frame: str
+) -> tuple[RigidBodyInertia, float]:
+    """Return the load that a driver must know: payload and what the URDF has distal to a frame.
+
+    Args:
+        result: A payload result.
+        urdf: URDF that it was identified with.
+        frame: The driver's flange.
+
+    Returns:
+        The load in the coordinates of the frame, with an inertia of zeros if that of the payload
+        was not identified, and the mass that is in the URDF [kg].
+
+    Raises:
+        ConfigurationError: If the frame does not exist, or a joint is between it and the payload.
+
+    """
+    payload = carried_load(result)
+    robot = Robot(urdf, tool_frame=result.frame, joints=result.robot.joint_names)
+    moved = in_frame(robot, payload, result.frame, frame)
+    mounted = robot.distal_inertia(frame)
+    if mounted.mass == 0.0:
+        return moved, 0.0
+    total = _body(moved.to_pinocchio() + mounted.to_pinocchio())
+    if not payload.inertia.any():
+        total = RigidBodyInertia(total.mass, total.com, np.zeros((3, 3)))
+    return total, mounted.mass
 
 
 def in_frame(
@@ -117,9 +176,15 @@ def in_frame(
             f"Frames '{frame}' and '{other}' are not fixed to each other; name a frame of the "
             'link that carries the tool.')
     transform: pin.SE3 = second.placement.actInv(first.placement)
-    moved = transform.act(payload.to_pinocchio())
-    return RigidBodyInertia(
-        float(moved.mass), np.array(moved.lever), np.array(moved.inertia))
+    return _body(transform.act(payload.to_pinocchio()))
+
+
+def driver_calls(payload: RigidBodyInertia) -> tuple[tuple[str, str], ...]:
+    """Return the names of drivers and the service calls that set a payload in them."""
+    return (('Universal Robots', ur_call(payload)),
+            ('Universal Robots, drivers from 2026 on', ur_inertia_call(payload)),
+            ('Franka', franka_call(payload)),
+            ('UFACTORY', xarm_call(payload)))
 
 
 def _ur_fields(payload: RigidBodyInertia, order: str) -> tuple[str, str]:
@@ -181,31 +246,6 @@ def franka_call(payload: RigidBodyInertia) -> str:
     inertia = ', '.join(f'{value:.6f}' for value in np.asarray(payload.inertia).ravel('F'))
     return ('ros2 service call /service_server/set_load franka_msgs/srv/SetLoad '
             f'"{{mass: {payload.mass:.4f}, center_of_mass: [{com}], load_inertia: [{inertia}]}}"')
-
-
-def _apply_friction(result: CalibrationResult, urdf: str, out: Path) -> None:
-    laws = friction_by_joint(result)
-    if not laws:
-        raise DataError('The friction result has no joint with identified friction; identify at '
-                        'least one joint first.')
-    _write(out, with_friction(urdf, laws))
-    print_line(f'{out}: damping and friction of {", ".join(laws)}, means of both directions. URDF '
-               "cannot describe Stribeck friction; the node's feed-forward compensates it too.")
-
-
-def _apply_arm(result: CalibrationResult, urdf: str, out: Path) -> None:
-    joints = result.robot.joint_names
-    links = result.values(parameter_names(joints)).reshape(-1)[:10 * len(joints)].reshape(-1, 10)
-    bodies = {}
-    for joint, parameters in zip(joints, links, strict=True):
-        body = pin.Inertia.FromDynamicParameters(parameters)
-        bodies[joint] = RigidBodyInertia(
-            float(body.mass), np.array(body.lever), np.array(body.inertia))
-    _write(out, with_links(urdf, bodies))
-    print_line(
-        f'{out}: masses, centres of mass and inertias of the links of {", ".join(joints)}. '
-        'Parameter combinations that the motion does not identify keep the values of the URDF. '
-        'URDF cannot describe rotor inertias and torque offsets.')
 
 
 def _write(path: Path, text: str) -> None:

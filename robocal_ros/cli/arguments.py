@@ -77,8 +77,15 @@ def build_parser() -> argparse.ArgumentParser:
                       _ESTIMATE))
     show = command('show', 'show result files in the terminal')
     show.add_argument('files', nargs='+', metavar='RESULT', help=_RESULT)
-    report = command('report', 'write an HTML report of result files, with plots')
-    report.add_argument('files', nargs='+', metavar='RESULT', help=_RESULT)
+    report = command('report', 'write an HTML report of results: verdicts, what to do, values, '
+                     'plots')
+    report.add_argument('files', nargs='*', metavar='RESULT',
+                        help=f'{_RESULT} (default: all stored results of the robot)')
+    report.add_argument('--results-dir', type=Path, metavar='FOLDER',
+                        help='folder of the stored results (default: that of the only robot)')
+    report.add_argument('--urdf', type=Path, metavar='FILE',
+                        help="URDF of the robot, to show what results change in it, and the "
+                             "driver's values in the driver's frame")
     report.add_argument('-o', '--output', type=Path, default=Path('report.html'),
                         help='the HTML file (default: %(default)s)')
     report.add_argument('--title', default='Calibration report', help='title of the page')

@@ -27,6 +27,9 @@ def _console(*, errors: bool = False) -> Console:
 OUT = _console()
 ERRORS = _console(errors=True)
 
+QUIET = 2.0
+"""Time without a line on progress, for tasks that are mostly shorter [s]."""
+
 # Progress between two lines without a terminal [%].
 _LINE_EVERY = 20.0
 # Progress from which the remaining time is estimated [%], and how often it is [s].
@@ -41,16 +44,18 @@ def print_line(text: str, style: str = '', console: Console = OUT) -> None:
 class ProgressView:
     """Progress as a bar on a terminal, otherwise as occasional lines."""
 
-    def __init__(self, title: str, console: Console = OUT) -> None:
+    def __init__(self, title: str, console: Console = OUT, quiet: float = 0.0) -> None:
         """Prepare the bar.
 
         Args:
             title: Name of the task.
             console: Output.
+            quiet: Time before the first line without a terminal [s]; shorter tasks print none.
 
         """
         self._title = title
         self._console = console
+        self._quiet = quiet
         self._began = time.monotonic()
         self._printed = -_LINE_EVERY
         self._remaining = ''
@@ -101,7 +106,9 @@ class ProgressView:
                                if _ESTIMABLE <= percent < 100.0 and left >= 1.0 else '')
         self._bar.update(self._task, completed=percent, description=message,
                          remaining=self._remaining)
-        if not self._console.is_terminal and percent >= self._printed + _LINE_EVERY:
+        if self._console.is_terminal or self.elapsed < self._quiet:
+            return
+        if percent >= self._printed + _LINE_EVERY:
             self._printed = percent - percent % _LINE_EVERY
             remaining = f' ({self._remaining})' if self._remaining else ''
             self._console.print(f'  {self._title}: {percent:3.0f} %{remaining}, {message}',

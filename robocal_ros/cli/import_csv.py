@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from rosbags.typesys import Stores, get_typestore
 
 from robocal_ros.arrays import Array
-from robocal_ros.cli.console import print_line
+from robocal_ros.cli.console import QUIET, ProgressView, print_line
 from robocal_ros.errors import FileFormatError
 from robocal_ros.files import Section, convert, load, read_text, refuse
 from robocal_ros.messages.bag import JOINT_STATE, WRENCH
@@ -29,8 +29,11 @@ _LATEST = 2.0**31 - 1.0
 _HOLD, _RATE, _SPEED = 2.0, 50.0, 0.5
 # Stamp of the first sample without times [s].
 _BEGIN = 1.0
+# Share of the time that reading takes [%], and messages between two reports of progress.
+_READING, _REPORTED = 35.0, 2000
 
 Column = str | int
+Sample = tuple[int, tuple[Array, Array, Array], Array | None]
 
 
 class ColumnMap(Section):
@@ -78,19 +81,12 @@ class ColumnMap(Section):
 def run(options: argparse.Namespace) -> int:
     """Import; the options are those of ``cli.arguments``."""
     columns = read_map(options.columns)
-    table = Table(options.file, columns)
-    samples = _samples(table, columns)  # checks all columns before the bag is created
-    with BagWriter(options.bag) as bag:
-        bag.add('/joint_states', JOINT_STATE)
-        topic = f'/{columns.wrench_topic.strip("/")}'
-        if columns.wrench:
-            bag.add(topic, WRENCH)
-        count = 0
-        for stamp, joints, reading in samples:
-            bag.write('/joint_states', stamp, _joint_state(stamp, columns.joints, joints))
-            if reading is not None:
-                bag.write(topic, stamp, _wrench(stamp, columns.wrench_frame, reading))
-            count += 1
+    with ProgressView('import', quiet=QUIET) as view:
+        view.update(0.0, 'reading')
+        table = Table(options.file, columns, lambda share: view.update(
+            _READING * share, 'reading'))
+        # Checks all columns before the bag is created.
+        count = _write(options.bag, table.rows, _samples(table, columns), columns, view)
     print_line(f'{table.rows} lines of {options.file} as {count} joint states in {options.bag}.')
     if columns.postures:
         print_line(f'Assumed: each posture is held for {_HOLD:g} s, and the arm moves between '
@@ -100,6 +96,27 @@ def run(options: argparse.Namespace) -> int:
             print_line(f'Assumed: readings scatter by {force:g} N and {torque:g} N·m about each '
                        'line (wrench_noise).')
     return 0
+
+
+def _write(
+    path: Path, rows: int, samples: Iterator[Sample], columns: ColumnMap, view: ProgressView
+) -> int:
+    """Write the bag and return the number of joint states."""
+    expected = rows * (_HOLD * _RATE if columns.postures else 1.0)
+    count = 0
+    with BagWriter(path) as bag:
+        bag.add('/joint_states', JOINT_STATE)
+        topic = f'/{columns.wrench_topic.strip("/")}'
+        if columns.wrench:
+            bag.add(topic, WRENCH)
+        for stamp, joints, reading in samples:
+            if count % _REPORTED == 0:
+                view.update(_READING + (100.0 - _READING) * min(count / expected, 1.0), 'writing')
+            bag.write('/joint_states', stamp, _joint_state(stamp, columns.joints, joints))
+            if reading is not None:
+                bag.write(topic, stamp, _wrench(stamp, columns.wrench_frame, reading))
+            count += 1
+    return count
 
 
 def read_map(path: Path) -> ColumnMap:
@@ -132,9 +149,25 @@ def read_map(path: Path) -> ColumnMap:
 class Table:
     """Numbers of a CSV file; errors name column and line."""
 
-    def __init__(self, path: Path, columns: ColumnMap) -> None:
-        """Read the file; raises FileFormatError if it is empty or its lines differ in length."""
+    def __init__(
+        self, path: Path, columns: ColumnMap, progress: Callable[[float], None]
+    ) -> None:
+        """Read the file.
+
+        Args:
+            path: The file.
+            columns: The column map.
+            progress: Called with the share of its columns that have been converted, 0 … 1.
+
+        Raises:
+            FileFormatError: If it is empty, or its lines differ in length.
+
+        """
         self._path = path
+        self._progress = progress
+        self._mapped = sum(map(len, (columns.position, columns.velocity, columns.effort,
+                                     columns.wrench))) + (columns.time != '')
+        self._converted = 0
         lines = list(enumerate(csv.reader(
             read_text(path, 'CSV file').splitlines(), delimiter=columns.delimiter), start=1))
         self._lines = [(number, fields) for number, fields in lines if fields]
@@ -177,6 +210,8 @@ class Table:
                 raise FileFormatError(
                     f"{self._path}, line {number}, column '{column}': '{fields[place]}' is not a "
                     'finite number. Correct or remove the line.')
+        self._converted += 1
+        self._progress(self._converted / self._mapped)
         return found
 
     def stamps(self, columns: ColumnMap) -> list[int]:
@@ -196,9 +231,6 @@ class Table:
                     f'does not follow {time[row - 1]:.9g} s; times must increase. Correct or '
                     'remove the line.')
         return [round(1e9 * value) for value in time.tolist()]
-
-
-Sample = tuple[int, tuple[Array, Array, Array], Array | None]
 
 
 def _samples(table: Table, columns: ColumnMap) -> Iterator[Sample]:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# PYTHON_ARGCOMPLETE_OK
 """`robocal`: entry point, errors and interrupts."""
 
 from __future__ import annotations

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robocal report`: result files as one HTML page."""
+"""`robocal report`: result files, or all stored results of an arm, as one HTML page."""
 
 from __future__ import annotations
 
 import argparse
 
-from robocal_ros.cli.console import OUT
-from robocal_ros.cli.show import result_files
-from robocal_ros.results.report import write_report
+from robocal_ros.cli.console import OUT, QUIET, ProgressView
+from robocal_ros.cli.next_steps import next_steps
+from robocal_ros.cli.show import current_results, result_files, stored_files
+from robocal_ros.results.chain import stale_inputs
+from robocal_ros.results.report import Advice, write_report
+from robocal_ros.results.result import Verdict
 from robocal_ros.results.store import read_result
+from robocal_ros.robot.urdf import read_urdf
 
 
 def run(options: argparse.Namespace) -> int:
@@ -16,10 +20,24 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         FileFormatError: If a file is not a result file.
-        ConfigurationError: If a file cannot be read, or the page cannot be written.
+        ConfigurationError: If a file cannot be read, the stored results are those of several
+            robots, or the page cannot be written.
 
     """
-    results = [read_result(path) for path in result_files(options.files)]
-    write_report(results, options.output, title=options.title)
+    files = (result_files(options.files, options.results_dir) if options.files
+             else stored_files(options.results_dir))
+    urdf = None if options.urdf is None else (options.urdf, read_urdf(options.urdf))
+    results, advice = [], []
+    with ProgressView('report', quiet=QUIET) as view:
+        for i, path in enumerate(files):
+            view.update(100.0 * i / (len(files) + 1), path.name)
+            result = read_result(path)
+            load = current_results(result, path)
+            stale = (stale_inputs(result, load)
+                     if load is not None and result.verdict is Verdict.PASS else ())
+            results.append(result)
+            advice.append(Advice(next_steps(result, path, bool(stale), urdf), stale))
+        view.update(100.0 * len(files) / (len(files) + 1), 'writing')
+        write_report(results, options.output, title=options.title, advice=advice)
     OUT.print(f'Report of {len(results)} result(s): {options.output}', soft_wrap=True)
     return 0

@@ -13,12 +13,15 @@ from rich.table import Table
 from robocal_ros.cli.console import OUT, print_line, table_of
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.results import wording
-from robocal_ros.results.chain import stale_text
+from robocal_ros.results.chain import Load, stale_text
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import ResultStore, default_directory, read_result
 
 _VERDICT_STYLES = {Verdict.PASS: 'bold green', Verdict.FAIL: 'bold red',
                    Verdict.NOT_EVALUATED: 'bold yellow'}
+
+# Kinds of results, inputs before what is built on them.
+_ORDER = ('drive_gains', 'arm', 'friction', 'payload', 'compliance', 'tare')
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,34 +36,85 @@ def run(options: argparse.Namespace) -> int:
     files = result_files(options.files)
     for path, result in [(path, read_result(path)) for path in files]:
         show_result(result)
-        # The newest results are in the results folder, older ones in its folder history.
-        folder = path.parent.parent if path.parent.name == 'history' else path.parent
-        stale = stale_text(result, ResultStore(folder, result.robot).load)
-        if stale and (folder / f'{result.kind}.yaml').exists():
+        load = current_results(result, path)
+        if load is not None and (stale := stale_text(result, load)):
             print_line(stale, 'yellow')
     return 0
 
 
-def result_files(names: Iterable[str]) -> list[Path]:
+def current_results(result: CalibrationResult, path: Path) -> Load | None:
+    """Return what loads the current results beside a file, None outside a results folder."""
+    # The newest results are in the results folder, older ones in its folder history.
+    folder = path.parent.parent if path.parent.name == 'history' else path.parent
+    if (folder / f'{result.kind}.yaml').exists():
+        return ResultStore(folder, result.robot).load
+    return None
+
+
+def stored_files(folder: Path | None = None) -> list[Path]:
+    """Return the files of all stored results of one robot, inputs before what is built on them.
+
+    For each kind the newest result that passed, and the newest that did not, if it is newer.
+
+    Args:
+        folder: Folder of the results; by default that of the only robot with stored results.
+
+    Raises:
+        ConfigurationError: If there is none, or several robots have stored results.
+
+    """
+    if folder is None:
+        root = default_directory('robot').parent
+        folders = sorted({item.parent for item in root.glob('*/*.yaml')})
+        if len(folders) > 1:
+            raise ConfigurationError(
+                f'Several robots have stored results: {", ".join(map(str, folders))}. Name one '
+                'folder with --results-dir, or a kind, such as payload, for those of all robots.')
+        folder = folders[0] if folders else root
+    found = []
+    for path in sorted(folder.glob('*.yaml')):
+        passed = path.with_name(path.name.replace('.failed.yaml', '.yaml'))
+        if passed == path or not passed.exists() or (
+                passed.stat().st_mtime_ns < path.stat().st_mtime_ns):
+            found.append(path)
+    if not found:
+        raise ConfigurationError(
+            f'No stored results in {folder}. Run robocal run, name files, or set ROS_HOME if the '
+            'nodes use another one.')
+
+    def place(path: Path) -> int:
+        kind = path.name.partition('.')[0]
+        return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
+
+    return sorted(found, key=place)
+
+
+def result_files(names: Iterable[str], folder: Path | None = None) -> list[Path]:
     """Return the result files of names: files, or kinds such as ``payload``.
 
-    A kind stands for the stored results of all robots; without one that passed, for the newest
-    that did not.
+    A kind stands for the stored results of all robots, or of one folder; without one that passed,
+    for the newest that did not.
+
+    Args:
+        names: Files and kinds.
+        folder: Folder of the stored results; by default those of all robots.
 
     Raises:
         ConfigurationError: If no result of a kind is stored.
 
     """
-    root = default_directory('robot').parent
+    root = folder or default_directory('robot').parent
+    under = '' if folder else '*/'
     found = []
     for name in names:
         path = Path(name).expanduser()
         if path.suffix or path.is_file() or len(path.parts) > 1:
             found.append(path)
             continue
-        stored = sorted(root.glob(f'*/{name}.yaml')) or sorted(root.glob(f'*/{name}.failed.yaml'))
+        stored = (sorted(root.glob(f'{under}{name}.yaml'))
+                  or sorted(root.glob(f'{under}{name}.failed.yaml')))
         if not stored:
-            kinds = sorted({item.name.partition('.')[0] for item in root.glob('*/*.yaml')})
+            kinds = sorted({item.name.partition('.')[0] for item in root.glob(f'{under}*.yaml')})
             raise ConfigurationError(
                 f"No file '{name}' and no stored result of this kind in {root}; there are: "
                 f'{", ".join(kinds) or "none"}. Run robocal run, name a file, or set ROS_HOME if '

@@ -44,9 +44,12 @@ _NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 # topic, a fast topic costs no more than that.
 _PERIOD, _TURNS = 0.04, 8
 _IDLE = ('', 'idle', 'unconfigured', 'inactive', 'observing', 'waiting')
-_COLOURS = {DiagnosticStatus.OK: '#2b8a3e', DiagnosticStatus.WARN: '#a8660a',
-            DiagnosticStatus.ERROR: '#c92a2a'}
-_VERDICTS = {'pass': '#2b8a3e', 'fail': '#c92a2a'}
+# Contrast with the white page of at least 4.5.
+_GOOD, _FAIR, _BAD = '#20702f', '#8a5300', '#b92323'
+_COLOURS = {DiagnosticStatus.OK: _GOOD, DiagnosticStatus.WARN: _FAIR,
+            DiagnosticStatus.ERROR: _BAD}
+_RED = (185, 35, 35)
+_VERDICTS = {'pass': _GOOD, 'fail': _BAD}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -191,8 +194,9 @@ class _Panel:
         self._folder = gui.add_folder(self._title, visible=False)
         with self._folder:
             self._text = gui.add_html('')
-            self._bar = gui.add_progress_bar(0.0, visible=False)
-            self._button = gui.add_button('Cancel and hold the arm', color='red', visible=False)
+            # The library's own bar has no name for screen readers.
+            self._bar = gui.add_html('', visible=False)
+            self._button = gui.add_button('Cancel and hold the arm', color=_RED, visible=False)
             self._table = gui.add_html('')
         self._button.on_click(self._ask)
         node = session.node
@@ -235,9 +239,12 @@ class _Panel:
         self._text.content = (f'<p style="margin:0.4em 1em"><strong style="color:{colour}">'
                               f'{escape(phase)}</strong> {escape(self._status.message)}</p>')
         try:
-            self._bar.value = min(max(float(values.get('progress', '0')), 0.0), 100.0)
+            progress = min(max(float(values.get('progress', '0')), 0.0), 100.0)
         except ValueError:
-            self._bar.value = 0.0
+            progress = 0.0
+        self._bar.content = (
+            f'<progress max="100" value="{progress:.0f}" aria-label="Progress of '
+            f'{escape(self._title)}" style="width:calc(100% - 2em);margin:0 1em"></progress>')
         self._bar.visible = self._button.visible = busy
         self._table.content = self._result
         self._folder.visible = True
@@ -264,11 +271,14 @@ def _table(text: str) -> str:
             cells = ((parameter.name, 'left'), (shown.value, 'right'), (half, 'right'),
                      (shown.unit, 'left'))
             rows.append(''.join(
-                f'<td style="padding:0 0.4em;text-align:{side}">{escape(cell)}</td>'
-                for cell, side in cells))
-    colour = _VERDICTS.get(verdict, '#a8660a')
+                f'<{tag} style="padding:0 0.4em;font-weight:normal;text-align:{side}">'
+                f'{escape(cell)}</{tag.partition(" ")[0]}>'
+                for tag, (cell, side) in zip(('th scope="row"', *3 * ('td',)), cells,
+                                             strict=True)))
+    colour = _VERDICTS.get(verdict, _FAIR)
     reasons = ''.join(map(_paragraph, () if verdict == 'pass' else result.reasons))
     return (f'<p style="margin:0.4em 1em"><strong style="color:{colour}">'
             f'{escape(wording.heading(verdict))}</strong>: {escape(wording.title_of(result))}, '
-            f'± 95 %</p>{reasons}<div style="max-height:14em;overflow:auto;margin:0 1em">'
+            f'± 95 %</p>{reasons}<div tabindex="0" role="group" aria-label="Values" '
+            'style="max-height:14em;overflow:auto;margin:0 1em">'
             f'<table style="font-size:0.85em"><tr>{"</tr><tr>".join(rows)}</tr></table></div>')

@@ -7,7 +7,8 @@ function axis(own) {
                         linecolor: colour('--line'), automargin: true}, own);
 }
 function layout(own) {
-  return Object.assign({}, own, {
+  const below = own.yaxis2 ? {yaxis2: axis(own.yaxis2)} : {};
+  return Object.assign({}, own, below, {
     font: {family: getComputedStyle(document.body).fontFamily, size: 12, color: colour('--soft')},
     paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
     xaxis: axis(own.xaxis), yaxis: axis(own.yaxis),

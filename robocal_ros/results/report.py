@@ -1,29 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Report of results as one self-contained HTML page.
-
-Plots show measurements as markers, models as lines and intervals as bands.
-"""
+"""Report of results as one self-contained HTML page: verdict, what to do, values, plots."""
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from robocal_ros import __version__
-from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.results import wording
-from robocal_ros.results.result import CalibrationResult, Fit, Parameter, Series
+from robocal_ros.results.plots import description, figure
+from robocal_ros.results.result import CalibrationResult, Fit, Input, Parameter, Verdict
 
 Truth = Mapping[str, Mapping[str, float]]
 """Known values by kind of result and name of parameter, in the result's frame and units."""
@@ -32,8 +27,43 @@ _BADGES = {'pass': 'pass', 'fail': 'fail', 'not_evaluated': 'not evaluated'}
 # Settings beside standard deviations that a result relies on without measuring them.
 _ASSUMED = ('known_mass', 'mass_source', 'arm_load', 'load_mass', 'gravity', 'urdf_payload_mass',
             'model_std', 'reference_run', 'effort_contains', 'widened_priors')
+# Parameters in a summary, and the earliest stamp that is a date (2001) [s].
+_HEADLINE, _FIRST_DATE = 4, 1e9
+# Commands of a step, rows of a table and reasons for missing values that are shown unfolded.
+_SHOWN, _LONG, _SENTENCES = 2, 40, 6
+_NO_SCRIPT = '<noscript><p>The plots need JavaScript.</p></noscript>'
 _DROPS = ('dropped', 'out_of_order', 'incomplete', 'not_finite', 'implausible', 'clock_jumps',
           'interruptions')
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do with a result.
+
+    Attributes:
+        text: The instruction, in sentences.
+        commands: Commands to copy, each with a label, which may be empty.
+        changes: Changes of a file as a unified diff, empty for none.
+
+    """
+
+    text: str
+    commands: tuple[tuple[str, str], ...] = ()
+    changes: str = ''
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What a reader is told about a result beside its content.
+
+    Attributes:
+        steps: What to do now, in order.
+        stale: Sentences on inputs that are no longer current.
+
+    """
+
+    steps: tuple[Step, ...] = ()
+    stale: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +94,7 @@ def write_report(
     truth: Truth | None = None,
     title: str = 'Calibration report',
     panels: Sequence[Panel] = (),
+    advice: Sequence[Advice] = (),
 ) -> None:
     """Write the report.
 
@@ -73,12 +104,13 @@ def write_report(
         truth: Known values for comparison.
         title: Title of the page.
         panels: Further sections after the results.
+        advice: What to do with each result, in their order; empty for nothing.
 
     Raises:
         ConfigurationError: If the file cannot be written.
 
     """
-    page = report_html(results, truth, title, panels)
+    page = report_html(results, truth, title, panels, advice)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding='utf-8')
@@ -94,9 +126,11 @@ def report_html(
     truth: Truth | None = None,
     title: str = 'Calibration report',
     panels: Sequence[Panel] = (),
+    advice: Sequence[Advice] = (),
 ) -> str:
     """Return the page; see ``write_report`` for the arguments."""
     truth = truth or {}
+    told = list(advice) or [Advice()] * len(results)
     # In the order of their placeholders on the page.
     plots = [figure(series) for result in results for series in result.series]
     plots += [drawing for panel in panels for _, drawing in panel.drawings]
@@ -104,8 +138,9 @@ def report_html(
     # "<" in a name could end the script element.
     data = json.dumps(figures, ensure_ascii=False).replace('<', '\\u003c')
     sections = '\n'.join(
-        _section(i, result, truth.get(result.kind, {})) for i, result in enumerate(results)
-    ) + '\n'.join(_panel(panel) for panel in panels)
+        _section(i, result, truth.get(result.kind, {}), own)
+        for i, (result, own) in enumerate(zip(results, told, strict=True))
+    ) + '\n'.join(_panel(i, panel) for i, panel in enumerate(panels))
     drawing = (
         f'<script type="application/json" id="figures">{data}</script>\n'
         f'<script>{get_plotlyjs()}</script>\n<script>{_asset("report.js")}</script>\n'
@@ -114,12 +149,13 @@ def report_html(
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>{escape(title)}</title>\n<style>{_asset("report.css")}</style>\n</head>\n<body>\n<main>\n'
-        f'<header><h1>{escape(title)}</h1>\n'
+        f'<title>{escape(title)}</title>\n<style>{_asset("report.css")}</style>\n</head>\n'
+        f'<body>\n<header><h1>{escape(title)}</h1>\n'
         f'<p class="lead">{_introduction(results)}</p></header>\n'
-        f'{_overview(results)}\n{sections}\n'
-        f'<footer>Written on {written} by robocal_ros {escape(__version__)}.</footer>\n'
-        f'</main>\n{drawing}</body>\n</html>\n'
+        f'<main>\n{_overview(results, told)}\n{_chain(results, told)}\n{sections}\n</main>\n'
+        f'<footer>Written on {written} by robocal_ros {escape(__version__)}. '
+        'Intervals: 95 %.</footer>\n'
+        f'{drawing}</body>\n</html>\n'
     )
 
 
@@ -133,23 +169,91 @@ def _introduction(results: Sequence[CalibrationResult]) -> str:
     return escape(f'{count} of robot {robots}.') if results else 'There are no results.'
 
 
-def _overview(results: Sequence[CalibrationResult]) -> str:
+def _overview(results: Sequence[CalibrationResult], advice: Sequence[Advice]) -> str:
+    """Return the table of all results, each with a link to its section."""
     if len(results) < 2:
         return ''
-    rows = ''.join(
-        f'<tr><td><a href="#result-{i}">{escape(wording.title_of(result))}</a></td>'
-        f'<td class="soft">{escape(_headline(result))}</td><td>{_badge(result)}</td></tr>'
-        for i, result in enumerate(results)
-    )
-    return f'<nav><div class="scroll"><table>{rows}</table></div></nav>'
+    several = len({result.robot.name for result in results}) > 1
+    header = [('Result', False), ('Verdict', False), ('Key values', False), ('Measured', False)]
+    rows = []
+    for i, (result, own) in enumerate(zip(results, advice, strict=True)):
+        stale = ' <span class="badge not_evaluated">stale</span>' if own.stale else ''
+        rows.append([_link(i, result), f'{_badge(result)}{stale}',
+                     f'<span class="soft key">{escape(_headline(result))}</span>',
+                     escape(_measured(result.time)),
+                     *([escape(result.robot.name)] if several else [])])
+    if several:
+        header.append(('Robot', False))
+    return ('<section aria-labelledby="summary">\n<h2 id="summary">Summary</h2>\n'
+            f'<p>{escape(_tally(results, advice))}</p>\n'
+            f'{_table(header, rows, "All results")}\n</section>')
+
+
+def _tally(results: Sequence[CalibrationResult], advice: Sequence[Advice]) -> str:
+    passed = sum(result.verdict is Verdict.PASS for result in results)
+    sentences = [f'{passed} of {len(results)} results passed.']
+    for text, names in (
+        ('Do not use', [wording.title_of(result) for result in results
+                        if result.verdict is not Verdict.PASS]),
+        ('Stale, to be estimated again',
+         [wording.title_of(result) for result, own in zip(results, advice, strict=True)
+          if own.stale]),
+    ):
+        if names:
+            sentences.append(f'{text}: {"; ".join(names)}.')
+    return ' '.join(sentences)
+
+
+def _link(index: int, result: CalibrationResult) -> str:
+    return f'<a href="#result-{index}">{escape(wording.title_of(result))}</a>'
+
+
+def _chain(results: Sequence[CalibrationResult], advice: Sequence[Advice]) -> str:
+    """Return which result was estimated with which others."""
+    places = {result.sha256: i for i, result in enumerate(results)}
+    if len(results) < 2 or not any(result.inputs for result in results):
+        return ''
+    rows = []
+    for i, (result, own) in enumerate(zip(results, advice, strict=True)):
+        users = [_link(j, user) for j, user in enumerate(results)
+                 if any(item.sha256 == result.sha256 for item in user.inputs)]
+        stale = '<br>'.join(map(escape, own.stale))
+        state = (f'<span class="stale">{stale}</span>' if stale else
+                 'current' if result.inputs else '–')
+        rows.append([
+            _link(i, result),
+            '<br>'.join(_source(item, places, results) for item in result.inputs) or 'nothing',
+            '<br>'.join(users) or '–', state])
+    return (
+        '<section aria-labelledby="chain">\n'
+        '<h2 id="chain">How the results build on each other</h2>\n'
+        + _table([('Result', False), ('Estimated with', False), ('Used by', False),
+                  ('Inputs', False)], rows, 'Inputs of each result') + '\n</section>')
+
+
+def _source(
+    item: Input, places: Mapping[str, int], results: Sequence[CalibrationResult]
+) -> str:
+    """Return an input: a link if it is on the page, else its name."""
+    if item.sha256 in places:
+        return _link(places[item.sha256], results[places[item.sha256]])
+    return escape(f'{wording.heading(item.kind)}: {item.name}')
+
+
+def _measured(time: float) -> str:
+    """Return the time of a result as a date, unless its clock counts from a start."""
+    if time < _FIRST_DATE:
+        return f'at {time:.0f} s of its clock'
+    return datetime.fromtimestamp(time, timezone.utc).strftime('%Y-%m-%d %H:%M UTC')
 
 
 def _headline(result: CalibrationResult) -> str:
-    """Return the first four parameters on one line."""
-    found = [p for p in result.parameters if p.value is not None][:4]
-    return ' · '.join(
-        f'{wording.described(p.name)} {wording.reading(p).text}' for p in found
-    )
+    """Return the first parameters on one line, and how many there are besides."""
+    found = [p for p in result.parameters if p.value is not None]
+    shown = ' · '.join(f'{wording.described(p.name)} {wording.reading(p).text}'
+                       for p in found[:_HEADLINE])
+    more = len(found) - _HEADLINE
+    return f'{shown} · {more} more' if more > 0 else shown
 
 
 def _badge(result: CalibrationResult) -> str:
@@ -157,61 +261,126 @@ def _badge(result: CalibrationResult) -> str:
     return f'<span class="badge {verdict}">{_BADGES[verdict]}</span>'
 
 
-def _section(index: int, result: CalibrationResult, truth: Mapping[str, float]) -> str:
-    plots = ''.join(_plot(series.title) for series in result.series)
+def _section(
+    index: int, result: CalibrationResult, truth: Mapping[str, float], advice: Advice
+) -> str:
+    name = f'result-{index}'
+    plots = ''.join(_plot(f'{name}-plot-{i}', series.title, description(series))
+                    for i, series in enumerate(result.series))
+    origin = ', '.join(filter(None, (result.robot.name, result.source, _measured(result.time))))
     return (
-        f'<section id="result-{index}">\n'
-        f'<div class="head"><h2>{escape(wording.title_of(result))}</h2>{_badge(result)}</div>\n'
-        f'{_verdict(result)}\n{_parameters(result, truth)}\n{_residuals(result)}\n'
-        f'{_assumptions(result)}\n'
-        + (f'<h3>Plots</h3>\n<div class="plots">{plots}</div>\n' if plots else '')
-        + f'{_details(result)}\n</section>'
+        f'<section id="{name}" class="result" aria-labelledby="{name}-title">\n<div class="head">'
+        f'<h2 id="{name}-title">{escape(wording.title_of(result))}</h2>{_badge(result)}</div>\n'
+        f'<p class="soft small">{escape(origin)}</p>\n'
+        f'{_verdict(result, advice)}\n{_steps(advice.steps)}\n'
+        f'{_parameters(result, truth)}\n'
+        + (f'<h3>Plots</h3>\n{_NO_SCRIPT}<div class="plots">{plots}</div>\n' if plots else '')
+        + f'{_residuals(result)}\n{_assumptions(result)}\n{_details(result)}\n</section>'
     )
 
 
-def _panel(panel: Panel) -> str:
+def _panel(index: int, panel: Panel) -> str:
+    name = f'panel-{index}'
     verdict = 'pass' if panel.passed else 'fail'
     rows = [[escape(cell) for cell in row] for row in panel.rows]
-    table = _table(panel.columns, rows) if rows else ''
-    drawings = ''.join(_plot(title) for title, _ in panel.drawings)
+    table = _table(panel.columns, rows, panel.title) if rows else ''
+    drawings = ''.join(_plot(f'{name}-plot-{i}', title, title)
+                       for i, (title, _) in enumerate(panel.drawings))
     return (
-        '<section>\n'
-        f'<div class="head"><h2>{escape(panel.title)}</h2>'
+        f'<section aria-labelledby="{name}-title">\n'
+        f'<div class="head"><h2 id="{name}-title">{escape(panel.title)}</h2>'
         f'<span class="badge {verdict}">{verdict}</span></div>\n'
         f'<p>{escape(panel.message)}</p>\n{table}\n'
-        + (f'<div class="plots">{drawings}</div>\n' if drawings else '')
+        + (f'<h3>Plots</h3>\n{_NO_SCRIPT}<div class="plots">{drawings}</div>\n'
+           if drawings else '')
         + '</section>'
     )
 
 
-def _plot(title: str) -> str:
-    return (f'<figure><h4>{escape(title)}</h4><div class="plot" role="img" '
-            f'aria-label="{escape(title)}"></div></figure>')
+def _plot(name: str, title: str, described: str) -> str:
+    return (f'<figure><figcaption>{escape(title)}</figcaption>'
+            f'<p class="hidden" id="{name}">{escape(described)}</p>'
+            f'<div class="plot" role="img" aria-label="{escape(title)}" '
+            f'aria-describedby="{name}"></div></figure>')
 
 
-def _verdict(result: CalibrationResult) -> str:
-    checks = ''.join(
-        f'<li class="{"ok" if check.passed else "bad"}">{escape(check.reason)}</li>'
-        # Failed checks first.
-        for check in sorted(result.checks, key=lambda check: check.passed)
-    )
-    told = '' if result.checks else f'<p>{escape(" ".join(result.reasons))}</p>'
-    return (f'<p><strong>{escape(wording.VERDICT_WORDS[result.verdict])}</strong></p>{told}'
-            f'<ul class="checks">{checks}</ul>')
+def _verdict(result: CalibrationResult, advice: Advice) -> str:
+    """Return the verdict and what prevents a pass, then the other checks, folded."""
+    prevents = [check for check in result.checks if not check.passed or not check.evaluated]
+    met = [check for check in result.checks if check not in prevents]
+    look = 'not_evaluated' if advice.stale else result.verdict.value
+    stale = ''.join(f'<p class="stale">Stale: {escape(text)}</p>' for text in advice.stale)
+    key = (f'<p>{escape(_headline(result))}</p>'
+           if result.verdict is Verdict.PASS and not advice.stale else '')
+    reasons = ''.join(
+        f'<li class="{"open" if check.passed else "bad"}">{escape(check.reason)}</li>'
+        for check in sorted(prevents, key=lambda check: check.passed))
+    told = '' if prevents or result.verdict is Verdict.PASS else (
+        f'<p>{escape(" ".join(result.reasons))}</p>')
+    others = ''.join(f'<li class="ok">{escape(check.reason)}</li>' for check in met)
+    count = f'{len(met)} check' + ('' if len(met) == 1 else 's')
+    return (
+        f'<div class="verdict {look}"><p><strong>'
+        f'{escape(wording.VERDICT_WORDS[result.verdict])}</strong></p>{key}{told}'
+        + (f'<ul class="checks">{reasons}</ul>' if reasons else '') + f'{stale}</div>'
+        + (f'<details><summary>{count} met</summary><ul class="checks">{others}</ul></details>'
+           if met else ''))
 
 
-def _table(header: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:
+def _steps(steps: Sequence[Step]) -> str:
+    if not steps:
+        return ''
+    items = []
+    for step in steps:
+        commands = ''.join(_command(label, command, len(step.commands) > _SHOWN)
+                           for label, command in step.commands)
+        items.append(f'<li><p>{escape(step.text)}</p>{commands}{_changes(step.changes)}</li>')
+    return f'<h3>What to do now</h3>\n<ol class="steps">{"".join(items)}</ol>'
+
+
+def _command(label: str, command: str, folded: bool) -> str:
+    text = f'<pre class="command"><code>{escape(command)}</code></pre>'
+    if folded:
+        return f'<details><summary>{escape(label)}</summary>{text}</details>'
+    return (f'<p class="small soft">{escape(label)}</p>' if label else '') + text
+
+
+def _changes(text: str) -> str:
+    """Return a unified diff, folded."""
+    if not text:
+        return ''
+    kinds = {'+': 'added', '-': 'removed'}
+    lines = text.splitlines()
+    counts = {sign: sum(line.startswith(sign) and not line.startswith(3 * sign)
+                        for line in lines) for sign in kinds}
+    body = '\n'.join(
+        f'<span class="{kinds[line[0]]}">{escape(line)}</span>'
+        if line[:1] in kinds and line[:3] not in ('+++', '---') else escape(line)
+        for line in lines)
+    return (f'<details><summary>Changes of the URDF: {counts["+"]} lines added, {counts["-"]} '
+            f'removed</summary><pre class="changes"><code>{body}</code></pre></details>')
+
+
+def _table(
+    header: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]], caption: str
+) -> str:
     """Return a table of HTML cells; a header's flag marks numeric columns."""
     kinds = [' class="number"' if number else ' class="words"' for _, number in header]
-    head = ''.join(f'<th{kind}>{escape(text)}</th>'
+    head = ''.join(f'<th scope="col"{kind}>{escape(text)}</th>'
                    for (text, _), kind in zip(header, kinds, strict=True))
     body = ''.join(
-        '<tr>' + ''.join(f'<td{kind}>{cell}</td>'
-                         for cell, kind in zip(row, kinds, strict=True)) + '</tr>'
+        f'<tr><th scope="row"{kinds[0]}>{row[0]}</th>'
+        + ''.join(f'<td{kind}>{cell}</td>'
+                  for cell, kind in zip(row[1:], kinds[1:], strict=True)) + '</tr>'
         for row in rows
     )
-    return (f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
-            f'<tbody>{body}</tbody></table></div>')
+    return _scrolled(caption, f'<thead><tr>{head}</tr></thead><tbody>{body}</tbody>')
+
+
+def _scrolled(caption: str, rows: str) -> str:
+    """Return a table that a narrow page scrolls, by keyboard, too."""
+    return (f'<div class="scroll" role="group" tabindex="0" aria-label="{escape(caption)}"><table>'
+            f'<caption class="hidden">{escape(caption)}</caption>{rows}</table></div>')
 
 
 def _parameters(result: CalibrationResult, truth: Mapping[str, float]) -> str:
@@ -224,9 +393,15 @@ def _parameters(result: CalibrationResult, truth: Mapping[str, float]) -> str:
     rows = [_parameter_row(p, truth.get(p.name), compared) for p in shown]
     frame = (f' <span class="soft small">in frame <code>{escape(result.frame)}</code></span>'
              if result.frame else '')
-    others = ''.join(f'<p class="soft small">{escape(line)}</p>'
-                     for line in wording.without_value(result.parameters))
-    return f'<h3>Values{frame}</h3>\n{_table(header, rows)}\n{others}'
+    lines = wording.without_value(result.parameters)
+    others = ''.join(f'<p class="soft small">{escape(line)}</p>' for line in lines)
+    if len(lines) > _SENTENCES:
+        others = f'<details><summary>{len(lines)} without value</summary>{others}</details>'
+    title = f'Values of {wording.title_of(result)}'
+    table = _table(header, rows, title) if rows else ''
+    if len(rows) > _LONG:
+        table = f'<details><summary>{len(rows)} values</summary>{table}</details>'
+    return f'<h3>Values{frame}</h3>\n<div class="values">{table}\n{others}</div>'
 
 
 def _parameter_row(parameter: Parameter, truth: float | None, compared: bool) -> list[str]:
@@ -264,14 +439,15 @@ def _residuals(result: CalibrationResult) -> str:
             parts.append(f'<h3>{title}</h3>\n<p class="soft small">{explanation}</p>\n'
                          + _table([('Measurement', False), ('Measured', True), ('Residual', True),
                                    ('Unit', False), ('Explained', True), ('Count', True)],
-                                  map(_fit_row, fits)))
+                                  map(_fit_row, fits), f'{title} of {wording.title_of(result)}'))
     return '\n'.join(parts)
 
 
 def _fit_row(fit: Fit) -> list[str]:
     share = f'{100.0 * (1.0 - fit.after / fit.before):.1f} %' if fit.before > 0.0 else ''
-    before, after = (f'{value:#.3g}'.rstrip('.') for value in (fit.before, fit.after))
-    return [escape(fit.what), before, after, escape(fit.unit), share, f'{fit.count}']
+    unit, factor = wording.handy(fit.unit)
+    before, after = (f'{factor * value:#.3g}'.rstrip('.') for value in (fit.before, fit.after))
+    return [escape(fit.what), before, after, escape(unit), share, f'{fit.count}']
 
 
 def _is_assumed(name: str) -> bool:
@@ -284,7 +460,9 @@ def _assumptions(result: CalibrationResult) -> str:
     assumed = {name: value for name, value in result.settings.items() if _is_assumed(name)}
     for item in result.inputs:
         assumed[item.kind] = f'{item.name}, {item.sha256[:12]}…' if item.sha256 else 'none'
-    return f'<h3>Assumed, not measured</h3>{_pairs(assumed)}' if assumed else ''
+    if not assumed:
+        return ''
+    return f'<h3>Assumed, not measured</h3>{_pairs(assumed, "Assumed, not measured")}'
 
 
 def _details(result: CalibrationResult) -> str:
@@ -306,21 +484,21 @@ def _details(result: CalibrationResult) -> str:
     settings = {name: value for name, value in result.settings.items() if not _is_assumed(name)}
     return (
         '<details><summary>Counts, settings and origin</summary>\n<div class="two">'
-        f'<div><h3>Counts</h3>{_pairs(counted)}'
-        f'<h3>Losses</h3><p class="soft small">{summary}</p>{_pairs(lost)}</div>'
-        f'<div><h3>Settings</h3>{_pairs(settings)}</div></div>'
-        f'<h3>Origin</h3>{_pairs(origin)}'
-        + (f'<h3>Inputs</h3>{_pairs(inputs)}' if inputs else '') + '</details>'
+        f'<div><h3>Counts</h3>{_pairs(counted, "Counts")}'
+        f'<h3>Losses</h3><p class="soft small">{summary}</p>{_pairs(lost, "Losses")}</div>'
+        f'<div><h3>Settings</h3>{_pairs(settings, "Settings")}</div></div>'
+        f'<h3>Origin</h3>{_pairs(origin, "Origin")}'
+        + (f'<h3>Inputs</h3>{_pairs(inputs, "Inputs")}' if inputs else '') + '</details>'
     )
 
 
-def _pairs(values: Mapping[str, object]) -> str:
+def _pairs(values: Mapping[str, object], caption: str) -> str:
     rows = ''.join(
-        f'<tr><td class="soft">{escape(wording.heading(name))}</td>'
-        f'<td style="overflow-wrap: anywhere">{escape(_setting(value))}</td></tr>'
+        f'<tr><th scope="row" class="soft">{escape(wording.heading(name))}</th>'
+        f'<td class="any">{escape(_setting(value))}</td></tr>'
         for name, value in values.items()
     )
-    return f'<div class="scroll"><table>{rows}</table></div>'
+    return _scrolled(caption, f'<tbody>{rows}</tbody>') if rows else ''
 
 
 def _setting(value: object) -> str:
@@ -333,96 +511,3 @@ def _setting(value: object) -> str:
     if isinstance(value, dict):
         return '; '.join(f'{key}: {_setting(item)}' for key, item in value.items()) or 'none'
     return 'none' if value is None or value == '' else str(value)
-
-
-# Okabe and Ito's palette, distinguishable with colour blindness.
-_COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#7f7f7f')
-_UPPER, _LOWER = '95 % upper', '95 % lower'
-_SETTLED = 0.5
-
-
-def figure(series: Series) -> go.Figure:
-    """Draw the curves of a series.
-
-    A curve's name may have a suffix after a comma: ``x, held out`` is drawn with hollow markers
-    in the colour of ``x``; ``x, 95 % upper`` and ``x, 95 % lower`` as a band about it.
-    """
-    counted = series.x_label == 'samples'
-    subjects = dict.fromkeys(map(_subject, series.curves))
-    colours = dict(zip(subjects, itertools.cycle(_COLOURS), strict=False))
-    drawing = go.Figure([
-        *_bands(series, colours),
-        *(_trace(series, name, y, colours[_subject(name)])
-          for name, y in series.curves.items() if _remark(name) not in (_UPPER, _LOWER)),
-    ])
-    drawing.update_layout(
-        template='none',
-        margin={'l': 60, 'r': 10, 't': 8, 'b': 45},
-        showlegend=len(drawing.data) > 1,
-        legend={'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'},
-        hovermode='closest',
-        xaxis={'title': {'text': series.x_label}, 'type': 'log' if counted else 'linear',
-               'dtick': 1 if counted else None},
-        yaxis={'title': {'text': series.y_label},
-               'range': _settled_range(series) if counted else None},
-    )
-    if series.x_label == 'posture':
-        drawing.update_xaxes(dtick=1 if len(series.x) <= 16 else None)
-    return drawing
-
-
-def _subject(name: str) -> str:
-    return name.partition(',')[0]
-
-
-def _remark(name: str) -> str:
-    return name.partition(',')[2].strip()
-
-
-def _bands(series: Series, colours: dict[str, str]) -> Iterator[go.Scatter]:
-    """Yield the outlines of each band: the lower, then the upper filled down to it."""
-    for subject, colour in colours.items():
-        lower = series.curves.get(f'{subject}, {_LOWER}')
-        upper = series.curves.get(f'{subject}, {_UPPER}')
-        if lower is None or upper is None:
-            continue
-        outline = {'x': series.x, 'mode': 'lines', 'line': {'width': 0}, 'hoverinfo': 'skip',
-                   'showlegend': False}
-        yield go.Scatter(y=lower, **outline)
-        red, green, blue = (int(colour[i:i + 2], 16) for i in (1, 3, 5))
-        yield go.Scatter(y=upper, fill='tonexty', fillcolor=f'rgba({red},{green},{blue},0.18)',
-                         **outline)
-
-
-def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:
-    shared = {'x': series.x, 'y': y, 'name': name}
-    if name.startswith('measured') or series.y_label.startswith('residual'):
-        hollow = bool(_remark(name))
-        return go.Scatter(
-            mode='markers', **shared,
-            marker={'color': colour, 'size': 8 if len(series.x) < 40 else 5, 'opacity': 0.8,
-                    'symbol': 'circle-open' if hollow else 'circle',
-                    'line': {'width': 1.5 if hollow else 0, 'color': colour}},
-        )
-    if _jumps(y):
-        # Two branches in one curve (both directions): a line would jump between them.
-        return go.Scatter(mode='markers', **shared,
-                          marker={'color': colour, 'size': 7, 'symbol': 'line-ew-open',
-                                  'line': {'width': 2}})
-    return go.Scatter(mode='lines', **shared, line={'color': colour, 'width': 2})
-
-
-def _jumps(y: Array) -> bool:
-    """Return whether neighbouring points are far apart along the whole curve."""
-    return len(y) > 10 and float(np.abs(np.diff(y)).sum()) > 8.0 * float(np.ptp(y))
-
-
-def _settled_range(series: Series) -> list[float] | None:
-    """Return the range of the ordinate after settling; the start may be off scale."""
-    late = slice(int(_SETTLED * len(series.x)), None)
-    curves = [y[late] for y in series.curves.values()]
-    if not curves or not len(curves[0]):
-        return None
-    low, high = min(y.min() for y in curves), max(y.max() for y in curves)
-    margin = 0.08 * (high - low) or 1.0
-    return [float(low - margin), float(high + margin)]

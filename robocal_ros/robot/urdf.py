@@ -45,6 +45,16 @@ def least_inertia(mass: float) -> float:
     return float(0.4 * mass * radius**2)
 
 
+def formatted(urdf: str) -> str:
+    """Return a URDF in the form of the functions below, to compare their results with.
+
+    Raises:
+        ModelError: If the text is not a URDF.
+
+    """
+    return _text(parse_urdf(urdf))
+
+
 def with_payload(urdf: str, payload: RigidBodyInertia, frame: str) -> str:
     """Return a URDF with a payload as a further link, fixed to one of its links.
 

@@ -41,3 +41,15 @@ def test_on_a_terminal_progress_is_a_bar() -> None:
         view.update(50.0, 'Moving.')
     assert ' 50%' in stream.getvalue()
     assert 'Moving.' in stream.getvalue()
+
+
+def test_short_tasks_without_a_terminal_are_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, now = io.StringIO(), 0.0
+    monkeypatch.setattr(console.time, 'monotonic', lambda: now)
+    with ProgressView('report', Console(file=stream, width=80), quiet=2.0) as view:
+        now = 1.9
+        view.update(30.0, 'Reading.')
+        assert stream.getvalue() == ''
+        now = 3.0
+        view.update(50.0, 'Reading.')
+    assert stream.getvalue().splitlines() == ['  report:  50 % (3 s left), Reading.']

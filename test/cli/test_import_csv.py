@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 from support.arms import arm
 from support.joints import plain
 
+from robocal_ros.cli import import_csv
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.intake import JointIntake, WrenchIntake
@@ -117,3 +119,16 @@ def test_a_set_with_one_posture_per_line_gives_the_payload(tmp_path: Path) -> No
     result = from_yaml((tmp_path / 'result.yaml').read_text(encoding='utf-8'))
     assert result.parameter('mass').value == pytest.approx(mass, abs=0.02)
     assert code == (0 if result.verdict is Verdict.PASS else 1)
+
+
+def test_progress_goes_from_reading_to_writing(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(import_csv, 'QUIET', 0.0)
+    monkeypatch.setattr(import_csv, '_REPORTED', 10)
+    text = HEADER + ''.join(f'{0.01 * i},0,0,0,0\n' for i in range(100))
+    assert imported(tmp_path, text, LOG) == 0
+    shown = capsys.readouterr().out
+    percents = [int(item) for item in re.findall(r'import: +(\d+) %', shown)]
+    assert percents == sorted(percents)
+    assert percents[0] == 0
+    assert percents[-1] >= 80
+    assert shown.index('reading') < shown.index('writing')

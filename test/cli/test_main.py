@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from support.result_examples import example, failing
 
 from robocal_ros.cli import main as entry
 from robocal_ros.cli import show
 from robocal_ros.cli.main import main
 from robocal_ros.errors import DataError
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results.store import ResultStore
 
 RESULT = str(Path(__file__).parents[1] / 'results' / 'data' / 'payload.yaml')
 
@@ -54,6 +59,83 @@ def test_a_kind_stands_for_the_stored_results(
     (folder / 'payload.yaml').write_text(text, encoding='utf-8')
     assert main(['report', 'payload', '-o', str(tmp_path / 'page.html')]) == 0
     assert (tmp_path / 'page.html').exists()
+
+
+def store(folder: Path, result: CalibrationResult, **changes: object) -> CalibrationResult:
+    changed = replace(result, **changes)
+    ResultStore(folder, changed.robot).save(changed)
+    return changed
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv('ROS_HOME', str(tmp_path))
+    return tmp_path / 'robocal'
+
+
+def test_report_without_files_is_of_the_whole_arm(home: Path, tmp_path: Path, capsys) -> None:
+    first = store(home / 'arm', example(), kind='friction', method='auto')
+    store(home / 'arm', example(), inputs=(first.as_input(),))
+    store(home / 'arm', failing(), kind='arm')
+    # Replaces what the payload was estimated with.
+    store(home / 'arm', example(), kind='friction', method='auto', time=1800000000.0)
+    page = tmp_path / 'page.html'
+    assert main(['report', '-o', str(page)]) == 0
+    assert 'Report of 3 result(s)' in capsys.readouterr().out
+    text = page.read_text(encoding='utf-8')
+    assert '2 of 3 results passed. Do not use: Arm, two plane. Stale, to be estimated again: ' \
+        'Payload, two plane.' in text
+    # What others are built on comes first.
+    assert text.index('>Arm, two plane<') < text.index('>Friction, auto<') \
+        < text.index('>Payload, two plane<')
+    assert 'was replaced by auto, live' in text
+    assert 'Do not apply these values' in text
+
+
+def test_a_failed_result_is_reported_until_a_newer_one_passes(home: Path) -> None:
+    store(home / 'arm', failing())
+    assert [path.name for path in show.stored_files()] == ['payload.failed.yaml']
+    store(home / 'arm', example())
+    os.utime(home / 'arm' / 'payload.failed.yaml', ns=(1, 1))
+    assert [path.name for path in show.stored_files()] == ['payload.yaml']
+
+
+def test_report_of_several_robots_asks_for_one(home: Path, tmp_path: Path, capsys) -> None:
+    page = tmp_path / 'page.html'
+    assert main(['report', '-o', str(page)]) == 2
+    assert 'No stored results' in capsys.readouterr().err
+    for name in ('left', 'right'):
+        store(home / name, example(), robot=replace(example().robot, name=name))
+    assert main(['report', '-o', str(page)]) == 2
+    told = capsys.readouterr().err
+    assert str(home / 'left') in told
+    assert str(home / 'right') in told
+    assert not page.exists()
+    assert main(['report', '--results-dir', str(home / 'left'), '-o', str(page)]) == 0
+    assert '1 result of robot “left”' in page.read_text(encoding='utf-8')
+    # A kind stands for all robots, each named in its row.
+    assert main(['report', 'payload', '-o', str(page)]) == 0
+    assert '<th scope="col" class="words">Robot</th>' in page.read_text(encoding='utf-8')
+    assert main(['report', 'payload', '--results-dir', str(home / 'right'),
+                 '-o', str(page)]) == 0
+    assert '“left”' not in page.read_text(encoding='utf-8')
+
+
+@pytest.mark.parametrize(('line', 'expected'), [
+    ('robocal rep', ['report']),
+    ('robocal report --res', ['--results-dir']),
+    ('robocal run com', ['compliance']),
+])
+def test_the_shell_completes(tmp_path: Path, line: str, expected: list[str]) -> None:
+    answer = tmp_path / 'answer'
+    subprocess.run(
+        [sys.executable, '-m', 'robocal_ros.cli.main'], check=False, timeout=60.0, env={
+            **os.environ, '_ARGCOMPLETE': '1', '_ARGCOMPLETE_IFS': ' ', 'COMP_TYPE': '9',
+            'COMP_LINE': line, 'COMP_POINT': str(len(line)),
+            '_ARGCOMPLETE_STDOUT_FILENAME': str(answer)})
+    assert answer.read_text().split() == expected
+    # The mark by which argcomplete's global completion finds programs.
+    assert 'PYTHON_ARGCOMPLETE_OK' in Path(entry.__file__).read_text(encoding='utf-8')[:1024]
 
 
 @pytest.mark.parametrize('command', ['show', 'report'])

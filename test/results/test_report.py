@@ -13,7 +13,8 @@ from plotly.offline import get_plotlyjs
 from support.result_examples import example, failing
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.results.report import Panel, figure, report_html, write_report
+from robocal_ros.results.plots import description, figure
+from robocal_ros.results.report import Advice, Panel, Step, report_html, write_report
 from robocal_ros.results.result import Check, Input, Series
 
 VOID = {'meta', 'br', 'link', 'img', 'input', 'hr'}
@@ -122,12 +123,49 @@ def test_losses_are_named_only_when_there_are_some() -> None:
 def test_what_was_assumed_is_shown_apart_from_other_settings() -> None:
     result = replace(example(), inputs=(), settings={
         'known_mass': 2.0, 'gain_std': 0.1, 'poses': 14})
-    shown, details = report_html([result]).split('<details>')[:2]
+    shown, details = report_html([result]).split('<details><summary>Counts')
     assumed = Page(shown[shown.index('<h3>Assumed, not measured'):shown.rindex('</div>') + 6])
     assert assumed.rows == [['known mass', '2'], ['gain std', '0.1']]
     assert 'poses' in details
     assert 'known mass' not in details
     assert 'Assumed' not in report_html([replace(result, settings={})])
+
+
+def test_steps_come_before_values_with_command_and_changes() -> None:
+    step = Step('Do it.', (('by', 'robocal apply "a b"'),), '--- a\n+++ b\n-<old/>\n+<new/>\n+x')
+    page = Page(report_html([example()], advice=[Advice((step,))]))
+    order = [page.text.index(part) for part in (
+        'Pass: every check', 'mass 0.6667 ± 0.0078 kg', 'What to do now', 'Do it.',
+        'robocal apply "a b"', '2 lines added, 1 removed', 'Values')]
+    assert order == sorted(order)
+
+
+def test_a_stale_result_is_not_shown_as_good() -> None:
+    html = report_html([example()], advice=[Advice(stale=('Its input was replaced.',))])
+    assert 'class="verdict not_evaluated"' in html
+    assert 'Stale: Its input was replaced.' in Page(html).text
+
+
+def test_inputs_are_linked_to_their_results() -> None:
+    used = replace(example(), kind='friction')
+    result = replace(example(), inputs=(used.as_input(), Input('arm', 'unloaded, bag', 'f00')))
+    page = report_html([used, result])
+    (row,) = re.findall(r'<tr><th scope="row" class="words"><a href="#result-1">[^<]*</a></th>'
+                        r'<td class="words">(<a.*?)</tr>', page)
+    assert '<a href="#result-0">Friction, two plane</a><br>arm: unloaded, bag' in row
+    assert 'How the results' not in report_html([example(), failing()])
+
+
+def test_a_clock_that_counts_from_a_start_is_no_date() -> None:
+    assert '2023-11-14 22:13 UTC' in report_html([example()])
+    assert 'at 29 s of its clock' in report_html([replace(example(), time=29.0)])
+
+
+def test_a_plot_is_described_by_its_figures() -> None:
+    angle = np.linspace(-1.0, 1.0, 5)
+    text = description(Series('t', 'q [rad]', 'torque [N·m]', angle, {'fit': 2.0 * angle}))
+    assert text == ('torque [N·m] over q [rad], 5 points from −1.000 to 1.000; '
+                    'fit: −2.000 to 2.000, root mean square 1.414.')
 
 
 @pytest.mark.parametrize('evil', [
@@ -148,7 +186,8 @@ def test_texts_cannot_break_the_page(evil: str) -> None:
                         curves={evil: good.series[0].x}),),
     )
     panel = Panel(evil, True, evil, ((evil, False),), ((evil,),))
-    html = report_html([result, result], title=evil, panels=[panel])
+    told = Advice((Step(evil, ((evil, evil),), f'+{evil}'),), (evil,))
+    html = report_html([result, result], title=evil, panels=[panel], advice=[told, told])
     Page(html)
     page = html.replace(get_plotlyjs(), '')
     # Tags and attributes: neither may open; as text they are escaped.
@@ -186,6 +225,20 @@ def test_residuals_are_dots_and_held_out_ones_hollow_in_the_same_colour() -> Non
     assert fitted.mode == held_out.mode == 'markers'
     assert (fitted.marker.symbol, held_out.marker.symbol) == ('circle', 'circle-open')
     assert fitted.marker.color == held_out.marker.color
+
+
+def test_residuals_beside_others_have_an_axis_of_their_own() -> None:
+    smooth = np.linspace(0.0, 1.0, 30)
+    drawn = figure(series('block', 'torque [N·m]', measured=smooth, residual=0.01 * smooth))
+    assert [trace.yaxis for trace in drawn.data] == [None, 'y2']
+    assert drawn.layout.yaxis2.title.text == 'residual<br>[N·m]'
+    assert drawn.layout.yaxis2.domain[1] < drawn.layout.yaxis.domain[0]
+
+
+def test_limits_of_residuals_are_lines() -> None:
+    drawn = figure(Series('t', 'speed [rad/s]', 'residual [N·m]', np.arange(12.0), {
+        'measured minus fit': np.zeros(12), '+ 1.96 σ of the run': np.ones(12)}))
+    assert [trace.mode for trace in drawn.data] == ['markers', 'lines']
 
 
 def test_interval_is_a_band_about_its_curve() -> None:

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do with a result: the commands that apply it, or that resolve why it did not pass."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+import shlex
+from pathlib import Path
+
+from robocal_ros.cli.apply import driver_calls, driver_load, urdf_with
+from robocal_ros.cli.arguments import CAPABILITIES, PROCEDURES
+from robocal_ros.cli.drivers import Driver, Names, recognised
+from robocal_ros.errors import RobocalError
+from robocal_ros.results.report import Step
+from robocal_ros.results.result import CalibrationResult, Verdict
+from robocal_ros.robot.load import carried_load
+from robocal_ros.robot.urdf import formatted
+
+REMEDIES = (
+    (r'set estimate_gravity|base tilted by',
+     'The base leans: estimate the direction of gravity too.',
+     'robocal run payload --configure -p method:=static_poses -p estimate_gravity:=true'),
+    (r'calibrate the drive gains|scales are identified|best drive gain',
+     'Calibrate the drive gains with a load of known mass; replace 2.0 by its mass in kg. A '
+     'heavier load gives better gains.',
+     'robocal run drive_gains --configure -p known_mass:=2.0'),
+    (r"Nothing shows that the arm's own model holds|gravity by the model and by averaging",
+     'Identify the arm itself, without a load.',
+     'robocal run arm'),
+    (r'are not explained \(limit',
+     'Identify friction at operating temperature; the reason above names the likely cause. Do not '
+     'raise the limit to obtain a pass.',
+     'robocal run friction'),
+    (r'the mass of the load, and that it was mounted between the sets',
+     'Measure both sets again, the first one without the load.',
+     'ros2 service call /compliance_calibration/measure_unloaded std_srvs/srv/Trigger'),
+    (r'The \w+ bias of',
+     'Let the sensor warm up, then tare at rest and without contact.',
+     'ros2 service call /wrench_observer/tare std_srvs/srv/Trigger'),
+)
+"""Patterns of the reasons of checks, what to do, and the command: docs/troubleshooting.md."""
+
+_USES = {
+    'drive_gains': (
+        'Efforts are converted to N·m from now on. Identify what depends on them, such as '
+        'the payload.', 'robocal run payload'),
+    'compliance': (
+        'Leveling corrects the sag of the joints from now on.', 'robocal run leveling'),
+}
+# Suffix of the URDF with a result, by its kind.
+_NAMES = {'payload': 'with_tool', 'friction': 'with_friction', 'arm': 'identified'}
+_CONTEXT = 2
+
+
+def next_steps(
+    result: CalibrationResult, path: Path, stale: bool = False,
+    urdf: tuple[Path, str] | None = None,
+) -> tuple[Step, ...]:
+    """Return what to do with a result, in order.
+
+    Args:
+        result: The result.
+        path: Its file.
+        stale: Whether an input of it is no longer current.
+        urdf: File and text of the robot's URDF, if they are known.
+
+    """
+    if result.verdict is not Verdict.PASS:
+        return (*_remedies(result, path), Step(
+            'Then measure again, or estimate again from the recording if that suffices.',
+            _again(result.kind, result.source, path)))
+    if stale:
+        return (Step('Do not apply these values: estimate them again, with the current inputs.',
+                     _again(result.kind, result.source, path)),)
+    if result.kind in _NAMES:
+        calls = _driver(result, urdf) if result.kind == 'payload' else ()
+        return (*calls, _urdf(result, path, urdf))
+    text, command = _USES.get(
+        result.kind, ('The nodes use it from now on; nothing is to be done.', ''))
+    return (Step(text, (('', command),) if command else ()),)
+
+
+def _remedies(result: CalibrationResult, path: Path) -> list[Step]:
+    reasons = ' '.join(result.reasons)
+    found = [Step(text, (('', command),)) for pattern, text, command in REMEDIES
+             if re.search(pattern, reasons)]
+    for item in result.inputs:
+        if f'The {item.kind.replace("_", " ")} result is stale.' in reasons:
+            # The name of an input is its method and its source.
+            source = item.name.partition(', ')[2]
+            found.append(Step(f'Renew the {item.kind.replace("_", " ")} result, which is stale.',
+                              _again(item.kind, source, path)))
+    return found or [Step('Remove the cause that the reason above names; '
+                          'docs/troubleshooting.md explains it.')]
+
+
+def _again(kind: str, source: str, path: Path) -> tuple[tuple[str, str], ...]:
+    """Return the commands that repeat a result, from its bag or on the robot.
+
+    Args:
+        kind: Its kind.
+        source: Its source, ``live`` or the name of a bag.
+        path: Its file, or one in the same results folder.
+
+    """
+    name = 'wrench' if kind == 'tare' else kind
+    commands = []
+    if source not in ('', 'live') and name in CAPABILITIES:
+        stored = ['--results-dir', str(path.parent)] if (path.parent / 'history').is_dir() else []
+        commands.append(('from its bag, with the parameters used before',
+                         shlex.join(['robocal', 'estimate', name, source, *stored])))
+    if kind in PROCEDURES:
+        commands.append(('on the robot', f'robocal run {kind}'))
+    elif kind == 'tare':
+        commands.append(
+            ('on the robot', 'ros2 service call /wrench_observer/tare std_srvs/srv/Trigger'))
+    return tuple(commands)
+
+
+def _driver(result: CalibrationResult, urdf: tuple[Path, str] | None) -> tuple[Step, ...]:
+    """Return the step that sets a payload in the robot's driver."""
+    text = '' if urdf is None else urdf[1]
+    known = recognised(Names((), result.robot.joint_names, urdf=text))
+    frame = result.frame
+    if known is None:
+        whose = (f"in frame '{frame}' if that is the driver's flange; robocal apply --frame gives "
+                 'the values in another')
+    else:
+        if not re.fullmatch(known.driver.tool_frame, frame):
+            frame = known.tool_frame
+            if urdf is None:
+                return (Step(f"Set the payload in the driver. It needs the values in '{frame}', "
+                             f"and these are in '{result.frame}': write this report again with "
+                             '--urdf.'),)
+        whose = f"in frame '{frame}'"
+    try:
+        total, mounted = (carried_load(result), 0.0) if urdf is None else driver_load(
+            result, text, frame)
+    except RobocalError as error:
+        return (Step(f'The values for the driver could not be computed: {error}'),)
+    amount = (
+        'If the URDF has masses distal to this frame, such as a gripper, the driver needs the '
+        'sum: write this report with --urdf, which adds them.' if urdf is None else
+        f'It includes {mounted:.4g} kg that the URDF has there.' if mounted else
+        'The URDF has no further mass there.')
+    calls = _calls_of(known.driver if known else None, driver_calls(total))
+    if not calls:
+        return (Step(f'Set the payload of {total.mass:.4f} kg in the settings of the robot; no '
+                     f'service of its driver for this is known. {amount}'),)
+    inertia = '' if total.inertia.any() else ' The inertia was not identified.'
+    return (Step(f'Set the payload in the driver, {whose}. {amount}{inertia} Set the '
+                 'payload of the driver to zero again before the next identification.', calls),)
+
+
+def _calls_of(
+    driver: Driver | None, calls: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    if driver is None:
+        return calls
+    return tuple(item for item in calls if driver.name.startswith(item[0].partition(',')[0]))
+
+
+def _urdf(result: CalibrationResult, path: Path, urdf: tuple[Path, str] | None) -> Step:
+    """Return the step that writes a result into the URDF."""
+    given = Path('my_arm.urdf') if urdf is None else urdf[0]
+    out = given.with_name(f'{given.stem}_{_NAMES[result.kind]}.urdf')
+    command = shlex.join(['robocal', 'apply', str(path), '--urdf', str(given), '--out', str(out)])
+    text = 'Write the values into the URDF, for simulation and planning.'
+    changes = ''
+    if urdf is None:
+        text += ' Replace my_arm.urdf by the file of your robot.'
+    else:
+        try:
+            changes = _diff(urdf[1], urdf_with(result, urdf[1]), given.name, out.name)
+        except RobocalError as error:
+            return Step(f'The values do not fit {given}: {error}')
+        if hashlib.sha256(urdf[1].encode()).hexdigest() != result.robot.urdf_sha256:
+            text += (' This URDF differs from the one that the result was identified with: check '
+                     'that links, frames and masses are the same.')
+    return Step(text, (('', command),), changes)
+
+
+def _diff(before: str, after: str, name: str, out: str) -> str:
+    """Return the unified diff of two URDFs, apart from their layout."""
+    return '\n'.join(difflib.unified_diff(
+        formatted(before).splitlines(), after.splitlines(), name, out, lineterm='', n=_CONTEXT))

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plots of the report: measurements as markers, models as lines and intervals as bands."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import plotly.graph_objects as go
+
+from robocal_ros.arrays import Array
+from robocal_ros.results import wording
+from robocal_ros.results.result import Series, rms
+
+# Okabe and Ito's palette, distinguishable with colour blindness.
+_COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#7f7f7f')
+_UPPER, _LOWER = '95 % upper', '95 % lower'
+_RESIDUAL = 'residual'
+_SETTLED = 0.5
+# Resolution of figures in a description, relative to the largest.
+_FINE = 0.01
+
+
+def figure(series: Series) -> go.Figure:
+    """Draw the curves of a series.
+
+    A curve ``residual`` beside others has an axis of its own, below them. A curve's name may
+    have a suffix after a comma: ``x, held out`` is drawn with hollow markers in the colour of
+    ``x``; ``x, 95 % upper`` and ``x, 95 % lower`` as a band about it.
+    """
+    counted = series.x_label == 'samples'
+    split = _RESIDUAL in series.curves and len(series.curves) > 1
+    subjects = dict.fromkeys(map(_subject, series.curves))
+    colours = dict(zip(subjects, itertools.cycle(_COLOURS), strict=False))
+    drawing = go.Figure([
+        *_bands(series, colours),
+        *(_trace(series, name, y, colours[_subject(name)])
+          for name, y in series.curves.items() if _remark(name) not in (_UPPER, _LOWER)),
+    ])
+    drawing.update_layout(
+        template='none',
+        margin={'l': 60, 'r': 10, 't': 8, 'b': 45},
+        showlegend=len(drawing.data) > 1,
+        legend={'orientation': 'h', 'x': 0, 'y': 1.02, 'yanchor': 'bottom'},
+        hovermode='closest',
+        xaxis={'title': {'text': series.x_label}, 'type': 'log' if counted else 'linear',
+               'dtick': 1 if counted else None, 'anchor': 'y2' if split else 'y'},
+        yaxis={'title': {'text': series.y_label},
+               'range': _settled_range(series) if counted else None},
+    )
+    if split:
+        _, bracket, unit = series.y_label.partition('[')
+        drawing.update_traces(selector={'name': _RESIDUAL}, yaxis='y2', mode='markers',
+                              marker={'size': 4, 'opacity': 0.8, 'symbol': 'circle'})
+        drawing.update_layout(
+            yaxis={'domain': [0.4, 1.0]},
+            yaxis2={'domain': [0.0, 0.3], 'title': {'text': f'{_RESIDUAL}<br>{bracket}{unit}'}})
+    if series.x_label == 'posture':
+        drawing.update_xaxes(dtick=1 if len(series.x) <= 16 else None)
+    return drawing
+
+
+def description(series: Series) -> str:
+    """Return what a plot shows in words, for those who cannot see it."""
+    parts = [f'{series.y_label} over {series.x_label}, {_count(len(series.x), "point")}'
+             + (f' from {_span(series.x)}' if len(series.x) else '')]
+    for name, y in series.curves.items():
+        if len(y):
+            size = rms(y)
+            parts.append(f'{name}: {_span(y)}, root mean square '
+                         f'{wording.rounded(size, _FINE * size)}')
+    return '; '.join(parts) + '.'
+
+
+def _span(values: Array) -> str:
+    low, high = float(values.min()), float(values.max())
+    resolution = _FINE * max(abs(low), abs(high))
+    return f'{wording.rounded(low, resolution)} to {wording.rounded(high, resolution)}'
+
+
+def _count(number: int, thing: str) -> str:
+    return f'{number} {thing}' + ('' if number == 1 else 's')
+
+
+def _subject(name: str) -> str:
+    return name.partition(',')[0]
+
+
+def _remark(name: str) -> str:
+    return name.partition(',')[2].strip()
+
+
+def _bands(series: Series, colours: dict[str, str]) -> Iterator[go.Scatter]:
+    """Yield the outlines of each band: the lower, then the upper filled down to it."""
+    for subject, colour in colours.items():
+        lower = series.curves.get(f'{subject}, {_LOWER}')
+        upper = series.curves.get(f'{subject}, {_UPPER}')
+        if lower is None or upper is None:
+            continue
+        outline = {'x': series.x, 'mode': 'lines', 'line': {'width': 0}, 'hoverinfo': 'skip',
+                   'showlegend': False}
+        yield go.Scatter(y=lower, **outline)
+        red, green, blue = (int(colour[i:i + 2], 16) for i in (1, 3, 5))
+        yield go.Scatter(y=upper, fill='tonexty', fillcolor=f'rgba({red},{green},{blue},0.18)',
+                         **outline)
+
+
+def _trace(series: Series, name: str, y: Array, colour: str) -> go.Scatter:
+    shared = {'x': series.x, 'y': y, 'name': name}
+    limit = name.startswith(('+', '-'))
+    if name.startswith('measured') or (series.y_label.startswith('residual') and not limit):
+        hollow = bool(_remark(name))
+        return go.Scatter(
+            mode='markers', **shared,
+            marker={'color': colour, 'size': 8 if len(series.x) < 40 else 5, 'opacity': 0.8,
+                    'symbol': 'circle-open' if hollow else 'circle',
+                    'line': {'width': 1.5 if hollow else 0, 'color': colour}},
+        )
+    if _jumps(y):
+        # Two branches in one curve (both directions): a line would jump between them.
+        return go.Scatter(mode='markers', **shared,
+                          marker={'color': colour, 'size': 7, 'symbol': 'line-ew-open',
+                                  'line': {'width': 2}})
+    return go.Scatter(mode='lines', **shared, line={'color': colour, 'width': 2})
+
+
+def _jumps(y: Array) -> bool:
+    """Return whether neighbouring points are far apart along the whole curve."""
+    return len(y) > 10 and float(np.abs(np.diff(y)).sum()) > 8.0 * float(np.ptp(y))
+
+
+def _settled_range(series: Series) -> list[float] | None:
+    """Return the range of the ordinate after settling; the start may be off scale."""
+    late = slice(int(_SETTLED * len(series.x)), None)
+    curves = [y[late] for y in series.curves.values()]
+    if not curves or not len(curves[0]):
+        return None
+    low, high = min(y.min() for y in curves), max(y.max() for y in curves)
+    margin = 0.08 * (high - low) or 1.0
+    return [float(low - margin), float(high + margin)]

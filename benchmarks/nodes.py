@@ -127,7 +127,10 @@ def figures(cases: list[Case]) -> list[Figure]:
         node: str, what: str, unit: str, bar: float | None, value: Callable[[Case], Any]
     ) -> None:
         found = [float(value(case)) for case in cases if case.node == node]
-        rows.append(Figure(node, what, unit, float(np.median(found)), max(found), bar))
+        rows.append(Figure(
+            node, what, unit, float(np.median(found)), max(found), bar,
+            reason='The first of the starts, while files are not in the memory yet.'
+            if max(found) == found[0] else ''))
 
     for node in dict.fromkeys(case.node for case in cases):
         add(node, 'start to active', 's', START_BAR, lambda case: case.start)

@@ -323,7 +323,8 @@ def _offline_figures(duration: float, output: Path) -> list[Figure]:
     speed = case.duration / case.taken
     series = f'robocal estimate wrench, bag of {duration:.0f} s at 1 kHz, 4 sensors'
     return [Figure(series, 'speed with the default output, × real time', '1', speed, speed, 100.0,
-                   at_least=True),
+                   at_least=True, reason='It varies with the machine: other runs on it gave 52 '
+                   'to 98.'),
             Figure(series, 'peak memory', 'MiB', case.memory, case.memory)]
 
 

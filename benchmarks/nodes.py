@@ -129,8 +129,7 @@ def figures(cases: list[Case]) -> list[Figure]:
         found = [float(value(case)) for case in cases if case.node == node]
         rows.append(Figure(
             node, what, unit, float(np.median(found)), max(found), bar,
-            reason='The first of the starts, while files are not in the memory yet.'
-            if max(found) == found[0] else ''))
+            reason='Wall time on a machine that did other work, too; see the CPU time.'))
 
     for node in dict.fromkeys(case.node for case in cases):
         add(node, 'start to active', 's', START_BAR, lambda case: case.start)

@@ -91,11 +91,11 @@ class _MarkedRest(TareRecord):
         self.begin, self.end = begin, end
 
     def add(
-        self, stamp: int, posture: Array, readings: Array, held: Array, valid: list[bool]
+        self, stamp: int, posture: Array, readings: Array, held: Array, reasons: list[str]
     ) -> None:
         """Add an instant if it belongs to the tare; arguments as for the base class."""
         if self.begin <= to_seconds(stamp) <= self.end:
-            super().add(stamp, posture, readings, held, valid)
+            super().add(stamp, posture, readings, held, reasons)
 
     def add_link(self, index: int, stamp: int, net: Array, rate: Array) -> None:
         """Ignore links: marked tares are those of sensors."""
@@ -117,11 +117,11 @@ class _AnyRest(TareRecord):
         self._begun = NEVER
 
     def add(
-        self, stamp: int, posture: Array, readings: Array, held: Array, valid: list[bool]
+        self, stamp: int, posture: Array, readings: Array, held: Array, reasons: list[str]
     ) -> None:
         """Add an instant; arguments as for the base class."""
         for record in self._open(stamp):
-            record.add(stamp, posture, readings, held, valid)
+            record.add(stamp, posture, readings, held, reasons)
 
     def add_link(self, index: int, stamp: int, net: Array, rate: Array) -> None:
         """Add an instant of a link with an IMU; arguments as for the base class."""

@@ -444,7 +444,8 @@ class BlockObserver:
             for row in np.flatnonzero(full).tolist():
                 self._observer.recorder.add(
                     int(block.stamps[row]), rows[new[row], :n], readings[new[row]], held[row],
-                    (~lacking[row]).tolist())
+                    [(why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
+                        block.reasons.get(row) or [''] * count, lacking[row], strict=True)])
         for row in self._contact_rows(saturated | _any(block.valid & loud)):
             reasons = block.reasons.get(row, _NO_REASONS) or [''] * count
             if not full[row]:

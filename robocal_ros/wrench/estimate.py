@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robocal_ros import __version__
-from robocal_ros.arrays import Array, Flags
+from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.estimation.least_squares import autocorrelation_time
 from robocal_ros.messages.stamps import SECOND, to_seconds
@@ -48,13 +48,13 @@ class TareRecord:
         self._postures: list[Array] = []
         self._readings: list[Array] = []
         self._held: list[Array] = []
-        self._valid: list[list[bool]] = []
+        self._reasons: list[list[str]] = []
         self._spans: dict[int, list[int]] = {}
         self._nets: dict[int, list[Array]] = {}
         self._rates: dict[int, list[Array]] = {}
 
     def add(
-        self, stamp: int, posture: Array, readings: Array, held: Array, valid: list[bool]
+        self, stamp: int, posture: Array, readings: Array, held: Array, reasons: list[str]
     ) -> None:
         """Add one instant.
 
@@ -63,14 +63,14 @@ class TareRecord:
             posture: Joint angles, shape (n,) [rad].
             readings: Of all sensors, in their measurement frames, shape (k, 6).
             held: As for ``SensedArm.held``, shape (k, 6).
-            valid: Whether the reading of each sensor is usable.
+            reasons: Why the reading of each sensor is not usable, empty if it is.
 
         """
         self.stamps.append(stamp)
         self._postures.append(posture.copy())
         self._readings.append(readings.copy())
         self._held.append(held)
-        self._valid.append(valid)
+        self._reasons.append(reasons)
 
     def add_link(self, index: int, stamp: int, net: Array, rate: Array) -> None:
         """Add one instant of a link with an IMU: its net wrench and its angular velocity."""
@@ -114,9 +114,9 @@ class TareRecord:
         return np.mean(self._held, axis=0)
 
     @property
-    def valid(self) -> Flags:
-        """Mask of the sensors that were usable throughout, shape (k,)."""
-        return np.asarray(np.all(np.array(self._valid), axis=0))
+    def reasons(self) -> list[str]:
+        """Why each sensor was not usable throughout, empty if it was."""
+        return [next(filter(None, column), '') for column in zip(*self._reasons, strict=True)]
 
     def links(self) -> dict[int, tuple[Array, Array]]:
         """Return net wrenches and rates of the links with IMUs, shapes (m, 6) and (m, 3)."""
@@ -238,10 +238,10 @@ class Taring:
             raise DataError(
                 f'A joint moved by {record.travel:.4f} rad during the tare; expected less than '
                 f'{_MAX_TRAVEL:g} rad. Hold the arm still and call again.')
-        for name, good in zip(self.names, record.valid, strict=True):
-            if not good:
-                raise DataError(f"Sensor '{name}' had unusable readings during the tare; see "
-                                '~/status for the reason.')
+        for name, reason in zip(self.names, record.reasons, strict=True):
+            if reason:
+                raise DataError(
+                    f"Sensor '{name}' had unusable readings during the tare. {reason}")
         readings = record.readings
         for i, name in enumerate(self.names):
             _check_scatter(readings[:, i].std(axis=0), values, f"Sensor '{name}'")

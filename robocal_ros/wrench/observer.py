@@ -488,7 +488,7 @@ class JointChains:
         if recorder is not None:
             recorder.add(stamp, rows[-1, :n],
                          rows[-1, 3 * n:].reshape(count, COLUMNS), held,
-                         [not why for why in missing or observation.reasons])
+                         list(missing or observation.reasons))
         return observation
 
     def bound(

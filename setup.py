@@ -54,6 +54,8 @@ setup(
     data_files=shared_files(),
     python_requires='>=3.10',
     install_requires=['setuptools'],
+    # `robocal fleet`: nothing else imports these.
+    extras_require={'fleet': ['distributed', 'duckdb', 'fsspec', 'pyarrow']},
     zip_safe=False,
     entry_points={
         'console_scripts': [

@@ -33,11 +33,13 @@ _SUMMARY = 'Measure accuracy, speed and robustness on the simulated arm against 
 
 BENCHMARKS = ('payload', 'friction', 'compliance', 'wrench', 'leveling', 'peers.arm',
               'peers.payload', 'peers.friction', 'peers.wrench', 'peers.geometry', 'coverage',
-              'robustness', 'scaling', 'nodes')
-"""Names of the benchmarks in the order of the page; each is a module of this package."""
+              'robustness', 'scaling', 'fleet', 'fleet.changes', 'nodes')
+"""Names of the benchmarks in the order of the page; each is a module, see `_MODULES`."""
 ON_REQUEST = ('campaign', 'offline')
 """Names of further benchmarks, which run only if named."""
 
+# Modules whose name is not that of the benchmark.
+_MODULES = {'fleet.changes': 'fleet_changes'}
 _ROOT = Path(__file__).resolve().parents[1]
 _RESULTS, _PAGE = _ROOT / 'bench' / 'results.json', _ROOT / 'docs' / 'benchmarks.md'
 _REPETITIONS, _QUICK_REPETITIONS = 200, 3
@@ -126,7 +128,8 @@ def _run_one(name: str, options: argparse.Namespace, folder: Path) -> Record:
     from benchmarks.figures import conditions
     from benchmarks.page import Record
 
-    benchmark: Benchmark = importlib.import_module(f'benchmarks.{name}').BENCHMARK
+    benchmark: Benchmark = importlib.import_module(
+        f'benchmarks.{_MODULES.get(name, name)}').BENCHMARK
     usual = (benchmark.live_seeds if options.live
              else benchmark.quick_seeds if options.quick else benchmark.seeds)
     if options.live and not usual:

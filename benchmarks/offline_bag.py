@@ -24,6 +24,7 @@ from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory, quintic_path
 from robocal_ros.robot.planning import connect
+from robocal_sim.truth import HiddenTruth
 
 JOINT_STATES, WRENCH, DESCRIPTION = '/joint_states', '/ft_wrist/wrench', '/robot_description'
 KNOWN_MASS = 2.0
@@ -53,18 +54,21 @@ class Record:
 class RecordedProcedures:
     """Short procedures on the simulated arm in this process."""
 
-    def __init__(self, seed: int = 1, *, speed: float = 0.5) -> None:
+    def __init__(
+        self, seed: int = 1, *, speed: float = 0.5, truth: HiddenTruth | None = None
+    ) -> None:
         """Create the arm.
 
         Args:
             seed: Seed of noise and biases.
             speed: Speed of sweeps [rad/s].
+            truth: Hidden truth; that of the default arm if None.
 
         """
         self._urdf = default_cell.urdf()
         self._robot = Robot(self._urdf)
         self._checker = CollisionChecker(self._robot)
-        truth = default_cell.hidden_truth()
+        truth = truth or default_cell.hidden_truth()
         wrist = tuple(s for s in truth.force_torque_sensors if s.frame == _SENSOR)
         self._arm = InProcessArm(
             self._urdf, replace(truth, force_torque_sensors=wrist),

@@ -21,12 +21,12 @@ from support import bag_examples
 from support.result_examples import example
 
 from robocal_ros.cli import import_csv
-from robocal_ros.cli.estimate import read_parameters
 from robocal_ros.compliance.plan import load_postures
 from robocal_ros.errors import FileFormatError, ModelError, RobocalError
 from robocal_ros.files import load, read_text
 from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.messages.bag import JOINT_STATE, Bag
+from robocal_ros.offline.parameter_files import read_parameters
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import RobotIdentity
 from robocal_ros.results.store import ResultStore, default_directory, from_yaml, to_yaml

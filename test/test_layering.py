@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -48,8 +50,12 @@ LAYERS = {
     'leveling': Layer(_BELOW, frozenset({'node', 'rules'})),
     'wrench': Layer(_BELOW, frozenset({'node', 'health', 'inputs', 'outputs'})),
     'launching': Layer(frozenset({'messages'}), None),  # one module
-    'cli': Layer(_BELOW | {'payload', 'friction', 'compliance', 'wrench'}, None),
+    'offline': Layer(_BELOW - {'arm', 'node'}),
+    'fleet': Layer(frozenset({'results', 'robot', 'messages', 'capability', 'offline', 'wrench'})),
+    'cli': Layer(_BELOW | {'offline', 'fleet', 'payload', 'friction', 'compliance', 'wrench'},
+                 None),
 }
+FLEET_LIBRARIES = {'dask', 'distributed', 'duckdb', 'fsspec', 'pyarrow'}
 _PRODUCT = frozenset({PACKAGE})
 PACKAGES = {
     PACKAGE: _PRODUCT,
@@ -100,6 +106,17 @@ def violations(module: str, imports: Iterable[Import]) -> list[str]:
 def test_a_module_imports_only_what_its_layer_allows(path: Path) -> None:
     found = violations(name_of(path), imports_in(path))
     assert not found, f'{path.relative_to(ROOT)}: ' + '; '.join(found)
+
+
+def test_the_libraries_of_the_fleet_are_imported_by_it_alone() -> None:
+    """Nodes start as fast, and need no more, than without it."""
+    users = {name_of(path) for path in MODULES if name_of(path).startswith(f'{PACKAGE}.')
+             for item in imports_in(path) if item.top in FLEET_LIBRARIES}
+    assert {layer_of(module) for module in users - {'robocal_ros.cli.fleet'}} == {'fleet'}
+    program = ('import sys; from robocal_ros.cli import arguments, fleet; '
+               'arguments.build_parser(); '
+               f'sys.exit(bool({FLEET_LIBRARIES} & set(sys.modules)))')
+    subprocess.run([sys.executable, '-c', program], check=True, timeout=60.0)
 
 
 def sorted_modules(imported: dict[str, set[str]]) -> list[str]:

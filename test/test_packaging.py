@@ -27,6 +27,12 @@ LIBRARIES = {
     'argcomplete': ('python3-argcomplete', 'argcomplete'),
     'coal': ('pinocchio', 'pin'),
     'daqp': (None, 'daqp'),
+    # The extra of setup.py for `robocal fleet`; nothing else needs them.
+    'dask': (None, None),
+    'distributed': (None, None),
+    'duckdb': (None, None),
+    'fsspec': (None, None),
+    'pyarrow': (None, None),
     # Benchmarks compare with these where they are installed.
     'cvxpy': (None, None),
     'figaroh': (None, None),

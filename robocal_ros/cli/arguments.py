@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from robocal_ros import __version__
+from robocal_ros.offline.capabilities import CAPABILITIES
 
 PROCEDURES = {
     'payload': ('payload_identification', 'run'),
@@ -22,16 +23,6 @@ PROCEDURES = {
     'leveling': ('leveling', 'run'),
 }
 """Node and service of each procedure."""
-
-CAPABILITIES = {
-    'payload': 'payload.estimate:PAYLOAD',
-    'drive_gains': 'payload.estimate:GAINS',
-    'arm': 'payload.estimate:ARM_IDENTIFICATION',
-    'friction': 'friction.estimate:FRICTION',
-    'compliance': 'compliance.estimate:COMPLIANCE',
-    'wrench': 'wrench.bag:FOLLOWER',
-}
-"""Module and name of everything that estimates from bags."""
 
 _RESULT = 'a result file, or a kind, such as payload, for the stored results of all robots'
 _ESTIMATE = """\
@@ -45,6 +36,16 @@ wrench, RMS and largest force) and each contact (time, force, point). Writes the
 file, and the wrench on every link at every instant as a series beside it. The tare is the first
 available of: the stored one, with -p keep_tare:=true; the marked tare of the bag, from the same
 samples; the one that the node published; one at the first rest in the bag."""
+
+_FLEET_ESTIMATE = """\
+Estimate from many bags on all cores, or on the workers of a Dask scheduler. Each bag is asked for
+what its marks say was run (payload, drive_gains, arm, friction, compliance, the tare of wrench),
+with the estimators of `robocal estimate`. Results are files in the output folder, and rows of a
+catalogue of Parquet files there.
+
+The command can be interrupted and started again at any time: what is finished, with the same bag,
+parameters, URDF and version, is not repeated. A bag that fails is listed with its reason and does
+not stop the others."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -75,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
                     'posture per line'))
     _estimate(command('estimate', 'estimate from a bag, as the node would after replaying it',
                       _ESTIMATE))
+    _fleet(command('fleet', 'estimate from many bags of many robots, and keep a catalogue'))
     show = command('show', 'show result files in the terminal')
     show.add_argument('files', nargs='+', metavar='RESULT', help=_RESULT)
     report = command('report', 'write an HTML report of results: verdicts, what to do, values, '
@@ -200,6 +202,70 @@ def _estimate(parser: argparse.ArgumentParser) -> None:
                         help='wrench: the series, as .mcap or .csv (default: beside the result)')
     parser.add_argument('--covariances', action='store_true',
                         help='wrench: the tool wrench and all covariances in the series, too')
+
+
+def _fleet(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title='actions', required=True, metavar='ACTION',
+                                    dest='action')
+    estimate = actions.add_parser(
+        'estimate', help='estimate all that bags answer; finished bags are not repeated',
+        description=_FLEET_ESTIMATE, formatter_class=argparse.RawDescriptionHelpFormatter)
+    estimate.add_argument('places', nargs='+', metavar='BAGS',
+                          help='a bag, a folder to search, a pattern of such in quotes, or a .txt '
+                               'file with one of these a line; paths or URIs such as s3://…')
+    estimate.add_argument('-o', '--output', required=True, metavar='FOLDER',
+                          help='folder of results and catalogue, path or URI')
+    estimate.add_argument('--robot-from', default='', metavar='SOURCE',
+                          help="source of the robots' names: 'namespace' of the topics, 'folder' "
+                               'that holds the bag, or a regular expression with one group that '
+                               'is searched in its path (default: the name in the URDF)')
+    estimate.add_argument('--capability', action='append', default=[],
+                          choices=tuple(CAPABILITIES),
+                          help='estimate this alone, also from bags without marks; can be '
+                               'repeated (default: what the marks in each bag name)')
+    estimate.add_argument('--urdf', default='', metavar='FILE',
+                          help='URDF, may contain {robot} (default: robot_description in the bag)')
+    estimate.add_argument('--params-file', action='append', default=[], metavar='FILE',
+                          help='parameter file of the nodes, may contain {robot}; can be repeated')
+    estimate.add_argument('-p', '--param', action='append', default=[], type=_assignment,
+                          metavar='NAME:=VALUE', help='one parameter; wins over files')
+    estimate.add_argument('--results-dir', default='', metavar='FOLDER',
+                          help='stored results to build on, such as friction for payload; may '
+                               'contain {robot} (default: none)')
+    estimate.add_argument('--namespace', default='', metavar='NS',
+                          help="namespace of the robot's topics in every bag (default: all)")
+    estimate.add_argument('--remap', action='append', default=[], type=_assignment,
+                          metavar='NAME:=TOPIC',
+                          help='topic in the bags, e.g. joint_states:=/left/joint_states')
+    estimate.add_argument('--workers', type=int, metavar='N',
+                          help='number of worker processes on this machine (default: one per '
+                               'core)')
+    estimate.add_argument('--memory-limit', default='', metavar='SIZE',
+                          help='memory of each of them, e.g. 2GiB (default: equal shares)')
+    estimate.add_argument('--scheduler', default='', metavar='ADDRESS',
+                          help='use the workers of an existing Dask scheduler, e.g. '
+                               'tcp://10.0.0.2:8786; they must reach bags and output under the '
+                               'same names')
+    estimate.add_argument('--retry', action='store_true',
+                          help='try refused bags again')
+    show = actions.add_parser('show', help='show robots, failures or values of the catalogue')
+    show.add_argument('output', metavar='FOLDER', help='the output folder of fleet estimate')
+    show.add_argument('--robot', default='*', metavar='NAME',
+                      help='only robots of this name, in which * stands for anything')
+    show.add_argument('--parameter', default='', metavar='NAME',
+                      help='the values of a parameter over time, e.g. joint_2.coulomb_forward; * '
+                           'stands for anything')
+    show.add_argument('--failures', type=int, default=10, metavar='N',
+                      help='largest number of failures to list (default: %(default)s)')
+    dashboard = actions.add_parser(
+        'dashboard', help='write an HTML page of what changed on which robot')
+    dashboard.add_argument('folder', metavar='FOLDER', help='the output folder of fleet estimate')
+    dashboard.add_argument('-o', '--output', type=Path, default=Path('fleet.html'),
+                           help='the HTML file (default: %(default)s)')
+    dashboard.add_argument('--robot', default='*', metavar='NAME',
+                           help='only robots of this name, in which * stands for anything')
+    dashboard.add_argument('--robots', type=int, default=12, metavar='N',
+                           help='largest number of robots drawn in detail (default: %(default)s)')
 
 
 def _import(parser: argparse.ArgumentParser) -> None:

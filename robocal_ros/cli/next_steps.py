@@ -10,9 +10,10 @@ import shlex
 from pathlib import Path
 
 from robocal_ros.cli.apply import driver_calls, driver_load, urdf_with
-from robocal_ros.cli.arguments import CAPABILITIES, PROCEDURES
+from robocal_ros.cli.arguments import PROCEDURES
 from robocal_ros.cli.drivers import Driver, Names, recognised
 from robocal_ros.errors import RobocalError
+from robocal_ros.offline.capabilities import CAPABILITIES
 from robocal_ros.results.report import Step
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.robot.load import carried_load

@@ -121,6 +121,11 @@ class Bag(AbstractContextManager['Bag']):
             self._stack.close()
             raise _broken(path, error) from error
 
+    @property
+    def end(self) -> float:
+        """Time of recording of the newest message, by the recorder's clock [s]."""
+        return max((reader.end_time for reader in self._readers), default=0) / 1e9
+
     # ----------------------------------------------------------------------- topics
 
     def find(self, name: str, kind: str, namespace: str = '') -> str:

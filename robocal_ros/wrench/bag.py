@@ -235,6 +235,15 @@ class WrenchFollowing:
         self._observe_samples(progress)
         return WrenchOutcome(self._result, self._digest, tuple(self._remarks))
 
+    def tare(self) -> CalibrationResult | None:
+        """Return the first tare without observing, None if no sensor is tared.
+
+        Raises:
+            RobocalError: If bag or data are unsuitable.
+
+        """
+        return self._first_tare()
+
     def _begin(self, result: CalibrationResult | None, series: WrenchSeries) -> None:
         """Prepare for the observations with the biases of the first tare."""
         self._result, self._series = result, series

@@ -13,10 +13,9 @@ from support.bag_examples import joint_state, write
 
 from robocal_ros.cli import console
 from robocal_ros.cli import main as entry
-from robocal_ros.cli.arguments import CAPABILITIES
-from robocal_ros.cli.estimate import capability
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.offline.capabilities import CAPABILITIES, capability
 
 DATA = Path(__file__).parents[3] / 'shared' / 'data'
 URDF = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'
@@ -79,9 +78,9 @@ def test_a_result_is_shown_and_written(sweeps: Path, capsys, tmp_path: Path) -> 
 
 def test_ros_is_not_needed() -> None:
     program = ('import sys; from robocal_ros.cli import main; '
-               'from robocal_ros.cli import arguments, estimate; '
-               'from robocal_ros.cli import offline; '
-               '[estimate.capability(name) for name in arguments.CAPABILITIES]; '
+               'from robocal_ros.cli import estimate; '
+               'from robocal_ros.offline import capabilities, estimation; '
+               '[capabilities.capability(name) for name in capabilities.CAPABILITIES]; '
                "sys.exit('rclpy' in sys.modules or 'sensor_msgs' in sys.modules)")
     assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 0
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from robocal_ros.cli.arguments import CAPABILITIES
-from robocal_ros.cli.estimate import capability, read_parameters
 from robocal_ros.errors import ConfigurationError, FileFormatError
+from robocal_ros.offline.capabilities import CAPABILITIES, capability
+from robocal_ros.offline.parameter_files import read_parameters
 from robocal_ros.payload.parameters import PayloadParameters
 
 CONFIG = Path(__file__).parents[2] / 'config'

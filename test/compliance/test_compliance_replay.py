@@ -19,9 +19,7 @@ from scipy.spatial.transform import Rotation
 from support.ros_rig import arm_urdf, joint_state, overrides, stamp
 
 from robocal_ros.cli import console
-from robocal_ros.cli.estimate import capability
 from robocal_ros.cli.main import main
-from robocal_ros.cli.offline import OfflineEstimation
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
 from robocal_ros.compliance.node import ComplianceCalibration
 from robocal_ros.compliance.procedure import MeasuredSet
@@ -31,6 +29,8 @@ from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.marks import Mark, StationaryInterval, last_run
 from robocal_ros.node.calibration_node import SUCCESS
+from robocal_ros.offline.capabilities import capability
+from robocal_ros.offline.estimation import OfflineEstimation
 from robocal_ros.parameters import checked
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia, Robot

@@ -32,8 +32,8 @@ from robocal_ros import launching
 from robocal_ros.cli import console, import_csv
 from robocal_ros.cli import main as entry
 from robocal_ros.cli.arguments import PROCEDURES, build_parser
-from robocal_ros.cli.estimate import read_parameters
 from robocal_ros.friction.plan import load_trajectory_set
+from robocal_ros.offline.parameter_files import read_parameters
 from robocal_ros.parameters import declarations
 from robocal_ros.results.store import read_result
 from robocal_ros.robot.model import Robot
@@ -42,7 +42,7 @@ PAGES = [ROOT / 'README.md', *sorted(
     path for path in (ROOT / 'docs').glob('*.md') if not path.is_symlink())]
 SHARE = '$(ros2 pkg prefix --share robocal_ros)'
 # Commands of robocal that need neither robot nor graph.
-RUN = ('estimate', 'show', 'report', 'apply', 'import')
+RUN = ('estimate', 'fleet', 'show', 'report', 'apply', 'import')
 # Programs of the repository whose parsers are asked.
 SCRIPTS = {'scripts/demo': 'demo.__main__', 'scripts/bench': 'benchmarks.__main__',
            'scripts/faults': 'benchmarks.faults'}
@@ -198,6 +198,8 @@ class Shell:
     def _robocal(self, arguments: Sequence[str]) -> None:
         options = parsed(arguments)
         command = arguments[0]
+        if '--scheduler' in arguments:
+            return
         if command in RUN or '--machine' in arguments:
             code = entry.main([str(Path(word).expanduser()) if word.startswith('~') else word
                                for word in arguments])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.payload import static_poses
@@ -77,7 +78,26 @@ def write(folder: Path) -> Path:
     _write_results(folder, robot)
     _write_push(folder / 'push_bag', robot)
     _write_compliance(folder / 'compliance_bag', robot)
+    _write_hall(folder)
     return folder
+
+
+def _write_hall(folder: Path) -> None:
+    """Write marked bags of two arms, and their descriptions."""
+    (folder / 'urdf').mkdir()
+    for arm in ('arm_1', 'arm_2'):
+        (folder / 'urdf' / f'{arm}.urdf').symlink_to(folder / 'my_arm.urdf')
+        (folder / 'hall' / arm).mkdir(parents=True)
+        with (Bag(folder / 'friction_bag') as bag,
+              BagWriter(folder / 'hall' / arm / 'monday') as copy):
+            for topic, kind in bag.topics.items():
+                copy.add(topic, kind)
+                for stamp, message in bag.raw(topic):
+                    copy.write(topic, stamp, message)
+            marks = '/friction_identification/marks'
+            copy.add(marks, bag_examples.MARKS)
+            for name, stamp in (('begin', '0.0'), ('end', '1e6')):
+                copy.write(marks, 0, bag_examples.marks(name, 'run', joint_states=stamp))
 
 
 def _sampled(parts: Sequence[Trajectory | float], start: np.ndarray) -> Motion:

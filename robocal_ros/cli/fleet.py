@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robocal fleet`: estimate from many bags, and show the catalogue of their results."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from robocal_ros.cli.console import OUT, ProgressView, print_line, table_of
+from robocal_ros.cli.show import verdict_text
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.results.result import Verdict
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from robocal_ros.fleet.run import Summary
+
+LIBRARIES = ('distributed', 'duckdb', 'fsspec', 'pyarrow')
+"""Packages that the fleet needs and nothing else does."""
+
+# Largest number of values listed.
+_MAX_VALUES = 1000
+_ROBOTS = """
+WITH single AS (SELECT DISTINCT robot, kind, result, verdict, time FROM results),
+good AS (
+    SELECT robot, kind, count(*) AS count, count_if(verdict = 'pass') AS passed,
+        max(time) AS newest, arg_max(verdict, time) AS verdict
+    FROM single GROUP BY robot, kind),
+bad AS (SELECT robot, kind, count(*) AS failed FROM failures GROUP BY robot, kind)
+SELECT * FROM good FULL JOIN bad USING (robot, kind) WHERE robot GLOB ? ORDER BY robot, kind
+"""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run an action.
+
+    Returns:
+        0 if every bag has been estimated from, or the catalogue was shown; 1 otherwise.
+
+    Raises:
+        RobocalError: If a library is missing, or options or catalogue are unsuitable.
+
+    """
+    require()
+    actions: dict[str, Callable[[argparse.Namespace], int]] = {
+        'estimate': _estimate, 'show': _show, 'dashboard': _dashboard}
+    return actions[options.action](options)
+
+
+def require(libraries: Sequence[str] = LIBRARIES) -> None:
+    """Raise a ConfigurationError that names the command to install missing libraries."""
+    missing = [name for name in libraries if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f'robocal fleet needs libraries that are not installed: {", ".join(missing)}. Install '
+            f'them with: {shlex.join(["pip", "install", *missing])}')
+
+
+# ---------------------------------------------------------------------------- estimate
+
+
+def _estimate(options: argparse.Namespace) -> int:
+    from robocal_ros.fleet import run as fleet
+    from robocal_ros.fleet import storage
+    from robocal_ros.fleet.bags import find_bags
+    from robocal_ros.fleet.request import Request
+
+    if options.workers is not None and options.workers < 1:
+        raise ConfigurationError(f'--workers must be at least 1, got {options.workers}.')
+    request = Request(
+        output=storage.absolute(options.output),
+        urdf=storage.absolute(options.urdf) if options.urdf else '',
+        params_files=tuple(storage.absolute(file) for file in options.params_file),
+        overrides=tuple(options.param),
+        results_dir=storage.absolute(options.results_dir) if options.results_dir else '',
+        robot_from=options.robot_from, namespace=options.namespace,
+        remapped=tuple(options.remap), capabilities=tuple(dict.fromkeys(options.capability)))
+    bags = find_bags(options.places)
+    with ProgressView(f'{len(bags)} bags') as view:
+        view.pulse('Starting.')
+        summary = fleet.estimate(
+            bags, request,
+            partial(fleet.workers, options.workers, options.memory_limit, options.scheduler),
+            lambda count, name: view.update(
+                100.0 * count / len(bags), f'{count} of {len(bags)}, {name}'),
+            retry=options.retry)
+    _print_summary(summary, options)
+    from robocal_ros.fleet.catalogue import Catalogue
+
+    with Catalogue(options.output).connect() as connection:
+        uris = [bag.uri for bag in bags]
+        failed = _print_failures(connection, 10, 'bag IN (SELECT unnest(?))', [uris])
+    print_line(f'Catalogue: {options.output} (robocal fleet show {options.output})')
+    return 1 if failed else 0
+
+
+def _print_summary(summary: Summary, options: argparse.Namespace) -> None:
+    from robocal_ros.fleet.catalogue import ESTIMATED, SKIPPED
+
+    verdicts = ', '.join(f'{summary.verdicts[item.value]} {item.value}' for item in Verdict
+                         if summary.verdicts[item.value])
+    new = summary.verdicts.total()
+    known = summary.outcomes[ESTIMATED] - new
+    parts = [f'{summary.bags} bags', f'{new} new results{f" ({verdicts})" if verdicts else ""}']
+    if known:
+        parts.append(f'{known} results of the same inputs were there')
+    if summary.repeated:
+        parts.append(f'{summary.repeated} bags were finished before')
+    if summary.outcomes[SKIPPED]:
+        parts.append(f'{summary.outcomes[SKIPPED]} bags hold other runs')
+    print_line(f'{"; ".join(parts)}.')
+    if len(summary.robots) == 1 and new > 1 and not options.robot_from:
+        print_line(f"All are of robot '{next(iter(summary.robots))}', by the name in the URDF. If "
+                   'these are several arms of one type, tell them apart with --robot-from.',
+                   'yellow')
+
+
+# -------------------------------------------------------------------------------- show
+
+
+def _show(options: argparse.Namespace) -> int:
+    from robocal_ros.fleet.catalogue import Catalogue
+
+    with Catalogue(options.output).connect() as connection:
+        if not connection.execute('SELECT 1 FROM bags UNION ALL SELECT 1 FROM all_results LIMIT 1'
+                                  ).fetchall():
+            raise ConfigurationError(
+                f"'{options.output}' holds no catalogue. Name the output folder of robocal fleet "
+                'estimate.')
+        if options.parameter:
+            _print_values(connection, options.robot, options.parameter)
+        else:
+            _print_robots(connection, options.robot)
+            _print_failures(connection, options.failures, 'robot GLOB ?', [options.robot])
+    return 0
+
+
+def _print_robots(connection: duckdb.DuckDBPyConnection, robot: str) -> None:
+    from robocal_ros.fleet.catalogue import rows_from
+
+    table = table_of((('robot', False), ('kind', False), ('results', True), ('passed', True),
+                      ('newest', False), ('verdict', False), ('failures', True)))
+    for row in rows_from(connection, _ROBOTS, [robot]):
+        table.add_row(
+            escape(row['robot'] or '–'), row['kind'] or '–', str(row['count'] or 0),
+            str(row['passed'] or 0), _date(row['newest']),
+            verdict_text(Verdict(row['verdict'])) if row['verdict'] else '–',
+            str(row['failed'] or ''))
+    OUT.print(table)
+
+
+def _print_values(
+    connection: duckdb.DuckDBPyConnection, robot: str, parameter: str
+) -> None:
+    from robocal_ros.fleet.catalogue import rows_from
+
+    rows = rows_from(
+        connection, 'SELECT * FROM results WHERE robot GLOB ? AND parameter GLOB ? '
+        f'ORDER BY robot, kind, parameter, time LIMIT {_MAX_VALUES + 1}', [robot, parameter])
+    if not rows:
+        known = rows_from(
+            connection, 'SELECT DISTINCT quantity FROM results WHERE robot GLOB ? ORDER BY 1',
+            [robot])
+        raise ConfigurationError(
+            f"No result of a robot '{robot}' has a parameter '{parameter}'; there are: "
+            f'{", ".join(row["quantity"] for row in known) or "none"}, those of joints as '
+            '<joint>.<quantity>.')
+    table = table_of((('robot', False), ('parameter', False), ('time', False), ('value', True),
+                      ('std', True), ('unit', False), ('°C', True), ('verdict', False)))
+    for row in rows[:_MAX_VALUES]:
+        value, std, temperature = row['value'], row['std'], row['temperature']
+        table.add_row(
+            escape(row['robot']), escape(row['parameter']), _date(row['time']),
+            row['state'].replace('_', ' ') if value is None else f'{value:.5g}',
+            '' if std is None else f'{std:.2g}', row['unit'],
+            '' if temperature is None else f'{temperature:.1f}',
+            verdict_text(Verdict(row['verdict'])))
+    OUT.print(table)
+    if len(rows) > _MAX_VALUES:
+        print_line(f'The first {_MAX_VALUES} values are shown; narrow down with --robot.',
+                   'yellow')
+
+
+def _print_failures(
+    connection: duckdb.DuckDBPyConnection, limit: int, condition: str,
+    parameters: Sequence[object],
+) -> int:
+    """Print the newest failures that meet a condition in SQL; return the number of all."""
+    rows = connection.execute(
+        f'SELECT bag, kind, reason, count(*) OVER () FROM failures WHERE {condition} '
+        'ORDER BY tried DESC, bag, kind LIMIT ?', [*parameters, limit]).fetchall()
+    for bag, kind, reason, _ in rows:
+        print_line(f'✗ {bag}{f", {kind}" if kind else ""}: {reason}', 'red')
+    if rows and rows[0][3] > len(rows):
+        print_line(f'… and {rows[0][3] - len(rows)} more; robocal fleet show lists them with '
+                   f'--failures {rows[0][3]}.', 'red')
+    return int(rows[0][3]) if rows else 0
+
+
+def _dashboard(options: argparse.Namespace) -> int:
+    from robocal_ros.fleet.dashboard import write_dashboard
+    from robocal_ros.fleet.findings import Urgency
+
+    if options.robots < 1:
+        raise ConfigurationError(f'--robots must be at least 1, got {options.robots}.')
+    found = write_dashboard(options.folder, options.output, robot=options.robot,
+                            robots=options.robots)
+    urgent = [item for item in found.findings if item.urgency is Urgency.ATTENTION]
+    print_line(f'{len(urgent)} findings need attention, on '
+               f'{len({item.robot for item in urgent})} robots: {options.output}')
+    return 0
+
+
+def _date(time: datetime | None) -> str:
+    return '–' if time is None else f'{time:%Y-%m-%d %H:%M}'

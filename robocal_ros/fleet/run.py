@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Estimation of many bags by the workers of Dask Distributed."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import dask
+from distributed import Client, Future, LocalCluster, wait
+from distributed.client import FutureCancelledError
+from distributed.scheduler import KilledWorker
+
+from robocal_ros.errors import ConfigurationError
+from robocal_ros.fleet import storage
+from robocal_ros.fleet.bags import BagPlace
+from robocal_ros.fleet.catalogue import BROKEN, REFUSED, Catalogue
+from robocal_ros.fleet.request import Request
+from robocal_ros.fleet.task import Attempt, Task, estimate_bag, record
+
+KILLS = 3
+"""Workers that a bag may end before it is recorded as bad."""
+
+Progress = Callable[[int, str], None]
+
+# Longest time in which a scheduler answers.
+_ANSWER = '5s'
+# Time between looks at the workers, and longest time until one of them is replaced [s].
+_LOOK, _REPLACED = 5.0, 30.0
+# Local clusters that a run may wear out.
+_CLUSTERS = 5
+# Bags after which the catalogue is compacted, so that the number of its files stays bounded.
+_COMPACT_EVERY = 5000
+# A worker runs one bag at a time, with one thread for linear algebra. Dask would have it return
+# memory to the system at every occasion, which doubles the time of an estimate, and sample its
+# stack all the time.
+_SETTINGS = {
+    'distributed.scheduler.allowed-failures': 0,
+    'distributed.scheduler.worker-saturation': 1.0,
+    'distributed.worker.daemon': True,
+    'distributed.worker.profile.enabled': False,
+    'distributed.nanny.pre-spawn-environ': {
+        'OMP_NUM_THREADS': 1, 'MKL_NUM_THREADS': 1, 'OPENBLAS_NUM_THREADS': 1,
+        'DASK_LOGGING__DISTRIBUTED': 'critical'},
+}
+
+
+@dataclass
+class Summary:
+    """What a run has done.
+
+    Attributes:
+        bags: Number of bags found.
+        repeated: Number of bags that needed nothing, because an earlier run has finished them.
+        outcomes: Number of attempts by outcome.
+        verdicts: Number of new results by verdict.
+        robots: Names of the robots of new results.
+
+    """
+
+    bags: int
+    repeated: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
+    robots: set[str] = field(default_factory=set)
+
+    def add(self, attempts: Sequence[Attempt]) -> None:
+        """Count the attempts at a bag."""
+        for item in attempts:
+            self.outcomes[item.outcome] += 1
+            if item.verdict:
+                self.verdicts[item.verdict] += 1
+                self.robots.add(item.robot)
+
+
+@contextmanager
+def workers(count: int | None, memory: str, scheduler: str) -> Iterator[Client]:
+    """Yield a client of the workers.
+
+    Args:
+        count: Number of worker processes on this machine; None for one per core.
+        memory: Limit of each one's memory, such as ``2GiB``; empty for equal shares.
+        scheduler: Address of an existing scheduler, which is used instead; empty for none.
+
+    Raises:
+        ConfigurationError: If the scheduler does not answer, or the limit is not valid.
+
+    """
+    # A worker that ends is reported as the bag's failure.
+    logging.getLogger('distributed').setLevel(logging.CRITICAL)
+    if scheduler:
+        try:
+            client = Client(scheduler, timeout=_ANSWER, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"No scheduler of Dask answers at '{scheduler}': {error}. Start one with 'dask "
+                "scheduler', and workers with 'dask worker --nthreads 1'.") from error
+        with client:
+            yield client
+        return
+    try:
+        memory_limit: Any = dask.utils.parse_bytes(memory) if memory else 'auto'
+    except ValueError as error:
+        raise ConfigurationError(
+            f"--memory-limit '{memory}' is no size; expected one such as 2GiB.") from error
+    with (
+        dask.config.set(_SETTINGS),
+        LocalCluster(
+            n_workers=count or dask.system.CPU_COUNT, threads_per_worker=1, processes=True,
+            memory_limit=memory_limit, dashboard_address='127.0.0.1:0',
+            host='127.0.0.1',
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        try:
+            yield client
+        except BaseException:
+            # Results are written at once, so that nothing is lost by not waiting for bags at work.
+            for nanny in cluster.workers.values():
+                nanny.auto_restart = False
+                if nanny.pid is not None:
+                    os.kill(nanny.pid, signal.SIGKILL)
+            raise
+
+
+@contextmanager
+def _alone(output: str) -> Iterator[None]:
+    """Refuse a second run with the same output folder on this machine."""
+    if not storage.is_local(output):
+        yield
+        return
+    path = storage.local_path(output)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / '.lock').open('w', encoding='utf-8')
+    except OSError as error:
+        raise ConfigurationError(
+            f"The output folder '{output}' cannot be written: {error.strerror}.") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigurationError(
+                f"Another run writes to '{output}'. Wait for its end, or name another folder."
+            ) from error
+        yield
+
+
+class _LostWorkersError(Exception):
+    """All worker processes of this machine have ended, and none of them was replaced."""
+
+
+def estimate(
+    bags: Sequence[BagPlace], request: Request, client: Callable[[], Any], progress: Progress, *,
+    retry: bool = False,
+) -> Summary:
+    """Estimate all bags that no earlier run has finished.
+
+    Args:
+        bags: The bags.
+        request: What to estimate.
+        client: Returns the context of a client of the workers; called if there is work, and
+            again if all workers were lost.
+        progress: Called with the number of finished bags and a short text.
+        retry: Whether refused bags are tried again.
+
+    Raises:
+        ConfigurationError: If output, options or workers are unsuitable.
+
+    """
+    with _alone(request.output):
+        catalogue = Catalogue(request.output)
+        catalogue.compact()
+        tasks = _open_tasks(catalogue, bags, request, retry)
+        run = _Run(catalogue, Summary(len(bags), len(bags) - len(tasks)), progress, tasks)
+        try:
+            for _ in range(_CLUSTERS):
+                if not run.tasks:
+                    break
+                try:
+                    with client() as connected:
+                        run.go_on(connected)
+                except _LostWorkersError:
+                    continue
+            else:
+                raise ConfigurationError(
+                    f'The worker processes have ended {_CLUSTERS} times and could not be replaced.'
+                    ' Check the memory and the log of this machine; then start the command again: '
+                    'finished bags are not repeated.')
+        finally:
+            catalogue.compact()
+    return run.summary
+
+
+def _open_tasks(
+    catalogue: Catalogue, bags: Sequence[BagPlace], request: Request, retry: bool
+) -> list[Task]:
+    """Return the tasks of the bags that are not finished."""
+    sha256 = request.sha256()
+    with catalogue.connect() as connection:
+        final = connection.execute(
+            'SELECT bag, fingerprint FROM (SELECT * FROM bags WHERE request_sha256 = ? '
+            'QUALIFY tried = max(tried) OVER (PARTITION BY bag)) GROUP BY ALL '
+            'HAVING bool_and(outcome <> ? AND NOT (? AND outcome = ?))',
+            [sha256, BROKEN, retry, REFUSED]).fetchall()
+        known = connection.execute(
+            "SELECT DISTINCT bag, fingerprint, bag_sha256 FROM bags WHERE bag_sha256 <> ''"
+        ).fetchall()
+    finished = set(final)
+    hashes = {(bag, fingerprint): own for bag, fingerprint, own in known}
+    return [Task(bag, request, sha256, hashes.get((bag.uri, bag.fingerprint), ''))
+            for bag in bags if (bag.uri, bag.fingerprint) not in finished]
+
+
+class _Run:
+    """Work on all bags: first side by side, then one at a time those that ended their workers.
+
+    Attributes:
+        tasks: What is left to do, by the bag's URI.
+        summary: What was done.
+
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, summary: Summary, progress: Progress, tasks: Sequence[Task]
+    ) -> None:
+        self.tasks = {task.bag.uri: task for task in tasks}
+        self.summary = summary
+        self._catalogue, self._progress = catalogue, progress
+        # Workers that ended with each bag.
+        self._kills: Counter[str] = Counter()
+
+    def go_on(self, client: Client) -> None:
+        """Work on what is left.
+
+        Raises:
+            _LostWorkersError: If there are no workers left.
+
+        """
+        for task, future in self._side_by_side(client):
+            self._take(task, future)
+        # With no other bag at work, it is known which one ends the worker.
+        for uri in [uri for uri in self._kills if uri in self.tasks]:
+            while uri in self.tasks:
+                future = client.submit(estimate_bag, self.tasks[uri], pure=False)
+                _first_of(client, [future])
+                self._take(self.tasks[uri], future)
+
+    def _side_by_side(self, client: Client) -> Iterator[tuple[Task, Future]]:
+        """Yield tasks and their futures as they end, with as many at work as there are workers."""
+        waiting = [task for uri, task in self.tasks.items() if not self._kills[uri]]
+        waiting.reverse()
+        at_work: dict[Future, Task] = {}
+        while waiting or at_work:
+            room = max(sum(client.nthreads().values()), 1) - len(at_work)
+            for _ in range(min(room, len(waiting))):
+                task = waiting.pop()
+                at_work[client.submit(estimate_bag, task, pure=False)] = task
+            for future in _first_of(client, list(at_work)):
+                yield at_work.pop(future), future
+
+    def _take(self, task: Task, future: Future) -> None:
+        """Take the outcome of a task, and forget it where the worker keeps it."""
+        try:
+            attempts = future.result()
+        except FutureCancelledError as error:
+            raise ConfigurationError(
+                'The connection to the scheduler was lost. Start the command again when it is '
+                'back: finished bags are not repeated.') from error
+        except KilledWorker:
+            self._kills[task.bag.uri] += 1
+            if self._kills[task.bag.uri] < KILLS:
+                return
+            attempts = [Attempt(
+                BROKEN, f'{KILLS} workers were ended while they read this bag, by the system or '
+                'because they exceeded their memory limit. Raise --memory-limit, or lower '
+                '--workers.')]
+            record(task, attempts)
+        # The catalogue could not be written from there, or the code there is another.
+        except Exception as error:  # noqa: BLE001
+            attempts = [Attempt(BROKEN, f'{type(error).__name__}: {error}')]
+            record(task, attempts)
+        finally:
+            future.release()
+        del self.tasks[task.bag.uri]
+        self.summary.add(attempts)
+        finished = self.summary.bags - len(self.tasks)
+        if not finished % _COMPACT_EVERY:
+            self._catalogue.compact()
+        self._progress(finished, storage.names_in_path(task.bag.uri)[-1])
+
+
+def _first_of(client: Client, futures: list[Future]) -> set[Future]:
+    """Return the futures that are done, at least one.
+
+    Raises:
+        _LostWorkersError: If none of this machine's workers is left.
+
+    """
+    missing_since: float | None = None
+    while True:
+        try:
+            with client.as_current():
+                done: set[Future] = wait(futures, _LOOK, 'FIRST_COMPLETED').done
+            return done
+        except TimeoutError:
+            # Workers of a scheduler elsewhere may come and go.
+            if client.cluster is None or client.nthreads():
+                missing_since = None
+                continue
+            missing_since = missing_since or monotonic()
+            if monotonic() - missing_since > _REPLACED:
+                raise _LostWorkersError from None

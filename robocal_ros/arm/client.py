@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from action_msgs.msg import GoalStatus
 from control_msgs.action import FollowJointTrajectory
 from rclpy.action import ActionClient
+from rclpy.action.client import ClientGoalHandle
 from sensor_msgs.msg import JointState
+from unique_identifier_msgs.msg import UUID
 
 from robocal_ros.arm.abort import AbortConditions
 from robocal_ros.arm.controller_state import ControllerState
@@ -266,9 +269,14 @@ class ArmClient:
             self._parameters().goal_tolerance, self._parameters().goal_time,
         )
         start = self._stamp()
-        sending = self._client.send_goal_async(goal)
+        # Known before the answer, so that the goal can be cancelled without one.
+        goal_id = UUID(uuid=list(uuid4().bytes))
+        self._handle = ClientGoalHandle(
+            self._client, goal_id, FollowJointTrajectory.Impl.SendGoalService.Response())
+        sending = self._client.send_goal_async(goal, goal_uuid=goal_id)
         if not await self._waiter.until(sending.done, ANSWER_TIMEOUT):
-            # It may still accept the goal, which is then cancelled at once.
+            # The answer may be lost while the arm moves, or the goal be accepted later.
+            self._cancel_now()
             sending.add_done_callback(_cancel_late_goal)
             return MotionOutcome(
                 MotionStatus.CONTROLLER_LOST,

@@ -104,8 +104,8 @@ class PayloadParameters(ResumableParameters):
         False, 'Method static_poses: estimate the direction of gravity in the root frame as two '
         'unknowns, for bases out of level; otherwise tilt_std is its prior.', dynamic=True)
     tilt_std: float = parameter(
-        0.005, 'Methods static_poses, excitation and drive gains, and the identification of the '
-        'arm: prior standard deviation of the tilt of the base against gravity about each '
+        0.005, 'All methods, drive gains, and the identification of the arm: prior standard '
+        'deviation of the tilt of the base against gravity about each '
         'horizontal axis; it adds to the intervals.', unit='rad', minimum=0.0,
         maximum=0.2, dynamic=True)
     cable_stiffness_std: float = parameter(

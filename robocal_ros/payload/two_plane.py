@@ -7,8 +7,9 @@ centre of mass in the tool frame → checks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import scipy
@@ -48,7 +49,8 @@ from robocal_ros.results.result import (
 )
 from robocal_ros.robot.arm_model import ArmModel
 from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.newton_euler import on_leaning_base
 
 MIN_SWEEP = float(np.radians(20.0))
 """Shortest sweep that counts [rad]."""
@@ -62,8 +64,8 @@ MAX_SCALE_STD = 0.05
 _SAME_POSTURE = 0.03
 # Probability below which held-out levers contradict the fit beyond chance.
 _SIGNIFICANCE = 0.05
-# Step of the mass for a numerical derivative, as a share.
-_STEP = 1e-4
+# Steps of the mass, as a share, and of the tilt [rad] for numerical derivatives.
+_STEP, _TILT = 1e-4, 1e-4
 # Sweeps are wide enough to separate ripple of so few periods per turn from weight.
 _FEWEST_CYCLES = 6.0
 _PLOT_POINTS = 150
@@ -272,6 +274,7 @@ def _fit_plane(
     mass: float,
     friction: SteadyFriction | None,
     values: PayloadParameters,
+    duration: float,
 ) -> PlaneFit:
     joint = sweeps[0].joint
     name = robot.joint_names[joint]
@@ -302,7 +305,7 @@ def _fit_plane(
     known = [0.0 if friction is None else float(friction.torque(d * speed)) for d in directions]
     level = columns @ (free.value[2:2 + len(directions)] + known)
     # Priors: friction changes during the sweeps, and the identified law is what is left of it.
-    regressor = np.column_stack((regressor, level * _share_of_time(samples, sweeps)))
+    regressor = np.column_stack((regressor, level * _share_of_time(samples, sweeps, duration)))
     names += ['friction_drift']
     prior = np.eye(regressor.shape[1])[-1:]
     prior_std = [max(values.friction_change_std, _LEAST_SHARE)]
@@ -321,10 +324,10 @@ def _fit_plane(
                     values.posture_std)
 
 
-def _share_of_time(samples: JointSamples, sweeps: Sequence[Sweep]) -> Array:
-    """Return when each sample of sweeps was taken, from -0.5 for the first to 0.5 for the last."""
+def _share_of_time(samples: JointSamples, sweeps: Sequence[Sweep], duration: float) -> Array:
+    """Return when samples of sweeps were taken, as a share of a duration [s], 0 in the middle."""
     time = np.concatenate([samples.time[sweep.start:sweep.stop] for sweep in sweeps])
-    return np.asarray((time - time.min()) / np.ptp(time) - 0.5)
+    return np.asarray((time - 0.5 * (time.min() + time.max())) / duration)
 
 
 def _inflation(residual: Array, sweeps: Sequence[Sweep]) -> float:
@@ -439,7 +442,9 @@ def estimate(
         for sweep in sweeps:
             check_effort(samples.rows(sweep.start, sweep.stop), [robot.joint_names[sweep.joint]])
     models = [friction.get(robot.joint_names[joint]) for joint in joints]
-    planes = [_fit_plane(robot, samples, sweeps, mass.value, model, values)
+    duration = float(samples.time[max(sweep.stop for sweep in found) - 1]
+                     - samples.time[min(sweep.start for sweep in found)])
+    planes = [_fit_plane(robot, samples, sweeps, mass.value, model, values, duration)
               for sweeps, model in zip(used, models, strict=True)]
     com = _combine(robot, planes)
     held_out = [
@@ -457,13 +462,18 @@ def estimate(
              'levers that differ between postures: friction or links depend on the posture':
              covariance - own}
     if mass.std > 0.0:
-        heavier = [_fit_plane(robot, samples, sweeps, (1.0 + _STEP) * mass.value, model, values)
+        heavier = [_fit_plane(robot, samples, sweeps, (1.0 + _STEP) * mass.value, model, values,
+                              duration)
                    for sweeps, model in zip(used, models, strict=True)]
         change = (_combine(robot, heavier).value - com.value) / (_STEP * mass.value)
         parts['the mass: weigh the payload more accurately (known_mass_std)'] = (
             np.outer(change, change) * mass.std**2)
     if arm is not None:
-        parts[ARM_SOURCE] = _arm_covariance(robot, samples, planes, com, arm)
+        parts[ARM_SOURCE] = _propagated(robot, samples, planes, com, arm.uncertain_torques)
+    if values.tilt_std > 0.0:
+        loaded = robot.with_payload(RigidBodyInertia(mass.value, com.value, np.zeros((3, 3))))
+        parts['the tilt of the base: level it, or state how level it is (tilt_std)'] = _propagated(
+            robot, samples, planes, com, partial(_tilt_torques, loaded, values.tilt_std))
     covariance = np.sum(list(parts.values()), axis=0)
     widest = int(np.argmax(np.diag(covariance)))
     source = largest_source({name: float(part[widest, widest]) for name, part in parts.items()})
@@ -491,7 +501,8 @@ def estimate(
             'known_mass': mass.value, 'known_mass_std': mass.std, 'mass_source': mass.source,
             'min_sweep': MIN_SWEEP, 'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
             **settings_of(values, 'tool', 'posture_std', 'friction_change_std', 'arm_model_std',
-                          'gain_std', 'max_payload', 'max_com_distance', 'max_com_interval'),
+                          'tilt_std', 'gain_std', 'max_payload', 'max_com_distance',
+                          'max_com_interval'),
             'lever_scatter': between,
             'second_joint': robot.joint_names[second],
             'friction_model': [robot.joint_names[j] for j, m in zip(joints, models, strict=True)
@@ -523,10 +534,20 @@ def _freedom(own: Array, total: Array, held_out: Sequence[HeldOut | None]) -> li
     return [float(count / share**2) if share > 1e-3 else None for share in shares]
 
 
-def _arm_covariance(
-    robot: Robot, samples: JointSamples, planes: Sequence[PlaneFit], com: LinearFit, arm: ArmModel
+def _propagated(
+    robot: Robot, samples: JointSamples, planes: Sequence[PlaneFit], com: LinearFit,
+    torques: Callable[[Array, Array, Array, Array], Array],
 ) -> Array:
-    """Return what links and drive gains that are not known exactly add, shape (3, 3) [m²]."""
+    """Return what torques that are not known add to the covariance, shape (3, 3) [m²].
+
+    Args:
+        robot: The arm.
+        samples: The joint states.
+        planes: Both planes.
+        com: The centre of mass.
+        torques: As for ``ArmModel.uncertain_torques``.
+
+    """
     shifts = []
     for plane in planes:
         ends = np.cumsum([sweep.stop - sweep.start for sweep in plane.sweeps])
@@ -535,14 +556,21 @@ def _arm_covariance(
                 plane.sweeps, np.split(plane.lever_change, ends[:-1], axis=1), strict=True):
             position = samples.position[sweep.start:sweep.stop]
             still = np.zeros_like(position)
-            torque = arm.uncertain_torques(
-                position, still, still, samples.effort[sweep.start:sweep.stop])
+            torque = torques(position, still, still, samples.effort[sweep.start:sweep.stop])
             levers.append(change @ torque[:, plane.plane.joint])
         a, _ = plane.plane.lever_rows(robot)
         shifts.append(com.covariance @ a.T @ np.linalg.inv(plane.covariance)
                       @ np.sum(levers, axis=0))
     shift = np.sum(shifts, axis=0)
     return np.asarray(shift @ shift.T)
+
+
+def _tilt_torques(robot: Robot, tilt_std: float, position: Array, *_: Array) -> Array:
+    """Return the torques of one standard deviation of each tilt of the base, (k, n, 2) [N·m]."""
+    level = robot.gravity_torques(position)
+    return np.stack([
+        (on_leaning_base(robot, _TILT * axis).gravity_torques(position) - level)
+        * (tilt_std / _TILT) for axis in np.eye(2)], axis=2)
 
 
 def _gain_check(robot: Robot, joints: Sequence[int], arm: ArmModel) -> Check:

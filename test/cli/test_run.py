@@ -48,8 +48,6 @@ def test_configured_with_parameters_it_runs(fake: Running, capsys) -> None:
     assert main(['run', 'payload', *NODE]) == 0
 
 
-# Every call is a discovery of its own, whose answers a busy machine may lose.
-@pytest.mark.flaky(reruns=1)
 def test_refusals_of_the_node(fake: Running, capsys) -> None:
     arguments = ['run', 'payload', *NODE, '--configure']
     assert main([*arguments, '-p', 'metod:=bad']) == 2

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.signal import lfilter
+from scipy.spatial.transform import Rotation
 from scipy.stats import binom, chi2
 from support.arms import ARMS, MOUNTS, arm, middle, scara
 from support.forward import (
@@ -98,9 +99,9 @@ def quick() -> Experiment:
 
 
 def values_of_mass(mass: float, **more) -> PayloadParameters:
-    # Efforts are true, and friction is as it was identified.
+    # Efforts are true, the base is level, and friction is as it was identified.
     return PayloadParameters(**{
-        'known_mass': mass, 'posture_std': 0.0,
+        'known_mass': mass, 'posture_std': 0.0, 'tilt_std': 0.0,
         'friction_change_std': 0.0, **more})
 
 
@@ -750,3 +751,24 @@ def test_intervals_cover_friction_that_falls_while_it_is_measured(usual):
         usual.tool.com, (result.parameter(p).interval(0.999) for p in COM), strict=True))
     steady = estimate(usual.robot, samples, values_for(usual))
     assert error_in_std(steady, usual) > chi2.ppf(0.999, 3)
+
+
+def test_intervals_contain_what_a_tilted_base_does_to_the_centre(usual):
+    motion, level, tilt = usual.motion, np.array(usual.robot.gravity), 1e-3
+
+    def torque(gravity: np.ndarray) -> np.ndarray:
+        leaning = Reference(usual.robot.urdf, usual.robot.tool_frame, gravity, usual.tool)
+        return leaning.torque(motion.position, motion.velocity, motion.acceleration)
+
+    def centre(change: np.ndarray, **values: float) -> CalibrationResult:
+        return estimate(usual.robot, usual.samples(effort=usual.effort() + change),
+                        values_for(usual, **values))
+
+    flat = torque(level)
+    shifts = [
+        (centre(torque(Rotation.from_rotvec(tilt * axis).apply(level)) - flat).values(COM)
+         - centre(0.0 * flat).values(COM)) / tilt for axis in np.eye(3)[:2]]
+    stated = centre(0.0 * flat, tilt_std=0.005).covariance - centre(0.0 * flat).covariance
+    wanted = 0.005**2 * sum(np.outer(shift, shift) for shift in shifts)
+    assert np.sqrt(np.diag(wanted)).max() > 3e-4
+    np.testing.assert_allclose(stated, wanted, atol=0.05 * np.abs(wanted).max())

@@ -19,6 +19,7 @@ from rcl_interfaces.srv import SetParameters
 from rclpy.action import ActionClient
 from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.parameter import Parameter
+from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool, Header
 from support.live_graph import JOINTS, seconds, sim_arm
@@ -377,20 +378,6 @@ def test_controller_abort(rig: Rig) -> None:
     assert outcome.held
 
 
-def test_stop_leaves_the_arm_at_rest_at_once(rig: Rig) -> None:
-    task = rig.begin(rig.path(2.0 * TURN, 0.5))
-    where, asked = rig.posture, time.monotonic()
-    rig.waiter.stop('Enough.')
-    outcome = rig.end(task)
-    assert (outcome.status, outcome.message) == (MotionStatus.CANCELLED, 'Enough.')
-    assert outcome.held
-    # By the wall clock: that of an arm that takes this process for gone is ten times as fast.
-    assert time.monotonic() - asked < 2.0
-    assert rig.rests()
-    # Half a second of travel at the motion's speed would be 0.25 rad.
-    assert 0.0 <= rig.posture[5] - where[5] < 0.15
-
-
 def test_joint_states_that_stop(rig: Rig) -> None:
     task = rig.begin(rig.path(2.0 * TURN, 0.2))
     rig.set(fault='joint_states_silent')
@@ -723,23 +710,64 @@ class TestConditions:
             Rig(namespace='/contradiction', **values)
 
 
-@pytest.mark.realtime
-def test_the_arm_is_held_soon_after_joint_states_stop(
-    ros: None, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+@pytest.fixture(scope='module')
+def timed(ros: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """An arm in real time: a second of the wall clock is a second of motion."""
     log = tmp_path_factory.mktemp('real_time') / 'sim_arm.log'
-    states: list[JointTrajectoryControllerState] = []
     with (
         sim_arm(log, namespace='/real_time', real_time_factor=1.0),
         Rig(namespace='/real_time') as rig,
     ):
         rig.settle()
-        rig.other.create_subscription(
-            JointTrajectoryControllerState, f'{CONTROLLER}/controller_state', states.append, 50)
-        task = rig.begin(rig.path(2.0 * TURN, 0.5))
-        rig.set(fault='joint_states_silent')
-        outcome = rig.end(task)
-        silent = rig.stamp
+        yield rig
+
+
+@pytest.mark.realtime
+def test_stop_leaves_the_arm_at_rest_at_once(timed: Rig) -> None:
+    task = timed.begin(timed.path(2.0 * TURN, 0.5))
+    where, asked = timed.posture, time.monotonic()
+    timed.waiter.stop('Enough.')
+    outcome = timed.end(task)
+    timed.waiter.allow()
+    assert (outcome.status, outcome.message) == (MotionStatus.CANCELLED, 'Enough.')
+    assert outcome.held
+    assert time.monotonic() - asked < 2.0
+    assert timed.rests()
+    # Half a second of travel at the motion's speed would be 0.25 rad.
+    assert 0.0 <= timed.posture[5] - where[5] < 0.15
+
+
+@pytest.mark.realtime
+def test_a_goal_whose_answer_is_lost_is_cancelled(
+    timed: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller has accepted it, and the arm moves."""
+    actions = timed.arm.client._client
+    send = actions.send_goal_async
+
+    def deaf(*arguments: Any, **more: Any) -> Any:
+        send(*arguments, **more)
+        return Future()
+
+    monkeypatch.setattr(actions, 'send_goal_async', deaf)
+    start = timed.posture
+    outcome = timed.end(timed.begin(timed.path(start - 2.0 * TURN, 0.3)))
+    assert outcome.status is MotionStatus.CONTROLLER_LOST
+    assert 'did not answer within 3.0 s' in outcome.message
+    assert outcome.held
+    assert timed.rests()
+    assert 0.05 < start[5] - timed.posture[5] < 1.5
+
+
+@pytest.mark.realtime
+def test_the_arm_is_held_soon_after_joint_states_stop(timed: Rig) -> None:
+    states: list[JointTrajectoryControllerState] = []
+    timed.other.create_subscription(
+        JointTrajectoryControllerState, f'{CONTROLLER}/controller_state', states.append, 50)
+    task = timed.begin(timed.path(timed.posture + TURN, 0.5))
+    timed.set(fault='joint_states_silent')
+    outcome = timed.end(task)
+    silent = timed.stamp
     assert outcome.held
     commanded = [(seconds(state.header.stamp), state.reference.positions[5]) for state in states]
     held_since = min(stamp for stamp, at in commanded if at == commanded[-1][1])

@@ -43,6 +43,8 @@ _NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
 # Interval between two pictures [s], and callbacks served for each: with one message kept per
 # topic, a fast topic costs no more than that.
 _PERIOD, _TURNS = 0.04, 8
+# A cancel is sent again until it is answered: interval, and how long [s].
+_CANCEL_PERIOD, _CANCEL_TIME = 1.0, 5.0
 _IDLE = ('', 'idle', 'unconfigured', 'inactive', 'observing', 'waiting')
 # Contrast with the white page of at least 4.5.
 _GOOD, _FAIR, _BAD = '#20702f', '#8a5300', '#b92323'
@@ -189,7 +191,9 @@ class _Panel:
         self._title = name.rsplit('/', 1)[-1].replace('_', ' ')
         self._status: DiagnosticStatus | None = None
         self._result = ''
-        self._changed = self._cancel = False
+        self._changed = self._asked = False
+        self._answers: list[Any] = []
+        self._cancel_end = self._next_cancel = 0.0
         # Appears with the node.
         self._folder = gui.add_folder(self._title, visible=False)
         with self._folder:
@@ -207,7 +211,7 @@ class _Panel:
 
     def _ask(self, _: Any) -> None:
         # Called in a thread of the server; rclpy is used in the main one alone.
-        self._cancel = True
+        self._asked = True
 
     def _take_status(self, message: DiagnosticStatus) -> None:
         self._status, self._changed = message, True
@@ -221,14 +225,16 @@ class _Panel:
 
     def refresh(self) -> None:
         """Show what has changed, and cancel if asked to."""
-        if self._cancel:
-            self._cancel = False
-            if self._client.service_is_ready():
-                self._client.call_async(Trigger.Request())
-            else:
-                self._table.content = _paragraph(
-                    f"Not cancelled: '{self.node}/cancel' does not answer. Stop the arm by other "
-                    'means.')
+        now = time.monotonic()
+        if self._asked:
+            self._asked, self._cancel_end, self._next_cancel = False, now + _CANCEL_TIME, now
+        if self._next_cancel <= now < self._cancel_end:
+            self._next_cancel = now + _CANCEL_PERIOD
+            self._cancel()
+        if any(answer.done() for answer in self._answers):
+            self._cancel_end = 0.0
+            self._answers.clear()
+            self._table.content = self._result
         if not self._changed or self._status is None:
             return
         self._changed = False
@@ -248,6 +254,16 @@ class _Panel:
         self._bar.visible = self._button.visible = busy
         self._table.content = self._result
         self._folder.visible = True
+
+
+    def _cancel(self) -> None:
+        # A request or its answer is lost where discovery is not complete yet.
+        if self._client.service_is_ready():
+            self._answers.append(self._client.call_async(Trigger.Request()))
+        if len(self._answers) != 1:
+            self._table.content = _paragraph(
+                f"Not cancelled: '{self.node}/cancel' does not answer. Stop the arm by other "
+                'means.')
 
 
 def _paragraph(text: str) -> str:

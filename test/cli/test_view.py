@@ -19,6 +19,7 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from geometry_msgs.msg import Point
 from rclpy.context import Context
 from rclpy.node import Node
+from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
@@ -208,6 +209,20 @@ def test_a_cancel_that_reaches_nobody_is_told(view: View) -> None:
     panel._ask(SimpleNamespace())
     view.refresh()
     assert '/payload_identification/cancel&#x27; does not answer' in panel._table.content
+
+
+def test_a_cancel_is_repeated_until_it_is_answered(
+    told: Told, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = panel_of(view)
+    until(view, panel._client.service_is_ready)
+    lost = iter([Future()])
+    send = panel._client.call_async
+    monkeypatch.setattr(
+        panel._client, 'call_async', lambda request: next(lost, None) or send(request))
+    panel._ask(SimpleNamespace())
+    until(view, lambda: told.cancelled)
+    until(view, lambda: not panel._answers)
 
 
 def test_the_arm_follows_and_markers_wait_for_the_description(told: Told, view: View) -> None:

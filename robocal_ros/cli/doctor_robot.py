@@ -22,7 +22,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.drivers import Names, Recognised, recognised
 from robocal_ros.cli.findings import Finding, Grade, good
-from robocal_ros.cli.node_client import STATES, RosSession, foreign, full_name
+from robocal_ros.cli.node_client import STATES, RosSession, foreign, full_name, is_served
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
 from robocal_ros.node.executables import NODES
@@ -338,7 +338,8 @@ class Graph:
     def _state(self, node: str) -> str:
         client: Any = self._session.node.create_client(GetState, f'{node}/get_state')
         try:
-            if not self._session.spin_until(client.service_is_ready, _STATE_TIMEOUT):
+            if not self._session.spin_until(
+                    lambda: is_served(self._session.node, client), _STATE_TIMEOUT):
                 return 'no lifecycle node'
             future: Any = client.call_async(GetState.Request())
             if not self._session.spin_until(future.done, _STATE_TIMEOUT):

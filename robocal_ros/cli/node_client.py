@@ -16,6 +16,7 @@ from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from rclpy.topic_endpoint_info import TopicEndpointInfo
@@ -67,6 +68,20 @@ def full_name(name: str, namespace: str) -> str:
 def foreign(publishers: Iterable[TopicEndpointInfo]) -> bool:
     """Return whether a publisher is no node of this package, as far as names have come."""
     return any(item.node_name not in (*NODES, _UNKNOWN) for item in publishers)
+
+
+def is_served(node: Node, client: Any) -> bool:
+    """Return whether a service has a server.
+
+    A server that ended badly can leave half of itself in the middleware's picture of the graph,
+    with which ``service_is_ready`` is false for every later server of the same name.
+
+    Args:
+        node: Node of the client.
+        client: Client of the service.
+
+    """
+    return client.service_is_ready() or node.count_services(client.service_name) > 0
 
 
 class RosSession(AbstractContextManager['RosSession']):
@@ -204,8 +219,7 @@ class NodeClient:
             ConfigurationError: If they are not available in time.
 
         """
-        client = self._client(ChangeState, 'change_state')
-        if not self._session.spin_until(client.service_is_ready, timeout):
+        if not self._await(self._client(ChangeState, 'change_state'), timeout):
             nodes = ', '.join(self._session.other_nodes(0.0)) or 'none'
             raise ConfigurationError(
                 f"Node '{self.name}' was not found within {timeout:.0f} s; nodes in this ROS "
@@ -306,7 +320,7 @@ class NodeClient:
 
     def _cancel(self) -> None:
         client = self._client(Trigger, 'cancel')
-        if client.service_is_ready():
+        if is_served(self._session.node, client):
             self._session.spin_until(
                 client.call_async(Trigger.Request()).done, _CANCEL_TIMEOUT)
 
@@ -333,10 +347,17 @@ class NodeClient:
                 kind, f'{self.name}/{service}')
         return self._clients[service]
 
+    def _await(self, client: Any, timeout: float) -> bool:
+        """Wait for a service; return whether it is there."""
+        if self._session.spin_until(client.service_is_ready, min(timeout, _DISCOVERY)):
+            return True
+        return self._session.spin_until(
+            lambda: is_served(self._session.node, client), max(timeout - _DISCOVERY, 0.0))
+
     def _ready(self, kind: Any, service: str) -> Any:
         new = service not in self._clients
         client = self._client(kind, service)
-        if not self._session.spin_until(client.service_is_ready, 10.0):
+        if not self._await(client, 10.0):
             raise ConfigurationError(
                 f"Node '{self.name}' has no service '~/{service}'. Configure and activate it "
                 'first, or check its name.'

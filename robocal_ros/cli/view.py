@@ -25,7 +25,7 @@ from std_srvs.srv import Trigger
 from visualization_msgs.msg import MarkerArray
 
 from robocal_ros.cli.console import ERRORS, print_line
-from robocal_ros.cli.node_client import RosSession, full_name
+from robocal_ros.cli.node_client import RosSession, full_name, is_served
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.messages import qos
 from robocal_ros.node.executables import NODES
@@ -258,7 +258,7 @@ class _Panel:
 
     def _cancel(self) -> None:
         # A request or its answer is lost where discovery is not complete yet.
-        if self._client.service_is_ready():
+        if is_served(self._session.node, self._client):
             self._answers.append(self._client.call_async(Trigger.Request()))
         if len(self._answers) != 1:
             self._table.content = _paragraph(

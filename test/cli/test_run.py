@@ -8,9 +8,10 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from rclpy.client import Client
 from support.fake_procedure import Running
 
-from robocal_ros.cli import console
+from robocal_ros.cli import console, node_client
 from robocal_ros.cli import main as entry
 from robocal_ros.cli.main import main
 
@@ -46,6 +47,16 @@ def test_configured_with_parameters_it_runs(fake: Running, capsys) -> None:
     assert main([*arguments, '-p', 'method:=static_poses']) == 0
     assert 'static_poses done.' in capsys.readouterr().out
     assert main(['run', 'payload', *NODE]) == 0
+
+
+def test_traces_of_an_ended_server_do_not_hide_its_successor(
+    fake: Running, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What rclpy says for as long as half of an ended server is in the graph.
+    monkeypatch.setattr(Client, 'service_is_ready', lambda _: False)
+    monkeypatch.setattr(node_client, '_DISCOVERY', 0.3)
+    assert main(['run', 'payload', *NODE, '--configure']) == 0
+    assert 'static_poses done.' in capsys.readouterr().out
 
 
 def test_refusals_of_the_node(fake: Running, capsys) -> None:

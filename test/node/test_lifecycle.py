@@ -18,7 +18,7 @@ from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from rosgraph_msgs.msg import Clock
 from std_srvs.srv import Trigger
-from support.ros_rig import Log, Spinner, arm_urdf, overrides
+from support.ros_rig import Log, Spinner, arm_urdf, await_service, overrides
 
 from robocal_ros.errors import DataError
 from robocal_ros.node.calibration_node import ERROR, FAILURE, SUCCESS
@@ -179,13 +179,13 @@ class Caller:
     """Calls the services of a node in the same process."""
 
     def __init__(self, node: PayloadIdentification, spinner: Spinner, caller: Any) -> None:
-        self._spinner = spinner
+        self._spinner, self._caller = spinner, caller
         self._clients = {verb: caller.create_client(Trigger, f'/{NAME}/{verb}')
                          for verb in ('run', 'estimate', 'clear', 'cancel')}
 
     def begin(self, verb: str) -> Any:
         client = self._clients[verb]
-        self._spinner.until(client.service_is_ready)
+        await_service(self._spinner.until, self._caller, client)
         return client.call_async(Trigger.Request())
 
     def call(self, verb: str) -> Trigger.Response:
@@ -295,9 +295,9 @@ def test_a_malformed_parameter_request_does_not_end_the_node(
 ) -> None:
     node, caller, spinner = served
     log = Log(node)
-    client = spinner.executor.get_nodes()[1].create_client(
-        SetParameters, f'/{NAME}/set_parameters')
-    spinner.until(client.service_is_ready)
+    asking = spinner.executor.get_nodes()[1]
+    client = asking.create_client(SetParameters, f'/{NAME}/set_parameters')
+    await_service(spinner.until, asking, client)
     answer = spinner.wait(client.call_async(SetParameters.Request(
         parameters=[ParameterMessage(name='known_mass', value=ParameterValue(type=kind))])))
     assert not answer.results

@@ -17,7 +17,7 @@ from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from support import parameter_files
-from support.ros_rig import NodeRig, arm_urdf, overrides
+from support.ros_rig import NodeRig, arm_urdf, await_service, overrides
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.node import parameters
@@ -224,7 +224,7 @@ class TestSet:
         """Set parameters at once; return why they are refused, empty if they are not."""
         client = rig.talker.create_client(
             SetParametersAtomically, f'{rig.node.get_name()}/set_parameters_atomically')
-        rig.spinner.until(client.service_is_ready)
+        await_service(rig.spinner.until, rig.talker, client)
         result = rig.spinner.wait(client.call_async(SetParametersAtomically.Request(parameters=[
             item.to_parameter_msg() for item in overrides(**values)]))).result
         assert result.successful == (not result.reason)

@@ -25,6 +25,8 @@ from rclpy.qos import QoSProfile, qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
+from support.ros_rig import await_service
+
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / 'config'
 TRUTH = CONFIG / 'sim' / 'hidden_truth.yaml'
@@ -162,7 +164,7 @@ class Client:
         if name not in self._clients:
             self._clients[name] = self.node.create_client(kind, name)
         client = self._clients[name]
-        self.until(client.service_is_ready, what=f'service {name}')
+        await_service(self.until, self.node, client)
         return client
 
     def _ask(self, kind: Any, name: str, request: Any) -> Any:

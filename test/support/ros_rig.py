@@ -19,6 +19,7 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
+from robocal_ros.cli.node_client import is_served
 from robocal_ros.messages import qos
 from robocal_ros.node.calibration_node import SUCCESS, CalibrationNode
 from support.arms import arm
@@ -64,6 +65,14 @@ class Log:
 
     def __getitem__(self, severity: str) -> list[str]:
         return self.lines[severity]
+
+
+def await_service(until: Callable[..., None], node: Node, client: Any) -> None:
+    """Wait for a service, even if traces of an ended server of its name hide that it is ready."""
+    try:
+        until(client.service_is_ready, 20.0, client.service_name)
+    except TimeoutError:
+        until(lambda: is_served(node, client), 20.0, client.service_name)
 
 
 class Spinner:
@@ -174,7 +183,7 @@ class NodeRig:
     def begin(self, verb: str) -> Any:
         """Call a service of the node without waiting for the answer."""
         client = self.talker.create_client(Trigger, f'{self.node.get_name()}/{verb}')
-        self.spinner.until(client.service_is_ready, what=verb)
+        await_service(self.spinner.until, self.talker, client)
         return client.call_async(Trigger.Request())
 
     def call(self, verb: str) -> Trigger.Response:

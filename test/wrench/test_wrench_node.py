@@ -19,7 +19,15 @@ from std_msgs.msg import Bool, Float64, Float64MultiArray, String
 from std_srvs.srv import Trigger
 from support.friction_results import friction_result, identity, payload_result
 from support.live_graph import value
-from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, overrides, stamp
+from support.ros_rig import (
+    NodeRig,
+    arm_urdf,
+    await_service,
+    joint_state,
+    made_rigs,
+    overrides,
+    stamp,
+)
 from tf2_msgs.msg import TFMessage
 from visualization_msgs.msg import MarkerArray
 
@@ -249,7 +257,7 @@ class TestTare:
 
 def trigger_without_samples(made: Rig) -> Trigger.Response:
     client = made.talker.create_client(Trigger, 'observer/tare')
-    made.spinner.until(client.service_is_ready)
+    await_service(made.spinner.until, made.talker, client)
     return made.spinner.wait(client.call_async(Trigger.Request()), 30.0)
 
 

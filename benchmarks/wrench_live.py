@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import sys
 import time
@@ -109,12 +110,17 @@ def _record(
         str(file)])
     received: dict[str, list[tuple[int, int]]] = {link: [] for link in subscriptions}
     span: list[tuple[float, float]] = []
-    while source.process.poll() is None:
-        _empty(subscriptions, received)
-        if received[seven_joints.SENSORS[0]]:
-            span.append((time.monotonic(), processor_time(child)))
-            span = [span[0], span[-1]]
-        time.sleep(_POLL)
+    # A search for garbage takes 15 ms, which would count as latency of the node.
+    gc.disable()
+    try:
+        while source.process.poll() is None:
+            _empty(subscriptions, received)
+            if received[seven_joints.SENSORS[0]]:
+                span.append((time.monotonic(), processor_time(child)))
+                span = [span[0], span[-1]]
+            time.sleep(_POLL)
+    finally:
+        gc.enable()
     time.sleep(0.5)
     _empty(subscriptions, received)
     if not all(received.values()) or not file.exists():

@@ -13,9 +13,9 @@ from rclpy.serialization import deserialize_message
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.messages.stamps import SECOND, to_seconds
 from robocal_ros.messages.stream import RecentPostures
-from robocal_ros.messages.subscription import Subscriber
+from robocal_ros.messages.subscription import ConditionalGroup, Subscriber
 
-# Most states that are queued: half a second at 1 kHz.
+# Most states that are considered: half a second at 1 kHz.
 _MOST = 500
 
 
@@ -50,8 +50,8 @@ class ControllerState:
         self.stamp = -np.inf
         self.paused = self._scales = False
         self._subscriber = Subscriber(
-            waiter.node, waiter.group, JointTrajectoryControllerState, topic,
-            self._queued.append, raw=True, busy=lambda: False)
+            waiter.node, ConditionalGroup(lambda: False), JointTrajectoryControllerState, topic,
+            self._queued.append, raw=True)
         self.start, self.stop = self._subscriber.start, self._subscriber.stop
         self.destroy = self._subscriber.destroy
 

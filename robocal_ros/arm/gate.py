@@ -31,8 +31,9 @@ from robocal_ros.robot.setup import mesh_folders
 T = TypeVar('T')
 # Largest distance of the arm from a motion's start [rad].
 _START_TOLERANCE = 0.02
-# Interval at which an active node looks for joint states and controller [s].
-_LOOK_PERIOD = 1.0
+# Interval at which an active node looks for joint states and controller: that of idle
+# subscriptions, so that both take one turn of the executor [s].
+_LOOK_PERIOD = 0.8
 # Standstill in which efforts are checked before the first motion [s].
 _PREFLIGHT = 0.3
 # How often a motion is repeated after transient faults, and the longest wait for their end [s].

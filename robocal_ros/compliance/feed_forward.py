@@ -38,7 +38,7 @@ class SagFeedForward:
         self._deflection = node.publisher(Vector3Stamped, '~/deflection', qos.RELIABLE)
         self._out = node.publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
         node.subscription(JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE)
-        joints.listeners.append(self._on_state)
+        joints.listen(self._on_state, lambda: self.subscribed)
 
     @property
     def subscribed(self) -> bool:

@@ -67,7 +67,8 @@ class FrictionFeedForward:
         self._references = node.stream(Subscriber(
             node, node.group, JointTrajectoryControllerState,
             f'{node.values.controller}/controller_state', self._take_reference))
-        joints.listeners.append(self._on_state)
+        joints.listen(self._on_state, lambda: (
+            self.tracking or self.subscribed or self._references.subscription is not None))
 
     def use(self, result: CalibrationResult) -> None:
         """Replace the friction result in use."""

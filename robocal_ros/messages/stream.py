@@ -232,12 +232,14 @@ class RecentPostures(deque[tuple[float, Array]]):
         return float(travel.max())
 
 
+Listener = Callable[[float, Array, Array, Array], None]
+
+
 class JointStateStream(Stream[JointIntake]):
     """The arm's joint states, in the order of its joints.
 
     Attributes:
         on_sample: Called while recording with stamp, position and torque; None for no callback.
-        listeners: Called with stamp [s], position, velocity and torque of every usable message.
 
     """
 
@@ -272,7 +274,7 @@ class JointStateStream(Stream[JointIntake]):
         self.on_sample = on_sample
         self._recent = RecentPostures()
         self._newest_values: Array | None = None
-        self.listeners: list[Callable[[float, Array, Array, Array], None]] = []
+        self._listeners: list[tuple[Listener, Callable[[], bool]]] = []
 
     def stop(self) -> None:
         """Unsubscribe; recorded samples are kept, the posture is discarded."""
@@ -280,6 +282,17 @@ class JointStateStream(Stream[JointIntake]):
         self._recent.clear()
 
     destroy = stop
+
+    def listen(self, listener: Listener, wanted: Callable[[], bool]) -> None:
+        """Call a function with usable messages.
+
+        Args:
+            listener: Called with stamp [s], position, velocity and torque.
+            wanted: Returns whether it needs every message; otherwise it is not called with those
+                that have queued up.
+
+        """
+        self._listeners.append((listener, wanted))
 
     def _note(self, message: Message) -> None:
         if message.state is State.UNREADABLE:
@@ -293,15 +306,16 @@ class JointStateStream(Stream[JointIntake]):
             return
         self._note_posture(stamp, posture)
         self._newest_values = message.values
-        if self.listeners or self.recording:
+        if self._listeners or self.recording:
             row = self.intake.decoder.recordable(message.values)
-            for listener in self.listeners:
+            for listener, _ in self._listeners:
                 listener(stamp, row[:n], row[n:2 * n], row[2 * n:])
             if self.recording and self.on_sample is not None:
                 self.on_sample(stamp, row[:n], row[2 * n:])
 
     def _look_at_all(self, decoded: Decoded, rows: Rows) -> bool:
-        if not len(rows) or self.listeners or (self.recording and self.on_sample is not None):
+        if not len(rows) or (self.recording and self.on_sample is not None) or any(
+                wanted() for _, wanted in self._listeners):
             return False
         self._bad_in_a_row = 0
         self._last_received = self._now()

@@ -597,6 +597,10 @@ class CalibrationNode(LifecycleNode, ABC):
         for stream in self._streams:
             stream.start()
         self.waiter.load(self.late_modules)
+        # What is done now and then is done in the same turns of the executor.
+        for timer in self.timers:
+            if not timer.is_canceled():
+                timer.reset()
         self.status.update('idle', self.idle_message)
 
     def _deactivate(self) -> None:

@@ -21,8 +21,9 @@ COLUMNS = 6
 NEVER = -2**62
 """Stamp before the first one [ns]."""
 
-# Smallest number of readings that are kept: seconds of them, for late instants.
-_KEPT = 4000
+# Smallest number of readings that are kept: seconds of them, for late instants; and how many are
+# forgotten at a time, because thousands of several sensors together take milliseconds.
+_KEPT, _FORGOTTEN = 4000, 200
 
 Reading = tuple[float, ...]
 
@@ -129,7 +130,7 @@ class Feed:
         self.newest = stamp
         self._stamps.append(stamp)
         self._values.append(values)
-        if len(self._stamps) > 2 * _KEPT:
+        if len(self._stamps) >= _KEPT + _FORGOTTEN:
             self._forget()
 
     def saturation(self, values: Sequence[float], index: int) -> str:
@@ -147,11 +148,11 @@ class Feed:
         self.newest = stamp
         self._stamps.append(stamp)
         self._values.append(values)
-        if len(self._stamps) > 2 * _KEPT:
+        if len(self._stamps) >= _KEPT + _FORGOTTEN:
             self._forget()
 
     def _forget(self) -> None:
-        del self._stamps[:_KEPT], self._values[:_KEPT]
+        del self._stamps[:_FORGOTTEN], self._values[:_FORGOTTEN]
 
     def at(self, instant: int, since: int = NEVER) -> Reading | None:
         """Return the values at an instant, interpolated; None if they are not known.

@@ -67,8 +67,8 @@ class WrenchHealth:
         self._torque_received = now
 
     def note(self, observation: Observation) -> None:
-        """Record an observation; called for every sample."""
-        self._observations += 1
+        """Record an observation."""
+        self._observations += observation.instants
         self._delay = observation.delay
         reasons, fresh = self._reasons, self._fresh
         for index in observation.links:

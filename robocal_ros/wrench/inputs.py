@@ -156,7 +156,10 @@ class WrenchInputs:
         """Empty all streams, and process what they hold."""
         # The waking stream too, to catch up without a wake-up per message.
         for stream in self._streams:
-            stream.drain()
+            if self.at_once:
+                stream.drain()
+            else:
+                stream.catch_up()
         self._on_ready()
 
     def _review_waker(self) -> None:
@@ -202,7 +205,9 @@ def _receiver(
 ) -> Callable[[Message], None]:
     def receive(message: Message) -> None:
         if message.state is State.USABLE:
-            add(message.stamp, tuple(message.values))
+            values = message.values
+            # Numbers of Python, with which a feed computes.
+            add(message.stamp, values if isinstance(values, tuple) else tuple(values.tolist()))
         elif message.state is State.UNREADABLE:
             feed.refuse(message.reason)
         elif refuse is None:

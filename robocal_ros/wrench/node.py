@@ -116,8 +116,10 @@ class WrenchObserverNode(CalibrationNode):
 
     def _observe(self) -> None:
         """Compute and publish the observations whose samples are complete."""
+        # The status shows the newest one only.
+        newest = not self.inputs.at_once
         for _ in range(_AT_A_TIME):
-            observation = self.observer.take()
+            observation = self.observer.take(newest=newest)
             if observation is None:
                 return
             if not self.is_active:

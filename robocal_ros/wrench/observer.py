@@ -67,6 +67,7 @@ class Observation:
         held: As for ``SensedArm.held``; None without joint states, shape (k, 6) [N, N·m].
         missing: By sensor, why its readings are missing; None if none are.
         needed: Joint torques that the rigid arm takes; None without joint states, (n,) [N·m].
+        instants: Number of instants that were taken for it: the skipped ones before, and its own.
 
     """
 
@@ -85,6 +86,7 @@ class Observation:
     held: Array | None = None
     missing: list[str] | None = None
     needed: Array | None = None
+    instants: int = 1
 
     @property
     def stamp(self) -> float:
@@ -322,13 +324,20 @@ class WrenchObserver:
 
     # ----------------------------------------------------------------------- output
 
-    def take(self) -> Observation | None:
-        """Return the next observation, None if more samples are needed first."""
-        observation = self.joint_chains.take(self.bias, self.recorder)
+    def take(self, *, newest: bool = False) -> Observation | None:
+        """Return the next observation, None if more samples are needed first.
+
+        Args:
+            newest: Whether only the newest instant is observed, and those before it are skipped;
+                not during a tare.
+
+        """
+        newest = newest and self.recorder is None
+        observation = self.joint_chains.take(self.bias, self.recorder, newest=newest)
         if observation is not None or not self._imu_chains:
             return observation
         for chain in self._imu_chains.values():
-            observation = chain.take(self.bias, self.recorder)
+            observation = chain.take(self.bias, self.recorder, newest=newest)
             if observation is not None:
                 return observation
         return None
@@ -427,21 +436,13 @@ class JointChains:
             q += np.where(self.continuous, turns * _TURN, 0.0)
         self._position = q
 
-    def take(self, bias: Array, recorder: TareRecord | None) -> Observation | None:
-        """Return the next observation, None if more samples are needed first.
-
-        Args:
-            bias: Bias of each sensor, shape (k, 6) [N, N·m].
-            recorder: Collects samples during a tare, else None.
-
-        """
-        samples = self._samples
-        stamp = samples.take()
+    def _next(self) -> int | None:
+        """Move the next row into the window; return its stamp [ns], None without a row."""
+        n, stamp = self._n, self._samples.take()
         if stamp is None:
             return None
-        n, count, arm, window = self._n, self._count, self._arm, samples.window
-        rows = window.rows
         if stamp <= self._incomplete:
+            rows = self._samples.window.rows
             effort = rows[-1, 2 * n:3 * n]
             if not _finite(effort):
                 effort[:] = 0.0
@@ -449,11 +450,31 @@ class JointChains:
             self._differentiate(rows)
         else:
             self._unknown = _NONE
+        return stamp
+
+    def take(
+        self, bias: Array, recorder: TareRecord | None, *, newest: bool = False
+    ) -> Observation | None:
+        """Return the next observation, None if more samples are needed first.
+
+        Args:
+            bias: Bias of each sensor, shape (k, 6) [N, N·m].
+            recorder: Collects samples during a tare, else None.
+            newest: As for ``WrenchObserver.take``.
+
+        """
+        stamp, instants = _newest_of(self._next, newest)
+        if stamp is None:
+            return None
+        samples = self._samples
+        n, count, arm, window = self._n, self._count, self._arm, samples.window
+        rows = window.rows
         weights = window.weights()
         if weights is None:
             self._contacts.clear(self.links)
             return Observation(stamp, 0.5 * window.length / SECOND, self.links,
-                               np.zeros((count, COLUMNS)), [self._not_full_reason()] * count)
+                               np.zeros((count, COLUMNS)), [self._not_full_reason()] * count,
+                               instants=instants)
         both, intervals, delay, rate = weights
         # For small arrays, dot is faster than @.
         found = both.dot(rows)
@@ -470,7 +491,7 @@ class JointChains:
         missing = samples.missing(oldest)
         observation = Observation(
             stamp, delay, self.links, arm.between(distal), [''] * count, {}, None, None,
-            means[:n], v, a, distal, held, missing, needed)
+            means[:n], v, a, distal, held, missing, needed, instants)
         if missing is None:
             self._latest = means, a, raw
         else:
@@ -639,15 +660,17 @@ class _ImuChain:
             self._refused = feed.newest, feed.problem
         self.samples.add(feed.newest, values)
 
-    def take(self, bias: Array, recorder: TareRecord | None) -> Observation | None:
+    def take(
+        self, bias: Array, recorder: TareRecord | None, *, newest: bool = False
+    ) -> Observation | None:
         """Return the next observation; arguments as for ``JointChains.take``."""
-        stamp = self.samples.take()
+        stamp, instants = _newest_of(self.samples.take, newest)
         if stamp is None:
             return None
         window, index = self.samples.window, self._index
         observation = Observation(
             stamp, 0.5 * window.length / SECOND, (index,), np.zeros((self._count, COLUMNS)),
-            [''] * self._count)
+            [''] * self._count, instants=instants)
         weights, missing = window.weights(), None
         problem = f'{FILLING} of {window.length / SECOND:g} s.'
         if weights is not None:
@@ -753,6 +776,16 @@ def _force_range(
             high[column] = np.inf if high[column] >= limit else high[column]
             low[column] = -np.inf if low[column] <= -limit else low[column]
     return np.array([low, high])
+
+
+def _newest_of(advance: Callable[[], int | None], newest: bool) -> tuple[int | None, int]:
+    """Return the next stamp, or the newest one, and by how many instants that went on."""
+    stamp = advance()
+    count = 1
+    while newest and stamp is not None and (later := advance()) is not None:
+        stamp = later
+        count += 1
+    return stamp, count
 
 
 def _finite(values: Array) -> bool:

@@ -242,6 +242,26 @@ def test_nothing_is_recorded_unless_asked(rig: Rig) -> None:
     assert rig.stream.latest is not None
 
 
+def test_what_queued_up_is_passed_on_if_it_is_wanted(rig: Rig) -> None:
+    heard: list[float] = []
+    wanted = False
+    rig.stream.recording = False
+    rig.stream.listen(lambda stamp, q, v, tau: heard.append(stamp), lambda: wanted)
+    rig.send_good(0, 2)
+    assert heard == [1.0, 1.01]
+
+    def queue(first: int, last: int) -> None:
+        rig.stream._receive_all([bytes(serialize_message(joint_state(
+            1.0 + PERIOD * i, NAMES, (0.1 * i, -0.1 * i), (1.0, -1.0), (2.0 * i, 3.0))))
+            for i in range(first, last)])
+
+    queue(2, 5)
+    assert (rig.stream.newest, len(heard)) == (1.04, 2)
+    wanted = True
+    queue(5, 8)
+    assert heard[2:] == [1.05, 1.06, 1.07]
+
+
 def test_clear_forgets_samples_and_counts(rig: Rig) -> None:
     rig.send_good(0, 5)
     rig.stream.clear()

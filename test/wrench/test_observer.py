@@ -232,3 +232,27 @@ def test_observations_do_not_depend_on_the_order_of_arrival() -> None:
     for a, b in zip(first, second, strict=True):
         assert a.stamp == b.stamp
         np.testing.assert_array_equal(a.wrench, b.wrench)
+
+
+def test_the_newest_instant_is_the_same_without_those_before_it() -> None:
+    one, other = (ready(imus={'ft_link_2_proximal': 'imu_link_2'}, observe_torque=True)
+                  for _ in range(2))
+    take = other.observer.take
+    other.observer.take = lambda: None
+    for made in (one, other):
+        made.push(2, np.array([0.08, 0.046, 0.0]), np.array([0.0, -30.0, 0.0]), 0.3)
+    every, skipped = one.run(0.2), other.run(0.2)
+    while (observation := take(newest=True)) is not None:
+        skipped.append(observation)
+    assert {item.links for item in skipped} == {(0,), (1, 2, 3, 4)}
+    for item in skipped:
+        same = [other for other in every if other.links == item.links]
+        assert item.instants == len(same)
+        assert item.stamp == same[-1].stamp
+        np.testing.assert_array_equal(item.wrench, same[-1].wrench)
+        assert item.reasons == same[-1].reasons
+        assert item.contacts.keys() == same[-1].contacts.keys()
+        assert (item.external is None) == (same[-1].external is None)
+        if item.external is not None:
+            np.testing.assert_array_equal(item.external, same[-1].external)
+    assert any(2 in item.contacts and item.external is not None for item in skipped)

@@ -30,7 +30,8 @@ from robocal_ros.node.executables import NODES
 # Longest turn of the executor [s].
 _TURN = 0.05
 _ANSWER_TIMEOUT = 60.0
-_CANCEL_TIMEOUT = 20.0
+# Longest wait for the answer to a cancel, and interval at which it is repeated [s].
+_CANCEL_TIMEOUT, _CANCEL_PERIOD = 20.0, 2.0
 _RETRY_PERIOD = 3.0
 # Time for a server to discover a new client [s].
 _SETTLING = 0.3
@@ -172,12 +173,14 @@ class NodeClient:
 
     """
 
-    def __init__(self, session: RosSession, name: str) -> None:
+    def __init__(self, session: RosSession, name: str, *services: str) -> None:
         """Subscribe to status and result.
 
         Args:
             session: Session whose node is used.
             name: Name of the node, e.g. ``/payload_identification``.
+            services: Services that will be called. Of clients that are discovered meanwhile, no
+                request and no early answer is lost.
 
         """
         self.name = f'/{name.strip("/")}'
@@ -192,6 +195,8 @@ class NodeClient:
             node.create_subscription(
                 String, f'{self.name}/result', self._take_result, qos.LATCHED),
         ]
+        for service in ('cancel', *services):
+            self._client(Trigger, service)
 
     def _take_status(self, message: DiagnosticStatus) -> None:
         self.status = message
@@ -299,6 +304,7 @@ class NodeClient:
 
         Raises:
             ConfigurationError: If the node does not offer the service.
+            RobocalError: If it was to be cancelled and does not answer.
 
         """
         self.result = ''
@@ -319,10 +325,22 @@ class NodeClient:
         return Answer(bool(answer.success), str(answer.message))
 
     def _cancel(self) -> None:
+        """Cancel the procedure; again while there is no answer, since a request can be lost.
+
+        Raises:
+            RobocalError: If it is not answered.
+
+        """
         client = self._client(Trigger, 'cancel')
-        if is_served(self._session.node, client):
-            self._session.spin_until(
-                client.call_async(Trigger.Request()).done, _CANCEL_TIMEOUT)
+        answers: list[Any] = []
+        for _ in range(round(_CANCEL_TIMEOUT / _CANCEL_PERIOD)):
+            answers.append(client.call_async(Trigger.Request()))
+            if self._session.spin_until(
+                    lambda: any(answer.done() for answer in answers), _CANCEL_PERIOD):
+                return
+        raise RobocalError(
+            f"Node '{self.name}' has not answered '~/cancel' within {_CANCEL_TIMEOUT:.0f} s: the "
+            'arm may move on. Stop it by other means.')
 
     def new_result(self, method: str, timeout: float = 10.0) -> str:
         """Wait for the result of a method, and return its text.

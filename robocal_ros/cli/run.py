@@ -33,10 +33,11 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigurationError('Parameters are read when a node is configured: give '
                                  '--configure too.')
     with RosSession('robocal_run') as session:
-        client = NodeClient(session, name)
+        verb = options.verb or verb
+        client = NodeClient(session, name, verb)
         client.wait_until_there(options.timeout)
         _make_active(client, parameters, configure=options.configure, timeout=options.timeout)
-        answer = _called(client, options.verb or verb, options.capability)
+        answer = _called(client, verb, options.capability)
     print_line(answer.message, 'green' if answer.success else 'red')
     return 0 if answer.success else 1
 

@@ -5,8 +5,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from rclpy.task import Future
+from std_srvs.srv import Trigger
 from support.fake_procedure import Running
 
+from robocal_ros.cli import node_client
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError, RobocalError
 
@@ -74,6 +77,24 @@ def test_interrupt_cancels_the_procedure_first(
     with pytest.raises(interrupt):
         client.call('run', stop_at_half)
     assert fake.node.cancelled
+
+
+def test_a_cancel_without_answer_is_repeated_and_told(
+    client: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.change_state('configure')
+    cancel = client._client(Trigger, 'cancel')
+    sent: list[Future] = []
+    monkeypatch.setattr(cancel, 'call_async', lambda _: sent.append(Future()) or sent[-1])
+    monkeypatch.setattr(node_client, '_CANCEL_PERIOD', 0.1)
+    monkeypatch.setattr(node_client, '_CANCEL_TIMEOUT', 0.3)
+
+    def stop(progress: float, message: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(RobocalError, match='the arm may move on. Stop it by other means'):
+        client.call('run', stop)
+    assert len(sent) == 3
 
 
 def test_refused_transition_is_a_sentence(client: NodeClient) -> None:

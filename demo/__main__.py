@@ -112,6 +112,8 @@ def _tour(stage: Stage) -> list[TourOutcome]:
 @contextmanager
 def _open_stage(options: argparse.Namespace) -> Iterator[Stage]:
     """Start the simulated arm, and the view of it if asked for."""
+    # First of all: the libraries take half a minute to load from a slow disk.
+    OUT.print('Starting the simulated arm ...')
     from demo.stage import open_stage
 
     with open_stage(options.output, options.seed, full=options.all) as stage:

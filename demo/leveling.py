@@ -17,6 +17,7 @@ from rclpy.action import ActionClient
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 
+from demo.default_cell import rigid_body
 from demo.stage import Stage
 from demo.tour import Tour, TourOutcome
 from robocal_ros.arrays import Array
@@ -29,6 +30,7 @@ from robocal_ros.results.report import Panel
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.motion import quintic_path
 from robocal_ros.robot.planning import connect
+from robocal_ros.robot.sag import deflected
 
 _TITLE = 'leveling'
 _CONTROLLER = 'joint_trajectory_controller'
@@ -152,8 +154,10 @@ class LevelingTour(Tour):
         mover = _ArmMover(stage)
         try:
             postures = _POSTURES if stage.full else _POSTURES[:1]
-            outcomes = [self._leveled(stage, mover, client, np.array(posture), number)
-                        for number, posture in enumerate(postures, start=1)]
+            titles = [f'{_TITLE} {i}' if stage.full else _TITLE
+                      for i in range(1, len(postures) + 1)]
+            outcomes = [self._leveled(stage, mover, client, np.array(posture), title)
+                        for title, posture in zip(titles, postures, strict=True)]
         finally:
             mover.close()
         client.change_state('deactivate')
@@ -161,7 +165,7 @@ class LevelingTour(Tour):
         return outcomes
 
     def _leveled(
-        self, stage: Stage, mover: _ArmMover, client: NodeClient, posture: Array, number: int
+        self, stage: Stage, mover: _ArmMover, client: NodeClient, posture: Array, title: str
     ) -> TourOutcome:
         mover.move_to(posture)
         mover.start_record_at_rest()
@@ -170,24 +174,38 @@ class LevelingTour(Tour):
             elapsed = view.elapsed
         OUT.print(f'{_TITLE}: {answer.message} ({elapsed:.0f} s)', soft_wrap=True,
                   style=None if answer.success else 'red', markup=False)
-        time, positions = mover.record()
+        time, encoders = mover.record()
+        positions = _links(stage, encoders)
         panel = leveling_panel(Tool(stage.robot), time, positions, answer.message,
-                               success=answer.success, number=number)
-        return TourOutcome(f'{_TITLE} {number}', answer.message, None, panel=panel)
+                               success=answer.success, title=title)
+        return TourOutcome(title, answer.message, None, panel=panel)
+
+
+def _links(stage: Stage, encoders: Array) -> Array:
+    """Return where the links are by the hidden compliance and tool, shape (k, n) [rad].
+
+    The node levels the links: by the encoders, the tool leans by the sag of the joints.
+    """
+    robot, truth = stage.robot, stage.truth
+    compliance = np.array([truth.joints[name].compliance if name in truth.joints else 0.0
+                           for name in robot.joint_names])
+    carrying = robot if truth.tool is None else robot.with_payload(
+        rigid_body(truth.tool), truth.tool.parent or None)
+    return np.array([deflected(carrying, angles, compliance)[0] for angles in encoders])
 
 
 def leveling_panel(
-    tool: Tool, time: Array, positions: Array, message: str, *, success: bool, number: int
+    tool: Tool, time: Array, positions: Array, message: str, *, success: bool, title: str
 ) -> Panel:
     """Return table and figures of a leveling motion.
 
     Args:
         tool: Forward kinematics.
         time: Times of the joint states, shape (k,) [s].
-        positions: Joint positions before, during and after it, shape (k, n) [rad].
+        positions: Angles of the links before, during and after it, shape (k, n) [rad].
         message: Answer of the node.
         success: True if it answered success.
-        number: Number of the motion, for titles.
+        title: Title of the motion.
 
     """
     rotations, points = tool.poses(positions)
@@ -196,17 +214,18 @@ def leveling_panel(
     middle = int(np.argmin(np.abs(tilts - 0.5 * (tilts[0] + tilts[-1]))))
     seen = re.search(r'The IMU measures a tilt of ([\d.]+)°', message)
     rows = (
-        ('residual tilt', f'{np.degrees(tilts[0]):.2f}', f'{np.degrees(tilts[-1]):.4f}', '°',
+        ('true tilt', f'{np.degrees(tilts[0]):.2f}', f'{np.degrees(tilts[-1]):.4f}', '°',
          f'≤ {_TILT_BAR:g}'),
-        ('drift of the tool point', '0', f'{1e3 * drifts[-1]:.3f}', 'mm', f'≤ {_DRIFT_BAR:g}'),
+        ('true drift of the tool point', '0', f'{1e3 * drifts[-1]:.3f}', 'mm',
+         f'≤ {_DRIFT_BAR:g}'),
         ('tilt measured by the IMU', '', seen[1] if seen else '–', '°', ''),
     )
     good = (success and np.degrees(tilts[-1]) <= _TILT_BAR and 1e3 * drifts[-1] <= _DRIFT_BAR)
     return Panel(
-        f'Leveling {number}', bool(good), message,
+        title.capitalize(), bool(good), message,
         (('', False), ('before', True), ('after', True), ('unit', False), ('bar', True)),
         rows,
-        tuple((title, arm_figure(tool, positions[row])) for title, row in (
+        tuple((name, arm_figure(tool, positions[row])) for name, row in (
             ('before', 0), ('on the way', middle), ('after', len(positions) - 1)))
         + (('tilt and drift over time', tilt_figure(time, tilts, drifts)),))
 

@@ -14,6 +14,7 @@ from typing import Any
 from demo import default_cell
 from demo.domains import own_domain
 from demo.processes import Child, Children
+from robocal_ros.cli.console import OUT
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.robot.model import Robot
@@ -58,6 +59,7 @@ class Stage:
             RobocalError: A process exits.
 
         """
+        OUT.print(f'Starting {name} ...', soft_wrap=True)
         child = self.children.start_node(
             module, name,
             {'use_sim_time': True, 'results_dir': str(self.store.resolve()),

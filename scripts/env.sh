@@ -10,10 +10,15 @@
 #   ROBOCAL_PYTHON  interpreter to create it with (default: the first suitable one on PATH)
 
 robocal_isolate_ros() {
-    # No other nodes: this machine only, and a random domain unless the user has chosen one.
+    # No other nodes: this machine only, and a domain of its own unless the user has chosen one.
+    # It is random for scripts, which may run side by side. Terminals of one environment share one,
+    # below those of the tests (30 to 101); higher ones use Linux's ephemeral ports.
+    local domain=$((RANDOM % 101 + 1))
+    if [[ $- == *i* ]]; then
+        domain=$(($(cksum <<<"${robocal_venv}" | cut -d' ' -f1) % 29 + 1))
+    fi
     export ROS_AUTOMATIC_DISCOVERY_RANGE="${ROS_AUTOMATIC_DISCOVERY_RANGE:-LOCALHOST}"
-    # Domains above 101 use Linux's ephemeral ports.
-    export ROS_DOMAIN_ID="${ROS_DOMAIN_ID:-$((RANDOM % 101 + 1))}"
+    export ROS_DOMAIN_ID="${ROS_DOMAIN_ID:-${domain}}"
 }
 
 # Not exported: another checkout, used from the same shell, has its own environment.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,17 @@ from robocal_ros.robot.load import carried_load
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.setup import ARM
 from robocal_ros.robot.urdf import (
+    PAYLOAD_LINK,
     least_inertia,
     read_urdf,
     with_friction,
     with_links,
     with_payload,
+    without_payload,
 )
+
+# Masses of URDFs that agree to this are of the same links [kg].
+_SAME_MASS = 1e-6
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,7 +62,8 @@ def run(options: argparse.Namespace) -> int:
         frame = options.frame or result.frame
         total, mounted = driver_load(result, urdf, frame)
         _write(options.out, merged)
-        _show_payload(result, options.out, total, mounted, frame)
+        _show_payload(result, urdf, options.out)
+        _show_driver_load(total, mounted, frame)
         return 0
     _write(options.out, merged)
     if result.kind == 'friction':
@@ -82,7 +89,7 @@ def urdf_with(result: CalibrationResult, urdf: str) -> str:
 
     """
     if result.kind == 'payload':
-        return with_payload(urdf, carried_load(result), result.frame)
+        return with_payload(urdf, _link_load(result, urdf), result.frame)
     if result.kind == 'friction':
         laws = friction_by_joint(result)
         if not laws:
@@ -90,7 +97,8 @@ def urdf_with(result: CalibrationResult, urdf: str) -> str:
                             'at least one joint first.')
         return with_friction(urdf, laws)
     if result.kind == ARM:
-        return with_links(urdf, _links(result))
+        kept = () if identified_on(result, urdf) == urdf else (PAYLOAD_LINK,)
+        return with_links(urdf, _links(result), kept=kept)
     raise DataError(
         f"A result of kind '{result.kind}' cannot be written into a URDF; expected a payload, "
         'friction or arm result.')
@@ -108,14 +116,84 @@ def _body(body: pin.Inertia) -> RigidBodyInertia:
     return RigidBodyInertia(float(body.mass), np.array(body.lever), np.array(body.inertia))
 
 
-def _show_payload(
-    result: CalibrationResult, out: Path, total: RigidBodyInertia, mounted: float, frame: str
-) -> None:
+def identified_on(result: CalibrationResult, urdf: str) -> str:
+    """Return the URDF that a payload or an arm was identified with.
+
+    A URDF may contain the payload link of an earlier `apply`. A payload that was identified with
+    it is what the arm carries beside that link. A payload that was identified without it is the
+    same one measured anew, or another one in its place.
+
+    Args:
+        result: A payload or arm result.
+        urdf: URDF with or without such a link.
+
+    Returns:
+        The URDF itself, or without the link.
+
+    Raises:
+        ConfigurationError: If the result fits neither.
+
+    """
+    bare = without_payload(urdf)
+    if bare == urdf or hashlib.sha256(urdf.encode()).hexdigest() == result.robot.urdf_sha256:
+        return urdf
+    known = result.settings.get('urdf_payload_mass')
+    if known is None:
+        return bare
+    frame = _frame(result)
+    masses = [_arm(result, text).distal_inertia(frame).mass for text in (bare, urdf)]
+    for text, mass in zip((bare, urdf), masses, strict=True):
+        if abs(mass - known) <= _SAME_MASS:
+            return text
+    raise ConfigurationError(
+        f"The URDF has {masses[1]:.4f} kg distal to '{frame}', {masses[0]:.4f} kg without its "
+        f"link '{PAYLOAD_LINK}', and the {result.kind} was identified with a URDF that has "
+        f'{known:.4f} kg there. Give the URDF that it was identified with.')
+
+
+def _frame(result: CalibrationResult) -> str:
+    """Return the tool frame that a payload or an arm was identified with."""
+    return result.frame or str(result.settings['tool_frame'])
+
+
+def _arm(result: CalibrationResult, urdf: str) -> Robot:
+    return Robot(urdf, tool_frame=_frame(result), joints=result.robot.joint_names)
+
+
+def _earlier_load(result: CalibrationResult, urdf: str) -> RigidBodyInertia | None:
+    """Return the payload link that stays part of the payload, in the frame of the result."""
+    base = identified_on(result, urdf)
+    if without_payload(base) == base:
+        return None
+    robot = _arm(result, base)
+    return in_frame(robot, robot.distal_inertia(PAYLOAD_LINK), PAYLOAD_LINK, result.frame)
+
+
+def _link_load(result: CalibrationResult, urdf: str) -> RigidBodyInertia:
+    """Return the body of the payload link, in the frame of the result."""
+    payload, earlier = carried_load(result), _earlier_load(result, urdf)
+    if earlier is None:
+        return payload
+    if not payload.inertia.any():
+        payload = replace(payload, inertia=least_inertia(payload.mass) * np.eye(3))
+    return _body(payload.to_pinocchio() + earlier.to_pinocchio())
+
+
+def _show_payload(result: CalibrationResult, urdf: str, out: Path) -> None:
     payload = carried_load(result)
     print_line(f"{out}: {payload.mass:.4f} kg on link '{result.frame}'.")
+    if (earlier := _earlier_load(result, urdf)) is not None:
+        print_line(f"It was identified in addition to the {earlier.mass:.4f} kg of the URDF's "
+                   f"link '{PAYLOAD_LINK}', which now has both: "
+                   f'{payload.mass + earlier.mass:.4f} kg.')
+    elif without_payload(urdf) != urdf:
+        print_line(f"It replaces the URDF's link '{PAYLOAD_LINK}' of an earlier payload.")
     if not payload.inertia.any():
         print_line('Its inertia was not identified and is replaced by that of a sphere of its '
                    f'mass ({least_inertia(payload.mass):.2g} kg·m²).', 'yellow')
+
+
+def _show_driver_load(total: RigidBodyInertia, mounted: float, frame: str) -> None:
     if mounted > 0.0:
         print_line(f'The URDF already has {mounted:.4f} kg distal to '
                    f"'{frame}'. The total is {total.mass:.4f} kg.")
@@ -132,7 +210,8 @@ def driver_load(
 
     Args:
         result: A payload result.
-        urdf: URDF that it was identified with.
+        urdf: URDF that it was identified with, or the same with the payload of an earlier
+            `apply`, which counts as `identified_on` decides.
         frame: The driver's flange.
 
     Returns:
@@ -140,11 +219,12 @@ def driver_load(
         was not identified, and the mass that is in the URDF [kg].
 
     Raises:
-        ConfigurationError: If the frame does not exist, or a joint is between it and the payload.
+        ConfigurationError: If the frame does not exist, a joint is between it and the payload, or
+            the result does not fit the URDF.
 
     """
     payload = carried_load(result)
-    robot = Robot(urdf, tool_frame=result.frame, joints=result.robot.joint_names)
+    robot = _arm(result, identified_on(result, urdf))
     moved = in_frame(robot, payload, result.frame, frame)
     mounted = robot.distal_inertia(frame)
     if mounted.mass == 0.0:

@@ -160,7 +160,7 @@ class Table:
             progress: Called with the share of its columns that have been converted, 0 … 1.
 
         Raises:
-            FileFormatError: If it is empty, or its lines differ in length.
+            FileFormatError: If it is empty or no CSV file, or its lines differ in length.
 
         """
         self._path = path
@@ -168,8 +168,14 @@ class Table:
         self._mapped = sum(map(len, (columns.position, columns.velocity, columns.effort,
                                      columns.wrench))) + (columns.time != '')
         self._converted = 0
-        lines = list(enumerate(csv.reader(
-            read_text(path, 'CSV file').splitlines(), delimiter=columns.delimiter), start=1))
+        lines: list[tuple[int, list[str]]] = []
+        try:
+            lines.extend(enumerate(csv.reader(
+                read_text(path, 'CSV file').splitlines(), delimiter=columns.delimiter), start=1))
+        except csv.Error as error:
+            raise FileFormatError(
+                f'{path}, line {len(lines) + 1}: {error}. Expected one line of text per sample; '
+                'export the log as CSV.') from error
         self._lines = [(number, fields) for number, fields in lines if fields]
         if not self._lines:
             raise FileFormatError(f'{path} is empty; expected one line per sample.')

@@ -17,6 +17,7 @@ from robocal_ros.offline.capabilities import CAPABILITIES
 from robocal_ros.results.report import Step
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.robot.load import carried_load
+from robocal_ros.robot.setup import ARM, DRIVE_GAINS
 from robocal_ros.robot.urdf import formatted
 
 REMEDIES = (
@@ -80,7 +81,17 @@ def next_steps(
         return (*calls, _urdf(result, path, urdf))
     text, command = _USES.get(
         result.kind, ('The nodes use it from now on; nothing is to be done.', ''))
-    return (Step(text, (('', command),) if command else ()),)
+    return (*_arm_again(result, path), Step(text, (('', command),) if command else ()))
+
+
+def _arm_again(result: CalibrationResult, path: Path) -> tuple[Step, ...]:
+    """Return the step after drive gains for which an identified arm was used."""
+    if result.kind != DRIVE_GAINS:
+        return ()
+    return tuple(Step(
+        'Identify the arm again, unless that was done since: links that were identified before '
+        'these gains are not used.', _again(ARM, item.name.partition(', ')[2], path))
+        for item in result.inputs if item.kind == ARM and item.sha256)
 
 
 def _remedies(result: CalibrationResult, path: Path) -> list[Step]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import logging
 import os
@@ -323,7 +324,8 @@ def _first_of(client: Client, futures: list[Future]) -> set[Future]:
             with client.as_current():
                 done: set[Future] = wait(futures, _LOOK, 'FIRST_COMPLETED').done
             return done
-        except TimeoutError:
+        # Another class than TimeoutError on Python 3.10.
+        except asyncio.TimeoutError:
             # Workers of a scheduler elsewhere may come and go.
             if client.cluster is None or client.nthreads():
                 missing_since = None

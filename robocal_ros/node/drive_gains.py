@@ -10,6 +10,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.node.calibration_node import CalibrationNode
+from robocal_ros.results import chain
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.arm_model import identified_model
 from robocal_ros.robot.model import Robot
@@ -46,7 +47,8 @@ class DriveGains:
         self._node = node
         self._joints = joints
         self.scale = np.ones(node.robot.n)
-        self._newest = -np.inf
+        self._known: dict[str, CalibrationResult] = {}
+        self._used: CalibrationResult | None = None
         self._use_arm = use_arm
         self._identified = False
         if node.values.use_drive_gains:
@@ -54,13 +56,15 @@ class DriveGains:
             node.follow(ARM, 'payload_identification/arm', self.use)
 
     def use(self, result: CalibrationResult) -> None:
-        """Use effort scales and links from now on, unless newer ones are already in use.
+        """Use effort scales and links from now on, unless later ones are known.
 
         Samples with other scales are discarded.
         """
-        if result.time < self._newest:
+        self._known[result.kind] = result
+        later = chain.later(list(self._known.values()))
+        if later is None or later is self._used:
             return
-        self._newest = result.time
+        result = self._used = later
         node = self._node
         identified = result.kind == ARM and node.values.use_arm_model
         if self._use_arm is not None and (identified or self._identified):

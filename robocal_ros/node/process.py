@@ -62,6 +62,8 @@ def spin(
         executor.shutdown(timeout_sec=0.0)
         node.destroy_node()
         rclpy.try_shutdown()
+        # Otherwise the bindings of OMPL report their frozen objects as leaked.
+        gc.unfreeze()
     return code
 
 

@@ -187,7 +187,7 @@ def estimate_arm(
     return arm_identification.estimate(
         robot, recording.joints, values, scale=effort_scale(robot, used),
         scale_covariance=relative_covariance(robot, used, _gain_std(values)),
-        before=store.load(ARM))
+        before=store.load(ARM) if values.arm_load > 0.0 else None)
 
 
 def centre_text(result: CalibrationResult) -> str:
@@ -242,7 +242,11 @@ def gains_summary(result: CalibrationResult) -> str:
         f'{p.name.split(".")[0]} {p.value:.4f} ± {1.96 * (p.std or 0.0):.4f}'
         if p.value is not None else f'{p.name.split(".")[0]} not identified'
         for p in result.parameters)
-    return f'Effort scales (measured over delivered torque): {scales}.'
+    text = f'Effort scales (measured over delivered torque): {scales}.'
+    if any(item.kind == ARM and item.sha256 for item in result.inputs):
+        text += (' The arm was identified before these gains, so its links are no longer used: '
+                 'identify it again.')
+    return text
 
 
 def arm_summary(result: CalibrationResult) -> str:

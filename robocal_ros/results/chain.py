@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,9 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.results.result import CalibrationResult, Check, Input, Parameter, State
 from robocal_ros.results.store import ResultStore
+
+DRIVE_GAINS = 'drive_gains'
+"""Kind of the result of a calibration of drive gains."""
 
 CHECK = 'inputs'
 """Name of the check that the inputs of a result are current."""
@@ -27,7 +30,9 @@ class Inputs(ResultStore):
     """Stored results as the source of an estimation, which records those that were used.
 
     Attributes:
-        used: Results that were used, by kind; None for a missing kind of ``units``.
+        used: Results that were used or looked at, by kind: the inputs of the estimate. None for
+            a missing kind of ``units``.
+        relied_on: Kinds of the results that were used.
 
     """
 
@@ -48,6 +53,7 @@ class Inputs(ResultStore):
         self._newer = dict(newer or {})
         self._units = units
         self.used: dict[str, CalibrationResult | None] = {}
+        self.relied_on: set[str] = set()
 
     def current(self, kind: str) -> CalibrationResult | None:
         """Return the newest result of a kind without recording its use; errors as for ``load``."""
@@ -55,6 +61,14 @@ class Inputs(ResultStore):
 
     def load(self, kind: str) -> CalibrationResult | None:
         """Return the newest result of a kind and record its use; errors as for ``ResultStore``."""
+        self.relied_on.add(kind)
+        return self.look_at(kind)
+
+    def look_at(self, kind: str) -> CalibrationResult | None:
+        """Return the newest result of a kind, which is used only if it is loaded, too.
+
+        It is listed as an input, because a newer one might be used. Errors as for ``load``.
+        """
         found = self.current(kind)
         if found is not None or kind in self._units:
             self.used[kind] = found
@@ -74,20 +88,37 @@ class Inputs(ResultStore):
                      for kind, result in sorted(self.used.items()))
 
 
-def stale_inputs(result: CalibrationResult, load: Load) -> tuple[str, ...]:
+def later(results: Sequence[CalibrationResult]) -> CalibrationResult | None:
+    """Return the later one of two results that replace each other, None for none.
+
+    It is the one that was estimated with the other; if neither was, that of newer samples. An
+    estimate from an old bag may be later than a result of newer samples.
+    """
+    for result in results:
+        listed = {item.sha256 for item in result.inputs if item.sha256}
+        if any(other.sha256 in listed for other in results):
+            return result
+    return max(results, key=lambda result: result.time, default=None)
+
+
+def stale_inputs(
+    result: CalibrationResult, load: Load, *, apart_from: str = ''
+) -> tuple[str, ...]:
     """Return a sentence for each input that is not the current result of its kind.
 
     An input that was replaced by a result built on this very result is not stale: two results may
-    be estimated from each other in turns. Nor is an earlier result of the same kind.
+    be estimated from each other in turns. Nor is an earlier result of the same kind. Drive gains
+    are an exception: other ones change the unit of the efforts behind this result.
 
     Args:
         result: The result.
         load: Returns the current results.
+        apart_from: Kind of inputs that do not matter, empty for none.
 
     """
     sentences, own = [], result.sha256
     for item in result.inputs:
-        if item.kind == result.kind:
+        if item.kind in (result.kind, apart_from):
             continue
         current = load(item.kind)
         if current is None:
@@ -95,16 +126,17 @@ def stale_inputs(result: CalibrationResult, load: Load) -> tuple[str, ...]:
                 sentences.append(f'Its input {item.kind} ({item.name}) is no longer stored.')
         elif not item.sha256:
             sentences.append(f'It was estimated before {item.kind} was identified.')
-        elif current.sha256 != item.sha256 and own not in {i.sha256 for i in current.inputs}:
+        elif current.sha256 != item.sha256 and (
+                item.kind == DRIVE_GAINS or own not in {i.sha256 for i in current.inputs}):
             sentences.append(
                 f'Its input {item.kind} ({item.name}, {item.sha256[:12]}…) was replaced by '
                 f'{current.method}, {current.source} ({current.sha256[:12]}…).')
     return tuple(sentences)
 
 
-def stale_text(result: CalibrationResult, load: Load) -> str:
+def stale_text(result: CalibrationResult, load: Load, *, apart_from: str = '') -> str:
     """Return a warning about a stale result, empty if its inputs are current."""
-    reasons = stale_inputs(result, load)
+    reasons = stale_inputs(result, load, apart_from=apart_from)
     return '' if not reasons else (
         f'The {result.kind.replace("_", " ")} result is stale. {" ".join(reasons)} Estimate it '
         'again from its recording (~/estimate, or robocal estimate with its bag), or measure '
@@ -133,7 +165,8 @@ def with_inputs(
     def values_of(other: CalibrationResult) -> Array:
         return np.array([other.parameter(name).value for name in names], dtype=float)
 
-    used = {kind: item for kind, item in inputs.used.items() if item is not None}
+    used = {kind: item for kind, item in inputs.used.items()
+            if item is not None and kind in inputs.relied_on}
     result = replace(result, inputs=inputs.listed())
     names = result.covariance_names
     moved_by = [kind for kind in used if kind not in carried and kind != result.kind]
@@ -151,10 +184,14 @@ def with_inputs(
                 change = np.where(np.isfinite(change), change, 0.0)
                 extra += np.outer(change, change)
         result = widened(result, extra)
-    stale = [text for item in used.values() if (text := stale_text(item, inputs.current))]
+    # Gains replace earlier ones: with which of them an arm was identified does not matter here.
+    ignored = DRIVE_GAINS if result.kind == DRIVE_GAINS else ''
+    stale = [text for item in used.values()
+             if (text := stale_text(item, inputs.current, apart_from=ignored))]
     if not used:
         return result
-    names_used = ', '.join(f'{item.kind} ({item.name})' for item in result.inputs if item.sha256)
+    names_used = ', '.join(
+        f'{item.kind} ({item.name})' for item in result.inputs if item.kind in used)
     check = Check(CHECK, not stale, len(stale), 0.0, '1',
                   ' '.join(stale) or f'Built on current results: {names_used}.')
     return replace(result, checks=(*result.checks, check))

@@ -13,11 +13,12 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.parameters import RobotParameters, named
+from robocal_ros.results import chain
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity
 from robocal_ros.results.store import ResultStore, default_directory
 from robocal_ros.robot.model import Robot
 
-DRIVE_GAINS = 'drive_gains'
+DRIVE_GAINS = chain.DRIVE_GAINS
 """Kind of the result of a calibration of drive gains."""
 
 ARM = 'arm'
@@ -96,13 +97,14 @@ def effort_scale(robot: Robot, drive_gains: CalibrationResult | None) -> Array:
 def gains_in_use(values: RobotParameters, store: ResultStore) -> CalibrationResult | None:
     """Return the result whose effort scales are used, None for none.
 
-    It is the newer one of drive gains and identified arm: links and scales of an arm are
+    It is the later one of drive gains and identified arm: links and scales of an arm are
     identified together, so gains calibrated later invalidate both.
     """
     if not values.use_drive_gains:
         return None
-    found = [result for kind in (DRIVE_GAINS, ARM) if (result := store.load(kind)) is not None]
-    return max(found, key=lambda result: result.time, default=None)
+    found = [result for kind in EFFORT_UNITS if (result := store.look_at(kind)) is not None]
+    used = chain.later(found)
+    return None if used is None else store.load(used.kind)
 
 
 def check_effort_unit(values: RobotParameters, store: ResultStore) -> None:

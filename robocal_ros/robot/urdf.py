@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +55,21 @@ def formatted(urdf: str) -> str:
     return _text(parse_urdf(urdf))
 
 
+def without_payload(urdf: str) -> str:
+    """Return a URDF without the link of ``with_payload``; unchanged if it has none.
+
+    Raises:
+        ModelError: If the text is not a URDF.
+
+    """
+    root = parse_urdf(urdf)
+    own = [item for item in (*root.findall('link'), *root.findall('joint'))
+           if item.get('name') in (PAYLOAD_LINK, f'{PAYLOAD_LINK}_joint')]
+    for item in own:
+        root.remove(item)
+    return _text(root) if own else urdf
+
+
 def with_payload(urdf: str, payload: RigidBodyInertia, frame: str) -> str:
     """Return a URDF with a payload as a further link, fixed to one of its links.
 
@@ -71,10 +86,7 @@ def with_payload(urdf: str, payload: RigidBodyInertia, frame: str) -> str:
         ConfigurationError: If it has no such link.
 
     """
-    root = parse_urdf(urdf)
-    for item in [*root.findall('link'), *root.findall('joint')]:
-        if item.get('name') in (PAYLOAD_LINK, f'{PAYLOAD_LINK}_joint'):
-            root.remove(item)
+    root = parse_urdf(without_payload(urdf))
     links = [item.get('name', '') for item in root.findall('link')]
     if frame not in links:
         raise ConfigurationError(
@@ -92,7 +104,9 @@ def with_payload(urdf: str, payload: RigidBodyInertia, frame: str) -> str:
     return _text(root)
 
 
-def with_links(urdf: str, bodies: Mapping[str, RigidBodyInertia]) -> str:
+def with_links(
+    urdf: str, bodies: Mapping[str, RigidBodyInertia], *, kept: Collection[str] = ()
+) -> str:
     """Return a URDF whose moving links have other masses, centres of mass and inertias.
 
     A body includes everything that is fixed to its link: the inertial data of links on fixed
@@ -101,6 +115,7 @@ def with_links(urdf: str, bodies: Mapping[str, RigidBodyInertia]) -> str:
     Args:
         urdf: URDF text.
         bodies: Bodies by the name of the joint that moves them, in the frame of its child link.
+        kept: Links that are not part of a body and keep their inertial data.
 
     Raises:
         ModelError: If the text is not a URDF.
@@ -120,7 +135,8 @@ def with_links(urdf: str, bodies: Mapping[str, RigidBodyInertia]) -> str:
         for carrier in carriers:
             carriers += [end(joint, 'child') for other, joint in joints.items()
                          if other not in bodies and end(joint, 'parent') == carrier]
-            if (old := links[carrier].find('inertial')) is not None:
+            old = links[carrier].find('inertial')
+            if old is not None and carrier not in kept:
                 links[carrier].remove(old)
         links[carriers[0]].append(_inertial(body))
     return _text(root)

@@ -103,7 +103,7 @@ def test_the_panel_shows_the_arm_before_during_and_after() -> None:
     start = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
     way = np.linspace(start, start + 0.001, 50)
     panel = leveling_panel(tool, np.linspace(0.0, 1.0, 50), way,
-                           'The IMU measures a tilt of 0.031°.', success=True, number=1)
+                           'The IMU measures a tilt of 0.031°.', success=True, title='leveling')
     assert [title for title, _ in panel.drawings] == [
         'before', 'on the way', 'after', 'tilt and drift over time']
     assert panel.rows[2][2] == '0.031'

@@ -18,6 +18,7 @@ from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.results.result import CalibrationResult, Check, Parameter
 from robocal_ros.results.store import write_result
+from robocal_ros.robot.arm_model import link_parameters, parameter_names
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 
 
@@ -172,3 +173,86 @@ def test_the_total_payload_is_printed_beside_the_extra_one(urdf: Path, capsys) -
     assert f'{1.0 + bare:.4f} kg distal to' in said
     assert f'The total is {3.0 + bare:.4f} kg' in said
     assert f'mass: {3.0 + bare:.4f}' in said
+
+
+def known(result: CalibrationResult, urdf: str) -> CalibrationResult:
+    """Return a result with what it states of the URDF that it was identified with."""
+    robot = Robot(urdf, tool_frame=result.frame)
+    return replace(
+        result, robot=replace(result.robot, urdf_sha256=robot.urdf_hash),
+        settings={'urdf_payload_mass': robot.distal_inertia(result.frame).mass})
+
+
+class TestEarlierPayload:
+    """A URDF that has the payload link of an earlier call."""
+
+    @pytest.fixture
+    def loaded(self, urdf: Path) -> Path:
+        """Return the URDF with a payload of 2 kg."""
+        _, out = applied(payload_result(), urdf)
+        return out.rename(urdf.with_name('loaded.urdf'))
+
+    @pytest.mark.parametrize('stated', [True, False])
+    def test_the_same_payload_measured_anew_replaces_it(
+        self, urdf: Path, loaded: Path, stated: bool, capsys
+    ) -> None:
+        anew = payload_result(mass=2.1)
+        bare = Robot(urdf.read_text()).distal_inertia('flange').mass
+        capsys.readouterr()
+        code, out = applied(known(anew, urdf.read_text()) if stated else anew, loaded)
+        assert code == 0
+        assert Robot(out.read_text()).distal_inertia('flange').mass == pytest.approx(bare + 2.1)
+        said = capsys.readouterr().out
+        assert "It replaces the URDF's link 'robocal_payload'" in said
+        assert f'mass: {bare + 2.1:.4f}' in said
+
+    def test_what_is_carried_beside_it_is_added(self, loaded: Path, capsys) -> None:
+        beside = known(payload_result(mass=0.5, com=(0.0, 0.0, 0.2)), loaded.read_text())
+        before = Robot(loaded.read_text()).distal_inertia('flange')
+        capsys.readouterr()
+        for _ in range(2):
+            code, out = applied(beside, loaded)
+            assert code == 0
+            after = Robot(out.read_text()).distal_inertia('flange')
+            assert after.mass == pytest.approx(before.mass + 0.5)
+            assert after.mass * after.com == pytest.approx(
+                before.mass * before.com + [0.0, 0.0, 0.1])
+            said = capsys.readouterr().out
+            assert 'in addition to the 2.0000 kg' in said
+            assert 'both: 2.5000 kg' in said
+            assert f'mass: {before.mass + 0.5:.4f}' in said
+
+    def test_another_layout_of_the_file_makes_no_difference(self, loaded: Path, capsys) -> None:
+        beside = known(payload_result(mass=0.5), loaded.read_text())
+        loaded.write_text(loaded.read_text().replace('<robot', '<!-- changed --><robot', 1))
+        code, _ = applied(beside, loaded)
+        assert code == 0
+        assert 'both: 2.5000 kg' in capsys.readouterr().out
+
+    def test_a_payload_of_neither_urdf_is_refused(self, loaded: Path, capsys) -> None:
+        result = replace(payload_result(), settings={'urdf_payload_mass': 0.7})
+        result = replace(result, robot=replace(result.robot, urdf_sha256='0' * 64))
+        code, out = applied(result, loaded)
+        assert code == 2
+        assert not out.exists()
+        assert 'was identified with a URDF that has 0.7000 kg there' in capsys.readouterr().err
+
+    @pytest.mark.parametrize('mounted', [False, True])
+    def test_an_arm_keeps_a_payload_that_it_was_identified_without(
+        self, urdf: Path, loaded: Path, mounted: bool
+    ) -> None:
+        with_which = Robot((loaded if mounted else urdf).read_text(), tool_frame='flange')
+        names = parameter_names(with_which.joint_names)
+        links = link_parameters(with_which).ravel()
+        values = np.concatenate((links, np.zeros(6), np.ones(6)))
+        identified = known(replace(
+            payload_result(), kind='arm', parameters=tuple(
+                Parameter(name, '1', float(value))
+                for name, value in zip(names, values, strict=True)),
+            covariance_names=(), covariance=np.zeros((0, 0))), with_which.urdf)
+        identified = replace(identified, frame='', settings={
+            **identified.settings, 'tool_frame': 'flange'})
+        code, out = applied(identified, loaded)
+        assert code == 0
+        merged, expected = Robot(out.read_text()), Robot(loaded.read_text())
+        assert link_parameters(merged) == pytest.approx(link_parameters(expected), abs=1e-9)

@@ -63,6 +63,7 @@ def test_a_log(
     ('5.2,0.1,0.2,1', 'line 4: 4 columns, expected 5'),
     ('1e151,0.1,0.2,1,2', "line 4, column 'stamp': 1e+151 s is outside the range of stamps"),
     ('5.1,0.1,0.2,1,2', "line 4, column 'stamp': 5.1 s does not follow 5.1 s"),
+    (f'5.2,{"1" * 150_000},0.2,1,2', 'line 4: field larger than field limit'),
 ])
 def test_a_bad_line_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, words: str

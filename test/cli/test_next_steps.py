@@ -16,6 +16,7 @@ from support.friction_results import arm_urdf, friction_result, identity, payloa
 from robocal_ros.cli.apply import driver_load, ur_call
 from robocal_ros.cli.arguments import build_parser
 from robocal_ros.cli.next_steps import REMEDIES, next_steps
+from robocal_ros.payload.estimate import gains_summary
 from robocal_ros.results.result import CalibrationResult, Check, Input
 from robocal_ros.robot.model import RigidBodyInertia
 from robocal_ros.robot.urdf import with_payload
@@ -123,6 +124,18 @@ def test_a_stale_input_is_renewed_first(tmp_path: Path) -> None:
     assert commands(result, path=tmp_path / 'payload.failed.yaml') == [
         f'robocal estimate drive_gains bare_bag --results-dir {tmp_path}',
         'robocal run drive_gains', 'robocal run payload']
+
+
+def test_an_arm_of_before_the_drive_gains_is_identified_again() -> None:
+    gains = replace(friction_result(), kind='drive_gains')
+    assert commands(gains) == ['robocal run payload']
+    first = replace(gains, inputs=(Input('arm', 'none', ''),))
+    assert commands(first) == ['robocal run payload']
+    after = replace(gains, inputs=(Input('arm', 'unloaded, bare_bag', 'a'),))
+    assert commands(after) == [
+        'robocal estimate arm bare_bag', 'robocal run arm', 'robocal run payload']
+    assert 'no longer used: identify it again' in gains_summary(after)
+    assert 'arm' not in gains_summary(first)
 
 
 def test_what_prevents_a_pass_comes_with_its_command() -> None:

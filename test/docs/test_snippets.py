@@ -33,6 +33,7 @@ from robocal_ros.cli import console, import_csv
 from robocal_ros.cli import main as entry
 from robocal_ros.cli.arguments import PROCEDURES, build_parser
 from robocal_ros.friction.plan import load_trajectory_set
+from robocal_ros.node.executables import NODES
 from robocal_ros.offline.parameter_files import read_parameters
 from robocal_ros.parameters import declarations
 from robocal_ros.results.store import read_result
@@ -46,6 +47,7 @@ RUN = ('estimate', 'fleet', 'show', 'report', 'apply', 'import')
 # Programs of the repository whose parsers are asked.
 SCRIPTS = {'scripts/demo': 'demo.__main__', 'scripts/bench': 'benchmarks.__main__',
            'scripts/faults': 'benchmarks.faults'}
+EXECUTABLES = ('sim_arm', *NODES)
 # Commands of a shell or of tools that other projects document; bash checks their syntax.
 FOREIGN = ('cd', 'cp', 'export', 'source', 'eval', 'git', 'colcon', 'rosdep', 'xacro',
            'register-python-argcomplete', 'pip')
@@ -186,6 +188,8 @@ class Shell:
             self._ros2(arguments)
         elif program in SCRIPTS:
             self._script(SCRIPTS[program], arguments)
+        elif program in EXECUTABLES:
+            self._node(arguments)
         elif program == 'scripts/test':
             assert all((ROOT / word).exists() for word in arguments if '/' in word), words
         elif program in ('python', 'python3'):
@@ -248,6 +252,13 @@ class Shell:
         context = launched(self._monkeypatch, file, **given)
         assert not any(isinstance(event, Shutdown) for event in context.events), context.said
         assert context.started, 'nothing is started'
+
+    def _node(self, arguments: Sequence[str]) -> None:
+        assert arguments[0] == '--ros-args'
+        for option, value in zip(arguments[1::2], arguments[2::2], strict=True):
+            assert option in ('-p', '--params-file')
+            if value.endswith('.yaml'):
+                assert (ROOT / value.rpartition(':=')[2]).is_file(), f'{value} does not exist'
 
     def _script(self, module: str, arguments: Sequence[str]) -> None:
         program = importlib.import_module(module)

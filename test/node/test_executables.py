@@ -52,3 +52,18 @@ def test_a_further_signal_at_exit_keeps_the_exit_code(number: signal.Signals, co
     done = run(WHILE_ENDING.format(number=int(number), code=code))
     assert (done.returncode, done.stdout, done.stderr) == (code, '', '')
 
+
+
+def test_a_node_that_ends_reports_no_leaks() -> None:
+    """Libraries that find their objects alive at the end of the process print a list of them."""
+    done = run("""
+import sys
+from robocal_ros.leveling import node
+from robocal_ros.node.executables import StopRequest
+
+stop_request = StopRequest()
+stop_request.received = True
+sys.exit(node.main(stop_request))
+""")
+    assert (done.returncode, done.stdout) == (0, '')
+    assert 'leaked' not in done.stderr

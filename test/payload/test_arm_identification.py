@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pinocchio as pin
@@ -12,14 +13,19 @@ import pytest
 from support.arms import arm
 from support.excitation_cell import MIDDLE, exciting
 
+from robocal_ros.capability import Capability
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload.arm_identification import estimate
+from robocal_ros.payload.estimate import ARM_IDENTIFICATION
+from robocal_ros.payload.estimate import GAINS as GAINS_CALIBRATION
 from robocal_ros.payload.excitation import estimate as estimate_payload
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import from_yaml, to_yaml
+from robocal_ros.results.chain import Inputs, stale_inputs
+from robocal_ros.results.result import CalibrationResult, RobotIdentity, Verdict
+from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
+    identified_arm,
     identified_model,
     link_covariance,
     link_parameters,
@@ -27,6 +33,7 @@ from robocal_ros.robot.arm_model import (
     with_links,
 )
 from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot.setup import EFFORT_UNITS, gains_in_use, torque_factor
 from robocal_ros.robot.urdf import with_links as urdf_with_links
 
 RATE = 125.0
@@ -156,6 +163,39 @@ def test_gains_are_hardly_known_without_a_load() -> None:
     result = run(scaled=True)
     assert max(result.parameter(f'{joint}.effort_scale').std or 0.0
                for joint in result.robot.joint_names) > 0.02
+
+
+def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path: Path) -> None:
+    """Its bag suffices, although its samples are older than those of the gains."""
+    robot = arm('robocal').robot()
+    true = real_arm(robot)
+    bare = record(true, 0, GAINS)
+    later = record(true.with_payload(LOAD), 1, GAINS)
+    later = replace(later, time=later.time + 100.0)
+    values = replace(VALUES, known_mass=LOAD.mass)
+    store = ResultStore(tmp_path, RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names))
+
+    def stored(capability: Capability, samples: JointSamples) -> CalibrationResult:
+        inputs = Inputs(store, units=EFFORT_UNITS)
+        scaled = replace(samples, effort=samples.effort * torque_factor(robot, values, store))
+        result = capability.result(robot, Recording(scaled), values, inputs)
+        assert result.verdict is Verdict.PASS, result.reasons
+        store.save(result)
+        return result
+
+    def used() -> str:
+        result = gains_in_use(values, store)
+        return '' if result is None else result.sha256
+
+    first = stored(ARM_IDENTIFICATION, bare)
+    gains = stored(GAINS_CALIBRATION, later)
+    assert stale_inputs(first, store.load)
+    assert used() == gains.sha256
+    assert identified_arm(robot, values, store) is None
+    second = stored(ARM_IDENTIFICATION, bare)
+    assert used() == second.sha256
+    assert identified_arm(robot, values, store) is not None
+    assert stale_inputs(second, store.load) == stale_inputs(gains, store.load) == ()
 
 
 def test_a_load_needs_an_arm_identified_without() -> None:

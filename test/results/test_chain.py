@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from support.result_examples import ROBOT, example
 
-from robocal_ros.results.chain import CHECK, Inputs, alternatives, stale_inputs, with_inputs
+from robocal_ros.results.chain import (
+    CHECK,
+    Inputs,
+    alternatives,
+    later,
+    stale_inputs,
+    with_inputs,
+)
 from robocal_ros.results.result import CalibrationResult, Parameter, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 
@@ -87,6 +94,43 @@ class TestStale:
         store.save(result('drive_gains'))
         assert stale_inputs(found, store.load) == (
             'It was estimated before drive_gains was identified.',)
+
+    @pytest.mark.parametrize('earlier', [False, True])
+    def test_an_arm_is_stale_after_gains_that_were_built_on_it(self, store, earlier) -> None:
+        if earlier:
+            store.save(result('drive_gains', (1.1, 2.0, 3.0)))
+        arm = built('arm', Inputs(store, units=('drive_gains',)), 'drive_gains')
+        store.save(arm)
+        gains = built('drive_gains', Inputs(store, units=('drive_gains',)), 'arm')
+        store.save(gains)
+        assert len(stale_inputs(arm, store.load)) == 1
+        again = built('arm', Inputs(store, units=('drive_gains',)), 'drive_gains')
+        store.save(again)
+        assert stale_inputs(again, store.load) == stale_inputs(gains, store.load) == ()
+
+    def test_an_input_that_was_only_looked_at_may_be_stale(self, store) -> None:
+        store.save(built('arm', Inputs(store, units=('drive_gains',)), 'drive_gains'))
+        store.save(result('drive_gains'))
+        for use, verdict in ((Inputs.look_at, Verdict.PASS), (Inputs.load, Verdict.FAIL)):
+            inputs = Inputs(store)
+            use(inputs, 'arm')
+            found = built('payload', inputs, 'drive_gains')
+            assert found.verdict is verdict
+            assert {item.kind for item in found.inputs} == {'arm', 'drive_gains'}
+
+    def test_gains_replace_those_that_their_arm_lacks(self, store) -> None:
+        store.save(built('arm', Inputs(store, units=('drive_gains',)), 'drive_gains'))
+        store.save(built('drive_gains', Inputs(store), 'arm'))
+        assert built('drive_gains', Inputs(store), 'arm').verdict is Verdict.PASS
+
+    def test_what_was_estimated_with_the_other_is_later_whatever_its_samples(self, store) -> None:
+        gains = replace(result('drive_gains'), time=20.0)
+        arm = replace(result('arm'), time=10.0)
+        assert later([gains, arm]) is later([arm, gains]) is gains
+        with_gains = replace(arm, inputs=(gains.as_input(),))
+        assert later([gains, with_gains]) is later([with_gains, gains]) is with_gains
+        assert later([arm]) is arm
+        assert later([]) is None
 
     def test_a_missing_input_that_changes_no_units_is_no_input(self, store) -> None:
         found = built('payload', Inputs(store), 'friction')

@@ -90,8 +90,9 @@ def node_classes() -> dict[str, type[CalibrationNode]]:
     found = {}
     for name, module in NODES.items():
         for item in vars(importlib.import_module(module)).values():
-            if isinstance(item, type) and issubclass(item, CalibrationNode) \
-                    and item.__module__ == module:
+            # On Python 3.10, list[int] and the like are instances of type, too.
+            if isinstance(item, type) and item.__module__ == module \
+                    and issubclass(item, CalibrationNode):
                 found[name] = item
     return found
 

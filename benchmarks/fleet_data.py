@@ -349,7 +349,7 @@ def write_bags(folder: Path, arms: Sequence[SimulatedArm]) -> Iterator[Path]:
             bare = RecordedProcedures(seed, truth=replace(truth, tool=None))
             begin = _BEGIN + _WEEK * week
             for name, node, service, record in (
-                ('friction', 'friction_identification', 'run', bare.friction()),
+                ('friction', 'friction_identification', 'run', bare.friction(speeds=8)),
                 ('payload', 'payload_identification', 'run',
                  RecordedProcedures(seed, truth=truth).static_poses()),
             ):

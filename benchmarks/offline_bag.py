@@ -97,11 +97,11 @@ class RecordedProcedures:
             self._arm.dwell(0.8)
         return self._taken()
 
-    def friction(self, joint: str = 'joint_6') -> Record:
+    def friction(self, joint: str = 'joint_6', speeds: int = 5) -> Record:
         """Run one joint at a few speeds."""
         home = self._arm.posture
         values = FrictionParameters(
-            min_speed=0.03, max_speed=0.6, speed_count=5, max_range=1.2, max_cruise=4.0)
+            min_speed=0.03, max_speed=0.6, speed_count=speeds, max_range=1.2, max_cruise=4.0)
         for run in plan_runs(
             self._robot, self._checker, home, self._robot.index(joint), values
         ):

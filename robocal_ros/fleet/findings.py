@@ -44,6 +44,8 @@ _FRICTION = ('coulomb', 'static', 'viscous', 'stribeck', 'exponent', 'load_facto
 # [1/K], and of force/torque sensors' biases [N/K, N·m/K]. They are chosen wide.
 _FRICTION_SENSITIVITY, _OTHER_SENSITIVITY = 0.02, 0.001
 _BIAS_SENSITIVITY = {'N': 0.3, 'N·m': 0.02}
+# Largest difference of temperature that may explain a change [K].
+_MOST_KELVIN = 60.0
 
 
 class Subject(str, Enum):
@@ -216,7 +218,7 @@ def _history(row: Mapping[str, Any]) -> History:
     level = abs(float(np.median(value)))
     if any(word in row['parameter'] for word in _FRICTION):
         sensitivity = _FRICTION_SENSITIVITY * level
-    elif row['kind'] == 'tare':
+    elif _is_bias(row['kind'], row['parameter']):
         sensitivity = _BIAS_SENSITIVITY.get(row['unit'], 0.0)
     else:
         sensitivity = _OTHER_SENSITIVITY * level
@@ -237,9 +239,14 @@ def _models(urdfs: Mapping[str, str]) -> dict[str, str]:
 # ------------------------------------------------------------------------------ events
 
 
+def _is_bias(kind: str, parameter: str) -> bool:
+    """Return whether a parameter is a sensor's bias, of a tare or estimated with a payload."""
+    return kind == 'tare' or parameter.startswith('bias_')
+
+
 def subject_of(track: Track) -> Subject:
     """Return what a series describes."""
-    if track.key.kind == 'tare':
+    if _is_bias(track.key.kind, track.key.parameter):
         return Subject.SENSOR
     if track.key.kind == 'drive_gains':
         return Subject.DRIVE
@@ -255,7 +262,7 @@ def _part(track: Track) -> str:
         return track.joint
     if track.key.kind == 'tare':
         return track.key.parameter.rpartition('.')[0]
-    return 'tool' if subject_of(track) is Subject.TOOL else 'arm'
+    return {Subject.TOOL: 'tool', Subject.SENSOR: 'wrist'}.get(subject_of(track), 'arm')
 
 
 def name_of(track: Track) -> str:
@@ -405,6 +412,8 @@ def _explanations(change: Change, track: Track) -> Iterator[str]:
                'be the cause.')
     if track.history.sensitivity > 0.0 and not np.isfinite(track.history.temperature).any():
         kelvin = abs(change.size) / track.history.sensitivity
+        if kelvin > _MOST_KELVIN:
+            return
         yield ('No temperature was recorded: a difference of '
                f'{wording.rounded(float(f"{kelvin:.1g}"))} K may explain '
                f'{"each year of " if change.kind == "trend" else ""}it.')

@@ -29,8 +29,9 @@ CONFIRMATION = 3
 _OUTLIER_ALARMS = 0.3 * FALSE_ALARMS
 # Largest degrees of freedom of a recording's deviation, and those of the test of outliers.
 _FREEDOM, _OUTLIER_FREEDOM = 20.0, 5.0
-RATIOS = np.geomspace(0.1, 30.0, 12)
-"""Grid of the scatter over the stated standard deviation."""
+RATIOS = np.geomspace(0.1, 1000.0, 17)
+"""Grid of the scatter over the stated standard deviation. Drivers that zero their sensors before
+each recording make the biases scatter by hundreds."""
 # Median and width of its prior, which is normal in the logarithm.
 _RATIO, _RATIO_WIDTH = 0.8, 1.0
 # Prior width of steps, and of trends per half year, over the deviation of a recording.

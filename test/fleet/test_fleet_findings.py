@@ -106,6 +106,32 @@ def test_sentences_name_robots_and_urgent_ones_come_first(found: Review) -> None
     assert urgency == sorted(urgency, reverse=True)
 
 
+@pytest.mark.parametrize('lost', [0.0, 15.0])
+def test_biases_of_a_payload_are_of_the_sensor_and_may_jump_between_recordings(
+    tmp_path: Path, lost: float
+) -> None:
+    arm = arms()[7]
+    made = Catalogue(str(tmp_path))
+    draw = np.random.default_rng(1)
+    for rows in estimates([arm]):
+        rows = rows.filter(pc.equal(rows['parameter'], 'mass'))
+        # Zeroed with another tool orientation each time, or once by mistake.
+        value = draw.normal(0.0, 20.0 if not lost else 0.01, len(rows))
+        value[20:] += lost
+        columns = {'parameter': ['bias_fz'] * len(rows), 'quantity': ['bias_fz'] * len(rows),
+                   'unit': ['N'] * len(rows), 'value': value, 'std': np.full(len(rows), 0.05)}
+        for name, column in columns.items():
+            index = rows.schema.get_field_index(name)
+            rows = rows.set_column(index, rows.schema.field(index), pa.array(column))
+        made.add(rows)
+    with made.connect() as connection:
+        found = review(connection).findings
+    assert [(item.kind, item.subject, item.part) for item in found] == (
+        [('step', Subject.SENSOR, 'wrist')] if lost else [])
+    assert not any('K may explain' in note and '000 K' in note
+                   for item in found for note in item.notes)
+
+
 def test_failed_results_are_left_out_and_settings_may_explain_a_step(tmp_path: Path) -> None:
     arm = arms()[0]
     rows, = estimates([replace(arm, name='lone')])

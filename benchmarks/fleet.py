@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -95,12 +94,12 @@ def _throughput(
     cases = _alone(half, alone)
     together = FleetRequest(str(folder / 'together'), capabilities=('friction',),
                             robot_from='/(arm_[0-9]+)$')
-    began, used = perf_counter(), _processor_time()
+    began = perf_counter()
     with ProgressView(f'{count} bags') as view:
         summary = fleet.estimate(
             bags, together, partial(fleet.workers, _WORKERS, '', ''),
             lambda done, name: view.update(100.0 * done / count, name))
-    taken, used = perf_counter() - began, _processor_time() - used
+    taken = perf_counter() - began
     if summary.verdicts.total() != count:
         raise RobocalError(f'Expected {count} results, got {dict(summary.outcomes)}.')
     cases += _alone(half, FleetRequest(
@@ -108,36 +107,27 @@ def _throughput(
     began = perf_counter()
     fleet.estimate(bags, together, partial(fleet.workers, _WORKERS, '', ''), lambda *_: None)
     again = perf_counter() - began
-    one, processor = (float(np.median(column)) for column in zip(*cases, strict=True))
+    one = float(np.median(cases))
     rate = count / taken
     series = f'{count} bags of {duration:.0f} s, {_WORKERS} workers'
     return [
         Figure(series, 'throughput, of workers × one process', '1', rate * one / _WORKERS,
                rate * one / _WORKERS, EFFICIENCY_BAR, at_least=True),
-        Figure(series, 'processor time of a bag in one process, of that in workers', '1',
-               processor * count / used, processor * count / used),
         Figure(series, 'throughput', 'bags/min', 60.0 * rate, 60.0 * rate),
-        Figure.over(series, 'one bag in one process', 's', [case[0] for case in cases]),
+        Figure.over(series, 'one bag in one process', 's', cases),
         Figure(series, 'second run, nothing to do', 's', again, again)]
 
 
-def _alone(bags: list[BagPlace], request: FleetRequest) -> list[tuple[float, float]]:
-    """Return wall and processor times of each bag, one after the other in this process [s]."""
+def _alone(bags: list[BagPlace], request: FleetRequest) -> list[float]:
+    """Return the times of each bag, one after the other in this process [s]."""
     times = []
     for place in bags:
-        began, used = perf_counter(), _processor_time()
+        began = perf_counter()
         (attempt,) = estimate_bag(Task(place, request, ''))
-        times.append((perf_counter() - began, _processor_time() - used))
+        times.append(perf_counter() - began)
         if attempt.outcome != ESTIMATED:
             raise RobocalError(f'No estimate from {place.uri}: {attempt.reason}')
     return times
-
-
-def _processor_time() -> float:
-    """Return the processor time of this process and of its ended children [s]."""
-    own, children = (resource.getrusage(who) for who in (
-        resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 def _queries(folder: Path, seed: int, rows: int) -> list[Figure]:

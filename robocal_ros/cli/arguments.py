@@ -256,7 +256,7 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
                       help='the values of a parameter over time, e.g. joint_2.coulomb_forward; * '
                            'stands for anything')
     show.add_argument('--failures', type=int, default=10, metavar='N',
-                      help='largest number of failures to list (default: %(default)s)')
+                      help='largest number of reasons of failures to list (default: %(default)s)')
     dashboard = actions.add_parser(
         'dashboard', help='write an HTML page of what changed on which robot')
     dashboard.add_argument('folder', metavar='FOLDER', help='the output folder of fleet estimate')

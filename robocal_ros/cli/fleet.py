@@ -193,16 +193,27 @@ def _print_failures(
     connection: duckdb.DuckDBPyConnection, limit: int, condition: str,
     parameters: Sequence[object],
 ) -> int:
-    """Print the newest failures that meet a condition in SQL; return the number of all."""
+    """Print the newest failures that meet a condition in SQL, those of one reason together.
+
+    Returns:
+        Number of all failures.
+
+    """
     rows = connection.execute(
-        f'SELECT bag, kind, reason, count(*) OVER () FROM failures WHERE {condition} '
-        'ORDER BY tried DESC, bag, kind LIMIT ?', [*parameters, limit]).fetchall()
-    for bag, kind, reason, _ in rows:
-        print_line(f'✗ {bag}{f", {kind}" if kind else ""}: {reason}', 'red')
-    if rows and rows[0][3] > len(rows):
-        print_line(f'… and {rows[0][3] - len(rows)} more; robocal fleet show lists them with '
-                   f'--failures {rows[0][3]}.', 'red')
-    return int(rows[0][3]) if rows else 0
+        'SELECT first(bag ORDER BY tried DESC, bag), kind, reason, count(*), '
+        'sum(count(*)) OVER (), count(*) OVER () '
+        f'FROM failures WHERE {condition} GROUP BY kind, reason '
+        'ORDER BY max(tried) DESC, 1, kind LIMIT ?', [*parameters, limit]).fetchall()
+    for bag, kind, reason, count, *_ in rows:
+        others = f' and {count - 1} more' if count > 1 else ''
+        print_line(f'✗ {bag}{others}{f", {kind}" if kind else ""}: {reason}', 'red')
+    if not rows:
+        return 0
+    total, reasons = (int(value) for value in rows[0][4:])
+    if reasons > len(rows):
+        print_line(f'… and {total - sum(row[3] for row in rows)} more; robocal fleet show lists '
+                   f'them with --failures {reasons}.', 'red')
+    return total
 
 
 def _dashboard(options: argparse.Namespace) -> int:

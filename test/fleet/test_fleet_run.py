@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from distributed import Client, Scheduler
 from support.fleet_bags import PARAMETERS, write_runs
@@ -24,7 +25,7 @@ from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import run as fleet
 from robocal_ros.fleet.bags import BagPlace, find_bags
-from robocal_ros.fleet.catalogue import BROKEN, ESTIMATED, REFUSED, Catalogue
+from robocal_ros.fleet.catalogue import BAGS, BROKEN, ESTIMATED, REFUSED, Catalogue, utc
 from robocal_ros.fleet.request import Request
 
 OPTIONS = [word for name, value in PARAMETERS for word in ('-p', f'{name}:={value}')]
@@ -185,6 +186,23 @@ def test_a_run_that_ended_early_is_continued(
     (next((tmp_path / 'real').glob('*.mcap'))).rename(pipe)
     summary = estimate(client, find_bags([str(bags)]), output)
     assert (summary.repeated, summary.outcomes) == (4, {ESTIMATED: 1})
+
+
+def test_failures_of_one_reason_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command.OUT, '_width', 200)
+    Catalogue(str(tmp_path)).record(pa.Table.from_pylist([
+        {'bag': f'bags/{number}', 'robot': 'arm', 'kind': 'payload', 'outcome': REFUSED,
+         'reason': 'No mass.' if number else 'Cut off.', 'tried': utc(1.7e9 + number),
+         'fingerprint': '', 'bag_sha256': str(number), 'request_sha256': '', 'inputs_sha256': '',
+         'result': '', 'seconds': 1.0, 'version': '1'} for number in range(9)], BAGS))
+    assert main(['fleet', 'show', str(tmp_path)]) == 0
+    failures = [line for line in capsys.readouterr().out.splitlines() if line.startswith('✗')]
+    assert failures == ['✗ bags/8 and 7 more, payload: No mass.', '✗ bags/0, payload: Cut off.']
+    assert main(['fleet', 'show', str(tmp_path), '--failures', '1']) == 0
+    assert '… and 1 more; robocal fleet show lists them with --failures 2.' in (
+        capsys.readouterr().out)
 
 
 def test_the_catalogue_is_shown(

@@ -120,7 +120,7 @@ class OfflineEstimation:
             {name: intake.bag_samples() for name, intake in self._wrenches.items()},
             self._temperature.rows(), self._spans.joints_wanted,
             None if self._tracker is None else self._tracker.bag_samples(), self._stationary())
-        self.store.used.clear()
+        self.store.forget()
         estimating()
         result = self._capability.result(self.robot, recording, self._values, self.store)
         return Outcome(with_own_units(self.robot, result), (*self._remarks, *self._messages()))

@@ -55,6 +55,11 @@ class Inputs(ResultStore):
         self.used: dict[str, CalibrationResult | None] = {}
         self.relied_on: set[str] = set()
 
+    def forget(self) -> None:
+        """Begin a new estimate, of which nothing has been used yet."""
+        self.used.clear()
+        self.relied_on.clear()
+
     def current(self, kind: str) -> CalibrationResult | None:
         """Return the newest result of a kind without recording its use; errors as for ``load``."""
         return self._newer[kind] if kind in self._newer else super().load(kind)

@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Advice:
-    """What a reader is told about a result beside its content.
+    """What a reader is told about a result in addition to its content.
 
     Attributes:
         steps: What to do now, in order.

@@ -381,7 +381,7 @@ def inputs_of(robot: Robot, values: WrenchParameters, inputs: Inputs) -> Inputs:
     """Return a source of results in which those that a tare is built on count as used."""
     identified = identified_arm(robot, values, inputs) is not None
     # Drive gains change efforts, not the readings of F/T sensors.
-    inputs.used.clear()
+    inputs.forget()
     if values.use_payload:
         inputs.load('payload')
     if identified:

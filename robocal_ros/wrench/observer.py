@@ -67,7 +67,7 @@ class Observation:
         held: As for ``SensedArm.held``; None without joint states, shape (k, 6) [N, N·m].
         missing: By sensor, why its readings are missing; None if none are.
         needed: Joint torques that the rigid arm takes; None without joint states, (n,) [N·m].
-        instants: Number of instants that were taken for it: the skipped ones before, and its own.
+        instants: Number of instants since the last observation, skipped ones and its own.
 
     """
 

@@ -118,6 +118,18 @@ class TestStale:
             assert found.verdict is verdict
             assert {item.kind for item in found.inputs} == {'arm', 'drive_gains'}
 
+    def test_what_an_earlier_estimate_used_is_forgotten(self, store) -> None:
+        store.save(built('arm', Inputs(store, units=('drive_gains',)), 'drive_gains'))
+        store.save(result('drive_gains'))
+        inputs = Inputs(store)
+        inputs.load('arm')
+        inputs.forget()
+        inputs.look_at('arm')
+        found = built('payload', inputs, 'drive_gains')
+        assert found.verdict is Verdict.PASS
+        inputs.forget()
+        assert inputs.listed() == ()
+
     def test_gains_replace_those_that_their_arm_lacks(self, store) -> None:
         store.save(built('arm', Inputs(store, units=('drive_gains',)), 'drive_gains'))
         store.save(built('drive_gains', Inputs(store), 'arm'))

@@ -1,0 +1,569 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Campaign on the second world: what the product says of arms that it shares nothing with.
+
+`python -m benchmarks.second_campaign --help` runs cells, repeats those with a wrong pass without
+one effect after the other, and compares two versions of the product on the same seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from time import process_time
+from typing import Any
+
+import numpy as np
+import scipy
+
+from benchmarks import second_world
+from benchmarks.benchmark import in_parallel
+from benchmarks.figures import conditions
+from benchmarks.peers.payload import at_rest, in_motion
+from benchmarks.second_cell import COM, WEIGHING_STD, Cell
+from benchmarks.second_world import ARMS, EFFECTS
+from robocal_ros.errors import RobocalError
+from robocal_ros.friction.estimate import merge, select_joints
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.track import FrictionTracker
+from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.results.result import CalibrationResult, State
+from robocal_ros.robot.arm_model import arm_regressor, identified_model
+from robocal_ros.robot.friction_law import friction_by_joint
+
+Z95, Z999 = 1.959964, 3.290527
+_SPEEDS = np.array([0.03, 0.1, 0.2, 0.4])
+# Largest errors within the purpose where no parameter states one: share of a drive gain, and of
+# the scale of tracked friction.
+_GAIN_LIMIT, _TRACKED_LIMIT = 0.04, 0.1
+# Share to which the friction of a joint is defined, as its mean over a motion.
+_DEFINED = 0.005
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value that a result states, beside the truth.
+
+    Attributes:
+        name: Its name.
+        truth: True value.
+        error: Stated minus true value.
+        std: Stated standard deviation.
+        z: Normal deviate as probable as the error.
+        limit: Largest error within the purpose's limits.
+
+    """
+
+    name: str
+    truth: float
+    error: float
+    std: float
+    z: float
+    limit: float = np.inf
+
+
+@dataclass(frozen=True)
+class Case:
+    """One result of a method on one cell.
+
+    Attributes:
+        seed: Seed of the cell.
+        method: Method.
+        arm: Arm.
+        rate: Rate of the joint states [Hz].
+        effects: Strengths of the effects.
+        verdict: Verdict; `refused` for an error of the product, `crashed` for any other one,
+            `blocked` if what the method needs did not pass.
+        reason: Reasons of a verdict other than `pass`.
+        values: What the result states.
+        notes: Further figures.
+        seconds: Processor time [s].
+
+    """
+
+    seed: int
+    method: str
+    arm: str
+    rate: float
+    effects: dict[str, float]
+    verdict: str
+    reason: str
+    values: tuple[Value, ...]
+    notes: dict[str, float]
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the verdict is `pass`."""
+        return self.verdict == 'pass'
+
+    @property
+    def worst(self) -> Value:
+        """The value with the largest deviate, of zero without values."""
+        return max(self.values, key=lambda item: abs(item.z),
+                   default=Value('', 0.0, 0.0, 0.0, 0.0))
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it passed with a value outside its 99.9 % interval."""
+        return self.passed and abs(self.worst.z) > Z999
+
+    @property
+    def usable(self) -> bool:
+        """Whether all values are within the purpose's limits."""
+        return bool(self.values) and all(abs(item.error) <= item.limit for item in self.values)
+
+
+def value_of(name: str, truth: float, stated: float, std: float | None, limit: float = np.inf,
+             freedom: float | None = None) -> Value:
+    """Return a stated value beside the truth; arguments as the attributes of `Value`."""
+    error = float(stated - truth)
+    z = error / std if std else np.copysign(np.inf, error) if error else 0.0
+    if freedom is not None and np.isfinite(z):
+        z = -float(np.sign(z) * scipy.special.ndtri(scipy.special.stdtr(freedom, -abs(z))))
+    return Value(name, float(truth), error, float(std or 0.0), float(z), float(limit))
+
+
+def identified(result: CalibrationResult, truth: Mapping[str, float],
+               limits: Mapping[str, float]) -> list[Value]:
+    """Return the identified parameters of which the truth is known."""
+    return [value_of(item.name, truth[item.name], item.value, item.std,
+                     limits.get(item.name, np.inf), item.freedom)
+            for item in result.parameters if item.name in truth
+            and item.state is State.IDENTIFIED and item.value is not None]
+
+
+# ------------------------------------------------------------------------------- methods
+
+Found = tuple[CalibrationResult, Sequence[Value], dict[str, float]]
+"""A result, its values beside the truth, and further figures."""
+
+
+class _NotStoredError(Exception):
+    """What a method needs did not pass."""
+
+
+def _needed(result: CalibrationResult) -> None:
+    if result.verdict.value != 'pass':
+        raise _NotStoredError(f'{result.kind}: {" ".join(result.reasons)}')
+
+
+def _payload(cell: Cell, result: CalibrationResult, **notes: float) -> Found:
+    values, truth = PayloadParameters(), cell.load.truth
+    limits = {'mass': values.max_mass_interval * cell.load.mass,
+              **dict.fromkeys(COM, values.max_com_interval)}
+    if result.method == 'two_plane':
+        del truth['mass']
+    return result, identified(result, truth, limits), notes
+
+
+def _peers(cell: Cell, **methods: Any) -> dict[str, float]:
+    """Return errors of least squares on the samples of a wrist sensor, for arms they know."""
+    found, notes = cell.last, {}
+    if found is None or cell.name == 'Z1':
+        return {}
+    joints = JointSamples(cell.robot.joint_names, found.time, found.position, found.velocity,
+                          found.effort)
+    sensor = WrenchSamples(ARMS[cell.name].sensor, found.wrench_time, found.wrench)
+    for name, method in methods.items():
+        error = method(name=cell.name, joints=joints, sensor=sensor)()()['value'] - [
+            cell.load.mass, *cell.load.centre]
+        notes[f'{name} mass'] = abs(float(error[0]))
+        notes[f'{name} centre'] = float(np.linalg.norm(error[1:]))
+    return notes
+
+
+def _static_poses(cell: Cell) -> Iterator[Found]:
+    bag = cell.record('static_poses', cell.load)
+    result = cell.estimate('payload', bag, method='static_poses')
+    yield _payload(cell, result, **_peers(cell, least_squares=at_rest))
+
+
+def _wrist(cell: Cell) -> Iterator[Found]:
+    bag = cell.record('wrist', cell.load)
+    result = cell.estimate('payload', bag, method='excitation')
+    yield _payload(cell, result, **_peers(
+        cell, least_squares=partial(in_motion, total=False),
+        total_least_squares=partial(in_motion, total=True)))
+
+
+def _two_plane(cell: Cell) -> Found:
+    bag = cell.record('two_plane', cell.load)
+    return _payload(cell, cell.estimate(
+        'payload', bag, method='two_plane', known_mass=cell.load.mass + cell.weighing[1],
+        known_mass_std=WEIGHING_STD))
+
+
+def _arm_values(cell: Cell, result: CalibrationResult) -> list[Value]:
+    """Compare rotors, gains, and the torques of the links in some postures."""
+    world, robot, n = cell.world, cell.robot, cell.robot.n
+    truth = {f'{name}.{what}': float(value) for what, values in (
+        ('rotor_inertia', world.rotor), ('effort_scale', world.slope))
+        for name, value in zip(robot.joint_names, values, strict=True) if value}
+    low, high = robot.sampling_limits()
+    q = np.random.default_rng(cell.seed).uniform(
+        np.maximum(low, -2.0), np.minimum(high, 2.0), (4, n))
+    still, model = np.zeros_like(q), identified_model(robot, result)
+    about, _ = second_world.moments(
+        world.arm, world.links, q, still, still, np.array([0.0, 0.0, -second_world.GRAVITY]))
+    true, stated = np.einsum('kni,ni->kn', about, world.arm.axis), model.robot.gravity_torques(q)
+    rows = arm_regressor(robot, q, still, still)
+    std = np.sqrt(np.einsum('knp,pq,knq->kn', rows, model.covariance[:10 * n, :10 * n], rows))
+    limit = PayloadParameters().unexplained_torque(robot.effort_limit)
+    return identified(result, truth, {}) + [
+        value_of(f'torque {k} of {robot.joint_names[j]}', true[k, j], stated[k, j], std[k, j],
+                 limit[j]) for k, j in np.argwhere(std > 1e-3 * limit).tolist()]
+
+
+def _chain(cell: Cell) -> Iterator[Found]:
+    """Identify the arm bare and with a weighed load; then payloads by torque."""
+    for load, mass, std in ((None, 0.0, 0.0), (
+            cell.weighed, cell.weighed.mass + cell.weighing[0], WEIGHING_STD)):
+        bag = cell.record('arm', load, arm_load=round(mass, 1))
+        result = cell.estimate('arm', bag, arm_load=mass, arm_load_std=std)
+        yield result, _arm_values(cell, result), {}
+        _needed(result)
+    bag = cell.record('torque', cell.load)
+    yield _payload(cell, cell.estimate(
+        'payload', bag, method='excitation', excitation_source='torque'))
+    yield _two_plane(cell)
+
+
+def _differential(cell: Cell) -> Iterator[Found]:
+    values = {'method': 'excitation', 'excitation_source': 'torque'}
+    _needed(cell.estimate('payload', cell.record('torque'), reference_run='record', **values))
+    bag = cell.record('torque', cell.load)
+    yield _payload(cell, cell.estimate('payload', bag, reference_run='subtract', **values))
+
+
+def _gains(cell: Cell) -> Iterator[Found]:
+    """Calibrate drive gains with a weighed load, then find a centre of mass with them."""
+    scale = cell.world.slope
+    bag = cell.record('torque', cell.weighed)
+    if 'current' in cell.world.effects and cell.seed % 16 < len(METHODS):
+        cell.values['effort_source'], scale = 'unknown', cell.world.slope / cell.world.constant
+    result = cell.estimate(
+        'drive_gains', bag, known_mass=cell.weighed.mass + cell.weighing[0],
+        known_mass_std=WEIGHING_STD)
+    truth = {f'{name}.effort_scale': float(value) for name, value in zip(
+        cell.robot.joint_names, scale, strict=True)}
+    yield result, identified(result, truth, {
+        name: _GAIN_LIMIT * value for name, value in truth.items()}), {}
+    _needed(result)
+    yield _two_plane(cell)
+
+
+def _friction_values(
+    cell: Cell, result: CalibrationResult, row: int | None
+) -> Iterator[Found]:
+    """Compare laws with friction as it is reported; joints are accepted one by one."""
+    laws = friction_by_joint(result)
+    for name in dict.fromkeys(item.name.split('.')[0] for item in result.parameters):
+        values = []
+        if name in laws:
+            law = laws[name]
+            low, high = law.speeds
+            speeds = _SPEEDS[(low <= _SPEEDS) & (high >= _SPEEDS)]
+            speeds = np.concatenate((speeds, -speeds))
+            truth = cell.world.friction(cell.robot.index(name), speeds, row)
+            limit = 0.01 * FrictionParameters().fit_threshold * float(
+                np.sqrt(np.mean(truth**2)))
+            std = np.hypot(law.deviation(speeds), _DEFINED * truth)
+            values = [value_of(f'{name} at {speed:+g} rad/s', true, stated, own, limit)
+                      for speed, true, stated, own in zip(
+                          speeds, truth, law.torque(speeds), std, strict=True)]
+        yield select_joints(result, (name,)), values, {}
+
+
+def _friction(cell: Cell) -> Iterator[Found]:
+    """Run the first joint and another one at constant speeds."""
+    first, *others = cell.robot.joint_names
+    joints = [first, others[int(np.random.default_rng([cell.seed, 6]).integers(len(others)))]]
+    bag = cell.record('friction', None, 250.0, measure_joints=tuple(joints))
+    result = cell.estimate('friction', bag, measure_joints=joints)
+    yield from _friction_values(cell, result, -1)
+
+
+def _friction_motion(cell: Cell) -> Iterator[Found]:
+    result = cell.estimate('friction', cell.record('torque'), method='motion')
+    yield from _friction_values(cell, result, None)
+
+
+def _tracking(cell: Cell) -> Iterator[Found]:
+    """Identify friction of all joints, and follow it through two minutes of work."""
+    names, world = cell.robot.joint_names, cell.world
+    bag = cell.record('friction', None, 125.0, speed_count=5, min_speed=0.02)
+    result = cell.estimate('friction', bag)
+    merged = merge(None, result)
+    if merged is None:
+        _needed(result)
+        return
+    laws, values = friction_by_joint(merged), FrictionParameters()
+    tracker = FrictionTracker(cell.robot, laws, drift=values.track_drift,
+                              model_std=values.arm_model_std)
+    shutil.rmtree(cell.record('torque', None, 125.0, excitation_repeats=15,
+                              excitation_acceleration=2.0))
+    found, stated = cell.last, []
+    if found is None:
+        return
+    half = len(found.time) // 2
+    for rows in (slice(0, half), slice(half, None)):
+        for stamp, q, effort in zip(found.time[rows].tolist(), found.position[rows],
+                                    found.effort[rows] * world.constant, strict=True):
+            tracker.add(stamp, q, effort)
+        share = (stamp - found.time[0]) / np.ptp(found.time)
+        for name, sides in tracker.changes().items():
+            for speed, change in zip((0.2, -0.2), sides, strict=True):
+                truth = world.friction(names.index(name), np.array([speed]), round(
+                    share * (len(world.speed) - 1)))[0] / float(laws[name].torque(speed))
+                stated.append(value_of(
+                    f'{name} {speed:+g} rad/s, {100.0 * share:.0f} %', truth, change.scale,
+                    float(np.hypot(change.std, _DEFINED)), _TRACKED_LIMIT))
+    yield merged, stated, {'false load changes': float(tracker.load_changes)}
+
+
+METHODS: dict[str, tuple[Callable[[Cell], Iterator[Found]], tuple[str, ...]]] = {
+    'static_poses': (_static_poses, ('static_poses',)),
+    'wrist': (_wrist, ('wrist',)),
+    'chain': (_chain, ('arm, bare', 'arm, weighed', 'torque', 'two_plane')),
+    'differential': (_differential, ('differential',)),
+    'gains': (_gains, ('gains', 'two_plane, gains')),
+    'friction': (_friction, ('friction, base joint', 'friction')),
+    'friction, motion': (_friction_motion, ('friction, motion',)),
+    'tracking': (_tracking, ('tracking',)),
+}
+"""What is carried out on a cell, and the methods whose results it yields, the last repeatedly."""
+
+
+def run_cell(
+    seed: int, *, group: str = '', off: Collection[str] = (),
+    only: Mapping[str, float] | None = None,
+) -> list[Case]:
+    """Carry out some methods on a cell.
+
+    Args:
+        seed: Seed of the cell, and of the methods if none are given.
+        group: Key of `METHODS`.
+        off: Effects to switch off.
+        only: Strengths of the effects, instead of drawn ones.
+
+    """
+    carry_out, names = METHODS[group or list(METHODS)[seed % len(METHODS)]]
+    effects = second_world.drawn_effects(seed, off) if only is None else dict(only)
+    folder, began = Path(mkdtemp(prefix='second_world_')), process_time()
+    found: list[Case] = []
+    cell = Cell(seed, effects, folder)
+
+    def add(verdict: str, reason: str, values: Sequence[Value] = (),
+            notes: Mapping[str, float] | None = None) -> None:
+        taken = process_time() - began - sum(case.seconds for case in found)
+        found.append(Case(
+            seed, names[min(len(found), len(names) - 1)], cell.name, cell.rate, effects, verdict,
+            reason[:400], tuple(values), dict(notes or {}), taken))
+
+    try:
+        for result, values, notes in carry_out(cell):
+            verdict = result.verdict.value
+            add(verdict, '' if verdict == 'pass' else ' '.join(result.reasons), values, notes)
+    except _NotStoredError as error:
+        add('blocked', str(error))
+    except RobocalError as error:
+        add('refused', f'{type(error).__name__}: {error}')
+    except Exception as error:  # noqa: BLE001 - a crash is a finding of the campaign
+        add('crashed', f'{type(error).__name__}: {error}')
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    while len(found) < len(names):
+        add('blocked', found[-1].reason)
+    return found
+
+
+# ------------------------------------------------------------------------------- figures
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(values)) if len(values) else np.nan
+
+
+def _median(values: Any) -> float:
+    return float(np.median(values)) if len(values) else np.nan
+
+
+def summary(cases: Sequence[Case]) -> dict[str, float]:
+    """Return the figures of the cases of one method."""
+    passed = [case for case in cases if case.passed]
+    usable = [case for case in cases if case.usable]
+    z, every = (np.array([item.z for case in own for item in case.values])
+                for own in (passed, cases))
+    return {
+        'cases': len(cases), 'pass': len(passed),
+        **{name: sum(case.verdict == name for case in cases)
+           for name in ('fail', 'not_evaluated', 'refused', 'blocked', 'crashed')},
+        'wrong passes': sum(case.wrong for case in cases),
+        'inside 99.9 %': 100.0 * _mean(np.abs(z) <= Z999),
+        'inside 95 %': 100.0 * _mean(np.abs(z) <= Z95),
+        'RMS z': _mean(z**2) ** 0.5, 'RMS z, all': _mean(every**2) ** 0.5,
+        'within limits': len(usable),
+        'pass of these': 100.0 * _mean([case.passed for case in usable]),
+        'passes beyond': sum(not case.usable for case in passed),
+        'error ÷ limit': _median([abs(item.error) / item.limit for case in cases
+                                  for item in case.values if np.isfinite(item.limit)]),
+        'error ÷ best peer': _against_peers(cases),
+        'false load changes': 100.0 * _mean([
+            case.notes['false load changes'] > 0.0 for case in cases
+            if 'false load changes' in case.notes]),
+        'seconds': _median([case.seconds for case in cases])}
+
+
+def _against_peers(cases: Sequence[Case]) -> float:
+    """Return the larger ratio of median errors to those of the best peer, mass and centre."""
+    both = [case for case in cases if case.values and 'least_squares mass' in case.notes]
+    ratios = []
+    for what, names in (('mass', ('mass',)), ('centre', COM)):
+        own = _median([np.linalg.norm([item.error for item in case.values if item.name in names])
+                       for case in both])
+        peers = {name for case in both for name in case.notes if name.endswith(what)}
+        ratios.append(own / min((_median([case.notes[name] for case in both])
+                                 for name in peers), default=np.nan))
+    return float(max(ratios))
+
+
+def by_method(cases: Iterable[Case]) -> dict[str, list[Case]]:
+    """Return the cases of each method."""
+    found: dict[str, list[Case]] = {name: [] for _, own in METHODS.values() for name in own}
+    for case in cases:
+        found[case.method].append(case)
+    return {name: own for name, own in found.items() if own}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown, empty without rows."""
+    lines = [' | '.join('' if item != item else f'{item:.3g}' if isinstance(item, float)
+                        else str(item).replace('|', '/') for item in row) for row in rows]
+    whole = (' | '.join(head), '|'.join('---' for _ in head), *lines)
+    return ''.join(f'| {line} |\n' for line in whole) if lines else ''
+
+
+def report(cases: Sequence[Case]) -> str:
+    """Return figures, wrong passes and refusals in Markdown."""
+    figures = {name: summary(own) for name, own in by_method(cases).items()}
+    wrong = ((case.method, case.seed, case.arm, f'{case.rate:g} Hz', case.worst.name,
+              f'{case.worst.truth:.4g} {case.worst.error:+.2g} ± {case.worst.std:.2g}',
+              case.worst.z) for case in cases if case.wrong)
+    others = ((case.method, case.verdict, case.seed, case.reason[:160]) for case in cases
+              if case.verdict in ('refused', 'crashed'))
+    return '\n'.join((
+        table(('method', *next(iter(figures.values()))),
+              ((name, *own.values()) for name, own in figures.items())),
+        table(('wrong pass', 'seed', 'arm', 'rate', 'value', 'truth, error, σ', 'z'), wrong),
+        table(('method', 'verdict', 'seed', 'reason'), others)))
+
+
+def comparison(old: Sequence[Case], new: Sequence[Case], draws: int = 1000) -> str:
+    """Return what differs between two versions on the same seeds, with bootstrap bands."""
+    rows = []
+    groups = by_method(old), by_method(new)
+    for name in (name for name in groups[0] if name in groups[1]):
+        versions: list[dict[int, list[Case]]] = [{}, {}]
+        for version, own in zip(versions, groups, strict=True):
+            for case in own[name]:
+                version.setdefault(case.seed, []).append(case)
+        seeds = sorted(set(versions[0]) & set(versions[1]))
+        chosen = np.random.default_rng(0).choice(seeds, (draws, len(seeds))).tolist()
+        found = [[summary([case for seed in drawn for case in version[seed]])
+                  for version in versions] for drawn in (seeds, *chosen)]
+        for what in ('pass', 'wrong passes', 'inside 95 %', 'inside 99.9 %', 'RMS z',
+                     'pass of these', 'error ÷ limit', 'false load changes'):
+            steps = np.array([after[what] - before[what] for before, after in found])
+            if np.isfinite(steps[0]):
+                low, high = np.nanquantile(steps[1:], (0.025, 0.975))
+                rows.append((name, what, len(seeds), float(found[0][0][what]),
+                             float(found[0][1][what]), f'{low:+.3g} … {high:+.3g}',
+                             '' if low <= 0.0 <= high else 'differs'))
+    return table(('method', 'figure', 'seeds', 'old', 'new', 'change, 95 %', ''), rows)
+
+
+def blame(number: int, cases: Sequence[Case]) -> dict[str, float]:
+    """Return the largest deviate of a wrong pass without each of its effects, 0 without a pass."""
+    case = cases[number]
+    group = next(name for name, (_, own) in METHODS.items() if case.method in own)
+    sensed = group in ('static_poses', 'wrist')
+    mechanics = ('links off', 'links off together', 'tilt', 'large tilt', 'sag', 'bending',
+                 'zeros', 'lag', 'encoder', 'jitter', 'gaps', 'approach')
+    found = {}
+    for effect in case.effects:
+        if effect in mechanics or sensed == effect.startswith('F/T'):
+            found[effect] = max((abs(item.worst.z) for item in run_cell(
+                case.seed, group=group, only={
+                    name: size for name, size in case.effects.items() if name != effect})
+                if item.method == case.method and item.passed
+                and case.worst.name in (value.name for value in item.values)), default=0.0)
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
+# ------------------------------------------------------------------------------- command
+
+
+def read_cases(path: Path) -> list[Case]:
+    """Return the cases of a file."""
+    return [Case(**{**case, 'values': tuple(Value(**item) for item in case['values'])})
+            for case in json.loads(path.read_text(encoding='utf-8'))['cases']]
+
+
+def _run(options: argparse.Namespace) -> str:
+    only = None if options.only is None else {
+        name: float(size) for name, size in (item.split('=') for item in options.only)}
+    found = in_parallel(
+        partial(run_cell, group=options.group, off=options.off, only=only),
+        range(options.seed, options.seed + options.cells), options.jobs, 'second world')
+    cases = [case for own in found for case in own]
+    options.output.write_text(json.dumps({
+        'conditions': conditions(), 'summary': {
+            name: summary(own) for name, own in by_method(cases).items()},
+        'cases': [asdict(case) for case in cases]}, indent=1), encoding='utf-8')
+    return report(cases)
+
+
+def _blame(options: argparse.Namespace) -> str:
+    wrong = [case for case in read_cases(options.file) if case.wrong]
+    found = in_parallel(partial(blame, cases=wrong), range(len(wrong)), options.jobs, 'blame')
+    return table(('method', 'seed', 'arm', 'value', 'z', 'z without one effect'), (
+        (case.method, case.seed, case.arm, case.worst.name, abs(case.worst.z), ', '.join(
+            f'{name} {case.effects[name]:.2g}: {size:.1f}' for name, size in list(
+                without.items())[:4])) for case, without in zip(wrong, found, strict=True)))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run, blame, or compare."""
+    parser = argparse.ArgumentParser(prog='python -m benchmarks.second_campaign')
+    commands = parser.add_subparsers(required=True)
+    run = commands.add_parser('run', help='run cells; the product is the one on PYTHONPATH')
+    run.add_argument('--cells', type=int, default=304)
+    run.add_argument('--seed', type=int, default=0, help='seed of the first cell')
+    run.add_argument('--group', choices=METHODS, default='', help='methods (default: in turn)')
+    run.add_argument('--off', nargs='*', default=(), choices=EFFECTS, help='without these effects')
+    run.add_argument('--only', nargs='*', metavar='EFFECT=STRENGTH',
+                     help='with these effects instead of drawn ones')
+    run.add_argument('-o', '--output', type=Path, default=Path('second_world.json'))
+    again = commands.add_parser('blame', help='repeat wrong passes without each of their effects')
+    again.add_argument('file', type=Path)
+    compare = commands.add_parser('compare', help='compare two versions on the same seeds')
+    compare.add_argument('old', type=Path)
+    compare.add_argument('new', type=Path)
+    for command, do in ((run, _run), (again, _blame), (compare, lambda options: comparison(
+            read_cases(options.old), read_cases(options.new)))):
+        command.add_argument('--jobs', type=int, default=2)
+        command.set_defaults(do=do)
+    options = parser.parse_args(arguments)
+    sys.stdout.write(options.do(options))
+
+
+if __name__ == '__main__':
+    main()

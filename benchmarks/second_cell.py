@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cells of the second world: the product's motions on an arm of it, recorded to bags."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from rosbags.typesys import Stores, get_typestore
+
+from benchmarks import second_world
+from benchmarks.second_world import ARMS, Array, Recorded, World, body, rotation
+from robocal_ros.capability import estimator
+from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction.procedure import FrictionProcedure
+from robocal_ros.messages.bag import Bag, Selection
+from robocal_ros.messages.bag_writer import BagWriter
+from robocal_ros.messages.samples import JointSamples
+from robocal_ros.offline.estimation import OfflineEstimation
+from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload.procedure import PayloadProcedure
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot.model import Robot
+from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
+from robocal_ros.robot.planning import connect
+
+STEP = 1e-3
+"""Step of the simulation [s]."""
+
+RATES = (50.0, 100.0, 125.0, 250.0, 500.0, 1000.0)
+"""Rates of the joint states [Hz]."""
+
+COM = ('com_x', 'com_y', 'com_z')
+WEIGHING_STD = 0.005
+"""Standard deviation of weighed masses [kg]."""
+
+_STORE = get_typestore(Stores.LATEST)
+_TOPIC = 'ft_wrist/wrench'
+# Rest that a controller takes between two motions [s].
+_HANDLING = 0.2
+# What a user states of drive gains who knows them well, and who does not.
+_KNOWN_GAINS, _UNKNOWN_GAINS = 0.005, 0.1
+
+
+@dataclass
+class _Rehearsal:
+    """Arm, recorder and report of a procedure that keep its motions and do nothing else."""
+
+    robot: Robot
+    checker: CollisionChecker
+    at: Array
+    pieces: list[Array] = field(default_factory=list)
+    on_sample: Any = None
+
+    @property
+    def limits(self) -> MotionLimits:
+        return MotionLimits(self.robot.joint_names, self.robot.lower, self.robot.upper,
+                            self.robot.velocity_limit, self.speed_limits()[1])
+
+    def posture(self) -> Array:
+        return self.at.copy()
+
+    def speed_limits(self) -> tuple[Array, Array]:
+        values = PayloadParameters()
+        return (np.minimum(self.robot.velocity_limit, values.max_velocity),
+                np.full(self.robot.n, values.max_acceleration))
+
+    def path_trajectory(self, postures: Array) -> Trajectory:
+        return quintic_path(postures, *self.speed_limits())
+
+    async def compute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    async def move(self, trajectory: Trajectory, **_: Any) -> None:
+        self.pieces.append(trajectory.sample(np.arange(0.0, trajectory.duration, STEP))[0])
+        self.at = trajectory.goal.copy()
+        await self.dwell(_HANDLING)
+
+    async def go_to(self, posture: Array, **_: Any) -> None:
+        await self.move(self.path_trajectory(
+            connect(self.checker.robot, self.checker, self.at, posture)))
+
+    async def dwell(self, duration: float, watch: object = None) -> None:
+        self.pieces.append(np.tile(self.at, (round(duration / STEP), 1)))
+
+    async def await_readings(self, watch: object) -> None:
+        pass
+
+    def nothing(self, *_: Any, **__: Any) -> None:
+        pass
+
+    check_stopped = update = note = nothing
+
+    def samples(self) -> JointSamples:
+        """Return the resting arm, whose efforts procedures check."""
+        time = np.arange(20) / 100.0
+        still = np.zeros((len(time), self.robot.n))
+        return JointSamples(self.robot.joint_names, time, still + self.at, still,
+                            self.robot.gravity_torque(self.at) + 0.01 * time[:, None])
+
+
+@cache
+def product(name: str) -> tuple[Robot, CollisionChecker]:
+    """Return the product's model of an arm, and its collision geometry."""
+    robot = Robot(second_world.urdf_of(name), tool_frame=ARMS[name].tool)
+    return robot, CollisionChecker(robot.copy(), package_dirs=[str(second_world.shares())])
+
+
+@cache
+def script(name: str, place: int, what: str, detail: tuple[tuple[str, Any], ...] = ()) -> Array:
+    """Return the motion of a procedure of the product, shape (k, n) [rad] every `STEP`.
+
+    Args:
+        name: Arm.
+        place: Number of the initial posture.
+        what: `static_poses`, `wrist`, `torque`, `arm`, `two_plane`, or `friction`.
+        detail: Parameters that are not the default ones.
+
+    """
+    robot, checker = product(name)
+    home, generator = np.array(ARMS[name].home), np.random.default_rng(place)
+    at = home
+    while place and (at is home or checker.touching(at)):
+        at = home + generator.uniform(-0.35, 0.35, robot.n)
+    arm: Any = _Rehearsal(robot, checker, at)
+    values: Any
+    if what == 'friction':
+        values = FrictionParameters(**dict(detail))
+        runs = FrictionProcedure(arm, arm, arm, values.joint_names or robot.joint_names, [],
+                                 lambda: (robot, []), arm.nothing)
+        asyncio.run(runs.rehearse(values))
+    else:
+        values = PayloadParameters(sensor_frame=ARMS[name].sensor, tool_frame=ARMS[name].tool,
+                                   **dict(detail))
+        own = PayloadProcedure(arm, arm, arm, values)
+        sensor: Any = SimpleNamespace(
+            topic=_TOPIC, recorded=0, newest=np.inf, usual_interval=0.01,
+            problem=arm.nothing, catch_up=arm.nothing,
+            samples=lambda: SimpleNamespace(time=np.zeros(1), wrench=np.zeros((1, 6))))
+        asyncio.run(
+            own.static_poses(sensor) if what == 'static_poses' else
+            own.two_plane(1.0) if what == 'two_plane' else
+            own.arm_excitation() if what == 'arm' else
+            own.excitation(sensor if what == 'wrist' else None))
+    return np.concatenate(arm.pieces)
+
+
+def with_approach(motion: Array, rest: float, generator: np.random.Generator) -> Array:
+    """Return a motion after an approach and a rest [s], followed by half the rest and a return."""
+    share = np.arange(0.0, 1.0, 0.5 * STEP)
+    rise = (share**3 * (10.0 - 15.0 * share + 6.0 * share**2))[:, None]
+    away = generator.uniform(-0.4, 0.4, motion.shape[1])
+    ends, still = (np.zeros((round(time / STEP), motion.shape[1])) for time in (0.5, rest))
+    return np.concatenate((
+        motion[0] + away + ends, motion[0] + (1.0 - rise) * away, motion[0] + still, motion,
+        motion[-1] + still[:len(still) // 2], motion[-1] + rise * away, motion[-1] + away + ends))
+
+
+@dataclass(frozen=True)
+class Load:
+    """A load at the tool frame.
+
+    Attributes:
+        mass: Mass [kg].
+        centre: Centre of mass, shape (3,) [m].
+        inertia: Inertia about it, shape (3, 3) [kg·m²].
+
+    """
+
+    mass: float
+    centre: Array
+    inertia: Array
+
+    @classmethod
+    def drawn(cls, generator: np.random.Generator, payload: float) -> Load:
+        """Draw a brick within the payload [kg] of an arm, up to 0.15 m from its flange."""
+        mass = payload * float(generator.uniform(0.2, 0.8))
+        centre = generator.normal(size=3) * [0.03, 0.03, 0.02]
+        centre[2] += generator.uniform(0.02, 0.12)
+        a, b, c = generator.uniform(0.05, 0.18, 3) ** 2
+        turn = rotation(generator.normal(size=3))
+        return cls(mass, centre, turn @ np.diag([b + c, a + c, a + b]) @ turn.T * mass / 12.0)
+
+    @property
+    def matrix(self) -> Array:
+        """Pseudo-inertia, shape (4, 4)."""
+        return body(self.mass, self.centre, self.inertia)
+
+    @property
+    def truth(self) -> dict[str, float]:
+        """The ten parameters by the names of results."""
+        names = ('mass', *COM, *(f'inertia_{axes}' for axes in (
+            'xx', 'xy', 'xz', 'yy', 'yz', 'zz')))
+        return dict(zip(names, [self.mass, *self.centre.tolist(), *self.inertia[
+            np.triu_indices(3)].tolist()], strict=True))
+
+
+class Cell:
+    """An arm of the second world, its load, and what its user states and records.
+
+    Attributes:
+        seed: Seed of the cell.
+        name: Name of the arm.
+        rate: Rate of the joint states [Hz].
+        world: The arm.
+        robot: The product's model of it.
+        load: The load to be identified.
+        weighed: A load of known mass.
+        weighing: Errors of two weighings [kg].
+        values: Parameters that are not the default ones.
+        last: The last recording.
+
+    """
+
+    def __init__(self, seed: int, effects: Mapping[str, float], folder: Path) -> None:
+        """Draw a cell.
+
+        Args:
+            seed: Its seed.
+            effects: Strengths of its effects.
+            folder: Folder for bags and results.
+
+        """
+        generator = np.random.default_rng([seed, 4])
+        self.seed, self._folder = seed, folder
+        self.name = str(generator.choice(list(ARMS)))
+        self.rate, self._place = float(generator.choice(RATES)), int(generator.integers(3))
+        self._repeats = int(generator.choice([1, 2, 3, 3, 5]))
+        self.world = World(second_world.read_arm(self.name), seed, effects)
+        self.robot = product(self.name)[0]
+        data = ARMS[self.name]
+        self.load, self.weighed = (Load.drawn(generator, data.payload) for _ in range(2))
+        self.weighing = WEIGHING_STD * generator.normal(size=2)
+        self.last: Recorded | None = None
+        self.values: dict[str, Any] = {
+            'tool_frame': data.tool, 'sensor_frame': data.sensor, 'sensor_topic': _TOPIC,
+            'results_dir': str(folder / 'results'), 'excitation_repeats': self._repeats,
+            'gain_std': _UNKNOWN_GAINS if 'gains' in effects else _KNOWN_GAINS}
+        if 'current' in effects:
+            self.values |= {'effort_source': 'current',
+                            'torque_constants': self.world.constant.tolist()}
+
+    def record(
+        self, what: str, load: Load | None = None, rate: float = np.inf, **detail: Any
+    ) -> Path:
+        """Carry out a procedure, and return the bag.
+
+        Args:
+            what: The procedure; see `script`.
+            load: What the arm carries.
+            rate: Highest rate of the joint states [Hz].
+            detail: Parameters that are not the default ones.
+
+        """
+        excites = what in ('wrist', 'torque', 'arm')
+        if excites:
+            detail = {'method': 'excitation', 'excitation_repeats': self._repeats, **detail}
+        motion = script(self.name, self._place, what, tuple(sorted(detail.items())))
+        if excites and 'approach' in self.world.effects:
+            motion = with_approach(motion, self.world.effects['approach'],
+                                   np.random.default_rng([self.seed, 5]))
+        self.last = self.world.run(motion, STEP, min(self.rate, rate),
+                                   None if load is None else load.matrix)
+        return write_bag(self._folder / 'bag', self.last, self.robot.joint_names,
+                         ARMS[self.name].sensor)
+
+    def estimate(self, what: str, bag: Path, **changes: Any) -> CalibrationResult:
+        """Estimate from a bag as `robocal estimate` does, and store a result that passes."""
+        chosen: Any = estimator(what)
+        known = {item.name for item in fields(chosen.table)}
+        given = {key: value for key, value in {**self.values, **changes}.items() if key in known}
+        try:
+            with Bag(bag) as opened:
+                estimation = OfflineEstimation(
+                    chosen, opened, chosen.table(**given), second_world.urdf_of(self.name),
+                    Selection())
+                result = estimation.run().result
+        finally:
+            shutil.rmtree(bag)
+        if result.verdict.value == 'pass':
+            estimation.stored(result)
+        return result
+
+
+def write_bag(path: Path, found: Recorded, joints: Sequence[str], frame: str) -> Path:
+    """Write joint states and wrenches, all messages as copies of one template; return the path."""
+    types: Any = _STORE.types
+    header = types['std_msgs/msg/Header'](types['builtin_interfaces/msg/Time'](0, 0), frame)
+    zeros, size = np.zeros(len(joints)), 8 * len(joints)
+    vector = types['geometry_msgs/msg/Vector3'](0.0, 0.0, 0.0)
+    state, wrench = 'sensor_msgs/msg/JointState', 'geometry_msgs/msg/WrenchStamped'
+    with BagWriter(path) as bag:
+        for topic, kind, message, time, blocks in (
+            ('/joint_states', state, types[state](header, list(joints), zeros, zeros, zeros),
+             found.time, {3 * size + 16: found.position, 2 * size + 8: found.velocity,
+                          size: found.effort}),
+            (f'/{_TOPIC}', wrench, types[wrench](header, types['geometry_msgs/msg/Wrench'](
+                vector, vector)), found.wrench_time, {48: found.wrench}),
+        ):
+            # Numbers are counted from the end: what precedes them depends on names.
+            template = np.frombuffer(bytes(_STORE.serialize_cdr(message, kind)), np.uint8)
+            rows = np.tile(template, (len(time), 1))
+            stamps = np.rint(1e9 * time).astype(np.int64)
+            rows[:, 4:12] = np.stack(np.divmod(stamps, 10**9), 1).astype('<u4').view(np.uint8)
+            for back, values in blocks.items():
+                raw = np.ascontiguousarray(values).view(np.uint8)
+                begin = rows.shape[1] - back
+                rows[:, begin:begin + raw.shape[1]] = raw
+            bag.add(topic, kind)
+            for stamp, row in zip(stamps.tolist(), rows, strict=True):
+                bag.write(topic, stamp, row.tobytes())
+    return path

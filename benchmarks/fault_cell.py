@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,13 +27,16 @@ from rclpy.publisher import Publisher
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from demo import default_cell
+from demo.compliance import known_load
 from demo.processes import Child, Children
 from robocal_ros.arrays import Array
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
+from robocal_ros.messages.subscription import type_name
 from robocal_ros.results.store import read_result
 from robocal_ros.robot.motion import quintic_path
 
@@ -43,12 +48,21 @@ TRIGGERS = ('run', 'estimate', 'clear', 'cancel')
 HANG = 10.0
 """Longest time until a procedure with a fault has ended [s]."""
 
+TASK = 'weld'
+"""Task that triggers leveling."""
+
 # Travel below which the arm rests, and how long it must [rad, s].
 _STILL, _REST = 1e-3, 0.3
 _START, _PHASE = 60.0, 40.0
 _TILTED = np.array([0.3, 0.4, 0.3, 0.6, 0.9, 0.2])
-# Linux: prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE), so that a read-only folder is one for root too.
-_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1
+# Nanoseconds that mark stamps of the campaign; those of the arm are multiples of 1000.
+_OWN = 7
+# Linux: prctl(PR_CAPBSET_DROP, …) of CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, so that permissions
+# hold for root too.
+_PR_CAPBSET_DROP, _CAPABILITIES = 24, (1, 2)
+# Address space of a node, so that one that reads an endless file fails, and not this machine
+# [bytes].
+_MEMORY = 6 * 10**9
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,8 @@ class Capability:
             service for an idle node.
         parameters: Parameters of the node.
         prepare: Services called once, so that ``estimate`` has samples and the store a result.
-        traits: What faults refer to: ``moves``, ``wrist``, ``effort``, ``stores``.
+        traits: What faults refer to: ``moves``, ``wrist``, ``effort``, ``stores``, ``resumes``,
+            ``imu``, ``tracker``, ``frames``, ``rule``.
 
     """
 
@@ -76,11 +91,72 @@ class Capability:
     traits: frozenset[str] = frozenset({'moves'})
 
 
+MOVING = frozenset({'moving', 'sweeping', 'running', 'measuring', 'verifying', 'mounting'})
+"""Phases in which the procedure depends on the arm's data."""
+
+CAPABILITIES = (
+    Capability(
+        'payload, F/T sensor', 'payload_identification', 'robocal_ros.payload.node',
+        {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run',
+         'estimating': 'estimate'},
+        {'method': 'static_poses', 'sensor_frame': 'ft_wrist', 'poses': 6, 'dwell': 0.7,
+         'arm_model_std': 0.02, 'max_velocity': 3.0, 'max_acceleration': 12.0},
+        ('run',), frozenset({'moves', 'wrist', 'stores', 'resumes'})),
+    Capability(
+        'payload, torques', 'payload_identification', 'robocal_ros.payload.node',
+        {'idle': '', 'planning': 'run', 'moving': 'run', 'sweeping': 'run',
+         'estimating': 'estimate'},
+        {'method': 'two_plane', 'known_mass': 2.0, 'gain_std': 0.002, 'arm_model_std': 0.02,
+         'sweep_speed': 1.0, 'max_velocity': 3.0, 'max_acceleration': 12.0},
+        ('run',), frozenset({'moves', 'effort', 'stores'})),
+    Capability(
+        'friction', 'friction_identification', 'robocal_ros.friction.node',
+        {'idle': '', 'moving': 'run', 'running': 'run'},
+        {'measure_joints': ['joint_6'], 'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5],
+         'max_cruise': 1.3, 'max_velocity': 3.0, 'max_acceleration': 12.0, 'max_rounds': 1,
+         'fit_threshold': 100.0},
+        traits=frozenset({'moves', 'effort', 'resumes'})),
+    Capability(
+        'compliance', 'compliance_calibration', 'robocal_ros.compliance.node',
+        {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run'},
+        {**known_load(default_cell.hidden_truth()), 'posture_count': 10, 'posture_range': 0.8,
+         'dwell': 0.6, 'settle': 0.2, 'reference_every': 5, 'registration': 'three_point',
+         'attach_service': 'sim_arm/attach_load', 'detach_service': 'sim_arm/detach_load'},
+        traits=frozenset({'moves', 'tracker', 'resumes'})),
+    Capability(
+        'leveling', 'leveling', 'robocal_ros.leveling.node',
+        {'idle': '', 'planning': 'run', 'moving': 'run'},
+        {'imu_topic': 'imu_flange/imu', 'auto_level_after': [f'task:{TASK}']},
+        traits=frozenset({'moves', 'imu', 'rule'})),
+    Capability(
+        'wrench observer', 'wrench_observer', 'robocal_ros.wrench.node',
+        {'observing': '', 'taring': 'run'},
+        {'tare_duration': 1.0, 'sensor_force_ranges': [500.0]},
+        ('run',), frozenset({'wrist', 'stores', 'frames'})),
+)
+
+
+def mark(message: Any) -> None:
+    """Mark the stamp of a message, so that cells do not take it for one of the arm's."""
+    stamp = message.header.stamp
+    stamp.nanosec = min(stamp.nanosec, 999_999_000) // 1000 * 1000 + _OWN
+
+
+def _own(message: Any) -> bool:
+    return int(message.header.stamp.nanosec) % 1000 == _OWN
+
+
+def _still(motion: Sequence[tuple[float, float, Array, Array]]) -> bool:
+    """Return whether the commanded posture stays the same."""
+    return float(np.ptp([row[3] for row in motion], axis=0).max()) < _STILL
+
+
 def _kept_by_root(node: str) -> list[str]:
     """Return a command that runs a module without root's right to write anywhere."""
     return [sys.executable, '-c', (
         'import ctypes, runpy, sys;'
-        f'ctypes.CDLL(None).prctl({_PR_CAPBSET_DROP}, {_CAP_DAC_OVERRIDE}, 0, 0, 0);'
+        f'[ctypes.CDLL(None).prctl({_PR_CAPBSET_DROP}, c, 0, 0, 0) for c in {_CAPABILITIES}];'
+        f'import resource; resource.setrlimit(resource.RLIMIT_AS, ({_MEMORY}, {_MEMORY}));'
         "import os; os.execv(sys.executable, [sys.executable, '-m', *sys.argv[1:]])"), node]
 
 
@@ -91,23 +167,41 @@ class FaultCell:
         capability: The node under test.
         session: ROS node of the campaign.
         client: Client of the node under test.
+        output: Folder for logs.
         results: Folder of its results.
         generation: Changes when the node is restarted.
         prepared: Whether the node has samples for ``estimate``.
         statuses: Statuses of the node with their arrival times [s].
         motion: Stamp, arrival time, posture and commanded posture by the controller's state, in
             order [s, s, rad, rad].
+        injected: Time at which an injection that takes long became effective, 0 if unknown [s].
+        cancelled: Time at which a cancel or a stop signal was sent, 0 for none [s].
 
     """
 
     def __init__(
-        self, capability: Capability, session: RosSession, children: Children, results: Path
+        self, capability: Capability, session: RosSession, output: Path, results: Path,
+        beside: FaultCell | None = None,
     ) -> None:
-        """Subscribe; ``start`` starts the processes."""
+        """Subscribe; ``start`` starts the processes.
+
+        Args:
+            capability: The node under test.
+            session: ROS node of the campaign.
+            output: Folder for logs.
+            results: Folder of the node's results.
+            beside: Cell whose arm is used.
+
+        """
         self.capability = capability
+        self._beside = beside or self
         self.session = session
+        self.output = output
         self.results = results
-        self._children = children
+        self._children = Children(output / 'logs', {
+            'ROS_DOMAIN_ID': str(session.node.context.get_domain_id()),
+            'OPENBLAS_NUM_THREADS': '1', 'ROS_LOG_DIR': str((output / 'logs' / 'ros').resolve())})
+        results.mkdir(parents=True, exist_ok=True)
         self._mark = self._arm_mark = self._started = self.generation = 0
         self._node: Child | None = None
         self._arm: Child | None = None
@@ -116,8 +210,9 @@ class FaultCell:
         self.statuses: list[tuple[float, DiagnosticStatus]] = []
         self.motion: list[tuple[float, float, Array, Array]] = []
         self.joint_states: list[JointState] = []
-        self.echo: Callable[[JointState], JointState | None] | None = None
+        self.injected = self.cancelled = 0.0
         self.prepared = False
+        self._lifts: list[Callable[[], object]] = []
         self._services: dict[str, Any] = {}
         self.joint_names: Sequence[str] = ()
         node = session.node
@@ -128,7 +223,7 @@ class FaultCell:
                 kind, f'/{capability.node}/{service}')
         self.publisher: Publisher[JointState] = node.create_publisher(
             JointState, 'joint_states', 10)
-        self._mover: Any = ActionClient(
+        self.mover: Any = ActionClient(
             node, FollowJointTrajectory, f'{CONTROLLER}/follow_joint_trajectory')
         self._subscriptions = [
             node.create_subscription(DiagnosticStatus, f'/{capability.node}/status',
@@ -144,7 +239,7 @@ class FaultCell:
         for subscription in self._subscriptions:
             self.session.node.destroy_subscription(subscription)
         self.session.node.destroy_publisher(self.publisher)
-        self._mover.destroy()
+        self.mover.destroy()
         for client in self._services.values():
             self.session.node.destroy_client(client)
 
@@ -154,20 +249,16 @@ class FaultCell:
         self.statuses.append((time.monotonic(), message))
 
     def _take_motion(self, message: JointTrajectoryControllerState) -> None:
+        if _own(message):
+            return
         self.joint_names = list(message.joint_names)
         self.motion.append((conversions.seconds(message.header.stamp), time.monotonic(),
                             np.array(message.feedback.positions),
                             np.array(message.reference.positions)))
 
     def _take_states(self, message: JointState) -> None:
-        self.joint_states = [*self.joint_states[-20:], message]
-        echo = self.echo
-        # Own messages, too, arrive here; they carry a frame that the arm's do not.
-        if echo is not None and message.header.frame_id != 'echo':
-            other = echo(message)
-            if other is not None:
-                other.header.frame_id = 'echo'
-                self.publisher.publish(other)
+        if not _own(message):
+            self.joint_states = [*self.joint_states[-20:], message]
 
     def wait(self, condition: Callable[[], Any], timeout: float) -> bool:
         """Spin until a condition holds; return whether it does."""
@@ -199,6 +290,69 @@ class FaultCell:
         self._mark = self._node.log.stat().st_size if self._node is not None else 0
         self._arm_mark = self._arm.log.stat().st_size if self._arm is not None else 0
 
+    # ------------------------------------------------------------------- injections
+
+    def lift(self, what: Callable[[], object]) -> None:
+        """Register what ``calm`` does."""
+        self._lifts.append(what)
+
+    def calm(self) -> None:
+        """Remove what the last injection has created."""
+        while self._lifts:
+            with suppress(RobocalError):
+                self._lifts.pop()()
+
+    def publishers(self, kind: Any, ending: str = '') -> list[Publisher[Any]]:
+        """Publish on all topics of a type that the node subscribes to, until ``calm``.
+
+        Args:
+            kind: Type of the messages.
+            ending: End of the topics' names.
+
+        """
+        node = self.session.node
+        topics = [topic for topic, kinds in node.get_subscriber_names_and_types_by_node(
+            self.capability.node, '/') if topic.endswith(ending) and type_name(kind) in kinds]
+        made = [node.create_publisher(kind, topic, qos.MARKS) for topic in topics]
+        for publisher in made:
+            self.lift(partial(node.destroy_publisher, publisher))
+        self.wait(lambda: all(item.get_subscription_count() for item in made), 2.0)
+        self.in_motion()
+        self.injected = time.monotonic()
+        return made
+
+    def mirror(
+        self, kind: Any, ending: str, change: Callable[[Any], Any], count: float = np.inf
+    ) -> None:
+        """Publish each message of a topic again, changed, until ``calm``.
+
+        Args:
+            kind: Type of the messages.
+            ending: End of the topic's name.
+            change: Returns the message to publish, which may be the given one.
+            count: Number of messages.
+
+        """
+        left = [count]
+
+        def again(publisher: Publisher[Any], message: Any) -> None:
+            if left[0] > 0 and not _own(message):
+                left[0] -= 1
+                other = change(message)
+                mark(other)
+                publisher.publish(other)
+
+        node = self.session.node
+        for publisher in self.publishers(kind, ending):
+            subscription = node.create_subscription(
+                kind, publisher.topic_name, partial(again, publisher), qos_profile_sensor_data)
+            self.lift(partial(node.destroy_subscription, subscription))
+
+    def every(self, period: float, action: Callable[[], None]) -> None:
+        """Call a function every ``period`` seconds until ``calm``."""
+        timer = self.session.node.create_timer(period, action)
+        self.lift(lambda: self.session.node.destroy_timer(timer))
+
     # -------------------------------------------------------------------- processes
 
     @property
@@ -209,12 +363,17 @@ class FaultCell:
     @property
     def arm_alive(self) -> bool:
         """Whether the arm's process runs."""
-        return self._arm is not None and self._arm.process.poll() is None
+        arm = self._beside._arm
+        return arm is not None and arm.process.poll() is None
+
+    def children(self, which: str) -> list[Child]:
+        """Return the processes of ``node``, ``arm`` or ``both``, with their names."""
+        found = {'node': [self._node], 'arm': [self._arm], 'both': [self._node, self._arm]}
+        return [child for child in found[which] if child is not None]
 
     def processes(self, which: str) -> list[subprocess.Popen[bytes]]:
         """Return the processes of ``node``, ``arm`` or ``both``."""
-        found = {'node': [self._node], 'arm': [self._arm], 'both': [self._node, self._arm]}
-        return [child.process for child in found[which] if child is not None]
+        return [child.process for child in self.children(which)]
 
     def send(self, which: str, number: signal.Signals) -> None:
         """Send a signal to ``node``, ``arm`` or ``both``."""
@@ -241,14 +400,8 @@ class FaultCell:
             if not self.wait(lambda: self.motion, _START):
                 raise RobocalError(f'The arm does not come up: {self._arm.tail()}')
         if not self.node_alive:
-            name = self.capability.node
-            file = self.results.parent / f'{name}.yaml'
-            self._node = self._children.start(f'{name}_{self._started}', [
-                *_kept_by_root(self.capability.module), '--ros-args',
-                '--params-file', str(_parameter_file(file, name, {
-                    'use_sim_time': True, 'results_dir': str(self.results.resolve()),
-                    'max_velocity': 2.0, 'max_acceleration': 4.0, 'connect_timeout': 3.0,
-                    **self.capability.parameters}).resolve())])
+            self._node = self.spawn(
+                f'{self.capability.node}_{self._started}', self.parameter_file('node'))
             self._mark = 0
             self.generation = self._started
             self.client.wait_until_there(_START)
@@ -258,6 +411,27 @@ class FaultCell:
                 return
             self.client.change_state('configure' if state == 'unconfigured' else 'activate')
         raise RobocalError(f'The node is {self.client.state()}.')
+
+    def parameter_file(self, name: str, **others: Any) -> Path:
+        """Write a parameter file of the node; return its path."""
+        path = self.output / f'{self.capability.node}_{name}.yaml'
+        path.write_text(yaml.safe_dump({self.capability.node: {'ros__parameters': {
+            'use_sim_time': True, 'results_dir': str(self.results.resolve()),
+            'max_velocity': 2.0, 'max_acceleration': 4.0, 'connect_timeout': 3.0,
+            **self.capability.parameters, **others}}}), 'utf-8')
+        return path
+
+    def spawn(self, name: str, parameters: Path) -> Child:
+        """Start a process of the node."""
+        return self._children.start(name, [
+            *_kept_by_root(self.capability.module), '--ros-args', '--params-file',
+            str(parameters.absolute())])
+
+    def run(self, name: str, *command: str) -> Child:
+        """Start another process, until ``calm``."""
+        child = self._children.start(name, list(command))
+        self.lift(child.process.kill)
+        return child
 
     def restart(self) -> None:
         """End both processes, and start new ones."""
@@ -287,7 +461,20 @@ class FaultCell:
 
     def begin(self, verb: str) -> Any:
         """Call a Trigger service; return its future."""
+        if verb == 'cancel':
+            self.cancelled = self.cancelled or time.monotonic()
         return self.request(Trigger, verb, Trigger.Request())
+
+    def goal(self, points: Sequence[tuple[float, Array]]) -> JointTrajectory:
+        """Return a motion through postures at given times from now [s]."""
+        return JointTrajectory(joint_names=list(self.joint_names), points=[
+            JointTrajectoryPoint(positions=posture.tolist(), velocities=[0.0] * len(posture),
+                                 time_from_start=conversions.to_duration(at))
+            for at, posture in points])
+
+    def move(self, trajectory: JointTrajectory) -> Any:
+        """Send a motion as another client; return the future of its handle."""
+        return self.mover.send_goal_async(FollowJointTrajectory.Goal(trajectory=trajectory))
 
     def to_phase(self, phase: str, verb: str, delay: float = 0.1) -> Any:
         """Lead the node to a phase; return the future of the procedure, None for idle.
@@ -316,7 +503,13 @@ class FaultCell:
                 raise RobocalError(future.result().message)
         elif phase not in ('planning', 'estimating'):
             self.wait(lambda: False, delay)
+            self.in_motion()
         return future
+
+    def in_motion(self) -> None:
+        """Wait until a procedure moves the arm, at most 2 s."""
+        if self.phase() in MOVING and 'moves' in self.capability.traits:
+            self.wait(lambda: not _still(self.motion[-5:]), 2.0)
 
     def _tilt(self) -> None:
         """Move the arm as another client to a posture whose tool is tilted."""
@@ -324,10 +517,7 @@ class FaultCell:
         if np.abs(here - _TILTED).max() < 0.01:
             return
         path = quintic_path(np.array([here, _TILTED]), np.full(6, 2.0), np.full(6, 4.0))
-        goal = FollowJointTrajectory.Goal(
-            trajectory=conversions.to_joint_trajectory(path, self.joint_names))
-        sent = self._mover.send_goal_async(goal)
-        self.wait(lambda: sent.done(), HANG)
+        self.wait(self.move(conversions.to_joint_trajectory(path, self.joint_names)).done, HANG)
         self.wait(lambda: np.abs(self.motion[-1][2] - _TILTED).max() < 2e-3, HANG)
         self.at_rest()
 
@@ -352,13 +542,15 @@ class FaultCell:
             None if the arm was not commanded to move at the injection.
 
         """
-        stamp = self._fault_stamp()
-        first = next((index for index, row in enumerate(self.motion)
-                      if (row[1] >= injected if stamp is None else row[0] > stamp)), 0)
+        stamp = self._fault_stamp() if injected != self.cancelled else None
+        # Rows that arrived late, because the campaign was busy, are not later.
+        due = injected - min((at - sent for sent, at, _, _ in self.motion
+                              if 0.0 < injected - at < 1.0), default=-np.inf)
+        first = next((index for index, (sent, at, _, _) in enumerate(self.motion)
+                      if (sent > stamp if stamp is not None else
+                          at >= injected and not 0.0 <= due - sent < 0.5)), 0)
         rows, before = self.motion[first:], self.motion[max(0, first - 5):first]
-        if len(rows) < 2 or len(before) < 2:
-            return None
-        if float(np.ptp([row[3] for row in before], axis=0).max()) < _STILL:
+        if len(rows) < 2 or len(before) < 2 or _still(before):
             return None
         away = np.flatnonzero([np.abs(row[3] - rows[-1][3]).max() > _STILL for row in rows])
         last = int(away[-1]) + 1 if len(away) else 0
@@ -387,8 +579,3 @@ class FaultCell:
         except RobocalError:
             return False
         return True
-
-
-def _parameter_file(path: Path, name: str, parameters: Mapping[str, Any]) -> Path:
-    path.write_text(yaml.safe_dump({name: {'ros__parameters': dict(parameters)}}), 'utf-8')
-    return path

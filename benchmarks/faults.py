@@ -4,44 +4,33 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import platform
 import random
 import re
-import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from builtin_interfaces.msg import Time
-from lifecycle_msgs.msg import Transition
-from lifecycle_msgs.srv import ChangeState, GetState
-from rcl_interfaces.msg import Parameter as ParameterMessage
-from rcl_interfaces.msg import ParameterValue
-from rcl_interfaces.srv import DescribeParameters, GetParameters, ListParameters, SetParameters
-from sensor_msgs.msg import JointState
-from std_msgs.msg import Header, String
-from std_srvs.srv import Trigger
+from lifecycle_msgs.msg import State
+from lifecycle_msgs.srv import GetState
 
-from benchmarks.fault_cell import HANG, TRIGGERS, Capability, FaultCell
+from benchmarks.fault_cell import CAPABILITIES, HANG, MOVING, Capability, FaultCell
+from benchmarks.fault_table import FAULTS, Fault, stall
+from benchmarks.fuzz import fuzz
 from benchmarks.soak import soak
-from demo import default_cell
-from demo.compliance import known_load
 from demo.domains import own_domain
-from demo.processes import Children
 from robocal_ros import __version__
 from robocal_ros.cli.console import OUT, print_line
 from robocal_ros.cli.main import run
 from robocal_ros.cli.node_client import RosSession
 from robocal_ros.errors import ConfigurationError, RobocalError
-from robocal_ros.messages import qos
 from robocal_ros.results.store import read_result
 
 _SUMMARY = 'Inject faults into the running nodes on the simulated arm; record how each ends.'
@@ -55,81 +44,6 @@ HOLD_BAR = 0.1
 _GOES_ON = 2.0
 _KILLS = 40
 
-MOVING = frozenset({'moving', 'sweeping', 'running', 'measuring', 'verifying', 'mounting'})
-"""Phases in which the procedure depends on the arm's data."""
-
-CAPABILITIES = (
-    Capability(
-        'payload, F/T sensor', 'payload_identification', 'robocal_ros.payload.node',
-        {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run',
-         'estimating': 'estimate'},
-        {'method': 'static_poses', 'sensor_frame': 'ft_wrist', 'poses': 6, 'dwell': 0.7,
-         'arm_model_std': 0.02, 'max_velocity': 3.0, 'max_acceleration': 12.0},
-        ('run',), frozenset({'moves', 'wrist', 'stores'})),
-    Capability(
-        'payload, torques', 'payload_identification', 'robocal_ros.payload.node',
-        {'idle': '', 'planning': 'run', 'moving': 'run', 'sweeping': 'run',
-         'estimating': 'estimate'},
-        {'method': 'two_plane', 'known_mass': 2.0, 'gain_std': 0.002, 'arm_model_std': 0.02,
-         'sweep_speed': 1.0, 'max_velocity': 3.0, 'max_acceleration': 12.0},
-        ('run',), frozenset({'moves', 'effort', 'stores'})),
-    Capability(
-        'friction', 'friction_identification', 'robocal_ros.friction.node',
-        {'idle': '', 'moving': 'run', 'running': 'run'},
-        {'measure_joints': ['joint_6'], 'speeds': [0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5],
-         'max_cruise': 1.3, 'max_velocity': 3.0, 'max_acceleration': 12.0, 'max_rounds': 1,
-         'fit_threshold': 100.0},
-        traits=frozenset({'moves', 'effort'})),
-    Capability(
-        'compliance', 'compliance_calibration', 'robocal_ros.compliance.node',
-        {'idle': '', 'planning': 'run', 'moving': 'run', 'measuring': 'run'},
-        {**known_load(default_cell.hidden_truth()), 'posture_count': 10, 'posture_range': 0.8,
-         'dwell': 0.6, 'settle': 0.2, 'reference_every': 5, 'registration': 'three_point',
-         'attach_service': 'sim_arm/attach_load', 'detach_service': 'sim_arm/detach_load'}),
-    Capability(
-        'leveling', 'leveling', 'robocal_ros.leveling.node',
-        {'idle': '', 'planning': 'run', 'moving': 'run'}, {'imu_topic': 'imu_flange/imu'}),
-    Capability(
-        'wrench observer', 'wrench_observer', 'robocal_ros.wrench.node',
-        {'observing': '', 'taring': 'run'},
-        {'tare_duration': 1.0, 'sensor_force_ranges': [500.0]},
-        ('run',), frozenset({'wrist', 'stores'})),
-)
-
-Inject = Callable[['FaultCell', random.Random], None]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fault.
-
-    Attributes:
-        name: Name in the table.
-        inject: Injects it.
-        cause: Pattern of the sentence that names it; empty if nothing need be said.
-        harmless: Whether the procedure must go on.
-        kills: Processes that it ends: ``node``, ``arm`` or ``both``.
-        held: Whether a command to hold the arm is possible, and expected.
-        trait: Trait of the capabilities that it concerns; empty for all.
-        phases: Phases that it concerns; empty for all.
-        before: Whether it is injected before the service is called, not in the phase.
-        waits: Longest wait for the end of the procedure [s].
-        lift: Ends it.
-
-    """
-
-    name: str
-    inject: Inject
-    cause: str = ''
-    harmless: bool = False
-    kills: str = ''
-    held: bool = True
-    trait: str = ''
-    phases: frozenset[str] = frozenset()
-    before: bool = False
-    waits: float = HANG
-    lift: Inject = lambda cell, _: None
-
 
 @dataclass
 class Outcome:
@@ -140,7 +54,7 @@ class Outcome:
     fault: str
     survived: bool = False
     held: float | None = None
-    within: bool | None = None
+    cancelled: float | None = None
     intact: bool = False
     named: bool | None = None
     recovered: bool = False
@@ -148,256 +62,16 @@ class Outcome:
     remarks: list[str] = field(default_factory=list)
 
     @property
+    def within(self) -> bool | None:
+        """Whether the arm was held in time, after the fault and after a cancel."""
+        times = [time for time in (self.held, self.cancelled) if time is not None]
+        return max(times) <= HOLD_BAR if times else None
+
+    @property
     def good(self) -> bool:
         """Whether nothing is to be complained of."""
         return (self.survived and self.within is not False and self.intact
                 and self.named is not False and self.recovered)
-
-
-# ------------------------------------------------------------------------------ faults
-
-
-def _signal(which: str, number: signal.Signals) -> Inject:
-    return lambda cell, _: cell.send(which, number)
-
-
-def _cancel(cell: FaultCell, _: random.Random) -> None:
-    cell.wait(cell.begin('cancel').done, HANG)
-
-
-def _stall(which: str, shortest: float, longest: float) -> Inject:
-    def inject(cell: FaultCell, chance: random.Random) -> None:
-        duration = chance.uniform(shortest, longest)
-        cell.send(which, signal.SIGSTOP)
-        time.sleep(duration)
-        cell.send(which, signal.SIGCONT)
-    return inject
-
-
-def _sim(text: str) -> Inject:
-    return lambda cell, _: cell.fault(text)
-
-
-def _heal(cell: FaultCell, _: random.Random) -> None:
-    cell.fault('none')
-
-
-def _transition(*numbers: int) -> Inject:
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        for number in numbers:
-            request = ChangeState.Request(transition=Transition(id=number))
-            future = cell.request(ChangeState, 'change_state', request)
-            if not cell.wait(future.done, HANG):
-                raise RobocalError('change_state is not answered.')
-    return inject
-
-
-def _echo(change: Callable[[JointState], JointState | None]) -> Inject:
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        cell.echo = change
-    return inject
-
-
-def _silence_echo(cell: FaultCell, _: random.Random) -> None:
-    cell.echo = None
-
-
-def _copy(state: JointState) -> JointState:
-    header = Header(stamp=Time(sec=state.header.stamp.sec, nanosec=state.header.stamp.nanosec))
-    return JointState(header=header, name=list(state.name), position=list(state.position),
-                      velocity=list(state.velocity), effort=list(state.effort))
-
-
-def _displaced(state: JointState) -> JointState:
-    other = _copy(state)
-    other.position = [angle + 0.3 for angle in state.position]
-    # Between two messages of the arm, whose stamps are at least 2 ms apart.
-    other.header.stamp.nanosec = min(state.header.stamp.nanosec + 1_000_000, 999_999_999)
-    return other
-
-
-def _not_finite(state: JointState) -> JointState:
-    other = _copy(state)
-    other.position = [math.nan] * len(state.name)
-    return other
-
-
-def _malformed(state: JointState) -> JointState:
-    kinds: tuple[JointState, ...] = (
-        JointState(header=state.header, name=state.name, position=[0.0]),
-        JointState(header=state.header, position=[1.0]), JointState(),
-        JointState(header=state.header, name=['', *list(state.name)[1:]],
-                   position=[math.inf] * len(state.name), effort=[1e308]),
-        JointState(header=state.header, name=['x' * 5000] * 50, position=[0.0] * 50))
-    return kinds[state.header.stamp.nanosec // 8_000_000 % len(kinds)]
-
-
-def _burst(cell: FaultCell, _: random.Random) -> None:
-    for state in cell.joint_states[-1:]:
-        for _number in range(1000):
-            cell.publisher.publish(_copy(state))
-
-
-def _garbage(cell: FaultCell, chance: random.Random) -> None:
-    topics = ('payload_identification/result', 'friction_identification/result',
-              'compliance_calibration/result', 'robocal/owner', 'wrench_observer/result')
-    texts = ('', 'claim', 'claim /nobody', '{', 'kind: payload\n...', '\x00' * 100,
-             '&a [*a]\n...', 'x: ' * 10000)
-    publishers = [cell.session.node.create_publisher(String, topic, qos.LATCHED)
-                  for topic in topics]
-    cell.wait(lambda: False, 0.3)
-    for publisher in publishers:
-        for text in texts:
-            publisher.publish(String(data=text))
-    cell.wait(lambda: False, 0.5)
-    for publisher in publishers:
-        cell.session.node.destroy_publisher(publisher)
-
-
-def _second_run(cell: FaultCell, _: random.Random) -> None:
-    first, second = cell.begin('run'), cell.begin('run')
-    if not cell.wait(second.done, HANG):
-        raise RobocalError('The second run is not answered.')
-    if second.result().success and not first.done():
-        raise RobocalError('The second run was accepted.')
-
-
-def _set_parameters(cell: FaultCell, _: random.Random) -> None:
-    with suppress(RobocalError):
-        cell.client.set_parameters({'max_velocity': 0.5})
-    with suppress(RobocalError):
-        cell.client.set_parameters({'results_dir': '/nowhere'})
-    with suppress(RobocalError):
-        cell.client.set_parameters({'speed_scale': math.nan})
-
-
-def _random_requests(count: int) -> Inject:
-    def inject(cell: FaultCell, chance: random.Random) -> None:
-        waiting: list[Any] = []
-        for _ in range(count):
-            if not cell.node_alive:
-                raise RobocalError('The node has ended.')
-            kind, service, request = _random_request(chance)
-            with suppress(RobocalError):
-                waiting.append(cell.request(kind, service, request))
-            # A queue of ten requests loses the eleventh.
-            if not cell.wait(lambda: sum(not f.done() for f in waiting) < 5, HANG):
-                waiting.clear()
-    return inject
-
-
-def _random_request(chance: random.Random) -> tuple[Any, str, Any]:
-    names = ['max_velocity', 'results_dir', 'method', 'state_timeout', 'no_such', '', 'x' * 3000]
-    what = chance.randrange(6)
-    if what == 0:
-        return Trigger, chance.choice(TRIGGERS), Trigger.Request()
-    if what == 1:
-        # Not those that end the node for good, which are faults of their own.
-        number = chance.choice((1, 2, 3, 4, 4, 3, 0, 99, 255))
-        return ChangeState, 'change_state', ChangeState.Request(
-            transition=Transition(id=number))
-    if what == 2:
-        value = ParameterValue(type=chance.randrange(0, 12), double_value=chance.choice(
-            (math.nan, math.inf, -1.0, 0.5)), string_value='../' * 20, integer_value=-1)
-        return SetParameters, 'set_parameters', SetParameters.Request(
-            parameters=[ParameterMessage(name=chance.choice(names), value=value)])
-    if what == 3:
-        return GetParameters, 'get_parameters', GetParameters.Request(
-            names=chance.sample(names, 3))
-    if what == 4:
-        return DescribeParameters, 'describe_parameters', DescribeParameters.Request(
-            names=chance.sample(names, 2))
-    return ListParameters, 'list_parameters', ListParameters.Request(depth=chance.randrange(5))
-
-
-def _limit_files(size: int) -> Inject:
-    """Return an injection of a limit of the node's file sizes, which fails as a full disk does."""
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        for process in cell.processes('node'):
-            if process.poll() is None:
-                hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)[1]
-                resource.prlimit(process.pid, resource.RLIMIT_FSIZE,
-                                 (size if size >= 0 else hard, hard))
-    return inject
-
-
-def _chmod(mode: int) -> Inject:
-    def inject(cell: FaultCell, _: random.Random) -> None:
-        for folder in (cell.results, cell.results / 'history'):
-            if folder.exists():
-                folder.chmod(mode)
-    return inject
-
-
-_END_OF_NODE = r'asked to shut down'
-_DEACTIVATED = r'was deactivated|not active|releases the robot'
-_LATE = r'This machine was late|No joint states received|silent|No readings|goes on'
-
-FAULTS = (
-    Fault('node killed', _signal('node', signal.SIGKILL), kills='node', held=False),
-    Fault('arm killed', _signal('arm', signal.SIGKILL), kills='arm', held=False,
-          cause=r'No joint states|joint states have been received|disappeared|not available|'
-                r'did not answer|No longer|silent'),
-    Fault('node and arm killed', _signal('both', signal.SIGKILL), kills='both', held=False),
-    Fault('node: SIGINT', _signal('node', signal.SIGINT), _END_OF_NODE, kills='node'),
-    Fault('node: SIGTERM', _signal('node', signal.SIGTERM), _END_OF_NODE, kills='node'),
-    Fault('node stalled 0.1 to 0.5 s', _stall('node', 0.1, 0.5), harmless=True),
-    Fault('node stalled 0.5 to 2 s', _stall('node', 0.5, 2.0), _LATE, held=False, waits=4.0),
-    Fault('arm stalled 0.1 to 0.4 s', _stall('arm', 0.1, 0.4), harmless=True),
-    Fault('arm stalled 0.5 to 2 s', _stall('arm', 0.5, 2.0), _LATE, held=False, waits=4.0),
-    Fault('node and arm stalled 0.1 to 2 s', _stall('both', 0.1, 2.0), _LATE, held=False,
-          waits=4.0),
-    Fault('deactivate', _transition(Transition.TRANSITION_DEACTIVATE), _DEACTIVATED),
-    Fault('deactivate and activate', _transition(
-        Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_ACTIVATE), _DEACTIVATED),
-    Fault('deactivate and clean up', _transition(
-        Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP), _DEACTIVATED),
-    Fault('shut down', _transition(Transition.TRANSITION_ACTIVE_SHUTDOWN), _DEACTIVATED),
-    Fault('invalid transitions', _transition(
-        Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE, 99), harmless=True),
-    Fault('cancel', _cancel, r'Cancelled on request'),
-    Fault('second run', _second_run, harmless=True),
-    Fault('parameters changed', _set_parameters, harmless=True),
-    Fault('200 random requests', _random_requests(200), held=False),
-    Fault('garbage on text topics', _garbage, harmless=True),
-    Fault('controller gone', _sim('controller_gone'),
-          r'disappeared|no longer available|not available|controller ended', trait='moves',
-          held=False, lift=_heal),
-    Fault('controller slow', _sim('controller_slow'), harmless=True, trait='moves', lift=_heal),
-    Fault('controller never answers', _sim('controller_silent'), r'did not answer',
-          trait='moves', held=False, lift=_heal),
-    Fault('controller aborts', _sim('controller_abort'), r'controller ended the motion',
-          trait='moves', lift=_heal),
-    Fault('controller inactive', lambda cell, _: cell.set_arm(controller_active=False),
-          r'controller ended the motion|rejected the motion', trait='moves',
-          lift=lambda cell, _: cell.set_arm(controller_active=True)),
-    Fault('joint states silent', _sim('joint_states_silent'),
-          r'No joint states|joint states have been received', lift=_heal),
-    Fault('joint missing', _sim('joint_missing:joint_2'), r'[Jj]oint_2', lift=_heal),
-    Fault('joint states out of order', _sim('stamps_disordered'), harmless=True, lift=_heal),
-    Fault('joint states 0.1 s late', _sim('latency:0.1'), harmless=True, lift=_heal),
-    Fault('joint states 0.4 s late', _sim('latency:0.4'), r'joint states', trait='moves',
-          lift=_heal),
-    Fault('efforts not finite', _sim('effort_nan'), r'not a finite number', trait='effort',
-          lift=_heal),
-    Fault('joint states twice', _echo(_copy), harmless=True, lift=_silence_echo),
-    Fault('second arm on joint_states', _echo(_displaced), trait='moves',
-          cause=r'nodes publish on .*joint_states',
-          lift=_silence_echo),
-    Fault('second publisher: not finite', _echo(_not_finite), harmless=True, lift=_silence_echo),
-    Fault('second publisher: malformed', _echo(_malformed), harmless=True, lift=_silence_echo),
-    Fault('burst of 1000 joint states', _burst, harmless=True),
-    Fault('F/T sensor silent', _sim('ft_silent'), r'No readings received|has been silent',
-          trait='wrist', lift=_heal),
-    Fault('F/T sensor not finite', _sim('ft_nan'), r'not finite', trait='wrist', lift=_heal),
-    Fault('clock jumps back', _sim('clock_jump_back'), r'jumped back', lift=_heal),
-    Fault('clock jumps forward', _sim('clock_jump_forward'), r'No joint states|jumped|gap|apart',
-          lift=_heal),
-    Fault('disk full', _limit_files(0), r'could not be written', trait='stores', before=True,
-          phases=frozenset({'estimating', 'taring'}), lift=_limit_files(-1)),
-    Fault('results folder read-only', _chmod(0o555), r'could not be written', trait='stores',
-          before=True, phases=frozenset({'estimating', 'taring'}), lift=_chmod(0o755)),
-)
 
 
 # ---------------------------------------------------------------------------- campaign
@@ -416,7 +90,7 @@ def product() -> list[Plan]:
     """Return all cells, by capability."""
     return [Plan(capability, phase, fault) for capability in CAPABILITIES
             for phase in capability.phases for fault in FAULTS
-            if (not fault.trait or fault.trait in capability.traits)
+            if fault.possible and (not fault.trait or fault.trait in capability.traits)
             and (not fault.phases or phase in fault.phases)]
 
 
@@ -443,24 +117,24 @@ def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
     outcome = Outcome(plan.capability.name, phase, fault.name)
     before = cell.contents()
     verb = plan.capability.phases[phase]
+    cell.injected = cell.cancelled = 0.0
+    future: Any = None
     if fault.before:
         cell.mark()
-        fault.inject(cell, chance)
-        future = cell.begin(verb)
     else:
         future = cell.to_phase(phase, verb, chance.uniform(0.05, 0.6))
     began = time.monotonic()
     try:
-        if not fault.before:
-            fault.inject(cell, chance)
+        fault.inject(cell, chance)
+        if fault.before and verb:
+            future = cell.begin(verb)
         # Some injections take long.
         _await_end(cell, plan, future, time.monotonic(), outcome)
     except RobocalError as error:
         outcome.survived = False
         outcome.remarks.append(str(error))
     finally:
-        with suppress(RobocalError):
-            fault.lift(cell, chance)
+        cell.calm()
     ended = future is not None and future.done()
     answer = future.result() if ended else None
     _judge_message(cell, fault, phase, began, answer, outcome)
@@ -469,9 +143,10 @@ def inject(cell: FaultCell, plan: Plan, chance: random.Random) -> Outcome:
             outcome.survived = False
             outcome.remarks.append('The arm does not come to rest.')
         if phase in MOVING and fault.held and not fault.harmless and not outcome.went_on \
-                and not (answer and answer.success):
-            outcome.held = cell.held_after(began)
-            outcome.within = outcome.held is None or outcome.held <= HOLD_BAR
+                and not cell.cancelled and not (answer and answer.success):
+            outcome.held = cell.held_after(cell.injected or began)
+        if phase in MOVING and cell.cancelled:
+            outcome.cancelled = cell.held_after(cell.cancelled)
     outcome.intact = cell.parses() and _kept(before, cell.contents())
     return outcome
 
@@ -514,6 +189,7 @@ def _await_end(
     outcome.went_on = True
     newest = cell.statuses[-1][0] if cell.statuses else 0.0
     progresses = time.monotonic() - newest < 5.0
+    cell.in_motion()
     cancel = cell.begin('cancel')
     outcome.survived = cell.wait(lambda: cancel.done() and future.done(), HANG) and progresses
     if not progresses:
@@ -525,9 +201,12 @@ def _judge_message(
 ) -> None:
     texts = cell.texts(began)
     message = str(answer.message) if answer is not None else ''
-    if 'Defect' in texts or 'Traceback' in texts or 'Defect' in message:
+    # Also what NumPy warns of.
+    defect = re.search(r'.*(Defect|Traceback|RuntimeWarning: (?!failed to send)).*',
+                       f'{message}\n{texts}')
+    if defect:
         outcome.survived = False
-        outcome.remarks.append('Defect: ' + (texts.strip().splitlines() or [''])[-1])
+        outcome.remarks.append(defect[0])
     if fault.kills in ('node', 'both') and not (fault.cause and phase in MOVING):
         return
     went_on = answer is None or answer.success or outcome.went_on
@@ -554,9 +233,16 @@ def recover(cell: FaultCell, phase: str = 'moving') -> str:
 
     """
     try:
-        if cell.node_alive and cell.client.state() == 'finalized':
-            cell.send('node', signal.SIGTERM)
-            cell.wait(lambda: not cell.node_alive, HANG)
+        if cell.node_alive:
+            answered = cell.request(GetState, 'get_state', GetState.Request())
+            if not cell.wait(answered.done, HANG):
+                return 'get_state is not answered.'
+            state = answered.result().current_state.id
+            if state == State.PRIMARY_STATE_FINALIZED:
+                cell.send('node', signal.SIGTERM)
+                cell.wait(lambda: not cell.node_alive, HANG)
+            elif state == State.PRIMARY_STATE_ACTIVE:
+                cell.wait(cell.begin('cancel').done, HANG)
         generation = cell.generation
         cell.start()
         if phase == 'estimating' and cell.generation == generation:
@@ -593,22 +279,16 @@ def campaign(
         prepare: Whether results are measured first.
 
     """
-    domain = own_domain()
-    environment = {'ROS_DOMAIN_ID': str(domain), 'OPENBLAS_NUM_THREADS': '1',
-                   'ROS_LOG_DIR': str((output / 'logs' / 'ros').resolve())}
-    chance = random.Random(seed)
-    results = output / 'results'
-    results.mkdir(parents=True, exist_ok=True)
+    domain, chance = own_domain(), random.Random(seed)
     for capability in CAPABILITIES:
         own = [plan for plan in plans if plan.capability is capability]
         if not own:
             continue
-        with RosSession('fault_campaign', domain) as session:
-            cell = FaultCell(capability, session, Children(output / 'logs', environment), results)
-            try:
-                yield from _of_capability(cell, own, chance, prepare)
-            finally:
-                cell.close()
+        with (
+            RosSession('fault_campaign', domain) as session,
+            closing(FaultCell(capability, session, output, output / 'results')) as cell,
+        ):
+            yield from _of_capability(cell, own, chance, prepare)
 
 
 def _of_capability(
@@ -705,30 +385,23 @@ def stalled_run(count: int, output: Path, seed: int, duration: float = 1.0) -> i
 
     """
     domain, chance = own_domain(), random.Random(seed)
-    environment = {'ROS_DOMAIN_ID': str(domain), 'OPENBLAS_NUM_THREADS': '1',
-                   'ROS_LOG_DIR': str((output / 'logs' / 'ros').resolve())}
     results = output / 'stalls'
-    results.mkdir(parents=True, exist_ok=True)
     stalls: list[str] = []
     with RosSession('fault_campaign', domain) as session:
-        def made(capability: Capability) -> closing[FaultCell]:
-            children = Children(output / 'logs', environment)
-            return closing(FaultCell(capability, session, children, results))
-
         # Friction needs the payload.
-        with made(CAPABILITIES[0]) as cell:
+        with closing(FaultCell(CAPABILITIES[0], session, output, results)) as cell:
             cell.start()
             run = cell.begin('run')
             if not (cell.wait(run.done, 300.0) and run.result().success):
                 raise RobocalError('The payload could not be identified.')
-        with made(_SIX_JOINTS) as cell:
+        with closing(FaultCell(_SIX_JOINTS, session, output, results)) as cell:
             cell.start()
             began = time.monotonic()
             run = cell.begin('run')
             while len(stalls) < count and not cell.wait(run.done, chance.uniform(*_CALM)):
                 which = chance.choice(('node', 'arm'))
                 stalls.append(f'{which} at {time.monotonic() - began:.0f} s ({cell.phase()})')
-                _stall(which, duration, duration)(cell, chance)
+                stall(cell, which, duration)
                 # Recordings of the campaign, which this run does not need.
                 cell.motion, cell.statuses = cell.motion[-5:], cell.statuses[-5:]
             if not cell.wait(run.done, _LONGEST_RUN):
@@ -752,16 +425,18 @@ def stalled_run(count: int, output: Path, seed: int, duration: float = 1.0) -> i
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return the Markdown table, a line per fault and the totals."""
-    lines = ['| fault | cells | survived | held within 100 ms | longest [ms] | results intact '
-             '| cause named | recovered |', '|---|---|---|---|---|---|---|---|']
+    lines = ['| fault | cells | survived | held within 100 ms | longest [ms] '
+             '| after cancel [ms] | results intact | cause named | recovered |',
+             '|---|---|---|---|---|---|---|---|---|']
     names = list(dict.fromkeys(item.fault for item in outcomes))
     order = {fault.name: index for index, fault in enumerate(FAULTS)}
     for name in [*sorted(names, key=lambda name: order.get(name, 99)), '']:
         cells = [item for item in outcomes if name in ('', item.fault)]
-        held = [item.held for item in cells if item.held is not None]
+        held, cancelled = ([time for time in times if time is not None] for times in (
+            [item.held for item in cells], [item.cancelled for item in cells]))
         row = [name or '**all**', str(len(cells)), _count(item.survived for item in cells),
-               _count(item.within for item in cells if item.held is not None),
-               f'{1e3 * max(held):.0f}' if held else '–',
+               _count(item.within for item in cells),
+               *(f'{1e3 * max(times):.0f}' if times else '–' for times in (held, cancelled)),
                _count(item.intact for item in cells), _count(item.named for item in cells),
                _count(item.recovered for item in cells)]
         lines.append('| ' + ' | '.join(row) + ' |')
@@ -790,6 +465,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         help='seed of the choice, delays and stalls (default: %(default)s)')
     parser.add_argument('--only', default='', metavar='PATTERN',
                         help='only cells whose "capability, phase, fault" matches')
+    parser.add_argument('--fuzz', type=int, default=0, metavar='NUMBER',
+                        help='only this: send so many random messages to all nodes while they '
+                        'move the arm; with --soak, spread over its time')
     parser.add_argument('--soak', type=float, default=0.0, metavar='MINUTES',
                         help='no faults: run observer and procedures for so long')
     parser.add_argument('--stalls', type=int, default=0, metavar='NUMBER',
@@ -804,6 +482,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.fuzz > 0:
+        return fuzz(options.fuzz, 60.0 * options.soak, options.output, options.seed)
     if options.soak > 0.0:
         return soak(60.0 * options.soak, options.output)
     if options.stalls > 0:
@@ -816,7 +496,8 @@ def _run(options: argparse.Namespace) -> int:
     began = time.monotonic()
     for outcome in campaign(plans, options.output, options.seed):
         outcomes.append(outcome)
-        held = '' if outcome.held is None else f', held after {1e3 * outcome.held:.0f} ms'
+        held = ''.join(f', held {1e3 * time:.0f} ms after {what}' for what, time in (
+            ('the fault', outcome.held), ('cancel', outcome.cancelled)) if time is not None)
         print_line(
             f'{len(outcomes)} of {len(plans)} ({time.monotonic() - began:.0f} s) '
             f'{outcome.capability}, {outcome.phase}: {outcome.fault}: '

@@ -18,11 +18,11 @@ from benchmarks.figures import Figure
 from demo import default_cell
 from demo.domains import own_domain
 from demo.processes import Child, Children, processor_time
+from robocal_ros import registry
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import qos
-from robocal_ros.node.executables import NODES
 from robocal_ros.robot.model import Robot
 
 START_BAR, IDLE_BAR = 1.5, 1.0
@@ -85,7 +85,7 @@ def _measured(
     children: Children, session: RosSession, name: str, results: Path, idle: float
 ) -> Case:
     began = time.monotonic()
-    child = children.start_node(NODES[name], name, {
+    child = children.start_node(registry.nodes()[name], name, {
         'autostart': True, 'robot_description': default_cell.urdf(), 'require_tare': False,
         'results_dir': str(results.resolve())})
     # Read from its log: over DDS, discovery time would be measured too.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +53,43 @@ class Usage:
         self.memory.append(found['VmRSS'] / 1024.0)
         self.threads.append(found['Threads'])
         self.handles.append(len(list((folder / 'fd').iterdir())))
+
+
+class Usages:
+    """Usage of several processes, sampled every 5 s.
+
+    Attributes:
+        children: The processes.
+
+    """
+
+    def __init__(self, children: Sequence[Child]) -> None:
+        """Begin without samples."""
+        self.children = children
+        self._usages = [Usage() for _ in children]
+        self._looked = 0.0
+
+    def look(self) -> None:
+        """Sample those that run, if it is time to."""
+        if time.monotonic() - self._looked < _PERIOD:
+            return
+        self._looked = time.monotonic()
+        for child, usage in zip(self.children, self._usages, strict=True):
+            if child.process.poll() is None:
+                usage.sample(child)
+
+    def table(self) -> str:
+        """Return the Markdown table."""
+        lines = ['| process | memory [MB] | slope [MB/h], 95 % | threads | open handles |',
+                 '|---|---|---|---|---|']
+        for child, usage in zip(self.children, self._usages, strict=True):
+            first = int(_WARM_UP * len(usage.times))
+            rate, half = slope(usage.times[first:], usage.memory[first:])
+            lines.append(
+                f'| `{child.name}` | {usage.memory[first]:.1f} to {usage.memory[-1]:.1f} '
+                f'| {rate:+.1f} ± {half:.1f} | {_range(usage.threads[first:])} '
+                f'| {_range(usage.handles[first:])} |')
+        return '\n'.join(lines) + '\n'
 
 
 def slope(times: list[float], values: list[float]) -> tuple[float, float]:
@@ -118,16 +156,12 @@ def soak(duration: float, output: Path) -> int:
 
         session.node.create_subscription(
             WrenchStamped, 'wrench_observer/links/ft_wrist/wrench', count, qos.SENSOR, raw=True)
-        usages = {child.name: (child, Usage()) for child in (arm, observer, payload)}
+        usages = Usages((arm, observer, payload))
         runs: list[bool] = []
-        looked = [0.0]
 
         def look() -> None:
             children.check()
-            if time.monotonic() - looked[0] >= _PERIOD:
-                looked[0] = time.monotonic()
-                for child, usage in usages.values():
-                    usage.sample(child)
+            usages.look()
 
         session.watch = look
         began = time.monotonic()
@@ -137,18 +171,8 @@ def soak(duration: float, output: Path) -> int:
             if not answer.success:
                 print_line(f'run {len(runs)}: {answer.message}')
         elapsed = time.monotonic() - began
-    lines = [f'{elapsed / 60.0:.1f} min, {sum(runs)} of {len(runs)} procedures succeeded, '
-             f'{received[0] / elapsed:.0f} wrenches per second received.', '',
-             '| process | memory [MB] | slope [MB/h], 95 % | threads | open handles |',
-             '|---|---|---|---|---|']
-    for name, (_, usage) in usages.items():
-        first = int(_WARM_UP * len(usage.times))
-        rate, half = slope(usage.times[first:], usage.memory[first:])
-        lines.append(
-            f'| `{name}` | {usage.memory[first]:.1f} to {usage.memory[-1]:.1f} '
-            f'| {rate:+.1f} ± {half:.1f} | {_range(usage.threads[first:])} '
-            f'| {_range(usage.handles[first:])} |')
-    text = '\n'.join(lines) + '\n'
+    text = (f'{elapsed / 60.0:.1f} min, {sum(runs)} of {len(runs)} procedures succeeded, '
+            f'{received[0] / elapsed:.0f} wrenches per second received.\n\n{usages.table()}')
     (output / 'soak.md').write_text(text, encoding='utf-8')
     OUT.print(text, markup=False, soft_wrap=True)
     return 0 if all(runs) else 1

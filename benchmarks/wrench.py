@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import seven_joints
+from benchmarks import seven_joints, wrench_coverage
 from benchmarks.benchmark import Benchmark, Outcome, Request, in_parallel
 from benchmarks.figures import Figure
 from benchmarks.random_cell import random_tool
@@ -54,6 +54,8 @@ _BAG = 300.0
 _ALARM_MOTION, _IMPACTS = 3600.0, 1000
 # Motion over which forces are compared, samples at a time [s], and samples per iDynTree call.
 _COMPARED, _AT_A_TIME, _SKIPPED = 20.0, 20.0, 20
+# Draws for the coverage of covariances, and random layouts of each kind on each arm and seed.
+_DRAWS, _LAYOUTS = 3000, 5
 # Share of motions and pushes of a quick run.
 _QUICK = 0.01
 # Evaluated part of a push: after it has filled the window, and before it ends [s].
@@ -499,6 +501,10 @@ class WrenchBenchmark(Benchmark):
                        weak=math.ceil(share * _WEAK_PUSHES / count))
         cases = in_parallel(case, request.seeds, request.jobs, 'wrench')
         streams = _stream_figures(request.seeds, request.jobs, share)
+        streams += wrench_coverage.figures(in_parallel(
+            partial(wrench_coverage.case, layouts=_LAYOUTS, count=math.ceil(share * _DRAWS / (
+                count * _LAYOUTS * len(wrench_coverage.ARMS)))),
+            request.seeds, request.jobs, 'wrench, coverage'))
         # Measured alone, after the parallel processes have ended.
         speed, remarks = _speed_figures(1.0 if request.quick else 5.0)
         if not request.quick:

@@ -30,7 +30,7 @@ from launch_ros.actions import LifecycleNode, Node
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
 
-from robocal_ros import launching
+from robocal_ros import launching, registry
 
 BOOLEAN = ['true', 'false', 'True', 'False']
 ARGUMENTS = [
@@ -41,7 +41,7 @@ ARGUMENTS = [
         'driver.'),
     DeclareLaunchArgument(
         'nodes', default_value='all',
-        description=f'Nodes to start, separated by commas: {", ".join(launching.NODES)}; all; or '
+        description=f'Nodes to start, separated by commas: {", ".join(registry.nodes())}; all; or '
         'none.'),
     DeclareLaunchArgument(
         'robot', default_value='',
@@ -228,7 +228,7 @@ def generate_launch_description() -> LaunchDescription:
                 'autostart': LaunchConfiguration('autostart')}],
             condition=IfCondition(PythonExpression(
                 [f"'{name}' in '", LaunchConfiguration('nodes'), "'"])))
-        for name in launching.NODES
+        for name in registry.nodes()
     ]
 
     rviz = Node(

@@ -37,7 +37,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
 from lifecycle_msgs.msg import Transition
 
-from robocal_ros import launching
+from robocal_ros import launching, registry
 
 ARGUMENTS = [
     DeclareLaunchArgument(
@@ -45,7 +45,7 @@ ARGUMENTS = [
         description='The bag to play: a rosbag2 folder or file. Must be given.'),
     DeclareLaunchArgument(
         'nodes', default_value='all',
-        description=f'Nodes to start, separated by commas: {", ".join(launching.NODES)}; all; or '
+        description=f'Nodes to start, separated by commas: {", ".join(registry.nodes())}; all; or '
         'none.'),
     DeclareLaunchArgument(
         'robot', default_value='',
@@ -155,7 +155,7 @@ def generate_launch_description() -> LaunchDescription:
                     on_stderr='warn'),
             condition=IfCondition(NotEqualsSubstitution(ROBOT, ''))),
         RegisterEventHandler(OnProcessExit(target_action=player, on_exit=has_ended)),
-        *(replayed(name) for name in launching.NODES),
+        *(replayed(name) for name in registry.nodes()),
         GroupAction(scoped=False, condition=IfCondition(EqualsSubstitution(NODES, '')),
                     actions=[player]),
         Node(package='rviz2', executable='rviz2', name='rviz', namespace=NAMESPACE,

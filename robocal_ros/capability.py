@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from robocal_ros import registry
+from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages.record import BUDGET
 from robocal_ros.messages.samples import Recording
-from robocal_ros.results.chain import Inputs, with_inputs
+from robocal_ros.results.chain import DRIVE_GAINS, Inputs, Load, choose, with_inputs
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import torque_factor
+from robocal_ros.robot.setup import effort_units, torque_factor
 
 if TYPE_CHECKING:
     from robocal_ros.messages.bag import Bag, Selection
@@ -82,17 +84,20 @@ class BagReader:
     """Estimation from a bag as a node would do it.
 
     Attributes:
-        name: Name on the command line.
-        node: Name of the node whose parameter files apply.
+        name: Name of the procedure.
         table: The node's parameter table.
         services: The node's services whose marks delimit a run.
 
     """
 
     name: str
-    node: str
     table: type[Any]
     services: tuple[str, ...]
+
+    @property
+    def node(self) -> str:
+        """Name of the node whose parameter files apply."""
+        return registry.procedures()[self.name].node
 
 
 @dataclass(frozen=True)
@@ -101,8 +106,9 @@ class Capability(BagReader):
 
     Attributes:
         needs: Returns the streams to read, given the parameters.
-        estimate: Returns the result, given the arm, the recording, the parameters and the
-            stored results.
+        kinds: Returns the kinds of results that are used where there are any, besides those that
+            set the unit of efforts, given the parameters.
+        estimate: Returns the result, given the arm, the recording, the parameters and the inputs.
         summary: Returns a result in a sentence.
         carried: Returns the kinds of inputs whose covariance the estimator itself propagates,
             given the parameters.
@@ -112,11 +118,28 @@ class Capability(BagReader):
     """
 
     needs: Callable[[Any], Needs]
-    estimate: Callable[[Robot, Recording, Any, ResultStore], CalibrationResult]
+    kinds: Callable[[Any], tuple[str, ...]]
+    estimate: Callable[[Robot, Recording, Any, Inputs], CalibrationResult]
     summary: Callable[[CalibrationResult], str]
     carried: Callable[[Any], tuple[str, ...]] = lambda values: ()
     merge: Callable[
         [CalibrationResult | None, CalibrationResult], CalibrationResult | None] | None = None
+
+    def inputs(self, values: Any, load: Load) -> Inputs:
+        """Choose the inputs of an estimate.
+
+        Args:
+            values: The parameters.
+            load: Returns the current results.
+
+        Raises:
+            RobocalError: If a result cannot be read.
+
+        """
+        # Gains replace earlier ones: with which of them an arm was identified does not matter.
+        return choose(load, self.kinds(values),
+                      effort_units(values) if self.needs(values).effort else (),
+                      DRIVE_GAINS if self.name == DRIVE_GAINS else '')
 
     def result(
         self, robot: Robot, recording: Recording, values: Any, inputs: Inputs
@@ -127,22 +150,22 @@ class Capability(BagReader):
             robot: The arm.
             recording: The recorded samples, efforts in torques by the drive gains of ``inputs``.
             values: The parameters.
-            inputs: Results to build on.
+            inputs: Results to build on, chosen for these parameters.
 
         Raises:
             RobocalError: If parameters or data are unsuitable.
 
         """
         effort = self.needs(values).effort
-        factor = torque_factor(robot, values, inputs) if effort else None
+        factor = torque_factor(robot, values, inputs.gains) if effort else None
         thin = recording.thinned(_SENSITIVITY_RATE)
 
-        def again(source: Inputs) -> CalibrationResult:
+        def again(moved: Inputs) -> CalibrationResult:
             if factor is None:
-                return self.estimate(robot, thin, values, source)
-            ratio = torque_factor(robot, values, source) / factor
+                return self.estimate(robot, thin, values, moved)
+            ratio = torque_factor(robot, values, moved.gains) / factor
             joints = replace(thin.joints, effort=thin.joints.effort * ratio)
-            return self.estimate(robot, replace(thin, joints=joints), values, source)
+            return self.estimate(robot, replace(thin, joints=joints), values, moved)
 
         return with_inputs(self.estimate(robot, recording, values, inputs), inputs, again,
                            self.carried(values))
@@ -159,3 +182,18 @@ class Follower(BagReader, Generic[F]):
     """
 
     follow: Callable[[Bag, Any, str, Selection], F]
+
+
+def estimator(name: str) -> Capability | Follower[Any]:
+    """Return an estimator by name; raises ConfigurationError for an unknown one.
+
+    Only its own modules are imported, to start sooner.
+    """
+    known = registry.estimators()
+    if name not in known:
+        raise ConfigurationError(
+            f"'{name}' is not a capability that estimates from bags; expected one of "
+            f'{", ".join(known)}.')
+    module, _, item = known[name].partition(':')
+    found: Capability | Follower[Any] = getattr(import_module(module), item)
+    return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strict reading of YAML files, and atomic writing of files.
+"""Reading of regular files, strict reading of YAML, and atomic writing of files.
 
 msgspec validates against a schema; its errors become sentences that name file and key, what was
 expected, what was found, and what to do.
@@ -7,13 +7,16 @@ expected, what was found, and what to do.
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import re
+import stat
 import sys
 import tempfile
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
 import yaml
@@ -22,11 +25,15 @@ from robocal_ros.errors import ConfigurationError, FileFormatError
 
 T = TypeVar('T')
 
-_REMEDY = 'Correct the file, or restore the one that the program wrote.'
+REMEDY = 'Correct the file, or restore the one that the program wrote.'
 _SHOWN = 60
 _LARGEST = sys.float_info.max
-# Largest file that is read at once, and deepest nesting of a YAML text.
-_FILE_LIMIT, _NESTING = 256 * 10**6, 100
+# Deepest nesting and most values of a YAML text, which take about a second of processor time, and
+# most characters of a number: converting it may take a time that grows with their square.
+_NESTING, _VALUES, _DIGITS = 100, 100_000, 1000
+
+FILE_LIMIT = 16 * 10**6
+"""Largest file that is read at once [bytes]; the largest results have some 10⁵."""
 
 Finite = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
 """A number that is neither infinite nor NaN."""
@@ -41,8 +48,37 @@ class Section(msgspec.Struct, forbid_unknown_fields=True):
 _Loader: Any = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
 
 
-class _UniqueKeyLoader(_Loader):  # type: ignore[misc]
-    """Safe loader that refuses duplicate keys, of which YAML uses the last."""
+class _StrictLoader(_Loader):  # type: ignore[misc]
+    """Safe loader of plain values in bounded time.
+
+    It refuses aliases, by which a few lines stand for billions of values, nesting that would
+    overflow the stack, and duplicate keys, of which YAML uses the last.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = self._count = 0
+        self._built = set[yaml.Node]()
+
+    def descend_resolver(self, parent: Any, index: Any) -> None:
+        """Note that a value begins; called before each is read."""
+        self._depth += 1
+        self._count += 1
+        if self._depth > _NESTING:
+            raise yaml.YAMLError(f'more than {_NESTING} nested values')
+        if self._count > _VALUES:
+            raise yaml.YAMLError(f'more than {_VALUES} values')
+
+    def ascend_resolver(self) -> None:
+        """Note that a value has ended."""
+        self._depth -= 1
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return a value; called once for each, and once more for each alias."""
+        if node in self._built:
+            raise yaml.YAMLError(f'an alias of the value in line {node.start_mark.line + 1}')
+        self._built.add(node)
+        return super().construct_object(node, deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Return the mapping; raises ConstructorError for duplicate keys."""
@@ -58,30 +94,77 @@ class _UniqueKeyLoader(_Loader):  # type: ignore[misc]
         built: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return built
 
+    def number(self, node: yaml.ScalarNode) -> Any:
+        """Return a number."""
+        if len(node.value) > _DIGITS:
+            raise yaml.YAMLError(f'a number with more than {_DIGITS} characters')
+        whole = node.tag.endswith('int')
+        return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
 
-def read_text(path: Path, what: str, remedy: str = 'Correct its name or its permissions.') -> str:
-    """Return the text of a file.
+
+for _tag in ('int', 'float'):
+    _StrictLoader.add_constructor(f'tag:yaml.org,2002:{_tag}', _StrictLoader.number)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Raises:
+        OSError: If it cannot be opened, or is none: a named pipe would be waited for, and a device
+            may be endless.
+
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, 'it is a folder, a named pipe or a device')
+    return os.fdopen(descriptor, 'rb')
+
+
+def read_bytes(
+    path: Path, what: str, remedy: str = 'Correct its name or its permissions.',
+    limit: int = FILE_LIMIT,
+) -> bytes:
+    """Return the content of a regular file.
 
     Args:
         path: The file.
         what: Expected kind of file, e.g. ``URDF``.
         remedy: What to do if it cannot be read.
+        limit: Largest size [bytes].
 
     Raises:
-        ConfigurationError: If it cannot be read.
-        FileFormatError: If it is too large or not UTF-8 text.
+        ConfigurationError: If it cannot be read, or is not a regular file.
+        FileFormatError: If it is too large.
 
     """
     try:
-        size = path.stat().st_size
-        if size > _FILE_LIMIT:
-            raise FileFormatError(
-                f'The {what} {path} has {size / 1e6:.0f} MB; expected at most '
-                f'{_FILE_LIMIT / 1e6:.0f} MB. {remedy}')
-        return path.read_text(encoding='utf-8')
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            # Files of the kernel have no size.
+            content = file.read(limit + 1) if size <= limit else b''
     except OSError as error:
         raise ConfigurationError(
             f'The {what} {path} cannot be read: {error.strerror}. {remedy}') from error
+    if (size := max(size, len(content))) > limit:
+        raise FileFormatError(
+            f'The {what} {path} has {size / 1e6:.0f} MB; expected at most {limit / 1e6:.0f} MB. '
+            f'{remedy}')
+    return content
+
+
+def read_text(
+    path: Path, what: str, remedy: str = 'Correct its name or its permissions.',
+    limit: int = FILE_LIMIT,
+) -> str:
+    """Return the text of a regular file; arguments and errors as for ``read_bytes``.
+
+    Raises:
+        FileFormatError: Also if it is not UTF-8 text.
+
+    """
+    try:
+        return read_bytes(path, what, remedy, limit).decode()
     except UnicodeDecodeError as error:
         raise FileFormatError(
             f'The {what} {path} is not text in UTF-8 ({error.reason} at byte {error.start}). '
@@ -92,41 +175,30 @@ def load(text: str, name: str) -> object:
     """Return the plain values of a YAML text of the named file.
 
     Raises:
-        FileFormatError: If the text is not YAML of plain values.
+        FileFormatError: If the text is not YAML of plain values, or has too many.
 
     """
+    # Searching the growing values for garbage takes most of the time, and holds the interpreter
+    # for up to 130 ms, in which no other thread runs.
+    collects = gc.isenabled()
+    gc.disable()
     try:
-        _check_structure(text)
-        return yaml.load(text, Loader=_UniqueKeyLoader)
+        return yaml.load(text, Loader=_StrictLoader)
     # PyYAML also raises these, for invalid dates and numbers, misplaced tags, infinite nesting.
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError,
             RecursionError) as error:
         reason = ' '.join(str(error).split()) or type(error).__name__
         raise FileFormatError(
             f'{name} is not valid YAML ({reason}); expected a file as written by this package. '
-            f'{_REMEDY}'
+            f'{REMEDY}'
         ) from error
-
-
-def _check_structure(text: str) -> None:
-    """Raise a YAMLError for nesting that would overflow the stack, and for aliases.
-
-    A few lines with aliases stand for billions of values.
-    """
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > _NESTING or isinstance(event, yaml.AliasEvent):
-            what = 'an alias' if depth <= _NESTING else f'more than {_NESTING} nested values'
-            line = event.start_mark.line + 1 if event.start_mark else 0
-            raise yaml.YAMLError(f'{what}, line {line}')
+    finally:
+        if collects:
+            gc.enable()
 
 
 def refuse(
-    name: str, key: str, expected: str, got: object, remedy: str = _REMEDY
+    name: str, key: str, expected: str, got: object, remedy: str = REMEDY
 ) -> FileFormatError:
     """Return the error of an unexpected value.
 
@@ -142,21 +214,25 @@ def refuse(
         f"{name}, key '{key}': expected {expected}, got {_shown(got)}. {remedy}")
 
 
-def convert(value: object, schema: type[T], name: str, at: str = '') -> T:
+def convert(
+    value: object, schema: type[T], name: str, at: str = '',
+    arrays: Callable[[type, Any], Any] | None = None,
+) -> T:
     """Return plain values as a schema's type.
 
     Args:
         value: Plain values as returned by ``load``.
-        schema: Type known to msgspec: a ``Section``, or lists and mappings of such.
+        schema: Type known to msgspec: a ``Section`` or dataclass, or lists and mappings of such.
         name: Name of the file, for error messages.
         at: Key of the value in the file; empty for the whole.
+        arrays: Returns a value of a type that msgspec does not know, such as an array.
 
     Raises:
         FileFormatError: For a missing or unknown key, or an invalid value.
 
     """
     try:
-        return msgspec.convert(value, schema)
+        return msgspec.convert(value, schema, dec_hook=arrays)
     except msgspec.ValidationError as error:
         raise _refusal(str(error), value, schema, name, at) from error
 
@@ -184,7 +260,7 @@ def _refusal(message: str, value: Any, schema: Any, name: str, at: str) -> FileF
         if field[1].startswith('missing'):
             return refuse(name, key, 'a value', 'nothing')
         return FileFormatError(
-            f"{name}, key '{key}' is unknown; expected only {_allowed(schema, steps)}. {_REMEDY}")
+            f"{name}, key '{key}' is unknown; expected only {_allowed(schema, steps)}. {REMEDY}")
     if match is not None and match['keys']:
         expected = 'a mapping with strings as keys'
     elif what.startswith('Invalid enum value'):

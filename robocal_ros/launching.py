@@ -12,19 +12,12 @@ import yaml
 from ament_index_python.packages import PackageNotFoundError, get_package_prefix
 from rclpy.context import Context
 
+from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError, nearest_name
 from robocal_ros.messages.bag import Bag
 
-NODES = (
-    'payload_identification',
-    'friction_identification',
-    'compliance_calibration',
-    'wrench_observer',
-    'leveling',
-)
-"""The lifecycle nodes, one for each capability."""
-SECTIONS = (*NODES, 'sim_arm')
-"""Nodes with sections in parameter files."""
+SIMULATION = 'sim_arm'
+"""The simulated arm, which has a section in parameter files, too."""
 
 _PACKAGES = {
     'mock': ('robot_state_publisher', 'controller_manager'),
@@ -53,11 +46,12 @@ def checked(texts: Mapping[str, str]) -> dict[str, str]:
         return ConfigurationError(
             f"Launch argument {name} is '{texts[name]}'; expected {expected}.")
 
+    known = registry.nodes()
     nodes = texts['nodes'].replace(',', ' ').split()
     if nodes in (['all'], ['none']):
-        nodes = list(NODES) if nodes == ['all'] else []
-    elif not nodes or not set(nodes) <= set(NODES):
-        raise refuse('nodes', f'some of {", ".join(NODES)}, separated by commas; all; or none')
+        nodes = list(known) if nodes == ['all'] else []
+    elif not nodes or not set(nodes) <= set(known):
+        raise refuse('nodes', f'some of {", ".join(known)}, separated by commas; all; or none')
 
     namespace = '/' + texts['namespace'].strip('/') if texts['namespace'].strip('/') else ''
     if not re.fullmatch(r'(/[A-Za-z][A-Za-z0-9_]*)*', namespace):
@@ -106,9 +100,10 @@ def _check_parameter_file(file: str) -> None:
     context.shutdown()
     sections = [str(key).rpartition('/')[2]
                 for key in yaml.safe_load(Path(file).read_text(encoding='utf-8')) or ()]
+    known = (*registry.nodes(), SIMULATION)
     for name in sections:
-        near = nearest_name(name, SECTIONS, 0.75)
-        if near and name not in SECTIONS:
+        near = nearest_name(name, known, 0.75)
+        if near and name not in known:
             raise ConfigurationError(
                 f"Launch argument params_file: {file} has a section for '{name}', but no node of "
                 f'this name is started{near}. Correct the section.')

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from argparse import Namespace
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from robocal_ros.cli import import_csv
 from robocal_ros.compliance.plan import load_postures
 from robocal_ros.errors import FileFormatError, ModelError, RobocalError
 from robocal_ros.files import load, read_text
+from robocal_ros.fleet.bags import find_bags
 from robocal_ros.friction.plan import load_trajectory_set
 from robocal_ros.messages.bag import JOINT_STATE, Bag
 from robocal_ros.offline.parameter_files import read_parameters
@@ -32,7 +35,7 @@ from robocal_ros.results.result import RobotIdentity
 from robocal_ros.results.store import ResultStore, default_directory, from_yaml, to_yaml
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.urdf import with_payload
+from robocal_ros.robot.urdf import read_urdf, with_payload
 
 URDF = (Path(__file__).parent / 'data' / 'two_joint.urdf').read_text()
 TOKENS = ('', '\n', ' ', '-', '[', ']', '{', '}', ':', ',', '"', "'", '<', '>', '/', '&a ', '*a',
@@ -165,6 +168,77 @@ def test_files_that_are_too_large_are_not_read(folder: Path) -> None:
         read_text(path, 'result file')
 
 
+@pytest.mark.parametrize('text', [
+    '[' + '[],' * 150_000 + ']', 'a: ' + '1' * 5000, 'a: ' + '1:' * 5000 + '1'],
+    ids=['values', 'digits', 'sexagesimal'])
+def test_yaml_that_takes_long_is_refused(text: str) -> None:
+    with pytest.raises(FileFormatError, match=r'more than \d+ (values|characters)'):
+        load(text, 'file')
+
+
+def in_time(call: Callable[[], object]) -> list[Exception]:
+    """Call a function that must end by itself; return what it raised."""
+    raised: list[Exception] = []
+
+    def ended() -> None:
+        try:
+            call()
+        except RobocalError as error:
+            raised.append(error)
+
+    thread = Thread(target=ended, daemon=True)
+    thread.start()
+    thread.join(10.0)
+    assert not thread.is_alive()
+    return raised
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link_to_pipe(path: Path) -> None:
+    pipe(path.with_name('pipe'))
+    path.symlink_to('pipe')
+
+
+def endless(path: Path) -> None:
+    path.symlink_to('/dev/zero')
+
+
+# What reads each kind of file, by the file's name.
+READERS: dict[str, Callable[[Path], object]] = {
+    **{f'{kind}.yaml': read for kind, (_, read) in YAML_FILES.items()},
+    'arm.urdf': read_urdf,
+    'payload.yaml': lambda path: ResultStore(path.parent, example().robot).load('payload'),
+    'log.csv': lambda path: import_csv.Table(path, import_csv.ColumnMap((), ()), lambda _: None),
+    'bag.mcap': Bag,
+    'bag.db3': lambda path: find_bags([str(path.parent)]),
+    'bags.txt': lambda path: find_bags([str(path)]),
+}
+
+
+@pytest.mark.parametrize('name', READERS)
+@pytest.mark.parametrize('make', [pipe, link_to_pipe, endless, Path.mkdir])
+def test_only_regular_files_are_opened(
+    tmp_path: Path, make: Callable[[Path], None], name: str
+) -> None:
+    make(tmp_path / name)
+    (error,) = in_time(lambda: READERS[name](tmp_path / name))
+    assert str(error)[-1] == '.'
+
+
+def test_bags_beside_a_named_pipe_are_read_or_refused(
+    tmp_path: Path, bags: dict[str, bytes]
+) -> None:
+    (tmp_path / 'bag.mcap').write_bytes(bags['.mcap'])
+    pipe(tmp_path / 'metadata.yaml')
+    assert not in_time(lambda: Bag(tmp_path).__exit__())
+    (tmp_path / 'bag.db3').write_bytes(bags['.db3'])
+    pipe(tmp_path / 'bag.db3-journal')
+    assert in_time(lambda: Bag(tmp_path / 'bag.db3'))
+
+
 # -------------------------------------------------------------------------------- URDF
 
 
@@ -209,6 +283,15 @@ def test_urdf_that_nests_without_end() -> None:
     for count in (200, 100_000):
         with pytest.raises(ModelError, match=r'nests more than'):
             build('<robot name="x">' + '<link>' * count + '</link>' * count + '</robot>')
+
+
+def test_urdf_with_links_or_attributes_without_end() -> None:
+    links = ''.join(f'<link name="l{i}"/><joint name="j{i}" type="fixed"><parent link="l{i}"/>'
+                    f'<child link="l{i + 1}"/></joint>' for i in range(10_000))
+    attributes = ' '.join(f'a{i}="1"' for i in range(50_000))
+    for text in (f'{links}<link name="l10000"/>', f'<link name="l" {attributes}/>'):
+        with pytest.raises(ModelError, match=r'expected at most 1000 links'):
+            build(f'<robot name="x">{text}</robot>')
 
 
 # ------------------------------------------------------------------------------- paths

@@ -17,7 +17,7 @@ import pytest
 from support.imports import INSTALLED, MODULES, PACKAGE, ROOT, imports_in
 
 import robocal_ros
-from robocal_ros.node.executables import NODES
+from robocal_ros import registry
 from robocal_ros.resources import share_directory
 
 SHARED_FOLDERS = ('config', 'launch', 'urdf')
@@ -46,6 +46,7 @@ LIBRARIES = {
     'pinocchio': ('pinocchio', 'pin'),
     # Takes the picture of the README, with the requirements of the tests.
     'playwright': (None, None),
+    'jinja2': ('python3-jinja2', 'jinja2'),
     'plotly': (None, 'plotly'),
     'rich': ('python3-rich', 'rich'),
     'rosbags': ('python3-rosbags-pip', 'rosbags'),
@@ -53,6 +54,8 @@ LIBRARIES = {
     'tf_transformations': ('tf_transformations', None),
     'transforms3d': ('python3-transforms3d', 'transforms3d'),
     'viser': (None, 'viser'),
+    # Part of viser, which serves through it.
+    'websockets': (None, 'viser'),
     'xacro': ('xacro', 'xacro'),
     'yaml': ('python3-yaml', 'PyYAML'),
 }
@@ -117,8 +120,8 @@ def test_every_executable_has_its_function(console_scripts: dict[str, str]) -> N
 
 def test_every_node_has_an_executable(console_scripts: dict[str, str]) -> None:
     folders = {path.parent.name for path in (ROOT / PACKAGE).glob('*/node.py')}
-    assert {module.split('.')[1] for module in NODES.values()} == folders
-    assert set(NODES) <= set(console_scripts)
+    assert {module.split('.')[1] for module in registry.nodes().values()} == folders
+    assert set(registry.nodes()) <= set(console_scripts)
 
 
 def test_the_package_is_in_the_ament_index(prefix: Path) -> None:

@@ -20,6 +20,9 @@ from robocal_ros.parameters import ArmParameters, named
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import per_joint
 
+# Largest message with statuses that is read, which takes 20 ms [bytes].
+_STATUSES = 100_000
+
 
 class AbortConditions:
     """What ends a motion apart from its path: loads, and stops that others report."""
@@ -60,7 +63,7 @@ class AbortConditions:
         self._heard = -np.inf
         self._diagnostics = Subscriber(
             waiter.node, waiter.group, DiagnosticArray, '/diagnostics', self._take_statuses,
-            profile=qos.RELIABLE) if self._names else None
+            profile=qos.RELIABLE, limit=_STATUSES) if self._names else None
         self._wrench = Subscriber(
             waiter.node, waiter.group, WrenchStamped, values.guard_topic, self._take_wrench,
             busy=lambda: False) if values.guard_topic else None

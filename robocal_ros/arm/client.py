@@ -9,23 +9,23 @@ its goal.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from action_msgs.msg import GoalStatus
 from control_msgs.action import FollowJointTrajectory
-from rclpy.action import ActionClient
-from rclpy.action.client import ClientGoalHandle
+from rclpy.task import Future
 from sensor_msgs.msg import JointState
-from unique_identifier_msgs.msg import UUID
 
 from robocal_ros.arm.abort import AbortConditions
+from robocal_ros.arm.action import Goal, TrajectoryAction
 from robocal_ros.arm.controller_state import ControllerState
-from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Watch
+from robocal_ros.arm.goals import ControllerGoals
+from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Report, Watch
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, MotionError
 from robocal_ros.messages import conversions
 from robocal_ros.messages.silence import Silence
 from robocal_ros.messages.stream import JointStateStream
@@ -55,10 +55,15 @@ _CANCEL_FACTOR = 1.5
 _UNWATCHED = 1.5
 # Longest time to arrive at the goal after the controller reported success [s].
 _LATE_ARRIVAL = 30.0
+# Longest wait for data of an arm that comes to rest, and age of those that show where it is [s].
+_BLIND, _FRESH = 0.8, 0.25
+# Longest time for which an arm is followed that does not come to rest, after it was commanded to
+# hold its posture; with it, the end of a cancelled procedure is awaited long enough [s].
+_FOLLOWED = 10
 # Largest delay of joint states that is reckoned with [s].
 _OLDEST = 1.0
 _ERRORS = {
-    FollowJointTrajectory.Result.INVALID_GOAL: 'invalid goal, or taken over by another',
+    FollowJointTrajectory.Result.INVALID_GOAL: 'the goal is not valid any more',
     FollowJointTrajectory.Result.INVALID_JOINTS: 'invalid joints',
     FollowJointTrajectory.Result.OLD_HEADER_TIMESTAMP: 'old time stamp',
     FollowJointTrajectory.Result.PATH_TOLERANCE_VIOLATED: 'the arm left the path',
@@ -115,13 +120,15 @@ class ArmClient:
     Attributes:
         name: Name of the controller's action.
         controller: Its state.
+        goals: Its goals.
         abort: What ends a motion apart from its path.
+        longest_turn: Longest time between two looks at the moving arm since ``connect`` [s].
 
     """
 
     def __init__(
         self, waiter: Waiter, joints: JointStateStream, robot: Robot,
-        parameters: Callable[[], ArmParameters],
+        parameters: Callable[[], ArmParameters], report: Report,
     ) -> None:
         """Create the action client.
 
@@ -130,6 +137,7 @@ class ArmClient:
             joints: The arm's joint states.
             robot: The arm's model.
             parameters: Returns the current parameters.
+            report: Shows that an arm does not come to rest.
 
         """
         controller = parameters().controller
@@ -138,43 +146,48 @@ class ArmClient:
         self._joint_names = robot.joint_names
         self._parameters = parameters
         self.name = f'{controller}/follow_joint_trajectory'
-        self._client: Any = ActionClient(
-            waiter.node, FollowJointTrajectory, self.name, callback_group=waiter.group)
+        self._action = TrajectoryAction(waiter.node, self.name, waiter.group)
         self.controller = ControllerState(
             waiter, f'{controller}/controller_state', robot.joint_names)
+        self.goals = ControllerGoals(waiter, self.name)
         self.abort = AbortConditions(waiter, robot, joints, parameters)
+        self._report = report
         self._quiet = Silence(
             self._stamp, lambda: self.controller.stamp, lambda: max(self._joints.period, 1e-3),
             self._joints.catch_up, missed=3, longest=0.15)
-        self._handle: Any = None
-        self._clock_jumps = 0
+        self._goal: Goal | None = None
+        self._clock_jumps = self._others_before = 0
+        self.longest_turn = 0.0
         waiter.when_stopped(self._cancel_now)
 
     def start(self) -> None:
         """Subscribe to the controller's state, and to what may end a motion."""
         self.controller.start()
+        self.goals.start()
         self.abort.start()
 
     def stop(self) -> None:
         """Unsubscribe."""
         self.controller.stop()
+        self.goals.stop()
         self.abort.stop()
 
     def destroy(self) -> None:
         """Remove client and subscription."""
         self.controller.destroy()
+        self.goals.stop()
         self.abort.destroy()
-        self._client.destroy()
+        self._action.destroy()
 
     def _cancel_now(self) -> None:
         """Send the cancel request at once; the monitored motion checks that the arm stops."""
-        if self._handle is not None:
-            self._handle.cancel_goal_async()
+        if self._goal is not None:
+            self._goal.cancel()
 
     def missing(self) -> str:
         """Return what a motion would lack of joint states and controller, empty for nothing."""
         lacks = [f"joint states on '{self._joints.topic}'"] if self._joints.age() > _SILENT else []
-        if not self._client.server_is_ready():
+        if not self._action.is_ready():
             lacks.append(f"controller '{self.name}'")
         return ' and '.join(lacks)
 
@@ -191,6 +204,31 @@ class ArmClient:
                     f'(limit {self._parameters().state_timeout} s).')
         return ''
 
+    def check_commands(self) -> None:
+        """Raise a MotionError while the controller commands a motion that is no goal.
+
+        It may have received it by topic, or its drives do not follow.
+        """
+        values = self._parameters()
+        since = self._waiter.now() - values.state_timeout
+        if STILL_TRAVEL < self.controller.travel(STILL_TIME, since, commanded=True) < np.inf:
+            raise MotionError(
+                'The arm is already moving, or about to: the posture that controller '
+                f"'{self.name}' commands changes. Nothing was sent; end the client that moves it.")
+        here, commanded = (self.controller.posture(since, commanded=item)
+                           for item in (False, True))
+        if here is None or commanded is None:
+            return
+        # Controllers may count the turns of a continuous joint differently.
+        distance = np.abs(np.remainder(commanded - here + np.pi, 2.0 * np.pi) - np.pi)
+        worst = int(np.argmax(distance))
+        if distance[worst] > values.path_tolerance:
+            raise MotionError(
+                f"Joint '{self._joint_names[worst]}' is {distance[worst]:.3f} rad from where "
+                f"controller '{self.name}' commands it to be (limit {values.path_tolerance:g} rad "
+                'by path_tolerance): the drives do not follow. Nothing was sent; check that they '
+                'are on and that nothing blocks the arm, then activate the controller again.')
+
     # ---------------------------------------------------------------------- moving
 
     async def connect(self, timeout: float) -> None:
@@ -201,6 +239,7 @@ class ArmClient:
             CancelledError: If a stop was requested.
 
         """
+        self.longest_turn = 0.0
         if not await self._waiter.until_stopped(
             lambda: (self._joints.age() < self._parameters().state_timeout
                      and bool(np.isfinite(self._joints.travel(0.1)))), timeout,
@@ -216,7 +255,7 @@ class ArmClient:
                 'sensor_msgs/JointState on joint_states. Start the driver (or sim_arm) in this '
                 f'namespace and ROS domain. {hint}'
             )
-        if not await self._waiter.until_stopped(self._client.server_is_ready, timeout):
+        if not await self._waiter.until_stopped(self._action.is_ready, timeout):
             suffix = '/follow_joint_trajectory/_action/status'
             # The client's own subscription makes the topic appear: count publishers.
             node = self._waiter.node
@@ -242,16 +281,17 @@ class ArmClient:
 
         """
         self._clock_jumps = self._joints.counts.clock_jumps
+        self._others_before = self.goals.begun
         self._quiet.begin()
         try:
             return await self._send(trajectory, progress, watch)
         except Exception:
             # A defect in a callback: nothing monitors the arm any more.
             self._cancel_now()
-            await self.comes_to_rest()
+            await self._ended(MotionStatus.CANCELLED, '')
             raise
         finally:
-            self._handle = None
+            self._goal = None
 
     async def _send(
         self,
@@ -259,54 +299,53 @@ class ArmClient:
         progress: Callable[[float], None] | None,
         watch: Watch | None,
     ) -> MotionOutcome:
-        if not self._client.server_is_ready():
+        if not self._action.is_ready():
             return MotionOutcome(
                 MotionStatus.CONTROLLER_LOST,
                 f"Controller '{self.name}' is no longer available; nothing was sent.",
                 await self.comes_to_rest())
-        goal = conversions.to_goal(
+        message = conversions.to_goal(
             trajectory, self._joint_names, self._parameters().path_tolerance,
             self._parameters().goal_tolerance, self._parameters().goal_time,
         )
         start = self._stamp()
         # Known before the answer, so that the goal can be cancelled without one.
-        goal_id = UUID(uuid=list(uuid4().bytes))
-        self._handle = ClientGoalHandle(
-            self._client, goal_id, FollowJointTrajectory.Impl.SendGoalService.Response())
-        sending = self._client.send_goal_async(goal, goal_uuid=goal_id)
+        identity = self.goals.new_id()
+        self._goal = Goal(self._action, identity)
+        sending = self._action.send(message, identity)
         if not await self._waiter.until(sending.done, ANSWER_TIMEOUT):
             # The answer may be lost while the arm moves, or the goal be accepted later.
             self._cancel_now()
-            sending.add_done_callback(_cancel_late_goal)
-            return MotionOutcome(
+            sending.add_done_callback(partial(_cancel_if_accepted, self._goal))
+            return await self._ended(
                 MotionStatus.CONTROLLER_LOST,
-                f"Controller '{self.name}' did not answer within "
-                f'{ANSWER_TIMEOUT} s.', await self.comes_to_rest())
-        handle = sending.result()
-        if handle is None or not handle.accepted:
+                f"Controller '{self.name}' did not answer within {ANSWER_TIMEOUT} s.")
+        answer = sending.result()
+        if answer is None or not answer.accepted:
             return MotionOutcome(
                 MotionStatus.REJECTED,
                 f"Controller '{self.name}' rejected the motion. See its log, and check that it "
                 'is active.', await self.comes_to_rest())
-        self._handle = handle
-        return await self._monitor(handle, trajectory, start, progress, watch)
+        return await self._monitor(self._goal, trajectory, start, progress, watch)
 
     async def _monitor(
         self,
-        handle: Any,
+        goal: Goal,
         trajectory: Trajectory,
         start: float,
         progress: Callable[[float], None] | None,
         watch: Watch | None,
     ) -> MotionOutcome:
-        result = handle.get_result_async()
+        result = goal.result()
         follower = _PathFollower(
             trajectory, start, _CANCEL_FACTOR * self._parameters().path_tolerance)
         advanced, share = self._stamp(), 0.0
         while not result.done():
             looked = self._waiter.now()
             await self._waiter.tick()
-            problem = self._problem(follower, watch, self._waiter.now() - looked)
+            turn = self._waiter.now() - looked
+            self.longest_turn = max(self.longest_turn, turn)
+            problem = self._problem(follower, watch, turn)
             if follower.share > share or follower.share >= 0.999:
                 advanced, share = self._stamp(), follower.share
                 if progress is not None:
@@ -316,7 +355,7 @@ class ArmClient:
                            f'{STALL_TIMEOUT:.0f} s at {100 * share:.0f} % of the '
                            f'motion.{self._paused}')
             if problem is not None and not result.done():
-                return await self._cancel(handle, result, *problem)
+                return await self._cancel(goal, result, *problem)
         return await self._conclude(result.result(), trajectory, follower)
 
     @property
@@ -341,6 +380,8 @@ class ArmClient:
         """
         if self._waiter.stop_reason:
             return MotionStatus.CANCELLED, self._waiter.stop_reason
+        if self._taken_over:
+            return MotionStatus.TAKEN_OVER, self._taken_over
         if unwatched > _UNWATCHED:
             return MotionStatus.LATE, (
                 f'This machine was late: for {unwatched:.1f} s (limit {_UNWATCHED} s) nothing '
@@ -366,13 +407,20 @@ class ArmClient:
                 f'The arm is {deviation:.3f} rad off the commanded path (limit {limit:g} rad): '
                 'another client moves it, or it was pushed. The motion was cancelled.'
                 f'{self._joints.several}')
-        if not self._client.server_is_ready():
+        if not self._action.is_ready():
             return MotionStatus.CONTROLLER_LOST, (
                 f"Controller '{self.name}' disappeared during the motion.")
         problem = watch() if watch is not None else ''
         if problem:
             return MotionStatus.DATA_LOST, f'{problem} The motion was cancelled.'
         return None
+
+    @property
+    def _taken_over(self) -> str:
+        """That another client has begun a goal since the motion began, or ''."""
+        return '' if self.goals.begun == self._others_before else (
+            f"Another client has sent controller '{self.name}' a goal during this motion, which "
+            'the controller carries out instead. End that client before you call again.')
 
     def _silence(self) -> str:
         """Return that joint states are silent while the controller's state goes on, or ''.
@@ -396,31 +444,30 @@ class ArmClient:
                 and STILL_TRAVEL < self.controller.travel(STILL_TIME, -np.inf) < np.inf)
 
     async def _cancel(
-        self, handle: Any, result: Any, status: MotionStatus, message: str
+        self, goal: Goal, result: Any, status: MotionStatus, message: str
     ) -> MotionOutcome:
         """Cancel the motion and wait until the arm is at rest."""
-        answer = handle.cancel_goal_async()
+        answer = goal.cancel()
         timeout = ANSWER_TIMEOUT
         answered = await self._waiter.until(lambda: answer.done() or result.done(), timeout)
         if not answered:
             message += f" Controller '{self.name}' did not answer the cancel request."
         else:
             await self._waiter.until(result.done, timeout)
-        return MotionOutcome(status, message, await self.comes_to_rest())
+        return await self._ended(status, message)
 
     async def _conclude(
         self, response: Any, trajectory: Trajectory, follower: _PathFollower
     ) -> MotionOutcome:
         """Return the outcome by the controller's result and the posture of the arm at rest."""
         if response.status != GoalStatus.STATUS_SUCCEEDED:
-            held = await self.comes_to_rest()
             if self._waiter.stop_reason:
-                return MotionOutcome(MotionStatus.CANCELLED, self._waiter.stop_reason, held)
-            code = response.result.error_code
-            error = _ERRORS.get(code, f'error code {code}')
-            text = f' ("{response.result.error_string}")' if response.result.error_string else ''
-            return MotionOutcome(MotionStatus.ABORTED,
-                                 f'The controller ended the motion: {error}{text}.', held)
+                return await self._ended(MotionStatus.CANCELLED, self._waiter.stop_reason)
+            code, text = response.result.error_code, response.result.error_string
+            error = _ERRORS.get(code, f'error code {code}') + (f' ("{text}")' if text else '')
+            return await self._ended(
+                MotionStatus.ABORTED, f'The controller ended the motion: {error}. See its log, '
+                'and check that it is active.')
         problem: tuple[MotionStatus, str] | None = None
         end = self._waiter.now() + _LATE_ARRIVAL
         # Late joint states may still show the arm at rest before a short motion.
@@ -435,28 +482,72 @@ class ArmClient:
             await self._waiter.tick()
             problem = self._problem(follower, None)
         if problem is not None:
-            return MotionOutcome(*problem, await self._hold())
+            return await self._ended(*problem, hold=True)
         distance = np.abs(self._joints.posture() - trajectory.goal)
         worst = int(np.argmax(distance))
         if distance[worst] > self._parameters().goal_tolerance:
-            return MotionOutcome(
+            return await self._ended(
                 MotionStatus.NOT_AT_GOAL,
                 f"The controller reported success, but joint '{self._joint_names[worst]}'"
                 f' is {distance[worst]:.4f} rad from the goal (limit '
-                f'{self._parameters().goal_tolerance} rad).', await self._hold())
+                f'{self._parameters().goal_tolerance} rad).', hold=True)
         return MotionOutcome(MotionStatus.DONE, 'The arm is at rest at the goal.', True)
 
-    async def _hold(self) -> bool:
-        """Command the measured posture to stop the arm; return whether it is at rest."""
-        if not self.resting and self._joints.latest is not None:
-            here = self._joints.posture()
-            still = np.zeros((2, len(here)))
-            goal = conversions.to_goal(
-                Trajectory(np.array([0.0, 0.1]), np.stack((here, here)), still),
-                self._joint_names, 0.0, 0.0, 1.0)
-            await self._waiter.until(
-                self._client.send_goal_async(goal).done, ANSWER_TIMEOUT)
-        return await self.comes_to_rest()
+    async def _ended(
+        self, status: MotionStatus, message: str, *, hold: bool = False
+    ) -> MotionOutcome:
+        """Follow the arm after a motion until it rests, and return the outcome.
+
+        An arm that does not come to rest is commanded to hold its posture, once.
+
+        Args:
+            status: How the motion ended.
+            message: A sentence about it.
+            hold: Whether no command has stopped the arm yet.
+
+        """
+        commanded = self._posture(commanded=True)
+        held = self.resting if hold else await self.comes_to_rest()
+        here = self._posture()
+        if not held and here is not None and not self._taken_over:
+            message += ' The arm moved on, and was commanded to hold its posture.'
+            await self._hold(here)
+            for second in range(_FOLLOWED):
+                if held := await self.comes_to_rest(1.0):
+                    break
+                self._report.note(**{'still moving': f'{second + 1} s after the arm was commanded '
+                                     'to hold its posture'})
+            here = self._posture()
+        if self._taken_over and status is not MotionStatus.CANCELLED:
+            return MotionOutcome(MotionStatus.TAKEN_OVER, self._taken_over, held)
+        if here is not None and commanded is not None:
+            distance = np.abs(here - commanded)
+            worst = int(np.argmax(distance))
+            if (status is MotionStatus.ABORTED
+                    or distance[worst] > self._parameters().path_tolerance):
+                message += (f" Joint '{self._joint_names[worst]}' went furthest: it is "
+                            f'{distance[worst]:.3f} rad from the posture commanded then.')
+        return MotionOutcome(status, message, held)
+
+    def _posture(self, *, commanded: bool = False) -> Array | None:
+        """Return the posture that the arm has, or was last commanded to have, (n,) [rad].
+
+        None if neither joint states nor controller have shown it of late.
+        """
+        self.controller.look()
+        seen = self.controller.posture(self._waiter.now() - _FRESH, commanded=commanded)
+        if self._joints.age() < _FRESH and (seen is None or not commanded):
+            return self._joints.posture().copy()
+        return seen
+
+    async def _hold(self, posture: Array) -> None:
+        """Command a posture, shape (n,) [rad], to stop the arm there."""
+        goal = conversions.to_goal(
+            Trajectory(np.array([0.0, 0.1]), np.stack((posture, posture)),
+                       np.zeros((2, len(posture)))),
+            self._joint_names, 0.0, 0.0, 1.0)
+        await self._waiter.until(
+            self._action.send(goal, self.goals.new_id()).done, ANSWER_TIMEOUT)
 
     @property
     def resting(self) -> bool:
@@ -464,20 +555,31 @@ class ArmClient:
         return (self._joints.age() < self._parameters().state_timeout
                 and self._joints.travel(STILL_TIME) < STILL_TRAVEL)
 
-    async def comes_to_rest(self) -> bool:
-        """Wait until the arm is at rest; return whether joint states or controller show it."""
+    async def comes_to_rest(self, timeout: float = ANSWER_TIMEOUT) -> bool:
+        """Wait until the arm is at rest; return whether joint states or controller show it.
+
+        Args:
+            timeout: Longest wait for an arm that they show moving, by the steady clock; without
+                either, the wait is shorter [s].
+
+        """
         start = self._waiter.now()
+        blind = False
 
         def rests() -> bool:
+            nonlocal blind
             # Only what was received since then counts: a stream may have stopped.
-            if self._joints.age() < self._parameters().state_timeout:
-                return self.resting and self._joints.age() < self._waiter.now() - start
-            return self.controller.travel(STILL_TIME, start) < STILL_TRAVEL
+            passed = self._waiter.now() - start
+            if self._joints.age() < min(passed, self._parameters().state_timeout):
+                return self.resting
+            travel = self.controller.travel(STILL_TIME, start)
+            blind = not np.isfinite(travel) and passed > _BLIND + self._waiter.delay
+            return travel < STILL_TRAVEL
 
-        return await self._waiter.until(rests, ANSWER_TIMEOUT)
+        return await self._waiter.until(lambda: rests() or blind, timeout) and not blind
 
 
-def _cancel_late_goal(sending: Any) -> None:
-    handle = sending.result()
-    if handle is not None and handle.accepted:
-        handle.cancel_goal_async()
+def _cancel_if_accepted(goal: Goal, sending: Future[Any]) -> None:
+    answer = sending.result()
+    if answer is not None and answer.accepted:
+        goal.cancel()

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from control_msgs.msg import JointTrajectoryControllerState
 from rclpy.serialization import deserialize_message
+from trajectory_msgs.msg import JointTrajectoryPoint
 
 from robocal_ros.arm.waiting import Waiter
+from robocal_ros.arrays import Array
 from robocal_ros.messages.stamps import SECOND, to_seconds
 from robocal_ros.messages.stream import RecentPostures
 from robocal_ros.messages.subscription import ConditionalGroup, Subscriber
@@ -47,6 +49,7 @@ class ControllerState:
         self._queued: deque[bytes] = deque(maxlen=_MOST)
         self._received = -np.inf
         self._recent = RecentPostures()
+        self._commanded = RecentPostures()
         self.stamp = -np.inf
         self.paused = self._scales = False
         self._subscriber = Subscriber(
@@ -71,18 +74,37 @@ class ControllerState:
         # A controller that does not know the field leaves it at zero.
         self._scales |= message.speed_scaling_factor > 0.0
         self.paused = self._scales and message.speed_scaling_factor <= 0.0
-        angles = dict(zip(self.joints, message.feedback.positions, strict=False))
+        self._note(message.feedback, self._recent)
+        self._note(message.reference, self._commanded)
+
+    def _note(self, point: JointTrajectoryPoint, recent: RecentPostures) -> None:
+        angles = dict(zip(self.joints, point.positions, strict=False))
         posture = np.array([angles.get(name, np.nan) for name in self._joint_names])
         if not np.isfinite(posture).all():
             return
-        if self._recent and self.stamp < self._recent[-1][0]:
-            self._recent.clear()
-        self._recent.note(self.stamp, posture)
+        if recent and self.stamp < recent[-1][0]:
+            recent.clear()
+        recent.note(self.stamp, posture)
 
-    def travel(self, window: float, since: float) -> float:
+    def posture(self, since: float, *, commanded: bool = False) -> Array | None:
+        """Return the newest measured or commanded posture, shape (n,) [rad].
+
+        None without a state that was received after ``since``, by the steady clock [s].
+        """
+        recent = self._commanded if commanded else self._recent
+        return recent[-1][1] if recent and self._received > since else None
+
+    def travel(self, window: float, since: float, *, commanded: bool = False) -> float:
         """Return the largest joint travel within the newest ``window`` seconds [rad].
 
         Infinite without a state that was received after ``since``, by the steady clock [s].
+
+        Args:
+            window: Time by the stamps [s].
+            since: See above.
+            commanded: Return that of the commanded posture, not of the measured one.
+
         """
         self.look(every=True)
-        return self._recent.travel(window) if self._received > since else np.inf
+        recent = self._commanded if commanded else self._recent
+        return recent.travel(window) if self._received > since else np.inf

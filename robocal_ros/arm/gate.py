@@ -36,8 +36,9 @@ _START_TOLERANCE = 0.02
 _LOOK_PERIOD = 0.8
 # Standstill in which efforts are checked before the first motion [s].
 _PREFLIGHT = 0.3
-# How often a motion is repeated after transient faults, and the longest wait for their end [s].
-_MAX_REPEATS, _RECOVERY = 3, 5.0
+# How often a motion is repeated after transient faults, and the longest wait for their end: of
+# sensors, and of joint states, without which whoever called is to hear soon where the arm is [s].
+_MAX_REPEATS, _RECOVERY, _STATES_RECOVERY = 3, 5.0, 0.6
 
 
 class GuardedArm:
@@ -82,7 +83,7 @@ class GuardedArm:
             waiter.node.get_logger().warning(
                 f'No collision geometry for {", ".join(self.checker.missing_meshes)}: their '
                 'meshes were not found, so their collisions are not detected. Set mesh_folders.')
-        self.client = ArmClient(waiter, joints, robot, parameters)
+        self.client = ArmClient(waiter, joints, robot, parameters, report)
         self.owner = ArmOwner(waiter)
         self._missing = ''
         self._timer = waiter.node.create_timer(
@@ -152,7 +153,7 @@ class GuardedArm:
             ConfigurationError: If the controller moves other joints.
 
         """
-        self.client.controller.look()
+        self.client.controller.look(every=True)
         names, controlled = self.robot.joint_names, self.client.controller.joints
         if controlled and set(controlled) != set(names):
             raise ConfigurationError(
@@ -160,6 +161,7 @@ class GuardedArm:
                 f"joints are {', '.join(names)}. Correct the parameter controller, joints or "
                 'tool_frame.')
         self.owner.check()
+        self.client.goals.check()
         if (reason := self.client.abort.problem()) is not None:
             raise MotionError(f'{reason[1]} Nothing was sent.')
         if self.client.controller.paused:
@@ -167,6 +169,7 @@ class GuardedArm:
                 'The speed scaling of the controller is zero: the robot is paused, or in a '
                 'protective or emergency stop. Nothing was sent; release it and call again.')
         self._check_start(trajectory)
+        self.client.check_commands()
         return self.check_path(trajectory, limits)
 
     def check_path(self, trajectory: Trajectory, limits: MotionLimits | None) -> Trajectory:
@@ -205,12 +208,13 @@ class GuardedArm:
 
         Raises:
             ConfigurationError: If they are not ready in time.
-            MotionError: If another node moves the arm.
+            MotionError: If another node or client moves the arm.
             DataError: If efforts are needed, and are frozen.
             CancelledError: If a stop was requested.
 
         """
         await self.client.connect(self._parameters().connect_timeout)
+        self.client.goals.check()
         self.owner.claim()
         if self._joints.need_effort:
             await self._check_efforts()
@@ -257,6 +261,8 @@ class GuardedArm:
         try:
             checked = self.check(trajectory, limits)
         except RobocalError as error:
+            if self.client.goals.foreign:
+                return MotionOutcome(MotionStatus.TAKEN_OVER, str(error), self.client.resting)
             return MotionOutcome(MotionStatus.REFUSED, str(error),
                                  await self.client.comes_to_rest())
         return await self.client.execute(checked, progress, watch)
@@ -271,14 +277,20 @@ class GuardedArm:
             self._report.update(phase, message,
                                 progress=share[0] + done * (share[1] - share[0]),
                                 samples=str(self._joints.recorded),
-                                dropped=str(self._joints.counts.dropped))
+                                dropped=str(self._joints.counts.dropped),
+                                **{'longest turn': f'{1e3 * self.client.longest_turn:.0f} ms'})
 
         begin = {} if self.recorder is None else self.recorder.stamps()
         self._check_clock()
         progress(0.0)
         outcome = await self.try_move(trajectory, limits=limits, progress=progress, watch=watch)
         for number in range(_MAX_REPEATS):
-            if not outcome.transient or not await self._recovered(watch):
+            if not outcome.transient:
+                break
+            self._report.update(phase, f'{outcome.message} The arm is held.')
+            if not await self._recovered(
+                    watch, _STATES_RECOVERY if outcome.status is MotionStatus.STATES_LOST
+                    else _RECOVERY):
                 break
             self._waiter.node.get_logger().warning(
                 f'{outcome.message} The motion is repeated ({number + 1} of {_MAX_REPEATS}).')
@@ -288,11 +300,11 @@ class GuardedArm:
                     trajectory, limits=limits, progress=progress, watch=watch)
         outcome.raise_unless_done()
 
-    async def _recovered(self, watch: Watch | None) -> bool:
+    async def _recovered(self, watch: Watch | None, timeout: float) -> bool:
         """Wait until the arm rests and all streams deliver again; return whether they do."""
         return not self._joints.counts.clock_jumps and await self._waiter.until_stopped(
             lambda: self.resting and not self.client.state_problem()
-            and not (watch is not None and watch()), _RECOVERY)
+            and not (watch is not None and watch()), timeout)
 
     async def _go_back(
         self, posture: Array, begin: Mapping[str, float], watch: Watch | None,

@@ -40,6 +40,7 @@ class MotionStatus(Enum):
     STATES_LOST = 'states lost'
     LATE = 'late'
     FOREIGN_MOTION = 'foreign motion'
+    TAKEN_OVER = 'taken over'
     CONTROLLER_LOST = 'controller lost'
     OVERLOADED = 'overloaded'
     STOPPED = 'stopped'
@@ -79,8 +80,11 @@ class MotionOutcome:
         """
         if self.status is MotionStatus.DONE:
             return
-        where = ('The arm is held.' if self.held else
-                 'The arm was not seen to come to rest: keep clear and check the controller.')
+        where = (
+            'Another client controls the arm: keep clear.'
+            if self.status is MotionStatus.TAKEN_OVER else
+            'The arm is held.' if self.held else
+            'The arm was not seen to come to rest: keep clear and check the controller.')
         if self.status is MotionStatus.CANCELLED:
             raise CancelledError(f'{self.message} {where}')
         raise MotionFailedError(f'{self.message} {where}', self)

@@ -62,9 +62,11 @@ class Waiter:
         self._timer.cancel()
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix='robocal')
         self._loading: list[ThreadFuture[Any]] = []
+        self._destroyed = False
 
     def destroy(self) -> None:
         """Resume all coroutines a last time, remove the timer and end the thread."""
+        self._destroyed = True
         self._wake_all()
         self.node.destroy_timer(self._timer)
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -177,9 +179,16 @@ class Waiter:
         return not all(future.done() for future in self._loading)
 
     async def compute(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a function in the thread; return its result or raise its exception."""
+        """Run a function in the thread; return its result or raise its exception.
+
+        Raises:
+            CancelledError: If the waits end first.
+
+        """
         future = self._threads.submit(function, *args, **kwargs)
-        while not future.done():
+        while not future.done() or future.cancelled():
+            if self._destroyed:
+                raise CancelledError('The node was released.')
             await self.tick()
         return future.result()
 

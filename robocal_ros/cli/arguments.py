@@ -11,18 +11,7 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 
-from robocal_ros import __version__
-from robocal_ros.offline.capabilities import CAPABILITIES
-
-PROCEDURES = {
-    'payload': ('payload_identification', 'run'),
-    'drive_gains': ('payload_identification', 'calibrate_gains'),
-    'arm': ('payload_identification', 'identify_arm'),
-    'friction': ('friction_identification', 'run'),
-    'compliance': ('compliance_calibration', 'run'),
-    'leveling': ('leveling', 'run'),
-}
-"""Node and service of each procedure."""
+from robocal_ros import __version__, registry
 
 _RESULT = 'a result file, or a kind, such as payload, for the stored results of all robots'
 _ESTIMATE = """\
@@ -123,8 +112,9 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 def _view(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--namespace', default='', metavar='NS', help="the robot's namespace")
     parser.add_argument('--host', default='127.0.0.1', metavar='ADDRESS',
-                        help='address to serve at; others than this machine can cancel '
-                             'procedures if it is not the default (default: %(default)s)')
+                        help='address to serve at; beyond the default, the access token in the '
+                             'address of the page crosses the network unencrypted '
+                             '(default: %(default)s)')
     parser.add_argument('--port', type=int, default=8080, metavar='PORT',
                         help='first port to try (default: %(default)s)')
     parser.add_argument('--mesh-folder', action='append', default=[], metavar='FOLDER',
@@ -134,7 +124,7 @@ def _view(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('capability', choices=tuple(PROCEDURES), help='what to run')
+    parser.add_argument('capability', choices=tuple(registry.procedures()), help='what to run')
     parser.add_argument('--verb', metavar='SERVICE',
                         help="another service of the node, e.g. estimate (default: the "
                              "procedure's own)")
@@ -168,7 +158,8 @@ def _record(parser: argparse.ArgumentParser) -> None:
 
 
 def _estimate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('capability', choices=tuple(CAPABILITIES), help='what to estimate')
+    parser.add_argument('capability', choices=tuple(registry.estimators()),
+                        help='what to estimate')
     parser.add_argument('bag', type=Path, metavar='BAG',
                         help='a folder of rosbag2, or a .db3 or .mcap file')
     parser.add_argument('--urdf', type=Path, metavar='FILE',
@@ -220,7 +211,7 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
                                'that holds the bag, or a regular expression with one group that '
                                'is searched in its path (default: the name in the URDF)')
     estimate.add_argument('--capability', action='append', default=[],
-                          choices=tuple(CAPABILITIES),
+                          choices=tuple(registry.estimators()),
                           help='estimate this alone, also from bags without marks; can be '
                                'repeated (default: what the marks in each bag name)')
     estimate.add_argument('--urdf', default='', metavar='FILE',

@@ -18,6 +18,7 @@ from rclpy.qos import QoSReliabilityPolicy
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
+from robocal_ros import registry
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.drivers import Names, Recognised, recognised
@@ -25,7 +26,6 @@ from robocal_ros.cli.findings import Finding, Grade, good
 from robocal_ros.cli.node_client import STATES, RosSession, foreign, full_name, is_served
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
-from robocal_ros.node.executables import NODES
 from robocal_ros.robot.model import Robot
 
 _WRENCH = 'geometry_msgs/msg/WrenchStamped'
@@ -98,7 +98,7 @@ def _robot_findings(
         yield good('F/T sensors', 'None; methods that need one are not available.')
     yield _controller(graph, options.controller or (
         driver.controller if driver else _CONTROLLER))
-    for name, state in graph.own_nodes(tuple(NODES)):
+    for name, state in graph.own_nodes(tuple(registry.nodes())):
         yield good(name, f'is {state}.')
 
 

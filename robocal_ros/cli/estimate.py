@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from robocal_ros.capability import Follower
+from robocal_ros.capability import Follower, estimator
 from robocal_ros.cli.console import ProgressView, print_line
 from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages.bag import JOINT_STATE, Bag, Selection, description_in
 from robocal_ros.messages.decode import stamp_of
 from robocal_ros.messages.stamps import to_seconds
-from robocal_ros.offline.capabilities import capability
 from robocal_ros.offline.estimation import OfflineEstimation
 from robocal_ros.offline.parameter_files import read_parameters
 from robocal_ros.results.result import CalibrationResult, Verdict
@@ -33,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         RobocalError: If the bag, the parameters or the data are unsuitable.
 
     """
-    chosen = capability(options.capability)
+    chosen = estimator(options.capability)
     if (options.series is not None or options.covariances) and not isinstance(chosen, Follower):
         raise ConfigurationError(
             f'{chosen.name} has no series, which is an output of wrench only. Remove --series and '

@@ -27,6 +27,8 @@ _EFFORT = {'N·m': 1.0, 'Nm': 1.0, 'N': 1.0, 'A': 1.0, 'mA': 1e-3}
 _LATEST = 2.0**31 - 1.0
 # Duration of a posture [s], rate [Hz], and speed between postures [rad/s], [m/s].
 _HOLD, _RATE, _SPEED = 2.0, 50.0, 0.5
+# Largest file [bytes].
+_LARGEST = 256 * 10**6
 # Stamp of the first sample without times [s].
 _BEGIN = 1.0
 # Share of the time that reading takes [%], and messages between two reports of progress.
@@ -171,7 +173,8 @@ class Table:
         lines: list[tuple[int, list[str]]] = []
         try:
             lines.extend(enumerate(csv.reader(
-                read_text(path, 'CSV file').splitlines(), delimiter=columns.delimiter), start=1))
+                read_text(path, 'CSV file', limit=_LARGEST).splitlines(),
+                delimiter=columns.delimiter), start=1))
         except csv.Error as error:
             raise FileFormatError(
                 f'{path}, line {len(lines) + 1}: {error}. Expected one line of text per sample; '

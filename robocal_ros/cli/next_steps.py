@@ -9,11 +9,10 @@ import re
 import shlex
 from pathlib import Path
 
+from robocal_ros import registry
 from robocal_ros.cli.apply import driver_calls, driver_load, urdf_with
-from robocal_ros.cli.arguments import PROCEDURES
 from robocal_ros.cli.drivers import Driver, Names, recognised
 from robocal_ros.errors import RobocalError
-from robocal_ros.offline.capabilities import CAPABILITIES
 from robocal_ros.results.report import Step
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.robot.load import carried_load
@@ -40,19 +39,10 @@ REMEDIES = (
      'ros2 service call /compliance_calibration/measure_unloaded std_srvs/srv/Trigger'),
     (r'The \w+ bias of',
      'Let the sensor warm up, then tare at rest and without contact.',
-     'ros2 service call /wrench_observer/tare std_srvs/srv/Trigger'),
+     'robocal run wrench'),
 )
 """Patterns of the reasons of checks, what to do, and the command: docs/troubleshooting.md."""
 
-_USES = {
-    'drive_gains': (
-        'Efforts are converted to N·m from now on. Identify what depends on them, such as '
-        'the payload.', 'robocal run payload'),
-    'compliance': (
-        'Leveling corrects the sag of the joints from now on.', 'robocal run leveling'),
-}
-# Suffix of the URDF with a result, by its kind.
-_NAMES = {'payload': 'with_tool', 'friction': 'with_friction', 'arm': 'identified'}
 _CONTEXT = 2
 
 
@@ -76,11 +66,11 @@ def next_steps(
     if stale:
         return (Step('Do not apply these values: estimate them again, with the current inputs.',
                      _again(result.kind, result.source, path)),)
-    if result.kind in _NAMES:
+    procedure = registry.of_kind(result.kind)
+    if procedure is not None and procedure.urdf:
         calls = _driver(result, urdf) if result.kind == 'payload' else ()
-        return (*calls, _urdf(result, path, urdf))
-    text, command = _USES.get(
-        result.kind, ('The nodes use it from now on; nothing is to be done.', ''))
+        return (*calls, _urdf(result, path, procedure.urdf, urdf))
+    text, command = registry.Procedure.then if procedure is None else procedure.then
     return (*_arm_again(result, path), Step(text, (('', command),) if command else ()))
 
 
@@ -117,18 +107,14 @@ def _again(kind: str, source: str, path: Path) -> tuple[tuple[str, str], ...]:
         path: Its file, or one in the same results folder.
 
     """
-    name = 'wrench' if kind == 'tare' else kind
-    commands = []
-    if source not in ('', 'live') and name in CAPABILITIES:
+    procedure, commands = registry.of_kind(kind), []
+    if procedure is None:
+        return ()
+    if source not in ('', 'live') and procedure.estimator:
         stored = ['--results-dir', str(path.parent)] if (path.parent / 'history').is_dir() else []
         commands.append(('from its bag, with the parameters used before',
-                         shlex.join(['robocal', 'estimate', name, source, *stored])))
-    if kind in PROCEDURES:
-        commands.append(('on the robot', f'robocal run {kind}'))
-    elif kind == 'tare':
-        commands.append(
-            ('on the robot', 'ros2 service call /wrench_observer/tare std_srvs/srv/Trigger'))
-    return tuple(commands)
+                         shlex.join(['robocal', 'estimate', procedure.name, source, *stored])))
+    return (*commands, ('on the robot', f'robocal run {procedure.name}'))
 
 
 def _driver(result: CalibrationResult, urdf: tuple[Path, str] | None) -> tuple[Step, ...]:
@@ -174,10 +160,12 @@ def _calls_of(
     return tuple(item for item in calls if driver.name.startswith(item[0].partition(',')[0]))
 
 
-def _urdf(result: CalibrationResult, path: Path, urdf: tuple[Path, str] | None) -> Step:
+def _urdf(
+    result: CalibrationResult, path: Path, suffix: str, urdf: tuple[Path, str] | None
+) -> Step:
     """Return the step that writes a result into the URDF."""
     given = Path('my_arm.urdf') if urdf is None else urdf[0]
-    out = given.with_name(f'{given.stem}_{_NAMES[result.kind]}.urdf')
+    out = given.with_name(f'{given.stem}_{suffix}.urdf')
     command = shlex.join(['robocal', 'apply', str(path), '--urdf', str(given), '--out', str(out)])
     text = 'Write the values into the URDF, for simulation and planning.'
     changes = ''

@@ -23,9 +23,9 @@ from rclpy.topic_endpoint_info import TopicEndpointInfo
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
+from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError, RobocalError, nearest_name
 from robocal_ros.messages import qos
-from robocal_ros.node.executables import NODES
 
 # Longest turn of the executor [s].
 _TURN = 0.05
@@ -68,7 +68,7 @@ def full_name(name: str, namespace: str) -> str:
 
 def foreign(publishers: Iterable[TopicEndpointInfo]) -> bool:
     """Return whether a publisher is no node of this package, as far as names have come."""
-    return any(item.node_name not in (*NODES, _UNKNOWN) for item in publishers)
+    return any(item.node_name not in (*registry.nodes(), _UNKNOWN) for item in publishers)
 
 
 def is_served(node: Node, client: Any) -> bool:

@@ -26,6 +26,7 @@ from rclpy.qos import (
     QoSReliabilityPolicy,
 )
 
+from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, OUT, ProgressView, print_line, table_of
 from robocal_ros.cli.node_client import RosSession, foreign, full_name
 from robocal_ros.errors import ConfigurationError, DataError
@@ -51,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
     """
     profile = read_profile(
         options.profile or share_directory() / 'config' / 'recorder.yaml')
-    profile = structs.replace(profile, topics=(*profile.topics, *options.topics))
+    profile = structs.replace(profile, topics=(
+        *profile.topics, *own_topics(), *options.topics))
     # Named as ros2 bag names its bags.
     folder = options.output or Path(time.strftime('robocal_%Y_%m_%d-%H_%M_%S'))
     with RosSession('robocal_recorder') as session:
@@ -115,6 +117,11 @@ def _summarize(recorder: Recorder, folder: Path) -> None:
     if silent:
         print_line(f'No messages received on {", ".join(silent)}.', 'yellow')
     print_line(f'Bag: {folder}')
+
+
+def own_topics() -> list[str]:
+    """Return the marks and results of all nodes, relative to the namespace."""
+    return [topic for item in registry.capabilities() for topic in item.recorded]
 
 
 class RecorderProfile(Section):

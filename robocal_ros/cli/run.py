@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from robocal_ros.cli.arguments import PROCEDURES
+from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, ProgressView, print_line
 from robocal_ros.cli.node_client import Answer, NodeClient, RosSession
 from robocal_ros.errors import ConfigurationError
@@ -26,14 +26,14 @@ def run(options: argparse.Namespace) -> int:
         KeyboardInterrupt: After the procedure was cancelled.
 
     """
-    node, verb = PROCEDURES[options.capability]
-    name = f'{options.namespace.rstrip("/")}/{options.node or node}'
+    procedure = registry.procedures()[options.capability]
+    name = f'{options.namespace.rstrip("/")}/{options.node or procedure.node}'
     parameters = _parameters(options.param)
     if parameters and not options.configure:
         raise ConfigurationError('Parameters are read when a node is configured: give '
                                  '--configure too.')
     with RosSession('robocal_run') as session:
-        verb = options.verb or verb
+        verb = options.verb or procedure.verb
         client = NodeClient(session, name, verb)
         client.wait_until_there(options.timeout)
         _make_active(client, parameters, configure=options.configure, timeout=options.timeout)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import io
 import logging
 import time
 import webbrowser
-from contextlib import redirect_stdout
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +22,11 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from visualization_msgs.msg import MarkerArray
 
+from robocal_ros import registry
 from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.node_client import RosSession, full_name, is_served
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.messages import qos
-from robocal_ros.node.executables import NODES
 from robocal_ros.results import wording
 from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.setup import mesh_folders
@@ -69,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
     with RosSession('robocal_view') as session:
         view = View(session, options)
         print_line(f'Open {view.address} in a browser. Ctrl-C ends it.')
+        print_line('Its last part is an access token: whoever has it can watch, and cancel '
+                   'procedures. Pages of other addresses are refused.')
         if options.open:
             webbrowser.open(view.address)
         try:
@@ -85,7 +85,7 @@ class View:
     """Page in the browser, and the subscriptions that fill it.
 
     Attributes:
-        address: Address of the page.
+        address: Address of the page, with its access token.
 
     """
 
@@ -100,24 +100,17 @@ class View:
             ConfigurationError: If the port is taken.
 
         """
-        import viser
+        from robocal_ros.cli.view_access import GuardedServer
 
         self._session = session
         self._folders = mesh_folders(options.mesh_folder)
         logging.getLogger('websockets').setLevel(logging.ERROR)
-        try:
-            # It prints its addresses, of which a user needs one.
-            with redirect_stdout(io.StringIO()):
-                self._server = viser.ViserServer(options.host, options.port, verbose=False)
-        except OSError as error:
-            raise ConfigurationError(
-                f'Port {options.port} of {options.host} is not available ({error.strerror}). '
-                'Choose another with --port.') from error
+        self._guarded = GuardedServer(options.host, options.port)
+        self._server, self.address = self._guarded.server, self._guarded.address
         gui = self._server.gui
         # Sharing would send the page through a server on the internet.
         gui.configure_theme(show_logo=False, show_share_button=False, control_width='large')
         gui.set_panel_label('robocal')
-        self.address = f'http://{options.host}:{self._server.get_port()}'
         self._scene: Scene | None = None
         self._markers: dict[str, MarkerArray] = {}
         self._state: bytes = b''
@@ -127,7 +120,8 @@ class View:
                                  self._describe, qos.LATCHED)
         node.create_subscription(JointState, full_name('joint_states', options.namespace),
                                  self._take_state, _NEWEST, raw=True)
-        self._panels = [_Panel(session, gui, full_name(name, options.namespace)) for name in NODES]
+        self._panels = [_Panel(session, gui, full_name(name, options.namespace))
+                        for name in registry.nodes()]
         for panel in self._panels:
             node.create_subscription(
                 MarkerArray, f'{panel.node}/markers',
@@ -135,8 +129,7 @@ class View:
 
     def close(self) -> None:
         """End the server."""
-        with redirect_stdout(io.StringIO()):
-            self._server.stop()
+        self._guarded.close()
 
     def refresh(self) -> None:
         """Take what has arrived and show it."""

@@ -27,9 +27,10 @@ from robocal_ros.compliance.measurement import (
 )
 from robocal_ros.compliance.model import (
     Load,
+    Mounted,
     Target,
     check_revolute,
-    load_of,
+    mounted_of,
     predicted,
     target_motion,
     target_pose,
@@ -43,6 +44,7 @@ from robocal_ros.compliance.registration import (
 )
 from robocal_ros.errors import DataError
 from robocal_ros.messages.samples import JointSamples, Recording, StreamCounts, TrackerSamples
+from robocal_ros.results.chain import Inputs
 from robocal_ros.results.result import (
     CalibrationResult,
     Check,
@@ -53,7 +55,6 @@ from robocal_ros.results.result import (
     State,
     rms,
 )
-from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.model import Robot
 
 KIND, METHOD = 'compliance', 'loaded_unloaded'
@@ -76,7 +77,7 @@ def check_arm(robot: Robot, values: ComplianceParameters) -> None:
 
 def estimate(
     robot: Robot, recording: Recording, values: ComplianceParameters, load: Load,
-    registration: Registration | None = None,
+    registration: Registration | None = None, *, tool: Load | None = None,
 ) -> CalibrationResult:
     """Estimate from a recording of both measurements.
 
@@ -84,12 +85,13 @@ def estimate(
     which the load was mounted from postures that were visited twice; other postures are ignored.
 
     Args:
-        robot: The arm without the load.
+        robot: The arm without anything mounted.
         recording: Joint states, tracker readings and marked rests.
         values: The node's parameters.
         load: Load mounted between the two sets.
         registration: Tracker pose, for a recording without marked rests; None to estimate it
             from the unloaded set.
+        tool: Body that stays mounted in both sets, None without one.
 
     Raises:
         RobocalError: See ``estimate_sets``; also if the recording lacks readings or rests.
@@ -107,7 +109,7 @@ def estimate(
     else:
         unloaded, loaded = _found_sets(robot, joints, readings, values)
     return estimate_sets(
-        robot, unloaded, loaded, load, values, registration,
+        robot, unloaded, loaded, load, values, registration, tool=tool,
         counts=stream_counts(joints.counts, readings.counts), source=joints.source)
 
 
@@ -144,18 +146,20 @@ def estimate_sets(
     values: ComplianceParameters,
     registration: Registration | None = None,
     *,
+    tool: Load | None = None,
     counts: Mapping[str, int] | None = None,
     source: str = 'live',
 ) -> CalibrationResult:
     """Estimate the compliance of every joint from both sets of end positions.
 
     Args:
-        robot: The arm without the load.
+        robot: The arm without anything mounted.
         unloaded: End positions without the load, in the order of time.
         loaded: End positions with the load, in the order of time.
         load: Load mounted between the two sets.
         values: The node's parameters.
         registration: Tracker pose; None to estimate it from the unloaded set.
+        tool: Body that stays mounted in both sets, None without one.
         counts: Further sample counts and drops of the result.
         source: ``live`` or the name of the bag.
 
@@ -166,7 +170,8 @@ def estimate_sets(
         ExcitationError: If no joint's compliance is observable.
 
     """
-    load.check()
+    mounted = Mounted(load.check(), tool)
+    robot = mounted.on(robot, loaded=False)
     if registration is None:
         registration = register(robot, unloaded, values)
     target = Target.of(robot, values, registration)
@@ -205,6 +210,8 @@ def estimate_sets(
             'load_com': [float(x) for x in load.body.com],
             'load_frame': load.frame,
             'load_source': load.source,
+            'mounted_unloaded': mounted.described(loaded=False),
+            'mounted_loaded': mounted.described(loaded=True),
             'target_frame': target.frame,
             'target_xyz': [float(x) for x in target.xyz],
             'match_tolerance': values.match_tolerance,
@@ -449,7 +456,9 @@ def summary(result: CalibrationResult) -> str:
         f' Sag on held-out postures {1e6 * sag.before:.0f} µm, after correction '
         f'{1e6 * sag.after:.0f} µm ({100.0 * (1.0 - sag.after / sag.before):.1f} % removed).')
     unseen = f' Unobservable: {", ".join(unobservable)}.' if unobservable else ''
-    return f'Compliance in µrad/(N·m) (95 %): {"; ".join(shown)}.{removed}{unseen}'
+    mounted = ('Mounted in the unloaded set: {mounted_unloaded}; in the loaded set: '
+               '{mounted_loaded}.').format_map(result.settings)
+    return (f'Compliance in µrad/(N·m) (95 %): {"; ".join(shown)}.{removed}{unseen} {mounted}')
 
 
 def tracker_of(values: ComplianceParameters) -> TrackerNeed:
@@ -464,15 +473,20 @@ def needs(values: ComplianceParameters) -> Needs:
 
 
 def _estimate(
-    robot: Robot, recording: Recording, values: ComplianceParameters, store: ResultStore
+    robot: Robot, recording: Recording, values: ComplianceParameters, inputs: Inputs
 ) -> CalibrationResult:
-    payload = None if values.load_mass > 0.0 else store.load('payload')
-    return estimate(robot, recording, values, load_of(robot, values, payload))
+    mounted = mounted_of(robot, values, inputs.get('payload'))
+    return estimate(robot, recording, values, mounted.known_load(), tool=mounted.tool)
+
+
+def kinds(values: ComplianceParameters) -> tuple[str, ...]:
+    """Return the kinds of results that an estimate uses."""
+    return () if values.payload_is == 'unused' else ('payload',)
 
 
 SERVICES = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loaded')
 """Services whose recordings can be estimated from."""
 
 COMPLIANCE = Capability(
-    'compliance', 'compliance_calibration', ComplianceParameters, SERVICES, needs, _estimate,
-    summary, lambda values: ('payload',))
+    'compliance', ComplianceParameters, SERVICES, needs, kinds,
+    _estimate, summary, lambda values: ('payload',))

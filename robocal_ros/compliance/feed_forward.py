@@ -11,6 +11,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError, RobocalError
 from robocal_ros.messages import conversions, qos
 from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.messages.subscription import TEXT_LIMIT
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import Robot
@@ -37,7 +38,8 @@ class SagFeedForward:
         self._message.header.frame_id = node.robot.root_frame
         self._deflection = node.publisher(Vector3Stamped, '~/deflection', qos.RELIABLE)
         self._out = node.publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
-        node.subscription(JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE)
+        node.subscription(JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE,
+                          limit=TEXT_LIMIT, idle_only=True)
         joints.listen(self._on_state, lambda: self.subscribed)
 
     @property

@@ -153,7 +153,7 @@ class Load:
     body: RigidBodyInertia
     frame: str
     alternatives: tuple[RigidBodyInertia, ...] = ()
-    source: str = 'given'
+    source: str = 'load_mass'
 
     def check(self) -> Load:
         """Return itself; raises DataError if mass or centre of mass is not physical."""
@@ -171,6 +171,10 @@ class Load:
     def on(self, robot: Robot) -> Robot:
         """Return the arm with the load on it."""
         return robot.with_payload(self.body, self.frame)
+
+    def described(self) -> str:
+        """Return mass, frame and origin in words."""
+        return f'{self.body.mass:.3g} kg on {self.frame} ({self.source})'
 
     def others_on(self, robot: Robot) -> list[Robot]:
         """Return the arm with each of the alternative loads."""
@@ -213,32 +217,98 @@ def identified_load(result: CalibrationResult) -> Load:
                 'payload result').check()
 
 
-def load_of(
-    robot: Robot, values: ComplianceParameters, payload: CalibrationResult | None
-) -> Load:
-    """Return the load mounted between the two sets.
+@dataclass(frozen=True)
+class Mounted:
+    """Bodies on the arm in both sets.
 
-    Raises:
-        DataError: If neither parameters nor a payload result define it.
+    Attributes:
+        load: Load mounted between the sets; None while it is unknown.
+        tool: Body that stays mounted in both sets; None without one.
+        note: Role of the payload result, as a sentence.
 
     """
-    if values.load_mass > 0.0:
-        return given_load(
+
+    load: Load | None
+    tool: Load | None = None
+    note: str = ''
+
+    def known_load(self) -> Load:
+        """Return the load; raises DataError if it is unknown."""
+        if self.load is None:
+            raise DataError(
+                'The mass of the load is unknown: load_mass is 0, and no payload result describes '
+                f'the load. {self.note} Set load_mass and load_com, or identify the load with '
+                'payload_identification.')
+        return self.load
+
+    def on(self, robot: Robot, *, loaded: bool) -> Robot:
+        """Return the arm in the unloaded or the loaded set; raises as ``known_load``."""
+        carrying = robot.copy() if self.tool is None else self.tool.on(robot)
+        return self.known_load().on(carrying) if loaded else carrying
+
+    def described(self, *, loaded: bool) -> str:
+        """Return the bodies of the unloaded or the loaded set in words."""
+        bodies = [] if self.tool is None else [f'a tool of {self.tool.described()}']
+        bodies += [f'a load of {self.known_load().described()}'] if loaded else []
+        return ' and '.join(bodies) or 'nothing'
+
+
+# Masses of payload result and load that are this close may be the same body.
+_SAME_BODY = 0.1
+
+
+def mounted_of(
+    robot: Robot, values: ComplianceParameters, payload: CalibrationResult | None
+) -> Mounted:
+    """Return what is mounted in both sets.
+
+    Raises:
+        DataError: If the payload result is not usable, missing where a parameter requires it, or
+            may be the load itself although ``load_mass`` is set.
+
+    """
+    role, given = values.payload_is, values.load_mass > 0.0
+    if payload is None or role == 'unused':
+        if payload is None and role in ('tool', 'load'):
+            raise DataError(
+                f"payload_is is '{role}', but there is no payload result. Identify the {role} "
+                "with payload_identification, or set payload_is to 'auto'.")
+        known, note = None, ('There is no payload result: no tool is assumed.' if payload is None
+                             else "The payload result is not used (payload_is is 'unused').")
+    else:
+        known = identified_load(payload)
+        if role == 'auto' and given and abs(
+                known.body.mass - values.load_mass) < _SAME_BODY * values.load_mass:
+            raise DataError(
+                f'The payload result of {known.body.mass:.3g} kg and load_mass of '
+                f'{values.load_mass:.3g} kg may be the same body. '
+                "Set payload_is to 'tool' if both are mounted in the loaded set, to 'unused' if "
+                'the load alone is; or set load_mass to 0 to use the payload result as the load.')
+        if role == 'auto':
+            role = 'tool' if given else 'load'
+        note = f"The payload result is the {role} (payload_is is '{values.payload_is}')."
+    load = known if role == 'load' else None
+    if given:
+        load = given_load(
             values.load_mass, values.load_com, values.load_frame or robot.tool_frame,
             mass_std=values.load_mass_std, com_std=values.load_com_std)
-    if payload is None:
-        raise DataError(
-            'The mass of the load is unknown: load_mass is 0 and there is no payload result. Set '
-            'load_mass and load_com, or identify the load with payload_identification.')
-    return identified_load(payload)
+    return Mounted(load, known if role == 'tool' else None, note)
 
 
 def carried_on(
     robot: Robot, values: ComplianceParameters, payload: CalibrationResult | None
-) -> Robot:
-    """Return the arm with the load assumed by deflection and trajectory correction."""
+) -> tuple[Robot, str]:
+    """Return the arm with what deflection and trajectory correction assume, and that in words.
+
+    Raises:
+        DataError: If a payload result is not usable.
+
+    """
     if values.carried in ('auto', 'payload') and payload is not None:
-        return identified_load(payload).on(robot)
-    if values.carried in ('auto', 'load') and values.load_mass > 0.0:
-        return load_of(robot, values, None).on(robot)
-    return robot
+        known = identified_load(payload)
+        return known.on(robot), f'the payload result of {known.described()}'
+    if values.carried in ('auto', 'load'):
+        mounted = mounted_of(robot, values, payload)
+        if mounted.load is not None:
+            return mounted.on(robot, loaded=True), mounted.described(loaded=True)
+    return robot, 'no payload'

@@ -17,6 +17,7 @@ from robocal_ros.arm.protocols import Recorder as Recording
 from robocal_ros.arm.waiting import ServiceCall
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimate import (
+    COMPLIANCE,
     SERVICES,
     check_arm,
     estimate,
@@ -28,7 +29,7 @@ from robocal_ros.compliance.estimate import (
 )
 from robocal_ros.compliance.feed_forward import SagFeedForward
 from robocal_ros.compliance.measurement import LOADED, UNLOADED
-from robocal_ros.compliance.model import Load, carried_on, load_of
+from robocal_ros.compliance.model import Mounted, carried_on, mounted_of
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import given_postures
 from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, StationaryReader
@@ -52,8 +53,8 @@ from robocal_ros.robot.setup import effort_factor
 class ComplianceCalibration(CalibrationNode):
     """Lifecycle node that identifies joint compliance from postures without and with a load."""
 
+    capability = 'compliance_calibration'
     parameter_table = ComplianceParameters
-    kinds = ('compliance',)
     verbs = (*CalibrationNode.verbs, 'measure_unloaded', 'measure_loaded',
              'register_tracker')
     values: ComplianceParameters
@@ -95,8 +96,8 @@ class ComplianceCalibration(CalibrationNode):
         self._friction: dict[str, SteadyFriction] = {}
         self._use_arm(self.robot)
         DriveGains(self, self.joints, self._use_arm)
-        self.follow('payload', 'payload_identification/result', self._carry)
-        self.follow('friction', 'friction_identification/result', self._use_friction,
+        self.follow('payload', self._carry)
+        self.follow('friction', self._use_friction,
                     remedy='Motions are planned without friction.')
         if last_good := self.store.load('compliance'):
             self._publish(last_good)
@@ -105,13 +106,13 @@ class ComplianceCalibration(CalibrationNode):
         self, arm: Arm, recorder: Recording, keep: Keep = keep_nothing
     ) -> ComplianceProcedure:
         return ComplianceProcedure(
-            arm, recorder, self.status, self._reader, lambda: self.values, self._load,
+            arm, recorder, self.status, self._reader, lambda: self.values, self._mounted,
             lambda: self._friction, self._show_registration,
             given_postures(self.values, self.robot, self.arm.checker), keep)
 
-    def _load(self) -> Load:
-        """Return the load mounted between the two sets; raises DataError if it is unknown."""
-        return load_of(self.robot, self.values, self._payload)
+    def _mounted(self) -> Mounted:
+        """Return what is mounted in both sets; raises as ``mounted_of``."""
+        return mounted_of(self.robot, self.values, self._payload)
 
     def _carry(self, payload: CalibrationResult) -> None:
         self._payload = payload
@@ -119,7 +120,9 @@ class ComplianceCalibration(CalibrationNode):
 
     def _use_arm(self, known: Robot) -> None:
         self._known_robot = known
-        self._feed_forward.carry(known, carried_on(known, self.values, self._payload))
+        carrying, what = carried_on(known, self.values, self._payload)
+        self._feed_forward.carry(known, carrying)
+        self.get_logger().info(f'Deflection and trajectory correction assume {what}.')
 
     def _use_friction(self, friction: CalibrationResult) -> None:
         self._friction = friction_by_joint(friction)
@@ -136,9 +139,9 @@ class ComplianceCalibration(CalibrationNode):
         if self.values.measure_posture:
             raise ConfigurationError('measure_posture is set, but run measures whole sets. Set it '
                                      'to 0, or call measure_unloaded or measure_loaded.')
-        self._load()
         await self._method.run(self._attach, self._detach)
-        return await self.estimate()
+        answer = await self.estimate()
+        return answer._replace(message=' '.join((answer.message, *self._method.lost)))
 
     async def rehearse(self, arm: PreviewArm) -> str:
         """Carry out the motions of both sets in a dry run."""
@@ -153,17 +156,18 @@ class ComplianceCalibration(CalibrationNode):
         if left := method.missing(LOADED):
             raise DataError(f'{len(left)} postures are not measured with the load yet. Call '
                             'measure_loaded to continue.')
-        load, registration, inputs = self._load(), method.registration, self.known_results()
+        mounted, registration = self._mounted(), method.registration
+        load = mounted.known_load()
+        inputs = COMPLIANCE.inputs(values, self.current_result)
         unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
         recording = self.recorder.recording(needs(values))
         counts = {**stream_counts(self.joints.counts, self._tracker.counts),
                   'left_out_postures': len(method.left_out)}
-        if values.load_mass <= 0.0:
-            inputs.load('payload')
         result = await self.compute(lambda: with_inputs(
-            estimate_sets(robot, unloaded, loaded, load, values, registration, counts=counts,
-                          source='live')
-            if unloaded else estimate(robot, recording, values, load, registration), inputs))
+            estimate_sets(robot, unloaded, loaded, load, values, registration, tool=mounted.tool,
+                          counts=counts, source='live')
+            if unloaded else estimate(
+                robot, recording, values, load, registration, tool=mounted.tool), inputs))
         if unloaded:
             self.journal.remove()
         if result.verdict is not Verdict.PASS:
@@ -177,7 +181,8 @@ class ComplianceCalibration(CalibrationNode):
     async def measure_unloaded(self) -> str:
         """Measure what is missing of the unloaded set."""
         await self._begin()
-        load, again = self._load(), self._again()
+        mounted, again = self._mounted(), self._again()
+        load = mounted.known_load()
         if self._method.complete(UNLOADED) and not again:
             return ('The unloaded set is complete. Mount the load and call measure_loaded, or '
                     'call clear to measure again.')
@@ -188,8 +193,9 @@ class ComplianceCalibration(CalibrationNode):
         if again:
             return again
         count = self._method.counts()[UNLOADED]
-        return (f'{count} postures are measured without the load.{self._left_out()} Mount the '
-                f'load of {load.body.mass:g} kg on {load.frame} now, then call measure_loaded.')
+        return (f'{count} postures are measured without the load.{self._left_out()} '
+                f'{mounted.note} Mount the load of {load.body.mass:g} kg on {load.frame} now, '
+                'then call measure_loaded.')
 
     async def measure_loaded(self) -> str:
         """Measure what is missing of the loaded set."""
@@ -350,7 +356,7 @@ def sag_markers(frame: str, unloaded: Array, loaded: Array, tracker: Array) -> M
 
 def main(stop_request: StopRequest | None = None) -> int:
     """Run the node; returns the exit code."""
-    return spin(lambda: ComplianceCalibration('compliance_calibration'), stop_request)
+    return spin(lambda: ComplianceCalibration(ComplianceCalibration.capability), stop_request)
 
 
 if __name__ == '__main__':

@@ -95,6 +95,10 @@ class ComplianceParameters(ResumableParameters):
     load_mass: float = parameter(
         0.0, 'Mass of the load mounted between the two sets; 0 uses the payload '
         'result, which then must describe that load only.', unit='kg', minimum=0.0, maximum=1e4)
+    payload_is: str = parameter(
+        'auto', 'Role of the payload result: the tool that stays mounted in both sets, the load '
+        'mounted between them, or unused. auto: the tool if load_mass is set, else the load.',
+        choices=('auto', 'tool', 'load', 'unused'))
     load_mass_std: float = parameter(
         0.0, 'Standard deviation of load_mass.', unit='kg', minimum=0.0, maximum=1e3)
     load_com: list[float] = parameter(
@@ -115,7 +119,8 @@ class ComplianceParameters(ResumableParameters):
         minimum=0.0, maximum=1.0, dynamic=True)
     carried: str = parameter(
         'auto', 'Payload assumed by deflection and trajectory correction: the payload '
-        'result, the load of this procedure, none, or the first of these that is known.',
+        'result, the load of this procedure with the tool, none, or the first of these that is '
+        'known.',
         choices=('auto', 'payload', 'load', 'none'))
     correct_own_weight: bool = parameter(
         True, "Include the sag under the arm's own weight in deflection and correction; false if "
@@ -130,6 +135,10 @@ class ComplianceParameters(ResumableParameters):
         if self.visibility_angle < math.pi and not any(self.target_axis):
             raise ConfigurationError('target_axis is zero; expected the viewing direction of the '
                                      'target in target_frame.')
+        if self.payload_is == 'load' and self.load_mass > 0.0:
+            raise ConfigurationError(
+                f"payload_is is 'load', but load_mass is {self.load_mass:g} kg. Set load_mass to "
+                "0 to use the payload result as the load, or payload_is to 'tool' or 'unused'.")
         if (self.attach_service == '') != (self.detach_service == ''):
             raise ConfigurationError(
                 'attach_service and detach_service belong together; set both, or none if the '

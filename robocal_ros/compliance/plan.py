@@ -192,13 +192,13 @@ def feasible_postures(
     visibility = visibility_of(values, registration)
     generator = np.random.default_rng(seed)
     found: list[Array] = []
-    effort = EffortLimits(loaded, friction or {}, values.effort_share)
+    efforts = [EffortLimits(arm, friction or {}, values.effort_share) for arm in (robot, loaded)]
     reasons: Counter[str] = Counter()
     for q in _drawn(robot, current, generator, _DRAWS_PER_CANDIDATE * count,
                     values.posture_range):
         if visibility is not None and not visibility.sees(robot, q, target):
             reasons['the target looks away from the tracker'] += 1
-        elif problem := effort.exceeded(q[None]):
+        elif problem := next(filter(None, (effort.exceeded(q[None]) for effort in efforts)), ''):
             reasons[f'{problem.partition(" needs ")[0]} exceeds its effort limit'] += 1
         elif not checker.is_free(q):
             reasons['the arm touches something'] += 1
@@ -245,8 +245,8 @@ def plan_postures(
     displaces the target most.
 
     Args:
-        robot: The arm without the load.
-        loaded: The arm with it.
+        robot: The arm without the load, with the tool that stays mounted.
+        loaded: The arm with both.
         checker: Collision checker.
         current: Current posture, shape (n,) [rad].
         values: The node's parameters.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -38,7 +39,7 @@ from robocal_ros.compliance.measurement import (
     mismatch,
     rest_of,
 )
-from robocal_ros.compliance.model import Load, Motion, Target, target_motion
+from robocal_ros.compliance.model import Motion, Mounted, Target, target_motion
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import (
     least_count,
@@ -212,7 +213,7 @@ class ComplianceProcedure:
         report: Report,
         rest: StationaryReader,
         parameters: Callable[[], ComplianceParameters],
-        load: Callable[[], Load],
+        mounted: Callable[[], Mounted],
         friction: Callable[[], Mapping[str, SteadyFriction]],
         placed: Callable[[Array, Array], None],
         given: Array | None,
@@ -226,7 +227,7 @@ class ComplianceProcedure:
             report: Shows the progress.
             rest: Reads the tracker while the arm rests.
             parameters: Returns the current parameters.
-            load: Returns the load mounted between the two sets; raises DataError if unknown.
+            mounted: Returns what is mounted in both sets; raises DataError if it is unknown.
             friction: Returns the identified friction by joint name.
             placed: Called with rotation and translation [m] of a new registration.
             given: Postures of posture_file, shape (k, n) [rad]; None to plan them.
@@ -238,7 +239,7 @@ class ComplianceProcedure:
         self._report = report
         self._rest = rest
         self._parameters = parameters
-        self._load = load
+        self._mounted = mounted
         self._friction = friction
         self._placed = placed
         self._given = given
@@ -303,12 +304,14 @@ class ComplianceProcedure:
 
         """
         values = self._parameters()
+        self._check_held(self._arm.posture())
         if not self.complete(UNLOADED):
             try:
                 # A load may be left from an earlier run.
                 await detach.call()
             except DataError as error:
-                _LOG.warning(f'Assuming that no load is mounted: {error}')
+                self._lose(f'The load was not removed at the beginning, so none was assumed to be '
+                           f'mounted: {error}')
             await self._await_rest()
             if self.registration is None and (
                     values.registration == 'three_point' or values.find_target):
@@ -329,6 +332,7 @@ class ComplianceProcedure:
 
         """
         arm, values, home = self._arm, self._parameters(), self._arm.posture()
+        self._check_held(home)
         if self.postures is None:
             self._report.update('planning', 'Choosing postures.', progress=0.0)
             self.postures, overloaded = await arm.compute(self._planned, home)
@@ -346,7 +350,7 @@ class ComplianceProcedure:
                             share=(begin, begin), effort=self._effort(which))
                     await arm.dwell(values.settle + values.dwell)
             await self._go_home(home, 50.0 * (part + 1), which)
-        return f'{len(postures)} postures without and with the load:'
+        return f'{self._mounted().note} {len(postures)} postures without and with the load:'
 
     async def _await_rest(self) -> None:
         """Wait until the arm rests after a change of load."""
@@ -374,7 +378,7 @@ class ComplianceProcedure:
                          progress=share[0])
         # Spare postures: the tracker may not see the target everywhere.
         postures = await arm.compute(
-            plan_registration, arm.robot.copy(), arm.checker, home, values,
+            plan_registration, self._effort(UNLOADED).robot, arm.checker, home, values,
             count + max(2, count // 3))
         seen: list[EndPosition] = []
         width = (share[1] - share[0]) / len(postures)
@@ -423,6 +427,7 @@ class ComplianceProcedure:
 
         """
         done, home = self.sets[which], self._note_home()
+        self._check_held(home)
         await self._rest.wait()
         if self.postures is None:
             self._report.update('planning', 'Choosing postures.', progress=share[0])
@@ -443,23 +448,42 @@ class ComplianceProcedure:
 
     def _effort(self, which: str) -> EffortLimits:
         """Return the efforts that motions of a set may need."""
-        robot = self._arm.robot
-        return EffortLimits(self._load().on(robot) if which == LOADED else robot.copy(),
+        return EffortLimits(self._mounted().on(self._arm.robot, loaded=which == LOADED),
                             self._friction(), self._parameters().effort_share)
+
+    def _check_held(self, home: Array) -> None:
+        """Check that the drives hold what is mounted in both sets, before the load is mounted.
+
+        Args:
+            home: Posture to which the arm returns, shape (n,) [rad].
+
+        Raises:
+            DataError: If the load is unknown.
+            MotionError: If a joint needs more than its limit there, or in a planned posture.
+
+        """
+        for which in (LOADED, UNLOADED):
+            effort = self._effort(which)
+            bodies = self._mounted().described(loaded=which == LOADED)
+            if problem := effort.exceeded(home[None]):
+                raise MotionError(
+                    f'With {bodies} mounted in the present posture, to which the arm returns, '
+                    f'{problem}. Move the arm to another posture and call again, or use a '
+                    'lighter load.')
+            if self.postures is not None and (problem := effort.exceeded(self.postures)):
+                raise MotionError(
+                    f'With {bodies} mounted in one of the planned postures, {problem}. Use '
+                    'a lighter load, or call clear to choose other postures.')
 
     def _planned(self, home: Array) -> tuple[Array, list[str]]:
         """Return the given or planned postures, (k, n) [rad], and what is not used of the given.
 
         Raises:
-            RobocalError: If there are too few, or the arm cannot hold the load where it is.
+            RobocalError: If there are too few.
 
         """
         efforts = [self._effort(which) for which in (UNLOADED, LOADED)]
-        if problem := efforts[1].exceeded(home[None]):
-            raise MotionError(
-                f'With the load in the present posture, to which the arm returns, {problem}. Move '
-                'the arm to another posture and call again.')
-        robot = self._arm.robot.copy()
+        robot = efforts[0].robot
         if self._given is not None:
             return without_overload(self._given, robot, efforts)
         return plan_postures(robot, efforts[1].robot, self._arm.checker, home, self._parameters(),
@@ -563,11 +587,11 @@ class ComplianceProcedure:
             return
         unloaded = [item for number, item in self.sets[UNLOADED].visits
                     if number in done.postures]
-        load = self._load()
+        mounted = self._mounted()
         try:
-            result = await self._arm.compute(
-                estimate_sets, robot.copy(), unloaded, done.positions, load, self._parameters(),
-                self.registration)
+            result = await self._arm.compute(partial(
+                estimate_sets, robot.copy(), unloaded, done.positions, mounted.known_load(),
+                self._parameters(), self.registration, tool=mounted.tool))
         except RobocalError as error:
             self._report.note(estimate=f'none yet: {error}')
             return

@@ -6,17 +6,12 @@ repeated motion are a Fourier series (``periodic``), those of any other are low-
 interpolated by splines, both without phase error and with hardly any noise in the derivatives,
 which would attenuate the estimates; functions of them are averaged by Gauss-Legendre quadrature
 with five nodes per block.
-
-The quintic splines are computed by a filter (Unser, Splines: A Perfect Fit for Signal and Image
-Processing, IEEE Signal Process. Mag. 16 (1999) 22, doi 10.1109/79.799930). SciPy's splines on
-general knots take longer to import than a recording of ten minutes takes to fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import comb, factorial
 
 import numpy as np
 import numpy.typing as npt
@@ -27,94 +22,26 @@ from robocal_ros.errors import DataError
 from robocal_ros.estimation.periodic import periodic_motion
 from robocal_ros.messages.samples import JointSamples
 
-_DEGREE = 5
-_TAPS = _DEGREE + 1
-# Basis function at integers.
-_SAMPLES = np.array([1.0, 26.0, 66.0, 26.0, 1.0]) / 120.0
-# Half-length of the filter: weights decay by 0.43 per sample, to 1e-18.
-_REACH = 48
 
+def interpolated(
+    start: float, period: float, values: Array
+) -> Callable[[Array], tuple[Array, Array, Array]]:
+    """Return a quintic spline through evenly spaced values.
 
-def _pieces() -> Array:
-    """Return the six pieces of the basis function, last one first: powers in rows."""
-    parts = np.zeros((_TAPS, _TAPS))
-    for tap in range(_TAPS):
-        # At u of an interval the tap's basis function is at x = u + 5 - tap of its support:
-        # Σ (-1)^j C(6, j) (x - j)^5 / 5!, over all j < x.
-        for j in range(_TAPS - tap):
-            weight = (-1) ** j * comb(_TAPS, j) / factorial(_DEGREE)
-            for power in range(_TAPS):
-                parts[power, tap] += weight * comb(_DEGREE, power) * (
-                    float(_DEGREE - tap - j) ** (_DEGREE - power))
-    return parts
+    Args:
+        start: Time of the first value [s].
+        period: Time between values [s].
+        values: Shape (k, c).
 
+    Returns:
+        A function of times within the record, shape (m,) [s], that returns the values there and
+        their first two derivatives, each of shape (m, c).
 
-def _inverse() -> Array:
-    """Return the filter from samples to coefficients, shape (2 · reach + 1,)."""
-    samples = np.zeros(4 * _REACH)
-    samples[[-2, -1, 0, 1, 2]] = _SAMPLES
-    response = np.fft.irfft(1.0 / np.fft.rfft(samples), len(samples))
-    return np.concatenate((response[-_REACH:], response[:_REACH + 1]))
-
-
-_PIECES, _INVERSE = _pieces(), _inverse()
-_ROOTS = np.array(sorted(np.roots(_SAMPLES).real, key=abs)[:2])
-
-
-class UniformSpline:
-    """Quintic spline through evenly spaced values."""
-
-    def __init__(self, start: float, period: float, values: Array) -> None:
-        """Compute the coefficients.
-
-        Args:
-            start: Time of the first value [s].
-            period: Time between values [s].
-            values: Shape (k, c), with at least some tens of values.
-
-        """
-        self._start, self._period, self._last = start, period, len(values) - 1
-        # Two basis functions beyond each end overlap the record.
-        extended = np.pad(values, ((_REACH + 2, _REACH + 2), (0, 0)), mode='edge')
-        # Channels in rows: operations on long rows are fast.
-        self._coefficients = np.stack([
-            np.convolve(column, _INVERSE, mode='valid') for column in extended.T])
-        for coefficients in (self._coefficients, self._coefficients[:, ::-1]):
-            _end(coefficients)
-
-    def at(self, time: Array) -> tuple[Array, Array, Array]:
-        """Return values and their first two derivatives.
-
-        Args:
-            time: Times within the record, shape (m,) [s].
-
-        Returns:
-            Three arrays of shape (m, c).
-
-        """
-        place = (time - self._start) / self._period
-        first = np.clip(np.floor(place).astype(int), 0, self._last - 1)
-        powers = np.cumprod([np.ones(len(time)), *[place - first] * _DEGREE], axis=0)
-        pieces, weights = _PIECES, []
-        for order in range(3):
-            weights.append(pieces.T @ powers[:_TAPS - order])
-            pieces = np.arange(1, len(pieces))[:, None] * pieces[1:] / self._period
-        found = np.zeros((3, len(self._coefficients), len(time)))
-        for tap in range(_TAPS):
-            coefficients = np.take(self._coefficients, first + tap, axis=1)
-            for values, weight in zip(found, weights, strict=True):
-                values += weight[tap] * coefficients
-        position, velocity, acceleration = found.transpose(0, 2, 1)
-        return position, velocity, acceleration
-
-
-def _end(coefficients: Array) -> None:
-    """Make the first three intervals one polynomial ("not a knot"), in place; shape (c, k)."""
-    # Null-space sequences: zero at all samples, decaying from the end.
-    free = np.power(_ROOTS[:, None], np.arange(coefficients.shape[1]))
-    # A zero sixth difference means a continuous fifth derivative.
-    steps, ours = (np.diff(item[:, :_TAPS + 2], n=_TAPS, axis=1) for item in (coefficients, free))
-    coefficients -= np.linalg.solve(ours.T, steps.T).T @ free
+    """
+    spline = scipy.interpolate.make_interp_spline(
+        start + period * np.arange(len(values)), values, k=5)
+    slope, curvature = spline.derivative(), spline.derivative(2)
+    return lambda time: (spline(time), slope(time), curvature(time))
 
 
 _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(5))
@@ -217,7 +144,7 @@ class Blocks:
             edges = first - 0.5 * period + length * np.arange(each * repeats + 1)
         else:
             position = _smoothed(position, period, min(_POSITION_CUTOFF * band, highest))
-            repeats, curve = 1, UniformSpline(time[0], period, position).at
+            repeats, curve = 1, interpolated(time[0], period, position)
             edges = time[0] + edge - 0.5 * period + length * np.arange(count + 1)
         middle = 0.5 * (edges[:-1] + edges[1:])
         # Evenly spaced samples have the variance of a slightly shorter continuous block.

@@ -84,7 +84,8 @@ def _bags_in(uri: str) -> Iterator[BagPlace]:
     tops = fs.glob(base) if any(sign in base for sign in '*?[') else [base]
     files: dict[str, Mapping[str, Any]] = {}
     for top in tops:
-        files |= fs.find(top, detail=True)
+        files |= {path: info for path, info in fs.find(top, detail=True).items()
+                  if info['type'] == 'file'}
     by_folder: dict[str, list[str]] = {}
     for path in sorted(files):
         by_folder.setdefault(str(PurePosixPath(path).parent), []).append(path)

@@ -6,16 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
-from robocal_ros.capability import Follower
+from robocal_ros import registry
+from robocal_ros.capability import Follower, estimator
 from robocal_ros.errors import DataError
 from robocal_ros.fleet import storage
 from robocal_ros.fleet.request import FOLDER, NAMESPACE, Request
 from robocal_ros.messages import marks
 from robocal_ros.messages.bag import JOINT_STATE, MARKS, Bag, marks_in
 from robocal_ros.messages.marks import Mark
-from robocal_ros.offline.capabilities import CAPABILITIES, capability
 
 _JOINT_STATES = '/joint_states'
 
@@ -49,7 +48,7 @@ def arms_in(bag: Bag, request: Request) -> list[Arm]:
 
     """
     marked = _marked_namespaces(bag)
-    wanted = request.capabilities or tuple(CAPABILITIES)
+    wanted = request.capabilities or tuple(registry.estimators())
     if not marked:
         spaces = _joint_namespaces(bag)
         if not spaces:
@@ -106,11 +105,6 @@ def name_in_path(request: Request, uri: str) -> str:
     return (match[1] or '') if match else ''
 
 
-@cache
-def _nodes() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(capability(name).node for name in CAPABILITIES))
-
-
 def _marked_namespaces(bag: Bag) -> list[str]:
     """Return the namespaces in which a node of a capability has published marks."""
     found = []
@@ -118,7 +112,7 @@ def _marked_namespaces(bag: Bag) -> list[str]:
         if kind == MARKS and bag.counts[topic]:
             node, _, name = topic.rpartition('/')
             space, _, own = node.rpartition('/')
-            if name == marks.TOPIC and own in _nodes():
+            if name == marks.TOPIC and own in registry.nodes():
                 found.append(space)
     return sorted(set(found))
 
@@ -130,7 +124,7 @@ def _joint_namespaces(bag: Bag) -> list[str]:
 
 def _is_marked(bag: Bag, namespace: str, name: str) -> bool:
     """Return whether a complete run of a capability is marked."""
-    chosen = capability(name)
+    chosen = estimator(name)
     found = list(_marks(bag, f'{namespace}/{chosen.node}/{marks.TOPIC}'))
     if isinstance(chosen, Follower):
         return bool(marks.tares(found))

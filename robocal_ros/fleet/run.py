@@ -21,13 +21,13 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 from distributed.utils import get_mp_context
 
+from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet import storage
 from robocal_ros.fleet.bags import BagPlace
 from robocal_ros.fleet.catalogue import BROKEN, REFUSED, Catalogue
 from robocal_ros.fleet.request import Request
 from robocal_ros.fleet.task import Attempt, Task, estimate_bag, record
-from robocal_ros.offline.capabilities import CAPABILITIES
 
 KILLS = 3
 """Workers that a bag may end before it is recorded as bad."""
@@ -60,7 +60,7 @@ _SETTINGS = {
         'DASK_LOGGING__DISTRIBUTED': 'critical'},
 }
 _LIBRARIES = ['distributed', 'robocal_ros.fleet.task', *sorted(
-    {f'robocal_ros.{item.partition(":")[0]}' for item in CAPABILITIES.values()})]
+    {item.partition(':')[0] for item in registry.estimators().values()})]
 
 
 @dataclass
@@ -151,7 +151,8 @@ def _alone(output: str) -> Iterator[None]:
     path = storage.local_path(output)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = (path / '.lock').open('w', encoding='utf-8')
+        lock = os.fdopen(os.open(
+            path / '.lock', os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o644), 'wb')
     except OSError as error:
         raise ConfigurationError(
             f"The output folder '{output}' cannot be written: {error.strerror}.") from error

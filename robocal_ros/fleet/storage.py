@@ -16,7 +16,7 @@ import fsspec
 from fsspec.core import split_protocol, url_to_fs
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.files import write_atomically
+from robocal_ros.files import open_regular, write_atomically
 
 _BLOCK = 1 << 20
 _LOCAL = ('file', 'local')
@@ -90,6 +90,9 @@ def names_in_path(uri: str) -> list[str]:
 
 def read_bytes(uri: str) -> bytes:
     """Return the content of a file; raises OSError."""
+    if is_local(uri):
+        with open_regular(local_path(uri)) as file:
+            return file.read()
     fs, path = opened(uri)
     content: bytes = fs.cat_file(path)
     return content
@@ -164,7 +167,7 @@ def sha256_of(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         content = hashlib.sha256()
-        with path.open('rb') as file:
+        with open_regular(path) as file:
             while block := file.read(_BLOCK):
                 content.update(block)
         digest.update(f'{path.name}\0{content.hexdigest()}\0'.encode())

@@ -16,7 +16,7 @@ import pyarrow as pa
 from distributed import get_worker
 
 from robocal_ros import __version__
-from robocal_ros.capability import Follower
+from robocal_ros.capability import Follower, estimator
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.fleet import storage
 from robocal_ros.fleet.bags import BagPlace
@@ -34,7 +34,6 @@ from robocal_ros.fleet.catalogue import (
 from robocal_ros.fleet.recognition import Arm, arms_in, name_in_path, robot_name
 from robocal_ros.fleet.request import NAMESPACE, ROBOT, Request
 from robocal_ros.messages.bag import Bag, Selection, description_in
-from robocal_ros.offline.capabilities import capability
 from robocal_ros.offline.estimation import OfflineEstimation
 from robocal_ros.offline.parameter_files import read_parameters
 from robocal_ros.results.result import CalibrationResult
@@ -190,7 +189,7 @@ class _Estimate:
     ) -> None:
         self._task, self._bag, self._arm = task, bag, arm
         self._bag_sha256, self._folder = bag_sha256, folder
-        self._capability = capability(name)
+        self._capability = estimator(name)
         # What the observer yields of a bag as a whole is its tare.
         self.kind = TARE if isinstance(self._capability, Follower) else name
         request = task.request

@@ -21,7 +21,7 @@ from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
 from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, SpeedPoint, read_runs
 from robocal_ros.messages.samples import JointSamples, Recording, check_effort
-from robocal_ros.results.chain import CHECK
+from robocal_ros.results.chain import CHECK, Inputs
 from robocal_ros.results.result import (
     CalibrationResult,
     Check,
@@ -32,8 +32,7 @@ from robocal_ros.results.result import (
     State,
     rms,
 )
-from robocal_ros.results.store import ResultStore
-from robocal_ros.robot.arm_model import known_robot
+from robocal_ros.robot.arm_model import identified_arm
 from robocal_ros.robot.friction_law import DIRECTIONS
 from robocal_ros.robot.load import alternative_loads, carried_load
 from robocal_ros.robot.model import Robot
@@ -563,14 +562,15 @@ def needs(values: FrictionParameters) -> Needs:
 
 
 def _estimate(
-    robot: Robot, recording: Recording, values: FrictionParameters, store: ResultStore
+    robot: Robot, recording: Recording, values: FrictionParameters, inputs: Inputs
 ) -> CalibrationResult:
-    check_effort_unit(values, store)
-    robot = known_robot(robot, values, store)
-    robot, alternatives = loaded(robot, store.load('payload') if values.use_payload else None)
+    check_effort_unit(values, inputs.gains)
+    arm = identified_arm(robot, values, inputs.gains)
+    robot, alternatives = loaded(robot if arm is None else arm.robot, inputs.get('payload'))
     return estimate(robot, recording, values, alternatives)
 
 
 FRICTION = Capability(
-    'friction', 'friction_identification', FrictionParameters, ('run', 'estimate'), needs,
-    _estimate, summary, lambda values: ('payload',), merge=merge)
+    'friction', FrictionParameters, ('run', 'estimate'), needs,
+    lambda values: ('payload',) if values.use_payload else (), _estimate, summary,
+    lambda values: ('payload',), merge=merge)

@@ -18,7 +18,7 @@ from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.friction.track import FrictionTracker, scaled, tracked_result
 from robocal_ros.messages import conversions, qos
 from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import Subscriber
+from robocal_ros.messages.subscription import TEXT_LIMIT, Subscriber
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import to_yaml
@@ -63,7 +63,8 @@ class FrictionFeedForward:
         self._message = JointState(name=list(self.robot.joint_names))
         self._compensation = node.publisher(JointState, '~/compensation', qos.RELIABLE)
         self._out = node.publisher(JointTrajectory, '~/trajectory_out', qos.RELIABLE)
-        node.subscription(JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE)
+        node.subscription(JointTrajectory, '~/trajectory_in', self._pass, qos.RELIABLE,
+                          limit=TEXT_LIMIT, idle_only=True)
         self._references = node.stream(Subscriber(
             node, node.group, JointTrajectoryControllerState,
             f'{node.values.controller}/controller_state', self._take_reference))

@@ -43,8 +43,8 @@ from robocal_ros.robot.setup import check_effort_unit, effort_factor
 class FrictionIdentification(CalibrationNode):
     """Runs joints at constant speeds, one after the other, and identifies their friction."""
 
+    capability = 'friction_identification'
     parameter_table = FrictionParameters
-    kinds = ('friction',)
     verbs = (*CalibrationNode.verbs, 'track')
     values: FrictionParameters
     journal: Journal[KeptJoints]
@@ -81,7 +81,7 @@ class FrictionIdentification(CalibrationNode):
         self._feed_forward = FrictionFeedForward(self, self.joints)
         DriveGains(self, self.joints, self._use_arm)
         if values.use_payload:
-            self.follow('payload', 'payload_identification/result', self._use_payload)
+            self.follow('payload', self._use_payload)
         if last_good := self.store.load('friction'):
             self._publish(last_good)
 
@@ -142,7 +142,7 @@ class FrictionIdentification(CalibrationNode):
 
     async def run(self) -> Answer:
         """Measure the joints, or the rest of them after a cancelled or killed run; estimate."""
-        check_effort_unit(self.values, self.known_results())
+        check_effort_unit(self.values, self.gains_in_use())
         await self.arm.connect()
         if not self._method.under_way or self.joints.counts.clock_jumps:
             kept = await self.journal.resume()
@@ -160,7 +160,8 @@ class FrictionIdentification(CalibrationNode):
 
     async def estimate(self) -> Answer:
         """Estimate friction from the recording."""
-        robot, values, inputs = self.robot.copy(), self.values, self.known_results()
+        robot, values = self.robot.copy(), self.values
+        inputs = FRICTION.inputs(values, self.current_result)
         measured = self._method.measured
         recording = self.recorder.recording(
             needs(values), words={marks.WANTED: ','.join(measured)})
@@ -280,7 +281,7 @@ def curve_markers(
 
 def main(stop_request: StopRequest | None = None) -> int:
     """Run the node; returns the exit code."""
-    return spin(lambda: FrictionIdentification('friction_identification'), stop_request)
+    return spin(lambda: FrictionIdentification(FrictionIdentification.capability), stop_request)
 
 
 if __name__ == '__main__':

@@ -39,6 +39,7 @@ from robocal_ros.robot.setup import effort_factor
 class Leveling(CalibrationNode):
     """Plans, shows, executes and verifies leveling motions."""
 
+    capability = 'leveling'
     parameter_table = LevelingParameters
     verbs = (*CalibrationNode.verbs, 'level')
     values: LevelingParameters
@@ -60,8 +61,8 @@ class Leveling(CalibrationNode):
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
         self._compliance: dict[str, float] = {}
         if values.use_compliance:
-            self.follow('compliance', 'compliance_calibration/result', self._use_compliance)
-            self.follow('payload', 'payload_identification/result', self._use_payload)
+            self.follow('compliance', self._use_compliance)
+            self.follow('payload', self._use_payload)
         self.imu = ToolImu(self) if values.imu_topic else None
         self.rules = AutoLeveling(
             self, self.arm, lambda: self._tool.pose(self.arm.posture())[1],
@@ -261,7 +262,7 @@ def _point(vector: Array) -> Point:
 
 def main(stop_request: StopRequest | None = None) -> int:
     """Run the node; returns the exit code."""
-    return spin(lambda: Leveling('leveling'), stop_request)
+    return spin(lambda: Leveling(Leveling.capability), stop_request)
 
 
 if __name__ == '__main__':

@@ -6,13 +6,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
-from action_msgs.msg import GoalStatus, GoalStatusArray
-from rclpy.qos import (
-    QoSDurabilityPolicy,
-    QoSHistoryPolicy,
-    QoSProfile,
-    QoSReliabilityPolicy,
-)
 from std_msgs.msg import String
 
 from robocal_ros.arm.gate import GuardedArm
@@ -22,10 +15,6 @@ from robocal_ros.messages import qos
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.robot.model import Robot
 
-# QoS of action status topics; the depth covers short motions.
-_STATUS = QoSProfile(
-    history=QoSHistoryPolicy.KEEP_LAST, depth=10,
-    reliability=QoSReliabilityPolicy.RELIABLE, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 # Longest wait for the arm to rest after a motion [s].
 _REST = 10.0
 _FRAME, _TASK = 'frame:', 'task:'
@@ -86,15 +75,11 @@ class AutoLeveling:
         for name in names:
             self._add(name, size)
         self._task = ''
-        self._ended: set[bytes] | None = None
         self._pending = False
         if self._tasks:
             node.subscription(String, '~/task', self._on_task, qos.RELIABLE)
         if names:
-            controller = node.values.controller
-            node.subscription(
-                GoalStatusArray, f'{controller}/follow_joint_trajectory/_action/status',
-                self._on_status, _STATUS)
+            arm.client.goals.when_succeeded(self._on_success)
 
     def _add(self, name: str, size: Sequence[float]) -> None:
         robot = self._node.robot
@@ -113,27 +98,21 @@ class AutoLeveling:
         if self._task in self._tasks:
             self._expect()
 
-    def _on_status(self, message: GoalStatusArray) -> None:
-        ended, succeeded = set(), set()
-        for item in message.status_list:
-            identity = bytes(item.goal_info.goal_id.uuid)
-            if item.status >= GoalStatus.STATUS_SUCCEEDED:
-                ended.add(identity)
-            if item.status == GoalStatus.STATUS_SUCCEEDED:
-                succeeded.add(identity)
-        # Motions that ended before the subscription, and motions of this node, do not count.
-        news = set() if self._ended is None else succeeded - self._ended
-        self._ended = ended
-        if news and not self._node.busy:
+    def _on_success(self) -> None:
+        if not self._node.busy:
             self._expect()
 
     def _expect(self) -> None:
         """Level as soon as the arm rests, if a rule still applies then."""
         node = self._node
-        if self._pending or not node.is_active or node.executor is None:
+        if self._pending or not node.is_active:
+            return
+        if self._arm.client.goals.foreign:
+            node.get_logger().info('Leveling by rule waits until the goal that another client has '
+                                   'sent the controller has succeeded.')
             return
         self._pending = True
-        node.executor.create_task(self._when_resting)
+        node.begin('motion that may trigger leveling', self._when_resting())
 
     async def _when_resting(self) -> None:
         node = self._node
@@ -147,8 +126,8 @@ class AutoLeveling:
             await self._level(reason)
 
     def reason(self) -> str:
-        """Return the rule that applies, or an empty string; none while another node moves."""
-        if self._arm.owner.other:
+        """Return the rule that applies, or an empty string; none while others move the arm."""
+        if self._arm.owner.other or self._arm.client.goals.foreign:
             return ''
         if self._task in self._tasks:
             return f"task '{self._task}'"

@@ -45,6 +45,8 @@ STRING = 'std_msgs/msg/String'
 MARKS = 'diagnostic_msgs/msg/DiagnosticArray'
 
 _SUFFIXES = ('.db3', '.mcap')
+# Largest metadata that are read [bytes].
+_METADATA_LIMIT = 10**6
 # rosbags reads databases through apsw, older versions through sqlite3, and lets their exceptions
 # pass. In a broken file anything may be missing or invalid.
 _BROKEN: tuple[type[Exception], ...] = (
@@ -104,7 +106,7 @@ class Bag(AbstractContextManager['Bag']):
         files = _files(self.path)
         for file in files:
             _refuse_leftovers(file)
-        if (self.path / 'metadata.yaml').exists():
+        if _has_metadata(self.path):
             try:
                 return [self._stack.enter_context(Reader(self.path))]
             except _BROKEN as error:
@@ -342,18 +344,29 @@ def _files(path: Path) -> list[Path]:
                 f"'{path}' is no bag of rosbag2; expected a folder, or a .db3 or .mcap file. "
                 "Bags of ROS 1 are turned into such by 'rosbags-convert'.")
         return [path]
-    files = sorted(item for item in path.iterdir() if item.suffix in _SUFFIXES)
-    if not files and not (path / 'metadata.yaml').exists():
+    files = sorted(item for item in path.iterdir()
+                   if item.suffix in _SUFFIXES) if path.is_dir() else [path]
+    for file in files:
+        # A named pipe would be waited for.
+        if not file.is_file():
+            raise FileFormatError(f"'{file}' is no regular file. Copy the bag, and name the copy.")
+    if not files and not _has_metadata(path):
         raise FileFormatError(
             f"'{path}' is no bag: there is no metadata.yaml, .db3 or .mcap file in it. Name the "
             "folder that 'ros2 bag record' or 'robocal record' wrote.")
     return files
 
 
+def _has_metadata(folder: Path) -> bool:
+    """Return whether a folder has metadata that can be read at once; files work without, too."""
+    path = folder / 'metadata.yaml'
+    return path.is_file() and path.stat().st_size <= _METADATA_LIMIT
+
+
 def _refuse_leftovers(path: Path) -> None:
     """Refuse a database whose newest messages are in a file beside it."""
     for journal in (path.with_name(f'{path.name}-wal'), path.with_name(f'{path.name}-journal')):
-        if journal.exists() and journal.stat().st_size:
+        if journal.exists() and (journal.stat().st_size or not journal.is_file()):
             raise FileFormatError(
                 f"'{journal.name}' lies beside bag '{path}': the recorder was cut off, and the "
                 f"newest messages are in there. Put them in place with 'sqlite3 {path} "

@@ -8,7 +8,6 @@ layout are read as rows of one table.
 
 from __future__ import annotations
 
-import math
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -45,12 +44,12 @@ class State(IntEnum):
     """A field is missing or invalid."""
     NOT_FINITE = 2
     """A value is NaN or infinite."""
-    UNREADABLE = 3
-    """Not all of the arm's joints, or not of the type; the stamp is ignored."""
-    FOREIGN = 4
+    IMPLAUSIBLE = 3
+    """Values that the arm cannot have."""
+    UNREADABLE = 4
+    """Not all of the arm's joints, or not of the type; its stamp, and those below, are ignored."""
+    FOREIGN = 5
     """Other joints only, such as a gripper's: not a message of the stream."""
-    IMPLAUSIBLE = 5
-    """Positions that the arm cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +443,8 @@ def temperatures(source: str) -> SensorDecoder:
     return SensorDecoder(source, numbers=2, columns=(0,))
 
 
+# Scale of positions, whose plausibility is judged with those before: any finite one is small.
+_SMALL = 1e-9
 _QUANTITIES = ('Position', 'Velocity', 'Effort')
 
 
@@ -455,17 +456,43 @@ class JointDecoder(Decoder):
 
     Attributes:
         names: Names of the n joints.
-        factor: Factors from the driver's efforts to torques, shape (n,).
         need_effort: Whether a message without effort is unusable.
 
     """
 
-    def __init__(self, names: Sequence[str], factor: Array, *, need_effort: bool = False) -> None:
-        """Set the attributes."""
+    def __init__(
+        self, names: Sequence[str], factor: Array, *, need_effort: bool = False,
+        largest: Array | None = None,
+    ) -> None:
+        """Set the attributes.
+
+        Args:
+            names: Names of the n joints.
+            factor: Factors from the driver's efforts to torques, shape (n,).
+            need_effort: Whether a message without effort is unusable.
+            largest: Largest plausible velocities and torques, shape (2 n,); None for any.
+
+        """
         super().__init__('joint_states', _walk_joint_state, 3 * len(names))
         self.names = tuple(names)
-        self.factor = factor
         self.need_effort = need_effort
+        self._largest = (np.full(2 * len(names), np.finfo(float).max)
+                         if largest is None else largest)
+        self.factor = factor
+
+    @property
+    def factor(self) -> Array:
+        """Factors from the driver's efforts to torques, shape (n,)."""
+        return self._factor
+
+    @factor.setter
+    def factor(self, factor: Array) -> None:
+        n = len(self.names)
+        self._factor = factor
+        # Scaled by these, the magnitudes of plausible values add up to less than 1.
+        self._scale = np.concatenate((
+            np.full(n, _SMALL), 1.0 / self._largest[:n], np.abs(factor) / self._largest[n:]))
+        self._ones = np.ones(3 * n)
 
     def recordable(self, values: Array) -> Array:
         """Return the recorded rows, with zero for missing velocities and efforts.
@@ -499,8 +526,13 @@ class JointDecoder(Decoder):
             values[:, n:2 * n] = velocity[:, plan.columns]
         has_effort = effort.shape[1] == len(names)
         if has_effort:
-            values[:, 2 * n:] = effort[:, plan.columns] * self.factor
+            with np.errstate(over='ignore'):
+                values[:, 2 * n:] = effort[:, plan.columns] * self.factor
         finite = np.isfinite(values)
+        beyond = finite[:, n:] & (np.abs(values[:, n:]) > self._largest)
+        if beyond.any():
+            self._refuse_implausible(made, rows, values, beyond)
+            finite = np.isfinite(values)
         whole = bool(finite.all())
         if not whole:
             values[~finite] = np.nan
@@ -525,6 +557,23 @@ class JointDecoder(Decoder):
                 'number in joint_states; joint_state_broadcaster sends NaN for what the hardware '
                 f'interface does not export. {_remedy(column // n)}'))
 
+    def _refuse_implausible(
+        self, made: Decoded, rows: Rows, values: Array, beyond: Flags
+    ) -> None:
+        """Refuse messages with values beyond the largest ones; efforts only if they are needed."""
+        n = len(self.names)
+        if not self.need_effort:
+            values[:, 2 * n:][beyond[:, n:]] = np.nan
+            beyond = beyond[:, :n]
+        bad = np.flatnonzero(beyond.any(axis=1))
+        columns = beyond[bad].argmax(axis=1)
+        for column in np.unique(columns).tolist():
+            chosen = bad[columns == column]
+            made.refuse(rows[chosen], State.IMPLAUSIBLE, (
+                f"{_QUANTITIES[1 + column // n]} of joint '{self.names[column % n]}' is "
+                f'{values[chosen[-1], n + column]:.4g} in joint_states, far beyond what an arm '
+                'has; the row is corrupt, or its unit is another one than those of the URDF.'))
+
     def _plan(self, layout: _Layout) -> _JointPlan | str:
         """Return the places of the joints, or the problem."""
         if layout.plan is None:
@@ -545,13 +594,15 @@ class JointDecoder(Decoder):
         values = np.frombuffer(raw, plan.kind, plan.count, plan.begin)[plan.places]
         for part in plan.absent:
             values[part] = np.nan
-        values[2 * n:] *= self.factor
         # For a few values, this is faster than testing each of them.
-        if not math.isfinite(values.dot(values)):
+        scaled = np.abs(values * self._scale)
+        if not scaled.dot(self._ones) <= 1.0:
             finite = np.isfinite(values)
-            if not (finite[:n].all() and (not self.need_effort or finite[2 * n:].all())):
+            if (scaled[n:] > 1.0).any() or not (
+                    finite[:n].all() and (not self.need_effort or finite[2 * n:].all())):
                 return None
             values[~finite] = np.nan
+        values[2 * n:] *= self.factor
         return Message(layout.stamp(raw), values, State.USABLE, '', '')
 
 

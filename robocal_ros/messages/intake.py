@@ -29,7 +29,7 @@ from robocal_ros.messages.decode import (
     State,
 )
 from robocal_ros.messages.marks import Span, StationaryInterval
-from robocal_ros.messages.posture_check import Joints, PostureCheck
+from robocal_ros.messages.posture_check import Joints, PostureCheck, largest_values
 from robocal_ros.messages.record import BUDGET, LONGEST, Averages, Record
 from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples, WrenchSamples
 from robocal_ros.messages.stamps import LEAP, SECOND, StampGuard, to_seconds
@@ -114,29 +114,45 @@ class Intake:
         """Add messages of a bag in the order of recording."""
         decoded = self.decoder(raw)
         time = to_seconds(decoded.stamps)
-        own = decoded.states < State.UNREADABLE
-        begin, end = 0, len(raw)
+        begin = 0
         if not self._begun:
-            begin = _first(own & (time > self._span.begin))
-            self._admit(decoded, time, np.arange(begin))
-            if begin == end:
+            begin, self._begun = self._admit_until(decoded, time, 0, self._span.begin)
+            if not self._begun:
                 return
             # Where a run begins, a node starts counting anew.
             self.clear()
-            self._begun = True
         if self._ended:
             return
-        end = begin + _first(own[begin:] & (time[begin:] > self._span.end))
-        self._ended = end < len(raw)
-        self._admit(decoded, time, np.arange(begin, end))
+        _, self._ended = self._admit_until(decoded, time, begin, self._span.end)
 
-    def take_regular(self, raw: Sequence[bytes]) -> Decoded | None:
+    def _admit_until(
+        self, decoded: Decoded, time: Array, begin: int, stamp: float
+    ) -> tuple[int, bool]:
+        """Add messages from a row to before the first one after a stamp [s].
+
+        Returns:
+            The row before which messages were added, and whether its message is after the stamp.
+
+        """
+        own = decoded.states < State.UNREADABLE
+        for row in np.flatnonzero(own & (time > stamp)).tolist():
+            if row >= begin:
+                self._admit(decoded, time, np.arange(begin, row))
+                begin = row
+                # A corrupt stamp does not count.
+                if self.guard.admits(int(decoded.stamps[row])):
+                    return row, True
+        self._admit(decoded, time, np.arange(begin, len(time)))
+        return len(time), False
+
+    def take_regular(self, raw: Sequence[bytes]) -> tuple[Decoded, Rows] | None:
         """Add messages if each of the arm's is readable and their stamps increase.
 
         Equal to ``take_one`` for each of them, in an eighth of the time.
 
         Returns:
-            Their contents; None if nothing was added, because they must be added one by one.
+            Their contents, and the rows of those that are used; None if nothing was added, because
+            they must be added one by one.
 
         """
         decoded, newest = self.decoder(raw), self.guard.newest
@@ -145,8 +161,7 @@ class Intake:
         if (newest is None or (decoded.states[own] != State.USABLE).any()
                 or not ((steps > 0) & (steps <= LEAP)).all()):
             return None
-        self._admit(decoded, to_seconds(decoded.stamps), np.arange(len(raw)))
-        return decoded
+        return decoded, self._admit(decoded, to_seconds(decoded.stamps), np.arange(len(raw)))
 
     def take_one(self, raw: bytes) -> Message | None:
         """Add one message; return it unless it is foreign or its stamp is not used."""
@@ -215,18 +230,20 @@ class Intake:
         if reason and self.guard.newest is None and not self.problem:
             self.problem = reason
 
-    def _admit(self, decoded: Decoded, time: Array, rows: Rows) -> None:
+    def _admit(self, decoded: Decoded, time: Array, rows: Rows) -> Rows:
+        """Add messages; return the rows of those whose stamps are used."""
         counted, jumps = self.judge(decoded, rows)
         if jumps:
             self._forget()
             counted = counted[counted >= jumps[-1]]
         if not self.recording:
-            return
+            return counted
         usable = counted[decoded.states[counted] == State.USABLE]
         chosen = usable[self._holds(time[usable])]
         self._kept += len(chosen)
         self._record.add(np.column_stack((
             time[chosen], self.decoder.recordable(decoded.values[chosen]))))
+        return counted
 
     def _holds(self, time: Array) -> Any:
         return self._span.holds(time)
@@ -332,11 +349,6 @@ _COUNTED = {State.INCOMPLETE: 'incomplete', State.NOT_FINITE: 'not_finite',
             State.IMPLAUSIBLE: 'implausible'}
 
 
-def _first(mask: Any) -> int:
-    """Return the first row where a mask is true, the number of rows if there is none."""
-    return int(np.argmax(mask)) if mask.any() else len(mask)
-
-
 class JointIntake(Intake):
     """Joint states of one arm."""
 
@@ -357,7 +369,8 @@ class JointIntake(Intake):
 
         """
         super().__init__(
-            JointDecoder(joints.joint_names, factor, need_effort=need_effort), **others)
+            JointDecoder(joints.joint_names, factor, need_effort=need_effort,
+                         largest=largest_values(joints)), **others)
         self._posture = PostureCheck(joints)
         if stationary:
             self._record = Averages(

@@ -54,6 +54,8 @@ class McapWriter:
         self._part = path.with_name(f'{path.name}.part')
         self._store = message_types()
         try:
+            # Whatever an earlier run or another program has left there, such as a named pipe.
+            self._part.unlink(missing_ok=True)
             self._file = self._part.open('wb')
         except OSError as error:
             raise ConfigurationError(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plausibility of joint positions by the URDF's limits, and unwrapping of continuous joints.
+"""Plausibility of joint states by the URDF's limits, and unwrapping of continuous joints.
 
-Both depend on the previous message, so messages are checked in order, with equal results one by
-one and in blocks.
+Those of positions depend on the previous message, so messages are checked in order, with equal
+results one by one and in blocks.
 """
 
 from __future__ import annotations
@@ -26,6 +26,13 @@ _SPEED_FACTOR, _SPEED, _LEAST_INTERVAL = 3.0, {False: 10.0, True: 2.0}, 0.1
 # A row of zeros was not filled in by the driver unless the arm was near zero before, within this
 # [rad] or [m] and the travel at the speed limit.
 _NEAR_ZERO = 0.01
+# Positions of joints without limits beyond this are implausible [rad] or [m].
+_FARTHEST = 1e6
+# Velocities beyond this multiple of the URDF's limit, and beyond an absolute value [rad/s] or
+# [m/s], are implausible: no arm is that fast, whatever the URDF says.
+_OVERSPEED, _FASTEST = 10.0, {False: 100.0, True: 20.0}
+# The same for efforts. Their unit may be unknown: some drivers send mA.
+_OVERLOAD, _STRONGEST = 1e3, 1e5
 # Number of consecutive consistent rows that are accepted although they contradict earlier ones.
 _IN_A_ROW = 10
 
@@ -37,8 +44,18 @@ class Joints(Protocol):
     lower: Array
     upper: Array
     velocity_limit: Array
+    effort_limit: Array
     continuous: Flags
     prismatic: Flags
+
+
+def largest_values(joints: Joints) -> Array:
+    """Return the largest plausible velocities [rad/s] and efforts [N·m], shape (2 n,)."""
+    fastest = np.where(joints.prismatic, _FASTEST[True], _FASTEST[False])
+    return np.concatenate([
+        np.maximum(factor * np.where(np.isfinite(limit), limit, 0.0), least)
+        for factor, limit, least in ((_OVERSPEED, joints.velocity_limit, fastest),
+                                     (_OVERLOAD, joints.effort_limit, _STRONGEST))])
 
 
 class PostureCheck:
@@ -64,9 +81,10 @@ class PostureCheck:
         span = joints.upper - joints.lower
         limited = np.isfinite(span) & (span > 0.0)
         margin = np.maximum(span, np.where(slides, _MARGIN[True], _MARGIN[False]))
-        self._lower = np.where(limited, joints.lower - margin, -np.inf)
-        self._upper = np.where(limited, joints.upper + margin, np.inf)
-        self._limits = joints.lower, joints.upper
+        self._lower = np.where(limited, joints.lower - margin, -_FARTHEST)
+        self._upper = np.where(limited, joints.upper + margin, _FARTHEST)
+        self._limits = (np.where(limited, joints.lower, -_FARTHEST),
+                        np.where(limited, joints.upper, _FARTHEST))
         least = np.where(slides, _SPEED[True], _SPEED[False])
         speed = np.where(np.isfinite(joints.velocity_limit), joints.velocity_limit, 0.0)
         self._speed = np.maximum(_SPEED_FACTOR * speed, least)
@@ -108,8 +126,7 @@ class PostureCheck:
         if self._last is None or self._zeros or self._odd is not None or self._outside_count:
             return False
         before, last = self._last
-        step = position - last
-        way = math.sqrt(step.dot(step))
+        way = math.hypot(*(position - last).tolist())
         if not (0 < stamp - before <= LEAP and way <= self._slowest * (stamp - before) / SECOND
                 and way <= self._room and position.dot(position) > 0.0):
             return False

@@ -46,6 +46,14 @@ TRANSFORMS = QoSProfile(
     durability=QoSDurabilityPolicy.TRANSIENT_LOCAL,
 )
 
+# The others: the newest ones of all publishers.
+MOVING_TRANSFORMS = QoSProfile(
+    history=QoSHistoryPolicy.KEEP_LAST,
+    depth=100,
+    reliability=QoSReliabilityPolicy.BEST_EFFORT,
+    durability=QoSDurabilityPolicy.VOLATILE,
+)
+
 RELIABLE = QoSProfile(
     history=QoSHistoryPolicy.KEEP_LAST,
     depth=10,
@@ -61,7 +69,6 @@ MARKS = QoSProfile(
     reliability=QoSReliabilityPolicy.RELIABLE,
     durability=QoSDurabilityPolicy.TRANSIENT_LOCAL,
 )
-
 
 def overridable() -> QoSOverridingOptions:
     """Return the options that let parameters override history, depth and reliability."""

@@ -23,7 +23,7 @@ class StreamCounts:
         out_of_order: Messages whose stamp did not increase, or jumped; they were left out.
         incomplete: Messages without one of the joints, or with arrays of unequal length.
         not_finite: Messages with a NaN or an infinite value.
-        implausible: Messages with positions that the arm cannot have; see ``PostureCheck``.
+        implausible: Messages with values that the arm cannot have; see ``PostureCheck``.
         foreign: Messages of other joints only, such as a gripper's; they are not faults.
         clock_jumps: Jumps of the clock; each one emptied the buffer.
         interruptions: Motions that were interrupted and repeated; what was recorded of the first

@@ -31,11 +31,20 @@ _CLOCK_JUMP = SECOND
 _FAR_IN_A_ROW = 3
 # The same for stamps that are a little older, which also are late messages.
 _LATE_IN_A_ROW = 10
+# A stamp that is newer by more than this number of usual intervals is corrupt, too, or ends a gap:
+# the latter, if that number of stamps in a row is consistent. It is smaller than _LATE_IN_A_ROW,
+# so that stamps after a corrupt one that was believed are late, not those of another clock.
+_DOUBTED = 8
+# Streams with pauses have no such limit: those of whose intervals one in twenty is longer than
+# this number of usual ones.
+_BURSTS = 4
 # A longer gap is a pause of the recording or a clock that was set, not lost messages.
 _PAUSE = 60 * SECOND
 # The usual interval is updated after this number of stamps, at this place among them.
 _LEARN_EVERY, _LEARN_AT = 50, 20
 _REMEMBERED = 101
+# Fewest intervals that tell what is usual.
+_FEWEST = 4
 _GAP = 1.5
 
 
@@ -73,8 +82,9 @@ class StampGuard:
         self._intervals: deque[int] = deque(maxlen=_REMEMBERED)
         self._period = 0.0
         self._admitted = 0
-        self._late = 0
-        self._late_stamp: int | None = None
+        self._odd = 0
+        self._odd_stamp: int | None = None
+        self._limit = LEAP
 
     @property
     def counts(self) -> StreamCounts:
@@ -105,38 +115,58 @@ class StampGuard:
         """Reset the counts."""
         self._tally = dict.fromkeys(self._tally, 0)
 
+    def admits(self, stamp: int) -> bool:
+        """Return whether the message of a stamp [ns] is used if it is the next one."""
+        odd = self._odd_with(stamp)
+        return not odd or odd >= self._odd_allowed(stamp)
+
+    def _odd_with(self, stamp: int) -> int:
+        """Return the number of stamps in a row, with this one, that do not follow the newest."""
+        if self.newest is None or 0 < stamp - self.newest <= self._limit:
+            return 0
+        follows = self._odd_stamp is not None and 0 < stamp - self._odd_stamp <= LEAP
+        return self._odd + 1 if follows else 1
+
+    def _odd_allowed(self, stamp: int) -> int:
+        """Return the number of consistent ones in a row that are believed."""
+        late = self.newest is not None and -_CLOCK_JUMP < stamp - self.newest <= 0
+        return _LATE_IN_A_ROW if late else _FAR_IN_A_ROW
+
     def admit(self, stamp: int) -> bool:
         """Process a stamp [ns]; return whether its message is used.
 
         The message that confirms a jump of the clock is used; see ``jumps``.
         """
-        tally = self._tally
+        tally, newest = self._tally, self.newest
         tally['received'] += 1
-        if self.newest is not None:
-            step = stamp - self.newest
-            if not 0 < step <= LEAP:
-                follows = (self._late_stamp is not None
-                           and 0 < stamp - self._late_stamp <= LEAP)
-                self._late = self._late + 1 if follows else 1
-                self._late_stamp = stamp
-                near = -_CLOCK_JUMP < step <= 0
-                if self._late < (_LATE_IN_A_ROW if near else _FAR_IN_A_ROW):
-                    tally['out_of_order'] += 1
-                    if near and step < 0 and tally['dropped']:
-                        # A late message had been counted as lost when its successor came.
-                        tally['dropped'] -= 1
-                    return False
-                tally['clock_jumps'] += 1
-                self._intervals.clear()
-            else:
-                if self._period and _GAP * self._period < step < _PAUSE:
-                    tally['dropped'] += round(step / self._period) - 1
-                self._intervals.append(step)
-                self._admitted += 1
-                if self._admitted % _LEARN_EVERY == _LEARN_AT:
-                    self._period = _median(self._intervals)
+        odd = self._odd_with(stamp)
+        if odd and odd < self._odd_allowed(stamp):
+            tally['out_of_order'] += 1
+            if tally['dropped'] and -_CLOCK_JUMP < stamp - (newest or 0) < 0:
+                # A late message had been counted as lost when its successor came.
+                tally['dropped'] -= 1
+            self._odd, self._odd_stamp = odd, stamp
+            return False
+        if newest is not None and 0 < stamp - newest <= LEAP:
+            step = stamp - newest
+            if self._period and _GAP * self._period < step < _PAUSE:
+                # Those that were left out until the gap was believed were not lost.
+                tally['dropped'] += max(round(step / self._period) - 1 - max(odd - 1, 0), 0)
+            if odd and stamp - (self._odd_stamp or 0) > self._limit:
+                # The stream has become slow.
+                self._limit = LEAP
+            self._intervals.append(step)
+            self._admitted += 1
+            if self._admitted < _LEARN_AT:
+                if len(self._intervals) >= _FEWEST:
+                    self._limit = _DOUBTED * max(self._intervals)
+            elif self._admitted % _LEARN_EVERY == _LEARN_AT:
+                self._period, self._limit = _usual(self._intervals)
+        elif newest is not None:
+            tally['clock_jumps'] += 1
+            self._intervals.clear()
         self.newest = stamp
-        self._late, self._late_stamp = 0, None
+        self._odd, self._odd_stamp = 0, None
         return True
 
     def admit_block(self, stamps: Stamps) -> tuple[Flags, list[int]]:
@@ -151,7 +181,7 @@ class StampGuard:
 
         """
         counts = np.zeros(len(stamps), dtype=bool)
-        # Rows that do not follow their predecessor; all others are in order.
+        # Rows that do not follow their predecessor; all others increase.
         steps = np.diff(stamps)
         breaks = np.append(1 + np.flatnonzero((steps <= 0) | (steps > LEAP)), len(stamps))
         row, jumps = 0, list[int]()
@@ -161,17 +191,25 @@ class StampGuard:
             if self.jumps > before:
                 jumps.append(row)
             row += 1
-            if not counts[row - 1]:
+            if not counts[row - 1] or self._admitted < _LEARN_AT:
                 continue
             stop = int(breaks[np.searchsorted(breaks, row)]) if row < len(stamps) else row
             if stop > row:
-                self._admit_increasing(stamps[row - 1:stop])
+                stop = row + self._admit_increasing(stamps[row - 1:stop])
                 counts[row:stop] = True
                 row = stop
         return counts, jumps
 
-    def _admit_increasing(self, stamps: Stamps) -> None:
-        """Admit stamps that increase; the first of them has been admitted already."""
+    def _admit_increasing(self, stamps: Stamps) -> int:
+        """Admit stamps that increase, up to a doubted one.
+
+        Args:
+            stamps: The stamps, shape (k,) [ns]; the first of them has been admitted already.
+
+        Returns:
+            The number of those admitted, without the first.
+
+        """
         steps = np.diff(stamps)
         count = len(steps)
         # Steps after which the usual interval is updated.
@@ -179,27 +217,46 @@ class StampGuard:
         known = np.concatenate((np.array(self._intervals, dtype=np.int64), steps))
         ends = learnt + (len(known) - count + 1)
         full = ends >= _REMEMBERED
-        periods = [self._period, *(_median(known[:end].tolist()) for end in ends[~full].tolist())]
+        usual = [(self._period, self._limit),
+                 *(_usual(known[:end].tolist()) for end in ends[~full].tolist())]
         if full.any():
             windows = sliding_window_view(known, _REMEMBERED)[ends[full] - _REMEMBERED]
-            middle = _REMEMBERED // 2
-            periods += np.partition(windows, middle, axis=1)[:, middle].astype(float).tolist()
+            places = [_REMEMBERED // 2, _long(_REMEMBERED)]
+            usual += map(_limited, *np.partition(windows, places, axis=1)[:, places].T.tolist())
         dropped = 0
-        if count and steps.max() > _GAP * min(periods):
-            usual = np.array(periods)[np.searchsorted(learnt, np.arange(count))]
-            wide = (usual > 0.0) & (steps > _GAP * usual) & (steps < _PAUSE)
-            dropped = int((np.round(steps[wide] / usual[wide]) - 1.0).sum())
+        periods, limits = (np.array(part) for part in zip(*usual, strict=True))
+        if count and steps.max() > min(_GAP * periods.min(), limits.min()):
+            valid = np.searchsorted(learnt, np.arange(count))
+            doubted = np.flatnonzero(steps > limits[valid])
+            if len(doubted):
+                return self._admit_increasing(stamps[:doubted[0] + 1])
+            period = periods[valid]
+            wide = (period > 0.0) & (steps > _GAP * period) & (steps < _PAUSE)
+            dropped = int((np.round(steps[wide] / period[wide]) - 1.0).sum())
         self._intervals.extend(steps[-_REMEMBERED:].tolist())
-        self._period = periods[-1]
+        self._period, self._limit = usual[-1]
         self._admitted += count
         self.count(received=count, dropped=dropped)
         self.newest = int(stamps[-1])
+        return count
 
 
-def _median(values: Collection[int]) -> float:
-    """Return the median, much faster than NumPy for a hundred numbers."""
+def _long(count: int) -> int:
+    """Return the place of the interval that one in twenty exceeds among ordered ones."""
+    return 19 * count // 20
+
+
+def _usual(values: Collection[int]) -> tuple[float, int]:
+    """Return the median, and the limit of intervals that are not doubted.
+
+    It is much faster than NumPy for a hundred numbers.
+    """
     ordered = sorted(values)
     middle = len(ordered) // 2
     if len(ordered) % 2:
-        return float(ordered[middle])
-    return 0.5 * (ordered[middle - 1] + ordered[middle])
+        return _limited(ordered[middle], ordered[_long(len(ordered))])
+    return _limited(0.5 * (ordered[middle - 1] + ordered[middle]), ordered[_long(len(ordered))])
+
+
+def _limited(median: float, long: int) -> tuple[float, int]:
+    return float(median), LEAP if long > _BURSTS * median else round(_DOUBTED * median)

@@ -99,13 +99,13 @@ class Stream(Subscriber, Generic[I]):
             self._look_at(message)
 
     def _receive_all(self, messages: list[bytes]) -> None:
-        decoded = self.intake.take_regular(messages)
-        if decoded is None:
+        taken = self.intake.take_regular(messages)
+        if taken is None:
             super()._receive_all(messages)
             return
-        own = np.flatnonzero(decoded.states != State.FOREIGN)
-        if (decoded.states[own] != State.USABLE).any() or not self._look_at_all(decoded, own):
-            for row in own.tolist():
+        decoded, rows = taken
+        if (decoded.states[rows] != State.USABLE).any() or not self._look_at_all(decoded, rows):
+            for row in rows.tolist():
                 self._look_at(decoded.message(row))
 
     def _look_at_all(self, decoded: Decoded, rows: Rows) -> bool:

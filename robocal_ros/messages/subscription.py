@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Subscriptions to fast topics that exist only while their node is active.
+"""Subscriptions that no message can break, and those to fast topics, while their node is active.
+
+Messages are taken as bytes and bounded before they are turned into Python objects, which may take
+a second for a megabyte. A message that is too large or malformed, or that makes a callback raise,
+is counted and named (``Faults``), and the node goes on.
 
 A 1 kHz topic costs a quarter of a core even if its messages are discarded, so an inactive node
 does not subscribe to it. In an active node one pass of the executor costs more than the
@@ -16,17 +20,22 @@ this takes 34 to 46 µs and loses none.
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 from copy import copy
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from rclpy.callback_groups import CallbackGroup
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.qos import QoSProfile
+from rclpy.serialization import deserialize_message
 from rclpy.subscription import Subscription
 
+from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.messages import qos
 
 if TYPE_CHECKING:
@@ -36,13 +45,109 @@ if TYPE_CHECKING:
 SPARSE = 0.003
 """Topics with a longer interval between messages are left to the executor [s]."""
 
+LIMIT = 32_000
+"""Largest message unless its subscription sets another limit [bytes]; read in 14 ms at most.
+
+Joint states of fifty joints have some 3 kB.
+"""
+
+TEXT_LIMIT = 10**6
+"""Largest text, such as a result [bytes]; the largest results have some 10⁵."""
+
 # Messages of one topic that are taken at a time, so that no topic starves the others.
 _AT_A_TIME = 500
+# Most messages that are taken in one turn because they were not needed at once.
+_MOST = 4000
 # Most topics that a hint lists.
 _SHOWN = 6
 # Interval at which messages are taken that are not needed at once [s]; the queue holds a second of
 # a 2 kHz topic, and the status of an idle node is renewed once a second.
 _IDLE_PERIOD = 0.8
+
+
+class Faults:
+    """What a node left out because it could not be used, or because a callback raised.
+
+    Attributes:
+        counts: Number by what it was, such as ``message on /tf``.
+
+    """
+
+    def __init__(self, node: Node) -> None:
+        """Start without any."""
+        self._node = node
+        self.counts: dict[str, int] = {}
+
+    def note(self, what: str, error: Exception) -> None:
+        """Count an exception, and log the first one of its kind."""
+        self.counts[what] = self.counts.get(what, 0) + 1
+        if self.counts[what] > 1:
+            return
+        sentence = str(error)
+        if not isinstance(error, RobocalError):
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            sentence = (f'{type(error).__name__}: {" ".join(sentence.split())} '
+                        f'({place.filename}, line {place.lineno}).')
+        self._node.get_logger().error(
+            f'Left out a {what}: {sentence} Further ones are only counted, in ~/status.')
+
+
+_FAULTS: WeakKeyDictionary[Node, Faults] = WeakKeyDictionary()
+
+
+def faults_of(node: Node) -> Faults:
+    """Return the record of a node's faults."""
+    return _FAULTS.setdefault(node, Faults(node))
+
+
+def guarded(node: Node, what: str, callback: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a callback, a coroutine too, whose exceptions are noted instead of raised.
+
+    They would end the node otherwise.
+
+    Args:
+        node: The node.
+        what: What is left out if it raises, as in ``Faults``.
+        callback: The callback.
+
+    """
+    def call(*arguments: Any) -> Any:
+        try:
+            return callback(*arguments)
+        except Exception as error:  # noqa: BLE001
+            faults_of(node).note(what, error)
+
+    async def call_later(*arguments: Any) -> Any:
+        try:
+            return await callback(*arguments)
+        except Exception as error:  # noqa: BLE001
+            faults_of(node).note(what, error)
+
+    return call_later if iscoroutinefunction(callback) else call
+
+
+def receiver(
+    node: Node, kind: Any, topic: str, callback: Callable[[Any], Any], *, raw: bool = False,
+    limit: int = LIMIT,
+) -> Callable[[bytes], Any]:
+    """Return a callback of a subscription to raw messages that no message can break.
+
+    Args:
+        node: The node.
+        kind: Type of the messages.
+        topic: The topic.
+        callback: Called with every message that is not too large.
+        raw: Whether it is called with bytes.
+        limit: Largest message [bytes].
+
+    """
+    def receive(message: bytes) -> None:
+        if len(message) > limit:
+            raise DataError(f'A message has {len(message) / 1e3:.0f} kB; expected at most '
+                            f'{limit / 1e3:.0f} kB.')
+        callback(message if raw else deserialize_message(message, kind))
+
+    return guarded(node, f'message on {topic}', receive)
 
 
 class ConditionalGroup(CallbackGroup):
@@ -78,7 +183,7 @@ class Subscriber:
         self, node: Node, group: CallbackGroup, kind: Any, topic: str,
         receive: Callable[[Any], None], *, raw: bool = False, linger: float = 0.0,
         wake: Callable[[], None] | None = None, busy: Callable[[], bool] | None = None,
-        profile: QoSProfile = qos.SENSOR,
+        profile: QoSProfile = qos.SENSOR, limit: int = LIMIT,
     ) -> None:
         """Prepare the subscription.
 
@@ -87,22 +192,21 @@ class Subscriber:
             group: The callback group.
             kind: Type of the messages.
             topic: The topic.
-            receive: Called with every message.
-            raw: Whether messages are taken as bytes.
+            receive: Called with every message that is not too large.
+            raw: Whether it is called with bytes.
             linger: Time for which this topic alone is polled after a message, as long as more
                 arrive [s]; the executor waits for that time.
             wake: Called after a message that woke the executor, instead of polling.
             busy: Returns whether messages are needed at once; otherwise the executor does not
                 wait for them, and they are taken every 0.8 s. None to need them always.
             profile: Quality of service.
+            limit: Largest message [bytes].
 
         """
         self._node = node
         self._group = group
         self._kind = kind
         self._name = topic
-        self._receive = receive
-        self._raw = raw
         self._linger = linger
         self._wake = wake
         self._busy = busy
@@ -112,6 +216,8 @@ class Subscriber:
         context: Any = node.context
         self._wait_set = rclpy_implementation.WaitSet(1, 0, 0, 0, 0, 0, context.handle)
         self.topic: str = node.resolve_topic_name(topic)
+        self._limit = limit
+        self._receive = receiver(node, kind, self.topic, receive, raw=raw, limit=limit)
         self.subscription: Subscription[Any] | None = None
 
     def start(self) -> None:
@@ -120,7 +226,7 @@ class Subscriber:
             # rclpy writes what is overridden into the profile that it is given.
             self.subscription = self._node.create_subscription(
                 self._kind, self._name, self._woken, copy(self._profile),
-                callback_group=self._messages_group, raw=self._raw,
+                callback_group=self._messages_group, raw=True,
                 qos_overriding_options=qos.overridable())
             if self._busy is not None:
                 self._timer = self._node.create_timer(
@@ -153,7 +259,7 @@ class Subscriber:
         with handle:
             for count in range(_AT_A_TIME):
                 # The message just received may have stopped this subscriber.
-                taken = (handle.take_message(self._kind, self._raw)
+                taken = (handle.take_message(self._kind, True)
                          if self.subscription is subscription else None)
                 if taken is None:
                     return count
@@ -166,13 +272,15 @@ class Subscriber:
 
     def catch_up(self) -> None:
         """Take all messages that have queued up because they were not needed at once."""
-        queued: list[Any] = []
-        while self._take_queued(queued.append) == _AT_A_TIME:
+        queued: list[bytes] = []
+        while self._take_queued(queued.append) == _AT_A_TIME and len(queued) < _MOST:
             pass
-        if queued:
-            self._receive_all(queued)
+        if any(len(message) > self._limit for message in queued):
+            Subscriber._receive_all(self, queued)
+        elif queued:
+            guarded(self._node, f'message on {self.topic}', self._receive_all)(queued)
 
-    def _receive_all(self, messages: list[Any]) -> None:
+    def _receive_all(self, messages: list[bytes]) -> None:
         """Receive messages that have queued up."""
         for message in messages:
             self._receive(message)
@@ -193,7 +301,7 @@ class Subscriber:
             self._wait_set.wait(int(1e9 * timeout))
             return bool(self._wait_set.is_ready('subscription', 0))
 
-    def _woken(self, message: Any) -> None:
+    def _woken(self, message: bytes) -> None:
         self._receive(message)
         if self._wake is not None:
             self._wake()

@@ -34,7 +34,7 @@ import math
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import replace
 from inspect import iscoroutinefunction
@@ -50,26 +50,35 @@ from rclpy.parameter import Parameter
 from rclpy.publisher import Publisher
 from rclpy.service import Service
 from rclpy.subscription import Subscription
-from rclpy.wait_for_message import wait_for_message
+from rclpy.timer import Timer
 from rosgraph_msgs.msg import Clock as Tick
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker, MarkerArray
 
+from robocal_ros import registry
 from robocal_ros.arm.preview import PreviewArm
 from robocal_ros.arm.waiting import Waiter
-from robocal_ros.errors import CancelledError, ConfigurationError, RobocalError
+from robocal_ros.errors import CancelledError, ConfigurationError, DataError, RobocalError
 from robocal_ros.messages import qos
-from robocal_ros.messages.subscription import ConditionalGroup, Subscriber, publisher_hint
+from robocal_ros.messages.subscription import (
+    LIMIT,
+    TEXT_LIMIT,
+    ConditionalGroup,
+    Subscriber,
+    guarded,
+    publisher_hint,
+    receiver,
+)
 from robocal_ros.node import parameters, status
 from robocal_ros.node.instance import ActiveInstance
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
-from robocal_ros.results.chain import Inputs, stale_text
+from robocal_ros.results.chain import choose, stale_text
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml
-from robocal_ros.robot.setup import EFFORT_UNITS, make_robot, make_store, with_own_units
+from robocal_ros.robot.setup import effort_units, make_robot, make_store, with_own_units
 
 if TYPE_CHECKING:
     from robocal_ros.arm.gate import GuardedArm
@@ -172,8 +181,8 @@ class CalibrationNode(LifecycleNode, ABC):
     journal: Resumable | None = None
     """Journal of the procedure; None if it begins anew after a restart."""
 
-    kinds: tuple[str, ...] = ()
-    """Kinds of the results that this node stores."""
+    capability: str
+    """Name by which the capability is registered: that of its node, if it has no other."""
 
     verbs: tuple[str, ...] = ('run', 'estimate', 'clear', 'preview')
     """Trigger services ``~/name``; each calls the method of its name."""
@@ -211,6 +220,9 @@ class CalibrationNode(LifecycleNode, ABC):
         self._parts = ExitStack()
         self._streams: list[Stream] = []
         self._followed: dict[str, CalibrationResult | None] = {}
+        self._result_topics: list[Subscriber] = []
+        self._unread: dict[str, tuple[Callable[[str], Awaitable[None]], str]] = {}
+        self._reading = False
         self._problems = parameters.declare(self, self.parameter_table)
         self._unknown = parameters.unknown(self, parameters.given_names(self) | {
             item.name for item in kwargs.get('parameter_overrides') or ()})
@@ -281,27 +293,45 @@ class CalibrationNode(LifecycleNode, ABC):
     def create_service(
         self, srv_type: Any, srv_name: str, callback: Callable[..., Any], **kwargs: Any
     ) -> Service[Any, Any]:
-        """Create a service; an exception in its callback is logged and answered as it is.
+        """Create a service; an exception in its callback is noted and answered with a failure.
 
         It would end the node otherwise, also in rclpy's own parameter services, which raise for
         malformed requests.
         """
-        def guarded(request: Any, response: Any) -> Any:
-            try:
-                return callback(request, response)
-            except Exception as error:  # noqa: BLE001
-                self.get_logger().error(f'Request to {srv_name} not carried out '
-                                        f'({type(error).__name__}: {error}).')
-                return response
+        own = guarded(self, f'request to {srv_name}', callback)
 
-        own = callback if iscoroutinefunction(callback) else guarded
-        return super().create_service(srv_type, srv_name, own, **kwargs)
+        async def answering(request: Any, response: Any) -> Any:
+            answer = await own(request, response)
+            return response if answer is None else answer
 
-    def create_subscription(self, *args: Any, **kwargs: Any) -> Subscription[Any]:
-        """Create a subscription; rclpy's to the simulated clock wakes a busy node only.
+        def answered(request: Any, response: Any) -> Any:
+            answer = own(request, response)
+            return response if answer is None else answer
 
-        A turn of the executor for each tick would cost a tenth of a core. While no service runs,
-        the clock is read when something else wakes the node, once a second or more often.
+        return super().create_service(
+            srv_type, srv_name, answering if iscoroutinefunction(callback) else answered, **kwargs)
+
+    def create_timer(self, *args: Any, **kwargs: Any) -> Timer:
+        """Create a timer; an exception in its callback is noted."""
+        period, callback, *others = args
+        return super().create_timer(
+            period, guarded(self, f'timer {callback.__qualname__}', callback), *others, **kwargs)
+
+    def create_subscription(
+        self, *args: Any, limit: int = LIMIT, raw: bool = False, **kwargs: Any
+    ) -> Subscription[Any]:
+        """Create a subscription that no message can break; see ``receiver``.
+
+        rclpy's to the simulated clock wakes a busy node only. A turn of the executor for each
+        tick would cost a tenth of a core. While no service runs, the clock is read when something
+        else wakes the node, once a second or more often.
+
+        Args:
+            *args: Type of the messages, topic, callback, and what else rclpy expects.
+            limit: Largest message [bytes].
+            raw: Whether messages are taken as bytes, of any size.
+            **kwargs: Passed on to rclpy.
+
         """
         kind, topic, callback, *others = args
 
@@ -309,11 +339,22 @@ class CalibrationNode(LifecycleNode, ABC):
             self._ticked = time.monotonic()
             callback(message)
 
-        if kind is not Tick:
-            return super().create_subscription(*args, **kwargs)
-        return super().create_subscription(
-            kind, topic, tick, *others, **kwargs, callback_group=ConditionalGroup(
-                lambda: self.busy or time.monotonic() - self._ticked > _OLD_TICK))
+        if kind is Tick:
+            kwargs['callback_group'] = ConditionalGroup(
+                lambda: self.busy or time.monotonic() - self._ticked > _OLD_TICK)
+        receive = guarded(self, f'message on {topic}', callback) if raw else receiver(
+            self, kind, topic, tick if kind is Tick else callback, limit=limit)
+        return super().create_subscription(kind, topic, receive, *others, raw=True, **kwargs)
+
+    def begin(self, what: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the executor; an exception in it is noted as what was left out."""
+        async def run() -> None:
+            await coroutine
+
+        if self.executor is None:
+            coroutine.close()
+        else:
+            self.executor.create_task(guarded(self, what, run))
 
     def part(self, part: AnyPart) -> AnyPart:
         """Register a part to be destroyed by ``release``; return it."""
@@ -332,11 +373,29 @@ class CalibrationNode(LifecycleNode, ABC):
         return publisher
 
     def subscription(
-        self, kind: Any, topic: str, callback: Callable[[Any], None], profile: Any
+        self, kind: Any, topic: str, callback: Callable[[Any], None], profile: Any, *,
+        limit: int = LIMIT, idle_only: bool = False,
     ) -> None:
-        """Subscribe to a topic with a low rate, also while inactive."""
-        subscription = self.create_subscription(kind, topic, callback, profile,
-                                                callback_group=self.group)
+        """Subscribe to a topic with a low rate, also while inactive.
+
+        Args:
+            kind: Type of the messages.
+            topic: The topic.
+            callback: Called with every message.
+            profile: Quality of service.
+            limit: Largest message [bytes].
+            idle_only: Whether messages are left out, unread, while a service runs.
+
+        """
+        receive = receiver(self, kind, topic, callback, limit=limit)
+
+        def when_idle(message: bytes) -> None:
+            if idle_only and self.running:
+                raise DataError(f'{self.running} is under way.')
+            receive(message)
+
+        subscription = self.create_subscription(
+            kind, topic, when_idle, profile, raw=True, callback_group=self.group)
         self._parts.callback(self.destroy_subscription, subscription)
 
     def _offer_services(self) -> list[Service[Any, Any]]:
@@ -353,14 +412,15 @@ class CalibrationNode(LifecycleNode, ABC):
                 for name, callback in callbacks.items()]
 
     def follow(
-        self, kind: str, topic: str, use: Callable[[CalibrationResult], object], *,
-        remedy: str = '',
+        self, kind: str, use: Callable[[CalibrationResult], object], *, remedy: str = ''
     ) -> None:
         """Use the stored result of a kind now, and new ones as they are published.
 
+        They are read in the worker thread. Those that are published while a service runs are
+        used after its end: parsing would delay its motion, and what it uses must not change.
+
         Args:
             kind: Kind of the results.
-            topic: Topic of new results, relative to the node's namespace.
             use: Called with each result.
             remedy: What to do if an optional stored result is unusable; empty if it is required.
 
@@ -368,7 +428,7 @@ class CalibrationNode(LifecycleNode, ABC):
             RobocalError: If the stored result is unusable, and no remedy is given.
 
         """
-        name = kind.replace('_', ' ')
+        name, topic = kind.replace('_', ' '), registry.result_topics()[kind]
         try:
             stored = self.store.load(kind)
             if stored is not None:
@@ -380,44 +440,73 @@ class CalibrationNode(LifecycleNode, ABC):
             self.get_logger().warning(f'Stored {name} not used: {error} {remedy}')
             self._followed[kind] = None
 
-        def receive(message: String) -> None:
+        def parsed(text: str) -> tuple[CalibrationResult, str]:
+            result = from_yaml(text, self.store.robot, topic)
+            return result, result.sha256
+
+        async def read(text: str) -> None:
             try:
-                result = from_yaml(message.data, self.store.robot, topic)
+                result, sha256 = await self.waiter.compute(parsed, text)
                 known = self._followed.get(kind)
-                if known is not None and result.sha256 == known.sha256:
-                    return
-                use(result)
-                self._followed[kind] = result
-                self.warn_stale()
+                if known is None or sha256 != known.sha256:
+                    use(result)
+                    self._followed[kind] = result
+                    await self._warn_stale()
             except RobocalError as error:
                 self.get_logger().warning(f'{name.capitalize()} result not used: {error}')
 
-        self.subscription(String, topic, receive, qos.LATCHED)
+        def receive(message: String) -> None:
+            self._unread[topic] = read, message.data
+            if not self._reading:
+                self._reading = True
+                self.begin('result', self._read_results())
 
-    def known_results(self) -> Inputs:
-        """Return the inputs of an estimation: followed results, else stored ones."""
-        return Inputs(self.store, self._followed, EFFORT_UNITS)
+        subscriber = self.part(Subscriber(
+            self, ConditionalGroup(lambda: not self.running and not self._reading), String, topic,
+            receive, profile=qos.LATCHED, limit=TEXT_LIMIT))
+        subscriber.start()
+        self._result_topics.append(subscriber)
+
+    async def _read_results(self) -> None:
+        """Read the newest text of each result topic, and use it."""
+        try:
+            while self._unread:
+                topic = next(iter(self._unread))
+                read, text = self._unread.pop(topic)
+                await guarded(self, f'message on {topic}', read)(text)
+        finally:
+            self._reading = False
+
+    def current_result(self, kind: str) -> CalibrationResult | None:
+        """Return the result of a kind that is in use: the followed one, else the stored one."""
+        return self._followed[kind] if kind in self._followed else self.store.load(kind)
+
+    def gains_in_use(self) -> CalibrationResult | None:
+        """Return the result whose effort scales are used, None for none."""
+        return choose(self.current_result, (), effort_units(self.values)).gains
 
     def results_in_use(self) -> dict[str, str]:
         """Return the hashes of the followed results by kind, empty for a missing one."""
         return {kind: '' if result is None else result.sha256
                 for kind, result in self._followed.items()}
 
-    def warn_stale(self) -> None:
+    async def _warn_stale(self) -> None:
         """Log a warning for each stored result of this node with an outdated input."""
-        current = self.known_results().current
+        texts = await self.waiter.compute(self._stale_texts)
+        for text in texts:
+            self.get_logger().warning(text)
+        self.status.note(stale=' '.join(texts) or 'none')
+
+    def _stale_texts(self) -> list[str]:
         texts = []
-        for kind in self.kinds:
+        for kind in registry.of_node(self.capability).kinds:
             try:
                 stored = self.store.load(kind)
-                text = '' if stored is None else stale_text(stored, current)
+                texts.append('' if stored is None else stale_text(stored, self.current_result))
             except RobocalError:
                 # A file that cannot be read is reported where it is used.
                 continue
-            if text:
-                texts.append(text)
-                self.get_logger().warning(text)
-        self.status.note(stale=' '.join(texts) or 'none')
+        return list(filter(None, texts))
 
     def publish_markers(self, markers: MarkerArray) -> None:
         """Publish markers, latched."""
@@ -440,7 +529,7 @@ class CalibrationNode(LifecycleNode, ABC):
             return
         self._description_topic = self.create_subscription(
             String, 'robot_description', self._on_description, qos.LATCHED,
-            callback_group=self.group)
+            callback_group=self.group, limit=TEXT_LIMIT)
         self._reminder = self.create_timer(
             self.get_parameter('description_timeout').value, self._remind, self.group,
             clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -461,11 +550,14 @@ class CalibrationNode(LifecycleNode, ABC):
     def _on_description(self, message: String) -> None:
         if not message.data.strip():
             return
-        self.destroy_subscription(self._description_topic)
-        self.destroy_timer(self._reminder)
+        self._reminder.cancel()
         if not self._configured:
             self._description = message.data
             self._start()
+        # After an unusable description there may be another one.
+        if self._configured:
+            self.destroy_subscription(self._description_topic)
+            self.destroy_timer(self._reminder)
 
     def _start(self) -> None:
         if self.trigger_configure() != SUCCESS or self.trigger_activate() != SUCCESS:
@@ -581,17 +673,26 @@ class CalibrationNode(LifecycleNode, ABC):
         received, self._description = self._description, ''
         if text := self.values.robot_description.strip() or received:
             return str(text)
+        texts: list[str] = []
+        subscriber = Subscriber(
+            self, self.group, String, 'robot_description',
+            lambda message: texts.append(message.data) if message.data.strip() else None,
+            profile=qos.LATCHED, limit=TEXT_LIMIT)
+        subscriber.start()
         timeout = self.values.description_timeout
-        found, message = wait_for_message(
-            String, self, 'robot_description', qos_profile=qos.LATCHED, time_to_wait=timeout)
-        if not found or message is None or not message.data.strip():
+        end = time.monotonic() + timeout
+        while not texts and (left := end - time.monotonic()) > 0.0:
+            if subscriber.wait(left):
+                subscriber.drain()
+        subscriber.stop()
+        if not texts:
             raise ConfigurationError(
                 "No robot description: parameter 'robot_description' is empty and no message "
                 f"arrived on topic '{self.resolve_topic_name('robot_description')}' within "
                 f'{timeout} s. '
                 f"{publisher_hint(self, 'robot_description', String)} Or start "
                 'robot_state_publisher (or sim_arm) in this namespace, or give the parameter.')
-        return str(message.data)
+        return texts[-1]
 
     def _activate(self) -> None:
         for stream in self._streams:
@@ -630,8 +731,8 @@ class CalibrationNode(LifecycleNode, ABC):
     def release(self) -> None:
         """Undo a complete or partial configure; calling it again has no effect."""
         self.is_active = self._configured = False
-        self._streams.clear()
-        self._followed.clear()
+        for kept in (self._streams, self._followed, self._result_topics, self._unread):
+            kept.clear()
         self._parts.close()
 
     def _release_when_ended(self) -> None:
@@ -685,6 +786,8 @@ class CalibrationNode(LifecycleNode, ABC):
         for stream in self._streams:
             if isinstance(stream, Subscriber):
                 stream.catch_up()
+        for topic in self._result_topics:
+            topic.catch_up()
         self.running = name
         self.waiter.allow()
         if self.journal is not None:
@@ -692,6 +795,7 @@ class CalibrationNode(LifecycleNode, ABC):
         level = status.ERROR
         try:
             await self.waiter.until(lambda: not self.waiter.loading, _IMPORT_TIMEOUT)
+            await self.waiter.until_stopped(lambda: not self._reading, math.inf)
             outcome = await action()
             answer = outcome if isinstance(outcome, Answer) else Answer(True, outcome)
             level = status.OK if answer.success else status.WARN

@@ -35,6 +35,7 @@ class DriveGains:
     def __init__(
         self, node: CalibrationNode, joints: Scaled,
         use_arm: Callable[[Robot], object] | None = None,
+        on_use: Callable[[CalibrationResult], object] | None = None,
     ) -> None:
         """Follow the results if the parameter ``use_drive_gains`` is true.
 
@@ -42,6 +43,7 @@ class DriveGains:
             node: The node.
             joints: The joint states, scaled by ``effort_factor`` so far.
             use_arm: Uses the arm with its identified links from now on, or that of the URDF.
+            on_use: Called with the result that is in use from now on.
 
         """
         self._node = node
@@ -50,10 +52,11 @@ class DriveGains:
         self._known: dict[str, CalibrationResult] = {}
         self._used: CalibrationResult | None = None
         self._use_arm = use_arm
+        self._on_use = on_use
         self._identified = False
         if node.values.use_drive_gains:
-            node.follow(DRIVE_GAINS, 'payload_identification/drive_gains', self.use)
-            node.follow(ARM, 'payload_identification/arm', self.use)
+            node.follow(DRIVE_GAINS, self.use)
+            node.follow(ARM, self.use)
 
     def use(self, result: CalibrationResult) -> None:
         """Use effort scales and links from now on, unless later ones are known.
@@ -69,6 +72,8 @@ class DriveGains:
         identified = result.kind == ARM and node.values.use_arm_model
         if self._use_arm is not None and (identified or self._identified):
             self._use_arm(identified_model(node.robot, result).robot if identified else node.robot)
+        if self._on_use is not None:
+            self._on_use(result)
         self._identified = identified
         scale = effort_scale(node.robot, result)
         if np.array_equal(scale, self.scale):

@@ -13,14 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-NODES = {
-    'compliance_calibration': 'robocal_ros.compliance.node',
-    'friction_identification': 'robocal_ros.friction.node',
-    'leveling': 'robocal_ros.leveling.node',
-    'payload_identification': 'robocal_ros.payload.node',
-    'wrench_observer': 'robocal_ros.wrench.node',
-}
-"""Modules of the nodes by the names of their executables."""
+from robocal_ros import registry
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Libraries that take long to import. The stop request is checked between two of them: an
@@ -74,8 +67,8 @@ def executable(*modules: str) -> Callable[[], None]:
     return main
 
 
-compliance_calibration = executable(*_LOADED_FIRST, NODES['compliance_calibration'])
-friction_identification = executable(*_LOADED_FIRST, NODES['friction_identification'])
-leveling = executable(*_LOADED_FIRST, NODES['leveling'])
-payload_identification = executable(*_LOADED_FIRST, NODES['payload_identification'])
-wrench_observer = executable(*_LOADED_FIRST, NODES['wrench_observer'])
+def __getattr__(name: str) -> Callable[[], None]:
+    """Return the entry point of a capability's node."""
+    if name not in registry.nodes():
+        raise AttributeError(f'There is no node {name}.')
+    return executable(*_LOADED_FIRST, registry.nodes()[name])

@@ -8,6 +8,7 @@ nothing any more, although it stays in the graph for many seconds.
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from robocal_ros.messages import qos
 _PERIOD = 0.8
 # Silence after which another node counts as dead: four messages [s].
 _SILENCE = 3.5
+_FORM = re.compile(r'(?P<since>\d{20}|none) (?P<name>[0-9a-f]{32})')
 
 
 class ActiveInstance:
@@ -80,14 +82,20 @@ class ActiveInstance:
         return (f"Another node named '{self._node.get_fully_qualified_name()}' is active. End one "
                 'of them, or give this one another name (-r __node:=…) or namespace (-r __ns:=…).')
 
+    @property
+    def _has_namesake(self) -> bool:
+        """True if the graph has two nodes of this name; otherwise a bag is played."""
+        own = self._node.get_name(), self._node.get_namespace()
+        return self._node.get_node_names_and_namespaces().count(own) > 1
+
     def _publish(self) -> None:
         self._publisher.publish(String(data=self._since or f'none {self._own}'))
 
     def _take(self, message: String) -> None:
-        since, _, name = message.data.partition(' ')
-        if name == self._own:
+        found = _FORM.fullmatch(message.data)
+        if found is None or found['name'] == self._own or not self._has_namesake:
             return
-        self._other = '' if since == 'none' else message.data
+        self._other = '' if found['since'] == 'none' else message.data
         self._heard = time.monotonic()
         if self._since and self._other and self._other < self._since:
             self._give_way(self._sentence)

@@ -23,7 +23,7 @@ import numpy as np
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import CancelledError, DataError, FileFormatError, RobocalError
-from robocal_ros.files import write_atomically
+from robocal_ros.files import read_bytes, write_atomically
 from robocal_ros.messages.intake import Recorded
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.recorder import Recorder
@@ -133,7 +133,7 @@ class Journal(Generic[S]):
         if not self._path.exists():
             return None
         try:
-            entry = self._read()
+            entry = await node.waiter.compute(self._read)
             await node.waiter.until_stopped(
                 lambda: all(map(math.isfinite, self._recorder.newest_by_topic.values()))
                 and all(self._senders().values()), node.values.connect_timeout)
@@ -183,13 +183,11 @@ class Journal(Generic[S]):
         """Read the file.
 
         Raises:
-            FileFormatError: If it is damaged, or of another version.
+            ConfigurationError: If it cannot be read.
+            FileFormatError: If it is damaged, too large, or of another version.
 
         """
-        try:
-            content = self._path.read_bytes() if self._path.stat().st_size < _LARGEST else b''
-        except OSError as error:
-            raise FileFormatError(f'{self._path} cannot be read ({error.strerror}).') from error
+        content = read_bytes(self._path, 'journal', 'It is not used.', _LARGEST)
         begin = len(_HEAD) + _HASH
         if content[:len(_HEAD)] != _HEAD:
             raise FileFormatError(f'{self._path} is damaged, or of another version.')

@@ -13,8 +13,8 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
+from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError, nearest_name
-from robocal_ros.node.executables import NODES
 from robocal_ros.parameters import Declaration, ParameterTable, checked, declarations
 
 T = TypeVar('T', bound=ParameterTable)
@@ -89,7 +89,7 @@ def unknown(node: Node, given: Iterable[str]) -> list[str]:
              if not node.has_parameter(name) and not name.startswith('qos_overrides.')]
     if not names:
         return []
-    tables = [member for module in NODES.values() for _, member in inspect.getmembers(
+    tables = [member for module in registry.nodes().values() for _, member in inspect.getmembers(
         import_module(module.removesuffix('node') + 'parameters'), inspect.isclass)
         if issubclass(member, ParameterTable)]
     known = {item.name for table in tables for item in declarations(table)}

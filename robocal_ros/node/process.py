@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 import time
 import traceback
 from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
@@ -29,10 +32,16 @@ def spin(
         stop_request: Stop request to the process; a new one by default.
 
     Returns:
-        Exit code: 0 after a stop signal, 1 after an unexpected exception.
+        Exit code: 0 after a stop signal, 1 after an unexpected exception or without parameters.
 
     """
     stop_request = stop_request or StopRequest()
+    for option, value in pairwise(sys.argv):
+        # rclpy would wait for a named pipe for ever, signals or not.
+        if option == '--params-file' and Path(value).exists() and not Path(value).is_file():
+            sys.stderr.write(f"'{value}' is no parameter file: expected a regular file, as in "
+                             'config/<node>.yaml.\n')
+            return 1
     # rclpy's own handler would tear the context down before a motion can be cancelled.
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     executor = SingleThreadedExecutor()

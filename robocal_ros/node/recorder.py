@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.callback_groups import CallbackGroup
-from rclpy.node import Node
 
 from robocal_ros.arrays import Array
 from robocal_ros.capability import Needs
@@ -23,11 +23,15 @@ from robocal_ros.messages.samples import JointSamples, Recording, no_readings
 from robocal_ros.messages.stream import JointStateStream, Stream, TrackerStream, WrenchStream
 from robocal_ros.node.calibration_node import CalibrationNode
 
+# Most received marks that are kept, those of some runs, and largest message with marks [bytes].
+_MOST, _LIMIT = 4000, 8000
+
 
 class Recorder:
     """Recorder of joint states, F/T readings and a tracker while the node is active.
 
     If a replayed bag contains marks, only the samples that they assign to its last run are used.
+    The recording of a live run has its own marks only.
     """
 
     def __init__(
@@ -58,7 +62,8 @@ class Recorder:
         if tracker is not None:
             self._marked[tracker[0]] = tracker[1]
         self._streams = [*self._marked.values(), *([] if temperature is None else [temperature])]
-        self._marks = node.part(Marks(node, node.group))
+        self._live = False
+        self._marks = node.part(Marks(node, node.group, lambda: not self._is_live))
 
     def start(self) -> None:
         """Start recording."""
@@ -71,6 +76,11 @@ class Recorder:
             stream.recording = False
 
     destroy = stop
+
+    @property
+    def _is_live(self) -> bool:
+        """True if the recording was begun by a procedure of this node, and is no replayed bag."""
+        return self._live and not self._joints.counts.clock_jumps
 
     @property
     def on_sample(self) -> Callable[[float, Array, Array], None] | None:
@@ -100,6 +110,7 @@ class Recorder:
         count = self._joints.recorded
         for stream in self._streams:
             stream.clear()
+        self._live = self._node.running not in ('', 'clear')
         self._marks.forget()
         self._mark(marks.BEGIN, {})
         return count
@@ -163,6 +174,7 @@ class Recorder:
                 raise DataError(f"It lacks the samples of '{stream.topic}'.")
         for stream in self._streams:
             stream.intake.restore(saved[stream.topic])
+        self._live = True
         self._marks.forget()
         if self._tracker is None:
             self.resume({name: saved[stream.topic].newest
@@ -212,21 +224,28 @@ class Recorder:
 class Marks:
     """Publisher of a node's marks that also collects those of a replayed bag."""
 
-    def __init__(self, node: Node, group: CallbackGroup) -> None:
+    def __init__(
+        self, node: CalibrationNode, group: CallbackGroup,
+        replays: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Create publisher and subscription.
 
         Args:
             node: The node.
             group: A reentrant callback group.
+            replays: Returns whether received marks may be of the recording. A bag that is played
+                beside a live run has marks of another one.
 
         """
         self._node = node
+        self._replays = replays
         # Distinguishes this start of the node from the recorded one.
         self._own = uuid.uuid4().hex
-        self._received: list[Mark] = []
+        self._received: deque[Mark] = deque(maxlen=_MOST)
         self._publisher = node.create_publisher(DiagnosticArray, f'~/{TOPIC}', qos.MARKS)
         self._subscription = node.create_subscription(
-            DiagnosticArray, f'~/{TOPIC}', self._take, qos.MARKS, callback_group=group)
+            DiagnosticArray, f'~/{TOPIC}', self._take, qos.MARKS, callback_group=group,
+            limit=_LIMIT)
 
     def destroy(self) -> None:
         """Remove publisher and subscription."""
@@ -251,6 +270,7 @@ class Marks:
         self._received.clear()
 
     def _take(self, message: DiagnosticArray) -> None:
-        self._received += [
-            Mark(status.name, status.message, {item.key: item.value for item in status.values})
-            for status in message.status if status.hardware_id != self._own]
+        if self._replays():
+            self._received += [
+                Mark(status.name, status.message, {item.key: item.value for item in status.values})
+                for status in message.status if status.hardware_id != self._own]

@@ -10,6 +10,7 @@ from rclpy.callback_groups import CallbackGroup
 from rclpy.node import Node
 
 from robocal_ros.messages import qos
+from robocal_ros.messages.subscription import faults_of
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 # Shortest interval between two statuses of one phase [s].
@@ -37,6 +38,7 @@ class StatusReporter:
             level=OK, name=node.get_fully_qualified_name().lstrip('/'),
             hardware_id='', message='unconfigured')
         self._values: dict[str, str] = {}
+        self._left_out: dict[str, int] = {}
         # Replaces the units in sentences about prismatic joints by m and N.
         self.worded: Callable[[str], str] = str
         self._sent = -1e9
@@ -72,7 +74,9 @@ class StatusReporter:
             self._values[name] = value if isinstance(value, str) else f'{value:.6g}'
         self._status.level = level
         self._status.message = self.worded(message)
-        self._status.values = [KeyValue(key=k, value=v) for k, v in self._values.items()]
+        self._left_out = dict(faults_of(self._node).counts)
+        self._status.values = [KeyValue(key=k, value=v) for k, v in self._values.items()] + [
+            KeyValue(key=f'left out: {k}', value=str(n)) for k, n in self._left_out.items()]
         # The status of an idle node stays for a while: publish it at once.
         if changed or phase == 'idle' or self._now() - self._sent >= _SHORTEST_INTERVAL:
             self._sent = self._now()
@@ -84,6 +88,8 @@ class StatusReporter:
         self.update(self._values.get('phase', ''), self._status.message, level=self._status.level)
 
     def _diagnose(self) -> None:
+        if self._left_out != faults_of(self._node).counts:
+            self.note()
         array = DiagnosticArray(status=[self._status])
         array.header.stamp = self._node.get_clock().now().to_msg()
         self._diagnostics.publish(array)

@@ -31,11 +31,9 @@ from robocal_ros.messages.intake import (
 )
 from robocal_ros.messages.marks import Span, Spans, StationaryInterval
 from robocal_ros.messages.samples import Recording
-from robocal_ros.results.chain import Inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import read_result
 from robocal_ros.robot.setup import (
-    EFFORT_UNITS,
     make_robot,
     make_store,
     torque_factor,
@@ -79,12 +77,15 @@ class OfflineEstimation:
         self.robot = make_robot(urdf, values)
         store = make_store(self.robot, values)
         given = [read_result(file, store.robot, passed=True) for file in files]
-        self.store = Inputs(store, {result.kind: result for result in given}, EFFORT_UNITS)
+        newer = {result.kind: result for result in given}
+        self.store = store
+        self._inputs = capability.inputs(
+            values, lambda kind: newer[kind] if kind in newer else store.load(kind))
         self._needs: Needs = capability.needs(values)
         self._spans, self._remarks = self._marked()
         needs, name = self._needs, bag.name
         self._joints = JointIntake(
-            self.robot, torque_factor(self.robot, values, self.store),
+            self.robot, torque_factor(self.robot, values, self._inputs.gains),
             need_effort=needs.effort, source=name, span=self._span(marks.JOINTS),
             budget=needs.budget, stationary=self._stationary())
         self._wrenches = {need.topic: self._wrench_intake(need) for need in needs.wrenches}
@@ -120,15 +121,14 @@ class OfflineEstimation:
             {name: intake.bag_samples() for name, intake in self._wrenches.items()},
             self._temperature.rows(), self._spans.joints_wanted,
             None if self._tracker is None else self._tracker.bag_samples(), self._stationary())
-        self.store.forget()
         estimating()
-        result = self._capability.result(self.robot, recording, self._values, self.store)
+        result = self._capability.result(self.robot, recording, self._values, self._inputs)
         return Outcome(with_own_units(self.robot, result), (*self._remarks, *self._messages()))
 
     def stored(self, result: CalibrationResult) -> Path:
         """Store a result for later estimations as the node would; return its file."""
         merge = self._capability.merge
-        merged = None if merge is None else merge(self.store.stored(result.kind), result)
+        merged = None if merge is None else merge(self.store.load(result.kind), result)
         return self.store.save(result if merged is None else merged)
 
     def _found(self) -> Iterator[tuple[str, Intake]]:

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from robocal_ros.arrays import Array
 from robocal_ros.capability import Capability, Needs, WrenchNeed
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimation.effort_contents import check_contents
@@ -23,8 +21,8 @@ from robocal_ros.payload import (
 )
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
+from robocal_ros.results.chain import Inputs
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import ResultStore
 from robocal_ros.results.wording import half_width
 from robocal_ros.robot.arm_model import (
     ArmModel,
@@ -32,14 +30,13 @@ from robocal_ros.robot.arm_model import (
     identified_model,
     urdf_model,
 )
-from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
+from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import (
     ARM,
     DRIVE_GAINS,
     check_effort_unit,
     effort_scale,
-    gains_in_use,
     relative_covariance,
 )
 
@@ -64,8 +61,7 @@ def gain_needs(values: PayloadParameters) -> Needs:
 
 
 def estimate_payload(
-    robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore,
-    friction: Mapping[str, SteadyFriction],
+    robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
 ) -> CalibrationResult:
     """Estimate the payload from a recording, by ``values.method``.
 
@@ -73,38 +69,37 @@ def estimate_payload(
         robot: The arm without the payload.
         recording: The recorded samples.
         values: The parameters.
-        store: Stored results, for the payload's mass and a reference run.
-        friction: Identified friction by joint name.
+        inputs: Results to build on: friction, the payload's mass, a reference run, gains or arm.
 
     Raises:
         RobocalError: If parameters or data are unsuitable.
 
     """
-    joints = recording.joints
-    arm = None
+    joints, stored, arm = recording.joints, inputs.get('friction'), None
+    friction = {} if stored is None else friction_by_joint(stored)
     if not values.reads_wrench:
-        check_effort_unit(values, store)
+        check_effort_unit(values, inputs.gains)
         check_contents(joints, robot, values.effort_contains, values.min_weight_share,
                        values.known_mass if values.method == 'two_plane' else 0.0)
-        arm = arm_in_use(robot, values, store)
+        arm = arm_in_use(robot, values, inputs)
         robot = arm.robot
         if values.effort_contains == 'external':
             # Neither the arm's own dynamics nor its friction are in the efforts.
             arm, robot, friction = arm.gains_alone(), robot.without_mass(), {}
     if values.method == 'two_plane':
         return two_plane.estimate(
-            robot, joints, values, friction, store.load('payload'), arm)
+            robot, joints, values, friction, inputs.get('payload'), arm)
     sensor = recording.wrench(values.sensor_topic) if values.reads_wrench else None
     if values.method == 'static_poses' and sensor is not None:
         return static_poses.estimate(robot, joints, sensor, values)
-    reference = store.load(excitation.REFERENCE) if values.reference_run == 'subtract' else None
+    reference = inputs.get(excitation.REFERENCE)
     if reference is not None and sensor is None:
-        _check_gains(reference, values, store)
+        _check_gains(reference, inputs.gains)
     return excitation.estimate(robot, joints, values, sensor=sensor, friction=friction,
                                reference=reference, arm=arm)
 
 
-def arm_in_use(robot: Robot, values: PayloadParameters, store: ResultStore) -> ArmModel:
+def arm_in_use(robot: Robot, values: PayloadParameters, inputs: Inputs) -> ArmModel:
     """Return the arm's model for torque-based methods, with its uncertainty.
 
     It is the identified arm, or the URDF with ``arm_model_std``; without calibrated drive gains
@@ -113,16 +108,15 @@ def arm_in_use(robot: Robot, values: PayloadParameters, store: ResultStore) -> A
     Args:
         robot: The arm by its URDF.
         values: The parameters.
-        store: Stored results.
+        inputs: Results to build on.
 
     """
-    identified = identified_arm(robot, values, store)
+    identified = identified_arm(robot, values, inputs.gains)
     if identified is not None:
         return identified
-    used = gains_in_use(values, store)
     return urdf_model(robot, values.arm_model_std,
-                      relative_covariance(robot, used, _gain_std(values)),
-                      calibrated=used is not None)
+                      relative_covariance(robot, inputs.gains, _gain_std(values)),
+                      calibrated=inputs.gains is not None)
 
 
 def _gain_std(values: PayloadParameters) -> float:
@@ -131,29 +125,27 @@ def _gain_std(values: PayloadParameters) -> float:
 
 
 def _check_gains(
-    reference: CalibrationResult, values: PayloadParameters, store: ResultStore
+    reference: CalibrationResult, gains: CalibrationResult | None
 ) -> None:
     """Raise a ConfigurationError if a reference run was recorded with other drive gains."""
-    used = gains_in_use(values, store)
     recorded = {item.sha256 for item in reference.inputs if item.kind in (DRIVE_GAINS, ARM)}
-    if ('' if used is None else used.sha256) not in (recorded or {''}):
+    if ('' if gains is None else gains.sha256) not in (recorded or {''}):
         raise ConfigurationError(
             'The reference run was recorded with other drive gains. Estimate it again from its '
             "recording, or record it again with reference_run 'record'.")
 
 
 def estimate_gains(
-    robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore,
-    scale: Array,
+    robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
 ) -> CalibrationResult:
     """Estimate effort scales from an exciting motion with a tool of known mass.
 
     Args:
         robot: The arm without the payload.
-        recording: The recorded samples, efforts divided by ``scale``.
+        recording: The recorded samples, efforts divided by the scales in use, which the estimate
+            replaces.
         values: The parameters.
-        store: Stored results, for links and rotors of the identified arm.
-        scale: Scales in use, shape (n,); the estimate replaces them.
+        inputs: Results to build on: the scales in use, links and rotors of the identified arm.
 
     """
     joints = recording.joints
@@ -164,14 +156,15 @@ def estimate_gains(
     if values.effort_source != 'unknown':
         check_contents(joints, robot, values.effort_contains, values.min_weight_share,
                        values.known_mass)
-    stored = store.load(ARM) if values.use_arm_model else None
+    stored = inputs.get(ARM) if values.use_arm_model else None
+    effort = joints.effort * effort_scale(robot, inputs.gains)
     return drive_gains.estimate(
-        robot, replace(joints, effort=joints.effort * scale), values,
+        robot, replace(joints, effort=effort), values,
         None if stored is None else identified_model(robot, stored).without_gains())
 
 
 def estimate_arm(
-    robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore
+    robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
 ) -> CalibrationResult:
     """Identify the arm from an exciting motion, without load or with a weighed one.
 
@@ -179,15 +172,14 @@ def estimate_arm(
         robot: The arm without load, by its URDF.
         recording: The recorded samples, efforts divided by the scales in use.
         values: The parameters.
-        store: Stored results: drive gains, and the arm without load.
+        inputs: Results to build on: drive gains, and the arm without load.
 
     """
-    check_effort_unit(values, store)
-    used = gains_in_use(values, store)
+    check_effort_unit(values, inputs.gains)
     return arm_identification.estimate(
-        robot, recording.joints, values, scale=effort_scale(robot, used),
-        scale_covariance=relative_covariance(robot, used, _gain_std(values)),
-        before=store.load(ARM) if values.arm_load > 0.0 else None)
+        robot, recording.joints, values, scale=effort_scale(robot, inputs.gains),
+        scale_covariance=relative_covariance(robot, inputs.gains, _gain_std(values)),
+        before=inputs.get(ARM) if values.arm_load > 0.0 else None)
 
 
 def centre_text(result: CalibrationResult) -> str:
@@ -256,21 +248,16 @@ def arm_summary(result: CalibrationResult) -> str:
     return f'Torque left on the held-out part of the motion, RMS: {left} N·m.'
 
 
-def _estimate_payload(
-    robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore
-) -> CalibrationResult:
-    stored = None
+def kinds(values: PayloadParameters) -> tuple[str, ...]:
+    """Return the kinds of results that an estimate of the payload uses."""
+    used = []
     if values.use_friction and not values.reads_wrench:
-        stored = store.load('friction')
-    friction = {} if stored is None else friction_by_joint(stored)
-    return estimate_payload(robot, recording, values, store, friction)
-
-
-def _estimate_gains(
-    robot: Robot, recording: Recording, values: PayloadParameters, store: ResultStore
-) -> CalibrationResult:
-    return estimate_gains(
-        robot, recording, values, store, effort_scale(robot, gains_in_use(values, store)))
+        used.append('friction')
+    if values.method == 'two_plane':
+        used.append('payload')
+    elif values.method == 'excitation' and values.reference_run == 'subtract':
+        used.append(excitation.REFERENCE)
+    return tuple(used)
 
 
 def _carried(values: PayloadParameters) -> tuple[str, ...]:
@@ -279,11 +266,12 @@ def _carried(values: PayloadParameters) -> tuple[str, ...]:
 
 
 PAYLOAD = Capability(
-    'payload', 'payload_identification', PayloadParameters, ('run', 'estimate'), needs,
-    _estimate_payload, summary, _carried)
+    'payload', PayloadParameters, ('run', 'estimate'), needs,
+    kinds, estimate_payload, summary, _carried)
 ARM_IDENTIFICATION = Capability(
-    ARM, 'payload_identification', PayloadParameters, ('identify_arm',), gain_needs,
-    estimate_arm, arm_summary, _carried)
+    ARM, PayloadParameters, ('identify_arm',), gain_needs,
+    lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _carried)
 GAINS = Capability(
-    DRIVE_GAINS, 'payload_identification', PayloadParameters, ('calibrate_gains',), gain_needs,
-    _estimate_gains, gains_summary, _carried)
+    DRIVE_GAINS, PayloadParameters, ('calibrate_gains',), gain_needs,
+    lambda values: (ARM,) if values.use_arm_model else (), estimate_gains, gains_summary,
+    _carried)

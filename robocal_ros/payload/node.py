@@ -44,8 +44,8 @@ from robocal_ros.robot.setup import ARM, DRIVE_GAINS, check_effort_unit, effort_
 class PayloadIdentification(CalibrationNode):
     """Lifecycle node that identifies the payload and calibrates drive gains."""
 
+    capability = 'payload_identification'
     parameter_table = PayloadParameters
-    kinds = ('payload', DRIVE_GAINS, REFERENCE, ARM)
     verbs = (*CalibrationNode.verbs, 'calibrate_gains', 'preview_calibrate_gains',
              'identify_arm', 'preview_identify_arm')
     values: PayloadParameters
@@ -86,7 +86,7 @@ class PayloadIdentification(CalibrationNode):
         self.arm.recorder = self.recorder
         self.journal = Journal(self, self.recorder, 'payload', KeptPostures)
         if values.use_friction:
-            self.follow('friction', 'friction_identification/result', friction_by_joint, remedy=(
+            self.follow('friction', friction_by_joint, remedy=(
                 'Identify friction anew, or set use_friction to false.'))
         self._result_topic = self.publisher(String, '~/result')
         self._inertia_topic = self.publisher(InertiaStamped, '~/inertia')
@@ -105,7 +105,7 @@ class PayloadIdentification(CalibrationNode):
         """Run the motions of ``values.method``, and estimate."""
         values = self.values
         if not values.reads_wrench:
-            check_effort_unit(values, self.known_results())
+            check_effort_unit(values, self.gains_in_use())
         await self.arm.connect()
         await self._move_or_resume()
         return await self.journal.ended_by(self.estimate)
@@ -143,7 +143,8 @@ class PayloadIdentification(CalibrationNode):
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
         values, robot = self.values, self.robot.copy()
-        recording, inputs = self.recorder.recording(estimate.needs(values)), self.known_results()
+        recording = self.recorder.recording(estimate.needs(values))
+        inputs = estimate.PAYLOAD.inputs(values, self.current_result)
         result = await self.compute(
             lambda: estimate.PAYLOAD.result(robot, recording, values, inputs))
         return self.keep(result, self._publish, estimate.summary)
@@ -159,7 +160,7 @@ class PayloadIdentification(CalibrationNode):
         await self.arm.connect()
         check_mass(values)
         recording = await self._efforts_of(self._procedure().excitation(None))
-        inputs = self.known_results()
+        inputs = estimate.GAINS.inputs(values, self.current_result)
         result = await self.compute(
             lambda: estimate.GAINS.result(robot, recording, values, inputs))
         return self.keep(result, self._publish_gains, estimate.gains_summary)
@@ -178,10 +179,10 @@ class PayloadIdentification(CalibrationNode):
         """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""
         values, robot = self.values, self.robot.copy()
         check_load(values, self.store.load(ARM))
-        check_effort_unit(values, self.known_results())
+        check_effort_unit(values, self.gains_in_use())
         await self.arm.connect()
         recording = await self._efforts_of(self._procedure().arm_excitation())
-        inputs = self.known_results()
+        inputs = estimate.ARM_IDENTIFICATION.inputs(values, self.current_result)
         result = await self.compute(
             lambda: estimate.ARM_IDENTIFICATION.result(robot, recording, values, inputs))
         return self.keep(result, self._publish_arm, estimate.arm_summary)
@@ -289,7 +290,7 @@ def payload_markers(result: CalibrationResult) -> MarkerArray:
 
 def main(stop_request: StopRequest | None = None) -> int:
     """Run the node; returns the exit code."""
-    return spin(lambda: PayloadIdentification('payload_identification'), stop_request)
+    return spin(lambda: PayloadIdentification(PayloadIdentification.capability), stop_request)
 
 
 if __name__ == '__main__':

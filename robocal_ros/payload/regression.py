@@ -25,7 +25,7 @@ from robocal_ros.estimation.adequacy import (
     likely_cause,
     structured_covariance,
 )
-from robocal_ros.estimation.blocks import Blocks, Channels, Kinematics, UniformSpline, low_passed
+from robocal_ros.estimation.blocks import Blocks, Channels, Kinematics, interpolated, low_passed
 from robocal_ros.estimation.delay import Delay, find_delay
 from robocal_ros.estimation.least_squares import LinearFit, autocorrelation_time, solve
 from robocal_ros.messages.samples import JointSamples, WrenchSamples, check_effort, check_joints
@@ -306,7 +306,7 @@ def _turned(motion: Kinematics, joint: int, by: Sequence[Array | float]) -> Kine
 def derivatives(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
     """Return values at the middles of the blocks, and their first two derivatives."""
     time: Array = blocks.period * np.arange(len(values), dtype=float)
-    return UniformSpline(0.0, blocks.period, values).at(time)
+    return interpolated(0.0, blocks.period, values)(time)
 
 
 @dataclass(frozen=True)

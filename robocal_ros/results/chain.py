@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.results.result import CalibrationResult, Check, Input, Parameter, State
-from robocal_ros.results.store import ResultStore
 
 DRIVE_GAINS = 'drive_gains'
 """Kind of the result of a calibration of drive gains."""
@@ -26,71 +25,59 @@ Load = Callable[[str], CalibrationResult | None]
 """Returns the newest result of a kind, None without one."""
 
 
-class Inputs(ResultStore):
-    """Stored results as the source of an estimation, which records those that were used.
+@dataclass(frozen=True)
+class Inputs:
+    """Results that an estimate builds on, chosen before it by ``choose``.
 
     Attributes:
-        used: Results that were used or looked at, by kind: the inputs of the estimate. None for
-            a missing kind of ``units``.
-        relied_on: Kinds of the results that were used.
+        used: The results by kind.
+        listed: Entries for the estimate's list of inputs: the used results, and those of the kinds
+            that set the unit of efforts, because a newer one of these would be used.
+        gains: The used result whose effort scales convert the efforts, None without one.
+        stale: Sentences on used results that are not built on current inputs themselves.
 
     """
 
-    def __init__(
-        self, store: ResultStore, newer: Mapping[str, CalibrationResult | None] | None = None,
-        units: Collection[str] = (),
-    ) -> None:
-        """Start with nothing used.
+    used: Mapping[str, CalibrationResult] = field(default_factory=dict)
+    listed: tuple[Input, ...] = ()
+    gains: CalibrationResult | None = None
+    stale: tuple[str, ...] = ()
 
-        Args:
-            store: Stored results.
-            newer: Results by kind that take precedence over stored ones; None ignores those.
-            units: Kinds that change the units of the data: a result built without one is stale
-                as soon as there is one.
-
-        """
-        super().__init__(store.directory, store.robot)
-        self._newer = dict(newer or {})
-        self._units = units
-        self.used: dict[str, CalibrationResult | None] = {}
-        self.relied_on: set[str] = set()
-
-    def forget(self) -> None:
-        """Begin a new estimate, of which nothing has been used yet."""
-        self.used.clear()
-        self.relied_on.clear()
-
-    def current(self, kind: str) -> CalibrationResult | None:
-        """Return the newest result of a kind without recording its use; errors as for ``load``."""
-        return self._newer[kind] if kind in self._newer else super().load(kind)
-
-    def load(self, kind: str) -> CalibrationResult | None:
-        """Return the newest result of a kind and record its use; errors as for ``ResultStore``."""
-        self.relied_on.add(kind)
-        return self.look_at(kind)
-
-    def look_at(self, kind: str) -> CalibrationResult | None:
-        """Return the newest result of a kind, which is used only if it is loaded, too.
-
-        It is listed as an input, because a newer one might be used. Errors as for ``load``.
-        """
-        found = self.current(kind)
-        if found is not None or kind in self._units:
-            self.used[kind] = found
-        return found
-
-    def stored(self, kind: str) -> CalibrationResult | None:
-        """Return the stored result of a kind; errors as for ``ResultStore.load``."""
-        return super().load(kind)
+    def get(self, kind: str) -> CalibrationResult | None:
+        """Return the used result of a kind, None without one."""
+        return self.used.get(kind)
 
     def replaced(self, result: CalibrationResult) -> Inputs:
-        """Return the same source with another result of one kind."""
-        return Inputs(self, {**self._newer, result.kind: result}, self._units)
+        """Return the same inputs with another result of one kind."""
+        same = self.gains is not None and self.gains.kind == result.kind
+        return replace(self, used={**self.used, result.kind: result},
+                       gains=result if same else self.gains)
 
-    def listed(self) -> tuple[Input, ...]:
-        """Return the entries of the used results."""
-        return tuple(Input(kind, 'none', '') if result is None else result.as_input()
-                     for kind, result in sorted(self.used.items()))
+
+def choose(
+    load: Load, kinds: Collection[str], units: Collection[str] = (), apart_from: str = ''
+) -> Inputs:
+    """Choose the inputs of an estimate from the current results.
+
+    Args:
+        load: Returns the current results.
+        kinds: Kinds that the estimate uses where there is a result.
+        units: Kinds that set the unit of efforts, of which the later result is used.
+        apart_from: Kind of inputs of the inputs that may be outdated, empty for none.
+
+    Raises:
+        RobocalError: If a result cannot be read.
+
+    """
+    setting = {kind: load(kind) for kind in units}
+    gains = later([result for result in setting.values() if result is not None])
+    found = [gains, *(load(kind) for kind in kinds)]
+    used = {result.kind: result for result in found if result is not None}
+    return Inputs(
+        used, tuple(Input(kind, 'none', '') if result is None else result.as_input()
+                    for kind, result in sorted({**setting, **used}.items())),
+        gains, tuple(text for item in used.values()
+                     if (text := stale_text(item, load, apart_from=apart_from))))
 
 
 def later(results: Sequence[CalibrationResult]) -> CalibrationResult | None:
@@ -161,8 +148,8 @@ def with_inputs(
 
     Args:
         result: The result as estimated from ``inputs``.
-        inputs: The source that it was estimated from.
-        estimate: Returns the result of an estimation from another source; without it nothing is
+        inputs: The results that it was estimated from.
+        estimate: Returns the result of an estimation from other inputs; without it nothing is
             propagated.
         carried: Kinds whose covariance the estimator itself has propagated.
 
@@ -170,9 +157,8 @@ def with_inputs(
     def values_of(other: CalibrationResult) -> Array:
         return np.array([other.parameter(name).value for name in names], dtype=float)
 
-    used = {kind: item for kind, item in inputs.used.items()
-            if item is not None and kind in inputs.relied_on}
-    result = replace(result, inputs=inputs.listed())
+    used = inputs.used
+    result = replace(result, inputs=inputs.listed)
     names = result.covariance_names
     moved_by = [kind for kind in used if kind not in carried and kind != result.kind]
     if estimate is not None and names and any(len(used[k].covariance) for k in moved_by):
@@ -189,16 +175,12 @@ def with_inputs(
                 change = np.where(np.isfinite(change), change, 0.0)
                 extra += np.outer(change, change)
         result = widened(result, extra)
-    # Gains replace earlier ones: with which of them an arm was identified does not matter here.
-    ignored = DRIVE_GAINS if result.kind == DRIVE_GAINS else ''
-    stale = [text for item in used.values()
-             if (text := stale_text(item, inputs.current, apart_from=ignored))]
     if not used:
         return result
     names_used = ', '.join(
         f'{item.kind} ({item.name})' for item in result.inputs if item.kind in used)
-    check = Check(CHECK, not stale, len(stale), 0.0, '1',
-                  ' '.join(stale) or f'Built on current results: {names_used}.')
+    check = Check(CHECK, not inputs.stale, len(inputs.stale), 0.0, '1',
+                  ' '.join(inputs.stale) or f'Built on current results: {names_used}.')
     return replace(result, checks=(*result.checks, check))
 
 

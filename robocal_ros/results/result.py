@@ -8,16 +8,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import scipy
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import DataError
+from robocal_ros.files import Finite
 
 SCHEMA_VERSION = 1
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class State(str, Enum):
@@ -53,11 +58,11 @@ class Parameter:
 
     name: str
     unit: str
-    value: float | None = None
-    std: float | None = None
+    value: Finite | None = None
+    std: Finite | None = None
     state: State = State.IDENTIFIED
     note: str = ''
-    freedom: float | None = None
+    freedom: Finite | None = None
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """Return the two-sided confidence interval of a level, None without value or std."""
@@ -93,7 +98,7 @@ class Check:
     limit: float
     unit: str
     reason: str
-    question: str = ''
+    question: Literal['', 'informative', 'adequate', 'trustworthy'] = ''
     evaluated: bool = True
 
 
@@ -115,11 +120,11 @@ class Fit:
 
     what: str
     unit: str
-    before: float
-    after: float
-    count: int
-    pure_error: float | None = None
-    unexplained: float | None = None
+    before: Finite
+    after: Finite
+    count: Count
+    pure_error: Finite | None = None
+    unexplained: Finite | None = None
 
 
 @dataclass(frozen=True)
@@ -209,10 +214,10 @@ class CalibrationResult:
     fit: tuple[Fit, ...]
     validation: tuple[Fit, ...]
     checks: tuple[Check, ...]
-    counts: dict[str, int]
+    counts: dict[str, Count]
     settings: dict[str, Any]
     source: str
-    time: float
+    time: Finite
     software_version: str
     series: tuple[Series, ...] = field(default=())
     inputs: tuple[Input, ...] = ()
@@ -247,7 +252,7 @@ class CalibrationResult:
             return ('No held-out data: the fit could not be validated.',)
         return tuple(check.reason for check in self.checks)
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """Content hash: of all that another result may depend on, including its own inputs."""
         content = [

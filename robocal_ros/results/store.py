@@ -8,23 +8,31 @@ import os
 import re
 import uuid
 from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import yaml
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, FileFormatError
-from robocal_ros.files import Finite, Section, convert, load, read_text, refuse, write_atomically
+from robocal_ros.files import (
+    REMEDY,
+    Finite,
+    convert,
+    load,
+    read_text,
+    refuse,
+    write_atomically,
+)
 from robocal_ros.results.result import (
     SCHEMA_VERSION,
     CalibrationResult,
-    Check,
-    Fit,
-    Input,
+    Count,
     Parameter,
     RobotIdentity,
     Series,
@@ -42,92 +50,18 @@ _RELATIVE = 1e-6
 """Relative tolerance of redundant figures, such as a variance and its interval."""
 
 # ---------------------------------------------------------------------------- schema
+#
+# The schema of a file is the type of a result: each field of its dataclasses is a key, in their
+# order, at the same place or at one of these.
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class _Check(Section):
-    name: str
-    passed: bool
-    # Infinite for a ratio to a scatter of zero, or for a disabled limit.
-    value: float
-    limit: float
-    unit: str
-    reason: str
-    question: Literal['', 'informative', 'adequate', 'trustworthy'] = ''
-    evaluated: bool = True
-
-
-class _Verdict(Section):
-    value: Verdict
-    reasons: list[str]
-    checks: list[_Check]
-
-
-class _Robot(Section):
-    name: str
-    urdf_sha256: str
-    joint_names: list[str]
-
-
-class _Parameter(Section):
-    name: str
-    unit: str
-    value: Finite | None
-    std: Finite | None
-    interval_95: tuple[Finite, Finite] | None
-    state: State
-    note: str
-    freedom: Finite | None = None
-
-
-class _Covariance(Section):
-    names: list[str]
-    matrix: list[list[Finite]]
-
-
-class _Fit(Section):
-    what: str
-    unit: str
-    before: Finite
-    after: Finite
-    count: _Count
-    pure_error: Finite | None = None
-    unexplained: Finite | None = None
-
-
-class _Input(Section):
-    kind: str
-    name: str
-    sha256: str
-
-
-class _Plot(Section):
-    title: str
-    x_label: str
-    y_label: str
-    x: list[Finite]
-    curves: dict[str, Any]
-
-
-class _Document(Section):
-    schema_version: int
-    kind: Annotated[str, msgspec.Meta(pattern=f'^{_KIND}$')]
-    method: str
-    verdict: _Verdict
-    robot: _Robot
-    frame: str
-    parameters: list[_Parameter]
-    covariance: _Covariance
-    fit: list[_Fit]
-    validation: list[_Fit]
-    samples: dict[str, Any]
-    settings: dict[str, Any]
-    source: str
-    time: Finite
-    software_version: str
-    plots: list[_Plot]
-    inputs: list[_Input] = msgspec.field(default_factory=list)
+_PLACES = {'checks': 'verdict.checks', 'covariance_names': 'covariance.names',
+           'covariance': 'covariance.matrix', 'counts': 'samples', 'series': 'plots'}
+_TYPES = {**get_type_hints(CalibrationResult, include_extras=True),
+          'kind': Annotated[str, msgspec.Meta(pattern=f'^{_KIND}$')],
+          'covariance': list[list[Finite]], 'counts': dict[str, Any]}
+# Keys that files of earlier versions lack.
+_ADDED = {'freedom', 'pure_error', 'unexplained', 'question', 'evaluated', 'inputs'}
+_MISSING = object()
 
 
 # ---------------------------------------------------------------------------- writing
@@ -161,37 +95,11 @@ def to_yaml(result: CalibrationResult) -> str:
             covariance, or a setting that is not plain data.
 
     """
-    intervals = [parameter.interval() for parameter in result.parameters]
-    written = {
-        'schema_version': SCHEMA_VERSION,
-        'kind': result.kind,
-        'method': result.method,
-        'verdict': {'value': result.verdict, 'reasons': result.reasons, 'checks': result.checks},
-        'robot': result.robot,
-        'frame': result.frame,
-        'parameters': [
-            {'name': item.name, 'unit': item.unit, 'value': item.value, 'std': item.std,
-             'interval_95': interval, 'state': item.state, 'note': item.note,
-             'freedom': item.freedom}
-            for item, interval in zip(result.parameters, intervals, strict=True)
-        ],
-        'covariance': {'names': result.covariance_names, 'matrix': result.covariance},
-        'fit': result.fit,
-        'validation': result.validation,
-        'samples': result.counts,
-        'settings': result.settings,
-        'source': result.source,
-        'time': result.time,
-        'software_version': result.software_version,
-        'plots': result.series,
-        'inputs': result.inputs,
-    }
     try:
-        plain = msgspec.to_builtins(written, enc_hook=_plain, str_keys=True)
-        document = convert(plain, _Document, 'the result')
+        document = _document(result)
         _result(document, 'the result')
         text: str = yaml.dump(
-            msgspec.to_builtins(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True,
+            document, Dumper=_Dumper, sort_keys=False, allow_unicode=True,
             width=99, default_flow_style=False, explicit_end=True,
         )
     except (FileFormatError, TypeError, UnicodeEncodeError) as error:
@@ -199,6 +107,23 @@ def to_yaml(result: CalibrationResult) -> str:
             f'The {result.kind} result is not valid and was not written: {error}'
         ) from error
     return text
+
+
+def _document(result: CalibrationResult) -> dict[str, Any]:
+    """Return the content of a result's file as plain values."""
+    content = msgspec.to_builtins(result, enc_hook=_plain, str_keys=True)
+    document: dict[str, Any] = {'schema_version': SCHEMA_VERSION}
+    for field in fields(result):
+        *groups, key = _PLACES.get(field.name, field.name).split('.')
+        place = document
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[key] = content[field.name]
+    # Derived, for readers without this package.
+    for entry, parameter in zip(document['parameters'], result.parameters, strict=True):
+        entry['interval_95'] = parameter.interval()
+    document['verdict'].update(value=result.verdict.value, reasons=list(result.reasons))
+    return document
 
 
 def _plain(value: object) -> object:
@@ -242,54 +167,92 @@ def from_yaml(
             f"{name} is truncated: expected '...' in its last line. Restore it from the history "
             'folder, or calibrate again.'
         )
-    result = _result(convert(document, _Document, name), name)
+    result = _result(document, name)
     if robot is not None:
         _check_robot(result.robot, robot, name)
     return result
 
 
-def _result(document: _Document, name: str) -> CalibrationResult:
+def _result(document: object, name: str) -> CalibrationResult:
     """Return the result of a document; raises FileFormatError if it is inconsistent."""
-    parameters = tuple(_parameter(item, name, f'parameters[{row}]')
-                       for row, item in enumerate(document.parameters))
-    for key, names in (('parameters', [parameter.name for parameter in parameters]),
-                       ('covariance.names', document.covariance.names),
-                       ('robot.joint_names', document.robot.joint_names)):
+    content: dict[str, Any] = {}
+    for field in fields(CalibrationResult):
+        place = _PLACES.get(field.name, field.name)
+        value = _at(document, place, name)
+        if value is _MISSING and field.name not in _ADDED:
+            raise refuse(name, place, 'a value', 'nothing')
+        if value is not _MISSING:
+            content[field.name] = convert(value, _TYPES[field.name], name, place, arrays=_unread)
+    for row, parameter in enumerate(content['parameters']):
+        _check_parameter(parameter, name, f'parameters[{row}]')
+    for key, names in (('parameters', [item.name for item in content['parameters']]),
+                       ('covariance.names', content['covariance_names']),
+                       ('robot.joint_names', content['robot'].joint_names)):
         if len(set(names)) != len(names):
-            raise refuse(name, key, 'names that all differ', names)
-    _check_plain(document.settings, name, 'settings')
-    for row, check in enumerate(document.verdict.checks):
-        _check_plain(msgspec.to_builtins(check), name, f'verdict.checks[{row}]')
-    result = CalibrationResult(
-        kind=document.kind,
-        method=document.method,
-        robot=msgspec.convert(document.robot, RobotIdentity, from_attributes=True),
-        frame=document.frame,
-        parameters=parameters,
-        covariance_names=tuple(document.covariance.names),
-        covariance=_covariance(document.covariance, parameters, name),
-        fit=msgspec.convert(document.fit, tuple[Fit, ...], from_attributes=True),
-        validation=msgspec.convert(document.validation, tuple[Fit, ...], from_attributes=True),
-        checks=msgspec.convert(document.verdict.checks, tuple[Check, ...], from_attributes=True),
-        counts={key: convert(count, _Count, name, f'samples.{key}')
-                for key, count in document.samples.items()},
-        settings=document.settings,
-        source=document.source,
-        time=document.time,
-        software_version=document.software_version,
-        series=tuple(_series(item, name, f'plots[{row}]')
-                     for row, item in enumerate(document.plots)),
-        inputs=msgspec.convert(document.inputs, tuple[Input, ...], from_attributes=True),
-    )
-    if document.verdict.value is not result.verdict:
+            raise refuse(name, key, 'names that all differ', list(names))
+    _check_plain(content['settings'], name, 'settings')
+    for row, check in enumerate(content['checks']):
+        _check_plain(asdict(check), name, f'verdict.checks[{row}]')
+    for key, count in content['counts'].items():
+        convert(count, Count, name, f'samples.{key}')
+    content['covariance'] = _covariance(
+        content['covariance_names'], content['covariance'], content['parameters'], name)
+    content['series'] = tuple(_series(item, name, f'plots[{row}]')
+                              for row, item in enumerate(content['series']))
+    result = CalibrationResult(**content)
+    written = _document(result)
+    _check_keys(document, written, name)
+    convert(_at(document, 'verdict.reasons', name), list[str], name, 'verdict.reasons')
+    if (value := _at(document, 'verdict.value', name)) != result.verdict.value:
         raise refuse(name, 'verdict.value',
-                     f"'{result.verdict.value}', which follows from the checks",
-                     document.verdict.value.value)
+                     f"'{result.verdict.value}', which follows from the checks", value)
+    for row, parameter in enumerate(result.parameters):
+        _check_interval(_at(document, 'parameters', name)[row]['interval_95'],
+                        parameter.interval(), name, f'parameters[{row}].interval_95')
     return result
 
 
-def _parameter(item: _Parameter, name: str, at: str) -> Parameter:
-    parameter = msgspec.convert(item, Parameter, from_attributes=True)
+def _unread(kind: type, values: Any) -> npt.NDArray[Any]:
+    """Return the values of an array that is checked and converted later."""
+    return np.array(values, dtype=object)
+
+
+def _at(document: object, place: str, name: str) -> Any:
+    """Return the value at a place of a document, ``_MISSING`` without the key."""
+    found, path = document, ''
+    for key in place.split('.'):
+        if not isinstance(found, dict):
+            raise refuse(name, path or 'the whole file', f'a mapping with {key}', found)
+        found, path = found.get(key, _MISSING), f'{path}.{key}'.lstrip('.')
+    return found
+
+
+def _check_keys(read: Any, written: Any, name: str, at: str = '') -> None:
+    """Raise a FileFormatError for keys that are unknown, or missing.
+
+    Args:
+        read: Content of a file.
+        written: Content of the file that would be written for it.
+        name: Name of the file.
+        at: Place of both in the file.
+
+    """
+    if isinstance(read, list) and isinstance(written, list | tuple):
+        for row, (item, other) in enumerate(zip(read, written, strict=False)):
+            _check_keys(item, other, name, f'{at}[{row}]')
+    elif isinstance(read, dict) and isinstance(written, dict):
+        for key in {**read, **written}:
+            place = f'{at}.{key}'.lstrip('.')
+            if key not in written:
+                raise FileFormatError(f"{name}, key '{place}' is unknown; expected only "
+                                      f'{", ".join(written)}. {REMEDY}')
+            if key in read:
+                _check_keys(read[key], written[key], name, place)
+            elif key not in _ADDED:
+                raise refuse(name, place, 'a value', 'nothing')
+
+
+def _check_parameter(parameter: Parameter, name: str, at: str) -> None:
     if parameter.state is State.IDENTIFIED and parameter.value is None:
         raise refuse(name, f'{at}.value', f"a number, because '{parameter.name}' is identified",
                      None)
@@ -297,31 +260,34 @@ def _parameter(item: _Parameter, name: str, at: str) -> Parameter:
         raise refuse(name, f'{at}.std', 'a number that is not negative', parameter.std)
     if parameter.freedom is not None and parameter.freedom <= 0.0:
         raise refuse(name, f'{at}.freedom', 'a positive number or null', parameter.freedom)
-    interval, written = parameter.interval(), item.interval_95
+
+
+def _check_interval(
+    written: object, interval: tuple[float, float] | None, name: str, at: str
+) -> None:
     if interval is None:
         if written is not None:
-            raise refuse(name, f'{at}.interval_95', 'null, because value or std is missing',
-                         list(written))
-        return parameter
+            raise refuse(name, at, 'null, because value or std is missing', written)
+        return
+    found = convert(written, tuple[Finite, Finite], name, at)
     # Relative to the larger of value and interval: the ends are differences of the two.
     tolerance = _RELATIVE * max(abs(interval[1] - interval[0]), 1e-9 * abs(interval[0]))
-    if written is None or not np.allclose(written, interval, rtol=0.0, atol=tolerance):
-        raise refuse(name, f'{at}.interval_95',
-                     f'{list(interval)}, which follows from value and std',
-                     None if written is None else list(written))
-    return parameter
+    if not np.allclose(found, interval, rtol=0.0, atol=tolerance):
+        raise refuse(name, at, f'{list(interval)}, which follows from value and std', written)
 
 
-def _covariance(item: _Covariance, parameters: Sequence[Parameter], name: str) -> Array:
-    key, size = 'covariance.matrix', len(item.names)
-    if len(item.matrix) != size:
-        raise refuse(name, key, f'{size} rows', f'{len(item.matrix)} rows')
-    for row, values in enumerate(item.matrix):
+def _covariance(
+    names: Sequence[str], rows: list[list[float]], parameters: Sequence[Parameter], name: str
+) -> Array:
+    key, size = 'covariance.matrix', len(names)
+    if len(rows) != size:
+        raise refuse(name, key, f'{size} rows', f'{len(rows)} rows')
+    for row, values in enumerate(rows):
         if len(values) != size:
             raise refuse(name, f'{key}[{row}]', f'{size} numbers', f'{len(values)} numbers')
-    matrix = np.array(item.matrix, dtype=float).reshape(size, size)
+    matrix = np.array(rows, dtype=float).reshape(size, size)
     deviations = {parameter.name: parameter.std for parameter in parameters}
-    for row, own in enumerate(item.names):
+    for row, own in enumerate(names):
         std = deviations.get(own)
         if std is None:
             raise refuse(name, f'covariance.names[{row}]',
@@ -345,14 +311,18 @@ def _covariance(item: _Covariance, parameters: Sequence[Parameter], name: str) -
     return matrix
 
 
-def _series(item: _Plot, name: str, at: str) -> Series:
-    curves = {}
-    for curve, values in item.curves.items():
-        key = f'{at}.curves.{curve}'
-        curves[curve] = np.array(convert(values, list[Finite], name, key), dtype=float)
-        if len(values) != len(item.x):
-            raise refuse(name, key, f'{len(item.x)} numbers', f'{len(values)} numbers')
-    return Series(item.title, item.x_label, item.y_label, np.array(item.x, dtype=float), curves)
+def _series(item: Series, name: str, at: str) -> Series:
+    """Return a series with its lists as arrays."""
+    def array(values: Any, key: str) -> Array:
+        return np.array(convert(values.tolist(), list[Finite], name, f'{at}.{key}'), dtype=float)
+
+    x = array(item.x, 'x')
+    curves = {curve: array(values, f'curves.{curve}') for curve, values in item.curves.items()}
+    for curve, values in curves.items():
+        if len(values) != len(x):
+            raise refuse(name, f'{at}.curves.{curve}', f'{len(x)} numbers',
+                         f'{len(values)} numbers')
+    return replace(item, x=x, curves=curves)
 
 
 def _check_plain(value: object, name: str, at: str) -> None:
@@ -512,10 +482,6 @@ class ResultStore:
         if result.kind != kind:
             raise refuse(str(path), 'kind', f"'{kind}'", result.kind)
         return result
-
-    def look_at(self, kind: str) -> CalibrationResult | None:
-        """Return the same as ``load``; sources that record what is used record nothing."""
-        return self.load(kind)
 
     def _history_path(self, kind: str) -> Path:
         """Return a unique file name in the history, from the present time."""

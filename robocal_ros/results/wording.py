@@ -144,3 +144,16 @@ def without_value(parameters: Iterable[Parameter]) -> list[str]:
         f'{state.capitalize()}: {", ".join(names)}{f" ({note})" if note else ""}.'
         for (state, note), names in reasons.items()
     ]
+
+
+def setting(value: object) -> str:
+    """Return a setting, count or origin as text."""
+    if isinstance(value, bool):
+        return 'yes' if value else 'no'
+    if isinstance(value, float):
+        return rounded(value)
+    if isinstance(value, list):
+        return ', '.join(setting(item) for item in value) or 'none'
+    if isinstance(value, dict):
+        return '; '.join(f'{key}: {setting(item)}' for key, item in value.items()) or 'none'
+    return 'none' if value is None or value == '' else str(value)

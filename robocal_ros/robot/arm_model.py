@@ -19,10 +19,9 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.parameters import RobotParameters
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.robot.newton_euler import NewtonEuler
-from robocal_ros.robot.setup import ARM, gains_in_use
+from robocal_ros.robot.setup import ARM
 
 LINK = ('mass', 'moment_x', 'moment_y', 'moment_z',
         'inertia_xx', 'inertia_xy', 'inertia_yy', 'inertia_xz', 'inertia_yz', 'inertia_zz')
@@ -195,7 +194,7 @@ class ArmModel:
             Shape (k, n, r) [N·m].
 
         """
-        factor = _factor(self.covariance)
+        factor = covariance_factor(self.covariance)
         n = self.robot.n
         columns = np.asarray(
             arm_regressor(self.robot, q, v, a).reshape(-1, 10 * n) @ factor[:10 * n])
@@ -205,7 +204,7 @@ class ArmModel:
         return columns
 
 
-def _factor(covariance: Array) -> Array:
+def covariance_factor(covariance: Array) -> Array:
     """Return F with F Fᵀ the covariance, columns in order of descending size, shape (p, r)."""
     scale = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     safe = np.where(scale > 0.0, scale, 1.0)
@@ -300,26 +299,19 @@ def identified_model(robot: Robot, result: CalibrationResult) -> ArmModel:
 
 
 def identified_arm(
-    robot: Robot, values: RobotParameters, store: ResultStore
+    robot: Robot, values: RobotParameters, gains: CalibrationResult | None
 ) -> ArmModel | None:
     """Return the identified arm, None if there is none or it is not to be used.
 
     Args:
         robot: The arm by its URDF.
         values: The parameters.
-        store: Stored results.
+        gains: The result whose effort scales are used, None for none.
 
     """
-    used = gains_in_use(values, store)
-    if used is None or used.kind != ARM or not values.use_arm_model:
+    if gains is None or gains.kind != ARM or not values.use_arm_model:
         return None
-    return identified_model(robot, used)
-
-
-def known_robot(robot: Robot, values: RobotParameters, store: ResultStore) -> Robot:
-    """Return the arm with its identified links and rotors, by its URDF if there are none."""
-    arm = identified_arm(robot, values, store)
-    return robot if arm is None else arm.robot
+    return identified_model(robot, gains)
 
 
 def with_links(robot: Robot, links: Array, rotor_inertia: Array) -> Robot:

@@ -28,6 +28,9 @@ STANDARD_GRAVITY = (0.0, 0.0, -9.81)
 _UNBOUNDED = 1e6
 # Deepest nesting of elements in a URDF, with plugins of a simulation.
 _DEEPEST = 100
+# Most links and attributes of an element: parsing recurses through the links, until the stack
+# overflows, and takes a time that grows with the square of the attributes.
+_MOST_LINKS, _MOST_ATTRIBUTES = 1000, 50
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,11 @@ def parse_urdf(urdf: str) -> ElementTree.Element:
     if root.tag != 'robot':
         raise ModelError(
             f"The robot description starts with <{root.tag}>; expected a URDF's <robot>.")
+    if (links := len(root.findall('link'))) > _MOST_LINKS or max(
+            len(item.attrib) for item in root.iter()) > _MOST_ATTRIBUTES:
+        raise ModelError(
+            f'The robot description has {links} links, or elements with more than '
+            f'{_MOST_ATTRIBUTES} attributes; expected at most {_MOST_LINKS} links. Correct it.')
     level = [root]
     for _ in range(_DEEPEST):
         level = [child for item in level for child in item]

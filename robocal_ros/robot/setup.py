@@ -94,22 +94,24 @@ def effort_scale(robot: Robot, drive_gains: CalibrationResult | None) -> Array:
     return np.array([known.get(name, 1.0) for name in robot.joint_names])
 
 
-def gains_in_use(values: RobotParameters, store: ResultStore) -> CalibrationResult | None:
-    """Return the result whose effort scales are used, None for none.
+def effort_units(values: RobotParameters) -> tuple[str, ...]:
+    """Return the kinds of results whose effort scales are used, if there are any.
 
     It is the later one of drive gains and identified arm: links and scales of an arm are
     identified together, so gains calibrated later invalidate both.
     """
-    if not values.use_drive_gains:
-        return None
-    found = [result for kind in EFFORT_UNITS if (result := store.look_at(kind)) is not None]
-    used = chain.later(found)
-    return None if used is None else store.load(used.kind)
+    return EFFORT_UNITS if values.use_drive_gains else ()
 
 
-def check_effort_unit(values: RobotParameters, store: ResultStore) -> None:
-    """Raise a ConfigurationError if the unit of the efforts is not known."""
-    if values.effort_source == 'unknown' and gains_in_use(values, store) is None:
+def check_effort_unit(values: RobotParameters, gains: CalibrationResult | None) -> None:
+    """Raise a ConfigurationError if the unit of the efforts is not known.
+
+    Args:
+        values: The parameters.
+        gains: The result whose effort scales are used, None for none.
+
+    """
+    if values.effort_source == 'unknown' and gains is None:
         raise ConfigurationError(
             "effort_source is 'unknown', and there are no drive gains yet: mount a load of known "
             'mass, set known_mass, and call calibrate_gains of payload_identification first.')
@@ -175,6 +177,8 @@ def mesh_folders(given: Sequence[str]) -> list[str]:
     return [*given, *(str(Path(prefix) / 'share') for prefix in prefixes if prefix)]
 
 
-def torque_factor(robot: Robot, values: RobotParameters, store: ResultStore) -> Array:
+def torque_factor(
+    robot: Robot, values: RobotParameters, gains: CalibrationResult | None
+) -> Array:
     """Return the factors from efforts to torques with identified drive gains, shape (n,)."""
-    return effort_factor(robot, values) / effort_scale(robot, gains_in_use(values, store))
+    return effort_factor(robot, values) / effort_scale(robot, gains)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -29,6 +28,13 @@ Reading = tuple[float, ...]
 
 _UNKNOWN: Reading = (0.0,) * COLUMNS
 
+FORCE_TORQUE, ACCELERATION_RATE = (1e5,) * COLUMNS, (1e4,) * 3 + (1e3,) * 3
+"""Largest plausible values of F/T sensors without stated range [N, N·m] and of IMUs [m/s²,
+rad/s]."""
+
+# Multiple of the stated range up to which a reading is saturated; beyond it is implausible.
+_PLAUSIBLE = 10.0
+
 
 class Saturated(tuple[float, ...]):
     """Reading at the end of the sensor's range: a bound of what acts on it."""
@@ -45,13 +51,15 @@ class Feed:
         newest: Newest stamp, ``NEVER`` before the first [ns].
         problem: Problem of the newest reading, empty if there is none.
         rejected: Number of readings that were refused.
+        refused: Stamp and problem of the last one; ``NEVER`` and empty before the first.
+        inner: Smallest limit of any value: readings of a smaller norm are within all limits.
         several: Whether two or more readings were between the instants last given to ``at``.
 
     """
 
     def __init__(
         self, name: str, values: WrenchParameters, ranges: Sequence[float] = (),
-        delay: float = 0.0,
+        delay: float = 0.0, plausible: Sequence[float] = FORCE_TORQUE,
     ) -> None:
         """Start without readings.
 
@@ -61,6 +69,7 @@ class Feed:
                 that is interpolated.
             ranges: Measuring range of each value; 0 or none for no limit.
             delay: Time by which readings are older than their stamps [s].
+            plausible: Largest plausible size of each value, where no range is given.
 
         """
         self.name = name
@@ -68,14 +77,17 @@ class Feed:
         self.problem = ''
         self.rejected = 0
         self.several = False
-        self._refused = NEVER, ''
+        self.refused = NEVER, ''
         self.max_gap = round(values.max_delay * SECOND)
         self.stuck_time = round(values.stuck_time * SECOND)
         self.delay = round(delay * SECOND)
         # A converter may reach one step less than its range.
         self.limits = [(i, 0.999 * limit) for i, limit in enumerate(ranges) if limit > 0.0]
-        # Readings whose sum of squares is below this are within all of the limits.
-        self._inner = min((limit * limit for _, limit in self.limits), default=math.inf)
+        self.plausible = list(plausible)
+        for i, limit in self.limits:
+            self.plausible[i] = _PLAUSIBLE * limit
+        self.inner = min(*self.plausible, *(limit for _, limit in self.limits))
+        self._inner_square = self.inner**2
         self._stamps: list[int] = []
         self._values: list[Reading | None] = []
         self._last: Reading = ()
@@ -97,11 +109,14 @@ class Feed:
             stamp: Its stamp [ns]; None if it has none.
 
         """
-        self.problem = problem
-        self.rejected += 1
         if stamp is not None:
             self._keep(stamp - self.delay, None)
-            self._refused = self.newest, problem
+        self._note(problem, self.newest)
+
+    def _note(self, problem: str, stamp: int) -> None:
+        self.problem = problem
+        self.rejected += 1
+        self.refused = stamp, problem
 
     def add(self, stamp: int, values: Reading) -> None:
         """Check and keep a reading.
@@ -113,14 +128,17 @@ class Feed:
         """
         stamp -= self.delay
         fx, fy, fz, mx, my, mz = values
-        within = fx * fx + fy * fy + fz * fz + mx * mx + my * my + mz * mz < self._inner
-        for index, limit in () if within else self.limits:
-            if not -limit < values[index] < limit:
-                self.problem = self.saturation(values, index)
-                self.rejected += 1
-                self._keep(stamp, Saturated(values))
-                self._refused = stamp, self.problem
-                return
+        within = fx * fx + fy * fy + fz * fz + mx * mx + my * my + mz * mz < self._inner_square
+        if not within:
+            for index, limit in enumerate(self.plausible):
+                if not -limit < values[index] < limit:
+                    self.refuse(self.implausible(values, index), stamp + self.delay)
+                    return
+            for index, limit in self.limits:
+                if not -limit < values[index] < limit:
+                    self._note(self.saturation(values, index), stamp)
+                    self._keep(stamp, Saturated(values))
+                    return
         if values != self._last:
             self._last, self._same_since = values, stamp
         elif self.stuck_time and stamp - self._same_since > self.stuck_time:
@@ -138,6 +156,12 @@ class Feed:
         return (f"Sensor '{self.name}' is saturated: value {index + 1} of {len(values)} reads "
                 f'{values[index]:.4g}, its range ends at '
                 f'{dict(self.limits)[index] / 0.999:.4g}. Reduce the load.')
+
+    def implausible(self, values: Sequence[float], index: int) -> str:
+        """Return a sentence on a reading of which value ``index`` is beyond any real one."""
+        return (f"Sensor '{self.name}' sent an implausible reading: value {index + 1} of "
+                f'{len(values)} is {values[index]:.4g}, expected less than '
+                f'{self.plausible[index]:.4g}. Check sensor, driver and units.')
 
     def stuck(self, since: int) -> str:
         """Return a sentence on constant values since a time [ns]."""
@@ -225,8 +249,8 @@ class Feed:
         """
         if self.problem:
             return self.problem
-        if instant is not None and instant - self._refused[0] < self.max_gap:
-            return self._refused[1]
+        if instant is not None and instant - self.refused[0] < self.max_gap:
+            return self.refused[1]
         if self.newest == NEVER:
             return (f"No readings are received from sensor '{self.name}'; check its topic and "
                     'driver.')

@@ -27,12 +27,19 @@ from robocal_ros.messages.decode import Decoder, State
 from robocal_ros.messages.intake import Channel, Intake, JointIntake, Take, in_stamp_order
 from robocal_ros.messages.marks import Span
 from robocal_ros.messages.stamps import SECOND, Stamps, from_seconds, to_seconds
-from robocal_ros.results.chain import Inputs, with_inputs
+from robocal_ros.results.chain import choose, with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.arm_model import identified_arm
 from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.setup import check_effort_unit, make_robot, make_store, torque_factor
+from robocal_ros.robot.setup import (
+    check_effort_unit,
+    effort_units,
+    make_robot,
+    make_store,
+    relative_covariance,
+    torque_factor,
+)
 from robocal_ros.wrench import estimate
 from robocal_ros.wrench.alignment import NEVER, Feed, Reading
 from robocal_ros.wrench.blocks import Block, BlockObserver
@@ -97,7 +104,9 @@ class _MarkedRest(TareRecord):
         if self.begin <= to_seconds(stamp) <= self.end:
             super().add(stamp, posture, readings, held, reasons)
 
-    def add_link(self, index: int, stamp: int, net: Array, rate: Array) -> None:
+    def add_link(
+        self, index: int, stamp: int, net: Array, rate: Array, regressor: Array
+    ) -> None:
         """Ignore links: marked tares are those of sensors."""
 
     @property
@@ -123,10 +132,12 @@ class _AnyRest(TareRecord):
         for record in self._open(stamp):
             record.add(stamp, posture, readings, held, reasons)
 
-    def add_link(self, index: int, stamp: int, net: Array, rate: Array) -> None:
+    def add_link(
+        self, index: int, stamp: int, net: Array, rate: Array, regressor: Array
+    ) -> None:
         """Add an instant of a link with an IMU; arguments as for the base class."""
         for record in self._open(stamp):
-            record.add_link(index, stamp, net, rate)
+            record.add_link(index, stamp, net, rate, regressor)
 
     def _open(self, stamp: int) -> list[TareRecord]:
         if not 0 <= stamp - self._begun < self._duration * SECOND / _LOOKS:
@@ -190,7 +201,8 @@ class WrenchFollowing:
         self._marked = self._marked_tares()
         self._rest = _AnyRest(self._values.tare_duration)
         self._refusal = ''
-        self._factor = torque_factor(self.robot, values, self._store)
+        self._gains = choose(self._store.load, (), effort_units(values)).gains
+        self._factor = torque_factor(self.robot, values, self._gains)
         self._use_results()
 
     @property
@@ -386,10 +398,12 @@ class WrenchFollowing:
         """Use stored results of other nodes."""
         values = self._values
         if values.observe_torque:
-            check_effort_unit(values, self._store)
-        arm = identified_arm(self.robot, values, self._store)
+            check_effort_unit(values, self._gains)
+        self._observer.gain_covariance = relative_covariance(
+            self.robot, self._gains, values.gain_std)
+        arm = identified_arm(self.robot, values, self._gains)
         if arm is not None:
-            self._observer.use_arm(arm.robot)
+            self._observer.use_arm(arm)
         payload = self._store.load('payload') if values.use_payload else None
         if payload is not None:
             self._remarks.append(self._observer.use_payload(payload))
@@ -461,9 +475,13 @@ class WrenchFollowing:
                 (counts.out_of_order, 'out of order'),
                 (counts.incomplete, 'incomplete or unreadable'),
                 (counts.not_finite, 'not finite'),
+                (counts.implausible, 'implausible'),
                 (counts.clock_jumps, 'with which the clock jumped back')) if count]
             if words:
                 self._remarks.append(f'Messages of {topic}: {", ".join(words)}.')
+        refused, problem = self._observer.joint_chains.refused
+        if refused:
+            self._remarks.append(f'{refused} joint states are not used: {problem}')
 
     # ---------------------------------------------------------------------------------- tare
 
@@ -473,7 +491,7 @@ class WrenchFollowing:
         return with_inputs(
             estimate.to_result(
                 found, self._frames, self._store.robot, self._values, self._bag.name),
-            estimate.inputs_of(self.robot, self._values, Inputs(self._store)))
+            estimate.inputs_of(self._values, self._store.load))
 
     def _first_tare(self) -> CalibrationResult | None:
         """Set the initial biases: stored, marked, published, or of the first rest.
@@ -501,7 +519,8 @@ class WrenchFollowing:
         return None
 
     def _use_result(self, result: CalibrationResult) -> CalibrationResult:
-        self._observer.use_bias(estimate.biases(result, self._frames))
+        self._observer.use_bias(estimate.biases(result, self._frames),
+                                estimate.reference(result, self._frames))
         return result
 
     def _marked_tare(self) -> CalibrationResult | None:
@@ -612,4 +631,4 @@ def _taker(add: Callable[[int, Array], None], refuse: Callable[[int, str], None]
     return take
 
 
-FOLLOWER = Follower('wrench', NODE, WrenchParameters, (TARE,), WrenchFollowing)
+FOLLOWER = Follower('wrench', WrenchParameters, (TARE,), WrenchFollowing)

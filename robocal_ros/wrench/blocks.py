@@ -7,6 +7,7 @@ with a contact are computed one by one, because a contact depends on earlier ins
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -20,7 +21,16 @@ from robocal_ros.messages.stamps import SECOND, Stamps
 from robocal_ros.wrench.alignment import COLUMNS, NEVER, Feed, Reading, Saturated
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused, Fusion
-from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
+from robocal_ros.wrench.model_errors import EVERY
+from robocal_ros.wrench.observer import (
+    FILLING,
+    IMPLAUSIBLE,
+    IMPOSSIBLE,
+    Observation,
+    WrenchObserver,
+    failure,
+    implausible,
+)
 from robocal_ros.wrench.sensor_delay import SensorDelays
 from robocal_ros.wrench.smoothing import FULL, GAP, LONGEST, UNEVEN, even_weights, matched_rows
 
@@ -164,16 +174,18 @@ class _Readings(_Samples):
         why = np.zeros(len(stamps), np.intp)
         for row, problem in problems.items():
             state[row], why[row] = 1, self._sentence(problem)
-        if feed.limits:
-            limits = np.full(COLUMNS, np.inf)
-            for index, limit in feed.limits:
-                limits[index] = limit
-            over = ~(np.abs(rows) < limits)
-            for row in np.unique(np.nonzero(over)[0]).tolist() if over.any() else ():
+        limits = np.full(COLUMNS, np.inf)
+        for index, limit in feed.limits:
+            limits[index] = limit
+        size = np.abs(rows)
+        for bounds, kind, sentence in () if size.max(initial=0.0) < feed.inner else (
+                (np.array(feed.plausible), 1, feed.implausible), (limits, 2, feed.saturation)):
+            over = ~(size < bounds)
+            for row in np.unique(np.nonzero(over)[0]).tolist():
                 if state[row]:
                     continue
-                state[row] = 2
-                why[row] = self._sentence(feed.saturation(
+                state[row] = kind
+                why[row] = self._sentence(sentence(
                     rows[row].tolist(), int(over[row].argmax())))
         self._find_stuck(stamps, rows, state, why)
         self.append(stamps, rows, state, why)
@@ -283,6 +295,7 @@ class BlockObserver:
         self._turns = np.zeros(self._n)
         self._angles: Array | None = None
         observer.contacts.clear()
+        observer.joint_chains.test.clear()
         if observer.torques is not None:
             observer.torques.clear()
 
@@ -294,6 +307,11 @@ class BlockObserver:
             rows: Angles, velocities and torques, NaN if unknown, shape (m, 3 n).
 
         """
+        if not np.abs(rows).max(initial=0.0) <= IMPOSSIBLE:
+            odd = implausible(rows)
+            for _ in range(int(odd.sum())):
+                self._chains.refuse(IMPLAUSIBLE)
+            stamps, rows = stamps[~odd], rows[~odd]
         if not len(stamps):
             return
         n = self._n
@@ -374,6 +392,7 @@ class BlockObserver:
 
     # ------------------------------------------------------------------------ computing
 
+    @np.errstate(over='ignore', invalid='ignore')
     def _observed(self, begin: int, end: int) -> Block:
         n, count, window = self._n, len(self._sensors), self._chains.window
         time = self._joints.stamps[:end]
@@ -417,7 +436,6 @@ class BlockObserver:
         excess = self._excess(time, readings, missing, before, windows.before)
         if excess is not None:
             means[:, 3 * n:] += windows.sums(windows.intervals, excess)
-        block.delay[:] = np.where(full, windows.delay, 0.5 * window.length / SECOND)
         q, v = means[:, :n], means[:, n:2 * n]
         raw = means[:, 3 * n:].reshape(len(new), count, COLUMNS)
         held, torque = self._arm.held_many(q, v, a)
@@ -425,7 +443,15 @@ class BlockObserver:
         seen = self._arm.in_links_many(raw - bias)
         distal = seen + held
         block.wrench = self._arm.between_many(q, distal)
-        lacking = self._judge_validity(block, time, new, first, full, missing, before)
+        wild: Flags = np.zeros(len(new), bool)
+        for outputs in (distal.reshape(len(new), -1), torque):
+            size_of = np.abs(outputs)
+            if not size_of.max(initial=0.0) <= IMPOSSIBLE:
+                wild |= full & ~(size_of <= IMPOSSIBLE).all(axis=1)
+        full = full & ~wild
+        block.wrench[wild] = 0.0
+        block.delay[:] = np.where(full, windows.delay, 0.5 * window.length / SECOND)
+        lacking = self._judge_validity(block, time, new, first, full, missing, before, wild)
         loud = block.force >= self._values.force_threshold
         self.delays.add(block.stamps, held, distal, ~_any(~block.valid | loud))
         torques = self._observer.torques
@@ -435,7 +461,7 @@ class BlockObserver:
             with_effort = np.flatnonzero(full & (lost == 0))
             block.external[with_effort] = torques.external_torque(
                 torque, v, a, means[:, 2 * n:3 * n])[with_effort]
-            self._find_collisions(block, with_effort, v[with_effort])
+            self._find_collisions(block, with_effort, q, v, a)
         saturated = np.zeros(len(new), bool)
         for index, sensor in enumerate(self._sensors):
             if missing[:, index].any():
@@ -446,36 +472,65 @@ class BlockObserver:
                     int(block.stamps[row]), rows[new[row], :n], readings[new[row]], held[row],
                     [(why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
                         block.reasons.get(row) or [''] * count, lacking[row], strict=True)])
+        rows_with_motion = np.flatnonzero(full)
+        kept = deque(rows_with_motion[
+            np.diff(block.stamps[rows_with_motion] // EVERY, prepend=-1) > 0].tolist())
+        test = self._chains.test
+
+        def keep(until: int) -> None:
+            while kept and kept[0] < until:
+                row = kept.popleft()
+                test.note(int(block.stamps[row]), (q[row].copy(), v[row].copy(), a[row].copy()),
+                          block.wrench[row], block.reasons.get(row) or [''] * count,
+                          block.contacts.get(row, {}))
+
         for row in self._contact_rows(saturated | _any(block.valid & loud)):
+            keep(row)
             reasons = block.reasons.get(row, _NO_REASONS) or [''] * count
             if not full[row]:
                 self._observer.contacts.clear(self._chains.links)
                 continue
-            exact = self._arm.held(q[row], v[row], a[row])
-            instant = int(block.stamps[row])
-            if saturated[row]:
-                self._chains.bound(instant, float(block.delay[row]), bias, exact, [
-                    sensor.around(int(before[new[row], index]))
-                    for index, sensor in enumerate(self._sensors)])
-            found = self._observer.contacts.update(
-                instant / SECOND - float(block.delay[row]), self._chains.links, block.wrench[row],
-                reasons, partial(
-                    self._chains.consistency, windows.mean[row, -size[row]:],
-                    time[first[row]:new[row] + 1], table[windows.before:][
-                        first[row]:new[row] + 1], means[row], seen[row]))
+            instant, motion = int(block.stamps[row]), (q[row], v[row], a[row])
+            try:
+                exact = self._arm.held(*motion)
+                if saturated[row]:
+                    self._chains.bound(instant, float(block.delay[row]), bias, exact, [
+                        sensor.around(int(before[new[row], index]))
+                        for index, sensor in enumerate(self._sensors)], motion)
+                found = self._observer.contacts.update(
+                    instant / SECOND - float(block.delay[row]), self._chains.links,
+                    block.wrench[row], reasons, partial(
+                        self._chains.consistency, windows.mean[row, -size[row]:],
+                        time[first[row]:new[row] + 1], table[windows.before:][
+                            first[row]:new[row] + 1], means[row], seen[row]),
+                    partial(test.size, instant, motion))
+            except (ArithmeticError, ValueError) as error:
+                self._observer.contacts.clear(self._chains.links)
+                block.valid[row] = full[row] = False
+                block.reasons[row] = [failure(error)] * count
+                block.external[row] = np.nan
+                continue
             if found:
                 block.contacts[row] = found
+        keep(len(new))
         if self._fusion is not None:
-            block.fused = self._fusion.all_of([
-                Observation(
+            observations = []
+            for row in range(len(new)):
+                item = Observation(
                     int(block.stamps[row]), float(block.delay[row]), self._chains.links,
                     block.wrench[row], block.reasons.get(row) or [''] * count,
                     block.contacts.get(row, {}),
-                    block.external[row] if block.known[row] else None, block.colliding[row],
-                    *((q[row], v[row], a[row], distal[row], held[row],
-                       ['missing' if lost else '' for lost in lacking[row].tolist()],
-                       torque[row]) if full[row] else ()))
-                for row in range(len(new))])
+                    block.external[row] if block.known[row] else None, block.colliding[row])
+                if full[row]:
+                    item.posture, item.velocity, item.acceleration = q[row], v[row], a[row]
+                    item.distal, item.held, item.needed = distal[row], held[row], torque[row]
+                    # What a sensor lacks is what the link that it carries lacks first.
+                    item.missing = [why if lost else '' for why, lost in zip(
+                        item.reasons, lacking[row].tolist(), strict=True)]
+                else:
+                    item.problem = item.reasons[0] if count else FILLING
+                observations.append(item)
+            block.fused = self._fusion.all_of(observations)
         return block
 
     def _differentiate(self, time: Stamps, rows: Array) -> Array | None:
@@ -559,7 +614,7 @@ class BlockObserver:
 
     def _judge_validity(
         self, block: Block, time: Stamps, new: Rows, first: Rows, full: Flags, missing: Flags,
-        before: Rows,
+        before: Rows, wild: Flags,
     ) -> Flags:
         """Set the validity of sub-chains; return which sensors lack readings, shape (m, k)."""
         block.valid[:] = full[:, None]
@@ -572,12 +627,13 @@ class BlockObserver:
             sensors = [index, *chain.distal]
             block.valid[:, index] = full & ~lacking[:, sensors].any(axis=1)
         filling = f'{FILLING} of {self._chains.window.length / SECOND:g} s.'
+        failed = failure(ArithmeticError(IMPLAUSIBLE))
         said: dict[tuple[int, int], str] = {}
         for row in np.flatnonzero(~block.valid.all(axis=1)).tolist():
             reasons = [''] * len(self._sensors)
             for index in np.flatnonzero(~block.valid[row]).tolist():
                 if not full[row]:
-                    reasons[index] = filling
+                    reasons[index] = failed if wild[row] else filling
                     continue
                 sensor = next(s for s in (index, *self._arm.chains[index].distal)
                               if lacking[row, s])
@@ -589,7 +645,7 @@ class BlockObserver:
             block.reasons[row] = reasons
         return np.asarray(lacking)
 
-    def _find_collisions(self, block: Block, rows: Rows, velocity: Array) -> None:
+    def _find_collisions(self, block: Block, rows: Rows, q: Array, v: Array, a: Array) -> None:
         torques = self._observer.torques
         if torques is None or not len(rows):
             return
@@ -601,8 +657,10 @@ class BlockObserver:
                 if not len(ahead):
                     return
                 number += int(ahead[0])
-            torques.judge(velocity[number], block.external[rows[number]])
-            block.colliding[rows[number]] = torques.colliding
+            row = int(rows[number])
+            torques.judge(v[row], block.external[row], self._observer.errors.torque_std(
+                int(block.stamps[row]), (q[row], v[row], a[row])))
+            block.colliding[row] = torques.colliding
             number += 1
 
     def _contact_rows(self, loud: Flags) -> Iterator[int]:

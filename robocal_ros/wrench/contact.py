@@ -8,10 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.wrench.model import Chain
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.surface import Surface, Vector
+
+Excess = Callable[[int, Array, float, bool], float]
+"""Size of the force on a sub-chain compared with what model errors explain, as from
+``ForceTest.size``, given its index, the wrench, the size, and whether a contact has begun."""
 
 # Time constant of the mean force without contact [s].
 _SLOW = 5.0
@@ -122,20 +128,22 @@ class ContactJudge:
         self._bound = None
         self._bounded_until = -math.inf
 
-    def saturate(self, stamp: float, span: float, least: float, force: Array) -> None:
+    def saturate(self, stamp: float, span: float, force: Array, excess: Excess) -> None:
         """Add a lower bound of the force, from saturated readings.
 
         Args:
             stamp: Its instant [s].
             span: Time for which the readings stay in the window [s].
-            least: The bound [N].
-            force: Force of that size, in the sub-chain's frame, shape (3,) [N].
+            force: The smallest force, in the sub-chain's frame, shape (3,) [N].
+            excess: As for ``update``.
 
         """
+        least = float(np.linalg.norm(force))
         if stamp > self._bounded_until:
             self._bound = None
         self._bounded_until = stamp + span
-        if least >= max(self._values.force_threshold, self._bound.least if self._bound else 0.0):
+        if least >= max(self._values.force_threshold, self._bound.least if self._bound else 0.0) \
+                and excess(self._chain.proximal, force, least, self.in_contact) >= 1.0:
             origin = frozen(self._reference)
             self._bound = Contact(Place.SATURATED, None, origin, frozen(force / least), 0.0,
                                   0.0, 0, least)
@@ -163,7 +171,7 @@ class ContactJudge:
 
     def update(
         self, stamp: float, wrench: Array, force: float, strongest: float,
-        consistency: Callable[[int, Array], float],
+        consistency: Callable[[int, Array], float], excess: Excess,
     ) -> Contact | None:
         """Add a wrench and return the contact, None while there is none.
 
@@ -175,13 +183,18 @@ class ContactJudge:
             consistency: Returns, for a sub-chain given by its index and its wrench, the size of
                 the mean force divided by the mean size of the force within the window: 1 for a
                 push or an impact, small for a vibration.
+            excess: Returns, for a sub-chain and its force, the size of the force compared with
+                the largest one that model errors explain, as ``ForceTest.size``.
 
         """
         limits = self._values
         if self.in_contact:
-            pushed = force >= limits.release_ratio * limits.force_threshold
+            pushed = (force >= limits.release_ratio * limits.force_threshold
+                      and excess(self._chain.proximal, wrench, force, True)
+                      >= limits.release_ratio)
         else:
             pushed = (force >= max(limits.force_threshold, limits.crosstalk * strongest)
+                      and excess(self._chain.proximal, wrench, force, False) >= 1.0
                       and limits.steadiness <= (
                           limits.steadiness and consistency(self._chain.proximal, wrench)))
         if not pushed:
@@ -256,9 +269,15 @@ class Contacts:
         for judge in self.judges if links is None else [self.judges[i] for i in links]:
             judge.clear()
 
+    def restart(self) -> None:
+        """End all contacts, and forget the mean forces without contact."""
+        self.clear()
+        for judge in self.judges:
+            judge.level = 0.0
+
     def update(
         self, stamp: float, links: Sequence[int], wrenches: Array, reasons: Sequence[str],
-        consistency: Callable[[int, Array], float],
+        consistency: Callable[[int, Array], float], excess: Excess,
     ) -> dict[int, Contact]:
         """Add the wrenches on some sub-chains and return their contacts.
 
@@ -268,6 +287,7 @@ class Contacts:
             wrenches: By sub-chain, as for ``ContactJudge.update``, shape (k, 6) [N, N·m].
             reasons: By sub-chain, why its wrench is invalid; empty if it is valid.
             consistency: As for ``ContactJudge.update``.
+            excess: As for ``ContactJudge.update``.
 
         """
         rows, forces, threshold = wrenches.tolist(), self._forces, self._threshold
@@ -289,7 +309,7 @@ class Contacts:
         for index in loud:
             judge = self.judges[index]
             contact = judge.bounded(stamp) if reasons[index] else judge.update(
-                stamp, wrenches[index], forces[index], max(forces), consistency)
+                stamp, wrenches[index], forces[index], max(forces), consistency, excess)
             if contact is not None:
                 contacts[index] = contact
         return contacts

@@ -18,12 +18,10 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.estimation.least_squares import autocorrelation_time
 from robocal_ros.messages.stamps import SECOND, to_seconds
-from robocal_ros.results.chain import Inputs
+from robocal_ros.results.chain import Inputs, Load, choose
 from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, RobotIdentity, rms
-from robocal_ros.robot.arm_model import identified_arm
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import ARM
-from robocal_ros.wrench.model import SensedArm, TareReference
+from robocal_ros.robot.setup import ARM, effort_units
+from robocal_ros.wrench.model import LinkBias, SensedArm, TareReference
 from robocal_ros.wrench.parameters import WrenchParameters
 
 KIND = 'tare'
@@ -52,6 +50,7 @@ class TareRecord:
         self._spans: dict[int, list[int]] = {}
         self._nets: dict[int, list[Array]] = {}
         self._rates: dict[int, list[Array]] = {}
+        self._regressors: dict[int, list[Array]] = {}
 
     def add(
         self, stamp: int, posture: Array, readings: Array, held: Array, reasons: list[str]
@@ -72,11 +71,23 @@ class TareRecord:
         self._held.append(held)
         self._reasons.append(reasons)
 
-    def add_link(self, index: int, stamp: int, net: Array, rate: Array) -> None:
-        """Add one instant of a link with an IMU: its net wrench and its angular velocity."""
+    def add_link(
+        self, index: int, stamp: int, net: Array, rate: Array, regressor: Array
+    ) -> None:
+        """Add one instant of a link with an IMU.
+
+        Args:
+            index: The sub-chain.
+            stamp: The stamp [ns].
+            net: Its net wrench, shape (6,) [N, N·m].
+            rate: Its angular velocity, shape (3,) [rad/s].
+            regressor: As from ``ImuLink.regressor``, shape (6, 10).
+
+        """
         self._spans.setdefault(index, [stamp, stamp])[1] = stamp
         self._nets.setdefault(index, []).append(net.copy())
         self._rates.setdefault(index, []).append(rate.copy())
+        self._regressors.setdefault(index, []).append(regressor)
 
     @property
     def duration(self) -> float:
@@ -118,9 +129,10 @@ class TareRecord:
         """Why each sensor was not usable throughout, empty if it was."""
         return [next(filter(None, column), '') for column in zip(*self._reasons, strict=True)]
 
-    def links(self) -> dict[int, tuple[Array, Array]]:
-        """Return net wrenches and rates of the links with IMUs, shapes (m, 6) and (m, 3)."""
-        return {index: (np.array(nets), np.array(self._rates[index]))
+    def links(self) -> dict[int, tuple[Array, Array, Array]]:
+        """Return what was added of links with IMUs: net wrenches, rates and regressors."""
+        return {index: (np.array(nets), np.array(self._rates[index]),
+                        np.array(self._regressors[index]))
                 for index, nets in self._nets.items()}
 
 
@@ -198,7 +210,7 @@ class Taring:
             agreement=np.abs(readings[:half].mean(axis=0) - readings[half:].mean(axis=0)),
             count=len(readings), stamp=record.stamps[-1], remarks=remarks)
 
-    def find_links(self, record: TareRecord, values: WrenchParameters) -> dict[int, Array]:
+    def find_links(self, record: TareRecord, values: WrenchParameters) -> dict[int, LinkBias]:
         """Return the net wrenches of links with IMUs at rest, for arms without joint states.
 
         They are the sum of model error and biases, valid while both rotate with the link.
@@ -209,7 +221,7 @@ class Taring:
 
         """
         found = {}
-        for index, (nets, rates) in record.links().items():
+        for index, (nets, rates, regressors) in record.links().items():
             link = self.arm.chains[index].link
             rate = float(np.linalg.norm(rates.mean(axis=0)))
             if rate > _MAX_RATE:
@@ -217,7 +229,7 @@ class Taring:
                     f"'{link}' rotated at {rate:.3f} rad/s during the tare; expected less than "
                     f'{_MAX_RATE:g} rad/s. Hold the arm still and call again.')
             _check_scatter(nets.std(axis=0), values, f"Link '{link}'")
-            found[index] = nets.mean(axis=0)
+            found[index] = LinkBias(nets.mean(axis=0), regressors.mean(axis=0))
         return found
 
     # ----------------------------------------------------------------------- checks
@@ -377,16 +389,20 @@ def _check_scatter(scatter: Array, values: WrenchParameters, who: str) -> None:
             'or shake the arm and call again.')
 
 
-def inputs_of(robot: Robot, values: WrenchParameters, inputs: Inputs) -> Inputs:
-    """Return a source of results in which those that a tare is built on count as used."""
-    identified = identified_arm(robot, values, inputs) is not None
+def inputs_of(values: WrenchParameters, load: Load) -> Inputs:
+    """Choose the results that a tare is built on.
+
+    Args:
+        values: The parameters.
+        load: Returns the current results.
+
+    """
+    kinds = ['payload'] if values.use_payload else []
     # Drive gains change efforts, not the readings of F/T sensors.
-    inputs.forget()
-    if values.use_payload:
-        inputs.load('payload')
-    if identified:
-        inputs.load(ARM)
-    return inputs
+    gains = choose(load, (), effort_units(values)).gains
+    if gains is not None and gains.kind == ARM and values.use_arm_model:
+        kinds.append(ARM)
+    return choose(load, kinds)
 
 
 def to_result(

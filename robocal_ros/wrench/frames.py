@@ -12,6 +12,9 @@ import pinocchio as pin
 from robocal_ros.errors import DataError
 from robocal_ros.messages.stamps import SECOND
 
+MOST_FRAMES = 1000
+"""Most frames that are kept."""
+
 # Largest difference between the stamps of a sample and of a transform on /tf [ns].
 _STALE = SECOND // 2
 # Largest deviation of a quaternion from unit length, by rounding of publishers.
@@ -55,8 +58,11 @@ class FrameTree:
     def add(
         self, parent: str, child: str, stamp: int | None, translation: Sequence[float],
         quaternion: Sequence[float],
-    ) -> None:
+    ) -> bool:
         """Add a transform that maps coordinates of the child to those of the parent.
+
+        Anybody may publish frames: of too many, that which was not published for longest is
+        forgotten, constant ones last.
 
         Args:
             parent: The frame in which the child is placed.
@@ -65,13 +71,23 @@ class FrameTree:
             translation: The child's origin, shape (3,) [m].
             quaternion: Unit quaternion x, y, z, w.
 
+        Returns:
+            Whether a frame was forgotten.
+
         """
         numbers = np.array([*translation, *quaternion])
         valid = abs(np.linalg.norm(numbers[3:]) - 1.0) <= _UNIT and bool(
             np.isfinite(numbers).all())
         rotation = pin.Quaternion(numbers[3:]).normalized().matrix() if valid else None
-        self._edges[child.lstrip('/')] = _Edge(
+        name = child.lstrip('/')
+        self._edges.pop(name, None)
+        self._edges[name] = _Edge(
             parent.lstrip('/'), pin.SE3(rotation, numbers[:3]) if valid else None, stamp)
+        if len(self._edges) <= MOST_FRAMES:
+            return False
+        del self._edges[next((other for other, edge in self._edges.items()
+                              if edge.stamp is not None), next(iter(self._edges)))]
+        return True
 
     def locate(self, frame: str, stamp: int) -> tuple[str, pin.SE3]:
         """Return a frame of the robot description, and the placement of another frame in it.

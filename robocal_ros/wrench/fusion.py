@@ -9,25 +9,24 @@ from zero by more than its covariance explains (χ² test, 99.9 %). Joint torque
 the sensors by the same test are left out: there is a contact proximal to all sensors, or friction
 has changed.
 
-The covariance of a reading is that of the sensor, plus a given fraction of the compensated weights
-and inertial forces, and what the covariance of the payload result explains, both as far as they
-changed since the tare.
+The covariance of a reading is that of the sensor, plus that of the model errors of arm and payload
+since the tare, which all sensors and joint torques have in common.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, DataError, RobocalError
 from robocal_ros.robot.setup import per_joint
 from robocal_ros.wrench.frames import FrameTree
-from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.observer import NO_EFFORT, Observation, WrenchObserver, failure
 from robocal_ros.wrench.parameters import sensor_std
 from robocal_ros.wrench.torque import ToolWrench, tool_wrench
 
@@ -48,27 +47,49 @@ class _Rows:
     Attributes:
         value: Observed values, shape (m,).
         matrix: Coefficients of the unknowns, shape (m, u).
-        covariance: Covariance of the noise, shape (m, m).
+        noise: Covariance of the noise of its own, shape (m, m).
+        errors: Errors due to the model, shape (m, p).
 
     """
 
     value: Array
     matrix: Array
-    covariance: Array
+    noise: Array
+    errors: Array
+
+    @property
+    def covariance(self) -> Array:
+        """Covariance of the values, shape (m, m)."""
+        return np.asarray(self.noise + self.errors @ self.errors.T)
 
     def solved(self) -> tuple[Array, Array]:
-        """Return the unknowns and their covariance by generalised least squares."""
+        """Return the matrix from values to unknowns, and the covariance of these, (u, m), (u, u).
+
+        The unknowns are estimated by generalised least squares.
+        """
         weighted = np.linalg.solve(self.covariance, self.matrix)
         covariance = np.linalg.inv(self.matrix.T @ weighted)
-        return covariance @ (weighted.T @ self.value), covariance
+        return np.asarray(covariance @ weighted.T), np.asarray(covariance)
+
+    def contradicts(self, other: _Rows, gain: Array) -> bool:
+        """Return whether these rows contradict unknowns that are estimated from others.
+
+        Args:
+            other: The others, with independent noise and the same unknowns.
+            gain: Matrix from their values to the unknowns, shape (u, m).
+
+        """
+        through = self.matrix @ gain
+        errors = self.errors - through @ other.errors
+        return contradicts(self.value - through @ other.value, np.asarray(
+            self.noise + through @ other.noise @ through.T + errors @ errors.T))
 
     def joined(self, other: _Rows) -> _Rows:
         """Return these rows and others whose noise is independent."""
-        count, more = len(self.value), len(other.value)
-        covariance = np.zeros((count + more, count + more))
-        covariance[:count, :count], covariance[count:, count:] = self.covariance, other.covariance
         return _Rows(np.concatenate((self.value, other.value)),
-                     np.vstack((self.matrix, other.matrix)), covariance)
+                     np.vstack((self.matrix, other.matrix)),
+                     scipy.linalg.block_diag(self.noise, other.noise),
+                     np.vstack((self.errors, other.errors)))
 
 
 @dataclass(frozen=True)
@@ -80,6 +101,8 @@ class Fused:
         tool_covariance: Its covariance, row by row, shape (m, 36).
         links: Covariance of the wrench on each sub-chain, row by row, shape (m, k, 36).
         torque: Covariance of the external joint torques, row by row, shape (m, n²).
+        sources: Source of the tool wrench, empty if it is invalid, and why it is, or a source is
+            left out; both empty for observations that are not about the tool.
 
     """
 
@@ -87,6 +110,7 @@ class Fused:
     tool_covariance: Array
     links: Array
     torque: Array
+    sources: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -96,18 +120,16 @@ class _Known:
     Attributes:
         observation: The observation.
         places: Placements of the sensors' links in the root.
-        model: Covariances of the wrenches that move each sub-chain, shape (k, 6, 6).
-        errors: Errors of what acts distal to each sensor due to the load, shape (p, k, 6).
-        own: The same of what acts on each sub-chain, shape (p, k, 6).
+        held: Errors of what acts distal to each sensor due to the model, shape (k, 6, p).
+        torques: Errors of the joint torques, shape (n, p).
         links: Covariances of the wrenches on sub-chains, as far as they were asked for.
 
     """
 
     observation: Observation
     places: list[pin.SE3]
-    model: Array
-    errors: Array
-    own: Array
+    held: Array
+    torques: Array
     links: dict[int, Array]
 
 
@@ -154,7 +176,9 @@ class Fusion:
         # Joints proximal to all sensors: they transmit every wrench that a sensor reads.
         self._outer = [i for i, name in enumerate(arm.robot.joint_names) if not any(
             name in arm.distal_joints(chain.proximal) for chain in arm.chains)]
-        self._path = self._carrying(self._tool)
+        own = None if self._chain is None else self._chain.proximal
+        self._path = [chain.proximal for chain in arm.chains if own is not None and (
+            chain.proximal == own or own in arm.all_distal(chain.proximal))]
 
     @property
     def frame(self) -> str:
@@ -169,17 +193,26 @@ class Fusion:
     def all_of(self, observations: Sequence[Observation]) -> Fused:
         """Return the tool wrench and all covariances of successive observations."""
         count, links, joints = len(observations), len(self._arm.mounts), self._robot.n
-        made = Fused(*(np.full((count, *shape), np.nan) for shape in (
-            (6,), (36,), (links, 36), (joints * joints,))))
+        tools, spreads, of_links, of_torques = (np.full((count, *shape), np.nan) for shape in (
+            (6,), (36,), (links, 36), (joints * joints,)))
+        made = Fused(tools, spreads, of_links, of_torques, [('', '')] * count)
         for row, item in enumerate(observations):
-            tool = self.tool(item)
-            if tool is not None:
-                made.tool[row], made.tool_covariance[row] = tool.wrench, tool.covariance.ravel()
             for index in item.links:
                 if not item.reasons[index]:
                     made.links[row, index] = self.link_covariance(item, index).ravel()
             if item.external is not None:
                 made.torque[row] = self.torque_covariance(item).ravel()
+            try:
+                tool = self.tool(item)
+            except RobocalError as error:
+                made.sources[row] = '', str(error)
+            except (ArithmeticError, ValueError) as error:
+                made.sources[row] = '', failure(error)
+            else:
+                if tool is not None:
+                    made.tool[row] = tool.wrench
+                    made.tool_covariance[row] = tool.covariance.ravel()
+                    made.sources[row] = tool.source, tool.remark
         return made
 
     # ------------------------------------------------------------------- covariances
@@ -191,18 +224,19 @@ class Fusion:
             ValueError: If the observation has none.
 
         """
+        errors = self._geometry(observation).torques
+        return np.asarray(self._torque_noise(observation) + errors @ errors.T)
+
+    def _torque_noise(self, observation: Observation) -> Array:
+        """Return that part of ``torque_covariance`` that is not due to the model."""
         torques, velocity = self._observer.torques, observation.velocity
-        if torques is None or velocity is None or observation.needed is None:
+        if torques is None or velocity is None or observation.needed is None \
+                or observation.external is None:
             raise ValueError('The observation has no external joint torques.')
-        model = self._values.model_std * observation.needed
-        covariance = np.diag(self._torque_std**2 + model**2 + torques.friction.variance(velocity))
-        posture, acceleration = observation.posture, observation.acceleration
-        if self._observer.load_deviations.size and posture is not None \
-                and acceleration is not None:
-            wrenches = self._load_wrenches(posture, velocity, acceleration)
-            of_load = self._jacobian(posture, self._observer.load_frame).T @ wrenches
-            covariance += of_load @ of_load.T
-        return covariance
+        # Identified friction has the same gains.
+        driven = observation.needed - observation.external
+        return np.asarray(np.diag(self._torque_std**2 + torques.friction.variance(velocity))
+                          + self._observer.gain_covariance * np.outer(driven, driven))
 
     def link_covariance(self, observation: Observation, index: int) -> Array:
         """Return the covariance of the wrench on a sub-chain, in its frame, shape (6, 6).
@@ -212,121 +246,95 @@ class Fusion:
             index: The sub-chain.
 
         """
-        covariance = self._noise[index]
-        if observation.posture is not None:
-            known = self._geometry(observation, observation.posture)
-            if index not in known.links:
-                own = known.own[:, index]
-                covariance = covariance + known.model[index] + own.T @ own
-                for d in self._arm.chains[index].distal:
-                    turn = _moved(known.places[index], known.places[d])
-                    covariance = covariance + turn @ self._noise[d] @ turn.T
-                known.links[index] = covariance
-            return known.links[index]
-        if self._arm.chains[index].distal:
-            placement = self._arm.distal_transform(self._arm.chains[index])
+        covariance, chain = self._noise[index], self._arm.chains[index]
+        if observation.measured is not None:
+            regressor = self._observer.imu_links[index].regressor(*observation.measured)
+            errors = self._observer.errors.rigid(index, regressor)
+            placement = self._arm.distal_transform(chain)
             if placement is not None:
                 turn = placement.toDualActionMatrix()
-                (d,) = self._arm.chains[index].distal
+                (d,) = chain.distal
                 covariance = covariance + turn @ self._noise[d] @ turn.T
-        return np.asarray(covariance)
+            return np.asarray(covariance + errors @ errors.T)
+        known = self._geometry(observation)
+        if index not in known.links:
+            errors = known.held[index]
+            for d in chain.distal:
+                turn = _moved(known.places[index], known.places[d])
+                covariance = covariance + turn @ self._noise[d] @ turn.T
+                errors = errors - turn @ known.held[d]
+            known.links[index] = covariance + errors @ errors.T
+        return known.links[index]
 
-    def _geometry(self, observation: Observation, posture: Array) -> _Known:
-        """Return what is computed once for an observation."""
+    def _geometry(self, observation: Observation) -> _Known:
+        """Return what is computed once for an observation.
+
+        Raises:
+            ValueError: If it is without joint states.
+
+        """
         if self._known is None or self._known.observation is not observation:
-            places = [self._robot.transform_frame_to_root(posture, chain.link)
+            if observation.posture is None or observation.velocity is None \
+                    or observation.acceleration is None:
+                raise ValueError('The observation has no joint states.')
+            places = [self._robot.transform_frame_to_root(observation.posture, chain.link)
                       for chain in self._arm.chains]
-            errors = self._load_errors(observation, posture, places)
-            self._known = _Known(
-                observation, places, self._model_covariance(observation, posture), errors,
-                self._own(posture, errors) if errors.size else errors, {})
+            self._known = _Known(observation, places, *self._observer.errors.outputs(
+                (observation.posture, observation.velocity, observation.acceleration)), {})
         return self._known
-
-    def _carrying(self, frame: str) -> tuple[int, ...]:
-        """Return the sensors proximal to a frame."""
-        own = self._arm.chain_of_frame(frame)
-        return () if own is None else tuple(
-            chain.proximal for chain in self._arm.chains if chain.proximal == own.proximal
-            or own.proximal in self._arm.all_distal(chain.proximal))
-
-    def _load_wrenches(self, q: Array, v: Array, a: Array) -> Array:
-        """Return changes of the wrench that moves the load by its deviations, shape (6, p)."""
-        robot, frame = self._robot, self._observer.load_frame
-        # frameBodyRegressor reads the accelerations, gravity included, that rnea left.
-        pin.rnea(robot.model, robot.data, q, v, a)
-        return np.asarray(pin.frameBodyRegressor(
-            robot.model, robot.data, robot.frame_id(frame)) @ self._observer.load_deviations)
-
-    def _load_errors(
-        self, observation: Observation, posture: Array, places: list[pin.SE3]
-    ) -> Array:
-        """Return errors of the wrenches distal to the sensors, since the tare, (p, k, 6)."""
-        observer, robot = self._observer, self._robot
-        errors = np.zeros((observer.load_deviations.shape[1], len(places), 6))
-        if not errors.size or observation.velocity is None or observation.acceleration is None:
-            return errors
-        states = [(1.0, posture, observation.velocity, observation.acceleration)]
-        if observer.reference is not None:
-            rest = np.zeros(robot.n)
-            states.append((-1.0, observer.reference.posture, rest, rest))
-        for sign, q, v, a in states:
-            wrenches = self._load_wrenches(q, v, a)
-            source = robot.transform_frame_to_root(q, observer.load_frame)
-            for index in self._carrying(observer.load_frame):
-                place = robot.transform_frame_to_root(q, self._arm.chains[index].link)
-                errors[:, index] += sign * (_moved(place, source) @ wrenches).T
-        return errors
-
-    def _model_covariance(self, observation: Observation, posture: Array) -> Array:
-        count = len(self._arm.mounts)
-        if observation.held is None:
-            return np.zeros((count, 6, 6))
-        change = self._own(posture, observation.held[None])
-        reference = self._observer.reference
-        if reference is not None:
-            rest = np.zeros((1, self._robot.n))
-            held = self._arm.held_many(reference.posture[None], rest, rest)[0]
-            change = change - self._own(reference.posture, held)
-        size = np.linalg.norm(change.reshape(count, 2, 3), axis=2)
-        std = self._values.model_std * np.repeat(size, 3, axis=1)
-        return np.asarray(std[:, :, None]**2 * np.eye(6))
-
-    def _own(self, posture: Array, distal: Array) -> Array:
-        """Return ``SensedArm.between`` of several sets of wrenches in one posture, (m, k, 6)."""
-        return self._arm.between_many(np.tile(posture, (len(distal), 1)), distal)
 
     # ------------------------------------------------------------------- tool wrench
 
     def tool(self, observation: Observation) -> ToolWrench | None:
-        """Return the wrench on the tool, None if no source measures it.
+        """Return the wrench on the tool, None if the observation is not about the tool.
 
         Args:
             observation: The newest observation.
 
         Raises:
-            DataError: If the output frame cannot be located.
+            DataError: If no source that may be used measures it, or the output frame cannot be
+                located.
             ConfigurationError: If it is not on the link whose IMU is the only source.
 
         """
-        posture = observation.posture
-        if posture is None:
+        posture, links = observation.posture, observation.links
+        if links != self._observer.joint_chains.links:
             return self._of_imu_link(observation)
-        touched = [] if self.by_torque else self._touched(observation)
-        rows = None if self.by_torque else self._sensor_rows(observation, posture, touched)
-        if rows is None:
+        if not self.by_torque and not any(index in links for index in self._path):
+            return None
+        if posture is None:
+            raise DataError(observation.problem)
+        if self.by_torque:
             return self._of_torque(observation, posture)
-        wrench, covariance = rows.solved()
+        lost = [observation.missing[i] for i in self._path
+                if i in links and observation.missing is not None and observation.missing[i]]
+        touched = self._touched(observation)
+        usable = self._usable(observation, touched)
+        if not usable:
+            why = lost[0] if lost else 'A contact on a link proximal to the tool hides it.'
+            if self._values.tool_wrench_source == 'auto' and self._values.tool_wrench_fallback:
+                return replace(self._of_torque(observation, posture), remark=why)
+            raise DataError(
+                why if self._values.tool_wrench_source == 'sensor'
+                else f'{why} Joint torques are used instead with tool_wrench_fallback.')
+        rows = self._sensor_rows(observation, posture, touched, usable)
+        gain, covariance = rows.solved()
+        by_torque = False
         if observation.external is not None and self._values.tool_wrench_source == 'auto' \
                 and self._outer:
             torque = self._torque_rows(observation, observation.external, posture, touched)
-            predicted = torque.covariance + torque.matrix @ covariance @ torque.matrix.T
-            if not contradicts(torque.value - torque.matrix @ wrench, predicted):
-                wrench, covariance = rows.joined(torque).solved()
-        wrench, covariance = wrench[:6], covariance[:6, :6]
+            by_torque = not torque.contradicts(rows, gain)
+            if by_torque:
+                rows = rows.joined(torque)
+                gain, covariance = rows.solved()
+            else:
+                lost.append('Joint torques contradict the F/T sensors.')
+        wrench, covariance = (gain @ rows.value)[:6], covariance[:6, :6]
         if self._frame != self._tool:
             turn = self._shift(posture, observation.nanoseconds)
             wrench, covariance = turn @ wrench, turn @ covariance @ turn.T
-        return ToolWrench(wrench, np.inf, (), covariance)
+        return ToolWrench(wrench, np.inf, (), covariance, tuple(
+            self._arm.mounts[i].frame for i in usable), by_torque, ' '.join(lost))
 
     def _place(self, stamp: int) -> tuple[str, pin.SE3]:
         """Return a frame of the robot description, and the output frame's placement in it."""
@@ -342,18 +350,21 @@ class Fusion:
 
     def _of_imu_link(self, observation: Observation) -> ToolWrench | None:
         chain = self._chain
-        if self.by_torque or chain is None or chain.proximal not in observation.links \
-                or observation.reasons[chain.proximal]:
+        if self.by_torque or chain is None or chain.proximal not in observation.links:
             return None
+        if observation.reasons[chain.proximal]:
+            raise DataError(observation.reasons[chain.proximal])
         anchor, place = self._place(observation.nanoseconds)
         turn = (self._arm.frame_in_chain(chain, anchor) * place).inverse().toDualActionMatrix()
         covariance = self.link_covariance(observation, chain.proximal)
         return ToolWrench(np.asarray(turn @ observation.wrench[chain.proximal]), np.inf, (),
-                          np.asarray(turn @ covariance @ turn.T))
+                          np.asarray(turn @ covariance @ turn.T), tuple(
+                              self._arm.mounts[i].frame for i in (chain.proximal, *chain.distal)),
+                          by_torque=False)
 
-    def _of_torque(self, observation: Observation, posture: Array) -> ToolWrench | None:
-        if observation.external is None or self._values.tool_wrench_source == 'sensor':
-            return None
+    def _of_torque(self, observation: Observation, posture: Array) -> ToolWrench:
+        if observation.external is None:
+            raise DataError(NO_EFFORT)
         turn = self._shift(posture, observation.nanoseconds)
         jacobian = np.linalg.inv(turn).T @ self._jacobian(posture, self._tool)
         return tool_wrench(observation.external, jacobian, self._values,
@@ -373,23 +384,22 @@ class Fusion:
                 and (i in observation.contacts or (not observation.reasons[i] and contradicts(
                     observation.wrench[i], self.link_covariance(observation, i))))]
 
-    def _sensor_rows(
-        self, observation: Observation, posture: Array, touched: list[int]
-    ) -> _Rows | None:
-        """Return the readings as rows in the wrenches on the tool and on touched sub-chains.
-
-        None if they do not determine these wrenches.
-        """
-        if observation.distal is None:
-            return None
+    def _usable(self, observation: Observation, touched: list[int]) -> list[int]:
+        """Return the sensors with readings; none if they do not determine the tool wrench."""
         usable = [i for i in self._path if i in observation.links
                   and (observation.missing is None or not observation.missing[i])]
-        own = self._chain
         # Each touched sub-chain needs a sensor distal to it.
-        if own is None or not usable or any(
-                not any(d in usable for d in self._arm.all_distal(i)) for i in touched):
-            return None
-        known = self._geometry(observation, posture)
+        return [] if any(not any(d in usable for d in self._arm.all_distal(i))
+                         for i in touched) else usable
+
+    def _sensor_rows(
+        self, observation: Observation, posture: Array, touched: list[int], usable: list[int]
+    ) -> _Rows:
+        """Return the readings as rows in the wrenches on the tool and on touched sub-chains."""
+        own = self._chain
+        if observation.distal is None or own is None:
+            raise ValueError('The observation has no readings of sensors proximal to the tool.')
+        known = self._geometry(observation)
         places = known.places
         sources = [self._robot.transform_frame_to_root(posture, self._tool),
                    *(places[i] for i in touched)]
@@ -403,15 +413,8 @@ class Fusion:
         covariance = np.zeros((len(usable), 6, len(usable), 6))
         for row, sensor in enumerate(usable):
             covariance[row, :, row] = self._noise[sensor]
-        of_load = known.errors[:, usable].reshape(len(known.errors), size)
-        total = covariance.reshape(size, size) + of_load.T @ of_load
-        for index, part in enumerate(known.model):
-            seen = np.array([
-                _moved(places[sensor], places[index])
-                if index == sensor or index in self._arm.all_distal(sensor) else np.zeros((6, 6))
-                for sensor in usable]).reshape(size, 6)
-            total = total + seen @ part @ seen.T
-        return _Rows(observation.distal[usable].ravel(), matrix.reshape(size, -1), total)
+        return _Rows(observation.distal[usable].ravel(), matrix.reshape(size, -1),
+                     covariance.reshape(size, size), known.held[usable].reshape(size, -1))
 
     def _torque_rows(
         self, observation: Observation, external: Array, posture: Array, touched: list[int]
@@ -419,9 +422,9 @@ class Fusion:
         """Return torques of the joints proximal to all sensors as rows in the same wrenches."""
         frames = [self._tool, *(self._arm.chains[index].link for index in touched)]
         matrix = np.hstack([self._jacobian(posture, frame).T for frame in frames])
-        outer = self._outer
-        return _Rows(external[outer], matrix[outer],
-                     self.torque_covariance(observation)[np.ix_(outer, outer)])
+        outer, noise = self._outer, self._torque_noise(observation)
+        return _Rows(external[outer], matrix[outer], noise[np.ix_(outer, outer)],
+                     self._geometry(observation).torques[outer])
 
 
 def _moved(to: pin.SE3, source: pin.SE3) -> Array:

@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
-import re
 from math import isfinite
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from robocal_ros.messages import qos
-from robocal_ros.messages.stamps import SECOND
 from robocal_ros.node import status
 from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.wrench.alignment import NEVER
 from robocal_ros.wrench.contact import Place
 from robocal_ros.wrench.inputs import WrenchInputs
-from robocal_ros.wrench.observer import FILLING, Observation, WrenchObserver
+from robocal_ros.wrench.observer import (
+    FILLING,
+    NO_EFFORT,
+    NUMBERS,
+    Observation,
+    WrenchObserver,
+)
 from robocal_ros.wrench.outputs import WrenchOutputs
 
 # Interval of diagnostics [s].
@@ -25,10 +28,7 @@ _DIAGNOSE_EVERY = 1.0
 _DRIFTED = 0.5
 # Duration of a contact that may be a drifted bias [s].
 _LONG = 30.0
-_NUMBERS = re.compile(r'[0-9.]+')
 _WAITING = 'Waiting for samples'
-_NO_EFFORT = ('joint_states contains no efforts. Add <state_interface name="effort"/> to each '
-              "joint of the URDF's <ros2_control> block.")
 _NOT_TARED = ('No wrench is published before a tare: keep the arm at rest without contact and '
               'call ~/tare, or set require_tare to false.')
 
@@ -46,6 +46,8 @@ class WrenchHealth:
         self._inputs = inputs
         self._outputs = outputs
         self._links = [chain.link for chain in observer.arm.chains]
+        carrier = observer.arm.chain_of_frame(observer.arm.robot.tool_frame)
+        self._tool = None if carrier is None else carrier.proximal
         self._diagnostics = node.publisher(DiagnosticArray, '/diagnostics', qos.RELIABLE)
         self.begin()
 
@@ -63,6 +65,7 @@ class WrenchHealth:
         self._delay = 0.0
         self._diagnosed = float('-inf')
         self._fresh = [False] * count
+        self._failures = 0, ''
         self._torque_reason = '' if self._links else _WAITING
         self._torque_received = now
 
@@ -76,12 +79,19 @@ class WrenchHealth:
             fresh[index] = True
         if not self._links:
             self._torque_received = self._node.waiter.now()
-            self._torque_reason = '' if observation.external is not None else _NO_EFFORT
+            self._torque_reason = '' if observation.external is not None else (
+                observation.problem or NO_EFFORT)
+        if observation.failed:
+            self.note_failure(observation.problem)
         if observation.contacts:
             for index, contact in observation.contacts.items():
                 self._places[index] = contact.place.value
                 if contact.place in (Place.OUTSIDE, Place.MOMENT):
                     self._places[index] += f' (pitch {contact.pitch:.3f} m)'
+
+    def note_failure(self, sentence: str) -> None:
+        """Count an instant of which something could not be computed."""
+        self._failures = self._failures[0] + 1, sentence
 
     @property
     def first_reason(self) -> str:
@@ -90,9 +100,10 @@ class WrenchHealth:
         return next((reason for reason in self._reasons if reason), self._torque_reason)
 
     def _check_silence(self) -> None:
-        """Set the reason of links without recent observations."""
+        """Set the reason of links, and of the tool wrench, without recent observations."""
         now = self._node.waiter.now()
         observer = self._observer
+        self._silent: dict[int | None, str] = {}
         for index, fresh in enumerate(self._fresh):
             if fresh:
                 self._last_received[index] = now
@@ -107,10 +118,11 @@ class WrenchHealth:
                     feeds, key=lambda f: f.newest))
                 self._reasons[index] = feed.missing_reason(silence)
             else:
-                self._reasons[index] = self._joint_silence(silence)
+                self._reasons[index] = self._silent[None] = self._joint_silence(silence)
+            self._silent[index] = self._reasons[index]
         silence = now - self._torque_received
         if not self._links and silence >= self._node.values.silence:
-            self._torque_reason = self._joint_silence(silence)
+            self._torque_reason = self._silent[None] = self._joint_silence(silence)
 
     def _joint_silence(self, silence: float) -> str:
         return self._observer.joint_problem or (
@@ -125,6 +137,9 @@ class WrenchHealth:
         if now - since >= _DIAGNOSE_EVERY:
             self._rate = (self._observations - count) / (now - since)
             self._counted = (now, self._observations)
+        unknown = _NOT_TARED if not self._observer.tared else self._silent.get(self._tool, '')
+        if unknown:
+            self._outputs.refuse_tool(unknown)
         self._log_changes()
         level, message = self._summary()
         if not self._node.busy:
@@ -135,7 +150,7 @@ class WrenchHealth:
 
     def _log_changes(self) -> None:
         for index, (reason, logged) in enumerate(zip(self._reasons, self._logged, strict=True)):
-            kind = _NUMBERS.sub('', reason)
+            kind = NUMBERS.sub('', reason)
             # A window refills after every other reason too.
             if kind == logged or reason.startswith(FILLING):
                 continue
@@ -161,26 +176,11 @@ class WrenchHealth:
             return status.WARN, _NOT_TARED
         if self._outputs.tool_problem:
             return status.WARN, f'No tool wrench: {self._outputs.tool_problem}'
-        ahead = self._ahead()
-        if ahead:
-            return status.WARN, ahead
         drifted = self._drifted()
         if drifted:
             return status.WARN, drifted[0]
         observed = f'{len(self._links)} links' if self._links else 'external joint torques'
         return status.OK, f'Observing {observed} with a delay of {1e3 * self._delay:.1f} ms.'
-
-    def _ahead(self) -> str:
-        """Return a sentence about a sensor whose clock is ahead of the joint states'."""
-        observer = self._observer
-        newest, limit = observer.newest_joint_state, self._node.values.max_delay
-        for feed in observer.feeds:
-            skew = (feed.newest - newest) / SECOND
-            if newest != NEVER and limit < skew and len(observer.imu_feeds) < len(self._links):
-                return (f"Stamps of sensor '{feed.name}' are {1e3 * skew:.0f} ms ahead of "
-                        'joint_states: the clocks of two machines differ. Synchronise them '
-                        '(chrony, PTP), or set sensor_delays.')
-        return ''
 
     def _drifted(self) -> list[str]:
         limit = _DRIFTED * self._node.values.force_threshold
@@ -202,6 +202,13 @@ class WrenchHealth:
         }
         for index, link in enumerate(self._links):
             values[f'link {link}'] = self._reasons[index] or self._state(index)
+        for what, (count, problem) in (
+                ('computations that failed', self._failures),
+                ('joint states refused', self._observer.joint_chains.refused),
+                *((f'readings of {feed.name} refused', (feed.rejected, feed.refused[1]))
+                  for feed in (*self._observer.feeds, *self._observer.imu_feeds.values()))):
+            if count:
+                values[what] = f'{count}, the last one: {problem}'
         torques = self._observer.torques
         if torques is not None:
             unknown = [name for name, known in zip(
@@ -238,5 +245,6 @@ class WrenchHealth:
             array.status.append(DiagnosticStatus(
                 level=status.WARN if reason else status.OK, name=f'{name}: {link}',
                 hardware_id=feed.name, message=reason or self._state(index),
-                values=[KeyValue(key='readings refused', value=str(feed.rejected))]))
+                values=[KeyValue(key='readings refused', value=str(feed.rejected)),
+                        KeyValue(key='last refused', value=feed.refused[1])]))
         self._diagnostics.publish(array)

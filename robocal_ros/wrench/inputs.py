@@ -8,6 +8,7 @@ needs the outputs.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,9 +21,10 @@ from sensor_msgs.msg import Imu, JointState
 from robocal_ros.arrays import Array
 from robocal_ros.messages.decode import Message, State
 from robocal_ros.messages.intake import Intake, JointIntake
+from robocal_ros.messages.stamps import SECOND
 from robocal_ros.messages.stream import Stream
 from robocal_ros.messages.subscription import SPARSE, ConditionalGroup
-from robocal_ros.wrench.alignment import Feed, Reading
+from robocal_ros.wrench.alignment import NEVER, Feed, Reading
 from robocal_ros.wrench.observer import WrenchObserver
 
 # Wake-ups after which the waking stream is reviewed, and the largest fraction of early ones.
@@ -30,6 +32,11 @@ _TRIAL = 200
 _EARLY_SHARE = 0.5
 # Time without a wake-up after which all streams are polled [s].
 _SILENT = 0.05
+# Time after which, and number of times that, stamps are seen ahead before that counts [s]: a
+# message may be late.
+_AHEAD_FOR, _AHEAD_TIMES = 0.1, 3
+# Largest difference of stamps and clock that is stated [s]; replayed stamps are far off.
+_FAR = 3600.0
 # Time for which the waking stream is watched without the executor [s]. A turn of the executor
 # delays the samples that arrive during it.
 _LINGER = 0.04
@@ -78,6 +85,7 @@ class WrenchInputs:
             for index, sensor in enumerate(sensors) if sensor.imu is not None
         }
         self._streams = [self._joints, *self._sensors, *self._imus.values()]
+        self._leaders = observer.leaders()
         self._imu_only = 0 < len(sensors) == len(self._imus)
         self._waker = self._sensors[0] if self._imu_only else self._joints
         self._waker.wakes = self.at_once = True
@@ -86,6 +94,10 @@ class WrenchInputs:
         self._late: WakingStream | None = None
         self._max_delay = max_delay
         self._woken_at = float('-inf')
+        # Time and count of checks since stamps of a feed were last in step with the stream that
+        # leads it, and sentences on those for which that counts.
+        self._in_step: dict[Feed, tuple[float, int]] = {}
+        self._ahead: dict[Feed, str] = {}
 
     def _stream(
         self, kind: Any, topic: str, intake: Intake, receive: Callable[[Message], None]
@@ -97,6 +109,9 @@ class WrenchInputs:
     def start(self) -> None:
         """Subscribe; earlier samples are discarded."""
         self._observer.clear()
+        self._in_step.clear()
+        self._ahead.clear()
+        self._observer.mark_ahead(self._ahead)
         self.attend(True)
         for stream in self._streams:
             stream.start()
@@ -160,7 +175,34 @@ class WrenchInputs:
                 stream.drain()
             else:
                 stream.catch_up()
+        self._compare_stamps()
         self._on_ready()
+
+    def _compare_stamps(self) -> None:
+        """Find feeds whose stamps are ahead of the stream that leads them."""
+        now = time.monotonic()
+        for feed, name, newest in self._leaders:
+            leading = newest()
+            skew = (feed.newest - leading) / SECOND
+            if skew <= self._max_delay or leading == NEVER:
+                self._in_step[feed] = now, 0
+                if feed in self._ahead:
+                    del self._ahead[feed]
+                    self._observer.mark_ahead(self._ahead)
+                continue
+            since, count = self._in_step.get(feed, (-math.inf, 0))
+            self._in_step[feed] = since, count + 1
+            if count + 1 == _AHEAD_TIMES or (count >= _AHEAD_TIMES and feed not in self._ahead):
+                if now - since < _AHEAD_FOR:
+                    continue
+                clock = 1e-9 * (feed.newest - self._node.get_clock().now().nanoseconds)
+                also = f' and {1e3 * clock:.0f} ms ahead of the clock of this computer' if (
+                    self._max_delay < clock < _FAR) else ''
+                self._ahead[feed] = (
+                    f"Stamps of sensor '{feed.name}' are {1e3 * skew:.0f} ms ahead of {name}"
+                    f'{also}; at most max_delay ({1e3 * self._max_delay:.0f} ms) is expected. '
+                    'Synchronise the clocks (chrony, PTP), or set sensor_delays.')
+                self._observer.mark_ahead(self._ahead)
 
     def _review_waker(self) -> None:
         """Let the stream that arrives last wake, so that no sample waits for the next cycle."""

@@ -48,6 +48,19 @@ class SensorMount:
         return self.link or self.frame
 
 
+class LinkBias(NamedTuple):
+    """Tare of a link with an IMU as a whole.
+
+    Attributes:
+        net: Its net wrench at rest, shape (6,) [N, N·m].
+        regressor: Mean of ``ImuLink.regressor`` at rest, shape (6, 10).
+
+    """
+
+    net: Array
+    regressor: Array
+
+
 class TareReference(NamedTuple):
     """Readings at rest from which biases are computed anew when the load changes.
 
@@ -434,6 +447,44 @@ class SensedArm:
         self._levers = [(i, d, _Lever(self, self.path(i, d))) for i, d in self.pairs]
         self._together = _Levers(
             len(self.mounts), self.robot.n, self._levers) if self._levers else None
+        # For regressors, which must not change the posture last given to ``held``.
+        self._aside = model.createData()
+        self._neutral = pin.neutral(model)
+
+    @property
+    def bodies(self) -> int:
+        """Number of bodies of the cut model: one per joint, and one per sensor."""
+        return int(self.model.njoints) - 1
+
+    def described_parameters(self) -> Array:
+        """Return the bodies' dynamic parameters by the robot description, shape (b, 10)."""
+        return np.array([body.toDynamicParameters() for body in self._by_urdf.inertias[1:]])
+
+    def cut_links(self) -> list[list[int]]:
+        """Return the bodies of each link: that of its joint, then those distal to sensors."""
+        links: dict[int, list[int]] = {
+            self._bare.getJointId(name): [] for name in self.robot.joint_names}
+        for joint in range(1, self._bare.njoints):
+            first = joint
+            while first and first not in links:
+                first = self._bare.parents[first]
+            if first:
+                links[first].append(joint - 1)
+        return list(links.values())
+
+    def moved_parameters(self, body: int, to: int) -> Array:
+        """Return the matrix of dynamic parameters from one body's frame to another's, (10, 10).
+
+        Args:
+            body: A body distal to a sensor on a link.
+            to: The body of the link's joint.
+
+        """
+        placement, joint = pin.SE3.Identity(), body + 1
+        while joint != to + 1:
+            placement = self._bare.jointPlacements[joint] * placement
+            joint = self._bare.parents[joint]
+        return moved_parameters(placement)
 
     def path(self, inner: int, outer: int) -> list[int]:
         """Return the joints of the cut model after one sensor up to a distal one."""
@@ -497,12 +548,16 @@ class SensedArm:
         """
         model = pin.Model(self._bare)
         if payload is not None:
-            frame = frame or self.robot.tool_frame
-            self.robot.frame_id(frame)
-            carrier = model.frames[model.getFrameId(frame)]
-            model.appendBodyToJoint(carrier.parentJoint, payload.to_pinocchio(),
-                                    carrier.placement)
+            body, placement = self.carrier(frame)
+            model.appendBodyToJoint(body + 1, payload.to_pinocchio(), placement)
         self._load(model)
+
+    def carrier(self, frame: str = '') -> tuple[int, pin.SE3]:
+        """Return the body that carries a frame, and the frame's placement in it; as ``carry``."""
+        frame = frame or self.robot.tool_frame
+        self.robot.frame_id(frame)
+        found = self._bare.frames[self._bare.getFrameId(frame)]
+        return int(found.parentJoint) - 1, found.placement
 
     # --------------------------------------------------------------------- dynamics
 
@@ -556,6 +611,36 @@ class SensedArm:
         efforts = pin.rnea(self.model, self.data, self._q, self._v, self._a).take(self._efforts)
         self.torque = efforts[:self.robot.n]
         return efforts[self.robot.n:].reshape(-1, 6)
+
+    def regressors(self, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
+        """Return the regressors of ``held`` and of joint torques in all dynamic parameters.
+
+        Args:
+            q: Joint angles, shape (n,) [rad].
+            v: Joint velocities, shape (n,) [rad/s].
+            a: Joint accelerations, shape (n,) [rad/s²].
+
+        Returns:
+            Shapes (k, 6, 10 b) and (n, 10 b), for the b bodies of the cut model.
+
+        """
+        position, (velocity, acceleration) = self._neutral.copy(), np.zeros((2, self.model.nv))
+        position[self._q_columns] = q
+        velocity[self._v_columns] = v
+        acceleration[self._v_columns] = a
+        found = pin.computeJointTorqueRegressor(
+            self.model, self._aside, position, velocity, acceleration)
+        return found[self._held], found[self._v_columns]
+
+    def lever(self, inner: int, outer: int) -> Array:
+        """Return the matrix of wrenches from a distal sensor's link to another's, shape (6, 6).
+
+        It is that of the posture last given to ``regressors``.
+        """
+        placement = pin.SE3.Identity()
+        for joint in self.path(inner, outer):
+            placement = placement * self._aside.liMi[joint]
+        return np.array(placement.toDualActionMatrix())
 
     def held_many(self, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
         """Return the wrenches of ``held``, and joint torques, for many instants.
@@ -752,10 +837,15 @@ class ImuLink:
         distal = self._arm.distal_transform(chain)
         self._over = None if distal is None else np.array(distal.toDualActionMatrix())
         inertia = chain.inertia
-        self._inertia = pin.Inertia.Zero() if inertia is None else inertia.to_pinocchio()
+        self._parameters = np.zeros(10) if inertia is None else np.array(
+            inertia.to_pinocchio().toDynamicParameters())
 
-    def inertial(self, specific: Array, omega: Array, alpha: Array) -> Array:
-        """Return m (a − g) and the matching moment about the link's origin, shape (6,).
+    def inertial(self, regressor: Array) -> Array:
+        """Return m (a − g) and the matching moment about the link's origin, shape (6,)."""
+        return np.asarray(regressor @ self._parameters)
+
+    def regressor(self, specific: Array, omega: Array, alpha: Array) -> Array:
+        """Return the regressor of ``inertial`` in the dynamic parameters, shape (6, 10).
 
         Args:
             specific: Specific force at the IMU, in its axes, shape (3,) [m/s²].
@@ -769,9 +859,7 @@ class ImuLink:
         lever = _spin(turned[:, 1]) @ self._place
         at_origin = (turned[:, 0] - _spin(turned[:, 2]) @ self._place
                      - _spin(turned[:, 1]) @ lever)
-        acceleration = pin.Motion(at_origin, turned[:, 2])
-        momentum = self._inertia * rotation
-        return np.asarray((self._inertia * acceleration + rotation.cross(momentum)).vector)
+        return np.array(pin.bodyRegressor(rotation, pin.Motion(at_origin, turned[:, 2])))
 
     def net(self, inertial: Array, proximal: Array, distal: Array | None = None) -> Array:
         """Return the external wrench on the link, in its frame about its origin, shape (6,).
@@ -786,6 +874,23 @@ class ImuLink:
         if self._over is not None and distal is not None:
             net -= self._over @ distal
         return net
+
+
+def moved_parameters(placement: pin.SE3) -> Array:
+    """Return the matrix from dynamic parameters in a frame to those outside, shape (10, 10).
+
+    Args:
+        placement: Placement of the frame.
+
+    """
+    unit = np.eye(10)
+
+    def moved(parameters: Array) -> Array:
+        body = pin.Inertia.FromDynamicParameters(parameters)
+        return np.asarray(placement.act(body).toDynamicParameters())
+
+    mass = moved(unit[0])
+    return np.column_stack([mass, *(moved(unit[0] + other) - mass for other in unit[1:])])
 
 
 def _spin(vector: Array) -> Array:

@@ -20,13 +20,18 @@ from robocal_ros.node.recorder import Marks
 from robocal_ros.results.chain import with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import to_yaml
+from robocal_ros.robot.arm_model import identified_model
 from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import check_effort_unit, effort_factor
+from robocal_ros.robot.setup import (
+    ARM,
+    check_effort_unit,
+    effort_factor,
+    relative_covariance,
+)
 from robocal_ros.wrench import estimate
 from robocal_ros.wrench.health import WrenchHealth
 from robocal_ros.wrench.inputs import WrenchInputs
-from robocal_ros.wrench.observer import WrenchObserver
+from robocal_ros.wrench.observer import WrenchObserver, failure
 from robocal_ros.wrench.outputs import WrenchOutputs
 from robocal_ros.wrench.parameters import TARE, WrenchParameters
 from robocal_ros.wrench.procedure import TareOutcome, TareProcedure
@@ -65,8 +70,8 @@ class _Periodic:
 class WrenchObserverNode(CalibrationNode):
     """Observer of external wrenches; it moves nothing."""
 
+    capability = 'wrench_observer'
     parameter_table = WrenchParameters
-    kinds = (estimate.KIND,)
     verbs = (*CalibrationNode.verbs, TARE)
     values: WrenchParameters
     late_modules = ()
@@ -76,7 +81,7 @@ class WrenchObserverNode(CalibrationNode):
         """Create observer, inputs and outputs, and use stored and published results."""
         values = self.values
         if values.observe_torque:
-            check_effort_unit(values, self.store)
+            check_effort_unit(values, self.gains_in_use())
         self.observer = WrenchObserver(self.robot, values)
         for remark in self.observer.remarks:
             self.get_logger().warning(remark)
@@ -91,12 +96,12 @@ class WrenchObserverNode(CalibrationNode):
         self._result_topic = self.publisher(String, '~/result')
         self._tare = TareProcedure(
             self.observer, self.store.robot, self.waiter, lambda: self.health.first_reason)
-        DriveGains(self, self.inputs, self._use_arm)
+        DriveGains(self, self.inputs, on_use=self._use_gains)
         if values.use_payload:
-            self.follow('payload', 'payload_identification/result', self._carry)
+            self.follow('payload', self._carry)
         if values.use_friction and self.observer.torques is not None:
-            self.follow('friction', 'friction_identification/result',
-                        lambda result: self.observer.use_friction(friction_by_joint(result)))
+            self.follow('friction', lambda result: self.observer.use_friction(
+                friction_by_joint(result)))
         stored = self.store.load(estimate.KIND) if values.keep_tare else None
         if stored is not None:
             names = self._tare.taring.names
@@ -104,9 +109,14 @@ class WrenchObserverNode(CalibrationNode):
                 estimate.biases(stored, names), estimate.reference(stored, names))
             self._publish(stored)
 
-    def _use_arm(self, known: Robot) -> None:
-        self.observer.use_arm(known)
-        self._tare.clear()
+    def _use_gains(self, result: CalibrationResult) -> None:
+        """Use drive gains, and the links if they were identified with them."""
+        self.observer.gain_covariance = relative_covariance(
+            self.robot, result, self.values.gain_std)
+        identified = result.kind == ARM and self.values.use_arm_model
+        if identified or self.observer.identified:
+            self.observer.use_arm(identified_model(self.robot, result) if identified else None)
+            self._tare.clear()
 
     def _carry(self, result: CalibrationResult) -> None:
         message = self.observer.use_payload(result)
@@ -125,8 +135,12 @@ class WrenchObserverNode(CalibrationNode):
             if not self.is_active:
                 continue
             self.health.note(observation)
-            if self.observer.tared:
+            if not self.observer.tared:
+                continue
+            try:
                 self.outputs.publish(observation)
+            except (ArithmeticError, ValueError) as error:
+                self.health.note_failure(failure(error))
 
     def _look(self) -> None:
         self.outputs.look()
@@ -173,8 +187,8 @@ class WrenchObserverNode(CalibrationNode):
             first, last = outcome.span
             self.marks.publish(marks.TARED, TARE, {
                 marks.JOINTS: f'{to_seconds(first)!r} {to_seconds(last)!r}'})
-            result = with_inputs(outcome.result, estimate.inputs_of(
-                self.robot, self.values, self.known_results()))
+            result = with_inputs(
+                outcome.result, estimate.inputs_of(self.values, self.current_result))
             self.store.save(result)
             self._publish(result)
         return outcome.message
@@ -186,7 +200,7 @@ class WrenchObserverNode(CalibrationNode):
 
 def main(stop_request: StopRequest | None = None) -> int:
     """Run the node; returns the exit code."""
-    return spin(lambda: WrenchObserverNode('wrench_observer'), stop_request)
+    return spin(lambda: WrenchObserverNode(WrenchObserverNode.capability), stop_request)
 
 
 if __name__ == '__main__':

@@ -8,6 +8,8 @@ sensor, and needs no joint states. In both cases readings are interpolated to th
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,20 +17,30 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from robocal_ros.arrays import Array, Flags
+from robocal_ros.arrays import Array, Flags, frozen
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages.stamps import SECOND, to_seconds
 from robocal_ros.parameters import named
 from robocal_ros.results.result import CalibrationResult
+from robocal_ros.robot.arm_model import ArmModel
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.load import alternative_loads, carried_load
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.setup import mesh_folders
-from robocal_ros.wrench.alignment import COLUMNS, NEVER, AlignedWindow, Feed, Reading, Saturated
-from robocal_ros.wrench.contact import Contact, Contacts
+from robocal_ros.robot.setup import mesh_folders, relative_covariance
+from robocal_ros.wrench.alignment import (
+    ACCELERATION_RATE,
+    COLUMNS,
+    NEVER,
+    AlignedWindow,
+    Feed,
+    Reading,
+    Saturated,
+)
+from robocal_ros.wrench.contact import Contact, Contacts, Excess
 from robocal_ros.wrench.estimate import TareRecord
-from robocal_ros.wrench.model import ImuLink, SensedArm, SensorMount, TareReference
-from robocal_ros.wrench.parameters import WrenchParameters, sensors_of
+from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
+from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
+from robocal_ros.wrench.parameters import WrenchParameters, sensor_std, sensors_of
 from robocal_ros.wrench.smoothing import LONGEST, Stamps, Window, leaps, slopes_without
 from robocal_ros.wrench.surface import Surface
 from robocal_ros.wrench.torque import JointTorques
@@ -36,7 +48,27 @@ from robocal_ros.wrench.torque import JointTorques
 FILLING = 'Filling the window'
 """Beginning of the reason that resolves by itself."""
 
+NO_EFFORT = ('joint_states contains no efforts. Add <state_interface name="effort"/> to each '
+             "joint of the URDF's <ros2_control> block.")
+"""Reason without external joint torques."""
+
+NUMBERS = re.compile(r'[0-9.]+')
+"""Numbers in sentences that differ in nothing else."""
+
+IMPOSSIBLE = 1e7
+"""What no joint reaches [rad, rad/s, N·m], and no wrench [N, N·m]."""
+
+IMPLAUSIBLE = ('Joint angles, velocities or torques are beyond those of any arm; expected '
+               'radians, rad/s and N·m. Check the driver of joint_states.')
+"""Sentence on a joint state that is not used."""
+
 _NONE: npt.NDArray[np.intp] = np.empty(0, dtype=np.intp)
+_NOTHING = (0.0,) * COLUMNS
+# Deviations of a load that is known exactly.
+_EXACT = frozen(np.zeros((10, 0)))
+# Largest change of a joint angle [rad] or of an IMU's specific force [m/s²] in which model errors
+# count as similar.
+_NEAR, _NEAR_BY_IMU = 0.3, 3.0
 # Multiple of the threshold that a force must reach when leaps have been removed: what remains
 # is less certain.
 _WITHOUT_LEAPS = 1.5
@@ -67,7 +99,10 @@ class Observation:
         held: As for ``SensedArm.held``; None without joint states, shape (k, 6) [N, N·m].
         missing: By sensor, why its readings are missing; None if none are.
         needed: Joint torques that the rigid arm takes; None without joint states, (n,) [N·m].
+        measured: Motion as the IMU of a link measures it; None without one.
         instants: Number of instants since the last observation, skipped ones and its own.
+        problem: Why nothing is known about the instant; empty if something is.
+        failed: Whether that is because its computation failed.
 
     """
 
@@ -86,7 +121,10 @@ class Observation:
     held: Array | None = None
     missing: list[str] | None = None
     needed: Array | None = None
+    measured: Motion | None = None
     instants: int = 1
+    problem: str = ''
+    failed: bool = False
 
     @property
     def stamp(self) -> float:
@@ -104,6 +142,7 @@ class WrenchObserver:
         feeds: Their readings.
         imu_feeds: Readings of IMUs (specific force [m/s²], then angular velocity [rad/s]), by
             sub-chain.
+        imu_links: The links with IMUs, by sub-chain.
         bias: Bias of each sensor, in its measurement frame, shape (k, 6) [N, N·m].
         tared: Whether biases are known.
         reference: Readings from which the biases were computed; None if they are not known.
@@ -111,9 +150,9 @@ class WrenchObserver:
         torques: External joint torques; None if they are not estimated.
         recorder: Collects samples during a tare, else None.
         remarks: Sentences on the collision geometry.
-        load_deviations: Deviations of the load's dynamic parameters, as Pinocchio orders them, by
-            one standard deviation along each principal axis of its covariance, shape (10, p).
-        load_frame: Frame in which they are expressed.
+        errors: Errors of wrenches and torques due to the model.
+        identified: Whether links and rotors of an identified arm are used.
+        gain_covariance: Covariance of the relative errors of the drive gains, shape (n, n).
 
     """
 
@@ -147,17 +186,20 @@ class WrenchObserver:
         self.tared = not values.require_tare or not self.sensors
         self.recorder: TareRecord | None = None
         self.reference: TareReference | None = None
-        self._load: tuple[RigidBodyInertia | None, str] = None, ''
-        self.load_deviations = np.zeros((10, 0))
-        self.load_frame = ''
+        self._load: tuple[RigidBodyInertia | None, str, Array] = None, '', _EXACT
+        self.errors = ModelErrors(self.arm, values.arm_model_std)
+        self.identified = False
+        self.gain_covariance = relative_covariance(robot, None, values.gain_std)
         self.contacts = Contacts(self.arm.chains, values, surface)
         self._imu_chains = {
-            index: _ImuChain(self.arm, index, sensor.imu.frame, self.feeds, values, self.contacts)
+            index: _ImuChain(self.arm, index, sensor.imu.frame, self.feeds, values, self.contacts,
+                             self.errors)
             for index, sensor in enumerate(self.sensors) if sensor.imu is not None}
         self.imu_feeds = {index: chain.imu for index, chain in self._imu_chains.items()}
+        self.imu_links = {index: chain.link for index, chain in self._imu_chains.items()}
         self.joint_chains = JointChains(
             self.arm, tuple(i for i in range(len(self.sensors)) if i not in self._imu_chains),
-            self.feeds, values, self.contacts, self.torques)
+            self.feeds, values, self.contacts, self.torques, self.errors)
 
     def _surface(self) -> Surface:
         """Return the collision geometry, with a box around the tool if there is one."""
@@ -187,7 +229,7 @@ class WrenchObserver:
 
     def refuse_joint_state(self, problem: str) -> None:
         """Note the problem of a joint state that is not usable."""
-        self.joint_chains.problem = problem
+        self.joint_chains.refuse(problem)
 
     @property
     def joint_problem(self) -> str:
@@ -225,7 +267,30 @@ class WrenchObserver:
         self.feeds[index].refuse(problem, stamp)
         chain = self._imu_chains.get(index)
         if chain is not None:
-            chain.add(self.feeds[index], (0.0,) * COLUMNS)
+            chain.add(self.feeds[index], _NOTHING)
+
+    def leaders(self) -> list[tuple[Feed, str, Callable[[], int]]]:
+        """Return feeds, each with the name of the stream that leads it and its newest stamp."""
+        chains = self._imu_chains
+        found: list[tuple[Feed, str, Callable[[], int]]] = [
+            (feed, 'joint_states', lambda: self.newest_joint_state) for feed in self.feeds
+            if len(chains) < len(self.feeds)]
+        for index, chain in chains.items():
+            own = self.feeds[index]
+            found.append((chain.imu, f"sensor '{own.name}'", partial(_newest, own)))
+        return found
+
+    def mark_ahead(self, ahead: Mapping[Feed, str]) -> None:
+        """Make the outputs invalid that need feeds whose stamps are ahead of the leading stream.
+
+        Args:
+            ahead: Sentences on these feeds.
+
+        """
+        sentences = [ahead.get(feed, '') for feed in self.feeds]
+        self.joint_chains.ahead = sentences if any(sentences) else None
+        for chain in self._imu_chains.values():
+            chain.ahead = ahead.get(chain.imu, '')
 
     def clear(self) -> None:
         """Discard all samples, as after a jump of the clock; biases stay."""
@@ -234,7 +299,14 @@ class WrenchObserver:
         self.joint_chains.clear()
         for chain in self._imu_chains.values():
             chain.samples.clear()
-        self.contacts.clear()
+        self._end_contacts()
+
+    def _end_contacts(self) -> None:
+        """End all contacts, and forget the forces seen so far."""
+        self.contacts.restart()
+        self.joint_chains.test.clear()
+        for chain in self._imu_chains.values():
+            chain.test.clear()
 
     # -------------------------------------------------- results of identification
 
@@ -248,18 +320,20 @@ class WrenchObserver:
         """
         self.bias = bias
         self.reference = reference
-        self.use_link_biases(dict.fromkeys(self._imu_chains))
+        self.use_link_biases({})
 
-    def use_link_biases(self, biases: Mapping[int, Array | None]) -> None:
+    def use_link_biases(self, biases: Mapping[int, LinkBias]) -> None:
         """Compensate the net wrenches of links with IMUs at rest; all contacts end.
 
         Args:
-            biases: By sub-chain, shape (6,) each [N, N·m]; None for none.
+            biases: By sub-chain; other links are not tared as a whole.
 
         """
-        for index, bias in biases.items():
-            self._imu_chains[index].bias = bias
-        self.contacts.clear()
+        for index, chain in self._imu_chains.items():
+            chain.bias = biases[index].net if index in biases else None
+        self.errors.tare(self.reference, {
+            index: bias.regressor for index, bias in biases.items()})
+        self._end_contacts()
         self.tared = True
 
     def use_payload(self, result: CalibrationResult) -> str:
@@ -271,29 +345,43 @@ class WrenchObserver:
         """
         load = carried_load(result)
         parameters = load.to_pinocchio().toDynamicParameters()
-        self.load_frame = result.frame
-        self.load_deviations = np.array([
+        redone = self.carry(load, result.frame, np.array([
             other.to_pinocchio().toDynamicParameters() - parameters
-            for other in alternative_loads(result, inertia=True)]).reshape(-1, 10).T
-        redone = self.carry(load, result.frame)
+            for other in alternative_loads(result, inertia=True)]).reshape(-1, 10).T)
         return f'The identified payload of {load.mass:.3f} kg is compensated.' + (
             ' The biases were computed anew from the readings of the tare.' if redone else '')
 
-    def carry(self, payload: RigidBodyInertia | None, frame: str = '') -> bool:
-        """Replace the load; arguments as for ``SensedArm.carry``.
+    def carry(
+        self, payload: RigidBodyInertia | None, frame: str = '',
+        deviations: Array = _EXACT,
+    ) -> bool:
+        """Replace the load.
 
         Biases are computed anew from the readings of the tare, if that explains the newest
         readings better: a load that was mounted after the tare is not in its readings.
+
+        Args:
+            payload: As for ``SensedArm.carry``.
+            frame: As for ``SensedArm.carry``.
+            deviations: Deviations of its dynamic parameters, as Pinocchio orders them, by one
+                standard deviation along each principal axis of its covariance, shape (10, p).
 
         Returns:
             Whether biases were computed anew.
 
         """
-        self._load = payload, frame
+        self._load = payload, frame, deviations
         self.arm.carry(payload, frame)
         self.contacts.use(self.arm.chains)
         for index, chain in self._imu_chains.items():
             chain.link.use(self.arm.chains[index])
+        redone = self._redo_biases()
+        self.errors.carry(frame, deviations, weighed=redone)
+        self._end_contacts()
+        return redone
+
+    def _redo_biases(self) -> bool:
+        """Compute biases anew from the readings of the tare if that is better; return if so."""
         if self.reference is None:
             return False
         posture, readings = self.reference
@@ -305,9 +393,15 @@ class WrenchObserver:
             self.bias = bias
         return bool(redone)
 
-    def use_arm(self, known: Robot) -> None:
-        """Use links and rotors of an identified arm; biases are computed anew as by ``carry``."""
+    def use_arm(self, identified: ArmModel | None) -> None:
+        """Use links and rotors of an identified arm, or of the robot description.
+
+        Biases are computed anew as by ``carry``.
+        """
+        self.identified = identified is not None
+        known = self.arm.robot if identified is None else identified.robot
         self.arm.use_links(known)
+        self.errors.use_links(identified)
         if self.torques is not None:
             self.torques.use_rotors(known.model.armature)
         self.carry(*self._load)
@@ -348,16 +442,22 @@ class JointChains:
 
     Attributes:
         problem: Problem of the newest joint state, empty if there is none.
+        refused: Number of joint states that were not usable, and the problem of the last one.
         links: Indices of the sub-chains.
         continuous: Whether each joint turns without limits, shape (n,).
+        test: Test of forces against what model errors explain.
+        ahead: By sensor, why its stamps are ahead of those of the joint states; None if none are.
 
     """
 
     def __init__(
         self, arm: SensedArm, links: tuple[int, ...], feeds: tuple[Feed, ...],
         values: WrenchParameters, contacts: Contacts, torques: JointTorques | None,
+        errors: ModelErrors,
     ) -> None:
         self.problem = ''
+        self.refused = 0, ''
+        self.ahead: list[str] | None = None
         self._arm = arm
         self.links = links
         self._count = len(feeds)
@@ -384,6 +484,11 @@ class JointChains:
         self._newest: tuple[Array, Array, Array] = (np.empty(0),) * 3
         # Means of a window, and its wrenches without leaps: computed once for all sub-chains.
         self._settled: tuple[Array, Array | None] | None = None
+        self.test = ForceTest(lambda index, motion: errors.link(index, motion)[:3],
+                              force_variances(arm, values), values.force_threshold, _NEAR)
+        self._errors = errors
+        # Stamp and motion of the newest window.
+        self._instant: tuple[int, Motion] = 0, (np.empty(0),) * 3
 
     @property
     def window(self) -> Window:
@@ -418,16 +523,27 @@ class JointChains:
     def add(self, stamp: int, row: Array) -> None:
         """Add a joint state; arguments as for ``WrenchObserver.add_joint_state``."""
         n = self._n
+        # Unlike a product, it does not overflow.
+        known = math.hypot(*row.tolist()) < IMPOSSIBLE
+        if not known and implausible(row):
+            self.refuse(IMPLAUSIBLE)
+            return
         if self._wraps or not self._use_velocity:
             row = row.copy()
+            known = known and self._use_velocity
         if not self._use_velocity:
             row[n:2 * n] = np.nan
         if self._wraps:
             self._unwrap(row[:n])
-        if not _finite(row):
+        if not known:
             self._incomplete = stamp
         self.problem = ''
         self._samples.add(stamp, row)
+
+    def refuse(self, problem: str) -> None:
+        """Note the problem of a joint state that is not usable."""
+        self.problem = problem
+        self.refused = self.refused[0] + 1, problem
 
     def _unwrap(self, q: Array) -> None:
         """Continue the angles of continuous joints from those of the row before, in place."""
@@ -444,7 +560,7 @@ class JointChains:
         if stamp <= self._incomplete:
             rows = self._samples.window.rows
             effort = rows[-1, 2 * n:3 * n]
-            if not _finite(effort):
+            if not _within(effort, np.inf):
                 effort[:] = 0.0
                 self._without_effort = stamp
             self._differentiate(rows)
@@ -466,15 +582,31 @@ class JointChains:
         stamp, instants = _newest_of(self._next, newest)
         if stamp is None:
             return None
+        try:
+            return self._observed(stamp, instants, bias, recorder)
+        except (ArithmeticError, ValueError) as error:
+            return self._invalid(stamp, instants, failure(error), failed=True)
+
+    def _invalid(
+        self, stamp: int, instants: int, problem: str, *, failed: bool = False
+    ) -> Observation:
+        """Return an observation of which nothing is valid; all contacts end."""
+        self._contacts.clear(self.links)
+        return Observation(
+            stamp, 0.5 * self.window.length / SECOND, self.links,
+            np.zeros((self._count, COLUMNS)), [problem] * self._count,
+            instants=instants, problem=problem, failed=failed)
+
+    def _observed(
+        self, stamp: int, instants: int, bias: Array, recorder: TareRecord | None
+    ) -> Observation:
+        """Return the observation of the newest window; arguments as for ``take``."""
         samples = self._samples
         n, count, arm, window = self._n, self._count, self._arm, samples.window
         rows = window.rows
         weights = window.weights()
         if weights is None:
-            self._contacts.clear(self.links)
-            return Observation(stamp, 0.5 * window.length / SECOND, self.links,
-                               np.zeros((count, COLUMNS)), [self._not_full_reason()] * count,
-                               instants=instants)
+            return self._invalid(stamp, instants, self._not_full_reason())
         both, intervals, delay, rate = weights
         # For small arrays, dot is faster than @.
         found = both.dot(rows)
@@ -487,34 +619,46 @@ class JointChains:
         raw = means[3 * n:].reshape(count, COLUMNS)
         readings = arm.in_links(raw - bias)
         self._newest = both, means, readings
+        motion = means[:n], v, a
+        self._instant = stamp, motion
         distal, needed = readings + held, arm.torque
-        missing = samples.missing(oldest)
+        every = distal.ravel()
+        if not every.dot(every) + needed.dot(needed) < IMPOSSIBLE**2:
+            raise ArithmeticError(IMPLAUSIBLE)
+        missing = lost = samples.missing(oldest)
+        if self.ahead is not None:
+            missing = [why or ahead for why, ahead in zip(
+                lost or [''] * count, self.ahead, strict=True)]
         observation = Observation(
             stamp, delay, self.links, arm.between(distal), [''] * count, {}, None, None,
-            means[:n], v, a, distal, held, missing, needed, instants)
+            *motion, distal, held, missing, needed, None, instants)
         if missing is None:
             self._latest = means, a, raw
         else:
             for index in self.links:
                 observation.reasons[index] = missing[index] or next(
                     (missing[d] for d in arm.chains[index].distal if missing[d]), '')
-            self.bound(stamp, delay, bias, held, [feed.around(stamp) for feed in self._feeds])
+            self.bound(stamp, delay, bias, held, [feed.around(stamp) for feed in self._feeds],
+                       motion)
         observation.contacts = self._contacts.update(
             stamp / SECOND - delay, self.links, observation.wrench, observation.reasons,
-            self._newest_consistency)
+            self._newest_consistency, self._newest_excess)
+        if stamp >= self.test.due:
+            self.test.note(stamp, motion, observation.wrench, observation.reasons,
+                           observation.contacts)
         if self._torques is not None and self._without_effort < oldest:
             observation.external = self._torques.update(
-                needed, v, a, means[2 * n:3 * n])
+                needed, v, a, means[2 * n:3 * n], self._newest_torque_std)
             observation.colliding = self._torques.colliding
         if recorder is not None:
             recorder.add(stamp, rows[-1, :n],
                          rows[-1, 3 * n:].reshape(count, COLUMNS), held,
-                         list(missing or observation.reasons))
+                         list(lost or [''] * count))
         return observation
 
     def bound(
         self, stamp: int, delay: float, bias: Array, held: Array,
-        around: Sequence[list[Reading | None]],
+        around: Sequence[list[Reading | None]], motion: Motion,
     ) -> None:
         """Pass lower bounds of the force to the contacts, where sensors are saturated.
 
@@ -524,6 +668,7 @@ class JointChains:
             bias: Bias of each sensor, shape (k, 6) [N, N·m].
             held: As for ``SensedArm.held``, shape (k, 6).
             around: Readings of each sensor before and after the stamp, as for ``Feed.around``.
+            motion: The motion.
 
         """
         if not any(isinstance(values, Saturated) for pair in around for values in pair):
@@ -540,12 +685,13 @@ class JointChains:
             least = _least_force(self._arm, self._limits, bias, sensors, pairs, model[index, :3])
             if least is not None:
                 self._contacts.judges[index].saturate(
-                    stamp / SECOND - delay, 2.0 * delay, float(np.linalg.norm(least)), least)
+                    stamp / SECOND - delay, 2.0 * delay, least,
+                    partial(self.test.size, stamp, motion))
 
     def _differentiate(self, rows: Array) -> None:
         """Fill in unknown velocities from positions: central once the next one is there."""
         n = self._n
-        if _finite(rows[-1, n:2 * n]):
+        if _within(rows[-1, n:2 * n], np.inf):
             self._unknown = _NONE
             return
         time = self._samples.window.time
@@ -580,6 +726,13 @@ class JointChains:
         window = self._samples.window
         return self.consistency(
             both[0], window.time, window.rows, means, readings, index, wrench)
+
+    def _newest_excess(self, index: int, wrench: Array, force: float, begun: bool) -> float:
+        """Return the size of a force in the newest window, as ``ForceTest.size``."""
+        return self.test.size(*self._instant, index, wrench, force, begun)
+
+    def _newest_torque_std(self) -> Array:
+        return self._errors.torque_std(*self._instant)
 
     def consistency(
         self, mean: Array, time: Stamps, rows: Array, means: Array, readings: Array, index: int,
@@ -632,19 +785,25 @@ class _ImuChain:
         imu: Readings of its IMU.
         samples: Readings of its proximal sensor, then of IMU and distal sensor.
         bias: Its net wrench at rest if it was tared as a whole, else None, shape (6,).
+        test: Test of forces against what model errors explain.
+        ahead: Why stamps are ahead of those of the proximal sensor, empty if none are.
 
     """
 
     def __init__(
         self, arm: SensedArm, index: int, frame: str, feeds: tuple[Feed, ...],
-        values: WrenchParameters, contacts: Contacts,
+        values: WrenchParameters, contacts: Contacts, errors: ModelErrors,
     ) -> None:
         chain = arm.chains[index]
-        self.link = ImuLink(arm, chain, frame)
-        self.imu = Feed(frame, values)
+        self.link = link = ImuLink(arm, chain, frame)
+        self.test = ForceTest(
+            lambda index, motion: errors.rigid(index, link.regressor(*motion))[:3],
+            force_variances(arm, values), values.force_threshold, _NEAR_BY_IMU)
+        self.imu = Feed(frame, values, plausible=ACCELERATION_RATE)
         self.samples = AlignedWindow(
             [self.imu, *(feeds[d] for d in chain.distal)], COLUMNS, values)
         self.bias: Array | None = None
+        self.ahead = ''
         self._arm = arm
         self._feeds = feeds
         self._contacts = contacts
@@ -658,7 +817,7 @@ class _ImuChain:
         """Add a reading of the proximal sensor, after the feed has checked it."""
         if feed.problem:
             self._refused = feed.newest, feed.problem
-        self.samples.add(feed.newest, values)
+        self.samples.add(feed.newest, _NOTHING if feed.problem else values)
 
     def take(
         self, bias: Array, recorder: TareRecord | None, *, newest: bool = False
@@ -667,43 +826,65 @@ class _ImuChain:
         stamp, instants = _newest_of(self.samples.take, newest)
         if stamp is None:
             return None
-        window, index = self.samples.window, self._index
         observation = Observation(
-            stamp, 0.5 * window.length / SECOND, (index,), np.zeros((self._count, COLUMNS)),
-            [''] * self._count, instants=instants)
+            stamp, 0.5 * self.samples.window.length / SECOND, (self._index,),
+            np.zeros((self._count, COLUMNS)), [''] * self._count, instants=instants)
+        try:
+            self._observe(observation, bias, recorder)
+        except (ArithmeticError, ValueError) as error:
+            observation.reasons[self._index] = observation.problem = failure(error)
+            observation.failed = True
+            self._contacts.clear((self._index,))
+        return observation
+
+    def _observe(
+        self, observation: Observation, bias: Array, recorder: TareRecord | None
+    ) -> None:
+        """Complete the observation of the newest window; arguments as for ``take``."""
+        window, index, stamp = self.samples.window, self._index, observation.nanoseconds
         weights, missing = window.weights(), None
         problem = f'{FILLING} of {window.length / SECOND:g} s.'
         if weights is not None:
             missing = self.samples.missing(window.oldest)
             problem = self._refused[1] if self._refused[0] >= window.oldest else next(
-                (why for why in missing or () if why), '')
-        if weights is None or (problem and missing is not None and missing[0]):
+                (why for why in missing or () if why), self.ahead)
+        if weights is None or (problem and (
+                problem is self.ahead or (missing is not None and missing[0]))):
             observation.reasons[index] = problem
             self._contacts.clear((index,))
-            return observation
+            return
         (mean, slope), _, observation.delay, scale = weights
         rows = window.rows
         means = mean @ rows
-        acceleration, rate = means[6:9], means[9:12]
-        inertial = self.link.inertial(acceleration, rate, scale * (slope @ rows[:, 9:12]))
+        rate = means[9:12]
+        observation.measured = motion = means[6:9], rate, scale * (slope @ rows[:, 9:12])
+        regressor = self.link.regressor(*motion)
+        inertial = self.link.inertial(regressor)
+        excess = partial(self.test.size, stamp, motion)
         if problem:
             observation.reasons[index] = problem
-            self._bound(stamp, observation.delay, bias, inertial[:3])
+            self._bound(stamp, observation.delay, bias, inertial[:3], excess)
             observation.contacts = self._contacts.update(
                 stamp / SECOND - observation.delay, (index,), observation.wrench,
-                observation.reasons, partial(self._consistency, mean, rows))
-            return observation
+                observation.reasons, partial(self._consistency, mean, rows), excess)
+            return
         readings = self._arm.in_links(self._all_sensors(means[None])[0] - bias)
         net = self.link.net(inertial, *(readings[i] for i in self._sensors))
+        if not _within(net, IMPOSSIBLE):
+            raise ArithmeticError('Its force or moment is beyond that of any arm.')
         if recorder is not None:
-            recorder.add_link(index, stamp, net, rate)
+            recorder.add_link(index, stamp, net, rate, regressor)
         observation.wrench[index] = net if self.bias is None else net - self.bias
         observation.contacts = self._contacts.update(
             stamp / SECOND - observation.delay, (index,), observation.wrench,
-            observation.reasons, partial(self._consistency, mean, rows))
-        return observation
+            observation.reasons, partial(self._consistency, mean, rows), excess)
+        self.test.note(stamp, motion, observation.wrench, observation.reasons,
+                       observation.contacts)
 
-    def _bound(self, stamp: int, delay: float, bias: Array, inertial: Array) -> None:
+    def _bound(
+        self, stamp: int, delay: float, bias: Array, inertial: Array,
+        excess: Excess,
+    ) -> None:
         """Pass a lower bound of the force to the contacts, if a sensor is saturated."""
         # The proximal sensor reads at the instant itself, the others beside it.
         pairs = [self._feeds[i].around(stamp) for i in self._sensors]
@@ -714,7 +895,7 @@ class _ImuChain:
                              self._sensors, pairs, inertial)
         if least is not None:
             self._contacts.judges[self._index].saturate(
-                stamp / SECOND - delay, 2.0 * delay, float(np.linalg.norm(least)), least)
+                stamp / SECOND - delay, 2.0 * delay, least, excess)
 
     def _all_sensors(self, rows: Array) -> Array:
         """Return the readings in rows as readings of all sensors, others zero, (m, k, 6)."""
@@ -727,6 +908,13 @@ class _ImuChain:
     def _consistency(self, mean: Array, rows: Array, index: int, wrench: Array) -> float:
         return _consistency(mean, self._arm.force_series(index, self._all_sensors(rows)),
                             wrench[:3])
+
+
+def force_variances(arm: SensedArm, values: WrenchParameters) -> list[float]:
+    """Return the variance of a force component on each sub-chain by its sensors [N²]."""
+    std = sensor_std(values, len(arm.mounts))
+    return [float(sum(std[sensor][0]**2 for sensor in (chain.proximal, *chain.distal)))
+            for chain in arm.chains]
 
 
 def _least_force(
@@ -778,6 +966,10 @@ def _force_range(
     return np.array([low, high])
 
 
+def _newest(feed: Feed) -> int:
+    return feed.newest
+
+
 def _newest_of(advance: Callable[[], int | None], newest: bool) -> tuple[int | None, int]:
     """Return the next stamp, or the newest one, and by how many instants that went on."""
     stamp = advance()
@@ -788,11 +980,23 @@ def _newest_of(advance: Callable[[], int | None], newest: bool) -> tuple[int | N
     return stamp, count
 
 
-def _finite(values: Array) -> bool:
-    """Return whether all of a few values are finite; faster for these than NumPy's own test."""
+def _within(values: Array, limit: float) -> bool:
+    """Return whether the norm of a few values is finite and below a limit.
+
+    It is faster for these than NumPy's own tests.
+    """
     # For small arrays, dot is faster than @.
-    square = values.dot(values)
-    return bool(square - square == 0.0)
+    return bool(values.dot(values) < limit * limit)
+
+
+def implausible(rows: Array) -> Flags:
+    """Return which joint states no arm reaches, given rows of shape (…, 3 n)."""
+    return np.asarray((np.abs(rows) > IMPOSSIBLE).any(axis=-1))
+
+
+def failure(error: Exception) -> str:
+    """Return a sentence on an instant whose computation failed."""
+    return f'The wrench could not be computed: {error} The next samples are tried again.'
 
 
 def _consistency(mean: Array, series: Array, force: Array) -> float:

@@ -9,22 +9,25 @@ from typing import Any
 
 import numpy as np
 from builtin_interfaces.msg import Time
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from geometry_msgs.msg import Point, PointStamped, WrenchStamped
+from rclpy.qos import QoSProfile
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool, Float64, Float64MultiArray, Header, MultiArrayDimension
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, RobocalError
+from robocal_ros.errors import ConfigurationError, DataError, RobocalError
 from robocal_ros.messages import conversions, qos
 from robocal_ros.messages.stamps import SECOND, from_seconds
-from robocal_ros.messages.subscription import ConditionalGroup, Subscriber
+from robocal_ros.messages.subscription import ConditionalGroup, Subscriber, faults_of
+from robocal_ros.node import status
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.wrench.contact import Contact
-from robocal_ros.wrench.frames import FrameTree
+from robocal_ros.wrench.frames import MOST_FRAMES, FrameTree
 from robocal_ros.wrench.fusion import Fusion
-from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.observer import NUMBERS, Observation, WrenchObserver, failure
 from robocal_ros.wrench.torque import ToolWrench
 
 # Flags are published on changes, and again after this time [s].
@@ -36,8 +39,11 @@ _ZEROS = (0.0,) * 6
 class _Topic:
     """Publisher that knows whether it has subscribers."""
 
-    def __init__(self, node: CalibrationNode, kind: Any, name: str, message: Any = None) -> None:
-        self._publisher = node.create_publisher(kind, name, qos.STREAM)
+    def __init__(
+        self, node: CalibrationNode, kind: Any, name: str, message: Any = None,
+        profile: QoSProfile = qos.STREAM,
+    ) -> None:
+        self._publisher = node.create_publisher(kind, name, profile)
         self.message = kind() if message is None else message
         self.subscribed = False
         self._node = node
@@ -115,6 +121,44 @@ class _Flag:
         self._topic.send()
 
 
+class _SourceTopic(_Topic):
+    """Publisher of where the tool wrench comes from, or why there is none.
+
+    It is latched, and published on changes, and periodically.
+    """
+
+    def __init__(self, node: CalibrationNode, frame: str) -> None:
+        name = node.get_fully_qualified_name().lstrip('/')
+        super().__init__(node, DiagnosticStatus, '~/tool_wrench/source', DiagnosticStatus(
+            name=f'{name}: tool wrench', hardware_id=frame), qos.LATCHED)
+        self._said: tuple[str, ...] = ()
+        self._sent = float('-inf')
+
+    def update(self, stamp: Time, found: ToolWrench | None, problem: str) -> None:
+        """Publish the state at a stamp.
+
+        Args:
+            stamp: Stamp of the wrench, or of the samples that give none.
+            found: The wrench; None if it is invalid.
+            problem: Why it is invalid, or a source is left out.
+
+        """
+        values = {'source': 'none', 'sensors': ''} if found is None else {
+            'source': found.source, 'sensors': ', '.join(found.sensors)}
+        said = (*values.values(), NUMBERS.sub('', problem))
+        now = stamp.sec + stamp.nanosec / SECOND
+        if said == self._said and 0.0 <= now - self._sent < _REPEAT:
+            return
+        self._said, self._sent = said, now
+        message = self.message
+        message.level = status.ERROR if found is None else (
+            status.WARN if problem else status.OK)
+        message.message = problem or f'Valid, from {values["source"]}.'
+        values['stamp'] = f'{stamp.sec}.{stamp.nanosec:09d}'
+        message.values = [KeyValue(key=key, value=value) for key, value in values.items()]
+        self.send()
+
+
 class _LinkTopics:
     """Publishers of one link."""
 
@@ -154,12 +198,13 @@ class _Transforms:
                 "tool_wrench_frame is not in the robot description, and package 'tf2_msgs', which "
                 'is needed to look it up on /tf, is not installed. Install it, or name a frame of '
                 'the robot description.') from error
+        self._node = node
         self._frames = frames
         node.subscription(TFMessage, '/tf_static', lambda message: self._take(message, True),
                           qos.TRANSFORMS)
         self._moving = node.stream(Subscriber(
             node, ConditionalGroup(lambda: False), TFMessage, '/tf',
-            lambda message: self._take(message, False)))
+            lambda message: self._take(message, False), profile=qos.MOVING_TRANSFORMS))
 
     def read(self) -> None:
         """Read what has arrived."""
@@ -169,9 +214,12 @@ class _Transforms:
         for item in message.transforms:
             place, turn = item.transform.translation, item.transform.rotation
             stamp = SECOND * item.header.stamp.sec + item.header.stamp.nanosec
-            self._frames.add(
-                item.header.frame_id, item.child_frame_id, None if constant else stamp,
-                (place.x, place.y, place.z), (turn.x, turn.y, turn.z, turn.w))
+            if self._frames.add(
+                    item.header.frame_id, item.child_frame_id, None if constant else stamp,
+                    (place.x, place.y, place.z), (turn.x, turn.y, turn.z, turn.w)):
+                faults_of(self._node).note('frame', DataError(
+                    f'More than {MOST_FRAMES} are published on /tf and /tf_static; that which was '
+                    'not published for longest is forgotten.'))
 
 
 class WrenchOutputs:
@@ -179,7 +227,7 @@ class WrenchOutputs:
 
     Attributes:
         tool: Last tool wrench, None without one.
-        tool_problem: Why the newest tool wrench cannot be expressed in its frame; empty if it can.
+        tool_problem: Why the newest tool wrench is invalid; empty if it is valid.
 
     """
 
@@ -209,6 +257,7 @@ class WrenchOutputs:
         self._links = [_LinkTopics(node, link) for link in self._names]
         self._tool = _StampedTopic(node, WrenchStamped, '~/tool_wrench', WrenchStamped(
             header=Header(frame_id=self._fusion.frame)), _ZEROS)
+        self._source = _SourceTopic(node, self._fusion.frame)
         self._tool_covariance = _Topic(node, Float64MultiArray, '~/tool_wrench_covariance')
         self._singular = _Topic(node, Float64, '~/smallest_singular_value')
         ones = [1.0] * len(joint_names)
@@ -220,8 +269,8 @@ class WrenchOutputs:
         joints = [_Topic(node, Bool, f'~/joints/{name}/in_contact') for name in joint_names]
         self._joints = [_Flag(topic) for topic in joints]
         self._topics = [topic for link in self._links for topic in link.topics]
-        self._topics += [self._tool, self._tool_covariance, self._singular, self._external,
-                         self._external_covariance, *joints]
+        self._topics += [self._tool, self._source, self._tool_covariance, self._singular,
+                         self._external, self._external_covariance, *joints]
         self._marked = float('-inf')
         self._markers_subscribed = False
         self._joints_subscribed = False
@@ -296,25 +345,36 @@ class WrenchOutputs:
 
     def _publish_tool(self, observation: Observation) -> None:
         if not any(topic.subscribed for topic in (
-                self._tool, self._tool_covariance, self._singular)):
+                self._tool, self._source, self._tool_covariance, self._singular)):
+            self.tool_problem = ''
             return
         if self._transforms is not None:
             self._transforms.read()
         try:
             found = self._fusion.tool(observation)
         except RobocalError as error:
-            self.tool_problem = str(error)
+            self.refuse_tool(str(error))
             return
-        self.tool_problem = ''
+        except (ArithmeticError, ValueError) as error:
+            self.refuse_tool(failure(error))
+            raise
         if found is None:
             return
-        self.tool = found
+        self.tool, self.tool_problem = found, ''
+        if self._source.subscribed:
+            self._source.update(self._stamp, found, found.remark)
         if np.isfinite(found.smallest):
             self._singular.message.data = found.smallest
             self._singular.send()
         self._tool.send_numbers(self._stamp, found.wrench.tolist())
         if self._tool_covariance.subscribed:
             self._tool_covariance.send_matrix(found.covariance)
+
+    def refuse_tool(self, problem: str) -> None:
+        """Publish that the tool wrench is invalid, and why."""
+        self.tool_problem = problem
+        if self._source.subscribed:
+            self._source.update(self._stamp, None, problem)
 
     def _publish_markers(self, observation: Observation) -> None:
         markers: list[Marker] = []

@@ -148,7 +148,11 @@ class WrenchParameters(RobotParameters):
         unit='rad/s', minimum=1e-5, maximum=1.0)
     tool_wrench_source: str = parameter(
         'auto', 'Source of ~/tool_wrench: F/T sensors, or joint torques; auto fuses all that see '
-        'it.', choices=('auto', 'sensor', 'torque'))
+        'it, and is torque on an arm without a sensor proximal to the tool.',
+        choices=('auto', 'sensor', 'torque'))
+    tool_wrench_fallback: bool = parameter(
+        False, 'With tool_wrench_source auto, estimate ~/tool_wrench from joint torques alone '
+        'while F/T sensors do not measure it; otherwise it is not published then.')
     tool_wrench_frame: str = parameter(
         '', 'Frame in which ~/tool_wrench is expressed, about its origin: of the robot '
         'description, or on /tf_static and /tf; empty for tool_frame.')
@@ -164,10 +168,15 @@ class WrenchParameters(RobotParameters):
         [1.0], 'Standard deviation of joint torques beyond friction and model, as of drive gains '
         'and ripple; a larger one gives them less weight. One per joint or one for all.',
         unit='N·m', minimum=1e-4, maximum=1e3)
-    model_std: float = parameter(
-        0.03, 'Relative standard deviation of compensated weights and inertias; a larger one '
-        'widens the covariances of an arm that has moved since the tare.', minimum=0.0,
-        maximum=1.0)
+    gain_std: float = parameter(
+        0.1, 'Standard deviation of drive gains that are not calibrated, as a share; a smaller '
+        'one, as for joint torque sensors, gives joint torques more weight.', minimum=0.0,
+        maximum=10.0)
+    arm_model_std: float = parameter(
+        0.05, 'Prior standard deviation of the link masses in the URDF, as a share of them, of '
+        'each by itself and of all together; centres and inertias follow; a larger one widens the '
+        'covariances of an arm that has moved since the tare, and contacts there need more force.',
+        minimum=0.0, maximum=1.0)
     characteristic_length: float = parameter(
         0.3, 'Length by which moments are divided to compare them with forces, for '
         '~/tool_wrench from joint torques.', unit='m', minimum=0.001, maximum=10.0)

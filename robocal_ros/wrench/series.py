@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,13 +20,14 @@ from robocal_ros.messages.stamps import Stamps, to_seconds
 from robocal_ros.wrench.blocks import Block
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused
-from robocal_ros.wrench.observer import FILLING
+from robocal_ros.wrench.observer import FILLING, NUMBERS
 from robocal_ros.wrench.parameters import NODE
 
 COLUMNS = ('stamp', 'link', 'force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z',
            'contact', 'contact_x', 'contact_y', 'contact_z', 'valid', 'reason')
 """Seconds, N, N·m and m, in the link's frame; flags are 0 or 1."""
 
+_SOURCE, _STATUS = 'tool_wrench/source', 'diagnostic_msgs/msg/DiagnosticStatus'
 _NO_WRENCH = ('',) * 6
 _NO_POINT = ('',) * 3
 
@@ -101,6 +101,7 @@ class McapSeries:
         if self._tool_frame:
             topics.append(('tool_wrench', 'geometry_msgs/msg/WrenchStamped', file.message(
                 'geometry_msgs/msg/WrenchStamped', header={'frame_id': self._tool_frame})))
+            topics.append((_SOURCE, _STATUS, file.message(_STATUS, values=[])))
             topics += [(name, 'std_msgs/msg/Float64MultiArray', file.message(
                 'std_msgs/msg/Float64MultiArray', data=np.zeros(size * size), layout={'dim': [
                     {'label': 'row', 'size': size, 'stride': size * size},
@@ -112,6 +113,7 @@ class McapSeries:
         self._topics = {name: (file.add_topic(f'/{NODE}/{name}', kind), template)
                         for name, kind, template in topics}
         self._flags: dict[str, bool] = {}
+        self._source = '', ''
         self._reasons = [''] * len(self._links)
 
     def restart(self) -> None:
@@ -162,6 +164,16 @@ class McapSeries:
     def _write_fused(self, stamps: Stamps, fused: Fused) -> None:
         told = ~np.isnan(fused.tool_covariance[:, 0])
         self._write('tool_wrench', stamps[told], fused.tool[told])
+        topic, _ = self._topics[_SOURCE]
+        for row, (source, problem) in enumerate(fused.sources):
+            said = source, NUMBERS.sub('', problem)
+            if any(said) and said != self._source:
+                self._source = said
+                level = (1 if problem else 0) if source else 2
+                self._file.write(topic, stamps[row:row + 1], self._file.message(
+                    _STATUS, level=level, name='tool wrench', hardware_id=self._tool_frame,
+                    message=problem or f'Valid, from {source}.',
+                    values=[{'key': 'source', 'value': source or 'none'}]), stamped=False)
         for name, rows in (
             ('tool_wrench_covariance', fused.tool_covariance),
             *((f'links/{link}/wrench_covariance', fused.links[:, index])
@@ -216,6 +228,7 @@ class CsvSeries:
         self._path = path
         self._part = path.with_name(f'{path.name}.part')
         try:
+            self._part.unlink(missing_ok=True)
             self._file = self._part.open('w', encoding='utf-8', newline='')
         except OSError as error:
             raise ConfigurationError(
@@ -262,9 +275,6 @@ class CsvSeries:
 
 
 # ----------------------------------------------------------------------------- digest
-
-_NUMBERS = re.compile(r'[0-9.]+')
-
 
 @dataclass
 class Episode:
@@ -333,7 +343,7 @@ class LinkDigest:
         """Add an instant with an invalid wrench."""
         if not reason.startswith(FILLING):
             # Reasons that differ in numbers only are counted under the first one.
-            kind = _NUMBERS.sub('', reason)
+            kind = NUMBERS.sub('', reason)
             self.reasons[self._kinds.setdefault(kind, reason)] += 1
 
 

@@ -10,12 +10,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from action_msgs.msg import GoalStatus
+from control_msgs.msg import JointTrajectoryControllerState
 from rclpy.callback_groups import ReentrantCallbackGroup
 from support.ros_rig import Spinner, pair
 
 from robocal_ros.arm.client import ArmClient, _PathFollower
+from robocal_ros.arm.controller_state import ControllerState
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus
 from robocal_ros.arm.waiting import Waiter
+from robocal_ros.errors import MotionError
 from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.motion import Trajectory, quintic_path
 
@@ -160,3 +163,36 @@ def test_a_short_motion_seen_late_has_not_missed_its_goal(
         finally:
             client._waiter.destroy()
     assert outcome.status is MotionStatus.DONE, outcome.message
+
+
+@pytest.mark.usefixtures('ros')
+@pytest.mark.parametrize(('off', 'words'), [
+    (0.05, ''),
+    (0.2, "Joint 'joint_2' is 0.200 rad from where controller .* the drives do not follow"),
+    # A continuous joint, counted from another turn.
+    (2.0 * np.pi, ''),
+])
+def test_drives_that_do_not_follow_their_controller(off: float, words: str) -> None:
+    node, other = pair()
+    with Spinner(node, other) as spinner:
+        client = object.__new__(ArmClient)
+        client._waiter = Waiter(node, ReentrantCallbackGroup())
+        client._parameters, client.name = ArmParameters, 'arm/follow_joint_trajectory'
+        client._joint_names = ('joint_1', 'joint_2')
+        client.controller = ControllerState(client._waiter, 'state', client._joint_names)
+        client.controller.start()
+        publisher = other.create_publisher(JointTrajectoryControllerState, 'state', 10)
+        spinner.until(publisher.get_subscription_count)
+        message = JointTrajectoryControllerState(joint_names=list(client._joint_names))
+        message.feedback.positions, message.reference.positions = [0.3, 0.4], [0.3, 0.4 + off]
+        publisher.publish(message)
+        spinner.until(lambda: client.controller.look() or client.controller.joints)
+        try:
+            if words:
+                with pytest.raises(MotionError, match=words):
+                    client.check_commands()
+            else:
+                client.check_commands()
+        finally:
+            client.controller.destroy()
+            client._waiter.destroy()

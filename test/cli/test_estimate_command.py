@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from support.bag_examples import joint_state, write
 
+from robocal_ros import registry
+from robocal_ros.capability import estimator
 from robocal_ros.cli import console
 from robocal_ros.cli import main as entry
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.offline.capabilities import CAPABILITIES, capability
 
 DATA = Path(__file__).parents[3] / 'shared' / 'data'
 URDF = Path(__file__).parents[1] / 'data' / 'two_joint.urdf'
@@ -56,14 +57,14 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize('name', CAPABILITIES)
+@pytest.mark.parametrize('name', registry.estimators())
 def test_every_capability_of_the_catalogue_is_there(name: str) -> None:
-    assert capability(name).name == name
+    assert estimator(name).name == name
 
 
 def test_an_unknown_capability_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="'level' is not a capa.*payload, drive_gains"):
-        capability('level')
+        estimator('level')
 
 
 def test_a_result_is_shown_and_written(sweeps: Path, capsys, tmp_path: Path) -> None:
@@ -79,8 +80,9 @@ def test_a_result_is_shown_and_written(sweeps: Path, capsys, tmp_path: Path) -> 
 def test_ros_is_not_needed() -> None:
     program = ('import sys; from robocal_ros.cli import main; '
                'from robocal_ros.cli import estimate; '
-               'from robocal_ros.offline import capabilities, estimation; '
-               '[capabilities.capability(name) for name in capabilities.CAPABILITIES]; '
+               'from robocal_ros import capability, registry; '
+               'from robocal_ros.offline import estimation; '
+               '[capability.estimator(name) for name in registry.estimators()]; '
                "sys.exit('rclpy' in sys.modules or 'sensor_msgs' in sys.modules)")
     assert subprocess.run([sys.executable, '-c', program], check=False).returncode == 0
 

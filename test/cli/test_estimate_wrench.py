@@ -238,6 +238,10 @@ def test_the_tool_wrench_and_covariances_are_written_if_asked_for(
         assert [(item.label, item.size, item.stride) for item in last.layout.dim] == [
             ('row', 6, 36), ('column', 6, 6)]
         assert np.linalg.eigvalsh(last.data.reshape(6, 6)).min() > 0.0
+        sources = list(bag.messages('/wrench_observer/tool_wrench/source'))
+        assert {source.level for source in sources} >= {0, 2}
+        assert sources[0].message.startswith('Filling')
+        assert any(source.values[0].value.startswith('F/T sensors') for source in sources)
     code, told, _ = run(given, '--covariances')
     assert code == 2
     assert 'cannot hold covariances' in told

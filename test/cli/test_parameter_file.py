@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from robocal_ros import registry
+from robocal_ros.capability import estimator
 from robocal_ros.errors import ConfigurationError, FileFormatError
-from robocal_ros.offline.capabilities import CAPABILITIES, capability
 from robocal_ros.offline.parameter_files import read_parameters
 from robocal_ros.payload.parameters import PayloadParameters
 
@@ -24,9 +25,9 @@ def read(tmp_path: Path, *texts: str, namespace: str = '', **overrides: str) -> 
     return read_parameters(PayloadParameters, NODE, files, overrides, namespace)
 
 
-@pytest.mark.parametrize('name', CAPABILITIES)
+@pytest.mark.parametrize('name', registry.estimators())
 def test_the_files_of_the_package_are_the_defaults(name: str) -> None:
-    item = capability(name)
+    item = estimator(name)
     assert read_parameters(item.table, item.node, [CONFIG / f'{item.node}.yaml']) == item.table()
 
 

@@ -143,6 +143,25 @@ def test_other_arms(name: str) -> None:
 class TestLoad:
     """What is known of the load, and how well."""
 
+    def test_a_tool_that_stays_mounted_bends_the_arm_in_both_sets(self):
+        """Twelve kilograms turn the levers of the load by a milliradian."""
+        cell = Cell(sigma=1e-9, staying=Tool(12.0, np.array([0.1, 0.0, 0.2]), np.zeros((3, 3))),
+                    compliance=10.0 * COMPLIANCE)
+        sets = cell.sets(WHERE)
+        values = replace(VALUES, max_registration_residual=0.1)
+        with_tool, without = (
+            estimate_sets(cell.robot(), *sets, cell.known_load(), values, cell.registration(),
+                          tool=tool) for tool in (cell.known_tool(), None))
+        for parameter, truth in zip(with_tool.parameters[1:], 10.0 * COMPLIANCE[1:], strict=True):
+            assert parameter.value == pytest.approx(truth, rel=1e-4)
+        wrong = np.array([p.value for p in without.parameters[1:]]) / (10.0 * COMPLIANCE[1:])
+        assert np.abs(wrong - 1.0).max() > 1e-3
+        assert with_tool.settings['mounted_unloaded'] == 'a tool of 12 kg on tool0 (load_mass)'
+        assert with_tool.settings['mounted_loaded'].endswith(' and a load of 10 kg on tool0 '
+                                                             '(load_mass)')
+        assert without.settings['mounted_unloaded'] == 'nothing'
+        assert f'unloaded set: {with_tool.settings["mounted_unloaded"]}' in summary(with_tool)
+
     def test_its_uncertainty_widens_every_interval(self):
         sharp, vague = (found(load=given_load(10.0, Cell().load.com, 'tool0', mass_std=std))
                         for std in (0.0, 0.2))

@@ -3,18 +3,26 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 from support.arms import arm
 from support.compliance_cell import COMPLIANCE, TARGET, Cell, Tool, postures
+from support.friction_results import payload_result
 
 from robocal_ros.compliance.model import (
+    Mounted,
     Target,
+    carried_on,
     check_revolute,
     given_load,
+    mounted_of,
     predicted,
     target_jacobian,
 )
+from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import information_block
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.robot.model import Robot
@@ -138,6 +146,68 @@ def test_a_prismatic_joint_is_refused_by_name() -> None:
 def test_a_load_that_is_none_is_refused(mass: float, com: tuple[float, ...]) -> None:
     with pytest.raises(DataError, match='load'):
         given_load(mass, com, 'tool0')
+
+
+class TestMounted:
+    """The payload result is the tool that stays mounted, the load, or neither."""
+
+    @staticmethod
+    def mounted(payload: float | None, **values: Any) -> Mounted:
+        result = None if payload is None else payload_result(payload)
+        return mounted_of(Cell().robot(), ComplianceParameters(**values), result)
+
+    @pytest.mark.parametrize(('payload', 'values', 'unloaded', 'loaded', 'note'), [
+        (1.1, {'load_mass': 5.0}, 1.1, 6.1, 'is the tool'),
+        (1.1, {'load_mass': 5.0, 'payload_is': 'tool'}, 1.1, 6.1, 'is the tool'),
+        (5.0, {'load_mass': 5.0, 'payload_is': 'tool'}, 5.0, 10.0, 'is the tool'),
+        (5.0, {}, 0.0, 5.0, 'is the load'),
+        (5.0, {'payload_is': 'load'}, 0.0, 5.0, 'is the load'),
+        (1.1, {'load_mass': 5.0, 'payload_is': 'unused'}, 0.0, 5.0, 'is not used'),
+        (None, {'load_mass': 5.0}, 0.0, 5.0, 'no tool is assumed'),
+        (None, {'load_mass': 5.0, 'payload_is': 'unused'}, 0.0, 5.0, 'no tool is assumed'),
+    ])
+    def test_masses_of_both_sets_add_up(self, payload, values, unloaded, loaded, note):
+        mounted, robot = self.mounted(payload, **values), Cell().robot()
+        bare = sum(inertia.mass for inertia in robot.model.inertias)
+        for is_loaded, mass in ((False, unloaded), (True, loaded)):
+            arm_there = mounted.on(robot, loaded=is_loaded)
+            assert sum(item.mass for item in arm_there.model.inertias) - bare == pytest.approx(
+                mass)
+        assert note in mounted.note
+        assert ('a tool' in mounted.described(loaded=True)) == (unloaded > 0.0)
+        assert mounted.described(loaded=False) != mounted.described(loaded=True)
+
+    @pytest.mark.parametrize(('payload', 'values', 'words'), [
+        (4.9, {'load_mass': 5.0}, "may be the same body. Set payload_is to 'tool'"),
+        (None, {'load_mass': 5.0, 'payload_is': 'tool'}, 'Identify the tool'),
+        (None, {'payload_is': 'load'}, 'Identify the load'),
+    ])
+    def test_what_may_be_either_is_asked_for(self, payload, values, words):
+        with pytest.raises(DataError, match=words):
+            self.mounted(payload, **values)
+
+    @pytest.mark.parametrize(('payload', 'values'), [
+        (None, {}), (1.1, {'payload_is': 'tool'}), (1.1, {'payload_is': 'unused'})])
+    def test_an_unknown_load_is_refused_where_it_is_needed(self, payload, values):
+        mounted, robot = self.mounted(payload, **values), Cell().robot()
+        mounted.on(robot, loaded=False)
+        with pytest.raises(DataError, match='The mass of the load is unknown: load_mass is 0'):
+            mounted.on(robot, loaded=True)
+
+    def test_two_statements_about_the_load_are_refused(self):
+        with pytest.raises(ConfigurationError, match="payload_is is 'load', but load_mass is 5"):
+            ComplianceParameters(payload_is='load', load_mass=5.0).check()
+
+    @pytest.mark.parametrize(('carried', 'mass', 'words'), [
+        ('auto', 1.1, 'payload result'), ('payload', 1.1, 'payload result'),
+        ('load', 6.1, 'tool of 1.1 kg .* and a load of 5 kg'), ('none', 0.0, 'no payload')])
+    def test_deflection_assumes_what_carried_names(self, carried, mass, words):
+        robot = Cell().robot()
+        carrying, what = carried_on(
+            robot, ComplianceParameters(load_mass=5.0, carried=carried), payload_result(1.1))
+        bare = sum(inertia.mass for inertia in robot.model.inertias)
+        assert sum(item.mass for item in carrying.model.inertias) - bare == pytest.approx(mass)
+        assert re.search(words, what)
 
 
 class TestCorrection:

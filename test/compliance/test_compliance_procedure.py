@@ -18,6 +18,7 @@ from support.fake_arm import HOME, FakeArm, FakeReport, fake_arm
 from robocal_ros.arm.protocols import MotionFailedError, MotionOutcome, MotionStatus
 from robocal_ros.compliance.estimate import estimate_sets
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
+from robocal_ros.compliance.model import Load, Mounted, given_load
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, StationaryReader
 from robocal_ros.errors import DataError, MotionError
@@ -97,6 +98,7 @@ class Rig:
 
     def __init__(self, given: np.ndarray | None = GIVEN, **values: Any) -> None:
         self.values = ComplianceParameters(**{**vars(VALUES), **values})
+        self.tool: Load | None = None
         self.arm = fake_arm()
         self.rest, self.notes, self.report = SeenRest(self.arm), Notes(), FakeReport()
         self.placed: list[np.ndarray] = []
@@ -105,7 +107,7 @@ class Rig:
                                     for name in ('attach', 'detach'))
         self.procedure = ComplianceProcedure(
             self.arm, self.notes, self.report, self.rest, lambda: self.values,
-            self.rest.cell.known_load, dict,
+            lambda: Mounted(self.rest.cell.known_load(), self.tool), dict,
             lambda turn, origin: self.placed.append(origin), given, self._keep)
         self.kept: list[tuple[KeptSets, str]] = []
 
@@ -155,6 +157,9 @@ def test_a_load_that_cannot_be_taken_off_at_first_is_taken_for_none() -> None:
     # In the end it must come off.
     assert rig.log == ['detach', 'attach', 'detach']
     assert rig.procedure.complete(LOADED)
+    # The answer of the run ends with this.
+    assert rig.procedure.lost == ['The load was not removed at the beginning, so none was assumed '
+                                  'to be mounted: There is no load.']
 
 
 def test_an_arm_that_swings_on_under_its_new_load_ends_it() -> None:
@@ -395,9 +400,52 @@ class TestWeakJoints:
     def test_a_start_in_which_the_load_cannot_be_held_is_refused(self) -> None:
         rig = Rig()
         rig.arm.robot.effort_limit = np.full(6, 60.0)
-        with pytest.raises(MotionError, match=r"With the load in the present posture.* 'joint_2' "
-                                              r'needs .* Move the arm to another posture'):
+        with pytest.raises(MotionError, match=r"With a load of 10 kg.* in the present posture.* "
+                                              r"'joint_2' needs .* Move the arm to another"):
             rig.measure(UNLOADED)
+
+    def test_a_tool_that_stays_mounted_counts_in_both_sets(self) -> None:
+        rig, masses = Rig(), []
+        rig.tool = given_load(1.1, [0.0, 0.0, 0.1], 'tool0')
+        go_to = rig.arm.go_to
+
+        async def noted(posture: np.ndarray, *, effort: EffortLimits, **shown: Any) -> None:
+            carried = sum(inertia.mass for inertia in effort.robot.model.inertias)
+            masses.append((rig.rest.loaded, round(
+                carried - sum(inertia.mass for inertia in rig.arm.robot.model.inertias), 6)))
+            await go_to(posture, **shown)
+
+        rig.arm.go_to = noted
+        rig.run()
+        assert set(masses) == {(False, 1.1), (True, 11.1)}
+
+    def test_tool_and_load_beyond_a_limit_are_refused_before_the_load_is_mounted(self) -> None:
+        """The load alone and the tool alone are held; together they are not."""
+        rig = Rig()
+        rig.measure(UNLOADED)
+        rig.procedure.sets[UNLOADED].visits.clear()
+        rig.tool = given_load(5.0, [0.0, 0.0, 0.1], 'tool0')
+
+        def torque(*bodies: Load) -> np.ndarray:
+            arm = rig.arm.robot
+            for body in bodies:
+                arm = body.on(arm)
+            return np.abs(arm.gravity_torques(GIVEN)).max(axis=0)
+
+        both = torque(rig.tool, rig.rest.cell.known_load())
+        apart = np.maximum(torque(rig.tool), torque(rig.rest.cell.known_load()))
+        limit = 0.5 * (both + apart)[1] / rig.values.effort_share
+        rig.arm.robot.effort_limit = np.where(np.arange(6) == 1, limit, np.inf)
+        words = (r'With a tool of 5 kg.* and a load of 10 kg on tool0 .* planned postures, joint '
+                 rf"'joint_2' needs {both[1]:.3g} N·m.* limit of {limit:.3g} N·m")
+        with pytest.raises(MotionError, match=words):
+            rig.run()
+        assert rig.log == []
+        with pytest.raises(MotionError, match=words):
+            asyncio.run(rig.procedure.rehearse())
+        rig.tool = None
+        rig.run()
+        assert rig.procedure.complete(LOADED)
 
     @pytest.mark.parametrize(('held', 'raised'), [(True, False), (False, True)])
     def test_a_motion_that_the_controller_ends_costs_its_posture(self, held, raised) -> None:

@@ -18,6 +18,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from scipy.spatial.transform import Rotation
 from support.ros_rig import arm_urdf, joint_state, overrides, stamp
 
+from robocal_ros.capability import estimator
 from robocal_ros.cli import console
 from robocal_ros.cli.main import main
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
@@ -29,7 +30,6 @@ from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.marks import Mark, StationaryInterval, last_run
 from robocal_ros.node.calibration_node import SUCCESS
-from robocal_ros.offline.capabilities import capability
 from robocal_ros.offline.estimation import OfflineEstimation
 from robocal_ros.parameters import checked
 from robocal_ros.results.result import CalibrationResult
@@ -174,7 +174,7 @@ def result_of(node: ComplianceCalibration) -> CalibrationResult:
 
 
 def offline(path: Path, results: Path, selection: Selection | None = None) -> CalibrationResult:
-    chosen = capability('compliance')
+    chosen = estimator('compliance')
     values = checked(chosen.table, {**VALUES, 'results_dir': str(results)})
     with Bag(path) as bag:
         return OfflineEstimation(

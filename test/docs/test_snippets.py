@@ -28,12 +28,11 @@ from support import doc_sandbox
 from support.launch_stand_in import ROOT, Shutdown, launched
 from support.parameter_files import tables
 
-from robocal_ros import launching
+from robocal_ros import launching, registry
 from robocal_ros.cli import console, import_csv
 from robocal_ros.cli import main as entry
-from robocal_ros.cli.arguments import PROCEDURES, build_parser
+from robocal_ros.cli.arguments import build_parser
 from robocal_ros.friction.plan import load_trajectory_set
-from robocal_ros.node.executables import NODES
 from robocal_ros.offline.parameter_files import read_parameters
 from robocal_ros.parameters import declarations
 from robocal_ros.results.store import read_result
@@ -47,7 +46,7 @@ RUN = ('estimate', 'fleet', 'show', 'report', 'apply', 'import')
 # Programs of the repository whose parsers are asked.
 SCRIPTS = {'scripts/demo': 'demo.__main__', 'scripts/bench': 'benchmarks.__main__',
            'scripts/faults': 'benchmarks.faults'}
-EXECUTABLES = ('sim_arm', *NODES)
+EXECUTABLES = ('sim_arm', *registry.nodes())
 # Commands of a shell or of tools that other projects document; bash checks their syntax.
 FOREIGN = ('cd', 'cp', 'export', 'source', 'eval', 'git', 'colcon', 'rosdep', 'xacro',
            'register-python-argcomplete', 'pip')
@@ -210,11 +209,11 @@ class Shell:
             said = self._capsys.readouterr()
             assert code == 0, f'exit code {code}\n{said.out}{said.err}'
         elif command == 'run':
-            table = tables()[PROCEDURES[options.capability][0]]
+            table = tables()[registry.procedures()[options.capability].node]
             known = {item.name for item in declarations(table)}
             assert known.issuperset(name for name, _ in options.param)
-            verb = options.verb or PROCEDURES[options.capability][1]
-            assert verb in interfaces()[PROCEDURES[options.capability][0]]
+            verb = options.verb or registry.procedures()[options.capability].verb
+            assert verb in interfaces()[registry.procedures()[options.capability].node]
         else:
             assert command in ('doctor', 'record', 'view'), f'{command} is not checked'
 

@@ -79,14 +79,14 @@ def readers(path: Path) -> list[int]:
 
 @contextmanager
 def endless(path: Path) -> Iterator[None]:
-    """Make a named pipe in place of a bag: whoever reads it waits for more."""
+    """Make a bag that takes hours to read: a terabyte of zeros, which are not on the disk."""
     path.parent.mkdir()
-    os.mkfifo(path)
-    writer = os.open(path, os.O_RDWR)
+    path.touch()
+    os.truncate(path, 10**12)
     try:
         yield
     finally:
-        os.close(writer)
+        path.unlink(missing_ok=True)
 
 
 def test_all_bags_are_estimated_once(client: Client, bags: Path, tmp_path: Path) -> None:
@@ -125,24 +125,24 @@ def test_workers_use_one_thread_for_linear_algebra_and_are_silent(client: Client
 def test_a_bag_that_ends_its_worker_is_tried_again_and_given_up(
     bags: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Named pipes keep their workers in the middle of a bag until these are killed."""
+    """Endless bags keep their workers in the middle of them until these are killed."""
     (bags / 'corrupt.mcap').unlink()
     hurt, deadly = tmp_path / 'arm_8' / 'hurt.mcap', tmp_path / 'arm_9' / 'deadly.mcap'
     good = find_bags([str(bags)])[0]
     content = next(Path(name) for name in good.files if name.endswith('.mcap'))
-    stuck = [BagPlace(str(pipe), (str(pipe),), '') for pipe in (hurt, deadly)]
+    stuck = [BagPlace(str(large), (str(large),), '') for large in (hurt, deadly)]
     killed = []
 
     def kill() -> None:
-        for pipe in (hurt, deadly, deadly):
-            wait_for(lambda pipe=pipe: readers(pipe), f'nobody reads {pipe.name}')
-            (reading,) = readers(pipe)
-            if pipe == hurt:
-                pipe.unlink()
-                pipe.symlink_to(content)
+        for large in (hurt, deadly, deadly):
+            wait_for(lambda large=large: readers(large), f'nobody reads {large.name}')
+            (reading,) = readers(large)
+            if large == hurt:
+                large.unlink()
+                large.symlink_to(content)
             os.kill(reading, signal.SIGKILL)
-            killed.append(pipe.name)
-            wait_for(lambda pid=reading, pipe=pipe: pid not in readers(pipe), 'it lives on')
+            killed.append(large.name)
+            wait_for(lambda pid=reading, large=large: pid not in readers(large), 'it lives on')
 
     thread = threading.Thread(target=kill, daemon=True)
     with endless(hurt), endless(deadly):
@@ -166,24 +166,23 @@ def test_a_bag_that_ends_its_worker_is_tried_again_and_given_up(
 def test_a_run_that_ended_early_is_continued(
     client: Client, bags: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    pipe = bags / 'arm_2' / 'runs.mcap'
+    large = bags / 'arm_2' / 'runs.mcap'
     output = tmp_path / 'out'
     program = [sys.executable, '-m', 'robocal_ros.cli.main', 'fleet', 'estimate', str(bags),
                '-o', str(output), '--workers', '2', '--robot-from', 'folder', *OPTIONS]
-    with endless(pipe), subprocess.Popen(
+    with endless(large), subprocess.Popen(
             program, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True) as process:
         wait_for(lambda: len(list(output.glob('catalogue/bags/part-*.parquet'))) == 4
-                 and readers(pipe), 'the other bags are not finished')
+                 and readers(large), 'the other bags are not finished')
         # A terminal interrupts the workers, too.
         (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
         said, error = process.communicate(timeout=PATIENCE)
         assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL), error
         assert b'Traceback' not in said + error
-        wait_for(lambda: not readers(pipe), 'the workers live on')
+        wait_for(lambda: not readers(large), 'the workers live on')
     write_runs(tmp_path / 'real')
-    pipe.unlink()
-    (next((tmp_path / 'real').glob('*.mcap'))).rename(pipe)
+    (next((tmp_path / 'real').glob('*.mcap'))).rename(large)
     summary = estimate(client, find_bags([str(bags)]), output)
     assert (summary.repeated, summary.outcomes) == (4, {ESTIMATED: 1})
 

@@ -13,22 +13,19 @@ import pytest
 import yaml
 from support.launch_stand_in import Context, LifecycleNode
 
+from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.launching import NODES
-from robocal_ros.node import executables
 from robocal_ros.payload.parameters import PayloadParameters
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / 'config'
 Launch = Callable[..., Context]
 
+NODES = tuple(registry.nodes())
+
 
 def control(urdf: str) -> ElementTree.Element | None:
     return ElementTree.fromstring(urdf).find('ros2_control')
-
-
-def test_the_launched_nodes_are_those_of_the_package() -> None:
-    assert set(NODES) == set(executables.NODES)
 
 
 @pytest.mark.usefixtures('everything_installed')

@@ -336,6 +336,34 @@ class TestByRule:
         made.spinner.until(lambda: reasons)
         assert reasons == ["task 'carry'"]
 
+    @pytest.mark.parametrize(('code', 'levels'), [
+        (GoalStatus.STATUS_SUCCEEDED, True), (GoalStatus.STATUS_ABORTED, False)])
+    def test_a_task_waits_for_the_goal_of_another_client(
+        self, ruled: tuple[Rig, list[str]], code: int, levels: bool
+    ) -> None:
+        """The arm rests during that goal; a person may come after one that failed."""
+        made, reasons = ruled
+        publish = self.hand(made)
+        publish((1, GoalStatus.STATUS_EXECUTING))
+        made.spinner.until(lambda: made.node.arm.client.goals.foreign)
+        made.publisher(String, 'leveling/task').publish(String(data='carry'))
+        self.quiet(made, reasons)
+        assert 'waits until the goal that another client has sent' in made.log['info'][-1]
+        publish((1, code))
+        if levels:
+            made.spinner.until(lambda: reasons)
+            assert reasons == ["task 'carry'"]
+        else:
+            self.quiet(made, reasons)
+
+    def test_no_rule_applies_while_another_client_moves_the_arm(
+        self, ruled: tuple[Rig, list[str]]
+    ) -> None:
+        made, _ = ruled
+        assert made.node.rules.reason()
+        self.hand(made)((1, GoalStatus.STATUS_CANCELING))
+        made.spinner.until(lambda: not made.node.rules.reason())
+
     def test_outside_of_the_region(self, rig: Callable[..., Rig]) -> None:
         made = rig(auto_level_after=['world'], auto_level_box=[0.2, 0.2, 0.2]).start()
         made.rest()

@@ -94,6 +94,20 @@ class TestJointIntake:
         assert len(samples) == 48
         assert samples.time[0] == 1.02
 
+    @pytest.mark.parametrize('size', [1, 7, 1000])
+    def test_a_corrupt_stamp_neither_begins_nor_ends_a_run(self, size: int) -> None:
+        raw = good(0, 300)
+        # One in the run's time before it, and one after its time within it.
+        raw[50:50] = [joint_state(2.5)]
+        raw[200:200] = [joint_state(100.0)]
+        taken = stream(span=Span(2.0, 3.5))
+        for begin in range(0, len(raw), size):
+            taken.take(raw[begin:begin + size])
+        samples = taken.bag_samples()
+        np.testing.assert_allclose(samples.time, 2.0 + 0.01 * np.arange(1, 151))
+        assert samples.counts.received == 151
+        assert samples.counts.out_of_order == 1
+
     def test_a_second_publisher_of_other_joints_is_left_out(self) -> None:
         fingers = [joint_state(1.005 + 0.01 * i, ('finger',), (0.0,), (), ()) for i in range(40)]
         raw = [item for pair in zip(good(0, 40), fingers, strict=True) for item in pair]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -91,6 +92,49 @@ def test_a_corrupt_row_is_left_out_and_counted(row: list[float]) -> None:
     samples = taken(joints(), raw)
     assert samples.counts.implausible == 1
     assert np.array_equal(samples.position, np.delete(position, 150, axis=0))
+
+
+@pytest.mark.parametrize(('quantity', 'value', 'words'), [
+    (1, 1e50, "Velocity of joint 'b' is 1e+50 in joint_states, far beyond what an arm has"),
+    (1, -120.0, "Velocity of joint 'b' is -120 "),
+    (2, 1e300, "Effort of joint 'b' is 1e+300 "),
+    (2, -2e5, "Effort of joint 'b' is -2e+05 "),
+    (0, 1e300, "Position of joint 'b' in joint_states is 1e+300 rad, far beyond"),
+])
+@pytest.mark.parametrize('place', [0, 150, 399])
+@pytest.mark.parametrize('continuous', [False, True])
+def test_a_value_that_no_arm_has_is_left_out_and_named(
+    quantity: int, value: float, words: str, place: int, continuous: bool
+) -> None:
+    position, raw = motion(), []
+    arm = joints((-np.inf, -np.inf), (np.inf, np.inf), continuous=(True, True)) \
+        if continuous else joints()
+    for row, time in enumerate(TIME.tolist()):
+        # As fast and as strong as arms are at most, and beyond the URDF's limits.
+        values = [position[row].tolist(), [0.1, 25.0], [3.0, -4000.0]]
+        if row == place:
+            values[quantity][1] = value
+        raw.append(joint_state(divmod(round(1e9 * time), 10**9), NAMES, *values))
+    samples = taken(arm, raw)
+    assert samples.counts.implausible == 1
+    np.testing.assert_array_equal(samples.time, np.delete(TIME.round(9), place))
+    intake = JointIntake(arm, np.ones(2), need_effort=True)
+    intake.take(raw[place:place + 1])
+    with pytest.raises(DataError, match=re.escape(words)):
+        intake.bag_samples()
+
+
+def test_an_effort_that_no_arm_has_matters_only_where_it_is_needed() -> None:
+    intake = JointIntake(joints(), np.array([1.0, 100.0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        for effort in (1e300, 1.7e308, np.inf, np.nan):
+            message = joint_state(intake.newest + 1.0 if intake.recorded else 1.0, NAMES,
+                                  effort=(1.0, effort))
+            assert intake.take_one(message) is not None
+            intake.take([joint_state(intake.newest + 1.0, NAMES, effort=(1.0, effort))])
+    assert intake.counts.implausible == 0
+    assert len(intake.samples()) == 8
 
 
 def test_rows_before_the_driver_has_read_the_joints_are_left_out() -> None:

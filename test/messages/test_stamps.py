@@ -61,16 +61,58 @@ def test_a_pause_of_the_recording_is_no_loss() -> None:
     assert guard.counts.dropped == 0
 
 
-@pytest.mark.parametrize('odd', [2**31 * SECOND, 0, -5 * SECOND, 5000 * SECOND])
-def test_a_single_corrupt_stamp_costs_its_message_alone(odd: int) -> None:
+@pytest.mark.parametrize('odd', [
+    2**31 * SECOND, 0, -5 * SECOND, 5000 * SECOND, *(
+        round((100.5 + ahead) * SECOND) for ahead in (0.1, 0.2, 0.99, 1.01, 60.0, 3599.0))])
+@pytest.mark.parametrize('place', [10, 50, 99])
+def test_a_single_corrupt_stamp_costs_its_message_alone(odd: int, place: int) -> None:
     guard = StampGuard()
     good = 100 * SECOND + PERIOD * np.arange(100)
-    stamps = np.insert(good, 50, odd)
+    stamps = np.insert(good, place, odd + (place - 50) * PERIOD)
     counts, jumps = guard.admit_block(stamps)
     assert guard.counts.clock_jumps == 0
     assert guard.counts.out_of_order == 1
+    assert guard.counts.dropped == 0
     assert jumps == []
     assert stamps[counts].tolist() == good.tolist()
+
+
+@pytest.mark.parametrize('ahead', [0.07, 0.2, 5.0, 3000.0])
+def test_after_a_gap_a_stream_goes_on(ahead: float) -> None:
+    """A gap is believed with its third stamp; a short one at once."""
+    guard = StampGuard()
+    first = 100 * SECOND + PERIOD * np.arange(100)
+    later = first[-1] + round(ahead * SECOND) + PERIOD * np.arange(100)
+    counts, jumps = guard.admit_block(np.append(first, later))
+    left_out = 0 if ahead < 0.08 else 2
+    assert counts.tolist() == [True] * 100 + [False] * left_out + [True] * (100 - left_out)
+    assert jumps == []
+    assert guard.counts.clock_jumps == 0
+    assert guard.counts.out_of_order == left_out
+    assert guard.counts.dropped == (0 if ahead > 60.0 else round(100.0 * ahead) - 1)
+
+
+def test_a_stream_with_pauses_or_that_slows_down_loses_nothing() -> None:
+    guard = StampGuard()
+    # Readings in groups of ten, as of a tracker that measures on request.
+    in_groups = [100 * SECOND + 20 * SECOND * group + SECOND // 10 * number
+                 for group in range(30) for number in range(10)]
+    assert sum(map(guard.admit, in_groups)) >= len(in_groups) - 2
+    guard = StampGuard()
+    slower = np.cumsum([PERIOD] * 100 + [20 * PERIOD] * 100)
+    counts, _ = guard.admit_block(slower)
+    assert counts.sum() == 198
+
+
+def test_a_second_clock_on_the_topic_is_left_out() -> None:
+    guard = StampGuard()
+    own = 100 * SECOND + PERIOD * np.arange(300)
+    both = np.column_stack((own, own + SECOND // 2)).ravel()[100:]
+    for stamp in own[:50].tolist():
+        assert guard.admit(stamp)
+    counts, jumps = guard.admit_block(both)
+    assert counts.tolist() == [True, False] * 250
+    assert jumps == []
 
 
 @pytest.mark.parametrize('ahead', [1_700_000_000 * SECOND, -99 * SECOND])

@@ -379,7 +379,7 @@ def test_wrench_of_no_use(bad: dict[str, Any], words: str) -> None:
         rig.stream.clear()
         assert words in rig.stream.problem(0.5)
         assert rig.stream.recorded == 0
-        rig.send(3.0)
+        rig.send(1.1)
         assert rig.stream.problem(0.5) == ''
         assert rig.stream.recorded == 1
 

@@ -37,12 +37,11 @@ from robocal_ros.payload.estimate import ARM_IDENTIFICATION, PAYLOAD
 from robocal_ros.payload.model import torque_regressor
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.payload.result import COM
-from robocal_ros.results.chain import Inputs
 from robocal_ros.results.result import State, Verdict
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia
 from robocal_ros.robot.motion import MotionLimits, Trajectory
-from robocal_ros.robot.setup import EFFORT_UNITS, torque_factor
+from robocal_ros.robot.setup import torque_factor
 from robocal_sim.model import read_description
 from robocal_sim.truth import ForceTorqueTruth, FrictionTruth, HiddenTruth, JointTruth, ToolTruth
 
@@ -169,7 +168,6 @@ class Robot:
         if not DESCRIPTIONS:
             self.values = replace(
                 self.values, excitation_repeats=REPEATS, excitation_period=PERIOD)
-        self.inputs = Inputs(node.store, {}, EFFORT_UNITS)
         node.trigger_cleanup()
         node.destroy_node()
         self.home = np.array(published.home)
@@ -201,7 +199,8 @@ class Robot:
     def recording(self, motions: list[Trajectory], *, tool: bool = True) -> Recording:
         """Return what the node records of motions."""
         joints, sensor = self.cell.record(motions, tool=tool, rest=0.5)
-        factor = torque_factor(self.robot, self.values, self.store)
+        inputs = ARM_IDENTIFICATION.inputs(self.values, self.store.load)
+        factor = torque_factor(self.robot, self.values, inputs.gains)
         return Recording(replace(joints, effort=joints.effort * factor),
                          {self.values.sensor_topic: sensor} if self.values.reads_wrench else {})
 
@@ -225,7 +224,8 @@ class Robot:
 
     def keep(self, capability: Capability, recording: Recording, values: Any) -> None:
         """Estimate, which must pass, and store the result."""
-        found = capability.result(self.robot, recording, values, self.inputs)
+        found = capability.result(
+            self.robot, recording, values, capability.inputs(values, self.store.load))
         assert found.verdict is Verdict.PASS, found.reasons
         self.store.save(found)
 
@@ -248,7 +248,8 @@ def test_the_payload_is_identified_from_what_the_driver_publishes(
             arm.keep(ARM_IDENTIFICATION, arm.recording(motion),
                      replace(values, arm_load=TOOL.mass))
             arm.cell = replace(arm.cell, tool=replace(arm.cell.tool, mass=1.5))
-    result = PAYLOAD.result(arm.robot, arm.recording(motion), values, arm.inputs)
+    result = PAYLOAD.result(
+        arm.robot, arm.recording(motion), values, PAYLOAD.inputs(values, arm.store.load))
     assert result.verdict is Verdict.PASS, result.reasons
     truth = expected(arm.cell.tool, arm.robot)
     found = [item for item in result.parameters

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -67,3 +68,13 @@ sys.exit(node.main(stop_request))
 """)
     assert (done.returncode, done.stdout) == (0, '')
     assert 'leaked' not in done.stderr
+
+
+def test_a_named_pipe_as_parameter_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / 'leveling.yaml')
+    done = subprocess.run(
+        [sys.executable, '-m', 'robocal_ros.leveling.node', '--ros-args', '--params-file',
+         tmp_path / 'leveling.yaml'],
+        cwd=ROOT, capture_output=True, text=True, timeout=60.0, check=False)
+    assert done.returncode == 1
+    assert 'expected a regular file' in done.stderr

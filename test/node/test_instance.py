@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 import rclpy
 from rclpy.callback_groups import ReentrantCallbackGroup
+from std_msgs.msg import String
 from support.ros_rig import Spinner
 
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.messages import qos
 from robocal_ros.node import instance
 from robocal_ros.node.instance import ActiveInstance
 
@@ -77,3 +80,24 @@ def test_a_node_that_is_silent_blocks_none(
         second.start()
     twins.spinner.until(lambda: instance.time.monotonic() - second._heard > 0.3)
     second.start()
+
+
+def test_a_bag_of_an_earlier_start_and_garbage_change_nothing(twins: Twins) -> None:
+    """Only a node of the same name counts."""
+    name = twins.second.node.get_fully_qualified_name()
+    alone = rclpy.create_node('alone', enable_rosout=False)
+    gave_way: list[str] = []
+    claimed = ActiveInstance(alone, ReentrantCallbackGroup(), gave_way.append)
+    twins.spinner.executor.add_node(alone)
+    player = twins.first.node.create_publisher(String, '/alone/active', qos.LATCHED)
+    twins.spinner.until(player.get_subscription_count)
+    claimed.start()
+    for text in (f'{1:020d} {"0" * 32}', '0 x', '', 'x' * 10_000, name):
+        player.publish(String(data=text))
+        end = time.monotonic() + 0.2
+        twins.spinner.until(lambda end=end: time.monotonic() > end)
+    assert not gave_way
+    claimed.stop()
+    claimed.start()
+    claimed.destroy()
+    alone.destroy_node()

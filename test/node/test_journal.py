@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -219,6 +220,11 @@ def a_folder(start: Start) -> None:
     file_of(start).mkdir()
 
 
+def a_named_pipe(start: Start) -> None:
+    file_of(start).unlink()
+    os.mkfifo(file_of(start))
+
+
 def with_body(start: Start, body: bytes) -> None:
     """Replace the content by another one with a valid hash."""
     file_of(start).write_bytes(b'robocal journal 1\n' + sha256(body).digest() + body)
@@ -266,6 +272,7 @@ def foreign_recording(start: Start) -> None:
     (nearly_empty, 'is damaged'),
     (a_flipped_bit, 'is damaged'),
     (a_folder, 'cannot be read'),
+    (a_named_pipe, 'cannot be read: it is a folder, a named pipe or a device'),
     (other_state, 'is of another version'),
     (an_impossible_shape, 'is of another version'),
     (deep_nesting, 'is of another version'),

@@ -20,9 +20,9 @@ from rosgraph_msgs.msg import Clock
 from std_srvs.srv import Trigger
 from support.ros_rig import Log, Spinner, arm_urdf, await_service, overrides
 
+from robocal_ros.capability import Capability
 from robocal_ros.errors import DataError
 from robocal_ros.node.calibration_node import ERROR, FAILURE, SUCCESS
-from robocal_ros.payload import estimate
 from robocal_ros.payload.node import PayloadIdentification
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -301,7 +301,7 @@ def test_a_malformed_parameter_request_does_not_end_the_node(
     answer = spinner.wait(client.call_async(SetParameters.Request(
         parameters=[ParameterMessage(name='known_mass', value=ParameterValue(type=kind))])))
     assert not answer.results
-    assert 'set_parameters not carried out' in log['error'][0]
+    assert re.search(r'Left out a request to .*/set_parameters: ', log['error'][0])
     assert caller.call('cancel').success
 
 
@@ -333,7 +333,7 @@ def test_refusal_in_the_worker_thread_reaches_the_answer(
     def refused(*_: object) -> None:
         raise DataError('Too few samples.')
 
-    monkeypatch.setattr(estimate, 'estimate_payload', refused)
+    monkeypatch.setattr(Capability, 'result', refused)
     answer = caller.call('estimate')
     assert not answer.success
     assert answer.message == 'Too few samples.'

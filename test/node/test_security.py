@@ -23,7 +23,7 @@ from support.security_policies import (
     running,
 )
 
-from robocal_ros.node.executables import NODES
+from robocal_ros import registry
 
 
 @pytest.fixture(scope='module')
@@ -44,10 +44,10 @@ def policies() -> dict[str, Rights]:
 
 
 def test_each_node_has_an_enclave(policies: dict[str, Rights]) -> None:
-    assert set(policies) == {*(f'/{name}' for name in NODES), OPERATOR}
+    assert set(policies) == {*(f'/{name}' for name in registry.nodes()), OPERATOR}
 
 
-@pytest.mark.parametrize('node', sorted(NODES))
+@pytest.mark.parametrize('node', sorted(registry.nodes()))
 def test_a_node_may_do_what_it_does_and_nothing_else(
     graph: dict[str, Rights], policies: dict[str, Rights], node: str
 ) -> None:
@@ -67,7 +67,7 @@ def test_only_nodes_that_move_the_arm_may_call_the_controller(
     policies: dict[str, Rights]
 ) -> None:
     callers = {path for path, rights in policies.items() if ('actions', 'call') in rights}
-    assert callers == {f'/{name}' for name in NODES if name != 'wrench_observer'}
+    assert callers == {f'/{name}' for name in registry.nodes() if name != 'wrench_observer'}
 
 
 def test_the_reference_lists_the_services_and_topics_of_the_running_nodes(

@@ -6,7 +6,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ import numpy as np
 import pytest
 from rclpy.lifecycle import TransitionCallbackReturn
 from support.arms import arm
+from support.parameter_files import node_classes
 from support.result_examples import example
 from support.ros_rig import Spinner, arm_urdf, overrides
 
-from robocal_ros.node.executables import NODES as MODULES
+from robocal_ros import registry
 from robocal_ros.results.result import Parameter, RobotIdentity
 from robocal_ros.results.store import ResultStore
 from robocal_ros.robot.arm_model import link_parameters, parameter_names
@@ -27,26 +27,20 @@ from robocal_ros.wrench.node import WrenchObserverNode
 pytestmark = pytest.mark.usefixtures('ros')
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
-NODES = {
-    'payload_identification': 'PayloadIdentification',
-    'friction_identification': 'FrictionIdentification',
-    'compliance_calibration': 'ComplianceCalibration',
-    'wrench_observer': 'WrenchObserverNode',
-    'leveling': 'Leveling',
-}
+NODES = registry.nodes()
 # What takes a second to import, and is not needed before the first computation.
 LATE = ('scipy.optimize', 'scipy.special', 'scipy.interpolate', 'scipy.stats', 'mujoco', 'plotly')
 
 
 def made(name: str, results: Path, **values: Any) -> Any:
-    return getattr(import_module(MODULES[name]), NODES[name])(
+    return node_classes()[name](
         name, parameter_overrides=overrides(
             robot_description=arm_urdf(), results_dir=str(results), **values))
 
 
 @pytest.mark.parametrize('name', NODES)
 def test_a_node_imports_late_what_takes_long(name: str) -> None:
-    code = (f'import sys, {MODULES[name]}; '
+    code = (f'import sys, {NODES[name]}; '
             f'print(*({LATE} & sys.modules.keys()))').replace(str(LATE), f'set({LATE})')
     told = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
                           check=True, timeout=60.0)

@@ -21,7 +21,7 @@ from robocal_ros.payload.estimate import ARM_IDENTIFICATION
 from robocal_ros.payload.estimate import GAINS as GAINS_CALIBRATION
 from robocal_ros.payload.excitation import estimate as estimate_payload
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.chain import Inputs, stale_inputs
+from robocal_ros.results.chain import choose, stale_inputs
 from robocal_ros.results.result import CalibrationResult, RobotIdentity, Verdict
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.arm_model import (
@@ -33,7 +33,7 @@ from robocal_ros.robot.arm_model import (
     with_links,
 )
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.setup import EFFORT_UNITS, gains_in_use, torque_factor
+from robocal_ros.robot.setup import effort_units, torque_factor
 from robocal_ros.robot.urdf import with_links as urdf_with_links
 
 RATE = 125.0
@@ -176,25 +176,27 @@ def test_an_arm_of_before_the_gains_is_used_once_it_is_identified_again(tmp_path
     store = ResultStore(tmp_path, RobotIdentity(robot.name, robot.urdf_hash, robot.joint_names))
 
     def stored(capability: Capability, samples: JointSamples) -> CalibrationResult:
-        inputs = Inputs(store, units=EFFORT_UNITS)
-        scaled = replace(samples, effort=samples.effort * torque_factor(robot, values, store))
+        inputs = capability.inputs(values, store.load)
+        scaled = replace(
+            samples, effort=samples.effort * torque_factor(robot, values, inputs.gains))
         result = capability.result(robot, Recording(scaled), values, inputs)
         assert result.verdict is Verdict.PASS, result.reasons
         store.save(result)
         return result
 
-    def used() -> str:
-        result = gains_in_use(values, store)
-        return '' if result is None else result.sha256
+    def used() -> CalibrationResult:
+        gains = choose(store.load, (), effort_units(values)).gains
+        assert gains is not None
+        return gains
 
     first = stored(ARM_IDENTIFICATION, bare)
     gains = stored(GAINS_CALIBRATION, later)
     assert stale_inputs(first, store.load)
-    assert used() == gains.sha256
-    assert identified_arm(robot, values, store) is None
+    assert used().sha256 == gains.sha256
+    assert identified_arm(robot, values, used()) is None
     second = stored(ARM_IDENTIFICATION, bare)
-    assert used() == second.sha256
-    assert identified_arm(robot, values, store) is not None
+    assert used().sha256 == second.sha256
+    assert identified_arm(robot, values, used()) is not None
     assert stale_inputs(second, store.load) == stale_inputs(gains, store.load) == ()
 
 

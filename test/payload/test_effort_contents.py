@@ -14,7 +14,7 @@ from test_two_plane import Experiment, experiment, values_for
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.messages.samples import JointSamples, Recording
-from robocal_ros.payload.estimate import estimate_payload
+from robocal_ros.payload.estimate import PAYLOAD, estimate_payload
 from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia
@@ -38,7 +38,7 @@ def found(
 ) -> CalibrationResult:
     values = values_for(case, effort_contains=contents, results_dir=str(folder))
     return estimate_payload(case.robot, Recording(samples), values,
-                            make_store(case.robot, values), {})
+                            PAYLOAD.inputs(values, make_store(case.robot, values).load))
 
 
 def test_external_efforts_give_the_payload_of_all_efforts(

@@ -20,13 +20,13 @@ from support.forward import trapezoid
 from support.ros_rig import overrides
 
 from benchmarks.offline_bag import JOINT_STATES, WRENCH, Record, write_record
+from robocal_ros.capability import estimator
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError, RobocalError
 from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.node.calibration_node import SUCCESS
-from robocal_ros.offline.capabilities import capability
 from robocal_ros.offline.estimation import OfflineEstimation
 from robocal_ros.parameters import checked
 from robocal_ros.payload import estimate, static_poses, two_plane
@@ -130,7 +130,7 @@ def offline(
     name: str, record: Record, bag: Path, results: Path, selection: Selection | None = None,
     **values: Any,
 ) -> CalibrationResult:
-    chosen = capability(name)
+    chosen = estimator(name)
     parameters = checked(chosen.table, {**values, 'results_dir': str(results)})
     with Bag(bag) as opened:
         return OfflineEstimation(
@@ -184,7 +184,8 @@ def test_drive_gains(records, bags, replay, tmp_path: Path) -> None:
     recording = node.recorder.recording(estimate.gain_needs(node.values))
     assert_same(
         estimate.estimate_gains(
-            node.robot, recording, node.values, node.store, node._gains.scale),
+            node.robot, recording, node.values,
+            estimate.GAINS.inputs(node.values, node.store.load)),
         offline('drive_gains', records['excitation'], bags['excitation'], tmp_path, **values))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -16,7 +17,13 @@ from hypothesis import strategies as st
 from support.result_examples import ROBOT, example, failing
 
 from robocal_ros.errors import DataError, FileFormatError
-from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity, Verdict
+from robocal_ros.results.result import (
+    CalibrationResult,
+    Input,
+    Parameter,
+    RobotIdentity,
+    Verdict,
+)
 from robocal_ros.results.store import from_yaml, read_result, to_yaml
 
 DATA = Path(__file__).parent / 'data'
@@ -56,6 +63,34 @@ def refusal(text: str, robot: RobotIdentity | None = None) -> str:
 def test_round_trip_is_exact() -> None:
     assert_equal(from_yaml(VALID), example())
     assert to_yaml(from_yaml(VALID)) == VALID
+
+
+def other_than_default(part: Any) -> Any:
+    """Return a part of a result in which no field has its default value."""
+    hints = get_type_hints(type(part))
+    values: dict[Any, Any] = {float: 2.5, int: 7, str: 'some text', bool: False}
+    changed = {}
+    for field in fields(part):
+        kind = hints[field.name]
+        if field.default in (MISSING, ()) or field.name == 'state':
+            continue
+        choices = [choice for choice in get_args(kind) if choice not in (field.default, NoneType)]
+        value = values.get(kind, values.get(choices[0], choices[0]) if choices else None)
+        assert value not in (None, field.default), f'no value for {field.name}: extend this test'
+        changed[field.name] = value
+    return replace(part, **changed)
+
+
+def test_every_field_of_every_part_survives_a_file() -> None:
+    full = replace(example(), inputs=(Input('friction', 'motion, live', 'ab'),))
+    for name in ('parameters', 'fit', 'validation', 'checks', 'inputs'):
+        full = replace(full, **{name: tuple(
+            other_than_default(part) for part in getattr(full, name))})
+    # A value and its deviation are as the covariance states them.
+    full = replace(full, parameters=tuple(
+        replace(part, value=original.value, std=original.std)
+        for part, original in zip(full.parameters, example().parameters, strict=True)))
+    assert_equal(from_yaml(to_yaml(full)), full)
 
 
 @settings(deadline=None)

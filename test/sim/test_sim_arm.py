@@ -17,7 +17,7 @@ import control_msgs.msg
 import numpy as np
 import pytest
 import rclpy
-from action_msgs.msg import GoalStatus
+from action_msgs.msg import GoalStatus, GoalStatusArray
 from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTrajectoryControllerState
 from geometry_msgs.msg import PointStamped, WrenchStamped
@@ -193,6 +193,40 @@ def test_second_goal_preempts(rig: Rig) -> None:
     assert (ended.status, ended.result.error_code) == (ABORTED, -1)
     assert 'preempted by new incoming action' in ended.result.error_string
     assert answer(rig, second) == (SUCCEEDED, 0)
+
+
+def test_status_of_goals_is_published_as_by_rclcpp_action(rig: Rig) -> None:
+    """Every change of state, to late subscribers the newest; rejected goals are not listed."""
+    topic = f'{CONTROLLER}/follow_joint_trajectory/_action/status'
+    received: list[GoalStatusArray] = []
+    latched = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    subscription = rig.node.create_subscription(
+        GoalStatusArray, topic, received.append, latched)
+
+    def seen(handle: Any) -> list[int]:
+        codes = [item.status for array in list(received) for item in array.status_list
+                 if bytes(item.goal_info.goal_id.uuid) == bytes(handle.goal_id.uuid)]
+        return [code for code, before in zip(codes, [0, *codes], strict=False) if code != before]
+
+    executing, canceling = GoalStatus.STATUS_EXECUTING, GoalStatus.STATUS_CANCELING
+    done = rig.send(trajectory((0.3, [0.1] * 6)))
+    rig.until(lambda: seen(done)[-1:] == [SUCCEEDED])
+    assert seen(done) == [GoalStatus.STATUS_ACCEPTED, executing, SUCCEEDED]
+    first, second = (rig.send(trajectory((9.0, [0.0] * 6))) for _ in range(2))
+    rig.until(lambda: seen(first)[-1:] == [ABORTED])
+    assert seen(second)[-1] == executing
+    late: list[GoalStatusArray] = []
+    joined = rig.node.create_subscription(GoalStatusArray, topic, late.append, latched)
+    rig.until(lambda: bool(late))
+    assert {item.status for item in late[0].status_list} >= {executing}
+    assert rig.send(trajectory()) is None
+    rig.wait(second.cancel_goal_async())
+    rig.until(lambda: seen(second)[-1:] == [CANCELED])
+    assert seen(second)[-3:] == [executing, canceling, CANCELED]
+    known = {bytes(item.goal_info.goal_id.uuid) for item in received[-1].status_list}
+    assert {bytes(handle.goal_id.uuid) for handle in (done, first, second)} <= known
+    for item in (subscription, joined):
+        rig.node.destroy_subscription(item)
 
 
 def test_rejected_second_goal_does_not_affect_the_first(rig: Rig) -> None:

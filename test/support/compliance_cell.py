@@ -23,6 +23,7 @@ from support.forward import Reference, Tool
 COMPLIANCE = np.array([3e-6, 4.5e-6, 9e-6, 3.5e-5, 5.5e-5, 9e-5])
 TARGET = np.array([0.045, 0.02, 0.03])
 TEN_KILOGRAMS = Tool(10.0, np.array([0.06, 0.03, 0.12]), np.zeros((3, 3)))
+NO_TOOL = Tool(0.0, np.zeros(3), np.zeros((3, 3)))
 TRACKER = (Rotation.from_euler('xyz', [0.02, -0.03, 2.75]).as_matrix(),
            np.array([2.6, -0.9, 0.35]))
 SIGMA, READINGS = 15e-6, 20
@@ -42,6 +43,7 @@ class Cell:
     mount: str = 'upright'
     compliance: np.ndarray = field(default_factory=lambda: COMPLIANCE)
     load: Tool = TEN_KILOGRAMS
+    staying: Tool = NO_TOOL
     target: np.ndarray = field(default_factory=lambda: TARGET)
     sigma: float = SIGMA
     turn_sigma: float = 0.0
@@ -50,8 +52,10 @@ class Cell:
 
     def __post_init__(self) -> None:
         described = arm(self.name)
+        mass = self.staying.mass + self.load.mass
+        both = (self.staying.mass * self.staying.com + self.load.mass * self.load.com) / mass
         bare, loaded = (Reference(described.urdf, described.tool, MOUNTS[self.mount], payload)
-                        for payload in (None, self.load))
+                        for payload in (self.staying, Tool(mass, both, np.zeros((3, 3)))))
         self._arms = {False: bare, True: loaded}
         self.tool = described.tool
 
@@ -60,6 +64,9 @@ class Cell:
 
     def known_load(self) -> Load:
         return given_load(self.load.mass, self.load.com, self.tool)
+
+    def known_tool(self) -> Load:
+        return given_load(self.staying.mass, self.staying.com, self.tool)
 
     def registration(self) -> Registration:
         return Registration(*self.tracker, np.zeros(3), 'least_squares')

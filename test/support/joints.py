@@ -17,6 +17,7 @@ class PlainJoints:
     lower: np.ndarray = field(init=False)
     upper: np.ndarray = field(init=False)
     velocity_limit: np.ndarray = field(init=False)
+    effort_limit: np.ndarray = field(init=False)
     continuous: np.ndarray = field(init=False)
     prismatic: np.ndarray = field(init=False)
 
@@ -24,6 +25,7 @@ class PlainJoints:
         n = len(self.joint_names)
         self.lower, self.upper = np.full(n, -np.inf), np.full(n, np.inf)
         self.velocity_limit = np.full(n, 1e6)
+        self.effort_limit = np.full(n, np.inf)
         self.continuous, self.prismatic = np.zeros(n, bool), np.zeros(n, bool)
 
 

@@ -10,8 +10,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from robocal_ros import registry
 from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.node.executables import NODES
 from robocal_ros.parameters import (
     ArmParameters,
     Declaration,
@@ -88,7 +88,7 @@ def markdown_table(items: Iterable[Declaration]) -> str:
 def node_classes() -> dict[str, type[CalibrationNode]]:
     """Return the lifecycle node classes by node name."""
     found = {}
-    for name, module in NODES.items():
+    for name, module in registry.nodes().items():
         for item in vars(importlib.import_module(module)).values():
             # On Python 3.10, list[int] and the like are instances of type, too.
             if isinstance(item, type) and item.__module__ == module \

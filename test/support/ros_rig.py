@@ -146,7 +146,7 @@ class NodeRig:
         return self.node.trigger_configure()
 
     def start(self) -> NodeRig:
-        assert self.configure() == SUCCESS, self.log['error']
+        assert self.configure() == SUCCESS, self.log.lines
         assert self.node.trigger_activate() == SUCCESS
         return self
 

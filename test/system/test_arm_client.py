@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import rclpy
-from builtin_interfaces.msg import Time
+from action_msgs.msg import GoalStatus
+from builtin_interfaces.msg import Duration, Time
 from control_msgs.action import FollowJointTrajectory
 from control_msgs.msg import JointTrajectoryControllerState
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -24,7 +25,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool, Header
 from support.live_graph import JOINTS, seconds, sim_arm
 from support.ros_rig import Spinner, arm_urdf, overrides
-from trajectory_msgs.msg import JointTrajectory
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from robocal_ros.arm import client
 from robocal_ros.arm.drive_conditions import DriveCondition
@@ -78,14 +79,14 @@ class Rig:
         self.arm = GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, SilentReport())
         self.sent: list[Any] = []
-        actions = self.arm.client._client
-        send = actions.send_goal_async
+        actions: Any = self.arm.client._action
+        send = actions.send
 
         def spy(goal: Any, *arguments: Any, **more: Any) -> Any:
             self.sent.append(goal)
             return send(goal, *arguments, **more)
 
-        actions.send_goal_async = spy
+        actions.send = spy
         self.arm.start()
         self.topic = self.other.create_publisher(
             JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
@@ -185,6 +186,8 @@ def rig(shared: Rig) -> Iterator[Rig]:
     yield shared
     shared.set(fault='none', controller_active=True, speed_scaling=1.0)
     shared.spinner.until(lambda: not shared.arm.client.state_problem())
+    state = shared.arm.client.controller
+    shared.spinner.until(lambda: state.look() or not state.paused)
 
 
 def refused(rig: Rig, trajectory: Trajectory, *words: str) -> None:
@@ -343,18 +346,86 @@ def test_foreign_trajectory_on_the_topic(rig: Rig) -> None:
     assert rig.posture[0] < 0.6
 
 
-def test_second_goal_by_another_client(rig: Rig) -> None:
-    task = rig.begin(rig.path(2.0 * TURN, 0.5))
-    goal = rig.posture
-    goal[5] += 0.05
-    rig.spinner.wait(rig.action.send_goal_async(FollowJointTrajectory.Goal(
-        trajectory=conversions.to_joint_trajectory(rig.path(goal), JOINTS))))
-    outcome = rig.end(task)
-    assert outcome.status is MotionStatus.ABORTED
-    assert 'taken over by another' in outcome.message
-    assert 'preempted' in outcome.message
-    assert outcome.held
-    assert rig.rests()
+class TestAnotherClient:
+    """Goals that this node has not sent."""
+
+    @staticmethod
+    def send(rig: Rig, trajectory: Trajectory) -> Any:
+        """Send a goal as another client; return its handle."""
+        handle = rig.spinner.wait(rig.action.send_goal_async(FollowJointTrajectory.Goal(
+            trajectory=conversions.to_joint_trajectory(trajectory, JOINTS))))
+        assert handle.accepted
+        return handle
+
+    @staticmethod
+    def holding(rig: Rig, duration: float = 600.0) -> Trajectory:
+        """Return a motion that stays where the arm is."""
+        return Trajectory(np.array([0.0, duration]), np.stack((rig.posture, rig.posture)),
+                          np.zeros((2, 6)))
+
+    def test_a_goal_that_preempts_is_named(self, rig: Rig) -> None:
+        task = rig.begin(rig.path(2.0 * TURN, 0.5))
+        goal = rig.posture
+        goal[5] += 0.05
+        self.send(rig, rig.path(goal))
+        outcome = rig.end(task)
+        assert outcome.status is MotionStatus.TAKEN_OVER
+        assert 'Another client has sent controller' in outcome.message
+        with pytest.raises(MotionError, match='Another client controls the arm: keep clear'):
+            outcome.raise_unless_done()
+        rig.settle()
+        assert len(rig.sent) == 1, 'no command against that of the other client'
+
+    def test_a_goal_that_holds_is_not_preempted(self, rig: Rig) -> None:
+        handle = self.send(rig, self.holding(rig))
+        result = handle.get_result_async()
+        rig.spinner.until(lambda: rig.arm.client.goals.foreign)
+        outcome = rig.move(rig.path(TURN))
+        assert outcome.status is MotionStatus.TAKEN_OVER
+        assert (f"Controller '{CONTROLLER}/follow_joint_trajectory' executes a goal of another "
+                'client; nothing was sent.') in outcome.message
+        assert f'/{CONTROLLER}/follow_joint_trajectory/_action/cancel_goal' in outcome.message
+        assert rig.sent == []
+        with pytest.raises(MotionError, match='executes a goal of another client'):
+            rig.connect()
+        assert not result.done()
+        rig.spinner.wait(handle.cancel_goal_async())
+        rig.spinner.until(lambda: not rig.arm.client.goals.foreign)
+        outcome = rig.move(rig.path(0.3 * TURN))
+        assert outcome.status is MotionStatus.DONE, outcome.message
+
+    def test_a_goal_that_began_before_the_node_is_known(self, rig: Rig) -> None:
+        handle = self.send(rig, self.holding(rig))
+        rig.arm.client.goals.stop()
+        rig.arm.client.goals.start()
+        rig.spinner.until(lambda: rig.arm.client.goals.foreign)
+        rig.spinner.wait(handle.cancel_goal_async())
+        rig.spinner.until(lambda: not rig.arm.client.goals.foreign)
+
+    def test_goals_of_a_controller_that_was_unloaded_are_over(self, rig: Rig) -> None:
+        """Its last status names them for ever."""
+        self.send(rig, self.holding(rig))
+        rig.spinner.until(lambda: rig.arm.client.goals.foreign)
+        rig.set(fault='controller_gone')
+        rig.spinner.until(lambda: not rig.arm.client.goals.foreign)
+        rig.set(fault='none')
+        rig.spinner.until(rig.action.server_is_ready)
+        rig.connect()
+        outcome = rig.move(rig.path(0.3 * TURN))
+        assert outcome.status is MotionStatus.DONE, outcome.message
+
+    def test_a_motion_by_topic_is_seen_before_the_arm_moves(self, rig: Rig) -> None:
+        """Slower than what counts as moving."""
+        rig.topic.publish(conversions.to_joint_trajectory(rig.path(0.5 * TURN, 0.012), JOINTS))
+        state = rig.arm.client.controller
+        rig.spinner.until(
+            lambda: client.STILL_TRAVEL < state.travel(0.15, 0.0, commanded=True) < np.inf)
+        outcome = rig.move(rig.path(rig.posture + TURN))
+        assert outcome.status is MotionStatus.REFUSED
+        assert 'commands changes. Nothing was sent' in outcome.message
+        assert rig.sent == []
+        rig.topic.publish(conversions.to_joint_trajectory(self.holding(rig, 0.1), JOINTS))
+        rig.settle()
 
 
 def test_controller_deactivated(rig: Rig) -> None:
@@ -362,6 +433,9 @@ def test_controller_deactivated(rig: Rig) -> None:
     rig.set(controller_active=False)
     outcome = rig.end(task)
     assert outcome.status is MotionStatus.ABORTED
+    assert outcome.message.startswith(
+        'The controller ended the motion: the goal is not valid any more ("Current goal cancelled '
+        'during deactivate transition.")')
     assert outcome.held
     assert rig.rests()
     outcome = rig.move(rig.path(np.zeros(6)))
@@ -375,6 +449,7 @@ def test_controller_abort(rig: Rig) -> None:
     outcome = rig.end(task)
     assert outcome.status is MotionStatus.ABORTED
     assert 'The controller ended the motion' in outcome.message
+    assert 'went furthest: it is 0.0' in outcome.message
     assert outcome.held
 
 
@@ -462,7 +537,7 @@ class TestRepeated:
     def test_after_joint_states_were_silent(self, rig: Rig, tape: Tape) -> None:
         task = self.begin(rig)
         rig.set(fault='joint_states_silent')
-        rig.spinner.until(lambda: rig.joints.age() > 0.7)
+        rig.spinner.until(lambda: rig.joints.age() > 0.3)
         rig.set(fault='none')
         rig.end(task)
         assert len(rig.sent) >= 3
@@ -738,18 +813,54 @@ def test_stop_leaves_the_arm_at_rest_at_once(timed: Rig) -> None:
 
 
 @pytest.mark.realtime
+def test_an_arm_that_moves_on_after_an_abort_is_held_once_and_its_place_is_told(
+    timed: Rig
+) -> None:
+    sent = len(timed.sent)
+    task = timed.begin(timed.path(timed.posture + 2.0 * TURN, 0.5))
+    published = time.monotonic()
+
+    def led_on() -> bool:
+        """Lead the arm on along its path, by topic, until it is commanded to hold."""
+        nonlocal published
+        if len(timed.sent) == sent + 1 and time.monotonic() > published + 0.05:
+            published = time.monotonic()
+            # Without velocities, at the full speed from the start.
+            timed.topic.publish(JointTrajectory(joint_names=list(JOINTS), points=[
+                JointTrajectoryPoint(positions=(timed.posture + TURN).tolist(),
+                                     time_from_start=Duration(sec=5))]))
+        return bool(task.done())
+
+    timed.set(fault='controller_abort')
+    timed.spinner.until(lambda: led_on() or GoalStatus.STATUS_EXECUTING not in
+                        timed.arm.client.goals._statuses.values())
+    begin = timed.posture
+    timed.set(fault='none')
+    timed.spinner.until(led_on)
+    outcome = timed.end(task)
+    assert outcome.status is MotionStatus.ABORTED
+    assert 'moved on, and was commanded to hold its posture' in outcome.message
+    travelled = float(outcome.message.partition("'joint_6' went furthest: it is ")[2].split()[0])
+    assert travelled == pytest.approx(timed.posture[5] - begin[5], abs=0.05)
+    assert travelled > 0.1
+    assert outcome.held
+    assert timed.rests()
+    assert len(timed.sent) == sent + 2
+
+
+@pytest.mark.realtime
 def test_a_goal_whose_answer_is_lost_is_cancelled(
     timed: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The controller has accepted it, and the arm moves."""
-    actions = timed.arm.client._client
-    send = actions.send_goal_async
+    actions = timed.arm.client._action
+    send = actions.send
 
     def deaf(*arguments: Any, **more: Any) -> Any:
         send(*arguments, **more)
         return Future()
 
-    monkeypatch.setattr(actions, 'send_goal_async', deaf)
+    monkeypatch.setattr(actions, 'send', deaf)
     start = timed.posture
     outcome = timed.end(timed.begin(timed.path(start - 2.0 * TURN, 0.3)))
     assert outcome.status is MotionStatus.CONTROLLER_LOST
@@ -772,6 +883,29 @@ def test_the_arm_is_held_soon_after_joint_states_stop(timed: Rig) -> None:
     commanded = [(seconds(state.header.stamp), state.reference.positions[5]) for state in states]
     held_since = min(stamp for stamp, at in commanded if at == commanded[-1][1])
     assert 0.0 < held_since - silent < SILENCE + 0.1
+
+
+@pytest.mark.realtime
+def test_whoever_called_hears_of_the_hold_within_a_second(timed: Rig) -> None:
+    """The joint states stay silent; the controller's state shows the arm at rest."""
+    timed.set(fault='none')
+    timed.settle()
+    commands: list[tuple[float, float]] = []
+    timed.other.create_subscription(
+        JointTrajectoryControllerState, f'{CONTROLLER}/controller_state',
+        lambda state: commands.append((time.monotonic(), state.reference.positions[5])), 50)
+    start = timed.posture
+    task = timed.spinner.begin(lambda: timed.arm.move(
+        timed.path(start - TURN, 0.3), phase='moving', message='', share=(0.0, 1.0)))
+    timed.spinner.until(lambda: np.abs(timed.posture - start).max() > 0.1)
+    timed.set(fault='joint_states_silent')
+    with pytest.raises(MotionError, match=r'has stopped publishing.* The arm is held\.'):
+        timed.end(task)
+    heard = time.monotonic()
+    held = min(when for when, at in commands if at == commands[-1][1])
+    timed.set(fault='none')
+    timed.settle()
+    assert heard - held < 1.2, 'a second, and what a busy machine adds'
 
 
 def test_a_stop_waits_for_a_decelerating_controller(

@@ -153,8 +153,9 @@ def test_cancel_holds_the_arm(cancelled: str) -> None:
 
 
 def test_the_loaded_set_continues_too(finished: tuple[str, list[str]]) -> None:
-    _, said = finished
-    assert not any('(unloaded)' in message for message in said)
+    answer, said = finished
+    # The answer names postures of both sets that could not be used.
+    assert not [message for message in said if '(unloaded)' in message and message != answer]
     assert not any('Moving to posture 2 of' in message for message in said)
     assert any('Mounting the load' in message for message in said)
 

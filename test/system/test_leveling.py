@@ -259,7 +259,7 @@ def test_while_another_client_moves_the_arm(cell: Cell) -> None:
     answer = cell.client.call('level', NODE)
     cell.client.wait(handle.cancel_goal_async())
     assert not answer.success
-    assert 'another client seems to move it' in answer.message
+    assert 'executes a goal of another client' in answer.message
 
 
 def test_a_missing_path_is_explained(cell: Cell) -> None:

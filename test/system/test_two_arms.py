@@ -19,8 +19,7 @@ from sensor_msgs.msg import JointState
 from support.launch_stand_in import Started, launched
 from support.live_graph import ROOT, Client
 
-from robocal_ros import launching
-from robocal_ros.node.executables import NODES
+from robocal_ros import launching, registry
 
 SIDES = ('left', 'right')
 NODE = 'payload_identification'
@@ -29,7 +28,7 @@ SETTINGS = {'state_timeout': 5.0, 'connect_timeout': 20.0}
 
 def command(item: Started, folder: Path) -> list[str]:
     """Return the command line that launch makes of a process of this package."""
-    module = {**NODES, 'sim_arm': 'robocal_sim.node'}[item.executable]
+    module = {**registry.nodes(), 'sim_arm': 'robocal_sim.node'}[item.executable]
     values = folder / f'{item.namespace.strip("/")}_{item.name}.yaml'
     values.write_text(yaml.safe_dump(
         {f'{item.namespace}/{item.name}': {'ros__parameters': item.values}}))

@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robocal_ros.messages.stamps import from_seconds as ns
-from robocal_ros.wrench.alignment import NEVER, AlignedWindow, Feed, Saturated
+from robocal_ros.wrench.alignment import (
+    ACCELERATION_RATE,
+    NEVER,
+    AlignedWindow,
+    Feed,
+    Saturated,
+)
 from robocal_ros.wrench.parameters import WrenchParameters
 
 
@@ -61,6 +67,26 @@ def test_saturated_says_where_the_range_ends() -> None:
     assert "'ft' is saturated: value 1 of 6 reads -100, its range ends at 100" in sensor.problem
     sensor.add(ns(1.002), six(98.0, 0.0))
     assert not sensor.problem
+
+
+@pytest.mark.parametrize(('sensor', 'values', 'limit'), [
+    (feed(), six(1e300), '1e+05'),
+    (feed(), six(0.0, 0.0, 0.0, 0.0, -1e300), '1e+05'),
+    (feed(ranges=(200.0,)), six(2500.0), '1998'),
+    (Feed('imu', WrenchParameters(), plausible=ACCELERATION_RATE), six(0.0, 0.0, 0.0, 5e3),
+     '1000')], ids=['force', 'moment', 'beyond its range', 'rate of an IMU'])
+def test_what_no_sensor_reads_is_refused_by_name(
+    sensor: Feed, values: tuple[float, ...], limit: str
+) -> None:
+    sensor.add(ns(1.000), six(1.0))
+    sensor.add(ns(1.001), values)
+    assert f'expected less than {limit}' in sensor.problem
+    sensor.add(ns(1.002), six(2.0))
+    assert not sensor.problem
+    assert sensor.rejected == 1
+    assert 'implausible' in sensor.refused[1]
+    # It is no evidence of a contact either, as a saturated one is.
+    assert sensor.around(ns(1.0015)) == [None, six(2.0)]
 
 
 def test_stuck_after_a_while_and_well_again() -> None:

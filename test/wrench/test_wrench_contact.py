@@ -114,14 +114,15 @@ class Pushed:
 
     def __call__(
         self, point: object, force: object, moment: object = (0.0, 0.0, 0.0),
-        strongest: float = 0.0, consistency: float = 1.0,
+        strongest: float = 0.0, consistency: float = 1.0, excess: float = math.inf,
     ) -> Contact | None:
         self.stamp += 0.002
         force = np.array(force, dtype=float)
         wrench = np.concatenate((force, np.cross(point, force) + moment))
         size = float(np.linalg.norm(force))
         return self.judge.update(
-            self.stamp, wrench, size, max(size, strongest), lambda *_: consistency)
+            self.stamp, wrench, size, max(size, strongest), lambda *_: consistency,
+            lambda *_: excess)
 
 
 def test_the_point_is_where_the_force_pushes_inwards(cut: SensedArm, surface: Surface) -> None:
@@ -182,6 +183,13 @@ def test_a_vibration_is_no_contact(cut: SensedArm, surface: Surface) -> None:
     assert pushed((0.055, 0.0, 0.2), (-10.0, 0.0, 0.0), consistency=0.9) is not None
     # Who is in contact already stays in it.
     assert pushed((0.055, 0.0, 0.2), (-10.0, 0.0, 0.0), consistency=0.5) is not None
+
+
+def test_what_model_errors_explain_is_no_contact(cut: SensedArm, surface: Surface) -> None:
+    pushed = Pushed(cut, surface)
+    told = [pushed((0.055, 0.0, 0.2), (-50.0, 0.0, 0.0), excess=excess) is not None
+            for excess in (0.9, 1.1, 0.7, 0.5, 0.9)]
+    assert told == [False, True, True, False, False]
 
 
 def test_the_line_of_a_lasting_contact_is_averaged(cut: SensedArm, surface: Surface) -> None:

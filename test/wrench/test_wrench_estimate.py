@@ -180,10 +180,12 @@ def test_links_with_imus_are_tared_as_a_whole() -> None:
     net = np.array([3.0, -2.0, 1.0, 0.1, 0.2, -0.1])
     for number in range(200):
         record.add_link(2, 10**7 * number, net + 0.01 * bench.generator.normal(size=6),
-                        1e-3 * bench.generator.normal(size=3))
+                        1e-3 * bench.generator.normal(size=3), number * np.ones((6, 10)))
     assert record.link_duration == pytest.approx(1.99)
-    np.testing.assert_allclose(bench.taring.find_links(record, bench.values)[2], net, atol=0.01)
-    record.add_link(2, 2 * 10**9, net, np.full(3, 50.0))
+    found = bench.taring.find_links(record, bench.values)[2]
+    np.testing.assert_allclose(found.net, net, atol=0.01)
+    np.testing.assert_allclose(found.regressor, 99.5)
+    record.add_link(2, 2 * 10**9, net, np.full(3, 50.0), np.zeros((6, 10)))
     with pytest.raises(DataError, match='rotated at'):
         bench.taring.find_links(record, bench.values)
 

@@ -8,7 +8,7 @@ import pinocchio as pin
 import pytest
 
 from robocal_ros.errors import DataError
-from robocal_ros.wrench.frames import FrameTree
+from robocal_ros.wrench.frames import MOST_FRAMES, FrameTree
 
 NOW = 7_000_000_000
 DRAW = np.random.default_rng(4)
@@ -51,6 +51,17 @@ def test_the_newest_transform_counts() -> None:
     tree.place('gripper', 'table')
     newest = tree.place('gripper', 'flange')
     assert tree.locate('gripper', NOW)[1].isApprox(newest)
+
+
+def test_invented_frames_are_bounded_and_displace_neither_constant_nor_living_ones() -> None:
+    tree = Tree()
+    gripper, forgotten = tree.place('gripper', 'flange'), 0
+    for number in range(3 * MOST_FRAMES):
+        finger = tree.place('finger', 'gripper', NOW)
+        forgotten += tree.add('flange', f'invented_{number}', NOW, np.zeros(3), [0, 0, 0, 1])
+    assert len(tree._edges) == MOST_FRAMES
+    assert forgotten == 2 * MOST_FRAMES + 2
+    assert tree.locate('finger', NOW)[1].isApprox(gripper * finger)
 
 
 def test_what_cannot_be_used_is_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 from support.arms import arm
 
 from benchmarks.wrench_arm import ObservedArm, of_chain
-from robocal_ros.errors import ConfigurationError
+from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.results.result import CalibrationResult, Parameter, RobotIdentity
 from robocal_ros.robot.model import RigidBodyInertia, Robot
 from robocal_ros.wrench.fusion import Fusion
@@ -30,7 +30,8 @@ LOAD = np.array([1.7, 0.02, -0.03, 0.08, 5e-3, 1e-4, -2e-4, 6e-3, 3e-4, 4e-3])
 
 def fusion(frames: list[str] = FRAMES, **values: Any) -> Fusion:
     return Fusion(WrenchObserver(arm('robocal').robot(), WrenchParameters(**{
-        'sensor_frames': frames, 'unidentified_friction': [0.0], 'model_std': 0.0,
+        'sensor_frames': frames, 'unidentified_friction': [0.0], 'arm_model_std': 0.0,
+        'gain_std': 0.0,
         'require_tare': False, **values})))
 
 
@@ -73,8 +74,9 @@ class Cell:
                 noise, (count, 6))[row + 1]
         return Observation(
             1, 0.01, tuple(range(count)), own, [''] * count, posture=POSTURE,
-            velocity=np.full(6, 1.0), distal=distal, held=np.zeros((count, 6)),
-            needed=np.zeros(6), **{'external': self.torque + torque_noise, **given})
+            acceleration=np.zeros(6), distal=distal, held=np.zeros((count, 6)),
+            needed=np.zeros(6), **{'external': self.torque + torque_noise,
+                                   'velocity': np.full(6, 1.0), **given})
 
 
 def test_the_covariance_is_that_of_the_error() -> None:
@@ -118,6 +120,10 @@ def test_torques_that_contradict_the_sensors_are_left_out() -> None:
     sensors = fusion(tool_wrench_source='sensor').tool(cell.seen())
     np.testing.assert_allclose(told.covariance, sensors.covariance)
     np.testing.assert_allclose(told.wrench, WRENCH, atol=1e-9)
+    assert told.source == 'F/T sensors'
+    assert told.remark == 'Joint torques contradict the F/T sensors.'
+    both = made.tool(cell.seen())
+    assert (both.source, both.remark) == ('F/T sensors and joint torques', '')
 
 
 def test_without_the_wrist_sensor_the_others_tell_it() -> None:
@@ -125,12 +131,37 @@ def test_without_the_wrist_sensor_the_others_tell_it() -> None:
         Cell(FRAMES, tool0=WRENCH).seen(missing=[''] * 4 + ['saturated']))
     np.testing.assert_allclose(told.wrench, WRENCH, atol=1e-9)
     assert np.isfinite(told.covariance).all()
-    # Without any, joint torques do, as far as the posture shows it.
-    seen = Cell(FRAMES, tool0=WRENCH).seen(missing=['lost'] * 5)
-    seen.reasons = ['lost'] * 5
-    by_torque = fusion(min_singular_value=0.02, damping=1e-6).tool(seen)
+    assert told.sensors == tuple(FRAMES[:4])
+    assert told.remark == 'saturated'
+
+
+def test_without_sensors_joint_torques_tell_it_if_they_may() -> None:
+    cell = Cell(FRAMES, tool0=WRENCH)
+    seen = cell.seen(missing=['Sensor lost.'] * 5)
+    seen.reasons = ['Sensor lost.'] * 5
+    with pytest.raises(DataError, match=r'Sensor lost\. Joint .* with tool_wrench_fallback'):
+        fusion().tool(seen)
+    with pytest.raises(DataError, match=r'^Sensor lost\.$'):
+        fusion(tool_wrench_source='sensor', tool_wrench_fallback=True).tool(seen)
+    made = fusion(min_singular_value=0.02, damping=1e-6, tool_wrench_fallback=True)
+    by_torque = made.tool(seen)
     np.testing.assert_allclose(by_torque.wrench, WRENCH, rtol=1e-3)
-    assert np.trace(by_torque.covariance) > np.trace(told.covariance)
+    assert (by_torque.source, by_torque.remark) == ('joint torques', 'Sensor lost.')
+    # As far as the posture shows it, and with drive gains in doubt.
+    assert np.trace(by_torque.covariance) > np.trace(made.tool(cell.seen()).covariance)
+    doubtful = fusion(min_singular_value=0.02, damping=1e-6, tool_wrench_fallback=True,
+                      gain_std=0.1).tool(seen)
+    seen.external = seen.external + 0.1 * np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]) * (
+        seen.needed - seen.external)
+    error = made.tool(seen).wrench - WRENCH
+    assert error @ np.linalg.solve(doubtful.covariance, error) < 12.0
+
+
+def test_no_wrench_before_joint_states_fill_a_window() -> None:
+    seen = Observation(1, 0.01, tuple(range(5)), np.zeros((5, 6)), ['Filling.'] * 5,
+                       problem='Filling.')
+    with pytest.raises(DataError, match='Filling'):
+        fusion().tool(seen)
 
 
 @pytest.mark.parametrize('source', ['auto', 'torque'])
@@ -159,15 +190,14 @@ def test_links_sum_the_covariances_of_their_sensors() -> None:
 
 def test_a_model_error_counts_as_far_as_the_load_changed() -> None:
     observer = WrenchObserver(arm('robocal').robot(), WrenchParameters(
-        sensor_frames=['ft_wrist'], model_std=0.1, require_tare=False))
+        sensor_frames=['ft_wrist'], arm_model_std=0.1, require_tare=False))
     made, rest = Fusion(observer), np.zeros(6)
-    seen = Cell(['ft_wrist']).seen()
-    seen.held = observer.arm.held(POSTURE, rest, rest)
+    seen = Cell(['ft_wrist']).seen(velocity=rest)
     extra = made.link_covariance(seen, 0) - np.diag(STD**2)
-    assert np.diag(extra)[:3] == pytest.approx((0.1 * 0.35 * 9.81)**2)
+    # The link by itself, and as one of links that are all too light or too heavy.
+    assert np.trace(extra[:3, :3]) == pytest.approx(2.0 * (0.1 * 0.35 * 9.81)**2)
     observer.use_bias(np.zeros((1, 6)), TareReference(POSTURE, np.zeros((1, 6))))
-    seen = Cell(['ft_wrist']).seen()
-    seen.held = observer.arm.held(POSTURE, rest, rest)
+    seen = Cell(['ft_wrist']).seen(velocity=rest)
     np.testing.assert_allclose(made.link_covariance(seen, 0), np.diag(STD**2), atol=1e-12)
 
 
@@ -192,8 +222,8 @@ def test_the_covariance_of_the_payload_is_that_of_the_scatter() -> None:
     factor = draw.normal(size=(10, 10)) * np.array([
         0.02, *[2e-3] * 3, *[1e-3] * 6])[:, None] / np.sqrt(10.0)
     observer = WrenchObserver(arm('robocal').robot(), WrenchParameters(
-        sensor_frames=FRAMES, model_std=0.0, require_tare=False, tool_wrench_source='sensor',
-        sensor_force_std=[0.01], sensor_torque_std=[1e-3], torque_std=[1e-3],
+        sensor_frames=FRAMES, arm_model_std=0.0, require_tare=False, tool_wrench_source='sensor',
+        sensor_force_std=[0.01], sensor_torque_std=[1e-3], torque_std=[1e-3], gain_std=0.0,
         unidentified_friction=[0.0]))
     truth = SensedArm(arm('robocal').robot(), observer.arm.mounts)
     observer.use_payload(payload(factor @ factor.T))

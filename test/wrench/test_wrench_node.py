@@ -55,6 +55,8 @@ class Rig(NodeRig):
         self.noise = np.random.default_rng(0)
         self.reading = np.zeros(6)
         self.effort: list[float] = []
+        # Stamps of readings in relation to those of joint states [s].
+        self.ahead = 0.0
 
     def start(self) -> Rig:
         super().start()
@@ -68,7 +70,7 @@ class Rig(NodeRig):
         if wrench:
             message = WrenchStamped()
             message.header.frame_id = frame
-            message.header.stamp = stamp(self.time)
+            message.header.stamp = stamp(self.time + self.ahead)
             values = self.reading + 1e-3 * self.noise.normal(size=6)
             force, torque = message.wrench.force, message.wrench.torque
             force.x, force.y, force.z, torque.x, torque.y, torque.z = values.tolist()
@@ -341,7 +343,8 @@ class TestTorques:
             assert (np.linalg.eigvalsh(matrix) > 0.0).all()
         assert [dim.size for dim in received[0][-1].layout.dim] == [6, 6]
         # The sensor's noise, and the uncertain weight that the arm has carried without a tare.
-        assert matrices[0][0, 0] == pytest.approx(0.4**2 + (0.03 * 0.35 * 9.81)**2, rel=1e-3)
+        assert np.trace(matrices[0][:3, :3]) == pytest.approx(
+            3.0 * 0.4**2 + 2.0 * (0.05 * 0.35 * 9.81)**2, rel=1e-3)
         assert tool[-1].header.frame_id == 'base_link'
 
     def test_tool_wrench_in_a_frame_that_others_publish(self, rig) -> None:
@@ -404,6 +407,103 @@ class TestInput:
         made.until(lambda: 'Observing' in statuses[-1].message)
         made.spinner.until(lambda: 'No joint states have been received' in statuses[-1].message)
         assert [line for line in made.log['info'] if "Wrench on 'ft_wrist' is valid" in line]
+
+    def test_corrupt_numbers_in_a_contact_end_nothing(self, rig) -> None:
+        made = rig(require_tare=False).start()
+        push = weight() + np.array([30.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+        made.reading, made.effort = push, [0.0] * 6
+        flags = made.subscribe(Bool, 'links/ft_wrist/in_contact')
+        tool, statuses = made.subscribe(WrenchStamped, 'tool_wrench'), made.status()
+        made.subscribe(Float64MultiArray, 'tool_wrench_covariance')
+        made.until(lambda: flags and flags[-1].data and tool)
+        made.reading = np.array([0.0, 1e300, 0.0, 0.0, 0.0, 0.0])
+        made.feed()
+        made.reading = push
+        made.time += PERIOD
+        made.joints.publish(joint_state(
+            made.time, NAMES, POSTURE.tolist(), [0.0, 1e50, 0.0, 0.0, 0.0, 0.0], made.effort))
+        made.until(lambda: statuses and 'sent an implausible' in (
+            value(statuses[-1], 'readings of ft_wrist refused') or ''))
+        tool.clear()
+        made.until(lambda: len(tool) > 50 and flags[-1].data)
+        assert max(abs(item.wrench.force.y) for item in tool) < 1.0
+        assert value(statuses[-1], 'readings of ft_wrist refused').startswith('1, the last one:')
+        assert 'joint states refused' in {item.key for item in statuses[-1].values}
+
+    def test_a_silent_sensor_makes_the_tool_wrench_invalid(self, rig) -> None:
+        made = rig(require_tare=False).start()
+        made.reading = weight()
+        tool = made.subscribe(WrenchStamped, 'tool_wrench')
+        sources = made.subscribe(DiagnosticStatus, 'tool_wrench/source', qos.LATCHED)
+        made.until(lambda: len(tool) > 20 and sources and sources[-1].level == DiagnosticStatus.OK)
+        assert value(sources[-1], 'source').startswith('F/T sensors')
+        assert value(sources[-1], 'sensors') == 'ft_wrist'
+        made.until(lambda: sources[-1].level == DiagnosticStatus.ERROR, wrench=False)
+        assert "'ft_wrist'" in sources[-1].message
+        assert value(sources[-1], 'source') == 'none'
+        made.until(lambda: 'silent for' in sources[-1].message, wrench=False)
+        assert 'tool_wrench_fallback' in sources[-1].message
+        # The latched state names the stamp, the wrench stays away.
+        newest = tool[-1].header.stamp
+        assert float(value(sources[-1], 'stamp')) > newest.sec + 1e-9 * newest.nanosec + 0.9
+        made.until(lambda: sources[-1].level == DiagnosticStatus.OK)
+        # Without joint states there is nothing to say it sample by sample.
+        made.spinner.until(
+            lambda: 'No joint states have been received' in sources[-1].message)
+
+    def test_joint_torques_take_over_if_they_may_and_say_so(self, rig) -> None:
+        from support.friction_results import project_arm
+
+        made = rig(require_tare=False, tool_wrench_fallback=True).start()
+        # Gains are 10 % off.
+        made.reading = weight()
+        made.effort = (1.1 * project_arm().gravity_torque(POSTURE)).tolist()
+        tool = made.subscribe(WrenchStamped, 'tool_wrench')
+        spread = made.subscribe(Float64MultiArray, 'tool_wrench_covariance')
+        sources = made.subscribe(DiagnosticStatus, 'tool_wrench/source', qos.LATCHED)
+        made.until(lambda: sources and sources[-1].level == DiagnosticStatus.OK)
+        made.until(lambda: value(sources[-1], 'source') == 'joint torques', wrench=False)
+        assert sources[-1].level == DiagnosticStatus.WARN
+        assert "'ft_wrist'" in sources[-1].message
+        tool.clear()
+        spread.clear()
+        made.until(lambda: len(tool) > 20 and len(spread) > 20, wrench=False)
+        found = tool[-1].wrench
+        error = np.array([found.force.x, found.force.y, found.force.z,
+                          found.torque.x, found.torque.y, found.torque.z])
+        known, matrix = np.isfinite(error), np.reshape(spread[-1].data, (6, 6))
+        assert np.linalg.norm(error[known]) > 1.0
+        assert error[known] @ np.linalg.solve(matrix[np.ix_(known, known)], error[known]) < 12.0
+
+    def test_the_source_says_that_a_tare_is_needed(self, rig) -> None:
+        made = rig().start()
+        made.reading = weight()
+        sources = made.subscribe(DiagnosticStatus, 'tool_wrench/source', qos.LATCHED)
+        made.until(lambda: sources and 'before a tare' in sources[-1].message)
+        assert sources[-1].level == DiagnosticStatus.ERROR
+
+    @pytest.mark.parametrize('from_the_start', [True, False])
+    def test_stamps_ahead_of_the_joint_states_are_invalid(self, rig, from_the_start) -> None:
+        made = rig(require_tare=False).start()
+        made.reading = weight()
+        received = made.subscribe(WrenchStamped, 'links/ft_wrist/wrench')
+        tool, statuses = made.subscribe(WrenchStamped, 'tool_wrench'), made.status()
+        sources = made.subscribe(DiagnosticStatus, 'tool_wrench/source', qos.LATCHED)
+        if not from_the_start:
+            made.until(lambda: len(received) > 20 and len(tool) > 20)
+        made.ahead = 0.1
+        named = "Stamps of sensor 'ft_wrist' are 100 ms ahead of joint_states"
+        made.until(lambda: statuses and named in statuses[-1].message
+                   and sources and named in sources[-1].message)
+        if from_the_start:
+            assert not received
+            assert not tool
+        count = len(received), len(tool)
+        begin = made.time
+        made.until(lambda: made.time > begin + 0.5)
+        assert (len(received), len(tool)) == count
+        made.ahead = 0.0
+        made.until(lambda: len(received) > count[0] and 'Observing' in statuses[-1].message)
 
     def test_without_subscribers_samples_wait(self, rig) -> None:
         made = rig(require_tare=False).start()

@@ -16,6 +16,11 @@ from robocal_ros.wrench.torque import JointTorques, ToolWrench, tool_wrench
 LAW = SteadyFriction([4.0, 5.0], [7.0, 8.0], [0.05, 0.05], [6.0, 6.0], std=0.5)
 
 
+def exact() -> np.ndarray:
+    """Return the standard deviations of a model without errors."""
+    return np.zeros(6)
+
+
 def torques_of(robot: Robot, *known: str, **values: object) -> JointTorques:
     made = JointTorques(robot, WrenchParameters(**{
         'torque_thresholds': [5.0], 'friction_width': 1e-3, 'unidentified_friction': [20.0],
@@ -33,7 +38,8 @@ def test_external_torque_is_what_model_rotors_and_friction_leave() -> None:
     taken = np.zeros(6)
     taken[1] = float(LAW.torque(0.2))
     np.testing.assert_allclose(
-        made.update(model, v, a, model + 0.5 * a + taken - external), external, atol=1e-9)
+        made.update(model, v, a, model + 0.5 * a + taken - external, exact), external,
+        atol=1e-9)
     # Many instants at once, by the same law.
     np.testing.assert_allclose(made.friction.torque(np.array([v, -v]))[1],
                                made.friction.torque(-v))
@@ -69,7 +75,7 @@ def test_thresholds_wait_where_friction_is_uncertain() -> None:
     def colliding(joint: int, size: float, velocity: np.ndarray = rest) -> bool:
         torque = np.zeros(6)
         torque[joint] = -size
-        made.update(np.zeros(6), velocity, rest, torque - friction.torque(-velocity))
+        made.update(np.zeros(6), velocity, rest, torque - friction.torque(-velocity), exact)
         return bool(made.colliding[joint])
 
     assert not colliding(1, 17.9)

@@ -1,0 +1,767 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The faults that the campaign injects: one table, and what its rows are made of."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import re
+import resource
+import signal
+import stat
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from action_msgs.msg import GoalStatus
+from action_msgs.srv import CancelGoal
+from builtin_interfaces.msg import Time
+from control_msgs.msg import JointTrajectoryControllerState
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from geometry_msgs.msg import TransformStamped, WrenchStamped
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.msg import Parameter as ParameterMessage
+from rcl_interfaces.msg import ParameterValue
+from rcl_interfaces.srv import DescribeParameters, GetParameters, ListParameters, SetParameters
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Header, String
+from std_srvs.srv import Trigger
+from tf2_msgs.msg import TFMessage
+from trajectory_msgs.msg import JointTrajectory
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
+
+from benchmarks.fault_cell import (
+    CAPABILITIES,
+    CONTROLLER,
+    HANG,
+    MOVING,
+    TASK,
+    TRIGGERS,
+    FaultCell,
+)
+from demo import default_cell
+from robocal_ros.errors import RobocalError
+from robocal_ros.messages import qos
+
+Inject = Callable[[FaultCell, random.Random], None]
+
+OWNER_BAR = 3.0
+"""Longest time until another node may move the arm after its owner was killed [s]."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault.
+
+    Attributes:
+        name: Name in the table.
+        inject: Injects it; what it registers with the cell removes it.
+        cause: Pattern of the sentence that names it; empty if nothing need be said.
+        harmless: Whether the procedure must go on.
+        kills: Processes that it ends: ``node``, ``arm`` or ``both``.
+        held: Whether a command to hold the arm is possible, and expected.
+        trait: Trait of the capabilities that it concerns; empty for all.
+        phases: Phases that it concerns; empty for all.
+        before: Whether it is injected before the service is called, not in the phase.
+        waits: Longest wait for the end of the procedure [s].
+        possible: Whether it can be injected on this machine.
+
+    """
+
+    name: str
+    inject: Inject
+    cause: str = ''
+    harmless: bool = False
+    kills: str = ''
+    held: bool = True
+    trait: str = ''
+    phases: frozenset[str] = frozenset()
+    before: bool = False
+    waits: float = HANG
+    possible: bool = True
+
+
+def _then(*steps: Inject) -> Inject:
+    def inject(cell: FaultCell, chance: random.Random) -> None:
+        for step in steps:
+            step(cell, chance)
+    return inject
+
+
+# ---------------------------------------------------------------- processes and requests
+
+
+def _signal(which: str, number: signal.Signals) -> Inject:
+    def inject(cell: FaultCell, _: random.Random) -> None:
+        if which == 'node' and number != signal.SIGKILL:
+            cell.cancelled = time.monotonic()
+        cell.send(which, number)
+    return inject
+
+
+def _cancel(cell: FaultCell, _: random.Random) -> None:
+    cell.wait(cell.begin('cancel').done, HANG)
+
+
+def _cancels(cell: FaultCell, _: random.Random) -> None:
+    for _number in range(100):
+        cell.begin('cancel')
+
+
+def _stall(which: str, shortest: float, longest: float) -> Inject:
+    def inject(cell: FaultCell, chance: random.Random) -> None:
+        duration = chance.uniform(shortest, longest)
+        cell.send(which, signal.SIGSTOP)
+        time.sleep(duration)
+        cell.send(which, signal.SIGCONT)
+    return inject
+
+
+def stall(cell: FaultCell, which: str, duration: float) -> None:
+    """Stop node or arm for a time [s]."""
+    _stall(which, duration, duration)(cell, random.Random())
+
+
+def _sim(text: str) -> Inject:
+    def inject(cell: FaultCell, _: random.Random) -> None:
+        cell.lift(lambda: cell.fault('none'))
+        cell.fault(text)
+    return inject
+
+
+def _inactive(cell: FaultCell, _: random.Random) -> None:
+    cell.lift(lambda: cell.set_arm(controller_active=True))
+    cell.set_arm(controller_active=False)
+
+
+def _arm_restarted(cell: FaultCell, _: random.Random) -> None:
+    cell.send('arm', signal.SIGKILL)
+    cell.wait(lambda: not cell.arm_alive, HANG)
+    cell.start()
+
+
+def _transition(*numbers: int) -> Inject:
+    def inject(cell: FaultCell, _: random.Random) -> None:
+        for number in numbers:
+            request = ChangeState.Request(transition=Transition(id=number))
+            future = cell.request(ChangeState, 'change_state', request)
+            if not cell.wait(future.done, HANG):
+                raise RobocalError('change_state is not answered.')
+    return inject
+
+
+_RELEASE = _transition(Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP)
+_RESUME = _transition(Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE)
+
+
+def _second_run(cell: FaultCell, _: random.Random) -> None:
+    first, second = cell.begin('run'), cell.begin('run')
+    if not cell.wait(second.done, HANG):
+        raise RobocalError('The second run is not answered.')
+    if second.result().success and not first.done():
+        raise RobocalError('The second run was accepted.')
+
+
+def _set_parameters(cell: FaultCell, _: random.Random) -> None:
+    for values in ({'max_velocity': 0.5}, {'results_dir': '/nowhere'}, {'speed_scale': math.nan}):
+        with suppress(RobocalError):
+            cell.client.set_parameters(values)
+
+
+def _unknown_type(cell: FaultCell, _: random.Random) -> None:
+    cell.wait(cell.request(SetParameters, 'set_parameters', SetParameters.Request(parameters=[
+        ParameterMessage(name='max_velocity', value=ParameterValue(type=99))])).done, HANG)
+
+
+def _flood_services(cell: FaultCell, _: random.Random) -> None:
+    for _number in range(300):
+        cell.begin('run')
+        cell.request(GetState, 'get_state', GetState.Request())
+
+
+def _random_requests(count: int) -> Inject:
+    def inject(cell: FaultCell, chance: random.Random) -> None:
+        waiting: list[Any] = []
+        for _ in range(count):
+            if not cell.node_alive:
+                raise RobocalError('The node has ended.')
+            kind, service, request = _random_request(chance)
+            with suppress(RobocalError):
+                waiting.append(cell.request(kind, service, request))
+            # A queue of ten requests loses the eleventh.
+            if not cell.wait(lambda: sum(not f.done() for f in waiting) < 5, HANG):
+                waiting.clear()
+    return inject
+
+
+def _random_request(chance: random.Random) -> tuple[Any, str, Any]:
+    names = ['max_velocity', 'results_dir', 'method', 'state_timeout', 'no_such', '', 'x' * 3000]
+    what = chance.randrange(6)
+    if what == 0:
+        return Trigger, chance.choice(TRIGGERS), Trigger.Request()
+    if what == 1:
+        # Not those that end the node for good, which are faults of their own.
+        number = chance.choice((1, 2, 3, 4, 4, 3, 0, 99, 255))
+        return ChangeState, 'change_state', ChangeState.Request(
+            transition=Transition(id=number))
+    if what == 2:
+        value = ParameterValue(type=chance.randrange(0, 12), double_value=chance.choice(
+            (math.nan, math.inf, -1.0, 0.5)), string_value='../' * 20, integer_value=-1)
+        return SetParameters, 'set_parameters', SetParameters.Request(
+            parameters=[ParameterMessage(name=chance.choice(names), value=value)])
+    if what == 3:
+        return GetParameters, 'get_parameters', GetParameters.Request(
+            names=chance.sample(names, 3))
+    if what == 4:
+        return DescribeParameters, 'describe_parameters', DescribeParameters.Request(
+            names=chance.sample(names, 2))
+    return ListParameters, 'list_parameters', ListParameters.Request(depth=chance.randrange(5))
+
+
+def _second_instance(cell: FaultCell, _: random.Random) -> None:
+    second = cell.spawn('second', cell.parameter_file('second', autostart=True))
+    refused = cell.wait(lambda: 'Another node named' in second.tail(100), 3.0 * HANG)
+    second.process.terminate()
+    second.process.wait(HANG)
+    if not refused:
+        raise RobocalError('The second node of the name became active.')
+
+
+def _owner_killed(cell: FaultCell, _: random.Random) -> None:
+    """Kill the node while another one wants the arm."""
+    other = next(item for item in CAPABILITIES
+                 if 'moves' in item.traits and item.node != cell.capability.node)
+    with closing(FaultCell(other, cell.session, cell.output, cell.results, cell)) as waiting:
+        waiting.start()
+        cell.to_phase('moving', 'run')
+
+        def refused() -> bool:
+            run = waiting.begin('run')
+            return (waiting.wait(run.done, 1.5)
+                    and f'/{cell.capability.node} moves the arm' in run.result().message)
+
+        if not refused():
+            raise RobocalError('A second node may move the arm.')
+        cell.send('node', signal.SIGKILL)
+        called = killed = time.monotonic()
+        while refused() and called - killed < 3.0 * HANG:
+            called = time.monotonic()
+        waiting.wait(waiting.begin('cancel').done, HANG)
+    if called - killed > OWNER_BAR:
+        raise RobocalError(f'The arm of a killed node was refused for {called - killed:.1f} s.')
+
+
+def _foreign_page(cell: FaultCell, _: random.Random) -> None:
+    """Let a page of another origin, that even knows the token, connect to `robocal view`."""
+    port = random.randrange(20000, 30000)
+    view = cell.run('view', sys.executable, '-m', 'robocal_ros.cli.main', 'view', '--port',
+                    str(port))
+    if not cell.wait(lambda: 'http' in view.tail(), 2.0 * HANG):
+        raise RobocalError('The view serves no page.')
+    address = re.findall(r'http\S+', view.tail())[0].replace('http', 'ws')
+    for place in (address, address.rpartition('/')[0].rpartition('/')[0]):
+        with suppress(InvalidStatus), connect(
+                place, proxy=None, origin=Origin('http://evil.example')):
+            raise RobocalError('The view accepts a page of another origin.')
+
+
+# -------------------------------------------------------------------------- streams
+
+
+def _mirror(
+    kind: Any, ending: str, change: Callable[[Any], Any] = deepcopy, count: float = math.inf
+) -> Inject:
+    return lambda cell, _: cell.mirror(kind, ending, change, count)
+
+
+def _states(change: Callable[[JointState], JointState] = deepcopy,
+            count: float = math.inf) -> Inject:
+    return _mirror(JointState, 'joint_states', change, count)
+
+
+def _wrenches(change: Callable[[WrenchStamped], WrenchStamped]) -> Inject:
+    return _mirror(WrenchStamped, 'ft_wrist/wrench', change)
+
+
+def _filled(**values: Any) -> Callable[[JointState], JointState]:
+    def change(state: JointState) -> JointState:
+        for field, value in values.items():
+            setattr(state, field, [value] * len(state.name))
+        return state
+    return change
+
+
+def _shifted(seconds: float) -> Callable[[Any], Any]:
+    def change(message: Any) -> Any:
+        stamp = message.header.stamp
+        nanoseconds = stamp.sec * 10**9 + stamp.nanosec + round(seconds * 1e9)
+        sec, nanosec = divmod(min(max(nanoseconds, 0), (2**31 - 1) * 10**9), 10**9)
+        message.header.stamp = Time(sec=sec, nanosec=nanosec)
+        return message
+    return change
+
+
+def _displaced(state: JointState) -> JointState:
+    # Between two messages of the arm, whose stamps are at least 2 ms apart.
+    state.header.stamp.nanosec = min(state.header.stamp.nanosec + 1_000_000, 999_999_000)
+    state.position = [angle + 0.3 for angle in state.position]
+    return state
+
+
+def _malformed(state: JointState) -> JointState:
+    kinds: tuple[JointState, ...] = (
+        JointState(header=state.header, name=state.name, position=[0.0]),
+        JointState(header=state.header, position=[1.0]), JointState(),
+        JointState(header=state.header, name=['', *list(state.name)[1:]],
+                   position=[math.inf] * len(state.name), effort=[1e308]),
+        JointState(header=state.header, name=['x' * 5000] * 50, position=[0.0] * 50))
+    return kinds[state.header.stamp.nanosec // 8_000_000 % len(kinds)]
+
+
+def _many_joints(state: JointState) -> JointState:
+    return JointState(header=state.header, name=[f'joint_{number}' for number in range(1000)],
+                      position=[0.5] * 1000, velocity=[0.0] * 1000, effort=[0.0] * 1000)
+
+
+def _twice_named(state: JointState) -> JointState:
+    state.name = [state.name[0]] * len(state.name)
+    return state
+
+
+def _force(newtons: float) -> Callable[[WrenchStamped], WrenchStamped]:
+    def change(message: WrenchStamped) -> WrenchStamped:
+        message.wrench.force.x = newtons
+        return message
+    return change
+
+
+def _lost_feedback(message: JointTrajectoryControllerState) -> JointTrajectoryControllerState:
+    count = len(message.joint_names)
+    message.feedback.positions = message.reference.positions = [math.nan] * count
+    return message
+
+
+def _burst(cell: FaultCell, _: random.Random) -> None:
+    for state in cell.joint_states[-1:]:
+        for _number in range(1000):
+            cell.publisher.publish(state)
+
+
+def _frozen(cell: FaultCell, chance: random.Random) -> None:
+    """Let a driver send the last joint states again and again, with new stamps."""
+    last = cell.joint_states[-1]
+    _sim('joint_states_silent')(cell, chance)
+    cell.injected = time.monotonic()
+
+    def again() -> None:
+        seconds, nanoseconds = divmod(round(cell.motion[-1][0] * 1e9), 10**9)
+        last.header.stamp = Time(sec=seconds, nanosec=nanoseconds)
+        cell.publisher.publish(last)
+
+    cell.every(0.008, again)
+
+
+# ------------------------------------------------------------------ messages of strangers
+
+
+def _send(kind: Any, make: Callable[[int], Any], count: int = 1, ending: str = '') -> Inject:
+    """Return an injection of messages on all topics of a type that the node subscribes to."""
+    def inject(cell: FaultCell, _: random.Random) -> None:
+        for publisher in cell.publishers(kind, ending):
+            for number in range(count):
+                publisher.publish(make(number))
+    return inject
+
+
+_GARBAGE = ('', 'claim', 'claim /nobody', '{', 'kind: payload\n...', '&a [*a]\n...',
+            'x: ' * 10000)
+_TEXTS: dict[str, Callable[[], str]] = {
+    'list of 1.4 MB': lambda: '- 0\n' * 350_000,
+    'list of 50 MB': lambda: '- 0\n' * 12_500_000,
+    'nested 100,000 deep': lambda: '[' * 100_000,
+    'aliases for billions of values': lambda: 'a0: &a0 x\n' + ''.join(
+        f'a{n}: &a{n} [{", ".join([f"*a{n - 1}"] * 9)}]\n' for n in range(1, 12)),
+    'NUL bytes': lambda: '\x00' * 100_000,
+    'malformed YAML': lambda: 'kind: [payload, {schema_version: 1}\n\t- %\n...',
+}
+
+
+def _text(name: str) -> Inject:
+    return _send(String, lambda _: String(data=_TEXTS[name]()))
+
+
+def _describe(name: str) -> Inject:
+    """Return a second description, which may be received before that of the arm."""
+    def inject(cell: FaultCell, _: random.Random) -> None:
+        node = cell.session.node
+        publisher = node.create_publisher(String, 'robot_description', qos.LATCHED)
+        cell.lift(lambda: node.destroy_publisher(publisher))
+        publisher.publish(String(data=_TEXTS[name]()))
+    return inject
+
+
+def _marks(number: int) -> DiagnosticArray:
+    names = ('begin', 'discard', 'rest', 'end', 'tared', '')
+    values = ('1e300 -1e300', 'nan', '', 'x' * 1000)
+    return DiagnosticArray(status=[DiagnosticStatus(
+        name=names[number % 6], message='run', hardware_id=str(number),
+        values=[KeyValue(key='joint_states', value=values[number % 4])])])
+
+
+def _frames(number: int) -> TFMessage:
+    return TFMessage(transforms=[
+        TransformStamped(header=Header(frame_id=f'frame_{number}_{item}'),
+                         child_frame_id=f'frame_{number}_{item + 1}') for item in range(100)])
+
+
+# --------------------------------------------------------------------- foreign motions
+
+
+def _moving_goal(cell: FaultCell) -> JointTrajectory:
+    return cell.goal([(2.0, cell.motion[-1][2] + 0.2)])
+
+
+def _foreign_goal(cell: FaultCell, _: random.Random) -> None:
+    cell.wait(cell.move(_moving_goal(cell)).done, HANG)
+
+
+def _rejected_goal(cell: FaultCell, _: random.Random) -> None:
+    trajectory = _moving_goal(cell)
+    trajectory.joint_names = ['elbow', *trajectory.joint_names[1:]]
+    cell.wait(cell.move(trajectory).done, HANG)
+
+
+def _foreign_trajectory(cell: FaultCell, _: random.Random) -> None:
+    node = cell.session.node
+    publisher = node.create_publisher(JointTrajectory, f'{CONTROLLER}/joint_trajectory', 10)
+    cell.lift(lambda: node.destroy_publisher(publisher))
+    cell.wait(publisher.get_subscription_count, HANG)
+    publisher.publish(_moving_goal(cell))
+
+
+def _foreign_cancel(cell: FaultCell, _: random.Random) -> None:
+    node = cell.session.node
+    client: Any = node.create_client(
+        CancelGoal, f'{CONTROLLER}/follow_joint_trajectory/_action/cancel_goal')
+    cell.lift(lambda: node.destroy_client(client))
+    cell.wait(client.service_is_ready, HANG)
+    cell.injected = time.monotonic()
+    cell.wait(client.call_async(CancelGoal.Request()).done, HANG)
+
+
+def _call_run(cell: FaultCell, _: random.Random) -> None:
+    cell.begin('run')
+
+
+def _during_foreign_hold(trigger: Inject) -> Inject:
+    """Return a trigger of a motion while a foreign goal holds the arm between two motions."""
+    def inject(cell: FaultCell, chance: random.Random) -> None:
+        here = cell.motion[-1][2]
+        sent = cell.move(cell.goal([(1.0, here + 0.1), (5.0, here + 0.1), (6.0, here)]))
+        if not cell.wait(lambda: sent.done() and sent.result().accepted, HANG):
+            raise RobocalError('The foreign goal was not accepted.')
+        result = sent.result().get_result_async()
+        cell.wait(result.done, 2.0)
+        trigger(cell, chance)
+        cell.wait(result.done, HANG)
+        if not result.done() or result.result().status != GoalStatus.STATUS_SUCCEEDED:
+            raise RobocalError('The foreign motion was replaced.')
+    return inject
+
+
+# ------------------------------------------------------------------------------- files
+
+
+def _limit_files(cell: FaultCell, _: random.Random) -> None:
+    """Limit the node's file sizes to zero, which fails as a full disk does."""
+    def limit(size: int) -> None:
+        for process in cell.processes('node'):
+            if process.poll() is None:
+                hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)[1]
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE,
+                                 (size if size >= 0 else hard, hard))
+
+    cell.lift(lambda: limit(-1))
+    limit(0)
+
+
+def _chmod(mode: int) -> Inject:
+    def inject(cell: FaultCell, _: random.Random) -> None:
+        def change(to: int) -> None:
+            for folder in (cell.results, cell.results / 'history'):
+                if folder.exists():
+                    folder.chmod(to)
+
+        cell.lift(lambda: change(0o755))
+        change(mode)
+    return inject
+
+
+def _small_disk(cell: FaultCell, _: random.Random) -> None:
+    cell.lift(lambda: os.system(f'umount -l "{cell.results.resolve()}"'))
+    if os.system(f'mount -t tmpfs -o size=8k tmpfs "{cell.results.resolve()}"'):
+        raise RobocalError('No tmpfs can be mounted.')
+    (cell.results / 'other').write_bytes(bytes(4096))
+
+
+def _moved_aside(cell: FaultCell, _: random.Random) -> None:
+    """Put a file where the results folder is expected."""
+    aside = cell.results.with_name('aside')
+
+    def back() -> None:
+        cell.results.unlink()
+        aside.rename(cell.results)
+
+    cell.results.rename(aside)
+    cell.lift(back)
+    cell.results.write_text('no folder', encoding='utf-8')
+
+
+def _huge(path: Path) -> None:
+    with path.open('wb') as file:
+        file.truncate(2**40)
+
+
+_STRANGE_FILES: dict[str, Callable[[Path], object]] = {
+    'named pipe': os.mkfifo,
+    'device': lambda path: os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5)),
+    'link to a device': lambda path: path.symlink_to('/dev/zero'),
+    'folder': Path.mkdir,
+    'file of 1 TB': _huge,
+}
+
+
+def _planted(make: Callable[[Path], object], *names: str) -> Inject:
+    def inject(cell: FaultCell, _: random.Random) -> None:
+        for name in names:
+            path = cell.results / name
+            path.unlink(missing_ok=True)
+            make(path)
+            cell.lift(path.rmdir if path.is_dir() else path.unlink)
+    return inject
+
+
+def _parameter_file(make: Callable[[Path], object]) -> Inject:
+    """Return a start of a second process with a parameter file that is none."""
+    def inject(cell: FaultCell, chance: random.Random) -> None:
+        _planted(make, 'strange_parameters')(cell, chance)
+        process = cell.spawn('strange', cell.results / 'strange_parameters').process
+        ended = cell.wait(lambda: process.poll() is not None, HANG)
+        process.terminate()
+        stopped = cell.wait(lambda: process.poll() is not None, HANG)
+        process.kill()
+        if not ended or not process.wait():
+            raise RobocalError('A node with this parameter file '
+                               f'{"ends only if asked to" if stopped else "must be killed"}.')
+    return inject
+
+
+# ----------------------------------------------------------------------------- geometry
+
+
+def _with_parameters(**values: Any) -> Inject:
+    """Return a change of parameters of the released node, which is restarted afterwards."""
+    def inject(cell: FaultCell, _: random.Random) -> None:
+        def end() -> None:
+            cell.send('node', signal.SIGTERM)
+            cell.wait(lambda: not cell.node_alive, HANG)
+
+        cell.lift(end)
+        cell.client.set_parameters(values)
+    return inject
+
+
+def _with_box(parent: str, centre: str, size: str) -> str:
+    """Return the arm's URDF with a box called ``obstacle`` fixed to a link."""
+    return default_cell.urdf().replace('</robot>', (
+        '<link name="obstacle"><collision><geometry>'
+        f'<box size="{size}"/></geometry></collision></link>'
+        '<joint name="obstacle_joint" type="fixed"><child link="obstacle"/>'
+        f'<parent link="{parent}"/><origin xyz="{centre}"/></joint></robot>'))
+
+
+# ------------------------------------------------------------------------------- table
+
+_ROOT = os.geteuid() == 0
+_IDLE = frozenset({'idle', 'observing'})
+_STORING = frozenset({'estimating', 'taring'})
+_END_OF_NODE = r'asked to shut down'
+_DEACTIVATED = r'was deactivated|not active|releases the robot'
+_LATE = r'This machine was late|No joint states received|silent|No readings|goes on'
+_FOREIGN = r'[Aa]nother client|taken over|already moving|moves the arm'
+_STATES = r'[Jj]oint|clock|stamp'
+_SENSOR = r'No readings|silent|same values|finite|implausible|saturat|ahead|range|frame|wrist'
+
+FAULTS = (
+    Fault('node killed', _signal('node', signal.SIGKILL), kills='node', held=False),
+    Fault('arm killed', _signal('arm', signal.SIGKILL), kills='arm', held=False,
+          cause=r'No joint states|joint states have been received|disappeared|not available|'
+                r'did not answer|No longer|silent'),
+    Fault('arm restarted', _arm_restarted, held=False,
+          cause=r'No joint states|joint states have been received|disappeared|not available|'
+                r'did not answer|No longer|silent|jumped|late'),
+    Fault('node and arm killed', _signal('both', signal.SIGKILL), kills='both', held=False),
+    Fault('node: SIGINT', _signal('node', signal.SIGINT), _END_OF_NODE, kills='node'),
+    Fault('node: SIGTERM', _signal('node', signal.SIGTERM), _END_OF_NODE, kills='node'),
+    Fault('node stalled 0.1 to 0.5 s', _stall('node', 0.1, 0.5), harmless=True),
+    Fault('node stalled 0.5 to 2 s', _stall('node', 0.5, 2.0), _LATE, held=False, waits=4.0),
+    Fault('arm stalled 0.1 to 0.4 s', _stall('arm', 0.1, 0.4), harmless=True),
+    Fault('arm stalled 0.5 to 2 s', _stall('arm', 0.5, 2.0), _LATE, held=False, waits=4.0),
+    Fault('node and arm stalled 0.1 to 2 s', _stall('both', 0.1, 2.0), _LATE, held=False,
+          waits=4.0),
+    Fault('deactivate', _transition(Transition.TRANSITION_DEACTIVATE), _DEACTIVATED),
+    Fault('deactivate and activate', _transition(
+        Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_ACTIVATE), _DEACTIVATED),
+    Fault('deactivate and clean up', _RELEASE, _DEACTIVATED),
+    Fault('shut down', _transition(Transition.TRANSITION_ACTIVE_SHUTDOWN), _DEACTIVATED),
+    Fault('invalid transitions', _transition(
+        Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE, 99), harmless=True),
+    Fault('cancel', _cancel, r'Cancelled on request'),
+    Fault('100 cancels', _cancels, r'Cancelled on request'),
+    Fault('second run', _second_run, harmless=True),
+    Fault('parameters changed', _set_parameters, harmless=True),
+    Fault('parameter of an unknown type', _unknown_type, harmless=True),
+    Fault('200 random requests', _random_requests(200), held=False),
+    Fault('600 requests at once', _flood_services, harmless=True),
+    Fault('second node of the same name', _second_instance, phases=_IDLE),
+    Fault('owner killed, another node wants the arm', _owner_killed, kills='node',
+          trait='resumes', phases=_IDLE),
+    Fault('page of another origin at `robocal view`', _foreign_page, harmless=True,
+          trait='moves', phases=MOVING),
+
+    Fault('controller gone', _sim('controller_gone'),
+          r'disappeared|no longer available|not available|controller ended', trait='moves',
+          held=False),
+    Fault('controller restarted', _then(_sim('controller_gone'), _sim('none')),
+          r'disappeared|no longer available|not available|controller ended|off the commanded path'
+          r'|no progress', trait='moves', held=False),
+    Fault('controller slow', _sim('controller_slow'), harmless=True, trait='moves'),
+    Fault('controller never answers', _sim('controller_silent'), r'did not answer',
+          trait='moves', held=False),
+    Fault('controller aborts', _sim('controller_abort'), r'controller ended the motion',
+          trait='moves'),
+    Fault('controller inactive', _inactive,
+          r'controller ended the motion|rejected the motion', trait='moves'),
+    Fault('controller state of a stranger', _mirror(
+        JointTrajectoryControllerState, 'controller_state', _lost_feedback), harmless=True,
+        trait='moves', phases=MOVING),
+    Fault('foreign goal', _foreign_goal, _FOREIGN, trait='moves', phases=MOVING, held=False),
+    Fault('foreign goal that is rejected', _rejected_goal, harmless=True, trait='moves',
+          phases=MOVING),
+    Fault('foreign trajectory by topic', _foreign_trajectory, _FOREIGN, trait='moves',
+          phases=MOVING, held=False),
+    Fault('foreign cancel of all goals', _foreign_cancel, r'controller ended the motion|cancel',
+          trait='moves', phases=MOVING),
+    Fault('run while a foreign goal holds the arm', _during_foreign_hold(_call_run), _FOREIGN,
+          trait='moves', phases=_IDLE, before=True),
+    Fault('rule while a foreign goal holds the arm', _during_foreign_hold(
+        _send(String, lambda _: String(data=TASK), ending='task')), trait='rule', phases=_IDLE,
+        before=True),
+
+    Fault('joint states silent', _sim('joint_states_silent'),
+          r'No joint states|joint states have been received'),
+    Fault('joint states frozen', _frozen, r'stay the same|same in \d+ messages|no progress|'
+          r'off the commanded path|No joint states|from the goal', trait='moves', phases=MOVING,
+          held=False),
+    Fault('joint missing', _sim('joint_missing:joint_2'), r'[Jj]oint_2'),
+    Fault('joint states out of order', _sim('stamps_disordered'), harmless=True),
+    Fault('joint states 0.1 s late', _sim('latency:0.1'), harmless=True),
+    Fault('joint states 0.4 s late', _sim('latency:0.4'), r'joint states', trait='moves'),
+    Fault('joint states at 10 Hz', _sim('joint_states_slow'), r'joint states', trait='moves'),
+    Fault('efforts not finite', _sim('effort_nan'), r'not a finite number', trait='effort'),
+    Fault('efforts stuck', _sim('effort_stuck'), r'[Ee]ffort', trait='effort'),
+    Fault('efforts zero', _sim('effort_zero'), r'[Ee]ffort', trait='effort'),
+    Fault('joint states twice', _states(), harmless=True),
+    Fault('second arm on joint_states', _states(_displaced), trait='moves',
+          cause=r'nodes publish on .*joint_states'),
+    Fault('second publisher: not finite', _states(_filled(position=math.nan)), harmless=True),
+    Fault('second publisher: malformed', _states(_malformed), harmless=True),
+    Fault('second publisher: 1000 joints', _states(_many_joints), _STATES),
+    Fault('second publisher: one name for all joints', _states(_twice_named), harmless=True),
+    *(Fault(f'second publisher: {field} {value:g}', _states(_filled(**{field: value})), _STATES)
+      for field, value in (('position', 1e300), ('velocity', 1e50), ('effort', 1e300))),
+    *(Fault(f'one stamp of joint states {name}', _states(_shifted(seconds), 1), _STATES)
+      for name, seconds in (('0.2 s ahead', 0.2), ('2 s ahead', 2.0), ('1 h ahead', 3600.0),
+                            ('0.5 s back', -0.5), ('zero', -1e9), ('in 2038', 3e9))),
+    Fault('burst of 1000 joint states', _burst, harmless=True),
+    Fault('F/T sensor silent', _sim('ft_silent'), r'No readings received|has been silent',
+          trait='wrist'),
+    Fault('F/T sensor not finite', _sim('ft_nan'), r'not finite', trait='wrist'),
+    Fault('F/T sensor frozen', _sim('ft_stuck'), _SENSOR, trait='wrist'),
+    Fault('F/T sensor saturated', _sim('ft_saturated'), _SENSOR, trait='wrist'),
+    Fault('F/T sensor 50 ms late', _sim('ft_late'), harmless=True, trait='wrist'),
+    Fault('F/T sensor names another frame', _sim('ft_misframed'), r'frame', trait='wrist'),
+    Fault('F/T sensor twice', _wrenches(deepcopy), harmless=True, trait='wrist'),
+    Fault('F/T stamps 0.1 s ahead', _wrenches(_shifted(0.1)), _SENSOR, trait='wrist'),
+    *(Fault(f'F/T reading of {newtons:g} N', _wrenches(_force(newtons)), _SENSOR, trait='wrist')
+      for newtons in (1e300, math.nan, -math.inf)),
+    Fault('IMU silent', _sim('imu_silent'), r'IMU|imu', trait='imu'),
+    Fault('tracker silent', _sim('tracker_silent'), r'[Tt]racker', trait='tracker'),
+    Fault('clock jumps back', _sim('clock_jump_back'), r'jumped back'),
+    Fault('clock jumps forward', _sim('clock_jump_forward'), r'No joint states|jumped|gap|apart'),
+    Fault('a stranger sets the clock 1 h ahead', _send(Clock, lambda _: Clock(
+        clock=Time(sec=3600)), ending='clock'), r'clock|jumped|ahead|joint states'),
+
+    Fault('garbage on text topics', _send(String, lambda number: String(data=_GARBAGE[number]),
+                                          len(_GARBAGE)), harmless=True),
+    *(Fault(f'{name} on text topics, then cancel', _then(_text(name), _cancel),
+            r'Cancelled on request', trait='moves', phases=MOVING) for name in _TEXTS),
+    *(Fault(f'{name} on text topics, then SIGTERM', _then(
+        _text(name), _signal('node', signal.SIGTERM)), _END_OF_NODE, kills='node', trait='moves',
+        phases=MOVING) for name in ('list of 1.4 MB', 'list of 50 MB')),
+    *(Fault(f'second robot_description: {name}', _then(_RELEASE, _describe(name), _RESUME),
+            before=True, phases=_IDLE) for name in ('list of 50 MB', 'malformed YAML')),
+    Fault('robot description nested 100,000 deep', _then(_RELEASE, _with_parameters(
+        robot_description='<robot name="x">' + '<link name="x">' * 100_000), _RESUME),
+        r'[Rr]obot description', before=True, phases=_IDLE),
+    Fault('1000 marks of a stranger', _send(DiagnosticArray, _marks, 1000), harmless=True,
+          phases=MOVING),
+    Fault('100,000 claims of invented names', _send(String, lambda number: String(
+        data=f'claim /node_{number}'), 100_000, 'owner'), harmless=True, trait='moves',
+        phases=MOVING),
+    Fault('100,000 frames on /tf', _send(TFMessage, _frames, 1000), harmless=True, trait='frames'),
+
+    Fault('disk full', _limit_files, r'could not be written', trait='stores', before=True,
+          phases=_STORING),
+    Fault('small disk full', _small_disk, r'could not be written|No space', trait='stores',
+          before=True, phases=_STORING, possible=_ROOT),
+    Fault('results folder read-only', _chmod(0o555), r'could not be written', trait='stores',
+          before=True, phases=_STORING),
+    Fault('results folder unreadable', _then(_RELEASE, _chmod(0), _RESUME),
+          r'[Pp]ermission', before=True, phases=_IDLE),
+    Fault('results folder is a file', _then(_RELEASE, _moved_aside, _RESUME),
+          r'[Nn]ot a directory|not a folder|cannot be', before=True, phases=_IDLE),
+    *(fault for name, make in _STRANGE_FILES.items() for fault in (
+        Fault(f'result file is a {name}', _then(
+            _RELEASE, _planted(make, 'drive_gains.yaml'), _RESUME), r'drive_gains', before=True,
+            phases=_IDLE, possible=_ROOT or name != 'device'),
+        Fault(f'journal is a {name}', _planted(make, *(
+            f'{kind}.unfinished' for kind in ('payload', 'friction', 'compliance'))),
+            harmless=True, before=True, trait='resumes', phases=frozenset({'moving'}),
+            possible=_ROOT or name != 'device'),
+        Fault(f'parameter file is a {name}', _parameter_file(make), before=True, phases=_IDLE,
+              possible=_ROOT or name != 'device'))),
+
+    Fault('obstacle on the base against the first link', _then(
+        _RELEASE, _with_parameters(
+            robot_description=_with_box('base_link', '0.07 0.045 0.38', '0.02 0.02 0.05')),
+        _RESUME), r'obstacle', trait='moves', before=True, phases=frozenset({'moving'})),
+    Fault('tool box against the link before the last joint', _then(
+        _RELEASE, _with_parameters(
+            robot_description=_with_box('link_5', '0.2 0 0.12', '0.02 0.02 0.02'),
+            tool_box=[0.3, 0.2, 0.2]), _RESUME), r'obstacle', trait='moves', before=True,
+        phases=frozenset({'moving'})),
+    Fault('box that touches the arm', _then(
+        _RELEASE, _with_parameters(keep_out_boxes=[0.0, 0.14, 0.7, 0.2, 0.2, 0.2]), _RESUME),
+        r'keep_out_box', trait='moves', before=True, phases=frozenset({'moving'})),
+)

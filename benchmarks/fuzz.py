@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`scripts/faults --fuzz`: random messages on every topic of all nodes while the arm moves."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from copy import deepcopy
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rclpy.qos import qos_profile_sensor_data
+
+from benchmarks.fault_cell import CAPABILITIES, HANG, FaultCell, mark
+from benchmarks.soak import Usages
+from demo.domains import own_domain
+from robocal_ros.cli.console import OUT, print_line
+from robocal_ros.cli.node_client import RosSession
+from robocal_ros.errors import RobocalError
+from robocal_ros.messages import conversions, qos
+
+# Messages between two cancels.
+_BURST = (5, 40)
+# Longest text, characters of long texts in all, and longest text that does not count.
+_LONGEST, _BUDGET, _SHORT = 50 * 10**6, 10**9, 5000
+_NUMBERS = (0.0, -1.0, 1.0, math.nan, math.inf, -math.inf, 1e300, -1e300, 1e50, 5e-324, 1e-3)
+_OFFSETS = (0.0, 0.0, 0.2, -0.2, 1.0, -1.0, 3600.0, 2e9)
+_WORDS = ('', 'joint_1', 'joint_6', 'elbow', 'tool0', 'base_link', 'ft_wrist', 'begin', 'end',
+          'claim /payload_identification', 'release /leveling', '0', 'none x', '\x00', 'é' * 100,
+          '<robot/>', 'kind: payload\n...', '[' * 2000, '&a [*a]\n...', '{', '- 0\n', '../' * 50)
+
+
+class Messages:
+    """Random messages.
+
+    Attributes:
+        bytes: Sum of the lengths of long texts.
+        allowed: Largest sum.
+
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Seed the generator."""
+        self.chance = random.Random(seed)
+        self.bytes = 0
+        self.allowed = 0.0
+
+    def changed(self, message: Any, now: float) -> Any:
+        """Return a message with random values in some fields, and often a stamp near now [s]."""
+        message = deepcopy(message)
+        self._change(message)
+        if hasattr(message, 'header'):
+            if self.chance.random() < 0.7:
+                stamp = max(0.0, now + self.chance.choice(_OFFSETS))
+                message.header.stamp = conversions.to_stamp(min(stamp, 2.0**31 - 1.0))
+            mark(message)
+        return message
+
+    def _change(self, message: Any, *, within: bool = False) -> None:
+        kinds = message.get_fields_and_field_types()
+        for name in [name for name in kinds if self.chance.random() < 0.4] or [
+                self.chance.choice(list(kinds))]:
+            setattr(message, name, self._value(kinds[name], getattr(message, name), within))
+
+    def _value(self, kind: str, now: Any, within: bool) -> Any:
+        chance = self.chance
+        if sequence := re.fullmatch(r'sequence<(.*?)(?:, \d+)?>|(.*)\[(\d+)\]', kind):
+            element = sequence[1] or sequence[2]
+            present = [] if now is None else list(now)
+            count = int(sequence[3]) if sequence[3] else chance.choice(
+                (0, 1, len(present), len(present), 7,
+                 chance.randrange(8 if within else 30 if '/' in element else 3000)))
+            return [self._value(element, deepcopy(present[index]) if index < len(present) else
+                                None, True) for index in range(count)]
+        if '/' in kind:
+            package, name = kind.split('/')
+            made = getattr(import_module(f'{package}.msg'), name)() if now is None else now
+            self._change(made, within=within)
+            return made
+        if kind == 'string':
+            return self._text(_SHORT if within else _LONGEST)
+        if kind in ('double', 'float'):
+            value = 0.0 if now is None else float(now)
+            # Plausible values, too.
+            return chance.choice((*_NUMBERS, value, value + chance.gauss(0.0, 0.1)))
+        if kind == 'boolean':
+            return chance.random() < 0.5
+        if kind == 'octet':
+            return bytes([chance.randrange(256)])
+        bits = int(re.sub(r'\D', '', kind))
+        low, high = (0, 2**bits - 1) if kind.startswith('u') else (-2**(bits - 1),
+                                                                   2**(bits - 1) - 1)
+        return chance.choice((low, high, 0, 1, chance.randint(low, high)))
+
+    def _text(self, longest: int) -> str:
+        """Return a text, seldom a long one."""
+        word = self.chance.choice(_WORDS)
+        size = 10.0**(self.chance.random()**3 * math.log10(longest))
+        if size > _SHORT:
+            if self.bytes >= self.allowed:
+                return word
+            self.bytes += int(size)
+        return word * (1 + int(size / max(1, len(word))))
+
+
+def fuzz(messages: int, duration: float, output: Path, seed: int) -> int:
+    """Send random messages to all nodes while they move the arm in turn; print how it went.
+
+    Args:
+        messages: Number of messages.
+        duration: Shortest duration [s].
+        output: Folder for logs and results.
+        seed: Seed of the messages.
+
+    Returns:
+        0 if no node ended and the arm was held after every cancel, else 1.
+
+    """
+    chosen = {item.node: item for item in reversed(CAPABILITIES)}
+    hostile, sent, refused, ended = Messages(seed), 0, 0, 0
+    holds: list[float] = []
+    answers: list[float] = []
+    unheld = 0
+    domain = own_domain()
+    with RosSession('fuzz', domain) as session, ExitStack() as stack:
+        cells: list[FaultCell] = []
+        for capability in chosen.values():
+            cells.append(stack.enter_context(closing(FaultCell(
+                capability, session, output, output / 'fuzz', cells[0] if cells else None))))
+            cells[-1].start()
+        usages = Usages(tuple(
+            process for cell in cells for process in cell.children('both')))
+        session.watch = usages.look
+        targets = _targets(cells)
+        began = time.monotonic()
+        while sent < messages or time.monotonic() - began < duration:
+            # As many in the last as in the first minute.
+            share = (time.monotonic() - began) / duration if duration else 1.0
+            burst = min(hostile.chance.randint(*_BURST), max(0, round(messages * share) - sent)
+                        if duration else messages - sent)
+            hostile.allowed = _BUDGET * sent / messages
+            cell = cells[hostile.chance.randrange(len(cells))]
+            generation = cell.generation
+            try:
+                cell.start()
+                future = cell.to_phase(
+                    'moving' if 'moving' in cell.capability.phases else 'taring', 'run')
+            except RobocalError:
+                refused, future = refused + 1, None
+            ended += cell.generation != generation
+            for _ in range(burst):
+                publisher, example = hostile.chance.choice(targets)
+                publisher.publish(hostile.changed(example, cell.motion[-1][0]))
+                session.take(3)
+            sent += burst
+            if future is None or future.done():
+                continue
+            cell.in_motion()
+            cell.cancelled = 0.0
+            cancel = cell.begin('cancel')
+            if not cell.wait(cancel.done, HANG):
+                unheld += 1
+                continue
+            answers.append(time.monotonic() - cell.cancelled)
+            unheld += not cell.at_rest()
+            if (hold := cell.held_after(cell.cancelled)) is not None:
+                holds.append(hold)
+            if len(answers) % 20 == 0:
+                print_line(f'{sent} messages, {time.monotonic() - began:.0f} s; held after '
+                           f'{_spread(holds)}.')
+        elapsed = time.monotonic() - began
+        ended += sum(not cell.node_alive for cell in cells)
+    text = (f'{sent} messages on {len(targets)} topics with {hostile.bytes / 1e6:.0f} MB of long '
+            f'texts in {elapsed / 60.0:.1f} min, seed {seed}: {ended} nodes ended, '
+            f'{unheld} times the arm was not held or a cancel not answered within {HANG:.0f} s, '
+            f'{refused} procedures refused. {len(holds)} cancels of moving arms: commanded to '
+            f'hold after {_spread(holds)}; {len(answers)} answered after {_spread(answers)}.\n\n'
+            f'{usages.table()}')
+    (output / 'fuzz.md').write_text(text, encoding='utf-8')
+    OUT.print(text, markup=False, soft_wrap=True)
+    return 1 if ended or unheld else 0
+
+
+def _targets(cells: Sequence[FaultCell]) -> list[tuple[Any, Any]]:
+    """Return a publisher and an example of each topic to which the nodes subscribe."""
+    node = cells[0].session.node
+    kinds = {topic: types[0] for cell in cells for topic, types in
+             node.get_subscriber_names_and_types_by_node(cell.capability.node, '/')
+             if '/msg/' in types[0]}
+    examples: dict[str, Any] = {}
+    subscriptions, targets = [], []
+    for topic, name in sorted(kinds.items()):
+        package, folder, kind = name.split('/')
+        made = getattr(import_module(f'{package}.{folder}'), kind)
+        examples[topic] = made()
+        subscriptions.append(node.create_subscription(
+            made, topic, partial(examples.__setitem__, topic), qos_profile_sensor_data))
+        targets.append((node.create_publisher(made, topic, qos.MARKS), topic))
+    cells[0].wait(lambda: False, 3.0)
+    for subscription in subscriptions:
+        node.destroy_subscription(subscription)
+    return [(publisher, examples[topic]) for publisher, topic in targets]
+
+
+def _spread(times: Sequence[float]) -> str:
+    if not times:
+        return 'no time known'
+    shown = np.percentile(times, (50, 99, 100)) * 1e3
+    return '{:.0f} ms (p50), {:.0f} ms (p99), {:.0f} ms (longest)'.format(*shown)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Coverage of the covariances of external wrenches, on arms that differ from their description."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pinocchio as pin
+import scipy
+
+from benchmarks import foreign_arms, seven_joints
+from benchmarks.figures import Figure
+from benchmarks.wrench_samples import Stream, follow
+from robocal_ros.arrays import Array
+from robocal_ros.robot.arm_model import link_covariance, physically_consistent
+from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.wrench.fusion import Fusion
+from robocal_ros.wrench.model import SensedArm, SensorMount, TareReference
+from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.parameters import WrenchParameters
+
+LAYOUTS = ('both-ended link', 'wrist only', 'base and wrist', 'torque')
+"""Two random sensors, of which the links between them count; one at the last link; at the first
+and the last link, fused with joint torques; none."""
+
+ARMS = ('seven joints', *foreign_arms.names())
+
+# Parameters of the observer, and what is drawn: masses as a share, readings and efforts.
+_MODEL, _NOISE, _EFFORT, _GAIN = 0.05, (0.5, 0.02), 1.0, 0.02
+# Joint states per observation, and their interval [ns].
+_ROWS, _STEP = 25, 10**6
+# Least mass distal to a sensor [kg].
+_CARRIED = 0.2
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Outcome of random true arms, tares, postures and motions.
+
+    Attributes:
+        links: Squared Mahalanobis distances of wrenches on a sub-chain from the truth, six
+            degrees of freedom.
+        tools: Probability of a larger distance than that of the tool wrench.
+        free: Number of draws in which nothing touches the arm.
+        touched: Number of these with a contact of a link or a joint.
+
+    """
+
+    links: tuple[float, ...]
+    tools: tuple[float, ...]
+    free: int
+    touched: int
+
+
+class _Cell:
+    """An arm with sensors and a load, as described, tared, and as it really is."""
+
+    def __init__(self, name: str, layout: str, seed: int) -> None:
+        self.draw = np.random.default_rng([seed, ARMS.index(name), LAYOUTS.index(layout)])
+        known = Robot(seven_joints.urdf()) if name == ARMS[0] else foreign_arms.arm(name).robot
+        # Links whose name begins with ft_ would carry sensors.
+        self.robot = Robot(known.urdf.replace('"ft_', '"part_'), tool_frame=known.tool_frame)
+        frames = self._frames(layout)
+        self.observer = WrenchObserver(self.robot, WrenchParameters(
+            sensor_frames=frames or [''], arm_model_std=_MODEL, sensor_force_std=[_NOISE[0]],
+            sensor_torque_std=[_NOISE[1]], torque_std=[_EFFORT], gain_std=_GAIN,
+            unidentified_friction=[0.0]))
+        self.truth = SensedArm(self.robot, [SensorMount(frame) for frame in frames])
+        mass = self.draw.uniform(0.2, 3.0)
+        load = RigidBodyInertia(mass, self.draw.normal(0.0, 0.06, 3),
+                                mass * np.diag(self.draw.uniform(0.02, 0.08, 3)**2))
+        self.load = np.array(load.to_pinocchio().toDynamicParameters())
+        # 1 % of mass and inertia, 2 mm of the centre.
+        self.load_std = np.diag([0.01 * mass, *[2e-3 * mass] * 3, *(0.01 * self.load[4:] + 1e-5)])
+        self.observer.carry(load, self.robot.tool_frame, self.load_std)
+        self.fusion = Fusion(self.observer)
+
+    def _frames(self, layout: str) -> list[str]:
+        """Return the links with sensors, from those that the arm's joints carry."""
+        child = {joint.get('name'): found.get('link', '')
+                 for joint in ElementTree.fromstring(self.robot.urdf).findall('joint')
+                 for found in joint.findall('child')}
+        links = [child[name] for name in self.robot.joint_names
+                 if self.robot.distal_inertia(child[name]).mass > _CARRIED]
+        chosen = sorted(self.draw.choice(len(links), 2, replace=False).tolist())
+        return [links[i] for i in {'both-ended link': chosen, 'wrist only': [-1],
+                                   'base and wrist': [0, -1], 'torque': []}[layout]]
+
+    def tare(self) -> None:
+        """Draw how links and load really are, and tare in a random posture."""
+        draw, truth = self.draw, self.truth
+        truth.carry(None)
+        bodies, total = truth.described_parameters(), 1.0 + _MODEL * draw.normal()
+        for joint, (body, own) in enumerate(
+                zip(bodies, physically_consistent(bodies), strict=True), 1):
+            if body[0] > 0.0:
+                truth.model.inertias[joint] = pin.Inertia.FromDynamicParameters(
+                    total * body + draw.multivariate_normal(
+                        np.zeros(10), link_covariance(own, _MODEL), method='cholesky'))
+        carrier, placement = truth.carrier()
+        truth.model.appendBodyToJoint(carrier + 1, pin.Inertia.FromDynamicParameters(
+            self.load + self.load_std @ draw.normal(size=10)), placement)
+        posture = self.posture()
+        self.bias = draw.normal(0.0, 3.0, (len(truth.mounts), 6))
+        readings = truth.expected(posture) + self.bias
+        self.observer.use_bias(readings - self.observer.arm.expected(posture),
+                               TareReference(posture, readings))
+
+    def posture(self) -> Array:
+        """Return a random posture."""
+        return np.asarray(self.draw.uniform(*self.robot.sampling_limits()))
+
+    def observe(self, wrench: Array) -> Observation:
+        """Return what is observed in a random motion, with a wrench on the tool."""
+        draw, robot = self.draw, self.robot
+        time = 1e-9 * _STEP * np.arange(_ROWS)[:, None]
+        v, a = (size * draw.normal(size=(1, robot.n)) for size in (0.5, 1.0))
+        q = self.posture() + time * v + 0.5 * time**2 * a
+        held, torque = (item.copy() for item in self.truth.held_many(
+            q, v + time * a, np.repeat(a, _ROWS, axis=0)))
+        for row, posture in enumerate(q):
+            for index in range(len(self.bias)):
+                held[row, index] -= self.moved(posture, index) @ wrench
+            torque[row] -= np.reshape(pin.computeFrameJacobian(
+                robot.model, robot.data, posture, robot.frame_id(robot.tool_frame),
+                pin.LOCAL), (6, robot.n)).T @ wrench
+        stamps = 10**9 + _STEP * np.arange(_ROWS)
+        # Noise of sensors and efforts that the window does not reduce; a live sensor scatters.
+        offsets = self.bias + np.repeat(_NOISE, 3) * draw.normal(size=self.bias.shape)
+        sensors = [Stream(stamps, offset - held[:, index] + 1e-6 * draw.normal(size=(_ROWS, 6)))
+                   for index, offset in enumerate(offsets)]
+        torque *= 1.0 + _GAIN * draw.normal(size=robot.n)
+        torque += _EFFORT * draw.normal(size=robot.n)
+        self.observer.clear()
+        return follow(self.observer, Stream(stamps, np.hstack((q, v + time * a, torque))),
+                      sensors)[-1]
+
+    def moved(self, posture: Array, index: int) -> Array:
+        """Return the matrix of wrenches from the tool to a sub-chain, shape (6, 6)."""
+        tool, link = (self.robot.transform_frame_to_root(posture, frame) for frame in (
+            self.robot.tool_frame, self.observer.arm.chains[index].link))
+        return np.asarray(link.actInv(tool).toDualActionMatrix())
+
+
+def draws(name: str, layout: str, seed: int, count: int) -> Draws:
+    """Return the outcome of some draws.
+
+    Args:
+        name: One of ``ARMS``.
+        layout: One of ``LAYOUTS``.
+        seed: Seed of all that is random.
+        count: Number of true arms, each with a tare and a motion.
+
+    """
+    cell, links, tools, free, touched = _Cell(name, layout, seed), [], [], 0, 0
+    for number in range(count):
+        cell.tare()
+        size = cell.draw.uniform(5.0, 60.0) * (number % 2)
+        wrench = size * cell.draw.normal(size=6) * np.repeat([1.0, 0.1], 3)
+        seen = cell.observe(wrench)
+        if len(cell.bias) and seen.posture is not None:
+            index = 0 if layout == LAYOUTS[0] else len(cell.bias) - 1
+            error = seen.wrench[index].copy()
+            if layout != LAYOUTS[0]:
+                error -= cell.moved(seen.posture, index) @ wrench
+            links.append(_square(error, cell.fusion.link_covariance(seen, index)))
+        tool = cell.fusion.tool(seen)
+        known = np.isfinite(tool.wrench) if tool is not None else np.zeros(6, bool)
+        if tool is not None and known.any():
+            tools.append(float(scipy.special.chdtrc(int(known.sum()), _square(
+                (tool.wrench - wrench)[known], tool.covariance[np.ix_(known, known)]))))
+        if not size:
+            free += 1
+            touched += bool(seen.contacts) or bool(
+                seen.colliding is not None and seen.colliding.any())
+    return Draws(tuple(links), tuple(tools), free, touched)
+
+
+def _square(error: Array, covariance: Array) -> float:
+    return float(error @ np.linalg.solve(covariance, error))
+
+
+def case(seed: int, *, layouts: int, count: int) -> dict[str, Draws]:
+    """Return the draws of all arms by layout.
+
+    Args:
+        seed: Seed of the case.
+        layouts: Number of random layouts of each kind on each arm.
+        count: Number of draws of each of them.
+
+    """
+    found = {}
+    for layout in LAYOUTS:
+        some = [draws(name, layout, layouts * seed + number, count)
+                for name in ARMS for number in range(layouts)]
+        found[layout] = Draws(
+            sum((item.links for item in some), ()), sum((item.tools for item in some), ()),
+            sum(item.free for item in some), sum(item.touched for item in some))
+    return found
+
+
+def figures(cases: Sequence[dict[str, Draws]]) -> list[Figure]:
+    """Return the coverage of 95 and 99.9 % ellipsoids, and contacts by model errors alone."""
+    rows = []
+    for layout in LAYOUTS:
+        links = [scipy.special.chdtrc(6, size) for item in cases for size in item[layout].links]
+        tools = [chance for item in cases for chance in item[layout].tools]
+        series = f'links off by the prior, {len(ARMS)} arms, tared elsewhere: {layout}'
+        for what, found in (('wrench on the link', links), ('tool wrench', tools)):
+            for inside, risk, least in ((True, 0.05, 93.0), (False, 0.05, 3.0),
+                                        (True, 0.001, 99.8)) if found else ():
+                rows.append(Figure.share(
+                    series, f'{what} {"inside" if inside else "outside"} {1.0 - risk:.1%}',
+                    int(((np.array(found) > risk) == inside).sum()), len(found), least))
+        rows.append(Figure.share(
+            series, 'contacts without a touch', sum(item[layout].touched for item in cases),
+            sum(item[layout].free for item in cases), 0.1, at_least=False))
+    return rows

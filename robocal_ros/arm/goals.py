@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goals of the controller's action, by its status topic: those of other clients move the arm."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from action_msgs.msg import GoalStatus, GoalStatusArray
+from rclpy.qos import (
+    QoSDurabilityPolicy,
+    QoSHistoryPolicy,
+    QoSProfile,
+    QoSReliabilityPolicy,
+)
+from rclpy.subscription import Subscription
+from unique_identifier_msgs.msg import UUID
+
+from robocal_ros.arm.waiting import Waiter
+from robocal_ros.errors import MotionError
+
+# QoS of action status topics; the depth covers short motions.
+_STATUS = QoSProfile(
+    history=QoSHistoryPolicy.KEEP_LAST, depth=10,
+    reliability=QoSReliabilityPolicy.RELIABLE, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
+_UNDER_WAY = (
+    GoalStatus.STATUS_ACCEPTED, GoalStatus.STATUS_EXECUTING, GoalStatus.STATUS_CANCELING)
+# Own goals that are remembered; one at a time is under way, and one that stops the arm.
+_OWN = 10
+
+
+class ControllerGoals:
+    """Goals that the controller has accepted, while subscribed.
+
+    Attributes:
+        begun: Number of goals of other clients that were accepted.
+
+    """
+
+    def __init__(self, waiter: Waiter, action: str) -> None:
+        """Prepare the subscription.
+
+        Args:
+            waiter: Its node subscribes.
+            action: Name of the controller's action.
+
+        """
+        self._node, self._group = waiter.node, waiter.group
+        self._topic: str = waiter.node.resolve_topic_name(f'{action}/_action/status')
+        self._action = action
+        self._own: deque[bytes] = deque(maxlen=_OWN)
+        self._when_succeeded: list[Callable[[], None]] = []
+        self._subscription: Subscription[Any] | None = None
+        self._statuses: dict[bytes, int] | None = None
+        self._servers: set[bytes] = set()
+        self._over: set[bytes] = set()
+        self.begun = 0
+
+    def start(self) -> None:
+        """Subscribe, unless subscribed already."""
+        if self._subscription is None:
+            self._subscription = self._node.create_subscription(
+                GoalStatusArray, self._topic, self._take, _STATUS, callback_group=self._group)
+
+    def stop(self) -> None:
+        """Unsubscribe."""
+        if self._subscription is not None:
+            self._node.destroy_subscription(self._subscription)
+        self._subscription = self._statuses = None
+
+    def new_id(self) -> UUID:
+        """Return the identity of a goal of this node."""
+        identity = UUID(uuid=list(uuid4().bytes))
+        self._own.append(bytes(identity.uuid))
+        return identity
+
+    def when_succeeded(self, callback: Callable[[], None]) -> None:
+        """Register a callback for goals of other clients that succeed while subscribed."""
+        self._when_succeeded.append(callback)
+
+    def _take(self, message: GoalStatusArray) -> None:
+        self._look()
+        before, self._statuses = self._statuses, {
+            bytes(item.goal_info.goal_id.uuid): int(item.status) for item in message.status_list}
+        # What ended before the subscription is no news.
+        news = {} if before is None else {
+            goal: before.get(goal, 0) for goal in self._statuses if goal not in self._own}
+        self.begun += sum(not status for status in news.values())
+        if any(status < GoalStatus.STATUS_SUCCEEDED == self._statuses[goal]
+               for goal, status in news.items()):
+            for callback in self._when_succeeded:
+                callback()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether a goal of another client is under way.
+
+        A controller that was unloaded, or whose process has died, has no goals any more, although
+        its last status names them: it counts only while its publisher is in the graph.
+        """
+        self._look()
+        return any(status in _UNDER_WAY and goal not in self._own and goal not in self._over
+                   for goal, status in (self._statuses or {}).items())
+
+    def _look(self) -> None:
+        """Note the controller's publisher; if it has left or was replaced, its goals are over.
+
+        A message of it may still arrive after that.
+        """
+        there = {bytes(item.endpoint_gid)
+                 for item in self._node.get_publishers_info_by_topic(self._topic)}
+        if self._servers and not self._servers & there:
+            self._over, self._servers = set(self._statuses or ()), set()
+        self._servers = self._servers or there
+
+    def check(self) -> None:
+        """Raise a MotionError while a goal of another client is under way."""
+        if self.foreign:
+            name = self._topic.removesuffix('/_action/status')
+            raise MotionError(
+                f"Controller '{self._action}' executes a goal of another client; nothing was "
+                'sent. Wait until that goal has ended, or cancel it (ros2 service call '
+                f'{name}/_action/cancel_goal action_msgs/srv/CancelGoal), and call again.')

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declaration of every capability: the one place that lists them.
+
+Executables, launch files, command line, recorder, followed topics, parameter files and the pages
+generated from them go by this list; ``setup.py``, security policies, displays and docs are tested
+against it. Nothing here imports ROS or numerical libraries, so that ``robocal --help`` is fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from robocal_ros.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """What one service of a node measures or does, by its name on the command line.
+
+    Attributes:
+        name: Name for ``robocal run``, and for ``robocal estimate`` if it has an estimator.
+        summary: What it yields, as a clause.
+        verb: Service of the node that carries it out.
+        kind: Kind of its result, empty for none.
+        topic: Topic of the node on which the result is published.
+        estimator: Module and name of its estimator from bags, empty for none.
+        urdf: Suffix of the URDF into which ``robocal apply`` writes the result, empty for none.
+        then: What to do once the result has passed, and the command, if it is not applied.
+        node: Name of the node; set by the capability.
+
+    """
+
+    name: str
+    summary: str
+    verb: str = 'run'
+    kind: str = ''
+    topic: str = 'result'
+    estimator: str = ''
+    urdf: str = ''
+    then: tuple[str, str] = ('The nodes use it from now on; nothing is to be done.', '')
+    node: str = ''
+
+
+@dataclass(frozen=True)
+class Capability:
+    """One node and what it is good for.
+
+    Attributes:
+        node: Name of the node and of its executable.
+        package: Package of its modules, of which ``node`` holds the node.
+        page: Page of the documentation.
+        procedures: What it can measure or do, the most important first.
+        own_kinds: Kinds of further results, which only the capability itself uses.
+
+    """
+
+    node: str
+    package: str
+    page: str
+    procedures: tuple[Procedure, ...]
+    own_kinds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Name the node in its procedures."""
+        object.__setattr__(self, 'procedures', tuple(
+            replace(item, node=self.node) for item in self.procedures))
+
+    @property
+    def module(self) -> str:
+        """Module of the node."""
+        return f'{self.package}.node'
+
+    @property
+    def results(self) -> dict[str, str]:
+        """Topics of the published results, relative to the namespace, by kind."""
+        return {item.kind: f'{self.node}/{item.topic}' for item in self.procedures if item.kind}
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of the results that the node stores."""
+        return (*self.results, *self.own_kinds)
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """Topics that a bag needs besides those of the robot, relative to the namespace."""
+        return (f'{self.node}/marks', *self.results.values()) if self.results else ()
+
+
+_CAPABILITIES = [
+    Capability('payload_identification', 'robocal_ros.payload', 'payload.md', (
+        Procedure(
+            'payload', 'mass, centre of mass and inertia of the tool or load', kind='payload',
+            estimator='robocal_ros.payload.estimate:PAYLOAD', urdf='with_tool'),
+        Procedure(
+            'drive_gains', 'scales of the efforts, by a load of known mass', 'calibrate_gains',
+            'drive_gains', 'drive_gains', 'robocal_ros.payload.estimate:GAINS',
+            then=('Efforts are converted to N·m from now on. Identify what depends on them, such '
+                  'as the payload.', 'robocal run payload')),
+        Procedure(
+            'arm', "the arm's own links, rotors and effort scales", 'identify_arm', 'arm', 'arm',
+            'robocal_ros.payload.estimate:ARM_IDENTIFICATION', urdf='identified')),
+        ('payload_reference',)),
+    Capability('friction_identification', 'robocal_ros.friction', 'friction.md', (
+        Procedure('friction', 'friction of each joint', kind='friction',
+                  estimator='robocal_ros.friction.estimate:FRICTION', urdf='with_friction'),)),
+    Capability('compliance_calibration', 'robocal_ros.compliance', 'compliance.md', (
+        Procedure(
+            'compliance', 'compliance of each joint', kind='compliance',
+            estimator='robocal_ros.compliance.estimate:COMPLIANCE',
+            then=('Leveling corrects the sag of the joints from now on.',
+                  'robocal run leveling')),)),
+    Capability('wrench_observer', 'robocal_ros.wrench', 'wrench.md', (
+        Procedure('wrench', 'biases of the F/T sensors (tare); from a bag, external wrenches too',
+                  'tare', 'tare', estimator='robocal_ros.wrench.bag:FOLLOWER'),)),
+    Capability('leveling', 'robocal_ros.leveling', 'leveling.md', (
+        Procedure('leveling', 'a level tool, without a result file'),)),
+]
+
+
+def capabilities() -> tuple[Capability, ...]:
+    """Return all capabilities, in the order in which they are listed to users."""
+    return tuple(_CAPABILITIES)
+
+
+def add(capability: Capability) -> None:
+    """Register a further capability; raises ConfigurationError if a name is already used."""
+    for name in (capability.node, *(item.name for item in capability.procedures)):
+        if name in nodes() or name in procedures():
+            raise ConfigurationError(f"There is a capability or node '{name}' already; choose "
+                                     'another name.')
+    _CAPABILITIES.append(capability)
+
+
+def remove(capability: Capability) -> None:
+    """Remove an added capability."""
+    _CAPABILITIES.remove(capability)
+
+
+def nodes() -> dict[str, str]:
+    """Return the modules of the nodes by the names of their executables."""
+    return {item.node: item.module for item in _CAPABILITIES}
+
+
+def of_node(name: str) -> Capability:
+    """Return the capability of a node."""
+    return next(item for item in _CAPABILITIES if item.node == name)
+
+
+def procedures() -> dict[str, Procedure]:
+    """Return all procedures by name."""
+    return {item.name: item for capability in _CAPABILITIES for item in capability.procedures}
+
+
+def result_topics() -> dict[str, str]:
+    """Return the topics of all published results, relative to the namespace, by kind."""
+    return {kind: topic for item in _CAPABILITIES for kind, topic in item.results.items()}
+
+
+def estimators() -> dict[str, str]:
+    """Return module and name of everything that estimates from bags, by procedure."""
+    return {name: item.estimator for name, item in procedures().items() if item.estimator}
+
+
+def of_kind(kind: str) -> Procedure | None:
+    """Return the procedure with results of a kind, None for an unknown kind."""
+    return next((item for item in procedures().values() if item.kind == kind), None)

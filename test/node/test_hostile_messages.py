@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of any content and size on each topic of each node: none ends or hinders it."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rclpy
+from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.qos import QoSProfile
+from std_msgs.msg import String
+from support.friction_results import payload_result
+from support.parameter_files import node_classes
+from support.ros_rig import NodeRig
+from support.security_policies import PARAMETERS
+
+from robocal_ros.messages import qos
+from robocal_ros.results.store import to_yaml
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+CHANCE = random.Random(0)
+# Besides these, a valid empty message of the type.
+RAW = {
+    'nothing': b'',
+    'an encapsulation': b'\x00\x01\x00\x00',
+    'a false length': b'\x00\x01\x00\x00\xff\xff\xff\xff' + b'x' * 20,
+    'bytes': b'\x00\x01\x00\x00' + CHANCE.randbytes(300),
+    'half a megabyte of brackets': b'\x00\x01\x00\x00' + (500_000).to_bytes(4, 'little')
+                                   + b'[' * 499_999 + b'\0',
+    'two megabytes': b'\x00\x01\x00\x00' + bytes(2 * 10**6),
+}
+
+
+@pytest.fixture(params=sorted(node_classes()))
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NodeRig]:
+    values = {**PARAMETERS.get(request.param, {}), 'results_dir': str(tmp_path)}
+    if request.param == 'leveling':
+        values['auto_level_after'] = ['task:screw']
+    made = NodeRig(node_classes()[request.param], tmp_path, name=request.param, **{
+        name: value for name, value in values.items() if name != 'results_dir'})
+    yield made.start()
+    made.end()
+
+
+def send(rig: NodeRig, publisher: Any, message: Any) -> None:
+    with suppress(rclpy.exceptions.InvalidHandle):
+        publisher.publish(message)
+    end = time.monotonic() + 0.05
+    rig.spinner.until(lambda: time.monotonic() > end)
+
+
+def test_no_message_ends_a_node(rig: NodeRig) -> None:
+    statuses = rig.subscribe(DiagnosticStatus, 'status', qos.LATCHED)
+    for subscription in list(rig.node.subscriptions):
+        topic = rig.node.resolve_topic_name(subscription.topic)
+        publisher = rig.talker.create_publisher(
+            subscription.msg_type, topic, QoSProfile(
+                depth=10, reliability=qos.LATCHED.reliability,
+                durability=qos.LATCHED.durability))
+        rig.spinner.until(publisher.get_subscription_count, what=topic)
+        for message in (*RAW.values(), subscription.msg_type()):
+            send(rig, publisher, message)
+        rig.talker.destroy_publisher(publisher)
+    # What is not needed at once is taken after 0.8 s.
+    rig.spinner.until(lambda: rig.node.status._left_out)
+    end = time.monotonic() + 2.0
+    rig.spinner.until(lambda: time.monotonic() > end)
+    assert rig.call('cancel').success
+    assert rig.call('clear').success
+    left_out = {item.key: int(item.value) for item in statuses[-1].values
+                if item.key.startswith('left out: ')}
+    for topic in ('/joint_states', '/robocal/owner') if rig.node.get_name() != 'wrench_observer' \
+            else ('/joint_states', '/payload_identification/result'):
+        assert left_out[f'left out: message on {topic}'] >= 2
+    # The same fault is logged once.
+    lines = [line.partition(': ')[0] for line in rig.log['error']]
+    assert len(set(lines)) == len(lines)
+    assert not rig.log['fatal']
+
+
+class Broken:
+    """Callback that raises, as one with a defect."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, *_: object) -> None:
+        self.calls += 1
+        raise ZeroDivisionError('a defect')
+
+
+def test_exceptions_in_callbacks_are_counted_and_named(tmp_path: Path) -> None:
+    rig = NodeRig(node_classes()['leveling'], tmp_path).start()
+    broken, late = Broken(), Broken()
+
+    async def broken_later() -> None:
+        late()
+
+    timer = rig.node.create_timer(0.02, lambda: broken())
+    rig.node.subscription(String, '/broken', broken, qos.RELIABLE)
+    publisher = rig.publisher(String, '/broken')
+    for _ in range(3):
+        publisher.publish(String())
+    rig.node.begin('task', broken_later())
+    rig.spinner.until(lambda: broken.calls > 5 and late.calls)
+    rig.node.destroy_timer(timer)
+    statuses = rig.subscribe(DiagnosticStatus, 'status', qos.LATCHED)
+    rig.spinner.until(lambda: statuses and any(
+        item.key == 'left out: message on /broken' and item.value == '3'
+        for item in statuses[-1].values))
+    (line,) = (line for line in rig.log['error'] if '/broken' in line)
+    assert re.fullmatch(
+        r'Left out a message on /broken: ZeroDivisionError: a defect \(.*/test_hostile_messages'
+        r'\.py, line \d+\)\. Further ones are only counted, in ~/status\.', line)
+    assert rig.call('cancel').success
+    rig.end()
+
+
+@pytest.fixture
+def friction(tmp_path: Path) -> Iterator[NodeRig]:
+    """A friction node, which uses payload results."""
+    made = NodeRig(node_classes()['friction_identification'], tmp_path)
+    yield made.start()
+    made.end()
+
+
+def used(rig: NodeRig) -> float | None:
+    found = rig.node._followed.get('payload')
+    return None if found is None else found.parameter('mass').value
+
+
+def test_results_are_used_between_services(friction: NodeRig) -> None:
+    node, spinner = friction.node, friction.spinner
+    payloads = friction.publisher(String, '/payload_identification/result', qos.LATCHED)
+    spinner.until(lambda: not node.waiter.loading, 60.0)
+
+    async def procedure() -> str:
+        # What was published before the call is in use, the rest is not even read.
+        assert used(friction) == 2.0
+        payloads.publish(String(data=to_yaml(payload_result(mass=3.0))))
+        await node.waiter.until(lambda: False, 0.5)
+        assert used(friction) == 2.0
+        return 'Done.'
+
+    payloads.publish(String(data=to_yaml(payload_result(mass=2.0))))
+    time.sleep(0.2)
+    assert spinner.run(lambda: node.answer('run', procedure)).message == 'Done.'
+    spinner.until(lambda: used(friction) == 3.0)
+
+
+@pytest.mark.realtime
+def test_a_text_that_takes_long_to_read_delays_neither_executor_nor_cancel(
+    friction: NodeRig
+) -> None:
+    node, spinner = friction.node, friction.spinner
+    payloads = friction.publisher(String, '/payload_identification/result', qos.LATCHED)
+    spinner.until(lambda: not node.waiter.loading, 60.0)
+    slow = String(data='[' + '[],' * 99_000 + ' ' * 700_000 + ']')
+    payloads.publish(slow)
+    turns = []
+    while not friction.log['warning']:
+        # Processor time of both threads: the machine may be busy.
+        begin = time.process_time()
+        spinner.executor.spin_once(timeout_sec=0.0)
+        turns.append(time.process_time() - begin)
+    assert sum(turns) > 0.1
+    assert max(turns) < 0.05
+    assert 'Payload result not used' in friction.log['warning'][0]
+    payloads.publish(slow)
+    spinner.until(lambda: node._reading)
+    run = friction.begin('run')
+    spinner.until(lambda: node.running)
+    begin = time.monotonic()
+    assert friction.call('cancel').success
+    assert time.monotonic() - begin < 0.2
+    assert spinner.wait(run).message == 'Cancelled on request.'

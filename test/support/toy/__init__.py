@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A capability of its own: the mean posture of the arm."""
+
+from __future__ import annotations
+
+from robocal_ros.registry import Capability, Procedure
+
+TOY = Capability('posture_average', 'support.toy', 'toy.md', (
+    Procedure('posture', 'mean posture of the arm', kind='posture',
+              estimator='support.toy.estimate:POSTURE',
+              then=('Compare it with the drawing.', 'robocal show posture')),))

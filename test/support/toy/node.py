@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Node of the mean posture."""
+
+from __future__ import annotations
+
+import numpy as np
+from std_msgs.msg import String
+
+from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.node.calibration_node import Answer, CalibrationNode
+from robocal_ros.node.recorder import Recorder
+from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results.store import to_yaml
+from support.toy.estimate import POSTURE, summary
+from support.toy.parameters import ToyParameters
+
+
+class PostureAverage(CalibrationNode):
+    """Averages the posture; moves nothing."""
+
+    capability = 'posture_average'
+    parameter_table = ToyParameters
+
+    def build(self) -> None:
+        self.joints = self.stream(JointStateStream(
+            self, self.group, self.robot, now=self.waiter.now, factor=np.ones(self.robot.n),
+            busy=lambda: self.busy))
+        self.recorder = self.stream(Recorder(self, self.joints, wrenches={}))
+        self._result_topic = self.publisher(String, '~/result')
+
+    async def run(self) -> Answer:
+        return await self.estimate()
+
+    async def preview(self) -> str:
+        return 'Nothing moves.'
+
+    async def estimate(self) -> Answer:
+        inputs = POSTURE.inputs(self.values, self.current_result)
+        recording = self.recorder.recording(POSTURE.needs(self.values))
+        result = POSTURE.result(self.robot, recording, self.values, inputs)
+        return self.keep(result, self._publish, summary)
+
+    async def clear(self) -> str:
+        return f'{self.recorder.clear()} samples discarded.'
+
+    def _publish(self, result: CalibrationResult) -> None:
+        self._result_topic.publish(String(data=to_yaml(result)))

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters of the mean posture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from robocal_ros.parameters import RobotParameters, parameter
+
+
+@dataclass(frozen=True)
+class ToyParameters(RobotParameters):
+    """Parameters of the mean posture."""
+
+    max_scatter: float = parameter(
+        0.01, 'Largest accepted scatter of a joint.', unit='rad', minimum=0.0, maximum=1.0)

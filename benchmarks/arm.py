@@ -8,7 +8,7 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
 from robocal_ros.messages.samples import JointSamples, StreamCounts, WrenchSamples
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.robot.trajectories import Trajectory
 from robocal_sim.controller import Status
 from robocal_sim.model import read_description
 from robocal_sim.physics import CONTROL_STEP

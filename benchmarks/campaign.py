@@ -25,13 +25,13 @@ from benchmarks.figures import Figure
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.estimation.effort_contents import check_contents
-from robocal_ros.friction.estimate import estimate as estimate_friction
+from robocal_ros.friction.estimator import estimate as estimate_friction
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import plan_runs
 from robocal_ros.messages.samples import Recording
 from robocal_ros.payload import (
     arm_identification,
-    drive_gains,
+    drive_gain_regression,
     excitation,
     plan,
     static_poses,
@@ -44,8 +44,8 @@ from robocal_ros.results.result import CalibrationResult, State, Verdict
 from robocal_ros.robot.arm_model import ArmModel, identified_model, urdf_model
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory
 from robocal_ros.robot.setup import effort_scale, relative_covariance
+from robocal_ros.robot.trajectories import Lspb, MotionLimits, Trajectory
 
 COVERAGE_BAR, OFF_95_BAR, PASS_BAR = 99.8, 2.0, 80.0
 """Percent of parameters within 99.9 % intervals, percent off 95 %, percent of cells that pass."""
@@ -311,7 +311,7 @@ def _gains(cell: AdversarialCell) -> Found:
     joints, _ = cell.record([exciting_motion(*place(cell), False)])
     check_contents(joints, cell.arm.robot, _VALUES.effort_contains, _VALUES.min_weight_share,
                    cell.tool.mass)
-    result = drive_gains.estimate(
+    result = drive_gain_regression.estimate(
         cell.arm.robot, joints, replace(_VALUES, known_mass=cell.tool.mass))
     truth = {f'{name}.effort_scale': joint.effort_scale
              for name, joint in cell.truth.joints.items()}

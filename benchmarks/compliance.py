@@ -15,7 +15,7 @@ from benchmarks.repetitions import Repetitions
 from demo import default_cell
 from demo.compliance import compliance_truth
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimate import estimate_sets
+from robocal_ros.compliance.estimator import estimate_sets
 from robocal_ros.compliance.fit import fit_compliance
 from robocal_ros.compliance.measurement import HELD_OUT_EVERY, displacements
 from robocal_ros.compliance.model import Target, predicted, target_motion

@@ -21,8 +21,8 @@ from robocal_ros.messages.samples import JointSamples, TrackerSamples
 from robocal_ros.resources import share_directory
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import quintic_path
 from robocal_ros.robot.planning import connect
+from robocal_ros.robot.trajectories import quintic_path
 from robocal_sim.drive import DEADBAND
 from robocal_sim.model import read_description
 from robocal_sim.physics import ArmPhysics

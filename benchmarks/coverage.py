@@ -24,7 +24,7 @@ from robocal_ros.payload.model import static_wrench_regressor, torque_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.robot.trajectories import Trajectory
 from robocal_sim.truth import Cell
 
 _UNKNOWN = 'The cause is not known.'

@@ -15,9 +15,9 @@ from benchmarks.random_cell import random_tool, random_truth
 from benchmarks.repetitions import Repetitions
 from demo import default_cell
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.blocks import Blocks
+from robocal_ros.estimation.block_averages import Blocks
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.payload import drive_gains, excitation
+from robocal_ros.payload import drive_gain_regression, excitation
 from robocal_ros.payload.model import (
     PARAMETERS,
     body_regressor,
@@ -40,8 +40,8 @@ from robocal_ros.payload.regression import (
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory
 from robocal_ros.robot.setup import effort_scales
+from robocal_ros.robot.trajectories import MotionLimits, Trajectory
 from robocal_sim.truth import HiddenTruth, JointTruth, ToolTruth
 
 SERIES, GAINS = 'excitation by wrist sensor, 2–3 kg', 'excitation by torques, effort scales ±15 %'
@@ -163,7 +163,7 @@ def _by_torques(
     motion = _motion(robot, torque_regressor)
     known, other = random_tool(generator, _GUESS), random_tool(generator)
     joints, _ = _record(replace(truth, joints=spoilt, tool=known), seed, motion)
-    calibrated = drive_gains.estimate(
+    calibrated = drive_gain_regression.estimate(
         robot, joints, replace(_VALUES, known_mass=known.mass, arm_model_std=_EXACT))
     scales = effort_scales(calibrated)
     factor = np.array([scales.get(name, 1.0) for name in robot.joint_names])

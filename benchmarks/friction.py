@@ -18,7 +18,7 @@ from benchmarks.repetitions import Repetitions
 from demo import default_cell
 from demo.friction import friction_truth
 from robocal_ros.arrays import Array
-from robocal_ros.friction.estimate import NAMES, estimate
+from robocal_ros.friction.estimator import NAMES, estimate
 from robocal_ros.friction.fit import fit_joint
 from robocal_ros.friction.model import Compensator
 from robocal_ros.friction.parameters import FrictionParameters
@@ -29,7 +29,7 @@ from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction, friction_by_joint
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import quintic_move
+from robocal_ros.robot.trajectories import quintic_move
 from robocal_sim.truth import Cell, HiddenTruth
 
 SERIES = 'friction, constant speeds'

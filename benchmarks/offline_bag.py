@@ -22,8 +22,8 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import plan_excitation, plan_static_poses, plan_two_plane
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory, quintic_path
 from robocal_ros.robot.planning import connect
+from robocal_ros.robot.trajectories import Lspb, MotionLimits, Trajectory, quintic_path
 from robocal_sim.truth import HiddenTruth
 
 JOINT_STATES, WRENCH, DESCRIPTION = '/joint_states', '/ft_wrist/wrench', '/robot_description'

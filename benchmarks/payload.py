@@ -29,8 +29,8 @@ from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Lspb, Trajectory, quintic_path
 from robocal_ros.robot.planning import connect
+from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
 from robocal_sim.truth import HiddenTruth
 
 STATIC, TWO_PLANE = 'static poses, 1–3 kg', 'two planes, 1–3 kg'

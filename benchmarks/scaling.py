@@ -27,19 +27,19 @@ from benchmarks.wrench_samples import SampledArm, Settings, follow
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
-from robocal_ros.compliance.estimate import estimate_sets
+from robocal_ros.compliance.estimator import estimate_sets
 from robocal_ros.errors import RobocalError
 from robocal_ros.leveling.model import Tool
 from robocal_ros.leveling.parameters import LevelingParameters
 from robocal_ros.leveling.plan import LevelingPlanner
-from robocal_ros.messages import record
+from robocal_ros.messages import bounded_buffer
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.payload import excitation, plan, static_poses, two_plane
 from robocal_ros.payload.model import body_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory
+from robocal_ros.robot.trajectories import MotionLimits, Trajectory
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
@@ -227,7 +227,7 @@ def estimated_samples(
     by_wrench, robot = method == 'excitation', Robot(default_cell.urdf())
     period = max(1e-3, float(np.ptp(joints.time)) / count)
     random = np.random.default_rng(1)
-    kept, felt = record.Record(1 + 3 * robot.n), record.Record(7)
+    kept, felt = bounded_buffer.BoundedBuffer(1 + 3 * robot.n), bounded_buffer.BoundedBuffer(7)
     taken = 0.0
     for begin in range(0, count, _CHUNK):
         time: Array = 1.0 + period * np.arange(begin, min(begin + _CHUNK, count), dtype=float)

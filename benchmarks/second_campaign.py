@@ -29,7 +29,7 @@ from benchmarks.peers.payload import at_rest, in_motion
 from benchmarks.second_cell import COM, WEIGHING_STD, Cell
 from benchmarks.second_world import ARMS, EFFECTS
 from robocal_ros.errors import RobocalError
-from robocal_ros.friction.estimate import merge, select_joints
+from robocal_ros.friction.estimator import merge, select_joints
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.track import FrictionTracker
 from robocal_ros.messages.samples import JointSamples, WrenchSamples

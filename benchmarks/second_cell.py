@@ -17,7 +17,7 @@ from rosbags.typesys import Stores, get_typestore
 
 from benchmarks import second_world
 from benchmarks.second_world import ARMS, Array, Recorded, World, body, rotation
-from robocal_ros.capability import estimator
+from robocal_ros.estimators import estimator
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.procedure import FrictionProcedure
 from robocal_ros.messages.bag import Bag, Selection
@@ -29,8 +29,8 @@ from robocal_ros.payload.procedure import PayloadProcedure
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
 from robocal_ros.robot.planning import connect
+from robocal_ros.robot.trajectories import MotionLimits, Trajectory, quintic_path
 
 STEP = 1e-3
 """Step of the simulation [s]."""

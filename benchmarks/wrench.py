@@ -30,8 +30,8 @@ from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
 from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.wrench.blocks import BlockObserver
 from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.offline_observer import OfflineObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
 TUBES = {'ft_link_2_proximal': (0.055, (0.04, 0.28), (0, 1, 2)),
@@ -393,7 +393,7 @@ def stream_case(seed: int, *, error: float, motion: float, impacts: int) -> Stre
         size = 900.0 if number % 2 else draw.uniform(40.0, 120.0)
         given.append(Impact((0, 3)[number // 2 % 2], size * direction / np.linalg.norm(direction),
                             np.array([0.03, 0.0, 0.02]), begin, draw.uniform(0.005, 0.02)))
-    whole = BlockObserver(observer)
+    whole = OfflineObserver(observer)
     _add(whole, *arm.samples(0.2 * impacts + 0.2, given))
     pushed = whole.take(final=True)
     found = {index: np.array([] if pushed is None else [
@@ -408,7 +408,7 @@ def _force_rms(
     observer: WrenchObserver, joints: Stream, sensors: Sequence[Stream], urdf: str
 ) -> tuple[float, float]:
     """Return the largest force RMS of a link over noise: the observer's, and iDynTree's."""
-    whole = BlockObserver(observer)
+    whole = OfflineObserver(observer)
     _add(whole, joints, sensors)
     block = whole.take(final=True)
     if block is None:
@@ -433,7 +433,7 @@ def _force_rms(
 
 def _count_contacts(observer: WrenchObserver, arm: SampledArm, motion: float) -> int:
     """Return the number of contacts that begin in free motion of some time [s]."""
-    whole, done, count, last = BlockObserver(observer), 0.0, 0, -1
+    whole, done, count, last = OfflineObserver(observer), 0.0, 0, -1
     offset = 0
     while done < motion:
         _add(whole, *arm.samples(min(_AT_A_TIME, motion - done)))
@@ -448,7 +448,7 @@ def _count_contacts(observer: WrenchObserver, arm: SampledArm, motion: float) ->
     return count
 
 
-def _add(whole: BlockObserver, joints: Stream, sensors: Sequence[Stream]) -> None:
+def _add(whole: OfflineObserver, joints: Stream, sensors: Sequence[Stream]) -> None:
     whole.add_joint_states(joints.stamps, joints.values)
     for index, stream in enumerate(sensors):
         whole.add_readings(index, stream.stamps, stream.values, {})

@@ -16,8 +16,8 @@ from benchmarks.wrench_peers import IdynTree
 from benchmarks.wrench_samples import Impact, SampledArm, Stream, in_order
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.wrench.blocks import BlockObserver
 from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.offline_observer import OfflineObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
 _DURATION = 5.0
@@ -119,7 +119,7 @@ class _Bench:
 
     def blocks(self, joints: Stream, sensors: list[Stream]) -> float:
         """Observe samples as whole arrays; returns the time per joint state [s]."""
-        whole = BlockObserver(self.observer)
+        whole = OfflineObserver(self.observer)
         began = time.perf_counter()
         for begin in range(0, len(joints.stamps) + _BLOCK, _BLOCK):
             part = slice(begin, begin + _BLOCK)

@@ -28,9 +28,9 @@ from robocal_ros.leveling.model import Tool, tilt
 from robocal_ros.messages import conversions
 from robocal_ros.results.report import Panel
 from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.motion import quintic_path
 from robocal_ros.robot.planning import connect
 from robocal_ros.robot.sag import deflected
+from robocal_ros.robot.trajectories import quintic_path
 
 _TITLE = 'leveling'
 _CONTROLLER = 'joint_trajectory_controller'

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import simulated
 
-from robocal_ros.friction.estimate import estimate
+from robocal_ros.friction.estimator import estimate
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.results.wording import reading

@@ -15,7 +15,7 @@ import simulated
 
 from robocal_ros.messages.bag import Bag, Selection, description_in
 from robocal_ros.offline.estimation import OfflineEstimation
-from robocal_ros.payload.estimate import ARM_IDENTIFICATION
+from robocal_ros.payload.estimator import ARM_IDENTIFICATION
 from robocal_ros.payload.parameters import PayloadParameters
 
 folder = Path(mkdtemp())

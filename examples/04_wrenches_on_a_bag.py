@@ -17,7 +17,7 @@ from robocal_ros.messages.bag import Bag, Selection, description_in
 from robocal_ros.messages.samples import WrenchSamples
 from robocal_ros.wrench.bag import WrenchFollowing
 from robocal_ros.wrench.parameters import WrenchParameters
-from robocal_ros.wrench.series import series_file
+from robocal_ros.wrench.series_file import series_file
 
 
 def simulated_bag(path: Path) -> Path:

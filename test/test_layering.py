@@ -149,7 +149,7 @@ def test_every_folder_of_the_package_is_a_layer() -> None:
 @pytest.mark.parametrize(('module', 'line'), [
     ('robocal_ros.estimation.signals', 'import rclpy.node'),
     ('robocal_ros.robot.model', 'from geometry_msgs.msg import Wrench'),
-    ('robocal_ros.payload.estimate', 'import rclpy'),
+    ('robocal_ros.payload.estimator', 'import rclpy'),
     ('robocal_ros.robot.model', 'from robocal_ros import messages'),
     ('robocal_ros.payload.model', 'from robocal_ros.friction.model import DIRECTIONS'),
     ('robocal_ros.payload.model', 'def late():\n    import robocal_sim.truth'),

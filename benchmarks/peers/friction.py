@@ -25,8 +25,8 @@ from benchmarks.peers.payload import CASES, drawn
 from benchmarks.peers.process import Run, run
 from benchmarks.peers.recordings import recording
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.blocks import low_passed
-from robocal_ros.friction.estimate import estimate
+from robocal_ros.estimation.block_averages import low_passed
+from robocal_ros.friction.estimator import estimate
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import plan_runs
 from robocal_ros.friction.runs import SpeedPoint, read_runs

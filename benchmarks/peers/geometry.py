@@ -25,7 +25,7 @@ from benchmarks.peers.process import Run
 from demo import default_cell
 from demo.compliance import compliance_truth
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimate import estimate_sets
+from robocal_ros.compliance.estimator import estimate_sets
 from robocal_ros.compliance.measurement import EndPosition, displacements
 from robocal_ros.compliance.model import Target, target_motion
 from robocal_ros.compliance.plan import information_block

@@ -21,7 +21,7 @@ from benchmarks.excitation import expected
 from benchmarks.peers.comparison import COLUMNS, Row, judged, limits, tables
 from benchmarks.peers.process import Run, run
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.blocks import low_passed
+from robocal_ros.estimation.block_averages import low_passed
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.payload import excitation, static_poses
 from robocal_ros.payload.model import (
@@ -35,7 +35,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.robot.arm_model import PSEUDO_INERTIA
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.robot.trajectories import Trajectory
 
 OURS_MOVING, OURS_RESTING = 'robocal, excitation', 'robocal, static poses'
 WEIGHTED, TOTAL, SEMIDEFINITE = ('weighted least squares', 'total least squares',

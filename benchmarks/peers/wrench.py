@@ -23,11 +23,11 @@ from benchmarks.wrench_peers import with_payload
 from benchmarks.wrench_samples import EPOCH, Impact, SampledArm, Settings, Stream
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
-from robocal_ros.estimation.blocks import low_passed
+from robocal_ros.estimation.block_averages import low_passed
 from robocal_ros.results.result import rms
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.wrench.blocks import BlockObserver
 from robocal_ros.wrench.observer import WrenchObserver
+from robocal_ros.wrench.offline_observer import OfflineObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
 OURS, IDYNTREE, MOMENTUM, WEIGHT = 'robocal', 'iDynTree', 'momentum observer', 'weight alone'
@@ -53,7 +53,7 @@ def product(
     observer.carry(load, 'tool0')
 
     def solve() -> Callable[[], dict[str, Any]]:
-        whole = BlockObserver(observer)
+        whole = OfflineObserver(observer)
         whole.add_joint_states(joints.stamps, joints.values)
         for index, stream in enumerate(sensors):
             whole.add_readings(index, stream.stamps, stream.values, {})

@@ -18,11 +18,11 @@ from control_msgs.action import FollowJointTrajectory
 from rclpy.task import Future
 from sensor_msgs.msg import JointState
 
-from robocal_ros.arm.abort import AbortConditions
 from robocal_ros.arm.action import Goal, TrajectoryAction
 from robocal_ros.arm.controller_state import ControllerState
 from robocal_ros.arm.goals import ControllerGoals
 from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Report, Watch
+from robocal_ros.arm.stop_conditions import StopConditions
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, MotionError
@@ -32,7 +32,7 @@ from robocal_ros.messages.stream import JointStateStream
 from robocal_ros.messages.subscription import publisher_hint
 from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.robot.trajectories import Trajectory
 
 STILL_TRAVEL, STILL_TIME = 1e-3, 0.15
 """The arm is at rest if no joint travels further than this [rad] in this time [s]."""
@@ -150,7 +150,7 @@ class ArmClient:
         self.controller = ControllerState(
             waiter, f'{controller}/controller_state', robot.joint_names)
         self.goals = ControllerGoals(waiter, self.name)
-        self.abort = AbortConditions(waiter, robot, joints, parameters)
+        self.abort = StopConditions(waiter, robot, joints, parameters)
         self._report = report
         self._quiet = Silence(
             self._stamp, lambda: self.controller.stamp, lambda: max(self._joints.period, 1e-3),

@@ -24,9 +24,9 @@ from robocal_ros.messages.stream import JointStateStream
 from robocal_ros.parameters import ArmParameters, named
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
 from robocal_ros.robot.planning import EffortLimits, connect
 from robocal_ros.robot.setup import mesh_folders
+from robocal_ros.robot.trajectories import MotionLimits, Trajectory, quintic_path
 
 T = TypeVar('T')
 # Largest distance of the arm from a motion's start [rad].

@@ -16,8 +16,8 @@ from robocal_ros.arrays import Array
 from robocal_ros.messages import conversions
 from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.samples import JointSamples
-from robocal_ros.robot.motion import MotionLimits, Trajectory
 from robocal_ros.robot.planning import EffortLimits
+from robocal_ros.robot.trajectories import MotionLimits, Trajectory
 
 if TYPE_CHECKING:
     from robocal_ros.arm.gate import GuardedArm

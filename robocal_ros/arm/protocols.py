@@ -14,8 +14,8 @@ from robocal_ros.messages.marks import StationaryInterval
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory
 from robocal_ros.robot.planning import EffortLimits
+from robocal_ros.robot.trajectories import MotionLimits, Trajectory
 
 T = TypeVar('T')
 Watch = Callable[[], str]

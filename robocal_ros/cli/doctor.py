@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robocal_ros.cli.console import OUT, print_line
-from robocal_ros.cli.findings import Finding, Grade, good
+from robocal_ros.cli.doctor_findings import Finding, Grade, good
 from robocal_ros.errors import ConfigurationError
 
 # Libraries and what needs them.

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from robocal_ros.capability import Follower, estimator
 from robocal_ros.cli.console import ProgressView, print_line
 from robocal_ros.cli.show import show_result
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.estimators import Follower, estimator
 from robocal_ros.messages.bag import JOINT_STATE, Bag, Selection, description_in
 from robocal_ros.messages.decode import stamp_of
 from robocal_ros.messages.stamps import to_seconds

@@ -218,7 +218,7 @@ def _print_failures(
 
 def _dashboard(options: argparse.Namespace) -> int:
     from robocal_ros.fleet.dashboard import write_dashboard
-    from robocal_ros.fleet.findings import Urgency
+    from robocal_ros.fleet.review import Urgency
 
     if options.robots < 1:
         raise ConfigurationError(f'--robots must be at least 1, got {options.robots}.')

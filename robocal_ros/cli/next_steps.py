@@ -11,7 +11,7 @@ from pathlib import Path
 
 from robocal_ros import registry
 from robocal_ros.cli.apply import driver_calls, driver_load, urdf_with
-from robocal_ros.cli.drivers import Driver, Names, recognised
+from robocal_ros.cli.driver_recognition import Driver, Names, recognised
 from robocal_ros.errors import RobocalError
 from robocal_ros.results.report import Step
 from robocal_ros.results.result import CalibrationResult, Verdict

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     with RosSession('robocal_recorder') as session:
         _wait_for_needed(session, profile, options)
         with BagWriter(folder, options.storage, definition_of) as bag:
-            recorder = Recorder(session, profile, options.namespace, bag)
+            recorder = BagRecorder(session, profile, options.namespace, bag)
             print_line(f'Recording into {folder}; Ctrl-C ends it.')
             # Ctrl-C is the regular end of a recording.
             with contextlib.suppress(KeyboardInterrupt), ProgressView('Recording') as view:
@@ -94,7 +94,7 @@ def _wait_for_needed(
         'this ROS domain, or set its namespace with --namespace.')
 
 
-def _summarize(recorder: Recorder, folder: Path) -> None:
+def _summarize(recorder: BagRecorder, folder: Path) -> None:
     for name, reason in recorder.left_out.items():
         print_line(f'{name} was left out: {reason}', 'yellow', console=ERRORS)
     topics = sorted(recorder.topics.values(), key=lambda topic: topic.name)
@@ -224,7 +224,7 @@ class RecordedTopic:
             self.guard.admit(stamp)
 
 
-class Recorder:
+class BagRecorder:
     """Recorder that subscribes to a profile's topics as they appear and writes a bag."""
 
     def __init__(

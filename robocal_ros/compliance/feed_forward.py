@@ -15,8 +15,8 @@ from robocal_ros.messages.subscription import TEXT_LIMIT
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory
 from robocal_ros.robot.sag import SagCorrection, compliance_by_joint
+from robocal_ros.robot.trajectories import Trajectory
 
 # Period of predictions by stamps [s].
 _PERIOD = 0.02

@@ -12,11 +12,10 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
-from robocal_ros.arm.protocols import Arm, Keep, keep_nothing
-from robocal_ros.arm.protocols import Recorder as Recording
+from robocal_ros.arm.protocols import Arm, Keep, Recorder, keep_nothing
 from robocal_ros.arm.waiting import ServiceCall
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimate import (
+from robocal_ros.compliance.estimator import (
     COMPLIANCE,
     SERVICES,
     check_arm,
@@ -41,8 +40,8 @@ from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import StopRequest
 from robocal_ros.node.journal import Journal
 from robocal_ros.node.process import spin
-from robocal_ros.node.recorder import Recorder
-from robocal_ros.results.chain import with_inputs
+from robocal_ros.node.sample_recorder import SampleRecorder
+from robocal_ros.results.provenance import with_inputs
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
@@ -77,7 +76,7 @@ class ComplianceCalibration(CalibrationNode):
             now=self.waiter.now))
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
-        self.recorder = self.stream(Recorder(
+        self.recorder = self.stream(SampleRecorder(
             self, self.joints, tracker=(tracker_of(values).topic, self._tracker),
             services=SERVICES))
         self.arm.recorder = self.recorder
@@ -103,7 +102,7 @@ class ComplianceCalibration(CalibrationNode):
             self._publish(last_good)
 
     def _procedure(
-        self, arm: Arm, recorder: Recording, keep: Keep = keep_nothing
+        self, arm: Arm, recorder: Recorder, keep: Keep = keep_nothing
     ) -> ComplianceProcedure:
         return ComplianceProcedure(
             arm, recorder, self.status, self._reader, lambda: self.values, self._mounted,

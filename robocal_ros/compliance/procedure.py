@@ -21,7 +21,7 @@ from robocal_ros.arm.protocols import (
     keep_nothing,
 )
 from robocal_ros.arrays import Array
-from robocal_ros.compliance.estimate import (
+from robocal_ros.compliance.estimator import (
     check_registration,
     estimate_sets,
     place_tracker,

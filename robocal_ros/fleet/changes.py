@@ -38,8 +38,8 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from robocal_ros.errors import DataError
+from robocal_ros.fleet.histories import Course, History
 from robocal_ros.fleet.scan import RATIOS, Evidence, Prior, Scan, normal_weights
-from robocal_ros.fleet.series import Course, History
 from robocal_ros.fleet.siblings import population
 from robocal_ros.fleet.student import log_sum
 from robocal_ros.results.result import spread

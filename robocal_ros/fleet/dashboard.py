@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet.catalogue import Catalogue, rows_from
-from robocal_ros.fleet.findings import (
+from robocal_ros.fleet.review import (
     Finding,
     Key,
     Review,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from robocal_ros import registry
-from robocal_ros.capability import Follower, estimator
 from robocal_ros.errors import DataError
+from robocal_ros.estimators import Follower, estimator
 from robocal_ros.fleet import storage
 from robocal_ros.fleet.request import FOLDER, NAMESPACE, Request
 from robocal_ros.messages import marks

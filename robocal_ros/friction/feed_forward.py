@@ -13,7 +13,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, RobocalError
-from robocal_ros.friction.estimate import friction_temperature
+from robocal_ros.friction.estimator import friction_temperature
 from robocal_ros.friction.model import Compensator, feed_forward
 from robocal_ros.friction.track import FrictionTracker, scaled, tracked_result
 from robocal_ros.messages import conversions, qos

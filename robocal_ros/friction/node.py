@@ -14,13 +14,12 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
-from robocal_ros.arm.protocols import Arm, Keep, keep_nothing
-from robocal_ros.arm.protocols import Recorder as Recording
+from robocal_ros.arm.protocols import Arm, Keep, Recorder, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.friction.estimate import FRICTION, loaded, merge, needs, summary
+from robocal_ros.friction.estimator import FRICTION, loaded, merge, needs, summary
 from robocal_ros.friction.feed_forward import FrictionFeedForward
-from robocal_ros.friction.fit import JointFriction
+from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import FrictionRun, check_given, load_trajectory_set
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
@@ -33,7 +32,7 @@ from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import StopRequest
 from robocal_ros.node.journal import Journal
 from robocal_ros.node.process import spin
-from robocal_ros.node.recorder import Recorder
+from robocal_ros.node.sample_recorder import SampleRecorder
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.model import Robot
@@ -68,7 +67,7 @@ class FrictionIdentification(CalibrationNode):
             self, self.group, Temperature, values.temperature_topic,
             temperature_intake(values.temperature_topic), on_message=self._take_temperature)
         ) if values.temperature_topic else None
-        self.recorder = self.stream(Recorder(self, self.joints, temperature=temperature))
+        self.recorder = self.stream(SampleRecorder(self, self.joints, temperature=temperature))
         self.arm.recorder = self.recorder
         self.journal = Journal(self, self.recorder, 'friction', KeptJoints)
         self._known_robot = self._robot_loaded = self.robot
@@ -86,7 +85,7 @@ class FrictionIdentification(CalibrationNode):
             self._publish(last_good)
 
     def _procedure(
-        self, arm: Arm, recorder: Recording, keep: Keep = keep_nothing
+        self, arm: Arm, recorder: Recorder, keep: Keep = keep_nothing
     ) -> FrictionProcedure:
         given = self._given()
         return FrictionProcedure(
@@ -209,7 +208,7 @@ class FrictionIdentification(CalibrationNode):
         self._result_topic.publish(String(data=to_yaml(result)))
         self._feed_forward.use(result)
 
-    def _show(self, found: JointFriction) -> None:
+    def _show(self, found: FrictionFit) -> None:
         """Publish points and curve for PlotJuggler and RViz."""
         speed = np.array([p.speed for p in found.usable])
         torque = np.array([p.torque for p in found.usable])

@@ -31,7 +31,7 @@ from robocal_ros.leveling.path import (
     smoothed,
 )
 from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.motion import MotionLimits, Trajectory
+from robocal_ros.robot.trajectories import MotionLimits, Trajectory
 
 _SAMPLES = 1000
 # Factor of the duration that allows for interpolation between knots.

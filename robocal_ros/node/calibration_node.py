@@ -75,7 +75,7 @@ from robocal_ros.node import parameters, status
 from robocal_ros.node.instance import ActiveInstance
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
-from robocal_ros.results.chain import choose, stale_text
+from robocal_ros.results.provenance import choose, stale_text
 from robocal_ros.results.result import CalibrationResult, Verdict
 from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.setup import effort_units, make_robot, make_store, with_own_units
@@ -104,7 +104,7 @@ class Part(Protocol):
         """Free the resource."""
 
 
-class Stream(Part, Protocol):
+class ActivePart(Part, Protocol):
     """Part that works while its node is active."""
 
     def start(self) -> None:
@@ -139,7 +139,7 @@ class Answer(NamedTuple):
 
 Action = Callable[[], Awaitable[Answer | str]]
 AnyPart = TypeVar('AnyPart', bound=Part)
-AnyStream = TypeVar('AnyStream', bound=Stream)
+AnyActive = TypeVar('AnyActive', bound=ActivePart)
 
 
 class _ForwardToRos(logging.Handler):
@@ -218,7 +218,7 @@ class CalibrationNode(LifecycleNode, ABC):
         self._description = ''
         self._drawn: list[Marker] = []
         self._parts = ExitStack()
-        self._streams: list[Stream] = []
+        self._streams: list[ActivePart] = []
         self._followed: dict[str, CalibrationResult | None] = {}
         self._result_topics: list[Subscriber] = []
         self._unread: dict[str, tuple[Callable[[str], Awaitable[None]], str]] = {}
@@ -361,7 +361,7 @@ class CalibrationNode(LifecycleNode, ABC):
         self._parts.callback(part.destroy)
         return part
 
-    def stream(self, stream: AnyStream) -> AnyStream:
+    def stream(self, stream: AnyActive) -> AnyActive:
         """Register a stream to be started on activation and destroyed by ``release``."""
         self._streams.append(stream)
         return self.part(stream)

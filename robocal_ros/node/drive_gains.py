@@ -10,7 +10,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.results import chain
+from robocal_ros.results import provenance
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.arm_model import identified_model
 from robocal_ros.robot.model import Robot
@@ -64,7 +64,7 @@ class DriveGains:
         Samples with other scales are discarded.
         """
         self._known[result.kind] = result
-        later = chain.later(list(self._known.values()))
+        later = provenance.later(list(self._known.values()))
         if later is None or later is self._used:
             return
         result = self._used = later

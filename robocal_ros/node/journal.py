@@ -26,7 +26,7 @@ from robocal_ros.errors import CancelledError, DataError, FileFormatError, Roboc
 from robocal_ros.files import read_bytes, write_atomically
 from robocal_ros.messages.intake import Recorded
 from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.node.recorder import Recorder
+from robocal_ros.node.sample_recorder import SampleRecorder
 from robocal_ros.parameters import declarations
 
 S = TypeVar('S')
@@ -74,7 +74,7 @@ class Journal(Generic[S]):
     """
 
     def __init__(
-        self, node: CalibrationNode, recorder: Recorder, kind: str, schema: type[S]
+        self, node: CalibrationNode, recorder: SampleRecorder, kind: str, schema: type[S]
     ) -> None:
         """Set the file; nothing is read yet.
 

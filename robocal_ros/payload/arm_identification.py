@@ -19,7 +19,7 @@ from robocal_ros.errors import ConfigurationError, ConvergenceError
 from robocal_ros.messages.samples import JointSamples
 from robocal_ros.payload.arm_regression import (
     ArmFit,
-    Motion,
+    ArmMotion,
     Prior,
     identify,
 )
@@ -102,8 +102,8 @@ def estimate(
 
     def fitted_on(
         robot: Robot, values: PayloadParameters, load: Array
-    ) -> tuple[Motion, Prior, ArmFit]:
-        motion, _ = Motion.of(robot, samples, values, load)
+    ) -> tuple[ArmMotion, Prior, ArmFit]:
+        motion, _ = ArmMotion.of(robot, samples, values, load)
         prior = _prior(robot, motion, values, scale, scale_covariance, before if loaded else None)
         return motion, prior, identify(motion, prior, widenings=widenings)
 
@@ -160,7 +160,7 @@ def check_load(values: PayloadParameters, before: CalibrationResult | None) -> N
 
 
 def _prior(
-    robot: Robot, motion: Motion, values: PayloadParameters, scale: Array,
+    robot: Robot, motion: ArmMotion, values: PayloadParameters, scale: Array,
     scale_covariance: Array, before: CalibrationResult | None,
 ) -> Prior:
     n = robot.n
@@ -222,7 +222,7 @@ def _friction(robot: Robot, fit: ArmFit) -> Iterator[Parameter]:
                             freedom=fit.freedom(direction))
 
 
-def _delay(motion: Motion) -> Parameter:
+def _delay(motion: ArmMotion) -> Parameter:
     if motion.delay.identified:
         return Parameter('delay', 's', motion.delay.value, motion.delay.std,
                          note='of the efforts against the positions')
@@ -231,7 +231,7 @@ def _delay(motion: Motion) -> Parameter:
 
 
 def _base_parameters(
-    robot: Robot, motion: Motion, fit: ArmFit, prior: Prior
+    robot: Robot, motion: ArmMotion, fit: ArmFit, prior: Prior
 ) -> Iterator[tuple[Parameter, bool]]:
     """Yield the base parameters: combinations of links and rotors that torques depend on.
 
@@ -335,7 +335,7 @@ def _checks(
         'are not those of these joints.')
 
 
-def _series(robot: Robot, motion: Motion, fit: ArmFit) -> tuple[Series, ...]:
+def _series(robot: Robot, motion: ArmMotion, fit: ArmFit) -> tuple[Series, ...]:
     pick = spread(len(motion.effort), _PLOT_POINTS)
     return tuple(
         Series(f'Torque of {joint}', 'block', f'torque of {joint} [N·m]', pick.astype(float),

@@ -16,8 +16,8 @@ from robocal_ros.arm.gate import GuardedArm
 from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
 from robocal_ros.arm.protocols import Keep, keep_nothing
 from robocal_ros.arrays import Array
-from robocal_ros.capability import Needs
 from robocal_ros.errors import ConfigurationError
+from robocal_ros.estimators import Needs
 from robocal_ros.messages import conversions
 from robocal_ros.messages.samples import Recording
 from robocal_ros.messages.stream import JointStateStream, WrenchStream
@@ -26,10 +26,10 @@ from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import StopRequest
 from robocal_ros.node.journal import Journal
 from robocal_ros.node.process import spin
-from robocal_ros.node.recorder import Recorder
-from robocal_ros.payload import estimate
+from robocal_ros.node.sample_recorder import SampleRecorder
+from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
-from robocal_ros.payload.drive_gains import check_mass
+from robocal_ros.payload.drive_gain_regression import check_mass
 from robocal_ros.payload.excitation import REFERENCE, check_reference
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure, check_sweeps
@@ -80,7 +80,7 @@ class PayloadIdentification(CalibrationNode):
         self._gains = DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
-        self.recorder = self.stream(Recorder(
+        self.recorder = self.stream(SampleRecorder(
             self, self.joints,
             wrenches={values.sensor_topic: self._sensor} if self._sensor is not None else {}))
         self.arm.recorder = self.recorder
@@ -143,11 +143,11 @@ class PayloadIdentification(CalibrationNode):
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
         values, robot = self.values, self.robot.copy()
-        recording = self.recorder.recording(estimate.needs(values))
-        inputs = estimate.PAYLOAD.inputs(values, self.current_result)
+        recording = self.recorder.recording(estimator.needs(values))
+        inputs = estimator.PAYLOAD.inputs(values, self.current_result)
         result = await self.compute(
-            lambda: estimate.PAYLOAD.result(robot, recording, values, inputs))
-        return self.keep(result, self._publish, estimate.summary)
+            lambda: estimator.PAYLOAD.result(robot, recording, values, inputs))
+        return self.keep(result, self._publish, estimator.summary)
 
     async def clear(self) -> str:
         """Discard the recorded samples."""
@@ -160,10 +160,10 @@ class PayloadIdentification(CalibrationNode):
         await self.arm.connect()
         check_mass(values)
         recording = await self._efforts_of(self._procedure().excitation(None))
-        inputs = estimate.GAINS.inputs(values, self.current_result)
+        inputs = estimator.GAINS.inputs(values, self.current_result)
         result = await self.compute(
-            lambda: estimate.GAINS.result(robot, recording, values, inputs))
-        return self.keep(result, self._publish_gains, estimate.gains_summary)
+            lambda: estimator.GAINS.result(robot, recording, values, inputs))
+        return self.keep(result, self._publish_gains, estimator.gains_summary)
 
     async def preview_calibrate_gains(self) -> str:
         """Plan and check the motion of `calibrate_gains` and show it, without moving."""
@@ -182,10 +182,10 @@ class PayloadIdentification(CalibrationNode):
         check_effort_unit(values, self.gains_in_use())
         await self.arm.connect()
         recording = await self._efforts_of(self._procedure().arm_excitation())
-        inputs = estimate.ARM_IDENTIFICATION.inputs(values, self.current_result)
+        inputs = estimator.ARM_IDENTIFICATION.inputs(values, self.current_result)
         result = await self.compute(
-            lambda: estimate.ARM_IDENTIFICATION.result(robot, recording, values, inputs))
-        return self.keep(result, self._publish_arm, estimate.arm_summary)
+            lambda: estimator.ARM_IDENTIFICATION.result(robot, recording, values, inputs))
+        return self.keep(result, self._publish_arm, estimator.arm_summary)
 
     async def preview_identify_arm(self) -> str:
         """Plan and check the motion of `identify_arm` and show it, without moving."""
@@ -203,7 +203,7 @@ class PayloadIdentification(CalibrationNode):
         self.joints.need_effort = True
         try:
             await motion
-            return self.recorder.recording(estimate.gain_needs(self.values))
+            return self.recorder.recording(estimator.gain_needs(self.values))
         finally:
             self.joints.need_effort = self._needs().effort
 
@@ -211,7 +211,7 @@ class PayloadIdentification(CalibrationNode):
         return PayloadProcedure(self.arm, self.recorder, self.status, self.values)
 
     def _needs(self) -> Needs:
-        return estimate.needs(self.values)
+        return estimator.needs(self.values)
 
     def _known_mass(self, values: PayloadParameters) -> float:
         return known_mass(self.robot, values, self.store.load('payload')).value

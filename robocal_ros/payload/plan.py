@@ -23,8 +23,8 @@ from robocal_ros.payload.model import Plane, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory
 from robocal_ros.robot.planning import connect
+from robocal_ros.robot.trajectories import MotionLimits, Trajectory
 
 LAST_RANGE = float(np.radians(90.0))
 SECOND_RANGE = float(np.radians(80.0))

@@ -27,7 +27,7 @@ from robocal_ros.payload.plan import (
 )
 from robocal_ros.payload.two_plane import PlaneEstimator
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import Lspb
+from robocal_ros.robot.trajectories import Lspb
 
 # Standstill before the arm moves, in which efforts are checked [s].
 _PREFLIGHT = 0.3

@@ -25,7 +25,13 @@ from robocal_ros.estimation.adequacy import (
     likely_cause,
     structured_covariance,
 )
-from robocal_ros.estimation.blocks import Blocks, Channels, Kinematics, interpolated, low_passed
+from robocal_ros.estimation.block_averages import (
+    Blocks,
+    Channels,
+    Kinematics,
+    interpolated,
+    low_passed,
+)
 from robocal_ros.estimation.delay import Delay, find_delay
 from robocal_ros.estimation.least_squares import LinearFit, autocorrelation_time, solve
 from robocal_ros.messages.samples import JointSamples, WrenchSamples, check_effort, check_joints

@@ -17,7 +17,7 @@ from robocal_ros.errors import MotionError
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.robot.trajectories import Trajectory
 
 # Joint step between checked postures [rad].
 _STEP = 0.01

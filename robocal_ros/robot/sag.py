@@ -12,7 +12,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, State
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Trajectory
+from robocal_ros.robot.trajectories import Trajectory
 
 # Fixed-point iterations for the equilibrium posture; each gains about two digits.
 _ITERATIONS = 4

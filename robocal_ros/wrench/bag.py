@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.capability import Follower
 from robocal_ros.errors import DataError, RobocalError
+from robocal_ros.estimators import Follower
 from robocal_ros.messages import marks
 from robocal_ros.messages.ahead import ahead
 from robocal_ros.messages.bag import (
@@ -27,7 +27,7 @@ from robocal_ros.messages.decode import Decoder, State
 from robocal_ros.messages.intake import Channel, Intake, JointIntake, Take, in_stamp_order
 from robocal_ros.messages.marks import Span
 from robocal_ros.messages.stamps import SECOND, Stamps, from_seconds, to_seconds
-from robocal_ros.results.chain import choose, with_inputs
+from robocal_ros.results.provenance import choose, with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import from_yaml
 from robocal_ros.robot.arm_model import identified_arm
@@ -40,14 +40,14 @@ from robocal_ros.robot.setup import (
     relative_covariance,
     torque_factor,
 )
-from robocal_ros.wrench import estimate
+from robocal_ros.wrench import tare
 from robocal_ros.wrench.alignment import NEVER, Feed, Reading
-from robocal_ros.wrench.blocks import Block, BlockObserver
-from robocal_ros.wrench.estimate import Tare, TareRecord, Taring
 from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.offline_observer import Block, OfflineObserver
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
-from robocal_ros.wrench.series import Digest, WrenchSeries
+from robocal_ros.wrench.series_file import Digest, WrenchSeries
+from robocal_ros.wrench.tare import Tare, TareRecord, Taring
 
 IMU = 'sensor_msgs/msg/Imu'
 
@@ -291,7 +291,7 @@ class WrenchFollowing:
             _ClockJumpError: If the clock jumps back.
 
         """
-        whole = BlockObserver(self._observer, self._fusion)
+        whole = OfflineObserver(self._observer, self._fusion)
         intakes: dict[str, Intake] = {
             self._topics[sensor.topic]: Intake(sensor.decoder())
             for sensor in self._observer.sensors}
@@ -302,7 +302,7 @@ class WrenchFollowing:
         self._tell_delays(whole)
 
     def _blocks(
-        self, whole: BlockObserver, intakes: Mapping[str, Intake],
+        self, whole: OfflineObserver, intakes: Mapping[str, Intake],
         progress: Callable[[int], None] | None,
     ) -> Generator[Block, None, None]:
         """Yield all observations."""
@@ -336,7 +336,7 @@ class WrenchFollowing:
             if progress is not None:
                 progress(count)
 
-    def _tell_delays(self, whole: BlockObserver) -> None:
+    def _tell_delays(self, whole: OfflineObserver) -> None:
         """Report sensors whose readings are delayed or early relative to the motion."""
         for sensor, (delay, std) in zip(
                 self._observer.sensors, whole.delays.estimates(), strict=True):
@@ -347,7 +347,7 @@ class WrenchFollowing:
                     f'(standard deviation {1e3 * std:.1f} ms). Set its sensor_delays to '
                     f'{sensor.delay + delay:.4f}.')
 
-    def _advance(self, whole: BlockObserver, *, final: bool) -> Iterator[Block]:
+    def _advance(self, whole: OfflineObserver, *, final: bool) -> Iterator[Block]:
         """Yield all complete observations, with the biases of their time."""
         while True:
             until = None if self._tare is None else from_seconds(self._tare.end) + _ROUNDING
@@ -489,9 +489,9 @@ class WrenchFollowing:
         """Compensate biases from now on."""
         self._observer.use_bias(found.bias, found.reference)
         return with_inputs(
-            estimate.to_result(
+            tare.to_result(
                 found, self._frames, self._store.robot, self._values, self._bag.name),
-            estimate.inputs_of(self._values, self._store.load))
+            tare.inputs_of(self._values, self._store.load))
 
     def _first_tare(self) -> CalibrationResult | None:
         """Set the initial biases: stored, marked, published, or of the first rest.
@@ -501,7 +501,7 @@ class WrenchFollowing:
 
         """
         values = self._values
-        stored = self._store.load(estimate.KIND) if values.keep_tare else None
+        stored = self._store.load(tare.KIND) if values.keep_tare else None
         if stored is not None:
             self._remarks.append('The tare that is stored is used.')
             return self._use_result(stored)
@@ -519,8 +519,8 @@ class WrenchFollowing:
         return None
 
     def _use_result(self, result: CalibrationResult) -> CalibrationResult:
-        self._observer.use_bias(estimate.biases(result, self._frames),
-                                estimate.reference(result, self._frames))
+        self._observer.use_bias(tare.biases(result, self._frames),
+                                tare.reference(result, self._frames))
         return result
 
     def _marked_tare(self) -> CalibrationResult | None:

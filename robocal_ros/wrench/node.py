@@ -16,8 +16,8 @@ from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.drive_gains import DriveGains
 from robocal_ros.node.executables import StopRequest
 from robocal_ros.node.process import spin
-from robocal_ros.node.recorder import Marks
-from robocal_ros.results.chain import with_inputs
+from robocal_ros.node.sample_recorder import Marks
+from robocal_ros.results.provenance import with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import to_yaml
 from robocal_ros.robot.arm_model import identified_model
@@ -28,13 +28,13 @@ from robocal_ros.robot.setup import (
     effort_factor,
     relative_covariance,
 )
-from robocal_ros.wrench import estimate
+from robocal_ros.wrench import tare
 from robocal_ros.wrench.health import WrenchHealth
 from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import WrenchObserver, failure
 from robocal_ros.wrench.outputs import WrenchOutputs
 from robocal_ros.wrench.parameters import TARE, WrenchParameters
-from robocal_ros.wrench.procedure import TareOutcome, TareProcedure
+from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
 # Periods of the timers that poll inputs and look for subscribers [s].
 _POLL_PERIOD, _LOOK_PERIOD = 0.02, 0.2
@@ -102,11 +102,11 @@ class WrenchObserverNode(CalibrationNode):
         if values.use_friction and self.observer.torques is not None:
             self.follow('friction', lambda result: self.observer.use_friction(
                 friction_by_joint(result)))
-        stored = self.store.load(estimate.KIND) if values.keep_tare else None
+        stored = self.store.load(tare.KIND) if values.keep_tare else None
         if stored is not None:
             names = self._tare.taring.names
             self.observer.use_bias(
-                estimate.biases(stored, names), estimate.reference(stored, names))
+                tare.biases(stored, names), tare.reference(stored, names))
             self._publish(stored)
 
     def _use_gains(self, result: CalibrationResult) -> None:
@@ -188,7 +188,7 @@ class WrenchObserverNode(CalibrationNode):
             self.marks.publish(marks.TARED, TARE, {
                 marks.JOINTS: f'{to_seconds(first)!r} {to_seconds(last)!r}'})
             result = with_inputs(
-                outcome.result, estimate.inputs_of(self.values, self.current_result))
+                outcome.result, tare.inputs_of(self.values, self.current_result))
             self.store.save(result)
             self._publish(result)
         return outcome.message

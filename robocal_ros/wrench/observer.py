@@ -37,12 +37,12 @@ from robocal_ros.wrench.alignment import (
     Saturated,
 )
 from robocal_ros.wrench.contact import Contact, Contacts, Excess
-from robocal_ros.wrench.estimate import TareRecord
 from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
 from robocal_ros.wrench.parameters import WrenchParameters, sensor_std, sensors_of
 from robocal_ros.wrench.smoothing import LONGEST, Stamps, Window, leaps, slopes_without
 from robocal_ros.wrench.surface import Surface
+from robocal_ros.wrench.tare import TareRecord
 from robocal_ros.wrench.torque import JointTorques
 
 FILLING = 'Filling the window'

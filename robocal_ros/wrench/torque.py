@@ -38,7 +38,7 @@ _HIDDEN_SHARE = 1e-3
 
 
 
-class JointFriction:
+class FrictionInUse:
     """Identified friction of all joints, with its uncertainty.
 
     Attributes:
@@ -184,7 +184,7 @@ class JointTorques:
         """
         self._names = robot.joint_names
         self._values = values
-        self.friction = JointFriction({}, robot.joint_names, values)
+        self.friction = FrictionInUse({}, robot.joint_names, values)
         self._default_rotor = per_joint(values.rotor_inertias, robot.n, 'rotor_inertias')
         self.use_rotors(np.zeros(robot.n))
         self._threshold = per_joint(values.torque_thresholds, robot.n, 'torque_thresholds').copy()
@@ -200,7 +200,7 @@ class JointTorques:
 
     def use_friction(self, laws: Mapping[str, SteadyFriction]) -> None:
         """Replace the friction, by joint name; joints that are not named have none."""
-        self.friction = JointFriction(laws, self._names, self._values)
+        self.friction = FrictionInUse(laws, self._names, self._values)
         self.clear()
 
     def use_rotors(self, inertia: Array) -> None:

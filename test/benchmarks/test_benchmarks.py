@@ -19,7 +19,7 @@ from benchmarks.payload import BARS, STATIC, Case
 from benchmarks.random_cell import random_truth, truth_document
 from demo import default_cell
 from robocal_ros.errors import MotionError
-from robocal_ros.robot.motion import quintic_move
+from robocal_ros.robot.trajectories import quintic_move
 from robocal_sim.truth import HiddenTruth, parse_truth
 
 BASE = default_cell.hidden_truth()

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.adversarial_cell import EFFECTS, arm_names, draw
 from benchmarks.campaign import METHODS, Case, Error, figures, inside, report, run_case
-from robocal_ros.robot.motion import quintic_move
+from robocal_ros.robot.trajectories import quintic_move
 
 
 def case(verdict: str, *ratios: float, method: str = 'gains', **effects: float) -> Case:

@@ -28,7 +28,7 @@ from benchmarks.second_campaign import (
 )
 from benchmarks.second_cell import Cell, Load, write_bag
 from benchmarks.second_world import ARMS, EFFECTS, World, moments, read_arm
-from robocal_ros.capability import estimator
+from robocal_ros.estimators import estimator
 from robocal_ros.messages.bag import Bag, Selection
 from robocal_ros.offline.estimation import OfflineEstimation
 

@@ -34,8 +34,8 @@ from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.bag_writer import BagWriter
 from robocal_ros.messages.stamps import to_seconds
 from robocal_ros.results.store import ResultStore, read_result, to_yaml
-from robocal_ros.wrench.estimate import TareRecord, Taring, to_result
 from robocal_ros.wrench.observer import Observation
+from robocal_ros.wrench.tare import TareRecord, Taring, to_result
 
 LINK = 'ft_link_2_proximal'
 POINT, FORCE = np.array([0.0, -0.055, 0.18]), np.array([0.0, 30.0, 0.0])

@@ -16,7 +16,7 @@ from support.friction_results import arm_urdf, friction_result, identity, payloa
 from robocal_ros.cli.apply import driver_load, ur_call
 from robocal_ros.cli.arguments import build_parser
 from robocal_ros.cli.next_steps import REMEDIES, next_steps
-from robocal_ros.payload.estimate import gains_summary
+from robocal_ros.payload.estimator import gains_summary
 from robocal_ros.results.result import CalibrationResult, Check, Input
 from robocal_ros.robot.model import RigidBodyInertia
 from robocal_ros.robot.urdf import with_payload

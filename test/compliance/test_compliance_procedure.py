@@ -16,7 +16,7 @@ from support.compliance_cell import COMPLIANCE, TARGET, Cell, postures
 from support.fake_arm import HOME, FakeArm, FakeReport, fake_arm
 
 from robocal_ros.arm.protocols import MotionFailedError, MotionOutcome, MotionStatus
-from robocal_ros.compliance.estimate import estimate_sets
+from robocal_ros.compliance.estimator import estimate_sets
 from robocal_ros.compliance.measurement import LOADED, REGISTRATION, UNLOADED, EndPosition
 from robocal_ros.compliance.model import Load, Mounted, given_load
 from robocal_ros.compliance.parameters import ComplianceParameters

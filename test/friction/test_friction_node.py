@@ -24,7 +24,7 @@ from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.results.store import ResultStore, from_yaml, to_yaml
 from robocal_ros.robot.friction_law import friction_by_joint
 from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.motion import Lspb
+from robocal_ros.robot.trajectories import Lspb
 
 pytestmark = pytest.mark.usefixtures('ros')
 

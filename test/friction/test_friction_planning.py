@@ -23,7 +23,7 @@ from robocal_ros.friction.plan import (
 )
 from robocal_ros.robot.collision import CollisionChecker
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import Lspb, MotionLimits
+from robocal_ros.robot.trajectories import Lspb, MotionLimits
 
 VALUES = FrictionParameters()
 

@@ -21,12 +21,12 @@ from robocal_ros.arm.protocols import (
     keep_nothing,
 )
 from robocal_ros.errors import DataError
-from robocal_ros.friction.fit import JointFriction
+from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import FrictionRun
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
 from robocal_ros.messages.samples import JointSamples
-from robocal_ros.robot.motion import Lspb, Trajectory
+from robocal_ros.robot.trajectories import Lspb, Trajectory
 
 STEP = 0.005
 FIRST, SECOND = 'joint_6', 'joint_5'
@@ -111,7 +111,7 @@ class Cell:
 
     arm: DrivenArm
     procedure: FrictionProcedure
-    shown: list[JointFriction]
+    shown: list[FrictionFit]
 
     def measure(self, values: FrictionParameters = VALUES) -> None:
         asyncio.run(self.procedure.measure(values))
@@ -123,7 +123,7 @@ def cell(
 ) -> Cell:
     plain = fake_arm()
     driven = DrivenArm(plain.robot, plain.checker, record=Record(plain.robot.joint_names), **arm)
-    shown: list[JointFriction] = []
+    shown: list[FrictionFit] = []
     return Cell(driven, FrictionProcedure(
         driven, driven.record, FakeReport(), wanted, given,
         lambda: (driven.robot.copy(), []), shown.append, keep), shown)

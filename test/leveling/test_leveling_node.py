@@ -19,7 +19,7 @@ from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, overrides
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.errors import DataError
-from robocal_ros.leveling.estimate import tilt_by_imu
+from robocal_ros.leveling.estimator import tilt_by_imu
 from robocal_ros.leveling.model import Tool
 from robocal_ros.leveling.node import Leveling
 from robocal_ros.messages import qos

@@ -20,8 +20,8 @@ from rosgraph_msgs.msg import Clock
 from std_srvs.srv import Trigger
 from support.ros_rig import Log, Spinner, arm_urdf, await_service, overrides
 
-from robocal_ros.capability import Capability
 from robocal_ros.errors import DataError
+from robocal_ros.estimators import Estimator
 from robocal_ros.node.calibration_node import ERROR, FAILURE, SUCCESS
 from robocal_ros.payload.node import PayloadIdentification
 
@@ -333,7 +333,7 @@ def test_refusal_in_the_worker_thread_reaches_the_answer(
     def refused(*_: object) -> None:
         raise DataError('Too few samples.')
 
-    monkeypatch.setattr(Capability, 'result', refused)
+    monkeypatch.setattr(Estimator, 'result', refused)
     answer = caller.call('estimate')
     assert not answer.success
     assert answer.message == 'Too few samples.'

@@ -14,7 +14,7 @@ from test_two_plane import Experiment, experiment, values_for
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimation.effort_contents import check_contents
 from robocal_ros.messages.samples import JointSamples, Recording
-from robocal_ros.payload.estimate import PAYLOAD, estimate_payload
+from robocal_ros.payload.estimator import PAYLOAD, estimate_payload
 from robocal_ros.payload.result import COM
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import RigidBodyInertia

@@ -38,7 +38,7 @@ from robocal_ros.messages.silence import SILENCE
 from robocal_ros.messages.stream import JointStateStream
 from robocal_ros.parameters import ArmParameters
 from robocal_ros.robot.model import Robot
-from robocal_ros.robot.motion import MotionLimits, Trajectory, quintic_path
+from robocal_ros.robot.trajectories import MotionLimits, Trajectory, quintic_path
 
 pytestmark = pytest.mark.usefixtures('ros')
 

@@ -17,10 +17,10 @@ from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages.mcap_writer import McapWriter
 from robocal_ros.messages.stamps import Stamps, to_seconds
-from robocal_ros.wrench.blocks import Block
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused
 from robocal_ros.wrench.observer import FILLING, NUMBERS
+from robocal_ros.wrench.offline_observer import Block
 from robocal_ros.wrench.parameters import NODE
 
 COLUMNS = ('stamp', 'link', 'force_x', 'force_y', 'force_z', 'torque_x', 'torque_y', 'torque_z',

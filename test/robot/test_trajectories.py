@@ -9,7 +9,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from robocal_ros.errors import ConfigurationError, MotionError
-from robocal_ros.robot.motion import Lspb, MotionLimits, Trajectory, quintic_move, quintic_path
+from robocal_ros.robot.trajectories import (
+    Lspb,
+    MotionLimits,
+    Trajectory,
+    quintic_move,
+    quintic_path,
+)
 
 ANGLES = st.floats(-3.0, 3.0)
 

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import CalibrationResult, RobotIdentity
-from robocal_ros.wrench.estimate import TareRecord, Taring, to_result
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.tare import TareRecord, Taring, to_result
 
 # Wall time allowed per second at rest, and at least [s]: a simulation may be slow.
 _PATIENCE_FACTOR = 10.0

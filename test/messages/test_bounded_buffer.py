@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robocal_ros.messages.record import Averages, Record, within_budget, wrench_within_budget
+from robocal_ros.messages.bounded_buffer import (
+    Averages,
+    BoundedBuffer,
+    within_budget,
+    wrench_within_budget,
+)
 from robocal_ros.messages.samples import JointSamples, WrenchSamples
 
 RNG = np.random.default_rng(1)
@@ -26,7 +31,7 @@ def rows_of(count: int, gaps: tuple[int, ...] = ()) -> np.ndarray:
        st.lists(st.integers(1, 8000), max_size=3))
 def test_pieces_in_which_rows_arrive_do_not_matter(sizes: list[int], gaps: list[int]) -> None:
     rows = rows_of(8000, tuple(gaps))
-    whole, pieces = Record(3, 1000), Record(3, 1000)
+    whole, pieces = BoundedBuffer(3, 1000), BoundedBuffer(3, 1000)
     whole.add(rows)
     at = 0
     for size in [*sizes, 8000]:
@@ -38,7 +43,7 @@ def test_pieces_in_which_rows_arrive_do_not_matter(sizes: list[int], gaps: list[
 
 def test_rows_within_the_budget_stay_as_they_are() -> None:
     rows = rows_of(5000, (700, 3001))
-    record = Record(3, 5000)
+    record = BoundedBuffer(3, 5000)
     record.add(rows)
     assert np.array_equal(record.rows(), rows)
     assert record.averaged == 1
@@ -46,7 +51,7 @@ def test_rows_within_the_budget_stay_as_they_are() -> None:
 
 def test_what_is_too_much_is_averaged_and_means_stay() -> None:
     rows = rows_of(64 * 1024)
-    record = Record(3, 9000)
+    record = BoundedBuffer(3, 9000)
     record.add(rows)
     kept = record.rows()
     assert len(kept) <= 9000
@@ -59,7 +64,7 @@ def test_what_is_too_much_is_averaged_and_means_stay() -> None:
 
 def test_nothing_is_averaged_across_a_gap() -> None:
     rows = rows_of(16 * 1024, tuple(range(501, 16 * 1024, 501)))
-    record = Record(3, 4500)
+    record = BoundedBuffer(3, 4500)
     record.add(rows)
     kept = record.rows()
     assert (np.diff(kept[:, 0]) > 0.0).all()
@@ -71,7 +76,7 @@ def test_nothing_is_averaged_across_a_gap() -> None:
 
 def test_what_cannot_be_averaged_any_more_is_forgotten_from_the_oldest_on() -> None:
     rows = rows_of(64 * 1024)
-    record = Record(3, 2048, longest=0.0045)
+    record = BoundedBuffer(3, 2048, longest=0.0045)
     record.add(rows)
     kept = record.rows()
     assert record.averaged == 4
@@ -81,7 +86,7 @@ def test_what_cannot_be_averaged_any_more_is_forgotten_from_the_oldest_on() -> N
 
 
 def test_memory_does_not_grow_with_the_record() -> None:
-    record = Record(3, 4096)
+    record = BoundedBuffer(3, 4096)
     most = 0
     for begin in range(0, 400_000, 10_000):
         block = rows_of(10_000)
@@ -92,7 +97,7 @@ def test_memory_does_not_grow_with_the_record() -> None:
 
 
 def test_clear_forgets_all() -> None:
-    record = Record(3, 1000)
+    record = BoundedBuffer(3, 1000)
     record.add(rows_of(9000))
     record.clear()
     assert len(record.rows()) == 0
@@ -104,7 +109,7 @@ def test_clear_forgets_all() -> None:
 def test_rows_come_out_the_same_one_by_one() -> None:
     rows = rows_of(5000)
     rows[2500:, 0] += 1.0
-    blocks, singles = Record(3, 1500), Record(3, 1500)
+    blocks, singles = BoundedBuffer(3, 1500), BoundedBuffer(3, 1500)
     blocks.add(rows)
     for row in rows:
         singles.add_one(row[0], row[1:])
@@ -117,7 +122,7 @@ def test_what_is_forgotten_from_the_end_was_never_there(last: int) -> None:
     """Also for what is recorded afterwards: the stretches are those of the rows that are left."""
     rows = rows_of(4000)
     after = rows_of(9000)[8000:]
-    record, other = Record(3, 10_000), Record(3, 10_000)
+    record, other = BoundedBuffer(3, 10_000), BoundedBuffer(3, 10_000)
     record.add(rows)
     record.forget_after(rows[last, 0] if last >= 0 else -np.inf)
     other.add(rows[:last + 1])
@@ -130,7 +135,7 @@ def test_what_is_forgotten_from_the_end_was_never_there(last: int) -> None:
 
 def test_rows_after_a_stamp() -> None:
     rows = rows_of(4000)
-    record = Record(3)
+    record = BoundedBuffer(3)
     record.add(rows)
     for row in (0, 500, 1023, 1024, 3998, 3999):
         assert np.array_equal(record.rows(rows[row, 0]), rows[row + 1:])
@@ -181,13 +186,13 @@ def test_averages_hold_no_more_than_what_is_open() -> None:
 def test_another_record_goes_on_where_one_ended(cut: int) -> None:
     """As after a restart: what is averaged stays so, and later rows are averaged alike."""
     rows = rows_of(40000, (300, 19000))
-    first, second = Record(3, 9000), Record(3, 9000)
+    first, second = BoundedBuffer(3, 9000), BoundedBuffer(3, 9000)
     first.add(rows[:cut])
     second.restore(first.rows(), first.averaged, first.forgotten)
     assert np.array_equal(second.rows(), first.rows())
     assert len(second) == len(first)
     second.add(rows[cut:])
-    whole = Record(3, 9000)
+    whole = BoundedBuffer(3, 9000)
     whole.add(rows)
     assert second.averaged == whole.averaged
     assert len(second.rows()) <= 9000 + 1024

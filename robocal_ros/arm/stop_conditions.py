@@ -24,7 +24,7 @@ from robocal_ros.robot.setup import per_joint
 _STATUSES = 100_000
 
 
-class AbortConditions:
+class StopConditions:
     """What ends a motion apart from its path: loads, and stops that others report."""
 
     def __init__(

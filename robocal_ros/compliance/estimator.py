@@ -10,7 +10,6 @@ import numpy as np
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
-from robocal_ros.capability import Capability, Needs, TrackerNeed
 from robocal_ros.compliance.fit import ComplianceFit, fit_compliance, shrunk_angles
 from robocal_ros.compliance.measurement import (
     LOADED,
@@ -43,8 +42,9 @@ from robocal_ros.compliance.registration import (
     three_point,
 )
 from robocal_ros.errors import DataError
+from robocal_ros.estimators import Estimator, Needs, TrackerNeed
 from robocal_ros.messages.samples import JointSamples, Recording, StreamCounts, TrackerSamples
-from robocal_ros.results.chain import Inputs
+from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import (
     CalibrationResult,
     Check,
@@ -487,6 +487,6 @@ def kinds(values: ComplianceParameters) -> tuple[str, ...]:
 SERVICES = ('run', 'estimate', 'register_tracker', 'measure_unloaded', 'measure_loaded')
 """Services whose recordings can be estimated from."""
 
-COMPLIANCE = Capability(
+COMPLIANCE = Estimator(
     'compliance', ComplianceParameters, SERVICES, needs, kinds,
     _estimate, summary, lambda values: ('payload',))

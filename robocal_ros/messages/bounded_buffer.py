@@ -32,7 +32,7 @@ _PIECE = 1024
 _FIRST = 200
 
 
-class Record:
+class BoundedBuffer:
     """Record of one stream in bounded memory; the first column is the stamp."""
 
     def __init__(self, columns: int, budget: int = BUDGET, longest: float = LONGEST) -> None:
@@ -168,7 +168,7 @@ class Record:
         return 2**(self._level + 1) < _PIECE and usual * 2**(self._level + 1) <= self._longest
 
 
-class Averages(Record):
+class Averages(BoundedBuffer):
     """Record of averages over given intervals; other rows are left out.
 
     Rows are kept until the end of their interval, so that the average is that of all of them to
@@ -228,7 +228,7 @@ def within_budget(samples: JointSamples, budget: int = BUDGET) -> JointSamples:
     if len(samples) <= budget:
         return samples
     n = len(samples.joint_names)
-    record = Record(1 + 3 * n, budget)
+    record = BoundedBuffer(1 + 3 * n, budget)
     record.add(np.column_stack((samples.time, samples.position, samples.velocity,
                                 samples.effort)))
     rows = record.rows()
@@ -240,7 +240,7 @@ def wrench_within_budget(samples: WrenchSamples, budget: int = BUDGET) -> Wrench
     """Return readings, averaged if they exceed the budget."""
     if len(samples) <= budget:
         return samples
-    record = Record(7, budget)
+    record = BoundedBuffer(7, budget)
     record.add(np.column_stack((samples.time, samples.wrench)))
     rows = record.rows()
     return replace(samples, time=rows[:, 0], wrench=rows[:, 1:])

@@ -19,7 +19,7 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError, DataError
 from robocal_ros.estimation.adequacy import combined_freedom
-from robocal_ros.estimation.blocks import Blocks
+from robocal_ros.estimation.block_averages import Blocks
 from robocal_ros.messages.samples import JointSamples, check_effort
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (

@@ -18,7 +18,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.estimation.least_squares import autocorrelation_time
 from robocal_ros.messages.stamps import SECOND, to_seconds
-from robocal_ros.results.chain import Inputs, Load, choose
+from robocal_ros.results.provenance import Inputs, Load, choose
 from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, RobotIdentity, rms
 from robocal_ros.robot.setup import ARM, effort_units
 from robocal_ros.wrench.model import LinkBias, SensedArm, TareReference

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from robocal_ros.capability import Capability, Needs, WrenchNeed
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimation.effort_contents import check_contents
+from robocal_ros.estimators import Estimator, Needs, WrenchNeed
 from robocal_ros.messages.samples import Recording
 from robocal_ros.payload import (
     arm_identification,
-    drive_gains,
+    drive_gain_regression,
     excitation,
     static_poses,
     two_plane,
 )
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
-from robocal_ros.results.chain import Inputs
+from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.wording import half_width
 from robocal_ros.robot.arm_model import (
@@ -158,7 +158,7 @@ def estimate_gains(
                        values.known_mass)
     stored = inputs.get(ARM) if values.use_arm_model else None
     effort = joints.effort * effort_scale(robot, inputs.gains)
-    return drive_gains.estimate(
+    return drive_gain_regression.estimate(
         robot, replace(joints, effort=effort), values,
         None if stored is None else identified_model(robot, stored).without_gains())
 
@@ -265,13 +265,13 @@ def _carried(values: PayloadParameters) -> tuple[str, ...]:
     return 'payload', excitation.REFERENCE, 'friction', DRIVE_GAINS, ARM
 
 
-PAYLOAD = Capability(
+PAYLOAD = Estimator(
     'payload', PayloadParameters, ('run', 'estimate'), needs,
     kinds, estimate_payload, summary, _carried)
-ARM_IDENTIFICATION = Capability(
+ARM_IDENTIFICATION = Estimator(
     ARM, PayloadParameters, ('identify_arm',), gain_needs,
     lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _carried)
-GAINS = Capability(
+GAINS = Estimator(
     DRIVE_GAINS, PayloadParameters, ('calibrate_gains',), gain_needs,
     lambda values: (ARM,) if values.use_arm_model else (), estimate_gains, gains_summary,
     _carried)

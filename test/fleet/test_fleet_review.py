@@ -20,7 +20,7 @@ from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.fleet.catalogue import BAGS, REFUSED, Catalogue, utc
 from robocal_ros.fleet.dashboard import write_dashboard
-from robocal_ros.fleet.findings import Finding, Review, Subject, Urgency, review, sentences
+from robocal_ros.fleet.review import Finding, Review, Subject, Urgency, review, sentences
 
 WEEKS = 40
 EVIL = '<img src=x onerror="alert(1)">&\u2028'

@@ -13,12 +13,12 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.callback_groups import CallbackGroup
 
 from robocal_ros.arrays import Array
-from robocal_ros.capability import Needs
 from robocal_ros.errors import DataError
+from robocal_ros.estimators import Needs
 from robocal_ros.messages import marks, qos
+from robocal_ros.messages.bounded_buffer import within_budget, wrench_within_budget
 from robocal_ros.messages.intake import Intake, Recorded
 from robocal_ros.messages.marks import TOPIC, Mark, Spans, StationaryInterval, last_run
-from robocal_ros.messages.record import within_budget, wrench_within_budget
 from robocal_ros.messages.samples import JointSamples, Recording, no_readings
 from robocal_ros.messages.stream import JointStateStream, Stream, TrackerStream, WrenchStream
 from robocal_ros.node.calibration_node import CalibrationNode
@@ -27,7 +27,7 @@ from robocal_ros.node.calibration_node import CalibrationNode
 _MOST, _LIMIT = 4000, 8000
 
 
-class Recorder:
+class SampleRecorder:
     """Recorder of joint states, F/T readings and a tracker while the node is active.
 
     If a replayed bag contains marks, only the samples that they assign to its last run are used.

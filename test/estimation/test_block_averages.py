@@ -10,7 +10,7 @@ import pytest
 from support.excitation_cell import RATE, TOOL, Record, exciting
 
 from robocal_ros.errors import DataError
-from robocal_ros.estimation.blocks import Blocks, interpolated
+from robocal_ros.estimation.block_averages import Blocks, interpolated
 from robocal_ros.messages.samples import JointSamples
 
 PERIOD, START = 0.04, 3.0

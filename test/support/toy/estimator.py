@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from robocal_ros.capability import Capability, Needs
+from robocal_ros.estimators import Estimator, Needs
 from robocal_ros.messages.samples import Recording
-from robocal_ros.results.chain import Inputs
+from robocal_ros.results.provenance import Inputs
 from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, RobotIdentity
 from robocal_ros.robot.model import Robot
 from support.toy.parameters import ToyParameters
@@ -37,5 +37,5 @@ def summary(result: CalibrationResult) -> str:
     return f'Mean posture of {len(result.parameters)} joints.'
 
 
-POSTURE = Capability('posture', ToyParameters, ('run', 'estimate'),
+POSTURE = Estimator('posture', ToyParameters, ('run', 'estimate'),
                      lambda values: Needs(effort=False), lambda values: (), estimate, summary)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support.ros_rig import arm_urdf
 
-from robocal_ros.arm.abort import AbortConditions
 from robocal_ros.arm.protocols import MotionStatus
+from robocal_ros.arm.stop_conditions import StopConditions
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.messages.stream import JointStateStream
 from robocal_ros.parameters import ArmParameters
@@ -32,7 +32,7 @@ def test_the_joint_with_too_large_an_effort_is_named(
 ) -> None:
     torque = np.zeros(6)
     torque[list(efforts)] = list(efforts.values())
-    conditions = AbortConditions(
+    conditions = StopConditions(
         cast(Waiter, SimpleNamespace(node=None, group=None, now=float)), Robot(arm_urdf()),
         cast(JointStateStream, SimpleNamespace(torque=lambda: torque)),
         lambda: ArmParameters(max_effort_share=(0.0, *5 * (0.9,)), effort_source='torque'))

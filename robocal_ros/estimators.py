@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages.record import BUDGET
+from robocal_ros.messages.bounded_buffer import BUDGET
 from robocal_ros.messages.samples import Recording
-from robocal_ros.results.chain import DRIVE_GAINS, Inputs, Load, choose, with_inputs
+from robocal_ros.results.provenance import DRIVE_GAINS, Inputs, Load, choose, with_inputs
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.setup import effort_units, torque_factor
@@ -101,7 +101,7 @@ class BagReader:
 
 
 @dataclass(frozen=True)
-class Capability(BagReader):
+class Estimator(BagReader):
     """Estimation from a whole recording.
 
     Attributes:
@@ -184,7 +184,7 @@ class Follower(BagReader, Generic[F]):
     follow: Callable[[Bag, Any, str, Selection], F]
 
 
-def estimator(name: str) -> Capability | Follower[Any]:
+def estimator(name: str) -> Estimator | Follower[Any]:
     """Return an estimator by name; raises ConfigurationError for an unknown one.
 
     Only its own modules are imported, to start sooner.
@@ -195,5 +195,5 @@ def estimator(name: str) -> Capability | Follower[Any]:
             f"'{name}' is not a capability that estimates from bags; expected one of "
             f'{", ".join(known)}.')
     module, _, item = known[name].partition(':')
-    found: Capability | Follower[Any] = getattr(import_module(module), item)
+    found: Estimator | Follower[Any] = getattr(import_module(module), item)
     return found

@@ -265,7 +265,7 @@ class _Readings(_Samples):
         return f"Readings of sensor '{name}' are missing."
 
 
-class BlockObserver:
+class OfflineObserver:
     """Observer of whole arrays, for sub-chains whose motion follows from joint states.
 
     Attributes:

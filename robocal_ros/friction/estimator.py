@@ -11,17 +11,17 @@ import scipy
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
-from robocal_ros.capability import Capability, Needs
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimation.effort_contents import check_contents
-from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, JointFriction, fit_joint
+from robocal_ros.estimators import Estimator, Needs
+from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, FrictionFit, fit_joint
 from robocal_ros.friction.model import SHAPES, parameter_names
-from robocal_ros.friction.motion import MotionJoint, friction_from_motion
+from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
 from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, SpeedPoint, read_runs
 from robocal_ros.messages.samples import JointSamples, Recording, check_effort
-from robocal_ros.results.chain import CHECK, Inputs
+from robocal_ros.results.provenance import CHECK, Inputs
 from robocal_ros.results.result import (
     CalibrationResult,
     Check,
@@ -208,7 +208,7 @@ def _check_torques(samples: JointSamples, values: FrictionParameters) -> None:
 def fit_joints(
     robot: Robot, recording: Recording, values: FrictionParameters,
     alternatives: Sequence[Robot] = (),
-) -> list[JointFriction]:
+) -> list[FrictionFit]:
     """Fit each joint; arguments and errors as for ``estimate``."""
     samples, names = recording.joints, values.joint_names or recording.joints_wanted
     wanted = [robot.index(name) for name in names or robot.joint_names]
@@ -231,7 +231,7 @@ def fit_joints(
     return found
 
 
-def with_presliding(robot: Robot, samples: JointSamples, item: JointFriction) -> JointFriction:
+def with_presliding(robot: Robot, samples: JointSamples, item: FrictionFit) -> FrictionFit:
     """Return a joint with its bristle parameters, if its steady law passed."""
     if not item.passed or item.missing:
         return item
@@ -241,7 +241,7 @@ def with_presliding(robot: Robot, samples: JointSamples, item: JointFriction) ->
 
 def assemble(
     robot: Robot, recording: Recording, values: FrictionParameters,
-    found: Sequence[JointFriction],
+    found: Sequence[FrictionFit],
 ) -> CalibrationResult:
     """Assemble the result from the fitted joints; other arguments as for ``estimate``."""
     samples = recording.joints
@@ -284,7 +284,7 @@ def assemble(
         result, _temperatures(found, readings[np.isfinite(readings).all(axis=1)]))
 
 
-def _temperatures(found: Sequence[JointFriction], readings: Array) -> dict[str, float]:
+def _temperatures(found: Sequence[FrictionFit], readings: Array) -> dict[str, float]:
     """Return the mean temperature during the runs of each joint [°C]."""
     temperatures = {}
     for item in found if len(readings) else ():
@@ -298,7 +298,7 @@ def _temperatures(found: Sequence[JointFriction], readings: Array) -> dict[str, 
 
 
 def _parameters(
-    item: JointFriction, names: Sequence[str], covariance: Array, *, dynamic: bool,
+    item: FrictionFit, names: Sequence[str], covariance: Array, *, dynamic: bool,
 ) -> list[Parameter]:
     """Return the parameters of a joint, with standard deviations from its covariance."""
     stds = dict(zip(names, np.sqrt(np.maximum(np.diag(covariance), 0.0)), strict=True))
@@ -332,7 +332,7 @@ def _parameters(
     return parameters
 
 
-def _covariance(item: JointFriction) -> tuple[list[str], Array]:
+def _covariance(item: FrictionFit) -> tuple[list[str], Array]:
     """Return the names of a joint's identified parameters and their covariance."""
     names: list[str] = []
     blocks = [np.empty((0, 0))]
@@ -368,25 +368,25 @@ def _offset_share(name: str) -> float:
     return 0.0
 
 
-def _torques(item: JointFriction) -> tuple[list[SpeedPoint], Array, Array]:
+def _torques(item: FrictionFit) -> tuple[list[SpeedPoint], Array, Array]:
     """Return the runs of identified directions, with their measured and fitted torques."""
     fits = item.choice.fits if item.choice else {}
     points = [p for p in item.usable if p.direction in fits]
     return points, np.array([p.torque for p in points]), item.fitted(points)
 
 
-def _fit(item: JointFriction) -> Fit:
+def _fit(item: FrictionFit) -> Fit:
     points, torque, fitted = _torques(item)
     return Fit(item.joint, 'N·m', rms(torque), rms(torque - fitted), len(points))
 
 
-def _validation(item: JointFriction) -> Fit:
+def _validation(item: FrictionFit) -> Fit:
     _, torque, _ = _torques(item)
     share = 0.01 * float(item.held_out_degree or 0.0)
     return Fit(item.joint, 'N·m', rms(torque), share * rms(torque), len(torque))
 
 
-def _law(item: JointFriction) -> dict[str, object]:
+def _law(item: FrictionFit) -> dict[str, object]:
     """Return what a result states of a law besides its parameters."""
     choice, speeds = item.choice, [abs(p.speed) for p in item.usable]
     return {} if choice is None else {
@@ -396,7 +396,7 @@ def _law(item: JointFriction) -> dict[str, object]:
         'speeds': [float(min(speeds)), float(max(speeds))]}
 
 
-def _checks(item: JointFriction, limit: float) -> list[Check]:
+def _checks(item: FrictionFit, limit: float) -> list[Check]:
     degree = item.fit_degree if np.isfinite(item.fit_degree) else 100.0
     rejected = [p for p in item.points if p.rejected]
     held_out = ('not evaluated' if item.held_out_degree is None
@@ -424,7 +424,7 @@ def _checks(item: JointFriction, limit: float) -> list[Check]:
     return checks
 
 
-def _series(item: JointFriction) -> list[Series]:
+def _series(item: FrictionFit) -> list[Series]:
     if not item.choice:
         return []
     points, torque, fitted = _torques(item)
@@ -570,7 +570,7 @@ def _estimate(
     return estimate(robot, recording, values, alternatives)
 
 
-FRICTION = Capability(
+FRICTION = Estimator(
     'friction', FrictionParameters, ('run', 'estimate'), needs,
     lambda values: ('payload',) if values.use_payload else (), _estimate, summary,
     lambda values: ('payload',), merge=merge)

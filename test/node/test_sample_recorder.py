@@ -16,7 +16,7 @@ from support.ros_rig import NodeRig, joint_state
 from robocal_ros.friction.node import FrictionIdentification
 from robocal_ros.messages import qos
 from robocal_ros.messages.marks import JOINTS, Span
-from robocal_ros.node import recorder as module
+from robocal_ros.node import sample_recorder as module
 
 pytestmark = pytest.mark.usefixtures('ros')
 

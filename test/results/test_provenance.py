@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.result_examples import ROBOT, example
 
-from robocal_ros.results.chain import (
+from robocal_ros.results.provenance import (
     CHECK,
     Inputs,
     alternatives,

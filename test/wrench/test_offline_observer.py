@@ -12,9 +12,9 @@ from benchmarks import seven_joints
 from benchmarks.wrench_samples import Impact, SampledArm, Settings, Stream, follow
 from robocal_ros.robot.friction_law import SteadyFriction
 from robocal_ros.robot.model import Robot
-from robocal_ros.wrench.blocks import Block, BlockObserver
 from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.wrench.offline_observer import Block, OfflineObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 
 SENSORS = list(seven_joints.SENSORS)
@@ -35,7 +35,7 @@ def in_blocks(
     problems: dict[tuple[int, int], str], fusion: Fusion | None = None,
 ) -> list[Block]:
     """Return the blocks from samples that are added some at a time."""
-    whole, found = BlockObserver(made, fusion), []
+    whole, found = OfflineObserver(made, fusion), []
     longest = max(len(stream.stamps) for stream in (joints, *sensors))
     for begin in range(0, longest + size, size):
         part = slice(begin, begin + size)

@@ -13,8 +13,8 @@ import pytest
 from benchmarks.wrench_arm import ObservedArm
 from robocal_ros.errors import CancelledError, DataError
 from robocal_ros.results.result import RobotIdentity
-from robocal_ros.wrench.estimate import biases
-from robocal_ros.wrench.procedure import TareOutcome, TareProcedure
+from robocal_ros.wrench.tare import biases
+from robocal_ros.wrench.tare_procedure import TareOutcome, TareProcedure
 
 STEP = 0.01
 

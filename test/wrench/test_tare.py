@@ -10,9 +10,9 @@ from support.arms import arm
 from robocal_ros.errors import DataError
 from robocal_ros.results.result import RobotIdentity, Verdict
 from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.wrench.estimate import Tare, TareRecord, Taring, biases, to_result
 from robocal_ros.wrench.model import SensedArm, SensorMount
 from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.tare import Tare, TareRecord, Taring, biases, to_result
 
 FRAMES = ('ft_link_2_proximal', 'ft_link_2_distal', 'ft_link_3_proximal', 'ft_link_3_distal',
           'ft_wrist')

@@ -50,7 +50,7 @@ setup(
     maintainer='robocal_ros maintainers',
     maintainer_email='maintainers@robocal-ros.example',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*', 'robocal_sim']),
-    package_data={PACKAGE: ['py.typed', 'templates/*']},
+    package_data={PACKAGE: ['py.typed', '*.pyi', '*/*.pyi', 'templates/*']},
     data_files=shared_files(),
     python_requires='>=3.10',
     install_requires=['setuptools'],

@@ -19,11 +19,10 @@ import pinocchio
 from benchmarks.random_cell import random_tool
 from demo import default_cell
 from robocal_ros.arrays import Array
+from robocal_ros.messages import JointSamples, WrenchSamples
 from robocal_ros.messages.posture_check import PostureCheck
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.trajectories import Trajectory, quintic_move
+from robocal_ros.robot import CollisionChecker, Robot, Trajectory
+from robocal_ros.robot.trajectories import quintic_move
 from robocal_sim.friction import LuGreFriction
 from robocal_sim.model import Description, read_description
 from robocal_sim.prescribed import Motion, measure

@@ -7,14 +7,13 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import MotionError
-from robocal_ros.messages.samples import JointSamples, StreamCounts, WrenchSamples
-from robocal_ros.robot.trajectories import Trajectory
+from robocal_ros.messages import JointSamples, StreamCounts, WrenchSamples
+from robocal_ros.robot import Trajectory
 from robocal_sim.controller import Status
 from robocal_sim.model import read_description
 from robocal_sim.physics import CONTROL_STEP
 from robocal_sim.simulator import ArmSimulator, JointReading, SensorReading
-from robocal_sim.trajectory import Trajectory as Command
-from robocal_sim.trajectory import TrajectoryPoint
+from robocal_sim.trajectory import Trajectory as Command, TrajectoryPoint
 from robocal_sim.truth import Cell, HiddenTruth
 
 _GOAL_TIME = 2.0

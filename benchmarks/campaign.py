@@ -24,12 +24,12 @@ from benchmarks.excitation import expected
 from benchmarks.figures import Figure
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
-from robocal_ros.estimation.effort_contents import check_contents
-from robocal_ros.friction.estimator import estimate as estimate_friction
-from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.estimation import check_contents
+from robocal_ros.friction import FrictionParameters, estimate as estimate_friction
 from robocal_ros.friction.plan import plan_runs
-from robocal_ros.messages.samples import Recording
+from robocal_ros.messages import Recording
 from robocal_ros.payload import (
+    PayloadParameters,
     arm_identification,
     drive_gain_regression,
     excitation,
@@ -38,14 +38,21 @@ from robocal_ros.payload import (
     two_plane,
 )
 from robocal_ros.payload.model import PARAMETERS, body_regressor, torque_regressor
-from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
-from robocal_ros.results.result import CalibrationResult, State, Verdict
-from robocal_ros.robot.arm_model import ArmModel, identified_model, urdf_model
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.setup import effort_scale, relative_covariance
-from robocal_ros.robot.trajectories import Lspb, MotionLimits, Trajectory
+from robocal_ros.results import CalibrationResult, State, Verdict
+from robocal_ros.robot import (
+    ArmModel,
+    Lspb,
+    MotionLimits,
+    RigidBodyInertia,
+    Robot,
+    Trajectory,
+    effort_scale,
+    friction_by_joint,
+    identified_model,
+    relative_covariance,
+    urdf_model,
+)
 
 COVERAGE_BAR, OFF_95_BAR, PASS_BAR = 99.8, 2.0, 80.0
 """Percent of parameters within 99.9 % intervals, percent off 95 %, percent of cells that pass."""

@@ -21,8 +21,8 @@ from robocal_ros.compliance.measurement import HELD_OUT_EVERY, displacements
 from robocal_ros.compliance.model import Target, predicted, target_motion
 from robocal_ros.compliance.plan import feasible_postures, information_block
 from robocal_ros.compliance.registration import Registration
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import CollisionChecker
 from robocal_sim.sensors import rotation_from_rpy
 from robocal_sim.truth import Cell, HiddenTruth, JointNoise
 

@@ -12,17 +12,14 @@ from benchmarks.arm import InProcessArm
 from benchmarks.random_cell import random_truth
 from demo import default_cell
 from robocal_ros.arrays import Array
+from robocal_ros.compliance import ComplianceParameters
 from robocal_ros.compliance.measurement import EndPosition, average, find_end_positions
 from robocal_ros.compliance.model import Load, given_load
-from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import plan_postures
 from robocal_ros.errors import DataError
-from robocal_ros.messages.samples import JointSamples, TrackerSamples
+from robocal_ros.messages import JointSamples, TrackerSamples
 from robocal_ros.resources import share_directory
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.planning import connect
-from robocal_ros.robot.trajectories import quintic_path
+from robocal_ros.robot import CollisionChecker, Robot, connect, quintic_path
 from robocal_sim.drive import DEADBAND
 from robocal_sim.model import read_description
 from robocal_sim.physics import ArmPhysics

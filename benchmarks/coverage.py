@@ -18,13 +18,12 @@ from benchmarks.foreign_arms import OWN
 from benchmarks.repetitions import Repetitions
 from demo import default_cell
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.signals import dwells, steady_sweeps
-from robocal_ros.payload import static_poses, two_plane
+from robocal_ros.estimation import dwells, steady_sweeps
+from robocal_ros.payload import PayloadParameters, static_poses, two_plane
 from robocal_ros.payload.model import static_wrench_regressor, torque_regressor
-from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.trajectories import Trajectory
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import Trajectory
 from robocal_sim.truth import Cell
 
 _UNKNOWN = 'The cause is not known.'

@@ -15,9 +15,9 @@ from benchmarks.random_cell import random_tool, random_truth
 from benchmarks.repetitions import Repetitions
 from demo import default_cell
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.block_averages import Blocks
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.payload import drive_gain_regression, excitation
+from robocal_ros.estimation import Blocks
+from robocal_ros.messages import JointSamples, WrenchSamples
+from robocal_ros.payload import PayloadParameters, drive_gain_regression, excitation
 from robocal_ros.payload.model import (
     PARAMETERS,
     body_regressor,
@@ -26,7 +26,6 @@ from robocal_ros.payload.model import (
     moving,
     torque_regressor,
 )
-from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import Regressor, plan_excitation
 from robocal_ros.payload.regression import (
     BAND,
@@ -37,11 +36,15 @@ from robocal_ros.payload.regression import (
     torque_rows,
     wrench_rows,
 )
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.setup import effort_scales
-from robocal_ros.robot.trajectories import MotionLimits, Trajectory
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import (
+    CollisionChecker,
+    MotionLimits,
+    RigidBodyInertia,
+    Robot,
+    Trajectory,
+    effort_scales,
+)
 from robocal_sim.truth import HiddenTruth, JointTruth, ToolTruth
 
 SERIES, GAINS = 'excitation by wrist sensor, 2–3 kg', 'excitation by torques, effort scales ±15 %'

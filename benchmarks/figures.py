@@ -18,7 +18,7 @@ import scipy.stats
 
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
-from robocal_ros.results.result import CalibrationResult
+from robocal_ros.results import CalibrationResult
 
 _LIBRARIES = ('numpy', 'scipy', 'pin', 'mujoco', 'ompl', 'idyntree', 'figaroh')
 

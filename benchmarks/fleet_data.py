@@ -40,8 +40,9 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.cli.main import run
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.fleet.catalogue import RESULTS, Catalogue, utc
-from robocal_ros.messages.bag_writer import BagWriter, TopicQos
+from robocal_ros.fleet import Catalogue
+from robocal_ros.fleet.catalogue import RESULTS, utc
+from robocal_ros.messages import BagWriter, TopicQos
 from robocal_sim.truth import HiddenTruth, Vector6
 
 TEMPERATURE = '/joint_6/temperature'

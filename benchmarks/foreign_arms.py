@@ -10,8 +10,7 @@ from pathlib import Path
 import pinocchio
 
 from demo import default_cell
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import CollisionChecker, Robot
 
 OWN = 'robocal arm'
 _DATA = 'example-robot-data'

@@ -18,17 +18,20 @@ from benchmarks.repetitions import Repetitions
 from demo import default_cell
 from demo.friction import friction_truth
 from robocal_ros.arrays import Array
-from robocal_ros.friction.estimator import NAMES, estimate
+from robocal_ros.friction import Compensator, FrictionParameters, estimate
+from robocal_ros.friction.estimator import NAMES
 from robocal_ros.friction.fit import fit_joint
-from robocal_ros.friction.model import Compensator
-from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import plan_runs
 from robocal_ros.friction.runs import find_runs, read_run
-from robocal_ros.messages.samples import JointSamples, Recording
-from robocal_ros.results.result import CalibrationResult, State
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction, friction_by_joint
-from robocal_ros.robot.model import Robot
+from robocal_ros.messages import JointSamples, Recording
+from robocal_ros.results import CalibrationResult, State
+from robocal_ros.robot import (
+    DIRECTIONS,
+    CollisionChecker,
+    Robot,
+    SteadyFriction,
+    friction_by_joint,
+)
 from robocal_ros.robot.trajectories import quintic_move
 from robocal_sim.truth import Cell, HiddenTruth
 

@@ -12,19 +12,22 @@ from benchmarks.arm import InProcessArm
 from benchmarks.figures import Figure
 from benchmarks.random_cell import random_tool, random_truth
 from demo import default_cell
-from robocal_ros.estimation.signals import steady_sweeps
-from robocal_ros.friction.estimator import estimate as estimate_friction
-from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.estimation import steady_sweeps
+from robocal_ros.friction import FrictionParameters, estimate as estimate_friction
 from robocal_ros.friction.plan import plan_runs
-from robocal_ros.messages.samples import JointSamples, Recording
-from robocal_ros.payload import plan, two_plane
-from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.messages import JointSamples, Recording
+from robocal_ros.payload import PayloadParameters, plan, two_plane
 from robocal_ros.payload.result import COM
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.planning import connect
-from robocal_ros.robot.trajectories import Lspb, quintic_move, quintic_path
+from robocal_ros.robot import (
+    CollisionChecker,
+    Lspb,
+    Robot,
+    SteadyFriction,
+    connect,
+    friction_by_joint,
+    quintic_path,
+)
+from robocal_ros.robot.trajectories import quintic_move
 
 SERIES = 'two planes, 2 kg, identified friction'
 BAR, ONE_WAY_BAR = 1.0, 2.0

@@ -18,14 +18,18 @@ from benchmarks.leveling_search import Chain, SecondOpinion, Turn
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
+from robocal_ros.leveling import LevelingParameters, LevelingPlanner, LevelPlan, Tool, tilt
 from robocal_ros.leveling.estimator import check_level
-from robocal_ros.leveling.model import Tool, level_targets, tilt
-from robocal_ros.leveling.parameters import LevelingParameters
-from robocal_ros.leveling.plan import LevelingPlanner, LevelingRefusal, LevelPlan
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.planning import connect
-from robocal_ros.robot.sag import SagCorrection
-from robocal_ros.robot.trajectories import MotionLimits, quintic_path
+from robocal_ros.leveling.model import level_targets
+from robocal_ros.leveling.plan import LevelingRefusal
+from robocal_ros.robot import (
+    MotionLimits,
+    RigidBodyInertia,
+    Robot,
+    SagCorrection,
+    connect,
+    quintic_path,
+)
 
 TILT_BAR, DRIFT_BAR, TIME_BAR, TRUE_BAR = 0.05, 0.5, 50.0, 95.0
 """Limits of tilt [°], drift [mm], planning time [ms] and confirmed refusals [%]."""

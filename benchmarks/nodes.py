@@ -23,7 +23,7 @@ from robocal_ros.cli.console import OUT
 from robocal_ros.cli.node_client import NodeClient, RosSession
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import qos
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import Robot
 
 START_BAR, IDLE_BAR = 1.5, 1.0
 """Limits of the time until active [s] and of the share of a core while inactive [%]."""

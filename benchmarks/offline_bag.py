@@ -13,17 +13,22 @@ import numpy as np
 from benchmarks.arm import InProcessArm
 from demo import default_cell
 from robocal_ros.arrays import Array
-from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction import FrictionParameters
 from robocal_ros.friction.plan import plan_runs
-from robocal_ros.messages.bag_writer import BagWriter, TopicQos
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.messages import BagWriter, JointSamples, TopicQos, WrenchSamples
+from robocal_ros.payload import PayloadParameters
 from robocal_ros.payload.model import body_regressor
-from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.plan import plan_excitation, plan_static_poses, plan_two_plane
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.planning import connect
-from robocal_ros.robot.trajectories import Lspb, MotionLimits, Trajectory, quintic_path
+from robocal_ros.robot import (
+    CollisionChecker,
+    Lspb,
+    MotionLimits,
+    RigidBodyInertia,
+    Robot,
+    Trajectory,
+    connect,
+    quintic_path,
+)
 from robocal_sim.truth import HiddenTruth
 
 JOINT_STATES, WRENCH, DESCRIPTION = '/joint_states', '/ft_wrist/wrench', '/robot_description'

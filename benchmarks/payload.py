@@ -23,14 +23,10 @@ from demo.stage import open_stage
 from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.errors import RobocalError
-from robocal_ros.payload import plan, static_poses, two_plane
-from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload import PayloadParameters, plan, static_poses, two_plane
 from robocal_ros.payload.result import COM
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.planning import connect
-from robocal_ros.robot.trajectories import Lspb, Trajectory, quintic_path
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import CollisionChecker, Lspb, Robot, Trajectory, connect, quintic_path
 from robocal_sim.truth import HiddenTruth
 
 STATIC, TWO_PLANE = 'static poses, 1–3 kg', 'two planes, 1–3 kg'

@@ -29,19 +29,12 @@ from robocal_ros.arrays import Array
 from robocal_ros.cli.console import OUT
 from robocal_ros.compliance.estimator import estimate_sets
 from robocal_ros.errors import RobocalError
-from robocal_ros.leveling.model import Tool
-from robocal_ros.leveling.parameters import LevelingParameters
-from robocal_ros.leveling.plan import LevelingPlanner
-from robocal_ros.messages import bounded_buffer
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.payload import excitation, plan, static_poses, two_plane
+from robocal_ros.leveling import LevelingParameters, LevelingPlanner, Tool
+from robocal_ros.messages import JointSamples, WrenchSamples, bounded_buffer
+from robocal_ros.payload import PayloadParameters, excitation, plan, static_poses, two_plane
 from robocal_ros.payload.model import body_regressor
-from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.trajectories import MotionLimits, Trajectory
-from robocal_ros.wrench.observer import WrenchObserver
-from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.robot import CollisionChecker, MotionLimits, RigidBodyInertia, Robot, Trajectory
+from robocal_ros.wrench import WrenchObserver, WrenchParameters
 
 GROWTH_BAR, MEMORY_BAR = 1.3, 1024.0
 """Limits of the exponents of times that should be linear, and of the peak memory [MiB]."""

@@ -18,19 +18,21 @@ from rosbags.typesys import Stores, get_typestore
 from benchmarks import second_world
 from benchmarks.second_world import ARMS, Array, Recorded, World, body, rotation
 from robocal_ros.estimators import estimator
-from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.friction import FrictionParameters
 from robocal_ros.friction.procedure import FrictionProcedure
-from robocal_ros.messages.bag import Bag, Selection
-from robocal_ros.messages.bag_writer import BagWriter
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.offline.estimation import OfflineEstimation
-from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.messages import Bag, BagWriter, JointSamples, Selection
+from robocal_ros.offline import OfflineEstimation
+from robocal_ros.payload import PayloadParameters
 from robocal_ros.payload.procedure import PayloadProcedure
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.planning import connect
-from robocal_ros.robot.trajectories import MotionLimits, Trajectory, quintic_path
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import (
+    CollisionChecker,
+    MotionLimits,
+    Robot,
+    Trajectory,
+    connect,
+    quintic_path,
+)
 
 STEP = 1e-3
 """Step of the simulation [s]."""

@@ -29,10 +29,8 @@ from benchmarks.wrench_samples import (
 from demo import default_cell
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
-from robocal_ros.robot.model import RigidBodyInertia
-from robocal_ros.wrench.observer import Observation, WrenchObserver
-from robocal_ros.wrench.offline_observer import OfflineObserver
-from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.robot import RigidBodyInertia
+from robocal_ros.wrench import Observation, OfflineObserver, WrenchObserver, WrenchParameters
 
 TUBES = {'ft_link_2_proximal': (0.055, (0.04, 0.28), (0, 1, 2)),
          'ft_link_3_proximal': (0.046, (0.03, 0.13), (2, 0, 1))}

@@ -22,7 +22,7 @@ from demo.domains import own_domain
 from demo.processes import Child, Children, processor_time
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import RobocalError
-from robocal_ros.messages.subscription import ConditionalGroup
+from robocal_ros.messages import ConditionalGroup
 
 _NODE = 'wrench_observer'
 _START_TIMEOUT = 60.0

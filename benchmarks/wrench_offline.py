@@ -17,8 +17,7 @@ from benchmarks.offline_bag import (
     text_message,
 )
 from benchmarks.wrench_samples import SampledArm
-from robocal_ros.messages.bag_writer import BagWriter, TopicQos
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
+from robocal_ros.messages import BagWriter, JointSamples, TopicQos, WrenchSamples
 
 # Samples that are written at a time, and how long the arm rests first [s].
 _PART, _REST = 20.0, 2.0

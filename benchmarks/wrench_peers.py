@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.robot.model import RigidBodyInertia
+from robocal_ros.robot import RigidBodyInertia
 
 
 def with_payload(urdf: str, frame: str, load: RigidBodyInertia) -> str:

@@ -17,10 +17,8 @@ import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.wrench.model import SensedArm, SensorMount
-from robocal_ros.wrench.observer import Observation, WrenchObserver
+from robocal_ros.robot import RigidBodyInertia, Robot, SteadyFriction
+from robocal_ros.wrench import Observation, SensedArm, SensorMount, WrenchObserver
 from robocal_ros.wrench.smoothing import Stamps
 
 EPOCH = 1_790_000_000 * 10**9

@@ -15,10 +15,8 @@ from benchmarks import seven_joints
 from benchmarks.wrench_peers import IdynTree
 from benchmarks.wrench_samples import Impact, SampledArm, Stream, in_order
 from robocal_ros.arrays import Array, frozen
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.wrench.observer import Observation, WrenchObserver
-from robocal_ros.wrench.offline_observer import OfflineObserver
-from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.robot import SteadyFriction
+from robocal_ros.wrench import Observation, OfflineObserver, WrenchObserver, WrenchParameters
 
 _DURATION = 5.0
 _WARM_UP = 500

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages.bounded_buffer import BUDGET
-from robocal_ros.messages.samples import Recording
-from robocal_ros.results.provenance import DRIVE_GAINS, Inputs, Load, choose, with_inputs
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import effort_units, torque_factor
+from robocal_ros.messages import BUDGET, Recording
+from robocal_ros.results import DRIVE_GAINS, CalibrationResult, Inputs, Load, choose, with_inputs
+from robocal_ros.robot import Robot, effort_units, torque_factor
 
 if TYPE_CHECKING:
-    from robocal_ros.messages.bag import Bag, Selection
+    from robocal_ros.messages import Bag, Selection
 
 
 F = TypeVar('F')

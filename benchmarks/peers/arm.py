@@ -32,15 +32,19 @@ from benchmarks.peers.payload import FULL, QUIET, drawn
 from benchmarks.peers.process import Run, available, run
 from benchmarks.peers.recordings import in_order, joint_states, recording, trajectory
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.block_averages import low_passed
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.payload import arm_identification
+from robocal_ros.estimation import low_passed
+from robocal_ros.messages import JointSamples
+from robocal_ros.payload import PayloadParameters, arm_identification
 from robocal_ros.payload.arm_regression import Law
-from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.result import CalibrationResult, rms
-from robocal_ros.robot.arm_model import arm_regressor, identified_model, parameter_names
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.trajectories import Trajectory, quintic_path
+from robocal_ros.results import CalibrationResult, rms
+from robocal_ros.robot import (
+    Robot,
+    Trajectory,
+    arm_regressor,
+    identified_model,
+    parameter_names,
+    quintic_path,
+)
 from robocal_sim.prescribed import Measurement, Motion, measure
 from robocal_sim.truth import Cell
 

@@ -12,7 +12,7 @@ from benchmarks.benchmark import Table
 from benchmarks.figures import Figure
 from benchmarks.peers.process import Run
 from robocal_ros.arrays import Array
-from robocal_ros.results.result import rms
+from robocal_ros.results import rms
 
 Z999 = 3.290527
 NO_VERDICT = 'no verdict'

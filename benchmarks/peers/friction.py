@@ -25,16 +25,13 @@ from benchmarks.peers.payload import CASES, drawn
 from benchmarks.peers.process import Run, run
 from benchmarks.peers.recordings import recording
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.block_averages import low_passed
-from robocal_ros.friction.estimator import estimate
-from robocal_ros.friction.parameters import FrictionParameters
+from robocal_ros.estimation import low_passed
+from robocal_ros.friction import FrictionParameters, estimate
 from robocal_ros.friction.plan import plan_runs
 from robocal_ros.friction.runs import SpeedPoint, read_runs
-from robocal_ros.messages.samples import JointSamples, Recording
-from robocal_ros.results.result import rms
-from robocal_ros.robot.arm_model import arm_regressor
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.messages import JointSamples, Recording
+from robocal_ros.results import rms
+from robocal_ros.robot import RigidBodyInertia, Robot, arm_regressor, friction_by_joint
 
 OURS, TEXTBOOK, LOADED = 'robocal', 'Coulomb and viscous', 'load-dependent (BAM-style)'
 TOLERANCE = 0.1

@@ -34,10 +34,11 @@ from robocal_ros.compliance.registration import (
     least_squares_transform,
     three_point,
 )
-from robocal_ros.leveling.model import level_targets, tilt
+from robocal_ros.leveling import tilt
+from robocal_ros.leveling.model import level_targets
 from robocal_ros.leveling.plan import LevelingRefusal
-from robocal_ros.results.result import State
-from robocal_ros.robot.model import Robot
+from robocal_ros.results import State
+from robocal_ros.robot import Robot
 from robocal_sim.sensors import rotation_from_rpy
 from robocal_sim.truth import HiddenTruth
 

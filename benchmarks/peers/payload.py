@@ -21,9 +21,9 @@ from benchmarks.excitation import expected
 from benchmarks.peers.comparison import COLUMNS, Row, judged, limits, tables
 from benchmarks.peers.process import Run, run
 from robocal_ros.arrays import Array
-from robocal_ros.estimation.block_averages import low_passed
-from robocal_ros.messages.samples import JointSamples, WrenchSamples
-from robocal_ros.payload import excitation, static_poses
+from robocal_ros.estimation import low_passed
+from robocal_ros.messages import JointSamples, WrenchSamples
+from robocal_ros.payload import PayloadParameters, excitation, static_poses
 from robocal_ros.payload.model import (
     body_regressor,
     centred,
@@ -31,11 +31,8 @@ from robocal_ros.payload.model import (
     moving,
     static_wrench_regressor,
 )
-from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.results.result import CalibrationResult, State
-from robocal_ros.robot.arm_model import PSEUDO_INERTIA
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.trajectories import Trajectory
+from robocal_ros.results import CalibrationResult, State
+from robocal_ros.robot import PSEUDO_INERTIA, Robot, Trajectory
 
 OURS_MOVING, OURS_RESTING = 'robocal, excitation', 'robocal, static poses'
 WEIGHTED, TOTAL, SEMIDEFINITE = ('weighted least squares', 'total least squares',

@@ -23,12 +23,10 @@ from benchmarks.wrench_peers import with_payload
 from benchmarks.wrench_samples import EPOCH, Impact, SampledArm, Settings, Stream
 from robocal_ros.arrays import Array
 from robocal_ros.errors import RobocalError
-from robocal_ros.estimation.block_averages import low_passed
-from robocal_ros.results.result import rms
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.wrench.observer import WrenchObserver
-from robocal_ros.wrench.offline_observer import OfflineObserver
-from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.estimation import low_passed
+from robocal_ros.results import rms
+from robocal_ros.robot import RigidBodyInertia, Robot
+from robocal_ros.wrench import OfflineObserver, WrenchObserver, WrenchParameters
 
 OURS, IDYNTREE, MOMENTUM, WEIGHT = 'robocal', 'iDynTree', 'momentum observer', 'weight alone'
 REASON = ('The others read positions and readings that were low-passed over the whole record '

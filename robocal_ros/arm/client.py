@@ -26,13 +26,9 @@ from robocal_ros.arm.stop_conditions import StopConditions
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, MotionError
-from robocal_ros.messages import conversions
-from robocal_ros.messages.silence import Silence
-from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import publisher_hint
+from robocal_ros.messages import JointStateStream, Silence, conversions, publisher_hint
 from robocal_ros.parameters import ArmParameters
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.trajectories import Trajectory
+from robocal_ros.robot import Robot, Trajectory
 
 STILL_TRAVEL, STILL_TIME = 1e-3, 0.15
 """The arm is at rest if no joint travels further than this [rad] in this time [s]."""

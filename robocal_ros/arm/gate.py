@@ -20,13 +20,18 @@ from robocal_ros.arm.protocols import MotionOutcome, MotionStatus, Recorder, Rep
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, MotionError, RobocalError
-from robocal_ros.messages.stream import JointStateStream
+from robocal_ros.messages import JointStateStream
 from robocal_ros.parameters import ArmParameters, named
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.planning import EffortLimits, connect
-from robocal_ros.robot.setup import mesh_folders
-from robocal_ros.robot.trajectories import MotionLimits, Trajectory, quintic_path
+from robocal_ros.robot import (
+    CollisionChecker,
+    EffortLimits,
+    MotionLimits,
+    Robot,
+    Trajectory,
+    connect,
+    mesh_folders,
+    quintic_path,
+)
 
 T = TypeVar('T')
 # Largest distance of the arm from a motion's start [rad].

@@ -13,12 +13,9 @@ from robocal_ros.arm.drive_conditions import DriveCondition
 from robocal_ros.arm.protocols import MotionStatus
 from robocal_ros.arm.waiting import Waiter
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages import qos
-from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.messages.subscription import Subscriber, publisher_hint
+from robocal_ros.messages import JointStateStream, Subscriber, publisher_hint, qos
 from robocal_ros.parameters import ArmParameters, named
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import per_joint
+from robocal_ros.robot import Robot, per_joint
 
 # Largest message with statuses that is read, which takes 20 ms [bytes].
 _STATUSES = 100_000

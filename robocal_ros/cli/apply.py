@@ -14,16 +14,16 @@ import pinocchio as pin
 from robocal_ros.cli.console import ERRORS, print_line
 from robocal_ros.cli.show import result_files
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import read_result
-from robocal_ros.robot.arm_model import parameter_names
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.load import carried_load
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.setup import ARM
-from robocal_ros.robot.urdf import (
+from robocal_ros.results import CalibrationResult, Verdict, read_result
+from robocal_ros.robot import (
+    ARM,
     PAYLOAD_LINK,
+    RigidBodyInertia,
+    Robot,
+    carried_load,
+    friction_by_joint,
     least_inertia,
+    parameter_names,
     read_urdf,
     with_friction,
     with_links,

@@ -78,7 +78,7 @@ def _domain() -> Finding:
 
 def _results() -> Finding:
     # It needs libraries that may be missing.
-    from robocal_ros.results.store import default_directory
+    from robocal_ros.results import default_directory
 
     folder = default_directory('robot').parent
     existing: Path = next(item for item in (folder, *folder.parents) if item.exists())

@@ -26,7 +26,7 @@ from robocal_ros.cli.driver_recognition import Names, Recognised, recognised
 from robocal_ros.cli.node_client import STATES, RosSession, foreign, full_name, is_served
 from robocal_ros.errors import RobocalError
 from robocal_ros.messages import conversions, qos
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import Robot
 
 _WRENCH = 'geometry_msgs/msg/WrenchStamped'
 _TRAJECTORY = 'control_msgs/action/FollowJointTrajectory'

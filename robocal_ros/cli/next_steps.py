@@ -13,11 +13,8 @@ from robocal_ros import registry
 from robocal_ros.cli.apply import driver_calls, driver_load, urdf_with
 from robocal_ros.cli.driver_recognition import Driver, Names, recognised
 from robocal_ros.errors import RobocalError
-from robocal_ros.results.report import Step
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.robot.load import carried_load
-from robocal_ros.robot.setup import ARM, DRIVE_GAINS
-from robocal_ros.robot.urdf import formatted
+from robocal_ros.results import CalibrationResult, Step, Verdict
+from robocal_ros.robot import ARM, DRIVE_GAINS, carried_load, formatted
 
 REMEDIES = (
     (r'set estimate_gravity|base tilted by',

@@ -31,10 +31,7 @@ from robocal_ros.cli.console import ERRORS, OUT, ProgressView, print_line, table
 from robocal_ros.cli.node_client import RosSession, foreign, full_name
 from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.files import Section, convert, load, read_text, refuse
-from robocal_ros.messages.bag_writer import BagWriter, TopicQos
-from robocal_ros.messages.decode import stamp_of
-from robocal_ros.messages.samples import StreamCounts
-from robocal_ros.messages.stamps import StampGuard
+from robocal_ros.messages import BagWriter, StampGuard, StreamCounts, TopicQos, stamp_of
 from robocal_ros.resources import share_directory
 
 # Queue depth: two seconds of a 1 kHz stream.

@@ -43,19 +43,19 @@ from robocal_ros.compliance.registration import (
 )
 from robocal_ros.errors import DataError
 from robocal_ros.estimators import Estimator, Needs, TrackerNeed
-from robocal_ros.messages.samples import JointSamples, Recording, StreamCounts, TrackerSamples
-from robocal_ros.results.provenance import Inputs
-from robocal_ros.results.result import (
+from robocal_ros.messages import JointSamples, Recording, StreamCounts, TrackerSamples
+from robocal_ros.results import (
     CalibrationResult,
     Check,
     Fit,
+    Inputs,
     Parameter,
     RobotIdentity,
     Series,
     State,
     rms,
 )
-from robocal_ros.robot.model import Robot
+from robocal_ros.robot import Robot
 
 KIND, METHOD = 'compliance', 'loaded_unloaded'
 UNIT = 'rad/(N·m)'

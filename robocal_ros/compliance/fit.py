@@ -18,8 +18,8 @@ from robocal_ros.arrays import Array
 from robocal_ros.compliance.measurement import Displacements
 from robocal_ros.compliance.model import GEAR_ERROR, Target, predicted, target_jacobian
 from robocal_ros.errors import DataError, ExcitationError
-from robocal_ros.estimation.least_squares import solve
-from robocal_ros.robot.model import Robot
+from robocal_ros.estimation import solve
+from robocal_ros.robot import Robot
 
 # A joint whose torque stays below this share of the load's weight at one metre gets none.
 _NO_TORQUE = 1e-3

@@ -18,9 +18,8 @@ from robocal_ros.compliance.model import GEAR_ERROR, Motion
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError
-from robocal_ros.estimation.signals import dwells
-from robocal_ros.messages.marks import StationaryInterval
-from robocal_ros.messages.samples import JointSamples, TrackerSamples
+from robocal_ros.estimation import dwells
+from robocal_ros.messages import JointSamples, StationaryInterval, TrackerSamples
 
 UNLOADED, LOADED, REGISTRATION = 'unloaded', 'loaded', 'registration'
 PURPOSES = (UNLOADED, LOADED, REGISTRATION)

@@ -22,10 +22,8 @@ from robocal_ros.arrays import Array, frozen
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.load import alternative_loads, carried_load
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.sag import deflected
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import RigidBodyInertia, Robot, alternative_loads, carried_load, deflected
 
 
 @dataclass(frozen=True)

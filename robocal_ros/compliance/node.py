@@ -10,10 +10,16 @@ from geometry_msgs.msg import Point, TransformStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm.gate import GuardedArm
-from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
-from robocal_ros.arm.protocols import Arm, Keep, Recorder, keep_nothing
-from robocal_ros.arm.waiting import ServiceCall
+from robocal_ros.arm import (
+    Arm,
+    GuardedArm,
+    Keep,
+    PreviewArm,
+    PreviewRecorder,
+    Recorder,
+    ServiceCall,
+    keep_nothing,
+)
 from robocal_ros.arrays import Array
 from robocal_ros.compliance.estimator import (
     COMPLIANCE,
@@ -33,20 +39,19 @@ from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.plan import given_postures
 from robocal_ros.compliance.procedure import ComplianceProcedure, KeptSets, StationaryReader
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.messages import conversions
-from robocal_ros.messages.stream import JointStateStream, TrackerStream
-from robocal_ros.node.calibration_node import Action, Answer, CalibrationNode
-from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import StopRequest
-from robocal_ros.node.journal import Journal
-from robocal_ros.node.process import spin
-from robocal_ros.node.sample_recorder import SampleRecorder
-from robocal_ros.results.provenance import with_inputs
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import to_yaml
-from robocal_ros.robot.friction_law import SteadyFriction, friction_by_joint
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import effort_factor
+from robocal_ros.messages import JointStateStream, TrackerStream, conversions
+from robocal_ros.node import (
+    Action,
+    Answer,
+    CalibrationNode,
+    DriveGains,
+    Journal,
+    SampleRecorder,
+    StopRequest,
+    spin,
+)
+from robocal_ros.results import CalibrationResult, Verdict, to_yaml, with_inputs
+from robocal_ros.robot import Robot, SteadyFriction, effort_factor, friction_by_joint
 
 
 class ComplianceCalibration(CalibrationNode):

@@ -16,12 +16,9 @@ from robocal_ros.compliance.model import Target, target_jacobian, target_pose
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import ConfigurationError, ConvergenceError
-from robocal_ros.estimation.selection import d_optimal, short_tour
+from robocal_ros.estimation import d_optimal, short_tour
 from robocal_ros.files import convert, load, read_text, refuse
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.planning import EffortLimits
+from robocal_ros.robot import CollisionChecker, EffortLimits, Robot, SteadyFriction
 
 _MARGIN = 0.05
 # Margin to the rim of the cone for sag and for the tracker position, which is known roughly [rad].

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from robocal_ros.arm.protocols import (
+from robocal_ros.arm import (
     Arm,
     Keep,
     MotionFailedError,
@@ -49,9 +49,8 @@ from robocal_ros.compliance.plan import (
 )
 from robocal_ros.compliance.registration import Registration
 from robocal_ros.errors import DataError, MotionError, RobocalError
-from robocal_ros.messages.samples import JointSamples, StreamCounts, TrackerSamples
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.planning import EffortLimits
+from robocal_ros.messages import JointSamples, StreamCounts, TrackerSamples
+from robocal_ros.robot import EffortLimits, SteadyFriction
 
 _LOG = logging.getLogger(__name__)
 

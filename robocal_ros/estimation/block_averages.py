@@ -20,7 +20,7 @@ import scipy
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.estimation.periodic import periodic_motion
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages import JointSamples
 
 
 def interpolated(

@@ -31,8 +31,7 @@ from robocal_ros.fleet.review import (
     name_of,
     review,
 )
-from robocal_ros.results import wording
-from robocal_ros.results.page import plural, rendered, write_page
+from robocal_ros.results import plural, rendered, wording, write_page
 
 ROBOTS = 12
 """Largest number of robots drawn in detail."""

@@ -12,7 +12,7 @@ import scipy
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError
-from robocal_ros.estimation.effort_contents import check_contents
+from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs
 from robocal_ros.friction.fit import GRAVITY_ERROR, MIN_POINTS, FrictionFit, fit_joint
 from robocal_ros.friction.model import SHAPES, parameter_names
@@ -20,23 +20,28 @@ from robocal_ros.friction.motion_method import MotionJoint, friction_from_motion
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.reversals import estimate_presliding
 from robocal_ros.friction.runs import ANGLE_STD, MIN_SPAN, SpeedPoint, read_runs
-from robocal_ros.messages.samples import JointSamples, Recording, check_effort
-from robocal_ros.results.provenance import CHECK, Inputs
-from robocal_ros.results.result import (
+from robocal_ros.messages import JointSamples, Recording, check_effort
+from robocal_ros.results import (
+    CHECK,
     CalibrationResult,
     Check,
     Fit,
+    Inputs,
     Parameter,
     RobotIdentity,
     Series,
     State,
     rms,
 )
-from robocal_ros.robot.arm_model import identified_arm
-from robocal_ros.robot.friction_law import DIRECTIONS
-from robocal_ros.robot.load import alternative_loads, carried_load
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import EFFORT_UNITS, check_effort_unit
+from robocal_ros.robot import (
+    DIRECTIONS,
+    EFFORT_UNITS,
+    Robot,
+    alternative_loads,
+    carried_load,
+    check_effort_unit,
+    identified_arm,
+)
 
 NAMES = ('coulomb', 'static', 'stribeck_velocity', 'viscous')
 UNITS = {'coulomb': 'N·m', 'static': 'N·m', 'stribeck_velocity': 'rad/s',

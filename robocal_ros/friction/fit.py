@@ -38,8 +38,8 @@ from robocal_ros.friction.runs import (
     with_gravity_correction,
     without_ripple,
 )
-from robocal_ros.results.result import rms
-from robocal_ros.robot.friction_law import DIRECTIONS, SteadyFriction
+from robocal_ros.results import rms
+from robocal_ros.robot import DIRECTIONS, SteadyFriction
 
 GRAVITY_ERROR = 0.2
 """Largest gravity-like torque missing from the model, as a share of the joint's friction."""

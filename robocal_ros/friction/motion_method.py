@@ -20,12 +20,11 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.estimation.least_squares import autocorrelation_time
+from robocal_ros.estimation import autocorrelation_time
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.messages.samples import JointSamples
-from robocal_ros.results.result import rms
-from robocal_ros.robot.friction_law import DIRECTIONS
-from robocal_ros.robot.model import Robot
+from robocal_ros.messages import JointSamples
+from robocal_ros.results import rms
+from robocal_ros.robot import DIRECTIONS, Robot
 
 # Band of positions and efforts [Hz], at most this share of the sampling rate.
 _BAND, _SHARE = 30.0, 1.0 / 6.0

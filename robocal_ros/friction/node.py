@@ -12,9 +12,15 @@ from sensor_msgs.msg import JointState, Temperature
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm.gate import GuardedArm
-from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
-from robocal_ros.arm.protocols import Arm, Keep, Recorder, keep_nothing
+from robocal_ros.arm import (
+    Arm,
+    GuardedArm,
+    Keep,
+    PreviewArm,
+    PreviewRecorder,
+    Recorder,
+    keep_nothing,
+)
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.friction.estimator import FRICTION, loaded, merge, needs, summary
@@ -23,20 +29,25 @@ from robocal_ros.friction.fit import FrictionFit
 from robocal_ros.friction.parameters import FrictionParameters
 from robocal_ros.friction.plan import FrictionRun, check_given, load_trajectory_set
 from robocal_ros.friction.procedure import FrictionProcedure, KeptJoints
-from robocal_ros.messages import marks
-from robocal_ros.messages.decode import Message, State
-from robocal_ros.messages.intake import temperature_intake
-from robocal_ros.messages.stream import JointStateStream, Stream
-from robocal_ros.node.calibration_node import Answer, CalibrationNode
-from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import StopRequest
-from robocal_ros.node.journal import Journal
-from robocal_ros.node.process import spin
-from robocal_ros.node.sample_recorder import SampleRecorder
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import to_yaml
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import check_effort_unit, effort_factor
+from robocal_ros.messages import (
+    JointStateStream,
+    Message,
+    State,
+    Stream,
+    marks,
+    temperature_intake,
+)
+from robocal_ros.node import (
+    Answer,
+    CalibrationNode,
+    DriveGains,
+    Journal,
+    SampleRecorder,
+    StopRequest,
+    spin,
+)
+from robocal_ros.results import CalibrationResult, Verdict, to_yaml
+from robocal_ros.robot import Robot, check_effort_unit, effort_factor
 
 
 class FrictionIdentification(CalibrationNode):

@@ -20,9 +20,7 @@ from robocal_ros.errors import (
 from robocal_ros.files import Finite, Section, convert, load, read_text, refuse
 from robocal_ros.friction.fit import distinct
 from robocal_ros.friction.parameters import FrictionParameters
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.trajectories import Lspb, MotionLimits, Trajectory
+from robocal_ros.robot import CollisionChecker, Lspb, MotionLimits, Robot, Trajectory
 
 SLOWEST = 1e-3
 """Lowest speed that is planned; lower ones are not distinguishable from rest [rad/s]."""

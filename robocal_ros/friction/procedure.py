@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from robocal_ros.arm.protocols import (
+from robocal_ros.arm import (
     Arm,
     Keep,
     MotionFailedError,
@@ -24,8 +24,8 @@ from robocal_ros.friction.fit import FrictionFit, fit_joint
 from robocal_ros.friction.parameters import DYNAMIC, FrictionParameters
 from robocal_ros.friction.plan import FrictionRun, plan_reversals, plan_runs, weak_speeds
 from robocal_ros.friction.runs import find_runs, read_runs
-from robocal_ros.messages.samples import JointSamples, check_effort
-from robocal_ros.robot.model import Robot
+from robocal_ros.messages import JointSamples, check_effort
+from robocal_ros.robot import Robot
 
 _LOG = logging.getLogger(__name__)
 

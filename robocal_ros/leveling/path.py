@@ -24,7 +24,7 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.leveling.inverse_kinematics import Bias, Bounds, Reached, converge
 from robocal_ros.leveling.model import LevelingTask
-from robocal_ros.robot.collision import CollisionChecker
+from robocal_ros.robot import CollisionChecker
 
 _SHORTEST = 1e-5
 _GROWTH = 1.6

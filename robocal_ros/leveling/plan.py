@@ -30,8 +30,7 @@ from robocal_ros.leveling.path import (
     search,
     smoothed,
 )
-from robocal_ros.robot.collision import CollisionChecker
-from robocal_ros.robot.trajectories import MotionLimits, Trajectory
+from robocal_ros.robot import CollisionChecker, MotionLimits, Trajectory
 
 _SAMPLES = 1000
 # Factor of the duration that allows for interpolation between knots.

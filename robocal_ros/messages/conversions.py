@@ -20,8 +20,8 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.messages.stamps import SECOND, from_seconds, to_seconds
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.trajectories import Trajectory
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import Trajectory
 
 try:
     from tf_transformations import quaternion_from_matrix

@@ -58,30 +58,27 @@ from trajectory_msgs.msg import JointTrajectory
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros import registry
-from robocal_ros.arm.preview import PreviewArm
-from robocal_ros.arm.waiting import Waiter
+from robocal_ros.arm import PreviewArm, Waiter
 from robocal_ros.errors import CancelledError, ConfigurationError, DataError, RobocalError
-from robocal_ros.messages import qos
-from robocal_ros.messages.subscription import (
+from robocal_ros.messages import (
     LIMIT,
     TEXT_LIMIT,
     ConditionalGroup,
     Subscriber,
     guarded,
     publisher_hint,
+    qos,
     receiver,
 )
 from robocal_ros.node import parameters, status
 from robocal_ros.node.instance import ActiveInstance
 from robocal_ros.node.status import StatusReporter
 from robocal_ros.parameters import RobotParameters
-from robocal_ros.results.provenance import choose, stale_text
-from robocal_ros.results.result import CalibrationResult, Verdict
-from robocal_ros.results.store import from_yaml
-from robocal_ros.robot.setup import effort_units, make_robot, make_store, with_own_units
+from robocal_ros.results import CalibrationResult, Verdict, choose, from_yaml, stale_text
+from robocal_ros.robot import effort_units, make_robot, make_store, with_own_units
 
 if TYPE_CHECKING:
-    from robocal_ros.arm.gate import GuardedArm
+    from robocal_ros.arm import GuardedArm
 
 SUCCESS = TransitionCallbackReturn.SUCCESS
 FAILURE = TransitionCallbackReturn.FAILURE

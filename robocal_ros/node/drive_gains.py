@@ -10,11 +10,16 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.results import provenance
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.arm_model import identified_model
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import ARM, DRIVE_GAINS, effort_factor, effort_scale, effort_scales
+from robocal_ros.results import CalibrationResult, provenance
+from robocal_ros.robot import (
+    ARM,
+    DRIVE_GAINS,
+    Robot,
+    effort_factor,
+    effort_scale,
+    effort_scales,
+    identified_model,
+)
 
 
 class Scaled(Protocol):

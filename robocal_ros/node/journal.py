@@ -24,7 +24,7 @@ from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import CancelledError, DataError, FileFormatError, RobocalError
 from robocal_ros.files import read_bytes, write_atomically
-from robocal_ros.messages.intake import Recorded
+from robocal_ros.messages import Recorded
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.sample_recorder import SampleRecorder
 from robocal_ros.parameters import declarations

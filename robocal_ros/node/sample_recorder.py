@@ -15,12 +15,26 @@ from rclpy.callback_groups import CallbackGroup
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
 from robocal_ros.estimators import Needs
-from robocal_ros.messages import marks, qos
-from robocal_ros.messages.bounded_buffer import within_budget, wrench_within_budget
-from robocal_ros.messages.intake import Intake, Recorded
-from robocal_ros.messages.marks import TOPIC, Mark, Spans, StationaryInterval, last_run
-from robocal_ros.messages.samples import JointSamples, Recording, no_readings
-from robocal_ros.messages.stream import JointStateStream, Stream, TrackerStream, WrenchStream
+from robocal_ros.messages import (
+    TOPIC,
+    Intake,
+    JointSamples,
+    JointStateStream,
+    Mark,
+    Recorded,
+    Recording,
+    Spans,
+    StationaryInterval,
+    Stream,
+    TrackerStream,
+    WrenchStream,
+    last_run,
+    marks,
+    no_readings,
+    qos,
+    within_budget,
+    wrench_within_budget,
+)
 from robocal_ros.node.calibration_node import CalibrationNode
 
 # Most received marks that are kept, those of some runs, and largest message with marks [bytes].

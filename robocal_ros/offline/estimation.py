@@ -10,8 +10,7 @@ from typing import Any
 
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import Estimator, Needs, WrenchNeed
-from robocal_ros.messages import marks
-from robocal_ros.messages.bag import (
+from robocal_ros.messages import (
     JOINT_STATE,
     MARKS,
     POINT,
@@ -19,26 +18,21 @@ from robocal_ros.messages.bag import (
     TEMPERATURE,
     WRENCH,
     Bag,
-    Selection,
-    marks_in,
-)
-from robocal_ros.messages.intake import (
     Intake,
     JointIntake,
+    Recording,
+    Selection,
+    Span,
+    Spans,
+    StationaryInterval,
     TrackerIntake,
     WrenchIntake,
+    marks,
+    marks_in,
     temperature_intake,
 )
-from robocal_ros.messages.marks import Span, Spans, StationaryInterval
-from robocal_ros.messages.samples import Recording
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import read_result
-from robocal_ros.robot.setup import (
-    make_robot,
-    make_store,
-    torque_factor,
-    with_own_units,
-)
+from robocal_ros.results import CalibrationResult, read_result
+from robocal_ros.robot import make_robot, make_store, torque_factor, with_own_units
 
 
 @dataclass(frozen=True)

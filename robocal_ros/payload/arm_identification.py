@@ -16,7 +16,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError
-from robocal_ros.messages.samples import JointSamples
+from robocal_ros.messages import JointSamples
 from robocal_ros.payload.arm_regression import (
     ArmFit,
     ArmMotion,
@@ -26,7 +26,7 @@ from robocal_ros.payload.arm_regression import (
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION, on_found_base
 from robocal_ros.payload.result import make_result, settings_of
-from robocal_ros.results.result import (
+from robocal_ros.results import (
     CalibrationResult,
     Check,
     Fit,
@@ -36,17 +36,17 @@ from robocal_ros.results.result import (
     rms,
     spread,
 )
-from robocal_ros.robot.arm_model import (
+from robocal_ros.robot import (
+    ARM,
     LINK,
     LINK_UNITS,
     ROTOR_SPREAD,
+    Robot,
     expected_rotors,
     link_parameters,
     parameter_names,
     physically_consistent,
 )
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import ARM
 
 MIN_SHARE = 0.5
 """Least share of a base parameter's information that comes from the data, not from the URDF, for

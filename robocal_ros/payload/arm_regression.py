@@ -28,11 +28,16 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConvergenceError, DataError
-from robocal_ros.estimation.adequacy import structured_covariance
-from robocal_ros.estimation.block_averages import Blocks, low_passed
-from robocal_ros.estimation.delay import Delay, find_delay, orthonormal
-from robocal_ros.estimation.least_squares import autocorrelation_time
-from robocal_ros.messages.samples import JointSamples, check_effort, check_joints
+from robocal_ros.estimation import (
+    Blocks,
+    Delay,
+    autocorrelation_time,
+    find_delay,
+    low_passed,
+    orthonormal,
+    structured_covariance,
+)
+from robocal_ros.messages import JointSamples, check_effort, check_joints
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     BAND,
@@ -46,13 +51,8 @@ from robocal_ros.payload.regression import (
     tilt_parameters,
     widened_std,
 )
-from robocal_ros.results.result import rms
-from robocal_ros.robot.arm_model import (
-    PSEUDO_INERTIA,
-    pseudo_inertia,
-)
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import NewtonEuler
+from robocal_ros.results import rms
+from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot, pseudo_inertia
 
 # Candidate speeds within which friction changes its direction [rad/s] (presliding).
 _TRANSITIONS = (0.01, 0.03, 0.08)

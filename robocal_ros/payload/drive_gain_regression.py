@@ -18,9 +18,8 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError, DataError
-from robocal_ros.estimation.adequacy import combined_freedom
-from robocal_ros.estimation.block_averages import Blocks
-from robocal_ros.messages.samples import JointSamples, check_effort
+from robocal_ros.estimation import Blocks, combined_freedom
+from robocal_ros.messages import JointSamples, check_effort
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     BAND,
@@ -35,11 +34,8 @@ from robocal_ros.payload.regression import (
     torque_rows,
 )
 from robocal_ros.payload.result import make_result, motion_checks, settings_of
-from robocal_ros.results.result import CalibrationResult, Check, Parameter, State, rms
-from robocal_ros.robot.arm_model import ArmModel, urdf_model
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.newton_euler import NewtonEuler
-from robocal_ros.robot.setup import DRIVE_GAINS
+from robocal_ros.results import CalibrationResult, Check, Parameter, State, rms
+from robocal_ros.robot import DRIVE_GAINS, ArmModel, NewtonEuler, Robot, urdf_model
 
 MAX_STD = 0.02
 """Largest standard deviation of a scale that counts as identified."""

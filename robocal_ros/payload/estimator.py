@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.estimation.effort_contents import check_contents
+from robocal_ros.estimation import check_contents
 from robocal_ros.estimators import Estimator, Needs, WrenchNeed
-from robocal_ros.messages.samples import Recording
+from robocal_ros.messages import Recording
 from robocal_ros.payload import (
     arm_identification,
     drive_gain_regression,
@@ -21,23 +21,19 @@ from robocal_ros.payload import (
 )
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import COM
-from robocal_ros.results.provenance import Inputs
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.wording import half_width
-from robocal_ros.robot.arm_model import (
-    ArmModel,
-    identified_arm,
-    identified_model,
-    urdf_model,
-)
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import (
+from robocal_ros.results import CalibrationResult, Inputs, half_width
+from robocal_ros.robot import (
     ARM,
     DRIVE_GAINS,
+    ArmModel,
+    Robot,
     check_effort_unit,
     effort_scale,
+    friction_by_joint,
+    identified_arm,
+    identified_model,
     relative_covariance,
+    urdf_model,
 )
 
 # An exciting motion is filtered to a few hertz; more samples carry no more information.
@@ -60,7 +56,7 @@ def gain_needs(values: PayloadParameters) -> Needs:
     return Needs(effort=True, budget=_EXCITATION_BUDGET)
 
 
-def estimate_payload(
+def estimate(
     robot: Robot, recording: Recording, values: PayloadParameters, inputs: Inputs
 ) -> CalibrationResult:
     """Estimate the payload from a recording, by ``values.method``.
@@ -267,7 +263,7 @@ def _carried(values: PayloadParameters) -> tuple[str, ...]:
 
 PAYLOAD = Estimator(
     'payload', PayloadParameters, ('run', 'estimate'), needs,
-    kinds, estimate_payload, summary, _carried)
+    kinds, estimate, summary, _carried)
 ARM_IDENTIFICATION = Estimator(
     ARM, PayloadParameters, ('identify_arm',), gain_needs,
     lambda values: (ARM,) if values.arm_load > 0.0 else (), estimate_arm, arm_summary, _carried)

@@ -12,21 +12,20 @@ from geometry_msgs.msg import InertiaStamped
 from std_msgs.msg import String
 from visualization_msgs.msg import Marker, MarkerArray
 
-from robocal_ros.arm.gate import GuardedArm
-from robocal_ros.arm.preview import PreviewArm, PreviewRecorder
-from robocal_ros.arm.protocols import Keep, keep_nothing
+from robocal_ros.arm import GuardedArm, Keep, PreviewArm, PreviewRecorder, keep_nothing
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import Needs
-from robocal_ros.messages import conversions
-from robocal_ros.messages.samples import Recording
-from robocal_ros.messages.stream import JointStateStream, WrenchStream
-from robocal_ros.node.calibration_node import Answer, CalibrationNode
-from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import StopRequest
-from robocal_ros.node.journal import Journal
-from robocal_ros.node.process import spin
-from robocal_ros.node.sample_recorder import SampleRecorder
+from robocal_ros.messages import JointStateStream, Recording, WrenchStream, conversions
+from robocal_ros.node import (
+    Answer,
+    CalibrationNode,
+    DriveGains,
+    Journal,
+    SampleRecorder,
+    StopRequest,
+    spin,
+)
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.drive_gain_regression import check_mass
@@ -35,10 +34,8 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure, check_sweeps
 from robocal_ros.payload.result import COM
 from robocal_ros.payload.two_plane import known_mass
-from robocal_ros.results.result import CalibrationResult, State
-from robocal_ros.results.store import to_yaml
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.setup import ARM, DRIVE_GAINS, check_effort_unit, effort_factor
+from robocal_ros.results import CalibrationResult, State, to_yaml
+from robocal_ros.robot import ARM, DRIVE_GAINS, check_effort_unit, effort_factor, friction_by_joint
 
 
 class PayloadIdentification(CalibrationNode):

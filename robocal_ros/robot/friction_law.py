@@ -9,7 +9,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import DataError
-from robocal_ros.results.result import CalibrationResult, State
+from robocal_ros.results import CalibrationResult, State
 
 DIRECTIONS = ('forward', 'backward')
 LAW_PARAMETERS = ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent', 'load_factor')

@@ -10,7 +10,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.results.result import CalibrationResult, State
+from robocal_ros.results import CalibrationResult, State
 from robocal_ros.robot.model import Robot
 from robocal_ros.robot.trajectories import Trajectory
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from robocal_ros.arrays import Array
-from robocal_ros.messages.stamps import SECOND
+from robocal_ros.messages import SECOND
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.smoothing import Window
 

@@ -12,29 +12,35 @@ import numpy as np
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, RobocalError
 from robocal_ros.estimators import Follower
-from robocal_ros.messages import marks
-from robocal_ros.messages.ahead import ahead
-from robocal_ros.messages.bag import (
+from robocal_ros.messages import (
     JOINT_STATE,
     MARKS,
+    SECOND,
     STRING,
     WRENCH,
     Bag,
+    Channel,
+    Decoder,
+    Intake,
+    JointIntake,
     Selection,
+    Span,
+    Stamps,
+    State,
+    Take,
+    ahead,
+    from_seconds,
+    in_stamp_order,
+    marks,
     marks_in,
+    to_seconds,
 )
-from robocal_ros.messages.decode import Decoder, State
-from robocal_ros.messages.intake import Channel, Intake, JointIntake, Take, in_stamp_order
-from robocal_ros.messages.marks import Span
-from robocal_ros.messages.stamps import SECOND, Stamps, from_seconds, to_seconds
-from robocal_ros.results.provenance import choose, with_inputs
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import from_yaml
-from robocal_ros.robot.arm_model import identified_arm
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.setup import (
+from robocal_ros.results import CalibrationResult, choose, from_yaml, with_inputs
+from robocal_ros.robot import (
     check_effort_unit,
     effort_units,
+    friction_by_joint,
+    identified_arm,
     make_robot,
     make_store,
     relative_covariance,
@@ -45,8 +51,8 @@ from robocal_ros.wrench.alignment import NEVER, Feed, Reading
 from robocal_ros.wrench.fusion import Fusion
 from robocal_ros.wrench.observer import Observation, WrenchObserver
 from robocal_ros.wrench.offline_observer import Block, OfflineObserver
+from robocal_ros.wrench.output_file import Digest, WrenchSeries
 from robocal_ros.wrench.parameters import NODE, TARE, WrenchParameters
-from robocal_ros.wrench.series_file import Digest, WrenchSeries
 from robocal_ros.wrench.tare import Tare, TareRecord, Taring
 
 IMU = 'sensor_msgs/msg/Imu'

@@ -10,7 +10,7 @@ import numpy as np
 import pinocchio as pin
 
 from robocal_ros.errors import DataError
-from robocal_ros.messages.stamps import SECOND
+from robocal_ros.messages import SECOND
 
 MOST_FRAMES = 1000
 """Most frames that are kept."""

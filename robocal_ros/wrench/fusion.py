@@ -24,7 +24,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, RobocalError
-from robocal_ros.robot.setup import per_joint
+from robocal_ros.robot import per_joint
 from robocal_ros.wrench.frames import FrameTree
 from robocal_ros.wrench.observer import NO_EFFORT, Observation, WrenchObserver, failure
 from robocal_ros.wrench.parameters import sensor_std

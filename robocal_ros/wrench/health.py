@@ -9,8 +9,7 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 
 from robocal_ros.messages import qos
-from robocal_ros.node import status
-from robocal_ros.node.calibration_node import CalibrationNode
+from robocal_ros.node import CalibrationNode, status
 from robocal_ros.wrench.contact import Place
 from robocal_ros.wrench.inputs import WrenchInputs
 from robocal_ros.wrench.observer import (

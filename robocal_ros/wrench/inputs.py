@@ -19,11 +19,16 @@ from rclpy.node import Node
 from sensor_msgs.msg import Imu, JointState
 
 from robocal_ros.arrays import Array
-from robocal_ros.messages.decode import Message, State
-from robocal_ros.messages.intake import Intake, JointIntake
-from robocal_ros.messages.stamps import SECOND
-from robocal_ros.messages.stream import Stream
-from robocal_ros.messages.subscription import SPARSE, ConditionalGroup
+from robocal_ros.messages import (
+    SECOND,
+    SPARSE,
+    ConditionalGroup,
+    Intake,
+    JointIntake,
+    Message,
+    State,
+    Stream,
+)
 from robocal_ros.wrench.alignment import NEVER, Feed, Reading
 from robocal_ros.wrench.observer import WrenchObserver
 

@@ -24,7 +24,7 @@ import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import ConfigurationError, ModelError
-from robocal_ros.robot.model import RigidBodyInertia, Robot
+from robocal_ros.robot import RigidBodyInertia, Robot
 
 _SUFFIX = '__sensor'
 

@@ -10,22 +10,15 @@ from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from std_msgs.msg import String
 
-from robocal_ros.messages import marks
-from robocal_ros.messages.stamps import to_seconds
-from robocal_ros.node.calibration_node import CalibrationNode
-from robocal_ros.node.drive_gains import DriveGains
-from robocal_ros.node.executables import StopRequest
-from robocal_ros.node.process import spin
-from robocal_ros.node.sample_recorder import Marks
-from robocal_ros.results.provenance import with_inputs
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.results.store import to_yaml
-from robocal_ros.robot.arm_model import identified_model
-from robocal_ros.robot.friction_law import friction_by_joint
-from robocal_ros.robot.setup import (
+from robocal_ros.messages import marks, to_seconds
+from robocal_ros.node import CalibrationNode, DriveGains, Marks, StopRequest, spin
+from robocal_ros.results import CalibrationResult, to_yaml, with_inputs
+from robocal_ros.robot import (
     ARM,
     check_effort_unit,
     effort_factor,
+    friction_by_joint,
+    identified_model,
     relative_covariance,
 )
 from robocal_ros.wrench import tare

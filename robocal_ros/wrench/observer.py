@@ -19,14 +19,19 @@ import numpy.typing as npt
 
 from robocal_ros.arrays import Array, Flags, frozen
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages.stamps import SECOND, to_seconds
+from robocal_ros.messages import SECOND, to_seconds
 from robocal_ros.parameters import named
-from robocal_ros.results.result import CalibrationResult
-from robocal_ros.robot.arm_model import ArmModel
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.load import alternative_loads, carried_load
-from robocal_ros.robot.model import RigidBodyInertia, Robot
-from robocal_ros.robot.setup import mesh_folders, relative_covariance
+from robocal_ros.results import CalibrationResult
+from robocal_ros.robot import (
+    ArmModel,
+    RigidBodyInertia,
+    Robot,
+    SteadyFriction,
+    alternative_loads,
+    carried_load,
+    mesh_folders,
+    relative_covariance,
+)
 from robocal_ros.wrench.alignment import (
     ACCELERATION_RATE,
     COLUMNS,

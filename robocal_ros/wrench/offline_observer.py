@@ -17,7 +17,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from robocal_ros.arrays import Array, Flags
-from robocal_ros.messages.stamps import SECOND, Stamps
+from robocal_ros.messages import SECOND, Stamps
 from robocal_ros.wrench.alignment import COLUMNS, NEVER, Feed, Reading, Saturated
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused, Fusion

@@ -19,11 +19,16 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, RobocalError
-from robocal_ros.messages import conversions, qos
-from robocal_ros.messages.stamps import SECOND, from_seconds
-from robocal_ros.messages.subscription import ConditionalGroup, Subscriber, faults_of
-from robocal_ros.node import status
-from robocal_ros.node.calibration_node import CalibrationNode
+from robocal_ros.messages import (
+    SECOND,
+    ConditionalGroup,
+    Subscriber,
+    conversions,
+    faults_of,
+    from_seconds,
+    qos,
+)
+from robocal_ros.node import CalibrationNode, status
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.frames import MOST_FRAMES, FrameTree
 from robocal_ros.wrench.fusion import Fusion

@@ -11,8 +11,7 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages import decode
-from robocal_ros.messages.decode import SensorDecoder
+from robocal_ros.messages import SensorDecoder, decode
 from robocal_ros.parameters import RobotParameters, named, parameter
 
 NODE = 'wrench_observer'

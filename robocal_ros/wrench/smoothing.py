@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robocal_ros.arrays import Array, Flags, frozen
-from robocal_ros.messages.stamps import SECOND
+from robocal_ros.messages import SECOND
 
 Stamps = npt.NDArray[np.int64]
 

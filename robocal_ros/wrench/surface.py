@@ -14,7 +14,7 @@ import pinocchio as pin
 
 from robocal_ros.arrays import Array, frozen
 from robocal_ros.errors import ModelError
-from robocal_ros.robot.collision import without_missing_meshes
+from robocal_ros.robot import without_missing_meshes
 from robocal_ros.wrench.model import Chain, SensedArm
 
 Interval = tuple[float, float]

@@ -16,11 +16,20 @@ import numpy as np
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError
-from robocal_ros.estimation.least_squares import autocorrelation_time
-from robocal_ros.messages.stamps import SECOND, to_seconds
-from robocal_ros.results.provenance import Inputs, Load, choose
-from robocal_ros.results.result import CalibrationResult, Check, Fit, Parameter, RobotIdentity, rms
-from robocal_ros.robot.setup import ARM, effort_units
+from robocal_ros.estimation import autocorrelation_time
+from robocal_ros.messages import SECOND, to_seconds
+from robocal_ros.results import (
+    CalibrationResult,
+    Check,
+    Fit,
+    Inputs,
+    Load,
+    Parameter,
+    RobotIdentity,
+    choose,
+    rms,
+)
+from robocal_ros.robot import ARM, effort_units
 from robocal_ros.wrench.model import LinkBias, SensedArm, TareReference
 from robocal_ros.wrench.parameters import WrenchParameters
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from robocal_ros.errors import DataError
-from robocal_ros.results.result import CalibrationResult, RobotIdentity
+from robocal_ros.results import CalibrationResult, RobotIdentity
 from robocal_ros.wrench.observer import WrenchObserver
 from robocal_ros.wrench.parameters import WrenchParameters
 from robocal_ros.wrench.tare import TareRecord, Taring, to_result

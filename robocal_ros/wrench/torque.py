@@ -16,9 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robocal_ros.arrays import Array, Flags
-from robocal_ros.robot.friction_law import SteadyFriction
-from robocal_ros.robot.model import Robot
-from robocal_ros.robot.setup import per_joint
+from robocal_ros.robot import Robot, SteadyFriction, per_joint
 from robocal_ros.wrench.parameters import WrenchParameters
 
 # Speed up to which presliding after a reversal may persist [rad/s].

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from support.friction_results import arm_urdf, friction_result, payload_result
 
-from robocal_ros.cli import console
-from robocal_ros.cli import main as entry
+from robocal_ros.cli import console, main as entry
 from robocal_ros.cli.apply import franka_call, in_frame, ur_call, ur_inertia_call, xarm_call
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError

@@ -12,8 +12,7 @@ import pytest
 from support.bag_examples import joint_state, write
 
 from robocal_ros import registry
-from robocal_ros.cli import console
-from robocal_ros.cli import main as entry
+from robocal_ros.cli import console, main as entry
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import estimator

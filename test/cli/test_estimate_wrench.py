@@ -19,16 +19,15 @@ from support.bag_examples import (
     WRENCH,
     imu,
     joint_state,
+    marks as mark,
     text,
     wrench,
 )
-from support.bag_examples import marks as mark
 from support.friction_results import identity, payload_result
 
 from benchmarks.wrench_arm import ObservedArm
 from demo import default_cell
-from robocal_ros.cli import console as screen
-from robocal_ros.cli import main as entry
+from robocal_ros.cli import console as screen, main as entry
 from robocal_ros.cli.main import main
 from robocal_ros.messages.bag import Bag
 from robocal_ros.messages.bag_writer import BagWriter

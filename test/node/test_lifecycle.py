@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 import rclpy
-from rcl_interfaces.msg import Parameter as ParameterMessage
-from rcl_interfaces.msg import ParameterValue
+from rcl_interfaces.msg import Parameter as ParameterMessage, ParameterValue
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from rosgraph_msgs.msg import Clock

@@ -17,8 +17,7 @@ from robocal_ros.errors import ConfigurationError, DataError
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages.samples import JointSamples, Recording
 from robocal_ros.payload.arm_identification import estimate
-from robocal_ros.payload.estimator import ARM_IDENTIFICATION
-from robocal_ros.payload.estimator import GAINS as GAINS_CALIBRATION
+from robocal_ros.payload.estimator import ARM_IDENTIFICATION, GAINS as GAINS_CALIBRATION
 from robocal_ros.payload.excitation import estimate as estimate_payload
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.provenance import choose, stale_inputs

@@ -29,8 +29,7 @@ from robocal_ros.messages.samples import JointSamples, WrenchSamples
 from robocal_ros.node.calibration_node import SUCCESS
 from robocal_ros.offline.estimation import OfflineEstimation
 from robocal_ros.parameters import checked
-from robocal_ros.payload import estimator as estimate
-from robocal_ros.payload import static_poses, two_plane
+from robocal_ros.payload import estimator as estimate, static_poses, two_plane
 from robocal_ros.payload.node import PayloadIdentification
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results.result import CalibrationResult

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from robocal_ros.errors import ConfigurationError, MotionError
 from robocal_ros.robot.trajectories import (

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.friction_graph import NODE as FRICTION
-from support.friction_graph import file_payload, friction_node
+from support.friction_graph import NODE as FRICTION, file_payload, friction_node
 from support.live_graph import RELIABLE, Client, payload_node, sim_arm
 from support.replay_graph import DEEP, RecorderProcess, assert_same_result, play
 

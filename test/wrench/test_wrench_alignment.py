@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from robocal_ros.messages.stamps import from_seconds as ns
 from robocal_ros.wrench.alignment import (

@@ -8,8 +8,7 @@ import math
 import coal
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from support.arms import arm
 
 from robocal_ros.wrench.contact import Contact, ContactJudge, Place, line_of_action

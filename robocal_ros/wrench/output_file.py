@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.messages.mcap_writer import McapWriter
-from robocal_ros.messages.stamps import Stamps, to_seconds
+from robocal_ros.messages import McapWriter, Stamps, to_seconds
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused
 from robocal_ros.wrench.observer import FILLING, NUMBERS

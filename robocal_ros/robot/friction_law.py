@@ -20,7 +20,7 @@ LAW_PARAMETERS = ('coulomb', 'static', 'stribeck_velocity', 'viscous', 'exponent
 class SteadyFriction:
     """Steady friction of one joint, by direction.
 
-    F(v, τ) = [Fc + (Fs − Fc) exp(−(v/vs)²) + μ (|τ| − τ0) + B |v|^α] sgn(v), with one set of
+    ``F(v, τ) = [Fc + (Fs − Fc) exp(−(v/vs)²) + μ (|τ| − τ0) + B |v|^α] sgn(v)``, with one set of
     parameters for v > 0 and one for v < 0. α = 1 and μ = 0 are LuGre's steady state (Canudas de
     Wit et al., A New Model for Control of Systems with Friction, IEEE TAC 40 (1995) 419, doi
     10.1109/9.376053); μ describes friction that grows with the transmitted torque τ (Hamon,

@@ -100,8 +100,8 @@ class ComplianceCalibration(CalibrationNode):
         self._friction: dict[str, SteadyFriction] = {}
         self._use_arm(self.robot)
         DriveGains(self, self.joints, self._use_arm)
-        self.follow('payload', self._carry)
-        self.follow('friction', self._use_friction,
+        self.results.follow('payload', self._carry)
+        self.results.follow('friction', self._use_friction,
                     remedy='Motions are planned without friction.')
         if last_good := self.store.load('compliance'):
             self._publish(last_good)
@@ -162,7 +162,7 @@ class ComplianceCalibration(CalibrationNode):
                             'measure_loaded to continue.')
         mounted, registration = self._mounted(), method.registration
         load = mounted.known_load()
-        inputs = COMPLIANCE.inputs(values, self.current_result)
+        inputs = COMPLIANCE.inputs(values, self.results.current)
         unloaded, loaded = (method.sets[name].positions for name in (UNLOADED, LOADED))
         recording = self.recorder.recording(needs(values))
         counts = {**stream_counts(self.joints.counts, self._tracker.counts),

@@ -91,7 +91,7 @@ class FrictionIdentification(CalibrationNode):
         self._feed_forward = FrictionFeedForward(self, self.joints)
         DriveGains(self, self.joints, self._use_arm)
         if values.use_payload:
-            self.follow('payload', self._use_payload)
+            self.results.follow('payload', self._use_payload)
         if last_good := self.store.load('friction'):
             self._publish(last_good)
 
@@ -152,7 +152,7 @@ class FrictionIdentification(CalibrationNode):
 
     async def run(self) -> Answer:
         """Measure the joints, or the rest of them after a cancelled or killed run; estimate."""
-        check_effort_unit(self.values, self.gains_in_use())
+        check_effort_unit(self.values, self.results.gains())
         await self.arm.connect()
         if not self._method.under_way or self.joints.counts.clock_jumps:
             kept = await self.journal.resume()
@@ -171,7 +171,7 @@ class FrictionIdentification(CalibrationNode):
     async def estimate(self) -> Answer:
         """Estimate friction from the recording."""
         robot, values = self.robot.copy(), self.values
-        inputs = FRICTION.inputs(values, self.current_result)
+        inputs = FRICTION.inputs(values, self.results.current)
         measured = self._method.measured
         recording = self.recorder.recording(
             needs(values), words={marks.WANTED: ','.join(measured)})

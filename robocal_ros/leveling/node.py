@@ -58,8 +58,8 @@ class Leveling(CalibrationNode):
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
         self._compliance: dict[str, float] = {}
         if values.use_compliance:
-            self.follow('compliance', self._use_compliance)
-            self.follow('payload', self._use_payload)
+            self.results.follow('compliance', self._use_compliance)
+            self.results.follow('payload', self._use_payload)
         self.imu = ToolImu(self) if values.imu_topic else None
         self.rules = AutoLeveling(
             self, self.arm, lambda: self._tool.pose(self.arm.posture())[1],

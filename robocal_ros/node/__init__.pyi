@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from . import status as status
 from .calibration_node import (
-    Action as Action,
-    Answer as Answer,
     CalibrationNode as CalibrationNode,
 )
 from .drive_gains import (
@@ -20,4 +18,8 @@ from .process import (
 from .sample_recorder import (
     Marks as Marks,
     SampleRecorder as SampleRecorder,
+)
+from .services import (
+    Action as Action,
+    Answer as Answer,
 )

@@ -60,8 +60,8 @@ class DriveGains:
         self._on_use = on_use
         self._identified = False
         if node.values.use_drive_gains:
-            node.follow(DRIVE_GAINS, self.use)
-            node.follow(ARM, self.use)
+            node.results.follow(DRIVE_GAINS, self.use)
+            node.results.follow(ARM, self.use)
 
     def use(self, result: CalibrationResult) -> None:
         """Use effort scales and links from now on, unless later ones are known.

@@ -229,7 +229,7 @@ class Journal(Generic[S]):
             'software version': __version__,
             **{f'parameter {item.name}': repr(getattr(node.values, item.name))
                for item in declarations(node.parameter_table) if item.name not in _IGNORED},
-            **{f'{kind} result': known for kind, known in node.results_in_use().items()},
+            **{f'{kind} result': known for kind, known in node.results.hashes().items()},
             **{f"the sender on '{topic}'": sender
                for topic, sender in self._senders().items()}}
 

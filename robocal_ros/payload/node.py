@@ -83,7 +83,7 @@ class PayloadIdentification(CalibrationNode):
         self.arm.recorder = self.recorder
         self.journal = Journal(self, self.recorder, 'payload', KeptPostures)
         if values.use_friction:
-            self.follow('friction', friction_by_joint, remedy=(
+            self.results.follow('friction', friction_by_joint, remedy=(
                 'Identify friction anew, or set use_friction to false.'))
         self._result_topic = self.publisher(String, '~/result')
         self._inertia_topic = self.publisher(InertiaStamped, '~/inertia')
@@ -102,7 +102,7 @@ class PayloadIdentification(CalibrationNode):
         """Run the motions of ``values.method``, and estimate."""
         values = self.values
         if not values.reads_wrench:
-            check_effort_unit(values, self.gains_in_use())
+            check_effort_unit(values, self.results.gains())
         await self.arm.connect()
         await self._move_or_resume()
         return await self.journal.ended_by(self.estimate)
@@ -141,7 +141,7 @@ class PayloadIdentification(CalibrationNode):
         """Estimate the payload from the recorded samples."""
         values, robot = self.values, self.robot.copy()
         recording = self.recorder.recording(estimator.needs(values))
-        inputs = estimator.PAYLOAD.inputs(values, self.current_result)
+        inputs = estimator.PAYLOAD.inputs(values, self.results.current)
         result = await self.compute(
             lambda: estimator.PAYLOAD.result(robot, recording, values, inputs))
         return self.keep(result, self._publish, estimator.summary)
@@ -157,7 +157,7 @@ class PayloadIdentification(CalibrationNode):
         await self.arm.connect()
         check_mass(values)
         recording = await self._efforts_of(self._procedure().excitation(None))
-        inputs = estimator.GAINS.inputs(values, self.current_result)
+        inputs = estimator.GAINS.inputs(values, self.results.current)
         result = await self.compute(
             lambda: estimator.GAINS.result(robot, recording, values, inputs))
         return self.keep(result, self._publish_gains, estimator.gains_summary)
@@ -176,10 +176,10 @@ class PayloadIdentification(CalibrationNode):
         """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""
         values, robot = self.values, self.robot.copy()
         check_load(values, self.store.load(ARM))
-        check_effort_unit(values, self.gains_in_use())
+        check_effort_unit(values, self.results.gains())
         await self.arm.connect()
         recording = await self._efforts_of(self._procedure().arm_excitation())
-        inputs = estimator.ARM_IDENTIFICATION.inputs(values, self.current_result)
+        inputs = estimator.ARM_IDENTIFICATION.inputs(values, self.results.current)
         result = await self.compute(
             lambda: estimator.ARM_IDENTIFICATION.result(robot, recording, values, inputs))
         return self.keep(result, self._publish_arm, estimator.arm_summary)

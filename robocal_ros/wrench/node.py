@@ -74,7 +74,7 @@ class WrenchObserverNode(CalibrationNode):
         """Create observer, inputs and outputs, and use stored and published results."""
         values = self.values
         if values.observe_torque:
-            check_effort_unit(values, self.gains_in_use())
+            check_effort_unit(values, self.results.gains())
         self.observer = WrenchObserver(self.robot, values)
         for remark in self.observer.remarks:
             self.get_logger().warning(remark)
@@ -91,9 +91,9 @@ class WrenchObserverNode(CalibrationNode):
             self.observer, self.store.robot, self.waiter, lambda: self.health.first_reason)
         DriveGains(self, self.inputs, on_use=self._use_gains)
         if values.use_payload:
-            self.follow('payload', self._carry)
+            self.results.follow('payload', self._carry)
         if values.use_friction and self.observer.torques is not None:
-            self.follow('friction', lambda result: self.observer.use_friction(
+            self.results.follow('friction', lambda result: self.observer.use_friction(
                 friction_by_joint(result)))
         stored = self.store.load(tare.KIND) if values.keep_tare else None
         if stored is not None:
@@ -181,7 +181,7 @@ class WrenchObserverNode(CalibrationNode):
             self.marks.publish(marks.TARED, TARE, {
                 marks.JOINTS: f'{to_seconds(first)!r} {to_seconds(last)!r}'})
             result = with_inputs(
-                outcome.result, tare.inputs_of(self.values, self.current_result))
+                outcome.result, tare.inputs_of(self.values, self.results.current))
             self.store.save(result)
             self._publish(result)
         return outcome.message

@@ -133,7 +133,7 @@ def friction(tmp_path: Path) -> Iterator[NodeRig]:
 
 
 def used(rig: NodeRig) -> float | None:
-    found = rig.node._followed.get('payload')
+    found = rig.node.results.current('payload')
     return None if found is None else found.parameter('mass').value
 
 
@@ -175,7 +175,7 @@ def test_a_text_that_takes_long_to_read_delays_neither_executor_nor_cancel(
     assert max(turns) < 0.05
     assert 'Payload result not used' in friction.log['warning'][0]
     payloads.publish(slow)
-    spinner.until(lambda: node._reading)
+    spinner.until(lambda: node.results.reading)
     run = friction.begin('run')
     spinner.until(lambda: node.running)
     begin = time.monotonic()

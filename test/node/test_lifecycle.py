@@ -371,7 +371,7 @@ def test_ticks_of_the_simulated_clock_wake_a_busy_node_only(make: Make) -> None:
         tick.clock.sec = 5
         began = time.monotonic()
         assert 1 <= seen(100) <= 2 + (time.monotonic() - began) / 0.2
-        node.running = 'run'
+        node.procedures.running = 'run'
         assert seen(100) > 50
         assert node.get_clock().now().nanoseconds > 5_000_000_150
-        node.running = ''
+        node.procedures.running = ''

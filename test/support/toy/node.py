@@ -7,7 +7,7 @@ import numpy as np
 from std_msgs.msg import String
 
 from robocal_ros.messages.stream import JointStateStream
-from robocal_ros.node.calibration_node import Answer, CalibrationNode
+from robocal_ros.node import Answer, CalibrationNode
 from robocal_ros.node.sample_recorder import SampleRecorder
 from robocal_ros.results.result import CalibrationResult
 from robocal_ros.results.store import to_yaml
@@ -35,7 +35,7 @@ class PostureAverage(CalibrationNode):
         return 'Nothing moves.'
 
     async def estimate(self) -> Answer:
-        inputs = POSTURE.inputs(self.values, self.current_result)
+        inputs = POSTURE.inputs(self.values, self.results.current)
         recording = self.recorder.recording(POSTURE.needs(self.values))
         result = POSTURE.result(self.robot, recording, self.values, inputs)
         return self.keep(result, self._publish, summary)

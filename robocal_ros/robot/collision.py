@@ -20,16 +20,19 @@ _LOGGER = logging.getLogger(__name__)
 # Pairs in contact in more than this share of random postures are left out.
 _SCREENING_POSTURES = 200
 _ALWAYS = 0.95
+# Largest mesh file [bytes].
+_MESH_LIMIT = 100 * 10**6
 
 
 def _mesh_path(uri: str, package_dirs: Sequence[str]) -> Path | None:
-    """Return the path of a mesh file, None if it does not exist."""
+    """Return the path of a mesh file, None if there is none of a size that can be read."""
     if uri.startswith('file://'):
-        path = Path(uri.removeprefix('file://'))
-        return path if path.is_file() else None
-    relative = uri.removeprefix('package://').removeprefix('model://')
-    candidates = [Path(folder) / relative for folder in package_dirs] + [Path(uri)]
-    return next((path for path in candidates if path.is_file()), None)
+        candidates = [Path(uri.removeprefix('file://'))]
+    else:
+        relative = uri.removeprefix('package://').removeprefix('model://')
+        candidates = [Path(folder) / relative for folder in package_dirs] + [Path(uri)]
+    return next((path for path in candidates
+                 if path.is_file() and path.stat().st_size <= _MESH_LIMIT), None)
 
 
 def without_missing_meshes(
@@ -63,7 +66,7 @@ class CollisionChecker:
 
     Attributes:
         robot: The arm; the checks use its Pinocchio data.
-        missing_meshes: Links whose collision mesh was not found; they are not checked.
+        missing_meshes: Links whose collision mesh is missing or too large; they are not checked.
 
     """
 

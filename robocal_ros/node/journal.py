@@ -23,7 +23,7 @@ import numpy as np
 from robocal_ros import __version__
 from robocal_ros.arrays import Array
 from robocal_ros.errors import CancelledError, DataError, FileFormatError, RobocalError
-from robocal_ros.files import read_bytes, write_atomically
+from robocal_ros.files import exists, read_bytes, write_atomically
 from robocal_ros.messages import Recorded
 from robocal_ros.node.calibration_node import CalibrationNode
 from robocal_ros.node.sample_recorder import SampleRecorder
@@ -130,9 +130,9 @@ class Journal(Generic[S]):
         """
         node = self._node
         self.resumed = 0
-        if not self._path.exists():
-            return None
         try:
+            if not exists(self._path, 'journal'):
+                return None
             entry = await node.waiter.compute(self._read)
             await node.waiter.until_stopped(
                 lambda: all(map(math.isfinite, self._recorder.newest_by_topic.values()))

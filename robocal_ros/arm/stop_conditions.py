@@ -123,7 +123,8 @@ class StopConditions:
         self._wrench.catch_up()
         values = self._parameters()
         if self._now() - self._heard > values.state_timeout:
-            hint = publisher_hint(self._node, values.guard_topic, WrenchStamped)
+            hint = publisher_hint(self._node, values.guard_topic, WrenchStamped,
+                                  stopped=bool(np.isfinite(self._heard)))
             return MotionStatus.DATA_LOST, (
                 f"No readings were received on guard_topic '{self._wrench.topic}' for "
                 f'{values.state_timeout} s. {hint}')

@@ -48,7 +48,7 @@ setup(
     license='Apache-2.0',
     url='https://github.com/robocal-ros/robocal_ros',
     maintainer='robocal_ros maintainers',
-    maintainer_email='maintainers@robocal-ros.example',
+    maintainer_email='robocal-ros@users.noreply.github.com',
     packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*', 'robocal_sim']),
     package_data={PACKAGE: ['py.typed', '*.pyi', '*/*.pyi', 'templates/*']},
     data_files=shared_files(),

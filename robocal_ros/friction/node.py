@@ -49,6 +49,10 @@ from robocal_ros.node import (
 from robocal_ros.results import CalibrationResult, Verdict, to_yaml
 from robocal_ros.robot import Robot, check_effort_unit, effort_factor
 
+# Difference from the temperature of the identification that calls for a new one: viscous friction
+# of greased gears changes by about a fifth [K].
+_TEMPERATURE_CHANGE = 10.0
+
 
 class FrictionIdentification(CalibrationNode):
     """Runs joints at constant speeds, one after the other, and identifies their friction."""
@@ -142,7 +146,7 @@ class FrictionIdentification(CalibrationNode):
         (temperature,) = message.values
         self._feed_forward.newest_temperature = temperature
         identified = self._feed_forward.temperature
-        if abs(temperature - identified) > self.values.temperature_warning:
+        if abs(temperature - identified) > _TEMPERATURE_CHANGE:
             self.get_logger().warning(
                 f'Friction was identified at {identified:.1f} °C; it is '
                 f'{temperature:.1f} °C now. Identify it again.',

@@ -104,6 +104,9 @@ def _spaced(time: Array, shortest: float) -> list[int]:
 
 # Tolerated excess of a position limit at the start, for encoder noise [rad].
 _START_NOISE = 1e-3
+# Distance of an arm with more than six joints from its limits, where others may take over; more
+# than an arm overshoots its goal [rad].
+_LIMIT_MARGIN = 0.002
 # Share of max_drift for straight joint lines between points; the rest is for tracking errors.
 _SHARE_OF_DRIFT = 0.4
 # Distance from a limit at which the null-space bias sets in [rad].
@@ -256,7 +259,7 @@ class LevelingPlanner:
     def _rules(self, start: Array, *, redundant: bool) -> PathRules:
         values = self.values
         half = 0.5 * (self.limits.upper - self.limits.lower)
-        margin = np.minimum(values.limit_margin if redundant else 0.0, half)
+        margin = np.minimum(_LIMIT_MARGIN if redundant else 0.0, half)
         bounds = Bounds(np.minimum(self.limits.lower + margin, start),
                         np.maximum(self.limits.upper - margin, start))
         return PathRules(bounds, values.max_step, _SHARE_OF_DRIFT * values.max_drift,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -241,3 +241,21 @@ def test_an_effort_that_says_nothing_ends_it_after_one_run() -> None:
     with pytest.raises(DataError, match="'joint_6' is zero"):
         made.measure()
     assert made.arm.runs == 1
+
+
+@pytest.mark.parametrize('size', [2e-3, 6e-3])
+def test_reversals_have_the_size_that_is_given(size: float) -> None:
+    made = cell([FIRST])
+    joint, rows = made.arm.robot.index(FIRST), made.arm.record.rows
+    turned: list[float] = []
+    move = made.arm.move
+
+    async def noted(trajectory: Trajectory, **shown: Any) -> None:
+        begin = len(rows)
+        await move(trajectory, **shown)
+        if shown['phase'] == 'reversing':
+            turned.append(float(np.ptp([row[0][joint] for row in rows[begin:]])))
+
+    made.arm.move = noted  # type: ignore[method-assign]
+    made.measure(replace(VALUES, model='lugre_dynamic', reversal_size=size))
+    assert turned == [pytest.approx(2.0 * size, rel=0.05)]

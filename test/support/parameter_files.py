@@ -65,8 +65,8 @@ def _remarks(item: Declaration) -> str:
 def yaml_text(table: type[ParameterTable], node_name: str) -> str:
     """Return a parameter file with all defaults, for a node in any namespace."""
     lines = ['# SPDX-License-Identifier: Apache-2.0',
-             f'# Parameters of {node_name}, all at their defaults. Generated from the table in the',
-             "# node's parameters.py (see CONTRIBUTING.md): copy this file, don't edit it.",
+             f'# Parameters of {node_name}, all at their defaults. Generated from the table in',
+             "# the node's parameters.py (see CONTRIBUTING.md): copy this file, don't edit it.",
              f'/**/{node_name}:', '  ros__parameters:']
     for item in declarations(table):
         remarks = _remarks(item)

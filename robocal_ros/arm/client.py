@@ -46,7 +46,7 @@ _PATH_PERIOD = 0.01
 # Part of the path ahead of the last match that is searched for the next one [s].
 _LOOK_AHEAD = 0.5
 # The node cancels a motion at this multiple of path_tolerance, at which the controller aborts.
-_CANCEL_FACTOR = 1.5
+CANCEL_FACTOR = 1.5
 # Longest time without monitoring, as on a machine that is busy or was suspended [s].
 _UNWATCHED = 1.5
 # Longest time to arrive at the goal after the controller reported success [s].
@@ -334,7 +334,7 @@ class ArmClient:
     ) -> MotionOutcome:
         result = goal.result()
         follower = _PathFollower(
-            trajectory, start, _CANCEL_FACTOR * self._parameters().path_tolerance)
+            trajectory, start, CANCEL_FACTOR * self._parameters().path_tolerance)
         advanced, share = self._stamp(), 0.0
         while not result.done():
             looked = self._waiter.now()
@@ -393,7 +393,7 @@ class ArmClient:
         if (reason := self.abort.problem()) is not None:
             return reason[0], f'{reason[1]} The motion was cancelled.'
         deviation = follower.deviation(self._stamp(), self._joints.posture())
-        limit = _CANCEL_FACTOR * self._parameters().path_tolerance
+        limit = CANCEL_FACTOR * self._parameters().path_tolerance
         if deviation > limit and self._frozen:
             return MotionStatus.STATES_LOST, (
                 'The joint states stay the same while the arm moves by the state of controller '

@@ -80,7 +80,8 @@ class ComplianceCalibration(CalibrationNode):
             self, self.group, values.tracker_message, values.tracker_topic,
             now=self.waiter.now))
         self.arm = self.stream(GuardedArm(
-            self.waiter, self.robot, self.joints, lambda: self.values, self.status))
+            self.waiter, self.robot, self.joints, lambda: self.values, self.status,
+            values.load_box, values.load_frame))
         self.recorder = self.stream(SampleRecorder(
             self, self.joints, tracker=(tracker_of(values).topic, self._tracker),
             services=SERVICES))

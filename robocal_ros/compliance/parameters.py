@@ -109,6 +109,10 @@ class ComplianceParameters(ResumableParameters):
         maximum=1.0)
     load_frame: str = parameter(
         '', 'Frame to which the load is fixed; tool_frame when empty.')
+    load_box: list[float] = parameter(
+        [0.0, 0.0, 0.0], 'Size of a box around the load, x, y, z of load_frame, for the collision '
+        'check of the loaded set, in addition to tool_box; zeros for none.', unit='m',
+        minimum=0.0, maximum=5.0)
     attach_service: str = parameter(
         '', 'std_srvs/Trigger service that mounts the load during run; when empty, it is '
         'mounted by hand between measure_unloaded and measure_loaded.')

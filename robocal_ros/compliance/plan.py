@@ -87,11 +87,9 @@ def given_postures(
             f'posture_file contains {len(given)} postures; at least {least} are needed for '
             f'{robot.n} joints, better 30.')
     for number, posture in enumerate(given, 1):
-        pair = checker.touching(posture)
-        if pair:
+        if contact := checker.touching(posture):
             raise ConfigurationError(
-                f"In posture {number} of posture_file '{pair[0]}' touches '{pair[1]}'. "
-                'Correct it.')
+                f'In posture {number} of posture_file {contact}. Correct it.')
     return given
 
 

@@ -198,11 +198,10 @@ class LevelingPlanner:
                 f"Joint '{self.limits.joint_names[joint]}' is at {start[joint]:.4f} rad, "
                 f'{excess[joint]:.4f} rad past its limit of {inside[joint]:.4f} rad. The arm was '
                 'not moved; jog the joint back.')
-        pair = self.checker.touching(inside) if self.checker is not None else None
-        if pair:
+        if self.checker is not None and (contact := self.checker.touching(inside)):
             raise MotionError(
-                f"In the current posture '{pair[0]}' touches '{pair[1]}'. The arm was not moved; "
-                'move it clear by hand, or correct the collision geometry.')
+                f'In the current posture {contact}. The arm was not moved; move it clear by hand, '
+                'or correct the collision geometry or clearance.')
         return inside
 
     def _planned(self, before: float, start: Array, target: LevelTarget) -> LevelPlan | Refusal:
@@ -370,9 +369,8 @@ def _limit(task: LevelingTask, bounds: Bounds, free: JointPath, row: int, path: 
 
 
 def _collision(path: JointPath) -> str:
-    first, second = path.touching
-    return (f"'{first}' touches '{second}' after {_percent(path)}; make room, or level the tool "
-            'further by hand.')
+    return (f'{path.touching} after {_percent(path)}; make room, lower clearance, or level the '
+            'tool further by hand.')
 
 
 def _singularity(task: LevelingTask, path: JointPath) -> str:

@@ -196,6 +196,7 @@ class CalibrationNode(GuardedNode, ABC):
 
         """
         await self.arm.await_rest()
+        await self.arm.keep_clear()
         rehearsed = PreviewArm(self.arm, self.status)
         self._drawn = []
         said = await motions(rehearsed)

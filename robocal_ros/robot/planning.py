@@ -141,12 +141,9 @@ def connect(
 
     """
     for what, posture in (('start', start), ('goal', goal)):
-        pair = checker.touching(posture)
-        if pair:
-            raise MotionError(
-                f"In the {what} posture of this motion '{pair[0]}' touches '{pair[1]}'. "
-                'Move the arm clear by hand, or correct the collision geometry.'
-            )
+        if contact := checker.touching(posture):
+            raise MotionError(f'In the {what} posture of this motion {contact}. Move the arm '
+                              'clear by hand, or correct the collision geometry or clearance.')
         problem = effort.exceeded(posture[None]) if effort is not None else ''
         if problem:
             raise MotionError(f'In the {what} posture of this motion {problem}.')

@@ -254,6 +254,17 @@ class TestRefused:
         folded = next(posture for posture in drawn if checker.first_contact(posture[None]))
         refused(rig, rig.path(folded), 'On this motion', 'Nothing was sent')
 
+    def test_passing_nearer_than_the_clearance(self, rig: Rig) -> None:
+        start, elbow = np.zeros(6), np.eye(6)[2]
+        rig.arm.checker.keep_clear(start, 0.0, 0.0)
+        bent = next(bend * elbow for bend in np.arange(0.1, rig.robot.upper[2], 0.02)
+                    if rig.arm.checker.touching((bend + 0.1) * elbow))
+        assert rig.arm.check_path(rig.path(bent), None)
+        # Again with what the allowed deviation sweeps.
+        rig.spinner.run(rig.arm.keep_clear)
+        refused(rig, rig.path(bent), 'On this motion', ' mm from ', 'nearer than the clearance',
+                ' % of the path, at [', 'Nothing was sent')
+
     def test_stale_joint_states(self, rig: Rig) -> None:
         trajectory = rig.path(TURN)
         rig.set(fault='joint_states_silent')

@@ -594,7 +594,10 @@ def test_a_second_arm_on_joint_states_is_named(rig: Rig) -> None:
         return bool(task.done())
 
     rig.spinner.until(displaced)
-    outcome = rig.end(task)
+    while (outcome := rig.end(task)).status is MotionStatus.LATE:
+        # A machine that is too busy to monitor motions ends them for that reason.
+        task = rig.begin(rig.path(rig.posture - 2.0 * TURN, 0.1))
+        rig.spinner.until(displaced)
     rig.other.destroy_publisher(other)
     # Which of the two arms seems to be wrong depends on whose messages come first.
     assert outcome.status in (MotionStatus.FOREIGN_MOTION, MotionStatus.STATES_LOST)

@@ -213,6 +213,8 @@ class CollisionChecker:
                 geometry.addCollisionPair(pair)
         self._data = pin.GeometryData(self._geometry)
         self._hull_data = pin.GeometryData(self._hulls)
+        # All pairs, also those of a load that is not mounted.
+        self._gaps = pin.GeometryData(self._hulls)
         self._margins = np.zeros(len(pairs))
 
     def _contacts(self) -> Array:
@@ -280,7 +282,7 @@ class CollisionChecker:
 
         """
         if clearance == 0.0:
-            self._keep(np.zeros_like(self._margins))
+            self._keep(0.0 * self._margins)
             return []
         if deviation not in self._swept:
             self._swept = {deviation: self._sweep(deviation)}
@@ -302,9 +304,8 @@ class CollisionChecker:
 
     def _distances(self, q: Array) -> Array:
         """Return the distances of all pairs' hulls, negative in contact, shape (pairs,) [m]."""
-        data = pin.GeometryData(self._hulls)
-        pin.computeDistances(self.robot.model, self.robot.data, self._hulls, data, q)
-        return np.array([result.min_distance for result in data.distanceResults])
+        pin.computeDistances(self.robot.model, self.robot.data, self._hulls, self._gaps, q)
+        return np.array([result.min_distance for result in self._gaps.distanceResults])
 
     def _sweep(self, deviation: float) -> Array:
         """Return the largest distances that a deviation closes, shape (pairs,) [m]."""

@@ -440,7 +440,7 @@ class OfflineObserver:
         raw = means[:, 3 * n:].reshape(len(new), count, COLUMNS)
         held, torque = self._arm.held_many(q, v, a)
         bias = self._observer.bias
-        seen = self._arm.in_links_many(raw - bias)
+        seen = self._arm.in_links(raw - bias)
         distal = seen + held
         block.wrench = self._arm.between_many(q, distal)
         wild: Flags = np.zeros(len(new), bool)

@@ -41,12 +41,11 @@ from robocal_ros.wrench.alignment import (
     Reading,
     Saturated,
 )
-from robocal_ros.wrench.contact import Contact, Contacts, Excess
+from robocal_ros.wrench.contact import Contact, Contacts, Excess, Surface
 from robocal_ros.wrench.model import ImuLink, LinkBias, SensedArm, SensorMount, TareReference
 from robocal_ros.wrench.model_errors import ForceTest, ModelErrors, Motion
 from robocal_ros.wrench.parameters import WrenchParameters, sensor_std, sensors_of
 from robocal_ros.wrench.smoothing import LONGEST, Stamps, Window, leaps, slopes_without
-from robocal_ros.wrench.surface import Surface
 from robocal_ros.wrench.tare import TareRecord
 from robocal_ros.wrench.torque import JointTorques
 
@@ -214,9 +213,8 @@ class WrenchObserver:
             self.remarks = (
                 f'No collision geometry for {", ".join(surface.missing_meshes)}: their meshes '
                 'were not found, so no contact point can be located there. Set mesh_folders.',)
-        chain = arm.chain_of_frame(arm.robot.tool_frame)
-        if any(values.tool_box) and chain is not None:
-            surface.add_box(chain, arm.robot.tool_frame, values.tool_box)
+        if any(values.tool_box):
+            surface.add_box(arm.robot.tool_frame, values.tool_box)
         return surface
 
     # ------------------------------------------------------------------------ input

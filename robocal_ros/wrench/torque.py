@@ -17,12 +17,10 @@ import numpy as np
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.robot import Robot, SteadyFriction, per_joint
-from robocal_ros.wrench.parameters import WrenchParameters
+from robocal_ros.wrench.parameters import RELEASE, WrenchParameters
 
 # Speed up to which presliding after a reversal may persist [rad/s].
 _STICKING = 0.06
-# Fraction of the threshold below which a collision ends.
-_RELEASE = 0.6
 # Standard deviations of the friction model by which thresholds are raised.
 _WIDTH = 3.0
 # Those of the model, 99.99 % of normally distributed errors.
@@ -31,9 +29,10 @@ _MODEL_WIDTH = 3.9
 _VANISHED, _FULL = 5.3, 15.0
 # Components of a tool wrench.
 _NAMES = ('force x', 'force y', 'force z', 'moment x', 'moment y', 'moment z')
+# Length by which moments are divided to compare them with forces [m]: the size of tools.
+_LENGTH = 0.3
 # A component is published if at most this fraction of it, squared, is unobservable.
 _HIDDEN_SHARE = 1e-3
-
 
 
 class FrictionInUse:
@@ -273,7 +272,7 @@ class JointTorques:
         """
         limit = self._threshold + self.friction.uncertainty(v) + _MODEL_WIDTH * model_std
         if self._near:
-            limit = np.where(self.colliding, _RELEASE * limit, limit)
+            limit = np.where(self.colliding, RELEASE * limit, limit)
         self.colliding = np.abs(external) > limit
         # Faster than a reduction of few flags.
         self._near = True in self.colliding.tolist()
@@ -338,9 +337,7 @@ def tool_wrench(
         covariance: Of the torques, shape (n, n).
 
     """
-    # Moments are divided by this length.
-    length = values.characteristic_length
-    scale = np.array([1.0, 1.0, 1.0, length, length, length])
+    scale = np.repeat((1.0, _LENGTH), 3)
     directions, singular, joints = np.linalg.svd(scale[:, None] * jacobian)
     full = np.zeros(6)
     full[:len(singular)] = singular

@@ -17,9 +17,9 @@ import pinocchio as pin
 import scipy
 
 from robocal_ros.arrays import Array
+from robocal_ros.messages import Stamps
 from robocal_ros.robot import RigidBodyInertia, Robot, SteadyFriction
 from robocal_ros.wrench import Observation, SensedArm, SensorMount, WrenchObserver
-from robocal_ros.wrench.smoothing import Stamps
 
 EPOCH = 1_790_000_000 * 10**9
 """First stamp: that of a wall clock [ns]."""

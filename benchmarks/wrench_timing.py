@@ -27,11 +27,9 @@ _LAW = SteadyFriction(frozen((4.0, 4.5)), frozen((7.0, 7.5)), frozen((0.05, 0.05
                       frozen((5.0, 5.0)))
 # Display names of the modules in the profile.
 _PARTS = {
-    'alignment.py': 'checking, keeping and interpolating readings',
-    'smoothing.py': 'window, weights',
+    'alignment.py': 'checking, keeping and interpolating readings; window',
     'model.py': 'Newton-Euler pass, sub-chains',
-    'contact.py': 'gates, line of action',
-    'surface.py': 'contact point on the geometry',
+    'contact.py': 'gates, line of action, contact point on the geometry',
     'torque.py': 'external joint torques',
     'observer.py': 'combining results',
 }

@@ -38,7 +38,7 @@ _STEADY = 0.8
 _AVERAGED = 0.05
 # Standard deviations of a sensor's torques within which a moment may be zero.
 _NO_MOMENT = 2.5
-# Largest pitch of one contact [m]: a soft finger or a palm transmits a moment along its force, too.
+# Largest pitch of one contact [m]: a soft finger or a palm transmits a moment along its force.
 _MAX_PITCH = 0.02
 # Component of a unit vector that counts as zero.
 _PARALLEL = 1e-12
@@ -237,12 +237,12 @@ class Entry(NamedTuple):
 
     Attributes:
         point: Point in the link's frame, shape (3,) [m].
-        count: Number of entry points on the line.
+        candidates: Number of entry points on the line.
 
     """
 
     point: Array
-    count: int
+    candidates: int
 
 
 def _shape(geometry: coal.CollisionGeometry) -> Shape | None:
@@ -313,7 +313,8 @@ class Surface:
         """
         found = self._arm.model.frames[self._arm.model.getFrameId(frame)]
         centre = pin.SE3(np.eye(3), np.array([0.0, 0.0, 0.5 * size[2]]))
-        self._add(found.parentJoint, box(0.5 * np.asarray(size)), found.placement * centre)
+        self._add(found.parentJoint, box([0.5 * length for length in size]),
+                  found.placement * centre)
 
     def entry(self, chain: Chain, point: Vector, direction: Vector) -> Entry | None:
         """Return the first point along a force at which it enters the surface, None for none.

@@ -154,7 +154,7 @@ def _check_mounts(robot: Robot, mounts: Sequence[SensorMount]) -> None:
 class _Levers:
     """Transforms of wrenches at many instants to the sensors before theirs.
 
-    The transform over a joint is linear in 1, cosine and sine of its angle, or in 1 and its travel.
+    The transform over a joint is linear in 1, cosine and sine of its angle, or 1 and its travel.
     Pinocchio's Python binding gives the placements of one instant at a time only, at a cost that
     all else together has in whole arrays.
     """

@@ -18,10 +18,22 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from robocal_ros.arrays import Array, Flags
 from robocal_ros.messages import SECOND, Stamps
-from robocal_ros.wrench.alignment import COLUMNS, NEVER, Feed, Reading, Saturated
+from robocal_ros.wrench.alignment import (
+    COLUMNS,
+    FULL,
+    GAP,
+    LONGEST,
+    NEVER,
+    UNEVEN,
+    Feed,
+    Reading,
+    Saturated,
+    even_weights,
+    matched_rows,
+)
 from robocal_ros.wrench.contact import Contact
 from robocal_ros.wrench.fusion import Fused, Fusion
-from robocal_ros.wrench.model_errors import EVERY
+from robocal_ros.wrench.model_errors import EVERY, Motion
 from robocal_ros.wrench.observer import (
     FILLING,
     IMPLAUSIBLE,
@@ -32,7 +44,6 @@ from robocal_ros.wrench.observer import (
     implausible,
 )
 from robocal_ros.wrench.sensor_delay import SensorDelays
-from robocal_ros.wrench.smoothing import FULL, GAP, LONGEST, UNEVEN, even_weights, matched_rows
 
 Rows = npt.NDArray[np.intp]
 
@@ -265,6 +276,68 @@ class _Readings(_Samples):
         return f"Readings of sensor '{name}' are missing."
 
 
+@dataclass
+class _Instants:
+    """Motion and readings at m successive instants, smoothed, and the rows that they come from.
+
+    Attributes:
+        time: Stamps of the rows, shape (rows,) [ns].
+        new: Newest row of each window, shape (m,).
+        first: Its first row, shape (m,).
+        windows: Weights of the windows.
+        rows: Angles, velocities, torques and readings, shape (rows, 3 n + 6 k).
+        missing: Whether the readings of a sensor are missing, shape (rows, k).
+        before: Row of each sensor's samples before each row, shape (rows, k).
+        without_effort: Whether torques are unknown in a window, shape (m,).
+        full: Whether a window is full and its values are plausible, shape (m,).
+        wild: Whether values of a full window are implausible, shape (m,).
+        means: Means of the rows, shape (m, 3 n + 6 k).
+        a: Accelerations, shape (m, n) [rad/s²].
+        held: As for ``SensedArm.held``, shape (m, k, 6).
+        torque: Torques that the rigid arm takes, shape (m, n) [N·m].
+        seen: Readings without bias in the links' frames, shape (m, k, 6).
+        distal: Reading + held of each sensor, shape (m, k, 6).
+
+    """
+
+    time: Stamps
+    new: Rows
+    first: Rows
+    windows: _Windows
+    rows: Array
+    missing: Flags
+    before: Rows
+    without_effort: Flags
+    full: Flags
+    wild: Flags
+    means: Array
+    a: Array
+    held: Array
+    torque: Array
+    seen: Array
+    distal: Array
+
+    @property
+    def stamps(self) -> Stamps:
+        """Stamps of the newest rows, shape (m,) [ns]."""
+        return self.time[self.new]
+
+    @property
+    def q(self) -> Array:
+        """Joint angles, shape (m, n) [rad]."""
+        return self.means[:, :self.a.shape[1]]
+
+    @property
+    def v(self) -> Array:
+        """Joint velocities, shape (m, n) [rad/s]."""
+        return self.means[:, self.a.shape[1]:2 * self.a.shape[1]]
+
+    def motion(self, row: int) -> Motion:
+        """Return the motion at an instant."""
+        n = self.a.shape[1]
+        return self.means[row, :n], self.means[row, n:2 * n], self.a[row]
+
+
 class OfflineObserver:
     """Observer of whole arrays, for sub-chains whose motion follows from joint states.
 
@@ -380,7 +453,7 @@ class OfflineObserver:
 
     def _trim(self, done: int) -> None:
         """Drop samples that no later window contains."""
-        stamps, window = self._joints.stamps, self._chains.window
+        stamps, window = self._joints.stamps, self._chains.samples.window
         oldest = min(int(np.searchsorted(stamps, stamps[done - 1] - window.slack)),
                      done - window.fewest) - 3
         oldest = max(oldest, 0)
@@ -394,34 +467,62 @@ class OfflineObserver:
 
     @np.errstate(over='ignore', invalid='ignore')
     def _observed(self, begin: int, end: int) -> Block:
-        n, count, window = self._n, len(self._sensors), self._chains.window
+        """Return the observations of some joint states, whose readings have all been added."""
+        n, count, window = self._n, len(self._sensors), self._chains.samples.window
+        at = self._smoothed(begin, end)
+        block = Block.empty(at.stamps, count, n)
+        block.observed[:] = True
+        block.wrench = self._arm.between_many(at.q, at.distal)
+        block.wrench[at.wild] = 0.0
+        block.delay[:] = np.where(at.full, at.windows.delay, 0.5 * window.length / SECOND)
+        lacking = self._judge_validity(block, at)
+        loud = block.force >= self._values.force_threshold
+        self.delays.add(block.stamps, at.held, at.distal, ~_any(~block.valid | loud))
+        torques = self._observer.torques
+        if torques is not None:
+            with_effort = np.flatnonzero(at.full & ~at.without_effort)
+            block.external[with_effort] = torques.external_torque(
+                at.torque, at.v, at.a, at.means[:, 2 * n:3 * n])[with_effort]
+            self._find_collisions(block, with_effort, at)
+        if self._observer.recorder is not None:
+            for row in np.flatnonzero(at.full).tolist():
+                newest = at.new[row]
+                self._observer.recorder.add(
+                    int(block.stamps[row]), at.rows[newest, :n],
+                    at.rows[newest, 3 * n:].reshape(count, COLUMNS), at.held[row],
+                    [(why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
+                        block.reasons.get(row) or [''] * count, lacking[row], strict=True)])
+        self._find_contacts(block, at, loud)
+        if self._fusion is not None:
+            block.fused = self._fusion.all_of([
+                self._observation(block, at, lacking, row) for row in range(len(block))])
+        return block
+
+    def _smoothed(self, begin: int, end: int) -> _Instants:
+        """Return means over the windows that end in some joint states."""
+        n, count, window = self._n, len(self._sensors), self._chains.samples.window
         time = self._joints.stamps[:end]
         new = np.arange(begin, end)
         first = np.maximum(np.minimum(
             np.searchsorted(time, time[new] - window.slack), new - window.fewest + 1), 0)
-        size = new - first + 1
-        span = time[new] - time[first]
+        size, span = new - first + 1, time[new] - time[first]
         full = ((size >= window.fewest) & (FULL * window.length <= span)
                 & (span <= max(window.slack, LONGEST)))
         steps = np.diff(time)
         uneven = np.zeros(end, bool)
         uneven[2:] = np.abs(np.diff(steps)) > UNEVEN * np.minimum(steps[1:], steps[:-1])
         last_uneven = np.maximum.accumulate(np.where(uneven, np.arange(end), -1))
-        even = last_uneven[new] <= first + 1
-        windows = _Windows(time, new, np.where(full, size, 0), even, window.length)
-        full = windows.full
-
-        block = Block.empty(time[new], count, n)
-        block.observed[:] = True
+        windows = _Windows(
+            time, new, np.where(full, size, 0), last_uneven[new] <= first + 1, window.length)
         # Rows of zeros for windows that would begin before the first row.
         table = np.zeros((windows.before + end, 3 * n + count * COLUMNS))
-        rows = table[windows.before:, :3 * n]
-        rows[:] = self._joints.rows[:end]
+        rows = table[windows.before:]
+        rows[:, :3 * n] = self._joints.rows[:end]
         # A product is faster than a reduction along short rows.
-        known: Flags = np.isfinite(rows[:, 2 * n:] @ np.ones(n))
-        rows[~known, 2 * n:] = 0.0
+        unknown: Flags = ~np.isfinite(rows[:, 2 * n:3 * n] @ np.ones(n))
+        rows[unknown, 2 * n:3 * n] = 0.0
         backward = self._differentiate(time, rows)
-        readings = table[windows.before:, 3 * n:].reshape(end, count, COLUMNS)
+        readings = rows[:, 3 * n:].reshape(end, count, COLUMNS)
         missing = np.zeros((end, count), bool)
         before = np.zeros((end, count), np.intp)
         for index, sensor in enumerate(self._sensors):
@@ -437,101 +538,84 @@ class OfflineObserver:
         if excess is not None:
             means[:, 3 * n:] += windows.sums(windows.intervals, excess)
         q, v = means[:, :n], means[:, n:2 * n]
-        raw = means[:, 3 * n:].reshape(len(new), count, COLUMNS)
         held, torque = self._arm.held_many(q, v, a)
-        bias = self._observer.bias
-        seen = self._arm.in_links(raw - bias)
-        distal = seen + held
-        block.wrench = self._arm.between_many(q, distal)
+        seen = self._arm.in_links(
+            means[:, 3 * n:].reshape(len(new), count, COLUMNS) - self._observer.bias)
+        distal, full = seen + held, windows.full
         wild: Flags = np.zeros(len(new), bool)
         for outputs in (distal.reshape(len(new), -1), torque):
             size_of = np.abs(outputs)
             if not size_of.max(initial=0.0) <= IMPOSSIBLE:
                 wild |= full & ~(size_of <= IMPOSSIBLE).all(axis=1)
-        full = full & ~wild
-        block.wrench[wild] = 0.0
-        block.delay[:] = np.where(full, windows.delay, 0.5 * window.length / SECOND)
-        lacking = self._judge_validity(block, time, new, first, full, missing, before, wild)
-        loud = block.force >= self._values.force_threshold
-        self.delays.add(block.stamps, held, distal, ~_any(~block.valid | loud))
-        torques = self._observer.torques
-        if torques is not None:
-            unknown = np.cumsum(~known)
-            lost = unknown[new] - unknown[first] + np.logical_not(known[first])
-            with_effort = np.flatnonzero(full & (lost == 0))
-            block.external[with_effort] = torques.external_torque(
-                torque, v, a, means[:, 2 * n:3 * n])[with_effort]
-            self._find_collisions(block, with_effort, q, v, a)
-        saturated = np.zeros(len(new), bool)
+        lost = np.cumsum(unknown)
+        without_effort = lost[new] - lost[first] + unknown[first] > 0
+        return _Instants(
+            time, new, first, windows, rows, missing, before, without_effort,
+            full & ~wild, wild, means, a, held, torque, seen, distal)
+
+    def _find_contacts(self, block: Block, at: _Instants, loud: Flags) -> None:
+        """Find contacts one by one, where a force is loud or a sensor saturated."""
+        contacts, chains, test = self._observer.contacts, self._chains, self._chains.test
+        count, time = len(self._sensors), at.time
+        saturated = np.zeros(len(block), bool)
         for index, sensor in enumerate(self._sensors):
-            if missing[:, index].any():
-                saturated |= missing[new, index] & sensor.saturated(before[new, index])
-        if self._observer.recorder is not None:
-            for row in np.flatnonzero(full).tolist():
-                self._observer.recorder.add(
-                    int(block.stamps[row]), rows[new[row], :n], readings[new[row]], held[row],
-                    [(why or 'A reading is missing.') if lacks else '' for why, lacks in zip(
-                        block.reasons.get(row) or [''] * count, lacking[row], strict=True)])
-        rows_with_motion = np.flatnonzero(full)
-        kept = deque(rows_with_motion[
-            np.diff(block.stamps[rows_with_motion] // EVERY, prepend=-1) > 0].tolist())
-        test = self._chains.test
+            if at.missing[:, index].any():
+                saturated |= at.missing[at.new, index] & sensor.saturated(at.before[at.new, index])
+        moving = np.flatnonzero(at.full)
+        kept = deque(moving[np.diff(block.stamps[moving] // EVERY, prepend=-1) > 0].tolist())
 
         def keep(until: int) -> None:
             while kept and kept[0] < until:
                 row = kept.popleft()
-                test.note(int(block.stamps[row]), (q[row].copy(), v[row].copy(), a[row].copy()),
-                          block.wrench[row], block.reasons.get(row) or [''] * count,
-                          block.contacts.get(row, {}))
+                test.note(int(block.stamps[row]), at.motion(row), block.wrench[row],
+                          block.reasons.get(row) or [''] * count, block.contacts.get(row, {}))
 
         for row in self._contact_rows(saturated | _any(block.valid & loud)):
             keep(row)
-            reasons = block.reasons.get(row, _NO_REASONS) or [''] * count
-            if not full[row]:
-                self._observer.contacts.clear(self._chains.links)
+            if not at.full[row]:
+                contacts.clear(chains.links)
                 continue
-            instant, motion = int(block.stamps[row]), (q[row], v[row], a[row])
+            instant, motion = int(block.stamps[row]), at.motion(row)
+            delay, inside = float(block.delay[row]), slice(at.first[row], at.new[row] + 1)
             try:
                 exact = self._arm.held(*motion)
                 if saturated[row]:
-                    self._chains.bound(instant, float(block.delay[row]), bias, exact, [
-                        sensor.around(int(before[new[row], index]))
+                    chains.bound(instant, delay, self._observer.bias, exact, [
+                        sensor.around(int(at.before[at.new[row], index]))
                         for index, sensor in enumerate(self._sensors)], motion)
-                found = self._observer.contacts.update(
-                    instant / SECOND - float(block.delay[row]), self._chains.links,
-                    block.wrench[row], reasons, partial(
-                        self._chains.consistency, windows.mean[row, -size[row]:],
-                        time[first[row]:new[row] + 1], table[windows.before:][
-                            first[row]:new[row] + 1], means[row], seen[row]),
+                found = contacts.update(
+                    instant / SECOND - delay, chains.links, block.wrench[row],
+                    block.reasons.get(row, _NO_REASONS) or [''] * count, partial(
+                        chains.consistency, at.windows.mean[row, inside.start - inside.stop:],
+                        time[inside], at.rows[inside], at.means[row], at.seen[row]),
                     partial(test.size, instant, motion))
             except (ArithmeticError, ValueError) as error:
-                self._observer.contacts.clear(self._chains.links)
-                block.valid[row] = full[row] = False
+                contacts.clear(chains.links)
+                block.valid[row] = at.full[row] = False
                 block.reasons[row] = [failure(error)] * count
                 block.external[row] = np.nan
                 continue
             if found:
                 block.contacts[row] = found
-        keep(len(new))
-        if self._fusion is not None:
-            observations = []
-            for row in range(len(new)):
-                item = Observation(
-                    int(block.stamps[row]), float(block.delay[row]), self._chains.links,
-                    block.wrench[row], block.reasons.get(row) or [''] * count,
-                    block.contacts.get(row, {}),
-                    block.external[row] if block.known[row] else None, block.colliding[row])
-                if full[row]:
-                    item.posture, item.velocity, item.acceleration = q[row], v[row], a[row]
-                    item.distal, item.held, item.needed = distal[row], held[row], torque[row]
-                    # What a sensor lacks is what the link that it carries lacks first.
-                    item.missing = [why if lost else '' for why, lost in zip(
-                        item.reasons, lacking[row].tolist(), strict=True)]
-                else:
-                    item.problem = item.reasons[0] if count else FILLING
-                observations.append(item)
-            block.fused = self._fusion.all_of(observations)
-        return block
+        keep(len(block))
+
+    def _observation(self, block: Block, at: _Instants, lacking: Flags, row: int) -> Observation:
+        """Return one instant of a block as an observation."""
+        count = len(self._sensors)
+        item = Observation(
+            int(block.stamps[row]), float(block.delay[row]), self._chains.links,
+            block.wrench[row], block.reasons.get(row) or [''] * count,
+            block.contacts.get(row, {}),
+            block.external[row] if block.known[row] else None, block.colliding[row])
+        if not at.full[row]:
+            item.problem = item.reasons[0] if count else FILLING
+            return item
+        item.posture, item.velocity, item.acceleration = at.motion(row)
+        item.distal, item.held, item.needed = at.distal[row], at.held[row], at.torque[row]
+        # What a sensor lacks is what the link that it carries lacks first.
+        item.missing = [why if lost else '' for why, lost in zip(
+            item.reasons, lacking[row].tolist(), strict=True)]
+        return item
 
     def _differentiate(self, time: Stamps, rows: Array) -> Array | None:
         """Fill in unknown velocities by central differences; return backward differences."""
@@ -612,40 +696,39 @@ class OfflineObserver:
                 integral / span[:, None] - 0.5 * (low + high))
         return excess
 
-    def _judge_validity(
-        self, block: Block, time: Stamps, new: Rows, first: Rows, full: Flags, missing: Flags,
-        before: Rows, wild: Flags,
-    ) -> Flags:
+    def _judge_validity(self, block: Block, at: _Instants) -> Flags:
         """Set the validity of sub-chains; return which sensors lack readings, shape (m, k)."""
+        full, missing, new = at.full, at.missing, at.new
         block.valid[:] = full[:, None]
         if not missing.any() and full.all():
             return np.zeros((len(new), len(self._sensors)), bool)
         missed = np.cumsum(missing, axis=0)
-        lacking = missed[new] - missed[first] + missing[first] > 0
-        last = np.maximum.accumulate(np.where(missing, np.arange(len(time))[:, None], -1), axis=0)
+        lacking = missed[new] - missed[at.first] + missing[at.first] > 0
+        last = np.maximum.accumulate(
+            np.where(missing, np.arange(len(missing))[:, None], -1), axis=0)
         for index, chain in enumerate(self._arm.chains):
             sensors = [index, *chain.distal]
             block.valid[:, index] = full & ~lacking[:, sensors].any(axis=1)
-        filling = f'{FILLING} of {self._chains.window.length / SECOND:g} s.'
+        filling = f'{FILLING} of {self._chains.samples.window.length / SECOND:g} s.'
         failed = failure(ArithmeticError(IMPLAUSIBLE))
         said: dict[tuple[int, int], str] = {}
         for row in np.flatnonzero(~block.valid.all(axis=1)).tolist():
             reasons = [''] * len(self._sensors)
             for index in np.flatnonzero(~block.valid[row]).tolist():
                 if not full[row]:
-                    reasons[index] = failed if wild[row] else filling
+                    reasons[index] = failed if at.wild[row] else filling
                     continue
                 sensor = next(s for s in (index, *self._arm.chains[index].distal)
                               if lacking[row, s])
-                at = int(last[new[row], sensor])
-                if (sensor, at) not in said:
-                    said[sensor, at] = self._sensors[sensor].reason(
-                        int(before[at, sensor]), int(time[at]))
-                reasons[index] = said[sensor, at]
+                place = int(last[new[row], sensor])
+                if (sensor, place) not in said:
+                    said[sensor, place] = self._sensors[sensor].reason(
+                        int(at.before[place, sensor]), int(at.time[place]))
+                reasons[index] = said[sensor, place]
             block.reasons[row] = reasons
         return np.asarray(lacking)
 
-    def _find_collisions(self, block: Block, rows: Rows, q: Array, v: Array, a: Array) -> None:
+    def _find_collisions(self, block: Block, rows: Rows, at: _Instants) -> None:
         torques = self._observer.torques
         if torques is None or not len(rows):
             return
@@ -658,8 +741,8 @@ class OfflineObserver:
                     return
                 number += int(ahead[0])
             row = int(rows[number])
-            torques.judge(v[row], block.external[row], self._observer.errors.torque_std(
-                int(block.stamps[row]), (q[row], v[row], a[row])))
+            torques.judge(at.v[row], block.external[row], self._observer.errors.torque_std(
+                int(block.stamps[row]), at.motion(row)))
             block.colliding[row] = torques.colliding
             number += 1
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,24 +48,23 @@ _LOAD = 0.3
 
 
 class TareRecord:
-    """Samples at rest from which a tare is estimated."""
+    """Samples at rest from which a tare is estimated.
 
-    def __init__(self) -> None:
+    Attributes:
+        span: First and last stamp that are recorded [s].
+
+    """
+
+    def __init__(self, span: tuple[float, float] = (-np.inf, np.inf)) -> None:
         """Start empty."""
-        self.stamps: list[int] = []
-        self._postures: list[Array] = []
-        self._readings: list[Array] = []
-        self._held: list[Array] = []
-        self._reasons: list[list[str]] = []
-        self._spans: dict[int, list[int]] = {}
-        self._nets: dict[int, list[Array]] = {}
-        self._rates: dict[int, list[Array]] = {}
-        self._regressors: dict[int, list[Array]] = {}
+        self.span = span
+        self._rows: list[tuple[int, Array, Array, Array, list[str]]] = []
+        self._links: dict[int, list[tuple[int, Array, Array, Array]]] = {}
 
     def add(
         self, stamp: int, posture: Array, readings: Array, held: Array, reasons: list[str]
     ) -> None:
-        """Add one instant.
+        """Add one instant if it is within the span.
 
         Args:
             stamp: Its stamp [ns].
@@ -74,16 +74,13 @@ class TareRecord:
             reasons: Why the reading of each sensor is not usable, empty if it is.
 
         """
-        self.stamps.append(stamp)
-        self._postures.append(posture.copy())
-        self._readings.append(readings.copy())
-        self._held.append(held)
-        self._reasons.append(reasons)
+        if self._holds(stamp):
+            self._rows.append((stamp, posture.copy(), readings.copy(), held, reasons))
 
     def add_link(
         self, index: int, stamp: int, net: Array, rate: Array, regressor: Array
     ) -> None:
-        """Add one instant of a link with an IMU.
+        """Add one instant of a link with an IMU if it is within the span.
 
         Args:
             index: The sub-chain.
@@ -93,56 +90,74 @@ class TareRecord:
             regressor: As from ``ImuLink.regressor``, shape (6, 10).
 
         """
-        self._spans.setdefault(index, [stamp, stamp])[1] = stamp
-        self._nets.setdefault(index, []).append(net.copy())
-        self._rates.setdefault(index, []).append(rate.copy())
-        self._regressors.setdefault(index, []).append(regressor)
+        if self._holds(stamp):
+            self._links.setdefault(index, []).append((stamp, net.copy(), rate.copy(), regressor))
+
+    def _holds(self, stamp: int) -> bool:
+        return self.span[0] <= to_seconds(stamp) <= self.span[1]
+
+    def drop(self, duration: float) -> None:
+        """Discard the first instants, over a time [s]."""
+        every: list[list[Any]] = [self._rows, *self._links.values()]
+        for rows in every:
+            del rows[:next((place for place, row in enumerate(rows)
+                            if row[0] - rows[0][0] >= duration * SECOND), len(rows))]
+
+    @property
+    def stamps(self) -> list[int]:
+        """Stamps of the instants [ns]."""
+        return [row[0] for row in self._rows]
+
+    @property
+    def complete(self) -> bool:
+        """True if the first and the last instant of the span were added."""
+        return bool(self._rows) and self.span == (
+            to_seconds(self._rows[0][0]), to_seconds(self._rows[-1][0]))
 
     @property
     def duration(self) -> float:
         """Time between the first and the last instant [s]."""
-        return (self.stamps[-1] - self.stamps[0]) / SECOND if self.stamps else 0.0
+        return (self._rows[-1][0] - self._rows[0][0]) / SECOND if self._rows else 0.0
 
     @property
     def link_duration(self) -> float:
         """Shortest time recorded of a link with an IMU, 0 without one [s]."""
-        return min(((end - begin) / SECOND for begin, end in self._spans.values()), default=0.0)
-
-    @property
-    def covered(self) -> float:
-        """Time recorded of joint states and sensors, else of links with IMUs [s]."""
-        return self.duration if self.stamps else self.link_duration
+        return min(((rows[-1][0] - rows[0][0]) / SECOND for rows in self._links.values() if rows),
+                   default=0.0)
 
     @property
     def posture(self) -> Array:
         """Mean joint angles, shape (n,) [rad]."""
-        return np.mean(self._postures, axis=0)
+        return np.mean([row[1] for row in self._rows], axis=0)
 
     @property
     def travel(self) -> float:
         """Largest travel of a joint [rad]."""
-        return float(np.ptp(np.array(self._postures), axis=0).max())
+        return float(np.ptp([row[1] for row in self._rows], axis=0).max())
 
     @property
     def readings(self) -> Array:
         """Readings, shape (m, k, 6)."""
-        return np.array(self._readings)
+        return np.array([row[2] for row in self._rows])
 
     @property
     def held(self) -> Array:
         """Mean wrenches held by the sensors, as from ``SensedArm.held``, shape (k, 6)."""
-        return np.mean(self._held, axis=0)
+        return np.mean([row[3] for row in self._rows], axis=0)
 
     @property
     def reasons(self) -> list[str]:
         """Why each sensor was not usable throughout, empty if it was."""
-        return [next(filter(None, column), '') for column in zip(*self._reasons, strict=True)]
+        return [next(filter(None, column), '')
+                for column in zip(*(row[4] for row in self._rows), strict=True)]
 
     def links(self) -> dict[int, tuple[Array, Array, Array]]:
         """Return what was added of links with IMUs: net wrenches, rates and regressors."""
-        return {index: (np.array(nets), np.array(self._rates[index]),
-                        np.array(self._regressors[index]))
-                for index, nets in self._nets.items()}
+        found = {}
+        for index, rows in self._links.items():
+            _, nets, rates, regressors = map(np.array, zip(*rows, strict=True))
+            found[index] = nets, rates, regressors
+        return found
 
 
 @dataclass(frozen=True)
@@ -178,6 +193,7 @@ class Taring:
     Attributes:
         arm: The arm cut at its sensors.
         names: Measurement frames of the sensors, for sentences and in results.
+        seen: Mean and expected readings of earlier tares, shape (k, 6) each.
 
     """
 
@@ -185,11 +201,7 @@ class Taring:
         """Start without earlier postures."""
         self.arm = arm
         self.names = [mount.frame for mount in arm.mounts]
-        self._seen: list[tuple[Array, Array]] = []
-
-    def forget(self) -> None:
-        """Discard earlier postures, as after a change of the load."""
-        self._seen.clear()
+        self.seen: list[tuple[Array, Array]] = []
 
     def find(self, record: TareRecord, values: WrenchParameters) -> Tare:
         """Return the biases.
@@ -346,7 +358,7 @@ class Taring:
             if _share(mean[i] + expected[i], limits) > 1.0:
                 continue
             checked = False
-            for before, expected_before in self._seen:
+            for before, expected_before in self.seen:
                 change = (expected[i] - expected_before[i]) / noise[i]
                 if np.linalg.norm(change) < _CLEAR:
                     continue
@@ -359,7 +371,7 @@ class Taring:
                         'sensor_signs. Then call tare again.')
             if not checked:
                 open_signs.append(name)
-        self._seen.append((mean, expected))
+        self.seen.append((mean, expected))
         if not open_signs:
             return ()
         carry = 'carries' if len(open_signs) == 1 else 'carry'

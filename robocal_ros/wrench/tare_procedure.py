@@ -85,7 +85,7 @@ class TareProcedure:
         """
         count = len(self._record.stamps)
         self._record = TareRecord()
-        self.taring.forget()
+        self.taring.seen.clear()
         return count
 
     async def run(self, values: WrenchParameters) -> TareOutcome:
@@ -109,12 +109,13 @@ class TareProcedure:
             if await self._waiting.until_stopped(
                     lambda: bool(record.stamps or record.link_duration), _FIRST):
                 await self._waiting.until_stopped(
-                    lambda: record.covered >= duration,
+                    lambda: (record.duration if record.stamps else record.link_duration)
+                    >= duration,
                     max(_LEAST_PATIENCE, _PATIENCE_FACTOR * duration))
         finally:
             observer.recorder = None
         if not record.stamps and record.link_duration < duration:
-            why = observer.joint_problem or self._why_silent()
+            why = observer.joint_chains.problem or self._why_silent()
             raise DataError(
                 f'{why or "No joint states were received during the tare."} Nothing was tared.')
         return self.estimate(values)
@@ -130,13 +131,8 @@ class TareProcedure:
 
         """
         record = self._record
-        if record.stamps:
-            return self._tare_sensors(record, values)
-        if record.link_duration > 0.0:
+        if not record.stamps:
             return self._tare_links(record, values)
-        raise DataError('No samples at rest are recorded; call run with the arm at rest.')
-
-    def _tare_sensors(self, record: TareRecord, values: WrenchParameters) -> TareOutcome:
         found = self.taring.find(record, values)
         self._observer.use_bias(found.bias, found.reference)
         force, torque = abs(found.bias[:, :3]).max(), abs(found.bias[:, 3:]).max()
@@ -149,6 +145,8 @@ class TareProcedure:
 
     def _tare_links(self, record: TareRecord, values: WrenchParameters) -> TareOutcome:
         """Tare links with IMUs as a whole if there are no joint states to predict weights."""
+        if record.link_duration == 0.0:
+            raise DataError('No samples at rest are recorded; call run with the arm at rest.')
         found = self.taring.find_links(record, values)
         self._observer.use_link_biases(found)
         names = ', '.join(self._observer.arm.chains[index].link for index in found)

@@ -165,7 +165,9 @@ def test_the_standard_deviation_counts_what_a_filter_correlates() -> None:
         noise = NOISE * generator.normal(size=(700, 1, 6))
         for row in range(1, 700):
             noise[row] = 0.9 * noise[row - 1] + 0.1 * noise[row]
-        record._readings = [bench.bias + reading for reading in noise[200:]]
+        calm, record = record, TareRecord()
+        for row, reading in enumerate(noise[200:]):
+            record.add(10**11 + 2 * 10**6 * row, HOME, bench.bias + reading, calm.held, [''])
         tare = bench.find(record)
         found.append(record.readings.mean(axis=0) - bench.bias)
         stated.append(tare.std)

@@ -30,7 +30,7 @@ from robocal_ros.cli.doctor_robot import (
     rate_finding,
     wrench_finding,
 )
-from robocal_ros.cli.driver_recognition import DRIVERS, Names, recognised
+from robocal_ros.cli.drivers import DRIVERS, Names, recognised
 from robocal_ros.cli.main import main
 from robocal_ros.errors import ConfigurationError
 from robocal_ros.messages import qos

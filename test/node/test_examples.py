@@ -28,7 +28,7 @@ from benchmarks import adversarial_cell
 from benchmarks.excitation import expected
 from demo import default_cell
 from robocal_ros import parameters
-from robocal_ros.cli.driver_recognition import DRIVERS
+from robocal_ros.cli.drivers import DRIVERS
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages.samples import Recording
 from robocal_ros.node.calibration_node import SUCCESS

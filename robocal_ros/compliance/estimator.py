@@ -66,6 +66,8 @@ CORRELATED = 0.8
 _MAX_REJECTED = 0.2
 _NEGATIVE = 3.0
 _SEEN = 3.0
+# Standard deviations beyond which a joint is said to bend across its axis.
+_BENT = 3.0
 
 
 def check_arm(robot: Robot, values: ComplianceParameters) -> None:
@@ -180,11 +182,11 @@ def estimate_sets(
                          target_motion(robot, target, registration.rotation))
     arm = load.on(robot)
     fitted, held_out = (data.rows(which) for which in (~data.held_out, data.held_out))
-    fit = fit_compliance(robot, arm, target, fitted, values.encoder_std)
-    fit = replace(
-        fit, covariance=fit.covariance + _load_covariance(robot, load, target, fitted, fit))
+    fit = fit_compliance(
+        robot, arm, target, fitted, values.encoder_std, load.others_on(robot))
     sag, sag_held_out = (_sag(robot, arm, target, part, fit) for part in (fitted, held_out))
     everything, names, seen = [*unloaded, *loaded], robot.joint_names, list(fit.seen)
+    bent = np.flatnonzero(fit.bending > _BENT * fit.bending_std)
     return CalibrationResult(
         kind=KIND,
         method=METHOD,
@@ -222,12 +224,15 @@ def estimate_sets(
             'tracker_rotation': [float(x) for x in registration.rotation.ravel()],
             'tracker_translation': [float(x) for x in registration.translation],
             'offset_between_sets': [] if fit.offset is None else [float(x) for x in fit.offset],
-            'angle_scatter': fit.angle_std,
+            'sizes': {name: float(value) for name, value in fit.size.items()},
             'largest_encoder_difference': float(np.abs(data.loaded - data.unloaded).max()),
             'encoder_share': fit.encoder_share,
             'reduced_chi_square': fit.chi_square,
             'condition': fit.condition,
             'correlated': _correlated(names, fit),
+            'correction': {names[i]: float(fit.correction[i]) for i in seen},
+            'bending': {names[i]: [float(fit.bending[i]), float(fit.bending_std[i])]
+                        for i in bent},
         },
         source=source,
         time=max(item.time for item in everything),
@@ -312,18 +317,6 @@ def check_registration(
     return largest
 
 
-def _load_covariance(
-    robot: Robot, load: Load, target: Target, data: Displacements, fit: ComplianceFit
-) -> Array:
-    """Return the covariance caused by the uncertainty of the load, to first order."""
-    extra = np.zeros_like(fit.covariance)
-    for other in load.others_on(robot):
-        change = fit_compliance(robot, other, target, data).value - fit.value
-        change[[i for i in range(robot.n) if i not in fit.seen]] = 0.0
-        extra += np.outer(change, change)
-    return extra
-
-
 @dataclass(frozen=True)
 class Sag:
     """Lengths of displacements before and after correction, shape (k,) [m]."""
@@ -348,7 +341,7 @@ def _sag(
     for k in range(len(data)):
         seen, model = (
             predicted(robot, arm, target, data.unloaded[k], angles[k], c, rows)[0][:3]
-            for c in (np.zeros(robot.n), fit.value))
+            for c in (np.zeros(robot.n), fit.correction))
         measured = data.value[k, :3] - offset
         before.append(np.linalg.norm(measured - seen))
         after.append(np.linalg.norm(measured - model))
@@ -373,6 +366,9 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
         notes += [f'correlation {correlation[joint, other]:+.2f} with {names[other]}'
                   for other in fit.seen
                   if other != joint and abs(correlation[joint, other]) > CORRELATED]
+        alike = fit.bending_covariance[joint] / (fit.std()[joint] * fit.bending_std)
+        notes += [f'correlation {alike[other]:+.2f} with bending across {names[other]}'
+                  for other in np.flatnonzero(np.abs(alike) > CORRELATED)]
         parameters.append(Parameter(full, UNIT, float(fit.value[joint]),
                                     float(fit.std()[joint]), note='; '.join(notes)))
     return tuple(parameters)

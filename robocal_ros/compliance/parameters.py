@@ -81,8 +81,8 @@ class ComplianceParameters(ResumableParameters):
         'kinematics compensates for the difference, and its uncertainty widens the intervals.',
         unit='rad', minimum=1e-6, maximum=0.01, dynamic=True)
     encoder_std: float = parameter(
-        7e-6, 'Standard deviation of joint angles that encoders do not resolve, by which motors '
-        'may give way under the load; the default is that of 18 bits per turn of the joint.',
+        0.0, 'Standard deviation of joint angles that encoders do not resolve, by which motors '
+        'may give way under the load; 0: from the data.',
         unit='rad', minimum=0.0, maximum=0.01, dynamic=True)
     effort_share: float = parameter(
         0.8, 'Largest share of the effort limits of the URDF that postures and motions may need, '

@@ -22,6 +22,10 @@ from .effort_contents import (
     check_contents as check_contents,
     torque_model as torque_model,
 )
+from .integrated import (
+    IntegratedFit as IntegratedFit,
+    integrate as integrate,
+)
 from .least_squares import (
     LinearFit as LinearFit,
     RecursiveLeastSquares as RecursiveLeastSquares,

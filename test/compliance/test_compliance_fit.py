@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 from scipy.stats import chi2
-from support.arms import scara
+from support.arms import MOUNTS, scara
 from support.compliance_cell import COMPLIANCE, READINGS, SIGMA, Cell, Tool, postures
 
 from robocal_ros.compliance.fit import ComplianceFit, fit_compliance
 from robocal_ros.compliance.measurement import Displacements, displacements
-from robocal_ros.compliance.model import Target, predicted
+from robocal_ros.compliance.model import Target, bending_columns, predicted
 from robocal_ros.compliance.parameters import ComplianceParameters
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.robot.model import Robot
@@ -63,14 +63,14 @@ def test_without_noise_the_truth_is_recovered(exact: np.ndarray) -> None:
 
 def test_errors_are_as_large_as_stated(exact: np.ndarray) -> None:
     """χ² of the errors over seeds, 99.99 % two-sided; covers size and correlation at once."""
-    total, count = 0.0, 60
+    total, count = 0.0, 30
     for seed in range(count):
         found = fitted(Cell(), drawn(exact, seed))
         error = (found.value - COMPLIANCE)[SEEN]
         total += float(error @ np.linalg.solve(found.covariance[np.ix_(SEEN, SEEN)], error))
     freedom = count * len(SEEN)
-    # Scatter that is told from too few residuals widens some intervals, so the lower end is wide.
-    assert 0.75 * chi2.ppf(5e-5, freedom) < total < chi2.ppf(1.0 - 5e-5, freedom)
+    # What the residuals of one arm can tell from compliance only roughly widens its intervals.
+    assert 0.4 * freedom < total < chi2.ppf(1.0 - 5e-5, freedom)
 
 
 def test_scatter_of_the_encoders_is_seen_and_counted(exact: np.ndarray) -> None:
@@ -104,7 +104,7 @@ def test_joints_that_stick_elsewhere_under_load_are_compensated() -> None:
         assert found.kept.all()
         errors.append((found.value - COMPLIANCE)[SEEN] / found.std()[SEEN])
     assert np.abs(errors).max() < 4.5
-    assert 0.7 < np.sqrt(np.mean(np.square(errors))) < 1.2
+    assert 0.5 < np.sqrt(np.mean(np.square(errors))) < 1.2
 
 
 def test_motors_that_give_way_unseen_by_their_encoders_are_within_the_intervals() -> None:
@@ -122,7 +122,7 @@ def test_motors_that_give_way_unseen_by_their_encoders_are_within_the_intervals(
                              ComplianceParameters(), cell.motion)
         found = fit_compliance(
             robot, loaded, Target(cell.tool, cell.target),
-            replace(data, held_out=np.zeros(len(data), dtype=bool)), 7e-6)
+            replace(data, held_out=np.zeros(len(data), dtype=bool)))
         errors.append((found.value - COMPLIANCE)[SEEN] / found.std()[SEEN])
     assert np.abs(errors).max() < 3.3
 
@@ -244,6 +244,65 @@ def test_a_tracker_that_was_knocked_between_the_sets_is_noticed(exact: np.ndarra
     np.testing.assert_allclose(found.offset, knock, atol=2e-5)
     assert (np.abs(found.value - COMPLIANCE)[SEEN] < 4.5 * found.std()[SEEN]).all()
     assert fitted(Cell(), data).offset is None
+
+
+def bending_tensors(robot: Robot, across: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Return the compliance of each joint about all three axes of the root, shape (n, 3, 3)."""
+    tensors = []
+    for joint, share in enumerate(across):
+        axis, _ = robot.joint_axis(q, joint)
+        tensors.append(share * (np.eye(3) - np.outer(axis, axis)))
+    return np.array(tensors)
+
+
+def bent(cell: Cell, where: np.ndarray, across: np.ndarray) -> np.ndarray:
+    """Return what the load displaces by bending across the joints, shape (k, 3)."""
+    robot, weight = cell.robot(), cell.load.mass * np.array(MOUNTS[cell.mount])
+    moved = np.zeros((len(where), 3))
+    for row, q in enumerate(where):
+        place = robot.transform_frame_to_root(q, cell.tool)
+        for joint, tensor in enumerate(bending_tensors(robot, across, q)):
+            _, at = robot.joint_axis(q, joint)
+            turn = tensor @ np.cross(place.act(cell.load.com) - at, weight)
+            moved[row] += np.cross(turn, place.act(cell.target) - at)
+    return moved
+
+
+class TestBending:
+    """Bearings that bend across their joints, by a share of the compliance about the axis."""
+
+    @pytest.mark.parametrize('share', [0.05, 0.15, 0.3])
+    def test_the_intervals_contain_the_joints_own_compliance(self, exact, share):
+        across = share * np.sqrt(COMPLIANCE * np.exp(np.log(COMPLIANCE).mean()))
+        across *= np.random.default_rng(3).uniform(0.5, 1.5, 6)
+        data = drawn(exact + bent(Cell(), WHERE, across), 5)
+        found = fitted(Cell(), data)
+        assert (np.abs(found.value - COMPLIANCE)[SEEN] < 3.3 * found.std()[SEEN]).all()
+        # What would be taken for compliance without it is far off.
+        assert (np.abs(found.correction - COMPLIANCE) / COMPLIANCE)[SEEN].max() > 0.1
+        told = found.bending > 3.0 * found.bending_std
+        assert told.any()
+        assert (np.abs(found.bending - across) < 4.0 * found.bending_std).all()
+
+    def test_what_alone_corrects_the_sag_removes_most_of_it(self, exact):
+        across = 0.15 * COMPLIANCE
+        data = drawn(exact + bent(Cell(), WHERE, across), 5)
+        found = fitted(Cell(), data)
+        robot, loaded = Cell().robot(), Cell().known_load().on(Cell().robot())
+        left = {name: np.linalg.norm([
+            value - predicted(robot, loaded, Target('tool0', Cell().target), q, q, c)[0]
+            for q, value in zip(WHERE, data.value, strict=True)])
+            for name, c in (('correction', found.correction), ('value', found.value))}
+        assert left['correction'] < 0.25 * np.linalg.norm(data.value)
+        assert left['correction'] < left['value']
+
+    def test_columns_are_those_of_the_moments(self):
+        robot, across = Cell().robot(), np.array([1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 6e-6])
+        loaded = Cell().known_load().on(robot)
+        columns = np.array([bending_columns(robot, loaded, Target('tool0', Cell().target), q)
+                            for q in WHERE])
+        np.testing.assert_allclose(columns[..., 0] @ across, bent(Cell(), WHERE, across),
+                                   rtol=1e-9, atol=1e-15)
 
 
 class TestPoses:

@@ -266,8 +266,8 @@ class TestMarking:
         return said
 
     def seen(self, begin: float, point: float = 0.0) -> EndPosition:
-        return EndPosition(np.zeros(6), np.array([point, 0.0, 0.0]), None, 1e-12 * np.eye(3), np.zeros(1),
-                           20, 0, begin + 0.5, begin, begin + 1.0)
+        return EndPosition(np.zeros(6), np.array([point, 0.0, 0.0]), None, 1e-12 * np.eye(3),
+                           np.zeros(1), 20, 0, begin + 0.5, begin, begin + 1.0)
 
     def begins(self, said: list[Mark]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}

@@ -68,6 +68,8 @@ _NEGATIVE = 3.0
 _SEEN = 3.0
 # Standard deviations beyond which a joint is said to bend across its axis.
 _BENT = 3.0
+# Degrees of freedom above which an interval is that of a normal distribution.
+_NORMAL = 1e3
 
 
 def check_arm(robot: Robot, values: ComplianceParameters) -> None:
@@ -369,8 +371,10 @@ def _parameters(names: Sequence[str], fit: ComplianceFit) -> tuple[Parameter, ..
         alike = fit.bending_covariance[joint] / (fit.std()[joint] * fit.bending_std)
         notes += [f'correlation {alike[other]:+.2f} with bending across {names[other]}'
                   for other in np.flatnonzero(np.abs(alike) > CORRELATED)]
-        parameters.append(Parameter(full, UNIT, float(fit.value[joint]),
-                                    float(fit.std()[joint]), note='; '.join(notes)))
+        freedom = float(fit.freedom[joint])
+        parameters.append(Parameter(
+            full, UNIT, float(fit.value[joint]), float(fit.std()[joint]), note='; '.join(notes),
+            freedom=freedom if freedom < _NORMAL else None))
     return tuple(parameters)
 
 

@@ -36,6 +36,7 @@ _REWEIGHTINGS = 20
 _DOWNWEIGHTED, _REJECTED = 1e-3, 1e-6
 _LINEARISATIONS = 4
 _PASSES = 2
+_UPPER = 0.975
 _OFFSET_SIGNIFICANT = 1e-5
 
 
@@ -254,6 +255,8 @@ class ComplianceFit:
         bending: Compliance across each joint, mean of both directions, shape (n,) [rad/(N·m)].
         bending_std: Standard deviation of each, shape (n,).
         bending_covariance: Covariance of compliances and bending, shape (n, n).
+        freedom: Degrees of freedom of each interval, with which the covariance is that of 95 %,
+            shape (n,).
         seen: Columns of the observable joints.
         encoder_share: Share of the encoders' differences between the sets that is used, 0 … 1;
             below 1 where they are comparable to the encoders' own error.
@@ -274,6 +277,7 @@ class ComplianceFit:
     bending: Array
     bending_std: Array
     bending_covariance: Array
+    freedom: Array
     seen: tuple[int, ...] = ()
     encoder_share: float = 1.0
 
@@ -391,9 +395,13 @@ def _finished(
         scale[seen] = np.sqrt(free**2 + variance)
         problem.encoder_share = _encoder_share(problem, fit.size['angles'])
     n = problem.robot.n
-    full = np.zeros((n, n))
-    full[np.ix_(seen, seen)] = fit.covariance[:size, :size]
     begin = len(fit.mean) - effects['bending'].shape[2]
+    freedom = _freedom(fit.covariance[:size, :size], fit.covariance[:size, begin:],
+                       fit.covariance[begin:, begin:], n)
+    width = scipy.stats.norm.ppf(_UPPER) / scipy.stats.t.ppf(_UPPER, freedom)
+    full, freedoms = np.zeros((n, n)), np.full(n, np.inf)
+    full[np.ix_(seen, seen)] = fit.covariance[:size, :size] * np.outer(width, width)
+    freedoms[seen] = freedom
     bends = slice(begin, begin + n)
     bending_covariance = across @ fit.covariance[bends, bends] @ across.T
     together = np.zeros((n, n))
@@ -405,8 +413,27 @@ def _finished(
         {joint: float(free[i]) for i, joint in enumerate(seen) if free[i] < 0.0}, residual, kept,
         fit.size, fit.mean[size:size + 3] if problem.offset else None,
         float((plain**2).sum()) / problem.freedom(), condition, correction,
-        across @ fit.mean[bends], np.sqrt(np.diag(bending_covariance)), together, tuple(seen),
-        problem.encoder_share)
+        across @ fit.mean[bends], np.sqrt(np.diag(bending_covariance)), together, freedoms,
+        tuple(seen), problem.encoder_share)
+
+
+def _freedom(own: Array, together: Array, bending: Array, bearings: int) -> Array:
+    """Return the degrees of freedom of the compliances' variances, shape (p,).
+
+    The part of a variance that bending causes is as uncertain as the spread of so few bearings:
+    Satterthwaite, Biometrics Bull. 2 (1946) 110, doi 10.2307/3002019.
+
+    Args:
+        own: Covariance of the compliances, shape (p, p).
+        together: Covariance of compliances and bending, shape (p, q).
+        bending: Covariance of the bending, shape (q, q).
+        bearings: Number of bearings whose spread is estimated.
+
+    """
+    scale = np.sqrt(np.diag(bending))
+    caused = np.sum(together / scale * np.linalg.lstsq(
+        bending / np.outer(scale, scale), (together / scale).T, rcond=1e-9)[0].T, axis=1)
+    return np.asarray(bearings * np.square(np.diag(own) / np.maximum(caused, 1e-300)))
 
 
 def _effects(

@@ -74,7 +74,8 @@ class ComplianceParameters(ResumableParameters):
         10, 'Number of postures after which the first one is measured again, to detect drift of '
         'the tracker.', minimum=1, maximum=1000, dynamic=True)
     max_drift: float = parameter(
-        5e-5, 'Largest drift of the reference posture within a set.', unit='m', minimum=1e-7,
+        5e-5, 'Largest drift of the reference posture within a set, beyond the noise of its '
+        'readings; not less than what the arm repeats its postures to.', unit='m', minimum=1e-7,
         maximum=0.01, dynamic=True)
     match_tolerance: float = parameter(
         0.005, 'Largest difference of joint angles between the two sets; up to it, forward '

@@ -14,7 +14,6 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm import GuardedArm, Keep, PreviewArm, PreviewRecorder, keep_nothing
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError
 from robocal_ros.estimators import Needs
 from robocal_ros.messages import JointStateStream, Recording, WrenchStream, conversions
 from robocal_ros.node import (
@@ -29,11 +28,11 @@ from robocal_ros.node import (
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.drive_gain_regression import check_mass
-from robocal_ros.payload.excitation import REFERENCE, check_reference
+from robocal_ros.payload.excitation import REFERENCE
+from robocal_ros.payload.methods import METHODS, check_sensor
 from robocal_ros.payload.parameters import PayloadParameters
-from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure, check_sweeps
+from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure
 from robocal_ros.payload.result import COM
-from robocal_ros.payload.two_plane import known_mass
 from robocal_ros.results import CalibrationResult, State, to_yaml
 from robocal_ros.robot import ARM, DRIVE_GAINS, check_effort_unit, effort_factor, friction_by_joint
 
@@ -50,18 +49,10 @@ class PayloadIdentification(CalibrationNode):
 
     def check(self, values: PayloadParameters) -> None:
         """Check the parameters against the robot and stored results."""
-        if values.method == 'two_plane':
-            check_sweeps(values)
-            if values.known_mass > 0.0:
-                self._known_mass(values)
-            elif values.second_joint:
-                self.robot.index(values.second_joint)
-        if values.reads_wrench:
-            self.robot.frame_id(values.sensor_frame)
-            if abs(values.sensor_sign) != 1.0:
-                raise ConfigurationError(
-                    f'sensor_sign must be 1.0 or -1.0, got {values.sensor_sign}.')
-        check_reference(self.robot, values, self.store.load(REFERENCE))
+        method = METHODS[values.method]
+        method.check(self.robot, values, self.store.load)
+        if method.reads_wrench(values):
+            check_sensor(self.robot, values)
 
     def build(self) -> None:
         """Create streams, arm and recorder, and publish the last good results."""
@@ -73,7 +64,7 @@ class PayloadIdentification(CalibrationNode):
         self._sensor = self.stream(WrenchStream(
             self, self.group, values.sensor_topic, values.sensor_frame, values.sensor_sign,
             now=self.waiter.now, busy=lambda: self.busy,
-            message_frame=values.sensor_message_frame)) if values.reads_wrench else None
+            message_frame=values.sensor_message_frame)) if self._needs().wrenches else None
         self._gains = DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
@@ -101,7 +92,7 @@ class PayloadIdentification(CalibrationNode):
     async def run(self) -> Answer:
         """Run the motions of ``values.method``, and estimate."""
         values = self.values
-        if not values.reads_wrench:
+        if self._sensor is None:
             check_effort_unit(values, self.results.gains())
         await self.arm.connect()
         await self._move_or_resume()
@@ -129,13 +120,7 @@ class PayloadIdentification(CalibrationNode):
         return PayloadProcedure(arm, PreviewRecorder(self.recorder), self.status, self.values)
 
     async def _move(self, procedure: PayloadProcedure, keep: Keep = keep_nothing) -> None:
-        values = self.values
-        if values.method == 'two_plane':
-            await procedure.two_plane(self._known_mass(values))
-        elif values.method == 'static_poses' and self._sensor is not None:
-            await procedure.static_poses(self._sensor, keep)
-        else:
-            await procedure.excitation(self._sensor)
+        await METHODS[self.values.method].run(procedure, self._sensor, self.store.load, keep)
 
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
@@ -209,9 +194,6 @@ class PayloadIdentification(CalibrationNode):
 
     def _needs(self) -> Needs:
         return estimator.needs(self.values)
-
-    def _known_mass(self, values: PayloadParameters) -> float:
-        return known_mass(self.robot, values, self.store.load('payload')).value
 
     # --------------------------------------------------------------------- results
 

@@ -163,9 +163,3 @@ class PayloadParameters(ResumableParameters):
         given = per_joint(self.max_unexplained_torque, len(effort_limit),
                           'max_unexplained_torque')
         return np.where(given > 0.0, given, _UNEXPLAINED_SHARE * effort_limit)
-
-    @property
-    def reads_wrench(self) -> bool:
-        """True if the method reads the wrist sensor instead of efforts."""
-        return self.method == 'static_poses' or (
-            self.method == 'excitation' and self.excitation_source == 'wrench')

@@ -11,8 +11,8 @@ import pinocchio as pin
 
 from robocal_ros.arm import Arm, Keep, Recorder, Report, Watch, keep_nothing
 from robocal_ros.arrays import Array
-from robocal_ros.errors import ConfigurationError, ExcitationError
-from robocal_ros.estimation import SLOWEST_SWEEP, check_contents, torque_model
+from robocal_ros.errors import ExcitationError
+from robocal_ros.estimation import check_contents, torque_model
 from robocal_ros.messages import Silence, WrenchSamples, check_effort
 from robocal_ros.payload.model import Plane, body_regressor, torque_regressor
 from robocal_ros.payload.parameters import PayloadParameters
@@ -28,8 +28,6 @@ from robocal_ros.robot import Lspb, RigidBodyInertia, Robot
 
 # Standstill before the arm moves, in which efforts are checked [s].
 _PREFLIGHT = 0.3
-# Sweeps must be faster than the slowest detectable one by this factor.
-_LEAST_MARGIN = 1.1
 # Typical scatter of one effort sample, for the interval shown while the joint turns [N·m].
 _LIVE_NOISE = 0.1
 # Samples between two estimates shown while the joint turns.
@@ -103,23 +101,13 @@ def silence_of(sensor: Sensor, recorder: Recorder, longest: float) -> Silence:
                    lambda: sensor.usual_interval, sensor.catch_up, missed=5, longest=longest)
 
 
-def check_sweeps(values: PayloadParameters) -> None:
-    """Raise a ConfigurationError if sweeps are too slow to be distinguished from rest."""
-    slowest = values.sweep_speed * values.speed_scale
-    if slowest < _LEAST_MARGIN * SLOWEST_SWEEP:
-        raise ConfigurationError(
-            f'sweep_speed {values.sweep_speed} rad/s at speed_scale {values.speed_scale} makes '
-            f'sweeps of {slowest:.4g} rad/s; at least {_LEAST_MARGIN * SLOWEST_SWEEP:.4g} rad/s '
-            'are needed to distinguish them from rest. Raise one of the two.')
-
-
 class PayloadProcedure:
     """Motions of the payload methods, with the parameters at the start of the procedure."""
 
     def __init__(
         self, arm: Arm, recorder: Recorder, report: Report, values: PayloadParameters
     ) -> None:
-        """Store the arm, recorder and parameters.
+        """Store the arm, recorder and parameters, of which arm and parameters are public.
 
         Args:
             arm: The arm.
@@ -128,10 +116,10 @@ class PayloadProcedure:
             values: The parameters.
 
         """
-        self._arm = arm
+        self.arm = arm
         self._recorder = recorder
         self._report = report
-        self._values = values
+        self.values = values
         self._silence: Silence | None = None
 
     # ------------------------------------------------------------------- two planes
@@ -143,7 +131,7 @@ class PayloadProcedure:
             mass: Mass of the payload [kg].
 
         """
-        arm, values = self._arm, self._values
+        arm, values = self.arm, self.values
         await arm.dwell(_PREFLIGHT)
         # The newer half only: earlier samples may have been sent before the call.
         samples = self._recorder.samples()
@@ -167,7 +155,7 @@ class PayloadProcedure:
 
     async def _sweep(self, sweep: SweepRange, mass: float, begin: float, width: float) -> None:
         """Sweep a joint forward and backward, and report the estimate as it converges."""
-        arm, values = self._arm, self._values
+        arm, values = self.arm, self.values
         name = arm.robot.joint_names[sweep.joint]
         await arm.go_to(sweep.end(high=False), phase='moving',
                         message=f'Moving to the start of a sweep of {name}.',
@@ -194,7 +182,7 @@ class PayloadProcedure:
     def _tracker(self, sweep: SweepRange, mass: float) -> PlaneEstimator | None:
         """Return a recursive estimator; None if the axis is too close to vertical."""
         try:
-            plane = Plane.at(self._arm.robot, sweep.posture, sweep.joint)
+            plane = Plane.at(self.arm.robot, sweep.posture, sweep.joint)
             return PlaneEstimator(plane, mass, _LIVE_NOISE)
         except ExcitationError:
             return None
@@ -203,7 +191,7 @@ class PayloadProcedure:
         self, tracker: PlaneEstimator, low: float, high: float, direction: int
     ) -> None:
         """Update the recursive estimate while the joint turns at constant speed, and report it."""
-        robot = torque_model(self._arm.robot, self._values.effort_contains)
+        robot = torque_model(self.arm.robot, self.values.effort_contains)
         joint = tracker.plane.joint
         name = robot.joint_names[joint]
 
@@ -233,7 +221,7 @@ class PayloadProcedure:
             kept: State of an earlier start of the node to go on from.
 
         """
-        arm, values = self._arm, self._values
+        arm, values = self.arm, self.values
         await arm.await_readings(self._watch(sensor))
         if kept is None:
             home, measured = arm.posture(), 0
@@ -251,7 +239,7 @@ class PayloadProcedure:
 
     async def _measure(self, sensor: Sensor, postures: Array, number: int) -> Array:
         """Measure in a posture; return the mean reading, shape (6,) [N, N·m]."""
-        arm = self._arm
+        arm = self.arm
         width = (93.0 - 3.0) / len(postures)
         begin = 3.0 + number * width
         what = f'posture {number + 1} of {len(postures)}'
@@ -260,13 +248,13 @@ class PayloadProcedure:
         self._report.update('measuring', f'Measuring in {what}.', progress=begin + 0.7 * width,
                             readings=str(sensor.recorded))
         newest = sensor.newest
-        await arm.dwell(self._values.dwell, watch=self._watch(sensor))
+        await arm.dwell(self.values.dwell, watch=self._watch(sensor))
         samples = sensor.samples()
         rows = samples.wrench[samples.time > newest]
         return rows.mean(axis=0) if len(rows) else np.full(6, np.nan)
 
     async def _return(self, home: Array) -> None:
-        await self._arm.go_to(home, phase='moving', message='Returning to the initial posture.',
+        await self.arm.go_to(home, phase='moving', message='Returning to the initial posture.',
                               share=(93.0, 98.0))
 
     async def changed(self, sensor: Sensor, kept: KeptPostures) -> str:
@@ -280,9 +268,9 @@ class PayloadProcedure:
             A sentence, after moving to the initial posture; empty if load and sensor are the same.
 
         """
-        await self._arm.await_readings(self._watch(sensor))
+        await self.arm.await_readings(self._watch(sensor))
         reading = await self._measure(sensor, kept.postures, kept.measured - 1)
-        values, change = self._values, reading - kept.reading
+        values, change = self.values, reading - kept.reading
         force, torque = float(np.abs(change[:3]).max()), float(np.abs(change[3:]).max())
         if force <= values.max_force_residual and torque <= values.max_torque_residual:
             return ''
@@ -293,12 +281,12 @@ class PayloadProcedure:
                 'max_torque_residual): load or sensor has changed.')
 
     def _watch(self, sensor: Sensor) -> Watch:
-        return lambda: sensor.problem(self._values.state_timeout)
+        return lambda: sensor.problem(self.values.state_timeout)
 
     def _watch_moving(self, sensor: Sensor) -> Watch:
         """Return the watch of a motion, which is repeated after a silence that ended."""
         if self._silence is None:
-            self._silence = silence_of(sensor, self._recorder, self._values.state_timeout)
+            self._silence = silence_of(sensor, self._recorder, self.values.state_timeout)
         silence, at_rest = self._silence, self._watch(sensor)
         silence.begin()
 
@@ -317,12 +305,12 @@ class PayloadProcedure:
         if sensor is None:
             await self._excite(torque_regressor)
             return
-        await self._arm.await_readings(self._watch(sensor))
-        await self._excite(_wrench_regressor(self._values.sensor_frame), sensor)
+        await self.arm.await_readings(self._watch(sensor))
+        await self._excite(_wrench_regressor(self.values.sensor_frame), sensor)
 
     async def arm_excitation(self) -> None:
         """Run an exciting motion for the arm's own parameters, with ``arm_load`` if any."""
-        await self._excite(_arm_rows, mass=self._values.arm_load)
+        await self._excite(_arm_rows, mass=self.values.arm_load)
 
     async def _excite(
         self, regressor: Regressor, sensor: Sensor | None = None, mass: float | None = None
@@ -335,7 +323,7 @@ class PayloadProcedure:
             mass: Mass of the payload [kg]; by default known_mass, or a guess.
 
         """
-        arm, values = self._arm, self._values
+        arm, values = self.arm, self.values
         home = arm.posture()
         limits = replace(arm.limits, acceleration=np.full(
             arm.robot.n, values.excitation_acceleration))

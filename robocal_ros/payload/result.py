@@ -22,6 +22,7 @@ from robocal_ros.results import (
     RobotIdentity,
     Series,
     State,
+    half_width,
 )
 from robocal_ros.robot import Robot
 
@@ -148,8 +149,8 @@ def centre_checks(
 
 
 def _half_width(parameter: Parameter) -> float:
-    low, high = parameter.interval() or (np.nan, np.nan)
-    return 0.5 * (high - low)
+    half = half_width(parameter)
+    return np.nan if half is None else half
 
 
 def motion_checks(
@@ -175,3 +176,29 @@ def motion_checks(
         f'The last part of the motion is predicted with residuals up to {ratios[worst]:.2f} '
         f'times those of the fit and of its uncertainty, {where[worst]} (limit '
         f'{MAX_HELD_OUT_RATIO:.1f}).', 'adequate')]
+
+
+def centre_text(result: CalibrationResult) -> str:
+    """Return the centre of mass with 95 % intervals as text."""
+    found = [result.parameter(name) for name in COM]
+    parts = ', '.join(f'{p.name[-1]} {1e3 * (p.value or 0.0):.2f} ± '
+                      f'{1e3 * (half_width(p) or 0.0):.2f} mm' for p in found)
+    return f'{parts} in {result.frame} (95 %)'
+
+
+def mass_text(result: CalibrationResult) -> str:
+    """Return the mass with its 95 % interval as text."""
+    found = result.parameter('mass')
+    half = half_width(found)
+    value = np.nan if found.value is None else found.value
+    return f'{value:.4f}{f" ± {half:.4f}" if half else ""} kg'
+
+
+def mounted_text(result: CalibrationResult) -> str:
+    """Return the URDF's inertia at the tool frame as text, empty without any."""
+    mounted = result.settings.get('urdf_payload_mass', 0.0)
+    if not mounted:
+        return ''
+    total = mounted + (result.parameter('mass').value or 0.0)
+    return (f"; extra to the {mounted:.4f} kg that the URDF has distal to '{result.frame}', "
+            f'{total:.4f} kg in total')

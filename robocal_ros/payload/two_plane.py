@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -17,6 +18,7 @@ import scipy
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.estimation import (
+    SLOWEST_SWEEP,
     LinearFit,
     RecursiveLeastSquares,
     Ripple,
@@ -65,6 +67,8 @@ MAX_SCALE_STD = 0.05
 _SAME_POSTURE = 0.03
 # Probability below which held-out levers contradict the fit beyond chance.
 _SIGNIFICANCE = 0.05
+# Sweeps must be faster than the slowest detectable one by this factor.
+_LEAST_MARGIN = 1.1
 # Steps of the mass, as a share, and of the tilt [rad] for numerical derivatives.
 _STEP, _TILT = 1e-4, 1e-4
 # Sweeps are wide enough to separate ripple of so few periods per turn from weight.
@@ -79,8 +83,7 @@ _LEAST_SHARE = 1e-6
 _PRIOR_STD = np.array([1.0, 1.0, 100.0, 100.0])
 
 
-@dataclass(frozen=True)
-class KnownMass:
+class KnownMass(NamedTuple):
     """Given mass of the payload.
 
     Attributes:
@@ -93,6 +96,16 @@ class KnownMass:
     value: float
     std: float
     source: str
+
+
+def check_sweeps(values: PayloadParameters) -> None:
+    """Raise a ConfigurationError if sweeps are too slow to be distinguished from rest."""
+    slowest = values.sweep_speed * values.speed_scale
+    if slowest < _LEAST_MARGIN * SLOWEST_SWEEP:
+        raise ConfigurationError(
+            f'sweep_speed {values.sweep_speed} rad/s at speed_scale {values.speed_scale} makes '
+            f'sweeps of {slowest:.4g} rad/s; at least {_LEAST_MARGIN * SLOWEST_SWEEP:.4g} rad/s '
+            'are needed to distinguish them from rest. Raise one of the two.')
 
 
 def known_mass(
@@ -130,9 +143,8 @@ def known_mass(
                 f"tool is '{values.tool}'. Set known_mass (kg, from a scale), or run method "
                 "'static_poses' with this tool.")
         age = '' if not np.isfinite(now) else f', {(now - stored.time) / 3600.0:.1f} h old'
-        mass = KnownMass(
-            found.value, found.std or 0.0,
-            f"the stored result of {stored.method} of tool '{tool}'{age}")
+        mass = KnownMass(found.value, found.std or 0.0,
+                         f"the stored result of {stored.method} of tool '{tool}'{age}")
     if 0.0 < values.max_payload < mass.value:
         raise ConfigurationError(
             f'known_mass is {mass.value} kg, but max_payload allows '

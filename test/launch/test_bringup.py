@@ -15,7 +15,7 @@ from support.launch_stand_in import Context, LifecycleNode
 
 from robocal_ros import registry
 from robocal_ros.errors import ConfigurationError
-from robocal_ros.payload.parameters import PayloadParameters
+from robocal_ros.payload import PAYLOAD, PayloadParameters
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / 'config'
@@ -321,4 +321,4 @@ def test_the_joint_states_may_be_on_another_topic(bringup: Launch) -> None:
 def test_the_first_payload_of_the_default_launch_needs_no_mass(bringup: Launch) -> None:
     (file,) = bringup().process('payload_identification').files
     values = yaml.safe_load(Path(file).read_text())['/**/payload_identification']
-    assert PayloadParameters(**values['ros__parameters']).reads_wrench
+    assert PAYLOAD.needs(PayloadParameters(**values['ros__parameters'])).wrenches

@@ -201,8 +201,9 @@ class Robot:
         joints, sensor = self.cell.record(motions, tool=tool, rest=0.5)
         inputs = ARM_IDENTIFICATION.inputs(self.values, self.store.load)
         factor = torque_factor(self.robot, self.values, inputs.gains)
+        read = PAYLOAD.needs(self.values).wrenches
         return Recording(replace(joints, effort=joints.effort * factor),
-                         {self.values.sensor_topic: sensor} if self.values.reads_wrench else {})
+                         {self.values.sensor_topic: sensor} if read else {})
 
     def excitation(self) -> list[Trajectory]:
         """Return the exciting motion that the node would plan."""

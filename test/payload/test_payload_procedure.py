@@ -18,9 +18,9 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import (
     KeptPostures,
     PayloadProcedure,
-    check_sweeps,
     silence_of,
 )
+from robocal_ros.payload.two_plane import check_sweeps
 from robocal_ros.robot.trajectories import Trajectory
 
 

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of methods against the parameter that chooses one of them."""
+
+from robocal_ros.parameters import declarations
+from robocal_ros.payload.methods import METHODS
+from robocal_ros.payload.parameters import PayloadParameters
+
+
+def test_the_table_holds_every_method_that_the_parameter_offers() -> None:
+    (offered,) = (item.choices for item in declarations(PayloadParameters)
+                  if item.name == 'method')
+    assert tuple(METHODS) == offered

@@ -28,9 +28,9 @@ from .integrated import (
 )
 from .least_squares import (
     LinearFit as LinearFit,
-    RecursiveLeastSquares as RecursiveLeastSquares,
     autocorrelation_time as autocorrelation_time,
     convergence as convergence,
+    scaled_inverse as scaled_inverse,
     solve as solve,
 )
 from .random_effects import (

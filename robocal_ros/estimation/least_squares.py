@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weighted and recursive linear least squares with covariance, rank and condition number.
+"""Weighted linear least squares with covariance, rank and condition number.
 
 Sources: Björck, Numerical Methods for Least Squares Problems (SIAM 1996), ch. 1-2; Ljung,
-System Identification (2nd ed.), ch. 11 for the recursive form; Geyer, Practical Markov Chain
-Monte Carlo, Stat. Sci. 7 (1992) 473, doi 10.1214/ss/1177011137, for autocorrelation times.
+System Identification (2nd ed.), ch. 11 for the estimate after each sample; Geyer, Practical
+Markov Chain Monte Carlo, Stat. Sci. 7 (1992) 473, doi 10.1214/ss/1177011137, for
+autocorrelation times.
 """
 
 from __future__ import annotations
@@ -49,23 +50,9 @@ class LinearFit:
         return np.sqrt(np.diag(self.covariance))
 
 
-def _unobservable_parameters(
-    vectors: Array, singular: Array, rank: int, names: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the names of parameters in directions with (nearly) no information."""
-    weight = np.sqrt((vectors[rank:] ** 2).sum(axis=0))
-    return tuple(name for name, share in zip(names, weight, strict=True)
-                 if share > _UNOBSERVABLE_SHARE)
-
-
 def solve(
-    regressor: Array,
-    measured: Array,
-    std: Array | float,
-    names: Sequence[str],
-    *,
-    max_condition: float = 1e6,
-    hint: str = '',
+    regressor: Array, measured: Array, std: Array | float, names: Sequence[str], *,
+    max_condition: float = 1e6, hint: str = '',
 ) -> LinearFit:
     """Solve ``regressor @ value = measured`` by weighted least squares.
 
@@ -89,17 +76,14 @@ def solve(
     if rows <= columns:
         raise DataError(
             f'{rows} measurements are too few for {columns} parameters; expected at least '
-            f'{columns + 1}. {hint}'.strip()
-        )
+            f'{columns + 1}. {hint}'.strip())
     sigma = np.broadcast_to(np.asarray(std, dtype=float), (rows,))
     if not (np.isfinite(regressor).all() and np.isfinite(measured).all()
             and np.isfinite(sigma).all()):
         raise DataError('A measurement, its model or its weight is not finite; leave it out.')
     if not (sigma > 0.0).all():
-        raise DataError(
-            f'A standard deviation of a measurement is {float(sigma.min())}; expected a '
-            'positive number.'
-        )
+        raise DataError(f'A standard deviation of a measurement is {float(sigma.min())}; expected '
+                        'a positive number.')
     weight = 1.0 / sigma
     weighted = regressor * weight[:, None]
     scale = np.linalg.norm(weighted, axis=0)
@@ -111,29 +95,24 @@ def solve(
     rank = int((singular > floor).sum())
     condition = float(singular[0] / singular[-1]) if singular[-1] > 0.0 else float('inf')
     if rank < columns:
-        unobservable = _unobservable_parameters(vectors, singular, rank, names)
+        # Parameters in directions with (nearly) no information.
+        weight = np.sqrt((vectors[rank:]**2).sum(axis=0))
+        unobservable = tuple(name for name, share in zip(names, weight, strict=True)
+                             if share > _UNOBSERVABLE_SHARE)
         raise ExcitationError(
             f'Only {rank} of {columns} parameters are observable; unobservable: '
             f'{", ".join(unobservable)} (condition number {condition:.3g}, limit '
             f'{max_condition:.3g}). {hint}'.strip(),
-            rank=rank, needed=columns, condition=condition, unobservable=unobservable,
-        )
+            rank=rank, needed=columns, condition=condition, unobservable=unobservable)
     inverse_triangle = vectors.T / singular / safe[:, None]
     covariance = inverse_triangle @ inverse_triangle.T
     value = covariance @ (weighted.T @ (measured * weight))
     # One step of iterative refinement; the normal equations alone lose half the digits.
     value = value + covariance @ (weighted.T @ ((measured - regressor @ value) * weight))
     residual = measured - regressor @ value
-    chi_square = float(((residual * weight) ** 2).sum())
     return LinearFit(
-        names=tuple(names),
-        value=value,
-        covariance=covariance,
-        residual=residual,
-        rms=float(np.sqrt(np.mean(residual**2))),
-        reduced_chi_square=chi_square / (rows - columns),
-        condition=condition,
-    )
+        tuple(names), value, covariance, residual, float(np.sqrt(np.mean(residual**2))),
+        float(((residual * weight)**2).sum()) / (rows - columns), condition)
 
 
 def autocorrelation_time(residual: Array, max_lag: int | None = None) -> float:
@@ -164,7 +143,7 @@ def autocorrelation_time(residual: Array, max_lag: int | None = None) -> float:
 def convergence(
     regressor: Array, measured: Array, prior_std: Array, std: float, counts: Sequence[int]
 ) -> tuple[Array, Array]:
-    """Return the estimates of ``RecursiveLeastSquares`` after given numbers of samples.
+    """Return the estimates after given numbers of samples, with a prior about zero.
 
     Computed in batch from the information of the samples in between.
 
@@ -190,38 +169,8 @@ def convergence(
     return values / scale, np.sqrt(np.diagonal(covariance, axis1=1, axis2=2)) / scale
 
 
-class RecursiveLeastSquares:
-    """Recursive least squares from a wide prior (zero mean, ``prior_std``)."""
-
-    def __init__(self, prior_std: Array, std: float) -> None:
-        """Start from the prior.
-
-        Args:
-            prior_std: Standard deviation of each parameter before any data, shape (p,).
-            std: Standard deviation of one measurement.
-
-        """
-        self.value = np.zeros(len(prior_std))
-        self.covariance = np.diag(np.asarray(prior_std, dtype=float) ** 2)
-        self.count = 0
-        self._variance = std**2
-
-    def update(self, row: Array, measured: float) -> None:
-        """Add one measurement.
-
-        Args:
-            row: Regressor row, shape (p,).
-            measured: Measured value.
-
-        """
-        projected = self.covariance @ row
-        gain = projected / (self._variance + row @ projected)
-        self.value = self.value + gain * (measured - row @ self.value)
-        reduced = self.covariance - np.outer(gain, projected)
-        self.covariance = 0.5 * (reduced + reduced.T)
-        self.count += 1
-
-    def std(self) -> Array:
-        """Return the standard deviations, shape (p,)."""
-        # With very little noise, rounding can make a variance negative.
-        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+def scaled_inverse(matrix: Array) -> Array:
+    """Return the inverse of a positive definite matrix whose rows differ much in scale."""
+    scale = 1.0 / np.sqrt(np.diag(matrix))
+    outer = np.outer(scale, scale)
+    return np.asarray(outer * np.linalg.inv(matrix * outer))

@@ -20,6 +20,7 @@ import numpy as np
 import scipy
 
 from robocal_ros.arrays import Array, Flags
+from robocal_ros.estimation.least_squares import scaled_inverse
 
 # Range in which the sizes of random effects are searched, relative to the residuals.
 _SMALLEST, _LARGEST = 1e-4, 1e2
@@ -93,7 +94,7 @@ class MixedFit:
         part = self._equations
         matrix = part.matrix - part.weighted[rows].T @ part.weighted[rows]
         right = part.weighted.T @ part.right - part.weighted[rows].T @ part.right[rows]
-        return np.asarray(part.start + _inverse(matrix) @ right)
+        return np.asarray(part.start + scaled_inverse(matrix) @ right)
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class _Problem:
         scale = 1.0 / np.sqrt(np.diag(matrix))
         factor, info = scipy.linalg.lapack.dpotrf(matrix * np.outer(scale, scale), lower=1)
         if info != 0:
-            return _Equations(weighted, right, matrix, _inverse(matrix), np.inf,
+            return _Equations(weighted, right, matrix, scaled_inverse(matrix), np.inf,
                               np.zeros(len(logarithms)), self.start)
         lower = np.tril(scipy.linalg.lapack.dpotri(factor, lower=1)[0])
         inverse = (lower + np.tril(lower, -1).T) * np.outer(scale, scale)
@@ -254,10 +255,3 @@ def _covariance_of_sizes(information: Array) -> Array:
     """Return the covariance of the logarithms of the sizes, shape (a, a)."""
     sizes, vectors = np.linalg.eigh(0.5 * (information + information.T))
     return np.asarray((vectors / np.maximum(sizes, _LEAST_INFORMATION)) @ vectors.T)
-
-
-def _inverse(matrix: Array) -> Array:
-    """Return the inverse of a positive definite matrix whose rows differ much in scale."""
-    scale = 1.0 / np.sqrt(np.diag(matrix))
-    outer = np.outer(scale, scale)
-    return np.asarray(outer * np.linalg.inv(matrix * outer))

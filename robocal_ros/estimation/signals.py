@@ -78,11 +78,9 @@ def central_velocity(time: Array, position: Array, half_width: float = 0.05) -> 
     early = np.maximum(time - half_width, time[0])
     late = np.minimum(time + half_width, time[-1])
     length = np.maximum(late - early, np.finfo(float).tiny)
-    columns = [
+    return np.column_stack([
         (np.interp(late, time, column) - np.interp(early, time, column)) / length
-        for column in position.T
-    ]
-    return np.column_stack(columns)
+        for column in position.T])
 
 
 def runs(mask: np.ndarray) -> list[tuple[int, int]]:
@@ -110,16 +108,9 @@ def _trimmed(time: Array, start: int, stop: int, settle: float) -> tuple[int, in
 
 
 def steady_sweeps(
-    samples: JointSamples,
-    *,
-    min_speed: float = SLOWEST_SWEEP,
-    max_speed: float = np.inf,
-    still_speed: float = 0.01,
-    tolerance: float = 0.05,
-    settle: float = 0.3,
-    min_span: float = 0.05,
-    max_gap: float = 0.1,
-    half_width: float = 0.05,
+    samples: JointSamples, *, min_speed: float = SLOWEST_SWEEP, max_speed: float = np.inf,
+    still_speed: float = 0.01, tolerance: float = 0.05, settle: float = 0.3,
+    min_span: float = 0.05, max_gap: float = 0.1, half_width: float = 0.05,
 ) -> list[Sweep]:
     """Find intervals in which one joint turns at constant speed while all others rest.
 
@@ -158,14 +149,8 @@ def steady_sweeps(
 
 
 def _plateaus(
-    samples: JointSamples,
-    velocity: Array,
-    joint: int,
-    start: int,
-    stop: int,
-    tolerance: float,
-    settle: float,
-    min_span: float,
+    samples: JointSamples, velocity: Array, joint: int, start: int, stop: int,
+    tolerance: float, settle: float, min_span: float,
 ) -> list[Sweep]:
     """Return the constant-speed parts of one monotone interval."""
     plateau = float(np.median(velocity[start:stop]))
@@ -181,26 +166,14 @@ def _plateaus(
         if span < min_span:
             continue
         duration = samples.time[last - 1] - samples.time[first]
-        found.append(
-            Sweep(
-                joint=joint,
-                start=first,
-                stop=last,
-                speed=float((angles[-1] - angles[0]) / duration),
-                posture=samples.position[first:last].mean(axis=0),
-                span=span,
-            )
-        )
+        found.append(Sweep(joint, first, last, float((angles[-1] - angles[0]) / duration),
+                           samples.position[first:last].mean(axis=0), span))
     return found
 
 
 def dwells(
-    samples: JointSamples,
-    *,
-    still_speed: float = 0.003,
-    settle: float = 0.15,
-    min_duration: float = 0.3,
-    max_gap: float = 0.1,
+    samples: JointSamples, *, still_speed: float = 0.003, settle: float = 0.15,
+    min_duration: float = 0.3, max_gap: float = 0.1,
 ) -> list[Dwell]:
     """Find intervals in which the whole arm rests.
 

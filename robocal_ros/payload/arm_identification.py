@@ -25,16 +25,14 @@ from robocal_ros.payload.arm_regression import (
 )
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION, on_found_base
-from robocal_ros.payload.result import make_result, settings_of
+from robocal_ros.payload.result import fit_series, make_result, settings_of
 from robocal_ros.results import (
     CalibrationResult,
     Check,
     Fit,
     Parameter,
-    Series,
     State,
     rms,
-    spread,
 )
 from robocal_ros.robot import (
     ARM,
@@ -69,7 +67,6 @@ _MAX_UNEXPLAINED = 0.7
 _MIN_INFORMED = 0.25
 _ROUGH_URDF = 0.2
 _MAX_GAIN_STD = 0.05
-_PLOT_POINTS = 150
 # Standard deviation of load-dependent friction that is not to be estimated.
 _FIXED = 1e-6
 _FRICTION_UNITS = {'offset': 'N·m', 'coulomb': 'N·m', 'viscous': 'N·m·s/rad',
@@ -148,7 +145,10 @@ def estimate(
                            in zip(robot.joint_names, fit.laws, strict=True)},
                   **settings_of(values, 'arm_model_std', 'gain_std', 'arm_load', 'arm_load_std',
                                 'load_friction_std', 'max_unexplained_torque')},
-        series=_series(robot, motion, fit))
+        series=tuple(
+            fit_series(f'Torque of {joint}', f'torque of {joint} [N·m]', measured, left)
+            for joint, measured, left in zip(
+                robot.joint_names, motion.effort.T, fit.residual.T, strict=True)))
 
 
 def check_load(values: PayloadParameters, before: CalibrationResult | None) -> None:
@@ -333,13 +333,3 @@ def _checks(
         'held-out part of the motion is not explained (limit '
         f'{100.0 * _MAX_UNEXPLAINED:.0f} %). The motion is too slow or too short, or the efforts '
         'are not those of these joints.')
-
-
-def _series(robot: Robot, motion: ArmMotion, fit: ArmFit) -> tuple[Series, ...]:
-    pick = spread(len(motion.effort), _PLOT_POINTS)
-    return tuple(
-        Series(f'Torque of {joint}', 'block', f'torque of {joint} [N·m]', pick.astype(float),
-               {'measured': measured[pick], 'fit': (measured - left)[pick],
-                'residual': left[pick]})
-        for joint, measured, left in zip(
-            robot.joint_names, motion.effort.T, fit.residual.T, strict=True))

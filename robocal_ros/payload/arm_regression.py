@@ -47,8 +47,8 @@ from robocal_ros.payload.regression import (
     TILT,
     NuisanceParameters,
     derivatives,
-    nuisance_parameters,
-    tilt_parameters,
+    joint_terms,
+    tilt_terms,
     widened_std,
 )
 from robocal_ros.results import rms
@@ -239,17 +239,16 @@ class ArmMotion:
         torque = blocks.centre.values_of(carried)
         if blocks.repeats == 1:
             torque = low_passed(torque, blocks.period, SAG_CUTOFF * BAND)
-        sag = nuisance_parameters(
-            robot, blocks, torque, carried, replace(values, posture_std=0.0, delay_std=0.0))
-        sag = sag.joined(tilt_parameters(
-            blocks, [partial(tilted.torque, parameters=load) for tilted in dynamics.tilts()],
-            values))
+        terms = [
+            *joint_terms(robot, blocks, torque, carried,
+                         replace(values, posture_std=0.0, delay_std=0.0)),
+            *tilt_terms(blocks, [partial(tilted.torque, parameters=load)
+                                 for tilted in dynamics.tilts()], values.tilt_std)]
         if values.delay_std > 0.0:
             # What the shift below leaves: other errors of the model bias it.
             whole = blocks.centre.values_of(dynamics.torque) + torque
-            sag = sag.joined(NuisanceParameters(
-                ('delay',), np.array([values.delay_std]),
-                -derivatives(blocks, whole)[1].T[:, :, None]))
+            terms.append(('delay', values.delay_std, -derivatives(blocks, whole)[1]))
+        sag = NuisanceParameters.of(terms, torque.T.shape)
         regressor = np.concatenate((
             blocks.means(columns), np.swapaxes(sag.columns, 0, 1),
             *((blocks.means(dynamics.torque_regressor),) if values.arm_load > 0.0 else ())),

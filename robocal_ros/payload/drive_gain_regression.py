@@ -24,6 +24,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     BAND,
     MIN_MOTION,
+    Iteration,
     NuisanceParameters,
     Rows,
     RowsFit,
@@ -175,37 +176,23 @@ def _settled(
     rows: Rows, scale: Array, value: Array, nuisance: NuisanceParameters
 ) -> RowsFit:
     """Iterate from scales and values of all columns to convergence; the mass stays fixed."""
-    n, size = len(scale), len(nuisance.names)
+    n = len(scale)
     names = [*(f'effort scale of {name}' for name in rows.channels), *rows.names(nuisance)[1:]]
-    value = np.concatenate((value[:rows.width], np.zeros(size)))
-    noise = np.where(rows.valid, 1.0, np.inf)
-    used = np.isfinite(noise)
-    few, shared = rows.condensed(nuisance, used, scaled=True)
-    columns = few.columns(shared)
+    value = np.concatenate((value[:rows.width], np.zeros(len(nuisance.names))))
+    state = Iteration(rows, nuisance, np.where(rows.valid, 1.0, np.inf), scaled=True)
     for step in range(_STEPS):
         # Linearised about the current payload: e (τ + Y dp), with unknowns e and p.
-        regressor, explained = _linearised(few, columns, scale, value)
-        fit = few.solve(regressor, few.measured + few.known + explained, noise, names,
-                        nuisance, _MAX_CONDITION)
+        few = state.few
+        regressor, explained = _linearised(few, few.columns(state.shared), scale, value)
+        fit = state.solve(regressor, few.measured + few.known + explained, names, _MAX_CONDITION)
         # In standard deviations.
         change = float((np.abs(fit.value[:n] - scale) / fit.std()[:n]).max())
         scale, value = fit.value[:n], np.concatenate((value[:1], fit.value[n:]))
-        residual = rows.residual(value, nuisance, scale)
+        residual = rows.residual(value, state.nuisance, scale)
         if change < _CONVERGED:
-            count = int(used.sum())
-            freedom = count / max(count - (regressor.shape[2] - size), 1)
-            return RowsFit(value, fit.covariance * freedom, fit.covariance, residual, noise,
-                           nuisance, scale)
-        if step >= _WEIGHED:
-            continue
-        noise = scatter(residual, rows.valid, rows.near_reversal)
-        if step:
-            nuisance = nuisance.widened(fit.value, fit.covariance)
-            shared = replace(shared, std=nuisance.std)
-        if (np.isfinite(noise) != used).any():
-            used = np.isfinite(noise)
-            few, shared = rows.condensed(nuisance, used, scaled=True)
-            columns = few.columns(shared)
+            return state.fit(value, fit, residual, scale)
+        if step < _WEIGHED:
+            state.update(scatter(residual, rows.valid, rows.near_reversal), fit if step else None)
     raise ConvergenceError(
         f'The effort scales did not converge in {_STEPS} steps (last change {change:.2g} standard '
         'deviations). Use a faster or wider motion, or check known_mass.')

@@ -31,6 +31,7 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     BAND,
     MIN_MOTION,
+    Iteration,
     NuisanceParameters,
     Rows,
     RowsFit,
@@ -43,16 +44,20 @@ from robocal_ros.payload.regression import (
 from robocal_ros.payload.result import (
     ARM_SOURCE,
     MAX_HELD_OUT_RATIO,
+    at_most,
     centre_checks,
     check_payload_limit,
+    fit_series,
+    identified,
     largest_source,
     links_cause,
     make_result,
     mass_check,
     motion_checks,
     settings_of,
+    unidentified_inertia,
 )
-from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, Series, State, spread
+from robocal_ros.results import CalibrationResult, Check, Fit, Parameter, State
 from robocal_ros.robot import URDF_FREEDOM, ArmModel, Robot, SteadyFriction, body_covariance
 
 REFERENCE = 'payload_reference'
@@ -88,7 +93,6 @@ _LEAST_HELD_OUT = 50
 _UNUSED = 1e9
 # Standard deviation of nuisance parameters that are not estimated.
 _FIXED = 1e-6
-_PLOT_POINTS = 150
 # Probability that ten true parameters are farther off than the nearest consistent body may be.
 _TOO_FAR = 1e-4
 
@@ -226,28 +230,75 @@ def fit_rows(
         return found if earlier is None else np.where(
             np.isfinite(found), earlier.noise[:, None], np.inf)
 
-    noise = noise_of(rows.measured)
-    used, scale = np.isfinite(noise), np.ones(len(rows.channels))
-    few, shared = rows.condensed(nuisance, used)
-    settled = False
+    state, scale = Iteration(rows, nuisance, noise_of(rows.measured)), np.ones(len(rows.channels))
+    names, settled = rows.names(nuisance), False
     for repetition in range(_MOST_PASSES + 1):
-        fit = few.solve(few.columns(shared), few.measured, noise,
-                        rows.names(nuisance), nuisance, _MAX_CONDITION)
-        residual = rows.residual(fit.value, nuisance, scale)
+        few = state.few
+        fit = state.solve(few.columns(state.shared), few.measured, names, _MAX_CONDITION)
+        residual = rows.residual(fit.value, state.nuisance, scale)
         if repetition == _MOST_PASSES or (repetition >= _PASSES and settled):
             break
-        noise = noise_of(residual)
-        if repetition:
-            wider = (nuisance.widened(fit.value, fit.covariance) if earlier is None
-                     else nuisance)
-            settled = bool((wider.std == nuisance.std).all())
-            nuisance, shared = wider, replace(shared, std=wider.std)
-        if (np.isfinite(noise) != used).any():
-            used = np.isfinite(noise)
-            few, shared = rows.condensed(nuisance, used)
-    count = int(used.sum())
-    return RowsFit(fit.value, fit.covariance * (count / max(count - rows.width, 1)),
-                   fit.covariance, residual, noise, nuisance, scale)
+        settled = state.update(
+            noise_of(residual), fit if repetition and earlier is None else None)
+    return state.fit(fit.value, fit, residual, scale)
+
+
+@dataclass(frozen=True)
+class _Solution:
+    """Fit of a motion, and what a reference run of it adds.
+
+    Attributes:
+        rows: The problem.
+        fit: Its fit, with the structure of the residuals in the covariance.
+        common: Residuals that the reference run has in common, shape (channels, k); None if there
+            is none or their places are not known.
+        reference: The reference run that is subtracted, None without one.
+
+    """
+
+    rows: Rows
+    fit: RowsFit
+    common: Array | None
+    reference: CalibrationResult | None
+
+    @property
+    def independent(self) -> CalibrationResult | None:
+        """The reference run if it counts as independent, without residuals in common."""
+        return self.reference if self.common is None else None
+
+
+def _solved(
+    robot: Robot, joints: JointSamples, values: PayloadParameters, sensor: WrenchSamples | None,
+    friction: Mapping[str, SteadyFriction] | None, reference: CalibrationResult | None,
+    arm: ArmModel | None,
+) -> _Solution:
+    earlier = None if reference is None else EarlierFit.of(reference)
+
+    def fitted(robot: Robot, values: PayloadParameters) -> tuple[Rows, RowsFit]:
+        known = None if arm is None else replace(arm, robot=robot)
+        if sensor is not None:
+            rows = wrench_rows(robot, joints, sensor, values)
+        elif reference is not None and known is not None:
+            # What is wrong with the arm cancels; the gains act on the payload, too.
+            rows = torque_rows(robot, joints, values, friction, known.gains_alone(),
+                               reference.values(BODY))
+        else:
+            rows = torque_rows(robot, joints, values, friction,
+                               known if values.reference_run == 'off' else None)
+        if reference is not None:
+            check_fit(robot, joints, rows.channels, reference)
+        return rows, fit_rows(rows, earlier=earlier)
+
+    rows, fit = fitted(robot, values)
+    found = on_found_base(robot, fit.tilt, values)
+    if found is not None:
+        rows, fit = fitted(*found)
+    columns = rows.columns(fit.nuisance)
+    common = None if earlier is None else earlier.residual_at(rows)
+    fit = rows.inflated(columns, fit, common)
+    if earlier is not None:
+        fit = _with_considered(rows, fit, columns)
+    return _Solution(rows, fit, common, reference)
 
 
 def estimate(
@@ -282,36 +333,10 @@ def estimate(
 
     """
     check_reference(robot, values, reference)
-
-    def rows_of(robot: Robot, values: PayloadParameters) -> Rows:
-        if sensor is not None:
-            return wrench_rows(robot, joints, sensor, values)
-        if reference is not None and arm is not None:
-            # What is wrong with the arm cancels; the gains act on the payload, too.
-            return torque_rows(robot, joints, values, friction, replace(
-                arm, robot=robot).gains_alone(), reference.values(BODY))
-        known = arm is not None and values.reference_run == 'off'
-        return torque_rows(robot, joints, values, friction,
-                           replace(arm, robot=robot) if arm is not None and known else None)
-
-    rows = rows_of(robot, values)
-    earlier = None
-    if reference is not None and values.reference_run == 'subtract':
-        check_fit(robot, joints, rows.channels, reference)
-        earlier = EarlierFit.of(reference)
-    fit = fit_rows(rows, earlier=earlier)
-    found = on_found_base(robot, fit.tilt, values)
-    if found is not None:
-        rows = rows_of(*found)
-        fit = fit_rows(rows, earlier=earlier)
-    columns = rows.columns(fit.nuisance)
-    common = None if earlier is None else earlier.residual_at(rows)
-    fit = rows.inflated(columns, fit, common)
-    if earlier is not None:
-        fit = _with_considered(rows, fit, columns)
-    # Without residuals in common, both estimates are taken to be independent.
-    other = None if earlier is None or common is not None else reference
-    move = moving(robot, rows.frame)
+    if values.reference_run != 'subtract':
+        reference = None
+    found = _solved(robot, joints, values, sensor, friction, reference, arm)
+    fit, move = found.fit, moving(robot, found.rows.frame)
     body, covariance = move @ fit.value[:10], move @ fit.covariance[:10, :10] @ move.T
     links = np.zeros((10, 10))
     if sensor is not None and values.reference_run == 'off':
@@ -320,37 +345,31 @@ def estimate(
             robot.distal_inertia(sensor.frame), values.arm_model_std) @ move.T
         covariance = covariance + links
     if values.reference_run == 'record':
-        parameters = tuple(
-            Parameter(name, unit, float(number), float(sigma), freedom=freedom)
-            for name, unit, number, sigma, freedom
-            in zip(BODY, ('kg', *['kg·m'] * 3, *['kg·m²'] * 6), body,
-                   np.sqrt(np.diag(covariance)), _freedom(fit, move, np.eye(10), covariance),
-                   strict=True))
-        return _result(robot, joints, values, rows, fit, REFERENCE, parameters, BODY, covariance)
-    if values.reference_run == 'subtract' and reference is not None:
+        parameters = identified(BODY, ('kg', *['kg·m'] * 3, *['kg·m²'] * 6), body, covariance,
+                                _freedom(found, move, np.eye(10), covariance))
+        return _result(robot, joints, values, found, REFERENCE, parameters, BODY, covariance)
+    if reference is not None:
         body = body - reference.values(BODY)
-    if other is not None:
-        covariance = covariance + np.array(other.covariance)
+    if found.independent is not None:
+        covariance = covariance + np.array(found.independent.covariance)
     body, distance = consistent(body, covariance)
     check_payload_limit(float(body[0]), values)
-    value, jacobian = centred(body), centred_jacobian(body)
+    jacobian = centred_jacobian(body)
     covariance = jacobian @ covariance @ jacobian.T
-    parameters = _parameters(value, covariance, _freedom(
-        fit, move, jacobian, covariance, links, other))
+    parameters = _parameters(centred(body), covariance,
+                             _freedom(found, move, jacobian, covariance, links))
     cause = '' if sensor is None else links_cause(
         robot.distal_inertia(sensor.frame).mass, parameters[0], values)
-    of_mass, of_centre = (
-        cause or largest_source(_variances(fit, places, other))
-        for places in (slice(0, 1), slice(1, 4)))
+    of_mass, of_centre = (cause or largest_source(_variances(found, places))
+                          for places in (slice(0, 1), slice(1, 4)))
     checks = (mass_check(parameters[0], values, of_mass),
               *centre_checks(parameters[1:4], values, of_centre),
               *_consistency_check(distance),
               *(() if sensor is not None else _evidence(values, arm)))
-    identified = [i for i, parameter in enumerate(parameters) if parameter.value is not None]
+    known = [i for i, parameter in enumerate(parameters) if parameter.value is not None]
     return _result(
-        robot, joints, values, rows, fit, 'payload', (*parameters, *_delay(rows, fit)),
-        tuple(PARAMETERS[i] for i in identified), covariance[np.ix_(identified, identified)],
-        checks, common)
+        robot, joints, values, found, 'payload', (*parameters, *_delay(found.rows, fit)),
+        tuple(PARAMETERS[i] for i in known), covariance[np.ix_(known, known)], checks)
 
 
 def _with_considered(rows: Rows, fit: RowsFit, columns: Array) -> RowsFit:
@@ -376,53 +395,53 @@ def _with_considered(rows: Rows, fit: RowsFit, columns: Array) -> RowsFit:
 
 
 def _freedom(
-    fit: RowsFit, move: Array, change: Array, covariance: Array, links: Array | None = None,
-    reference: CalibrationResult | None = None,
+    found: _Solution, move: Array, change: Array, covariance: Array, links: Array | None = None
 ) -> list[float | None]:
     """Return the degrees of freedom of parameters of the body, by Satterthwaite.
 
     Args:
-        fit: The fit.
+        found: The fit.
         move: Transform of the body's ten parameters from the fit's frame, shape (10, 10).
         change: Derivatives of the parameters by these ten, shape (10, 10).
         covariance: Covariance of the parameters, shape (10, 10).
         links: Part of the covariance of the ten that is due to links by the URDF, shape (10, 10).
-        reference: Result of a reference run whose covariance was added.
 
     """
-    others: list[tuple[Array, float | None]] = [] if links is None else [(links, URDF_FREEDOM)]
-    if reference is not None:
-        known = [item.freedom for item in reference.parameters if item.freedom is not None]
-        others.append((np.array(reference.covariance), min(known, default=None)))
-    found = []
+    fit = found.fit
+    others: list[tuple[Array, float | None]] = []
+    if links is not None:
+        others.append((links, URDF_FREEDOM))
+    if found.independent is not None:
+        known = [item.freedom for item in found.independent.parameters if item.freedom is not None]
+        others.append((np.array(found.independent.covariance), min(known, default=None)))
+    freedom = []
     for row, variance in zip(change, np.diag(covariance), strict=True):
         direction = np.concatenate((row @ move, np.zeros(len(fit.value) - 10)))
-        found.append(combined_freedom(variance, [
+        freedom.append(combined_freedom(variance, [
             (direction @ fit.covariance @ direction, fit.freedom(direction)),
-            *((row @ part @ row, freedom) for part, freedom in others)]))
-    return found
+            *((row @ part @ row, count) for part, count in others)]))
+    return freedom
 
 
-def _variances(
-    fit: RowsFit, places: slice, reference: CalibrationResult | None
-) -> dict[str, float]:
+def _variances(found: _Solution, places: slice) -> dict[str, float]:
     """Return by source what it contributes to the variance of some of the ten parameters.
 
     That of nuisance parameters is what the variance would lose if they were known.
     """
-    names = fit.nuisance.names
+    fit, names = found.fit, found.fit.nuisance.names
     first = len(fit.value) - len(names)
-    found = {_REFERENCE_NOISE: 0.0 if reference is None else float(
-        np.trace(np.array(reference.covariance)[places, places]))}
-    own = fit.covariance[places, places]
+    parts, own = {}, fit.covariance[places, places]
     for source, starts in _SOURCES.items():
         at = [first + i for i, name in enumerate(names) if name.startswith(starts)]
         if at:
             cross = fit.covariance[places, at]
-            found[source] = float(np.trace(
+            parts[source] = float(np.trace(
                 cross @ np.linalg.pinv(fit.covariance[np.ix_(at, at)]) @ cross.T))
-    found[_NOISE] = max(float(np.trace(own)) - sum(found.values()) + found[_REFERENCE_NOISE], 0.0)
-    return found
+    parts[_NOISE] = max(float(np.trace(own)) - sum(parts.values()), 0.0)
+    if found.independent is not None:
+        parts[_REFERENCE_NOISE] = float(
+            np.trace(np.array(found.independent.covariance)[places, places]))
+    return parts
 
 
 def _evidence(values: PayloadParameters, arm: ArmModel | None) -> list[Check]:
@@ -439,10 +458,11 @@ def _evidence(values: PayloadParameters, arm: ArmModel | None) -> list[Check]:
 
 
 def _result(
-    robot: Robot, joints: JointSamples, values: PayloadParameters, rows: Rows, fit: RowsFit,
-    kind: str, parameters: tuple[Parameter, ...], names: tuple[str, ...], covariance: Array,
-    checks: tuple[Check, ...] = (), common: Array | None = None,
+    robot: Robot, joints: JointSamples, values: PayloadParameters, found: _Solution, kind: str,
+    parameters: tuple[Parameter, ...], names: tuple[str, ...], covariance: Array,
+    checks: tuple[Check, ...] = (),
 ) -> CalibrationResult:
+    rows, fit, common = found.rows, found.fit, found.common
     fitted = rows.fits(fit.used, fit.residual, rows.measured, rows.lack_of_fit(fit))
     by_torque = () if rows.readings else (
         rows.unexplained_check(
@@ -472,7 +492,10 @@ def _result(
             'reference_run': values.reference_run == 'subtract',
             'motion_centre': joints.position.mean(axis=0).tolist(),
             'motion_extent': np.ptp(joints.position, axis=0).tolist()},
-        series=_series(rows, fit))
+        series=tuple(
+            fit_series(f'{name[0].upper()}{name[1:]}, minus the arm', f'{name} [{unit}]', *parts)
+            for name, unit, *parts in zip(rows.channels, rows.units, rows.measured, fit.residual,
+                                          fit.used, strict=True)))
 
 
 def _wrench_checks(
@@ -489,8 +512,8 @@ def _wrench_checks(
         worst = max(parts, key=lambda fit: fit.after)
         load = float(np.sqrt(np.mean([fit.before**2 for fit in parts])))
         limit = max(limit, values.max_residual_share * load)
-        checks.append(Check(
-            f'residual {what}', worst.after <= limit, worst.after, limit, unit,
+        checks.append(at_most(
+            f'residual {what}', worst.after, limit, unit,
             f'{worst.what.capitalize()} differs by {worst.after:.3g} {unit} RMS from that of a '
             f'rigid load (limit {limit:.3g} {unit}). Beyond the limit, the load is not rigid, '
             'positions and wrench are not on the same clock, or the sensor drifts or is '
@@ -501,20 +524,14 @@ def _wrench_checks(
 def _parameters(
     value: Array, covariance: Array, freedom: Sequence[float | None]
 ) -> tuple[Parameter, ...]:
-    std = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    moment = float(value[[4, 7, 9]].mean())
-    worst = float(std[4:].max()) / max(abs(moment), 1e-12)
-    found = []
-    for name, unit, number, sigma, degrees in zip(
-            PARAMETERS, UNITS, value, std, freedom, strict=True):
-        if name.startswith('inertia') and worst > MAX_INERTIA_STD:
-            found.append(Parameter(
-                name, unit, state=State.NOT_IDENTIFIED,
-                note=f'standard deviation up to {100 * worst:.0f} % of the mean moment (limit '
-                     f'{100 * MAX_INERTIA_STD:.0f} %)'))
-        else:
-            found.append(Parameter(name, unit, float(number), float(sigma), freedom=degrees))
-    return tuple(found)
+    worst = float(np.sqrt(np.diag(covariance)[4:].max(initial=0.0))) / max(
+        abs(float(value[[4, 7, 9]].mean())), 1e-12)
+    known = identified(PARAMETERS, UNITS, value, covariance, freedom)
+    if worst <= MAX_INERTIA_STD:
+        return known
+    return (*known[:4], *unidentified_inertia(
+        f'standard deviation up to {100 * worst:.0f} % of the mean moment (limit '
+        f'{100 * MAX_INERTIA_STD:.0f} %)', State.NOT_IDENTIFIED))
 
 
 def _delay(rows: Rows, fit: RowsFit) -> tuple[Parameter, ...]:
@@ -531,22 +548,8 @@ def _consistency_check(distance: float) -> list[Check]:
     if distance == 0.0:
         return []
     limit = float(np.sqrt(scipy.special.chdtri(10, _TOO_FAR)))
-    return [Check(
-        'physical consistency', distance <= limit, distance, limit, '1',
+    return [at_most(
+        'physical consistency', distance, limit, '1',
         'The best fit is not physically consistent; the nearest consistent body, which is the '
         f'result, is {distance:.1f} standard deviations off (limit {limit:.1f}). Beyond the '
         "limit, a sign of sensor or effort is wrong, or the arm's model.", 'adequate')]
-
-
-def _series(rows: Rows, fit: RowsFit) -> tuple[Series, ...]:
-    series = []
-    for name, unit, measured, left, used in zip(
-        rows.channels, rows.units, rows.measured, fit.residual, fit.used, strict=True
-    ):
-        places = np.flatnonzero(used)
-        pick = places[spread(len(places), _PLOT_POINTS)]
-        series.append(Series(
-            f'{name[0].upper()}{name[1:]}, minus the arm', 'block', f'{name} [{unit}]',
-            pick.astype(float),
-            {'measured': measured[pick], 'fit': (measured - left)[pick], 'residual': left[pick]}))
-    return tuple(series)

@@ -148,6 +148,9 @@ def static_wrench_regressor(gravity: Array) -> Array:
     return rows
 
 
+CHANNELS = ('force x', 'force y', 'force z', 'torque x', 'torque y', 'torque z')
+"""Channels of a wrist sensor."""
+
 BODY = ('mass', 'moment_x', 'moment_y', 'moment_z',
         'I_xx', 'I_xy', 'I_yy', 'I_xz', 'I_yz', 'I_zz')
 """Pinocchio's order of a body's dynamic parameters; inertia about the frame's origin."""

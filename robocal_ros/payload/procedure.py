@@ -200,8 +200,8 @@ class PayloadProcedure:
                 return
             own = float(robot.gravity_torque(position)[joint])
             tracker.update(float(position[joint]), float(torque[joint]) - own, direction)
-            if tracker.filter.count % _LIVE_EVERY == 0:
-                (x, y), (sx, sy) = tracker.filter.value[:2], tracker.filter.std()[:2]
+            if tracker.count % _LIVE_EVERY == 0:
+                (x, y, *_), (sx, sy, *_) = tracker.estimate()
                 self._report.note(**{
                     f'{name}: lever along gravity [m]': f'{x:.5f} ± {1.96 * sx:.5f}',
                     f'{name}: lever sideways [m]': f'{y:.5f} ± {1.96 * sy:.5f}'})

@@ -9,7 +9,7 @@ inertia, so each is estimated with a prior.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -36,7 +36,7 @@ from robocal_ros.estimation import (
     structured_covariance,
 )
 from robocal_ros.messages import JointSamples, WrenchSamples, check_effort, check_joints
-from robocal_ros.payload.model import BODY
+from robocal_ros.payload.model import BODY, CHANNELS
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.results import Check, Fit, rms
 from robocal_ros.robot import (
@@ -95,6 +95,11 @@ _HELD_OUT_SHARE = 0.25
 _HINT = 'Use a motion that is faster and wider and turns all joints.'
 
 
+Term = tuple[str, float, Array]
+"""Nuisance parameter: its name, its prior standard deviation, and the derivatives of the measured
+values, shape (k, channels)."""
+
+
 @dataclass(frozen=True)
 class NuisanceParameters:
     """Nuisance columns common to all channels, linearised about an estimate of the payload.
@@ -112,18 +117,21 @@ class NuisanceParameters:
     columns: Array
     contradicted: frozenset[str] = frozenset()
 
-    def prior_rows(self, before: int) -> Array:
-        """Return regressor rows of the prior, as pseudo-measurements of zero.
+    @classmethod
+    def of(cls, terms: Iterable[Term], shape: tuple[int, ...]) -> NuisanceParameters:
+        """Return the parameters of a standard deviation above 0.
 
         Args:
-            before: Number of columns before these.
-
-        Returns:
-            Shape (s, before + s); their standard deviations are ``std``.
+            terms: The parameters.
+            shape: Number of channels and of instants.
 
         """
-        size = len(self.names)
-        return np.hstack((np.zeros((size, before)), np.eye(size)))
+        kept = [term for term in terms if term[1] > 0.0]
+        columns = np.empty((*shape, len(kept)))
+        for place, (_, _, column) in enumerate(kept):
+            columns[:, :, place] = column.T
+        return cls(tuple(name for name, _, _ in kept), np.array([std for _, std, _ in kept]),
+                   columns)
 
     def widened(self, value: Array, covariance: Array) -> NuisanceParameters:
         """Return these with wider priors where the data contradict them; see ``widened_std``.
@@ -139,28 +147,6 @@ class NuisanceParameters:
         wider = {name for name, now, before in zip(self.names, std, self.std, strict=True)
                  if now > before}
         return replace(self, std=std, contradicted=self.contradicted | wider)
-
-    def joined(self, other: NuisanceParameters) -> NuisanceParameters:
-        """Return the parameters of both."""
-        if not other.names:
-            return self
-        return NuisanceParameters(
-            (*self.names, *other.names), np.concatenate((self.std, other.std)),
-            np.concatenate((self.columns, other.columns), axis=2))
-
-    def extended(self, name: str, columns: Array) -> NuisanceParameters:
-        """Return these and more parameters, of standard deviation 1.
-
-        Args:
-            name: Name of the parameters, which are numbered.
-            columns: Shape (k, channels, r).
-
-        """
-        more = np.swapaxes(columns, 0, 1)
-        return NuisanceParameters(
-            (*self.names, *(f'{name} {i + 1}' for i in range(more.shape[2]))),
-            np.concatenate((self.std, np.ones(more.shape[2]))),
-            np.concatenate((self.columns, more), axis=2))
 
     def part(self, rows: slice) -> NuisanceParameters:
         """Return some of the instants."""
@@ -205,11 +191,11 @@ def widened_std(
     return wider
 
 
-def nuisance_parameters(
+def joint_terms(
     robot: Robot, blocks: Blocks, torque: Array, predicted: Channels, values: PayloadParameters,
     delay: float = 0.0,
-) -> NuisanceParameters:
-    """Compute the columns of joint angles, compliances, delays and low-pass filters.
+) -> Iterator[Term]:
+    """Yield joint angles, compliances, delays and a low-pass filter.
 
     Args:
         robot: The arm.
@@ -222,20 +208,17 @@ def nuisance_parameters(
 
     """
     usual = blocks.centre.values_of(predicted)
-    names: list[str] = []
-    std: list[float] = []
-    columns: list[Array] = []
 
-    def add(name: str, deviation: float, column: Array) -> None:
-        names.append(name)
-        std.append(deviation)
-        columns.append(column)
+    def change(joint: int, by: Sequence[Array | float], step: float) -> Array:
+        moved = [series.copy() for series in (
+            blocks.centre.position, blocks.centre.velocity, blocks.centre.acceleration)]
+        for series, added in zip(moved, by, strict=True):
+            series[:, joint] += added
+        return (Kinematics(*moved).values_of(predicted) - usual) / step
 
     if values.posture_std > 0.0:
         for joint, name in enumerate(robot.joint_names):
-            shifted = _turned(blocks.centre, joint, (_STEP, 0.0, 0.0))
-            add(f'angle of {name}', values.posture_std,
-                (shifted.values_of(predicted) - usual) / _STEP)
+            yield f'angle of {name}', values.posture_std, change(joint, (_STEP, 0.0, 0.0), _STEP)
     if values.sag_std > 0.0:
         carried = derivatives(blocks, torque)
         largest = np.abs(carried[0]).max(axis=0)
@@ -243,44 +226,32 @@ def nuisance_parameters(
         for joint, name in enumerate(robot.joint_names):
             # The link deflects against its encoder by compliance times torque.
             step = _STEP / max(float(largest[joint]), 1e-9)
-            sagged = _turned(blocks.centre, joint, [-step * item[:, joint] for item in carried])
-            add(f'compliance of {name}', values.sag_std / limit[joint],
-                (sagged.values_of(predicted) - usual) / step)
+            yield (f'compliance of {name}', values.sag_std / limit[joint],
+                   change(joint, [-step * item[:, joint] for item in carried], step))
     if values.delay_std > 0.0:
         _, slope, curvature = derivatives(blocks, usual)
-        add('delay', values.delay_std, -slope)
+        yield 'delay', values.delay_std, -slope
         # A low-pass filter of a time constant T is a delay T, and T² times the second derivative.
-        add('low-pass', (values.delay_std + abs(delay))**2, curvature)
+        yield 'low-pass', (values.delay_std + abs(delay))**2, curvature
         early = replace(blocks.centre, velocity=blocks.centre.velocity
                         - _STEP * blocks.centre.acceleration)
-        add('delay of speeds', values.delay_std, (early.values_of(predicted) - usual) / _STEP)
-    stacked = [item.T for item in columns]
-    return NuisanceParameters(
-        tuple(names), np.array(std),
-        np.stack(stacked, axis=2) if stacked else np.empty((*usual.T.shape, 0)))
+        yield ('delay of speeds', values.delay_std,
+               (early.values_of(predicted) - usual) / _STEP)
 
 
-def tilt_parameters(
-    blocks: Blocks, tilted: Sequence[Callable[[Array, Array, Array], Array]],
-    values: PayloadParameters,
-) -> NuisanceParameters:
-    """Compute the columns of tilts of the base against gravity.
+def tilt_terms(blocks: Blocks, tilted: Iterable[Channels], std: float) -> Iterator[Term]:
+    """Yield the tilts of the base against gravity.
 
     Args:
         blocks: The motion.
         tilted: By tilt, the derivative of the channels at joint angles and no motion.
-        values: For the prior standard deviation; with 0, there are no columns.
+        std: Prior standard deviation [rad].
 
     """
-    if values.tilt_std <= 0.0:
-        tilted = ()
     q = blocks.centre.position
     still = np.zeros_like(q)
-    columns = [derivative(q, still, still).T for derivative in tilted]
-    return NuisanceParameters(
-        tuple(f'{TILT} {i + 1}' for i in range(len(columns))),
-        np.full(len(columns), values.tilt_std),
-        np.stack(columns, axis=2) if columns else np.empty((0, len(q), 0)))
+    for number, derivative in enumerate(tilted, 1):
+        yield f'{TILT} {number}', std, derivative(q, still, still)
 
 
 def on_found_base(
@@ -301,14 +272,6 @@ def on_found_base(
     if size <= 3.0 * values.tilt_std:
         return None
     return on_leaning_base(robot, tilt), replace(values, tilt_std=size)
-
-
-def _turned(motion: Kinematics, joint: int, by: Sequence[Array | float]) -> Kinematics:
-    """Return the motion with angle, speed and acceleration added to one joint."""
-    moved = [motion.position.copy(), motion.velocity.copy(), motion.acceleration.copy()]
-    for values, change in zip(moved, by, strict=True):
-        values[:, joint] += change
-    return Kinematics(*moved)
 
 
 def derivatives(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
@@ -411,7 +374,7 @@ class Rows:
 
     def no_nuisance(self) -> NuisanceParameters:
         """Return an empty set of nuisance parameters."""
-        return NuisanceParameters((), np.empty(0), np.empty((*self.measured.shape, 0)))
+        return NuisanceParameters.of((), self.measured.shape)
 
     def part(self, rows: slice) -> Rows:
         """Return some of the instants."""
@@ -447,29 +410,6 @@ class Rows:
             replace(self, regressor=few[:, :, :own], measured=few[:, :, -2],
                     known=few[:, :, -1], valid=valid, near_reversal=np.zeros_like(valid)),
             replace(nuisance, columns=few[:, :, own:-2]))
-
-    def solve(
-        self, regressor: Array, measured: Array, noise: Array, names: Sequence[str],
-        nuisance: NuisanceParameters, max_condition: float,
-    ) -> LinearFit:
-        """Solve with the priors of the nuisance parameters.
-
-        Args:
-            regressor: Shape (channels, k, p), the nuisance parameters in the last columns.
-            measured: Shape (channels, k).
-            noise: Standard deviation of the rows, equal within a channel, infinite for unused
-                rows, shape (channels, any).
-            names: Names of the columns.
-            nuisance: The nuisance parameters.
-            max_condition: As for ``solve``, like the errors.
-
-        """
-        std = np.broadcast_to(noise.min(axis=1)[:, None], self.valid.shape)[self.valid]
-        size = len(nuisance.names)
-        return solve(
-            np.vstack((regressor[self.valid], nuisance.prior_rows(regressor.shape[2] - size))),
-            np.concatenate((measured[self.valid], np.zeros(size))),
-            np.concatenate((std, nuisance.std)), names, max_condition=max_condition, hint=_HINT)
 
     def inflated(
         self, regressor: Array, fit: RowsFit, common: Array | None = None
@@ -585,6 +525,78 @@ class RowsFit:
         names = self.nuisance.names
         return self.value[len(self.value) - len(names):][
             [name.startswith(TILT) for name in names]]
+
+
+class Iteration:
+    """Weights, priors and condensed rows of a fit that is repeated.
+
+    Attributes:
+        nuisance: The nuisance parameters, with the present priors.
+        noise: Standard deviation of each row, infinite for unused ones, shape (channels, k).
+        few: The rows condensed to few, as by ``Rows.condensed``.
+        shared: The nuisance parameters with the columns of these.
+
+    """
+
+    def __init__(
+        self, rows: Rows, nuisance: NuisanceParameters, noise: Array, *, scaled: bool = False
+    ) -> None:
+        """Start with given weights; arguments as for ``Rows.condensed``."""
+        self._rows, self._scaled = rows, scaled
+        self.nuisance, self.noise = nuisance, noise
+        self._condense()
+
+    def _condense(self) -> None:
+        self.few, self.shared = self._rows.condensed(
+            self.nuisance, np.isfinite(self.noise), scaled=self._scaled)
+
+    def update(self, noise: Array, fit: LinearFit | None) -> bool:
+        """Set new weights, and wider priors where a fit contradicts them.
+
+        Args:
+            noise: As the attribute.
+            fit: The fit, nuisance parameters last; None to keep the priors.
+
+        Returns:
+            Whether the priors are the same.
+
+        """
+        std, used = self.nuisance.std, np.isfinite(self.noise)
+        self.noise = noise
+        if fit is not None:
+            self.nuisance = self.nuisance.widened(fit.value, fit.covariance)
+            self.shared = replace(self.shared, std=self.nuisance.std)
+        if (np.isfinite(noise) != used).any():
+            self._condense()
+        return bool((self.nuisance.std == std).all())
+
+    def solve(
+        self, regressor: Array, measured: Array, names: Sequence[str], max_condition: float
+    ) -> LinearFit:
+        """Solve the condensed rows with the present weights and priors.
+
+        Args:
+            regressor: Shape (channels, k, p), the nuisance parameters in the last columns.
+            measured: Shape (channels, k).
+            names: Names of the columns.
+            max_condition: As for ``solve``, like the errors.
+
+        """
+        valid, size, width = self.few.valid, len(self.nuisance.names), regressor.shape[2]
+        std = np.broadcast_to(self.noise.min(axis=1)[:, None], valid.shape)[valid]
+        # Priors are measurements of zero.
+        return solve(
+            np.vstack((regressor[valid], np.eye(size, width, width - size))),
+            np.concatenate((measured[valid], np.zeros(size))),
+            np.concatenate((std, self.nuisance.std)), names, max_condition=max_condition,
+            hint=_HINT)
+
+    def fit(self, value: Array, solution: LinearFit, residual: Array, scale: Array) -> RowsFit:
+        """Return the fit, given values of all columns, and the last solution."""
+        count = int(np.isfinite(self.noise).sum())
+        freedom = max(count - (len(solution.value) - len(self.nuisance.names)), 1)
+        return RowsFit(value, solution.covariance * (count / freedom), solution.covariance,
+                       residual, self.noise, self.nuisance, scale)
 
 
 def held_out_fits(
@@ -715,35 +727,28 @@ def torque_rows(
     delay = _found_delay(values, effort, [
         np.column_stack((columns[:, joint], own[:, joint], rotors[:, joint]))
         for joint in range(robot.n)], known, blocks.period, blocks.slowest >= SLOWEST)
-    middle = np.linspace(-0.5, 0.5, len(own))
 
     def nuisance_about(body: Array, losses: Array) -> NuisanceParameters:
-        def carried(q: Array, v: Array, a: Array) -> Array:
-            return dynamics.torque(q, v, a, body)
+        carried = partial(dynamics.torque, parameters=body)
 
         def effort_of(q: Array, v: Array, a: Array) -> Array:
             return carried(q, v, a) + identified(v) + (loss_columns(v) * losses).sum(axis=-1)
 
         transmitted = blocks.centre.values_of(carried)
-        torque = smooth(transmitted)
-        shared = nuisance_parameters(robot, blocks, torque, effort_of, values, delay.value)
-        shared = shared.joined(tilt_parameters(
-            blocks, [partial(tilted.torque, parameters=body) for tilted in dynamics.tilts()],
-            values))
-        shared = shared.joined(_friction_shape(
-            robot.joint_names, blocks.centre.velocity, transmitted,
-            known + (columns[:, :, 10:] * losses).sum(axis=2), middle, values))
-        if arm is None:
-            return shared
-
-        def amplified(q: Array, v: Array, a: Array) -> Array:
-            arm_alone = 0.0 if reference is None else dynamics.torque(q, v, a, reference)
-            return carried(q, v, a) - arm_alone
-
-        unknown = blocks.centre.values_of(
-            lambda q, v, a: arm.uncertain_torques(q, v, a, amplified(q, v, a)))
-        return shared.extended(
-            'arm', smooth(unknown.reshape(len(own), -1)).reshape(unknown.shape))
+        terms = [
+            *joint_terms(robot, blocks, smooth(transmitted), effort_of, values, delay.value),
+            *tilt_terms(blocks, [partial(tilted.torque, parameters=body)
+                                 for tilted in dynamics.tilts()], values.tilt_std),
+            *_friction_terms(robot.joint_names, blocks.centre.velocity, transmitted,
+                             known + (columns[:, :, 10:] * losses).sum(axis=2), values)]
+        if arm is not None:
+            unknown = blocks.centre.values_of(lambda q, v, a: arm.uncertain_torques(
+                q, v, a, carried(q, v, a) - (
+                    0.0 if reference is None else dynamics.torque(q, v, a, reference))))
+            unknown = smooth(unknown.reshape(len(own), -1)).reshape(unknown.shape)
+            terms += [(f'arm {number}', 1.0, column)
+                      for number, column in enumerate(np.moveaxis(unknown, 2, 0), 1)]
+        return NuisanceParameters.of(terms, (robot.n, len(own)))
 
     valid = (blocks.slowest >= SLOWEST).T
     return Rows(
@@ -796,38 +801,30 @@ def _found_delay(
     return find_delay(shifted, columns, known, period, used)
 
 
-def _friction_shape(
-    joint_names: Sequence[str], velocity: Array, torque: Array, friction: Array, middle: Array,
+def _friction_terms(
+    joint_names: Sequence[str], velocity: Array, torque: Array, friction: Array,
     values: PayloadParameters,
-) -> NuisanceParameters:
-    """Return nuisance columns of friction besides offset, Coulomb and viscous friction.
+) -> Iterator[Term]:
+    """Yield friction besides offset, Coulomb and viscous friction.
 
     Args:
         joint_names: Names of the joints.
         velocity: Shape (k, n) [rad/s].
         torque: Torques that the joints transmit, shape (k, n) [N·m].
         friction: First estimate of the friction, shape (k, n) [N·m].
-        middle: Time, from -0.5 to 0.5, shape (k,).
-        values: For the prior standard deviations; a parameter with 0 is not estimated.
+        values: For the prior standard deviations.
 
     """
-    direction = np.sign(velocity)
-    level = np.median(np.abs(friction), axis=0)
+    direction, middle = np.sign(velocity), np.linspace(-0.5, 0.5, len(velocity))
+    level = direction * np.median(np.abs(friction), axis=0)
     highest = np.maximum(np.abs(velocity).max(axis=0), 1e-9)
-    found = {
-        'load-dependent friction': (values.load_friction_std, direction * np.abs(torque)),
-        'drift of friction': (values.friction_change_std, direction * level * middle[:, None]),
-        'sublinear friction': (
-            values.friction_change_std,
-            direction * level * np.sqrt(np.abs(velocity) / highest)),
-    }
-    kept = {name: item for name, item in found.items() if item[0] > 0.0}
-    joints = np.eye(len(joint_names))
-    return NuisanceParameters(
-        tuple(f'{name} of {joint}' for name in kept for joint in joint_names),
-        np.repeat([std for std, _ in kept.values()], len(joints)),
-        np.concatenate([np.empty((*velocity.T.shape, 0)), *(
-            column.T[:, :, None] * joints[:, None, :] for _, column in kept.values())], axis=2))
+    change = values.friction_change_std
+    for name, std, columns in (
+            ('load-dependent friction', values.load_friction_std, direction * np.abs(torque)),
+            ('drift of friction', change, level * middle[:, None]),
+            ('sublinear friction', change, level * np.sqrt(np.abs(velocity) / highest))):
+        for joint, alone in zip(joint_names, np.eye(len(joint_names)), strict=True):
+            yield f'{name} of {joint}', std, columns * alone
 
 
 def wrench_rows(
@@ -871,25 +868,20 @@ def wrench_rows(
 
     def nuisance_about(body: Array, bias: Array) -> NuisanceParameters:
         read = -wrench_matrix(body + distal)
-        torque = blocks.centre.values_of(lambda q, v, a: dynamics.torque(q, v, a, body))
-
+        torque = blocks.centre.values_of(partial(dynamics.torque, parameters=body))
         reading = partial(_read, dynamics, read)
-        found = nuisance_parameters(robot, blocks, torque, reading, values, delay.value)
-        found = found.joined(tilt_parameters(
-            blocks, [partial(_read, tilted, read) for tilted in dynamics.tilts()], values))
-        if values.cable_stiffness_std > 0.0:
-            found = found.joined(_cable(
-                blocks.centre.position[:, -1], values.cable_stiffness_std))
-        if values.sensor_gain_std <= 0.0:
-            return found
-        return found.joined(_gains(blocks.means(reading), values.sensor_gain_std))
+        return NuisanceParameters.of([
+            *joint_terms(robot, blocks, torque, reading, values, delay.value),
+            *tilt_terms(blocks, [partial(_read, tilted, read) for tilted in dynamics.tilts()],
+                        values.tilt_std),
+            *_cable_terms(blocks.centre.position[:, -1], values.cable_stiffness_std),
+            *_gain_terms(blocks.means(reading), values.sensor_gain_std)], known.T.shape)
 
     every = np.ones(known.T.shape, dtype=bool)
     return Rows(
         _by_channel(columns), (wrench(delay.value) - known).T, known.T, every, ~every,
         sensor.frame,
-        tuple(f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'),
-        ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, blocks.fundamental,
+        CHANNELS, ('N',) * 3 + ('N·m',) * 3, ('bias',), nuisance_about, blocks.fundamental,
         sensor.counted(), blocks.repeats, delay)
 
 
@@ -898,22 +890,21 @@ def _read(dynamics: NewtonEuler, wrench: Array, q: Array, v: Array, a: Array) ->
     return np.asarray(dynamics.terms(q, v, a) @ wrench.T)
 
 
-def _cable(angle: Array, std: float) -> NuisanceParameters:
-    """Return forces and torques of a cable that the last joint winds up.
+def _cable_terms(angle: Array, std: float) -> Iterator[Term]:
+    """Yield forces and torques of a cable that the last joint winds up.
 
     Args:
         angle: Of the last joint, shape (k,) [rad].
         std: Prior standard deviation of its torsional stiffness [N·m/rad].
 
     """
-    size = np.repeat([std / _CABLE_LEVER, std], 3)
-    return NuisanceParameters(
-        tuple(f'cable, {kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz'), size,
-        np.eye(6)[:, None, :] * (angle - angle.mean())[None, :, None])
+    for channel, name in enumerate(CHANNELS):
+        yield (f'cable, {name}', std / _CABLE_LEVER if channel < 3 else std,
+               np.outer(angle - angle.mean(), np.eye(6)[channel]))
 
 
-def _gains(reading: Array, std: float) -> NuisanceParameters:
-    """Return gain errors of a wrist sensor: of force, of torque, and of the calibration matrix.
+def _gain_terms(reading: Array, std: float) -> Iterator[Term]:
+    """Yield gain errors of a wrist sensor: of force, of torque, and of the calibration matrix.
 
     Cross-talk between force and torque is scaled by the arm of the force.
 
@@ -924,16 +915,12 @@ def _gains(reading: Array, std: float) -> NuisanceParameters:
     """
     force, torque = (max(rms(reading[:, part].ravel()), _LEAST_SCATTER)
                      for part in (slice(0, 3), slice(3, 6)))
-    arm = max(torque / force, _LEAST_ARM)
-    size = np.repeat([1.0, arm], 3)
-    axes = [f'{kind} {axis}' for kind in ('force', 'torque') for axis in 'xyz']
-    every = [np.outer(np.eye(6)[row] * size[row] / size[column], reading[:, column])
-             for row in range(6) for column in range(6)]
-    common = [reading.T * (np.arange(6) // 3 == part)[:, None] for part in (0, 1)]
-    return NuisanceParameters(
-        ('gain of force', 'gain of torque', *(
-            f'{_CALIBRATION} of {row} by {column}' for row in axes for column in axes)),
-        np.full(38, std), np.stack((*common, *every), axis=2))
+    size = np.repeat([1.0, max(torque / force, _LEAST_ARM)], 3)
+    for part, kind in enumerate(('force', 'torque')):
+        yield f'gain of {kind}', std, reading * (np.arange(6) // 3 == part)
+    for row, column in np.ndindex(6, 6):
+        yield (f'{_CALIBRATION} of {CHANNELS[row]} by {CHANNELS[column]}', std,
+               np.outer(reading[:, column] * size[row] / size[column], np.eye(6)[row]))
 
 
 def _by_channel(columns: Array) -> Array:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from robocal_ros import __version__
-from robocal_ros.arrays import Array
+from robocal_ros.arrays import Array, Flags
 from robocal_ros.errors import DataError
 from robocal_ros.messages import JointSamples
 from robocal_ros.payload.parameters import PayloadParameters
@@ -23,6 +23,7 @@ from robocal_ros.results import (
     Series,
     State,
     half_width,
+    spread,
 )
 from robocal_ros.robot import Robot
 
@@ -33,6 +34,8 @@ ARM_SOURCE = (
 """Source of an interval's width, and its remedies."""
 MAX_HELD_OUT_RATIO = 1.5
 """Largest ratio of held-out to fitted residuals of an exciting motion."""
+
+_PLOT_POINTS = 150
 
 
 def make_result(
@@ -75,14 +78,64 @@ def make_result(
         series=series)
 
 
+def identified(
+    names: Sequence[str], units: Sequence[str], values: Array, covariance: Array,
+    freedom: Sequence[float | None], notes: Sequence[str] = (),
+) -> tuple[Parameter, ...]:
+    """Return identified parameters.
+
+    Args:
+        names: Names of the p parameters.
+        units: Their units.
+        values: Shape (p,).
+        covariance: Shape (p, p).
+        freedom: Degrees of freedom of each standard deviation; None if it is known.
+        notes: Note of each; none by default.
+
+    """
+    std = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    return tuple(
+        Parameter(name, unit, float(value), float(sigma), freedom=count, note=note)
+        for name, unit, value, sigma, count, note in zip(
+            names, units, values, std, freedom, notes or [''] * len(names), strict=True))
+
+
+def at_most(
+    name: str, value: float, limit: float, unit: str, reason: str,
+    question: Literal['', 'informative', 'adequate', 'trustworthy'] = '',
+) -> Check:
+    """Return the check that a figure does not exceed its limit; arguments as for ``Check``."""
+    return Check(name, bool(value <= limit), float(value), float(limit), unit, reason, question)
+
+
+def fit_series(
+    title: str, label: str, measured: Array, residual: Array, used: Flags | None = None
+) -> Series:
+    """Return the plot of a channel over the blocks of a motion.
+
+    Args:
+        title: Title.
+        label: Name and unit of the channel.
+        measured: Shape (k,).
+        residual: Shape (k,).
+        used: Blocks that are shown, shape (k,); all by default.
+
+    """
+    places = np.flatnonzero(np.ones(len(measured), bool) if used is None else used)
+    pick = places[spread(len(places), _PLOT_POINTS)]
+    return Series(title, 'block', label, pick.astype(float), {
+        'measured': measured[pick], 'fit': (measured - residual)[pick],
+        'residual': residual[pick]})
+
+
 def settings_of(values: PayloadParameters, *names: str) -> dict[str, Any]:
     """Return parameters by name, for the settings of a result."""
     return {name: getattr(values, name) for name in names}
 
 
-def unidentified_inertia(note: str) -> list[Parameter]:
-    """Return the elements of inertia as not evaluated, with the reason."""
-    return [Parameter(f'inertia_{axes}', 'kg·m²', state=State.NOT_EVALUATED, note=note)
+def unidentified_inertia(note: str, state: State = State.NOT_EVALUATED) -> list[Parameter]:
+    """Return the elements of inertia as not evaluated, or not identified, with the reason."""
+    return [Parameter(f'inertia_{axes}', 'kg·m²', state=state, note=note)
             for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
 
 

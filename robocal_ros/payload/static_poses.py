@@ -20,7 +20,7 @@ from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation import Effect, MixedFit, autocorrelation_time, dwells, fit_mixed, solve
 from robocal_ros.messages import JointSamples, WrenchSamples, check_joints
-from robocal_ros.payload.model import WRENCH_PARAMETERS, static_wrench_regressor
+from robocal_ros.payload.model import CHANNELS, WRENCH_PARAMETERS, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
     COM,
@@ -60,7 +60,6 @@ _DRIFT_TERMS = 4
 # Least arm of force that relates errors of torque channels to those of force channels [m].
 _LEAST_ARM = 0.01
 _STEPS = 5
-_CHANNELS = ('force x', 'force y', 'force z', 'torque x', 'torque y', 'torque z')
 _PARTS = (('force', 'N', slice(0, 3)), ('torque', 'N·m', slice(3, 6)))
 _HINT = ('The gravity directions seen by the sensor must span all three axes: tilt the sensor '
          'about both horizontal axes, also upside down if the arm allows it.')
@@ -441,7 +440,7 @@ def _noise(poses: Sequence[PoseMeasurement], frame: str) -> Array:
     constant = (noise <= 0.0) | (np.ptp([pose.wrench for pose in poses], axis=0) <= 0.0)
     if constant.any():
         raise DataError(
-            f"Channel {_CHANNELS[int(np.argmax(constant))]} of F/T sensor '{frame}' is constant; "
+            f"Channel {CHANNELS[int(np.argmax(constant))]} of F/T sensor '{frame}' is constant; "
             'a working sensor has noise. Check its driver and cable.'
         )
     return np.asarray(noise)

@@ -7,9 +7,8 @@ centre of mass in the tool frame → checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ from robocal_ros.errors import ConfigurationError, DataError, ExcitationError
 from robocal_ros.estimation import (
     SLOWEST_SWEEP,
     LinearFit,
-    RecursiveLeastSquares,
     Ripple,
     RippleRun,
     Sweep,
@@ -28,6 +26,7 @@ from robocal_ros.estimation import (
     convergence,
     find_ripple,
     ripple_columns,
+    scaled_inverse,
     solve,
     steady_sweeps,
 )
@@ -37,7 +36,9 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
     ARM_SOURCE,
     COM,
+    at_most,
     centre_checks,
+    identified,
     largest_source,
     make_result,
     settings_of,
@@ -162,11 +163,13 @@ class PlaneFit:
     Attributes:
         plane: Geometry.
         sweeps: The sweeps that were used.
+        friction_model: Identified friction that was subtracted, None without.
         directions: Directions present, in the order of the fit's friction columns.
         fit: (x, y) and one friction torque per direction; covariance from the scatter and
             correlation of the residuals.
         target: Torque of payload and friction, shape (k,) [N·m].
         angle: Joint angles, shape (k,) [rad].
+        sign: Direction of each sample, shape (k,).
         ripple: Torque ripple that was detected and fitted jointly.
         lever_change: Derivative of (x, y) with respect to ``target``, shape (2, k).
         posture_std: Standard deviation of the rotation's zero against gravity [rad].
@@ -175,10 +178,12 @@ class PlaneFit:
 
     plane: Plane
     sweeps: tuple[Sweep, ...]
+    friction_model: SteadyFriction | None
     directions: tuple[int, ...]
     fit: LinearFit
     target: Array
     angle: Array
+    sign: Array
     lever_change: Array
     ripple: tuple[Ripple, ...] = ()
     posture_std: float = 0.0
@@ -190,9 +195,21 @@ class PlaneFit:
         turn = self.posture_std * np.array([-y, x])
         return self.fit.covariance[:2, :2] + np.outer(turn, turn)
 
+    @property
+    def residual(self) -> Array:
+        """Measured minus fitted torque, shape (k,) [N·m]."""
+        return self.fit.residual[:len(self.target)]
+
     def friction(self, direction: int) -> float:
-        """Return the friction torque of a direction [N·m]."""
+        """Return the friction torque of a direction [N·m], 0 if it is not present."""
+        if direction not in self.directions:
+            return 0.0
         return float(self.fit.value[2 + self.directions.index(direction)])
+
+    @property
+    def half_friction_std(self) -> float:
+        """Standard deviation of half the sum of both directions' friction [N·m]."""
+        return 0.5 * float(np.hypot(*self.fit.std()[2:2 + len(self.directions)]))
 
 
 @dataclass(frozen=True)
@@ -212,22 +229,25 @@ class HeldOut:
     std: Array
 
 
-@dataclass
 class PlaneEstimator:
-    """Recursive least squares of one plane while the joint turns.
+    """Estimate of one plane that is updated while the joint turns.
 
     Estimates (x, y) and one friction torque per direction, so that friction, of opposite sign
     in the two directions, is not mistaken for weight.
     """
 
-    plane: Plane
-    mass: float
-    noise: float
-    filter: RecursiveLeastSquares = field(init=False)
+    def __init__(self, plane: Plane, mass: float, noise: float) -> None:
+        """Start from the prior.
 
-    def __post_init__(self) -> None:
-        """Initialise the filter with the prior."""
-        self.filter = RecursiveLeastSquares(_PRIOR_STD, self.noise)
+        Args:
+            plane: Geometry.
+            mass: Mass of the payload [kg].
+            noise: Standard deviation of one effort sample [N·m].
+
+        """
+        self.plane, self.count = plane, 0
+        self._mass, self._noise = mass, noise
+        self._information, self._right = np.diag(_PRIOR_STD**-2.0), np.zeros(4)
 
     def update(self, angle: float, torque: float, direction: int) -> None:
         """Update with one sample.
@@ -238,8 +258,15 @@ class PlaneEstimator:
             direction: +1 or -1.
 
         """
-        row = _plane_rows(self.plane, np.array([angle]), np.array([direction]), self.mass)[0]
-        self.filter.update(row, torque)
+        row = _plane_rows(self.plane, np.array([angle]), np.array([direction]), self._mass)[0]
+        self._information += np.outer(row, row) / self._noise**2
+        self._right += row * torque / self._noise**2
+        self.count += 1
+
+    def estimate(self) -> tuple[Array, Array]:
+        """Return the unknowns and their standard deviations, shape (4,) each."""
+        covariance = scaled_inverse(self._information)
+        return covariance @ self._right, np.sqrt(np.diag(covariance))
 
 
 def _plane_rows(plane: Plane, angle: Array, direction: Array, mass: float) -> Array:
@@ -247,18 +274,13 @@ def _plane_rows(plane: Plane, angle: Array, direction: Array, mass: float) -> Ar
     return np.column_stack((plane.regressor(angle, mass), direction > 0, direction < 0))
 
 
-def _same_posture(a: Sweep, b: Sweep) -> bool:
-    """Return whether the other joints have the same angles in two sweeps of a joint."""
-    difference = np.abs(np.delete(a.posture - b.posture, a.joint))
-    return bool((difference < _SAME_POSTURE).all())
-
-
 def _groups(sweeps: Iterable[Sweep]) -> list[list[Sweep]]:
     """Group a joint's sweeps by the posture of the other joints, widest group first."""
     groups: list[list[Sweep]] = []
     for sweep in sweeps:
         for group in groups:
-            if _same_posture(group[0], sweep):
+            apart = np.abs(np.delete(group[0].posture - sweep.posture, sweep.joint))
+            if (apart < _SAME_POSTURE).all():
                 group.append(sweep)
                 break
         else:
@@ -266,93 +288,165 @@ def _groups(sweeps: Iterable[Sweep]) -> list[list[Sweep]]:
     return sorted(groups, key=lambda group: -sum(sweep.span for sweep in group))
 
 
-def _targets(
-    robot: Robot, samples: JointSamples, sweeps: Sequence[Sweep], friction: SteadyFriction | None
-) -> tuple[Array, Array, Array]:
-    """Return joint angle, torque of payload and unmodelled friction, and direction."""
-    joint = sweeps[0].joint
-    rows = np.concatenate([np.arange(sweep.start, sweep.stop) for sweep in sweeps])
-    position = samples.position[rows]
-    torque = samples.effort[rows, joint] - robot.gravity_torques(position)[:, joint]
-    speed = np.concatenate([np.full(s.stop - s.start, s.speed) for s in sweeps])
-    if friction is not None:
-        torque = torque - friction.torque_of_drive(speed, samples.effort[rows, joint])
-    return position[:, joint], torque, np.sign(speed)
-
-
-def _fit_plane(
-    robot: Robot,
-    samples: JointSamples,
-    sweeps: Sequence[Sweep],
-    mass: float,
-    friction: SteadyFriction | None,
-    values: PayloadParameters,
-    duration: float,
-) -> PlaneFit:
-    joint = sweeps[0].joint
-    name = robot.joint_names[joint]
-    angle, target, sign = _targets(robot, samples, sweeps, friction)
-    reference = np.mean([sweep.posture for sweep in sweeps], axis=0)
-    reference[joint] = 0.5 * (angle.min() + angle.max())
-    plane = Plane.at(robot, reference, joint)
-    directions = tuple(d for d in (1, -1) if (sign == d).any())
-    if len(directions) < 2 and friction is None:
-        raise DataError(
-            f"Joint '{name}' was swept in one direction only, so its friction cannot be separated "
-            'from weight; sweep it in both directions, or identify friction first.'
-        )
-    columns = np.column_stack([sign == d for d in directions]).astype(float)
-    regressor = np.hstack((plane.regressor(angle, mass), columns))
-    names = ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
-    hint = f"Sweep joint '{name}' over a wider angle."
-    # The first fit provides the noise, which weights the prior of the friction.
-    free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
-    ripples = find_ripple([RippleRun.of_samples(*part) for part in zip(
-        _by_sweep(angle, sweeps), _by_sweep(free.residual, sweeps), strict=True)], _FEWEST_CYCLES)
-    if ripples:
-        regressor = np.hstack((regressor, ripple_columns(angle, ripples)))
-        names += [f'ripple_{i}' for i in range(2 * len(ripples))]
-        free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
-    noise = np.sqrt(free.reduced_chi_square * _inflation(free.residual, sweeps))
-    speed = float(np.mean([abs(sweep.speed) for sweep in sweeps]))
-    known = [0.0 if friction is None else float(friction.torque(d * speed)) for d in directions]
-    level = columns @ (free.value[2:2 + len(directions)] + known)
-    # Priors: friction changes during the sweeps, and the identified law is what is left of it.
-    regressor = np.column_stack((regressor, level * _share_of_time(samples, sweeps, duration)))
-    names += ['friction_drift']
-    prior = np.eye(regressor.shape[1])[-1:]
-    prior_std = [max(values.friction_change_std, _LEAST_SHARE)]
-    if friction is not None:
-        change = [values.friction_change_std * torque for torque in known]
-        law = [max(float(friction.deviation(d * speed)), 1e-3) for d in directions]
-        prior = np.vstack((prior, np.eye(len(directions), regressor.shape[1], 2)))
-        prior_std += np.hypot(law, change).tolist()
-    size = len(target)
-    regressor = np.vstack((regressor, prior))
-    measured = np.concatenate((target, np.zeros(len(prior))))
-    std = np.concatenate((np.full(size, max(float(noise), _LEAST_NOISE)), prior_std))
-    fit = solve(regressor, measured, std, names, max_condition=1e3, hint=hint)
-    lever_change = fit.covariance[:2] @ (regressor / std[:, None]**2).T[:, :size]
-    return PlaneFit(plane, tuple(sweeps), directions, fit, target, angle, lever_change, ripples,
-                    values.posture_std)
-
-
-def _share_of_time(samples: JointSamples, sweeps: Sequence[Sweep], duration: float) -> Array:
-    """Return when samples of sweeps were taken, as a share of a duration [s], 0 in the middle."""
-    time = np.concatenate([samples.time[sweep.start:sweep.stop] for sweep in sweeps])
-    return np.asarray((time - 0.5 * (time.min() + time.max())) / duration)
-
-
-def _inflation(residual: Array, sweeps: Sequence[Sweep]) -> float:
-    """Return the mean autocorrelation time of the residuals, sweep by sweep."""
-    times = [autocorrelation_time(part) for part in _by_sweep(residual, sweeps)]
-    return float(np.average(times, weights=[sweep.stop - sweep.start for sweep in sweeps]))
-
-
 def _by_sweep(values: Array, sweeps: Sequence[Sweep]) -> list[Array]:
-    """Split values of all samples into those of each sweep."""
+    """Split values of all samples, along the last axis, into those of each sweep."""
     lengths = [sweep.stop - sweep.start for sweep in sweeps]
-    return np.split(values, np.cumsum(lengths)[:-1])
+    return np.split(values, np.cumsum(lengths)[:-1], axis=-1)
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """Recorded sweeps.
+
+    Attributes:
+        robot: The arm without the payload.
+        samples: Joint states.
+        values: The node's parameters.
+        friction: Identified friction by joint name.
+        duration: Time from the first to the last sweep [s].
+
+    """
+
+    robot: Robot
+    samples: JointSamples
+    values: PayloadParameters
+    friction: Mapping[str, SteadyFriction]
+    duration: float
+
+    def targets(self, sweeps: Sequence[Sweep]) -> tuple[Array, Array, Array]:
+        """Return joint angle, torque of payload and unmodelled friction, and direction."""
+        joint = sweeps[0].joint
+        rows = np.concatenate([np.arange(sweep.start, sweep.stop) for sweep in sweeps])
+        position, effort = self.samples.position[rows], self.samples.effort[rows, joint]
+        torque = effort - self.robot.gravity_torques(position)[:, joint]
+        speed = np.concatenate([np.full(s.stop - s.start, s.speed) for s in sweeps])
+        friction = self.friction.get(self.robot.joint_names[joint])
+        if friction is not None:
+            torque = torque - friction.torque_of_drive(speed, effort)
+        return position[:, joint], torque, np.sign(speed)
+
+    def plane_fit(self, sweeps: Sequence[Sweep], mass: float) -> PlaneFit:
+        """Fit the sweeps of one joint.
+
+        Args:
+            sweeps: The sweeps.
+            mass: Mass of the payload [kg].
+
+        Raises:
+            DataError: If there is one direction only, and no friction law.
+            ExcitationError: If the lever is unobservable.
+
+        """
+        joint = sweeps[0].joint
+        name = self.robot.joint_names[joint]
+        friction = self.friction.get(name)
+        angle, target, sign = self.targets(sweeps)
+        reference = np.mean([sweep.posture for sweep in sweeps], axis=0)
+        reference[joint] = 0.5 * (angle.min() + angle.max())
+        plane = Plane.at(self.robot, reference, joint)
+        directions = tuple(d for d in (1, -1) if (sign == d).any())
+        if len(directions) < 2 and friction is None:
+            raise DataError(
+                f"Joint '{name}' was swept in one direction only, so its friction cannot be "
+                'separated from weight; sweep it in both directions, or identify friction first.')
+        columns = np.column_stack([sign == d for d in directions]).astype(float)
+        regressor = np.hstack((plane.regressor(angle, mass), columns))
+        names = ['x', 'y', *(f'friction_{"forward" if d > 0 else "backward"}' for d in directions)]
+        hint = f"Sweep joint '{name}' over a wider angle."
+        # The first fit provides the noise, which weights the prior of the friction.
+        free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
+        ripples = find_ripple([RippleRun.of_samples(*part) for part in zip(
+            _by_sweep(angle, sweeps), _by_sweep(free.residual, sweeps), strict=True)],
+            _FEWEST_CYCLES)
+        if ripples:
+            regressor = np.hstack((regressor, ripple_columns(angle, ripples)))
+            names += [f'ripple_{i}' for i in range(2 * len(ripples))]
+            free = solve(regressor, target, 1.0, names, max_condition=1e6, hint=hint)
+        correlated = np.average(
+            [autocorrelation_time(part) for part in _by_sweep(free.residual, sweeps)],
+            weights=[sweep.stop - sweep.start for sweep in sweeps])
+        noise = max(float(np.sqrt(free.reduced_chi_square * correlated)), _LEAST_NOISE)
+        speed = float(np.mean([abs(sweep.speed) for sweep in sweeps]))
+        known = [0.0 if friction is None else float(friction.torque(d * speed))
+                 for d in directions]
+        level = columns @ (free.value[2:2 + len(directions)] + known)
+        # Priors: friction changes during the sweeps, and the identified law is what is left of it.
+        time = np.concatenate([self.samples.time[s.start:s.stop] for s in sweeps])
+        drift = level * ((time - 0.5 * (time.min() + time.max())) / self.duration)
+        regressor = np.column_stack((regressor, drift))
+        names += ['friction_drift']
+        change = self.values.friction_change_std
+        prior, prior_std = np.eye(regressor.shape[1])[-1:], [max(change, _LEAST_SHARE)]
+        if friction is not None:
+            law = [max(float(friction.deviation(d * speed)), 1e-3) for d in directions]
+            prior = np.vstack((prior, np.eye(len(directions), regressor.shape[1], 2)))
+            prior_std += np.hypot(law, [change * torque for torque in known]).tolist()
+        std = np.concatenate((np.full(len(target), noise), prior_std))
+        regressor = np.vstack((regressor, prior))
+        fit = solve(regressor, np.concatenate((target, np.zeros(len(prior)))), std, names,
+                    max_condition=1e3, hint=hint)
+        lever_change = fit.covariance[:2] @ (regressor / std[:, None]**2).T[:, :len(target)]
+        return PlaneFit(plane, tuple(sweeps), friction, directions, fit, target, angle, sign,
+                        lever_change, ripples, self.values.posture_std)
+
+    def propagated(
+        self, planes: Sequence[PlaneFit], com: LinearFit,
+        torques: Callable[[Array, Array, Array, Array], Array],
+    ) -> Array:
+        """Return what torques that are not known add to the covariance, shape (3, 3) [m²].
+
+        Args:
+            planes: Both planes.
+            com: The centre of mass.
+            torques: As for ``ArmModel.uncertain_torques``.
+
+        """
+        shift: Array | float = 0.0
+        for plane in planes:
+            lever: Array | float = 0.0
+            for sweep, change in zip(
+                    plane.sweeps, _by_sweep(plane.lever_change, plane.sweeps), strict=True):
+                position = self.samples.position[sweep.start:sweep.stop]
+                still = np.zeros_like(position)
+                torque = torques(position, still, still,
+                                 self.samples.effort[sweep.start:sweep.stop])
+                lever = lever + change @ torque[:, plane.plane.joint]
+            a, _ = plane.plane.lever_rows(self.robot)
+            shift = shift + com.covariance @ a.T @ np.linalg.inv(plane.covariance) @ lever
+        return np.asarray(shift @ np.transpose(shift))
+
+    def held_out(
+        self, plane: PlaneFit, groups: Sequence[Sequence[Sweep]], mass: float, com: Array
+    ) -> HeldOut | None:
+        """Predict a joint's sweeps in other postures; None without such sweeps."""
+        measured, residual, rows = [], [], []
+        for group in groups:
+            usable = [sweep for sweep in group if sweep.direction in plane.directions]
+            if not usable:
+                continue
+            angle, target, sign = self.targets(usable)
+            reference = np.mean([sweep.posture for sweep in usable], axis=0)
+            try:
+                other = Plane.at(self.robot, reference, plane.plane.joint)
+            except ExcitationError:
+                # The axis is too close to vertical: there is no torque to predict.
+                continue
+            loss = np.where(sign > 0, plane.friction(1), plane.friction(-1))
+            measured.append(target - loss)
+            residual.append(target - other.torque(self.robot, angle, mass, com) - loss)
+            rows.append(other.regressor(angle, mass))
+        if not residual:
+            return None
+        left, regressor = np.concatenate(residual), np.vstack(rows)
+        fit = Fit(f'torque of {self.robot.joint_names[plane.plane.joint]}', 'N·m',
+                  rms(np.concatenate(measured)), rms(left), len(left))
+        try:
+            lever = solve(regressor, left, rms(left) or 1.0, ('x', 'y'), max_condition=1e3)
+        except ExcitationError:
+            return HeldOut(fit, np.empty(0), np.empty(0))
+        correlated = autocorrelation_time(lever.residual)
+        std = np.sqrt(np.diag(lever.covariance) * correlated + np.diag(plane.covariance))
+        return HeldOut(fit, lever.value, std)
 
 
 def _combine(robot: Robot, fits: Sequence[PlaneFit], between: float = 0.0) -> LinearFit:
@@ -368,24 +462,26 @@ def _combine(robot: Robot, fits: Sequence[PlaneFit], between: float = 0.0) -> Li
     for fit in fits:
         a, b = fit.plane.lever_rows(robot)
         # Whitened by the plane's own covariance.
-        whitening = np.linalg.inv(np.linalg.cholesky(
-            fit.covariance + between**2 * np.eye(2)))
+        whitening = np.linalg.inv(np.linalg.cholesky(fit.covariance + between**2 * np.eye(2)))
         rows.append(whitening @ a)
         right.append(whitening @ (fit.fit.value[:2] - b))
     return solve(
         np.vstack(rows), np.concatenate(right), 1.0, COM, max_condition=1e3,
-        hint='The two joint axes are (nearly) parallel; set another second_joint.',
-    )
+        hint='The two joint axes are (nearly) parallel; set another second_joint.')
 
 
-def _second_joint(
-    robot: Robot, by_joint: Mapping[int, list[Sweep]], values: PayloadParameters
-) -> int:
-    """Return the second plane's joint: second_joint, else the last one that was swept."""
-    if values.second_joint:
-        return robot.index(values.second_joint)
-    swept = [joint for joint in by_joint if joint < robot.n - 1]
-    return max(swept) if swept else robot.n - 2
+def _planes(
+    robot: Robot, sweeps: Sequence[Sweep], values: PayloadParameters
+) -> tuple[dict[int, list[list[Sweep]]], tuple[int, int]]:
+    """Return the groups of sweeps by joint, and the joints of both planes.
+
+    The second one is second_joint, else the last one before the last joint that was swept.
+    """
+    groups = {joint: _groups(sweep for sweep in sweeps if sweep.joint == joint)
+              for joint in {sweep.joint for sweep in sweeps}}
+    second = robot.index(values.second_joint) if values.second_joint else max(
+        (joint for joint in groups if joint < robot.n - 1), default=robot.n - 2)
+    return groups, (robot.n - 1, second)
 
 
 def _swept_far_enough(
@@ -393,27 +489,22 @@ def _swept_far_enough(
 ) -> list[Sweep]:
     """Return the sweeps of a joint's widest group; raises DataError if they are too short."""
     name = robot.joint_names[joint]
-    if joint not in groups or not groups[joint]:
+    if joint not in groups:
         raise DataError(
             f"Joint '{name}' did not turn at constant speed with all others at rest; expected "
-            'sweeps in both directions. Record the sweeps of the method, or call run.'
-        )
+            'sweeps in both directions. Record the sweeps of the method, or call run.')
     widest = max(sweep.span for sweep in groups[joint][0])
     if widest < MIN_SWEEP:
         raise DataError(
             f"The longest sweep of joint '{name}' covers {np.degrees(widest):.1f}°; at least "
-            f'{np.degrees(MIN_SWEEP):.0f}° are needed to separate weight from friction.'
-        )
+            f'{np.degrees(MIN_SWEEP):.0f}° are needed to separate weight from friction.')
     return [sweep for sweep in groups[joint][0] if sweep.span >= MIN_SWEEP]
 
 
 def estimate(
-    robot: Robot,
-    samples: JointSamples,
-    values: PayloadParameters,
+    robot: Robot, samples: JointSamples, values: PayloadParameters,
     friction: Mapping[str, SteadyFriction] | None = None,
-    stored: CalibrationResult | None = None,
-    arm: ArmModel | None = None,
+    stored: CalibrationResult | None = None, arm: ArmModel | None = None,
 ) -> CalibrationResult:
     """Estimate the centre of mass from recorded sweeps.
 
@@ -440,88 +531,89 @@ def estimate(
     if not len(samples):
         raise DataError('No joint states are recorded; call run, or play a bag first.')
     mass = known_mass(robot, values, stored, float(samples.time[-1]))
-    friction = friction or {}
     check_joints(samples, robot.joint_names)
     found = steady_sweeps(samples, min_span=0.17)
-    by_joint = {
-        joint: [sweep for sweep in found if sweep.joint == joint]
-        for joint in {sweep.joint for sweep in found}
-    }
-    groups = {joint: _groups(sweeps) for joint, sweeps in by_joint.items()}
-    second = _second_joint(robot, by_joint, values)
-    joints = (robot.n - 1, second)
+    groups, joints = _planes(robot, found, values)
     used = [_swept_far_enough(robot, groups, joint) for joint in joints]
-    for sweeps in used:
-        for sweep in sweeps:
-            check_effort(samples.rows(sweep.start, sweep.stop), [robot.joint_names[sweep.joint]])
-    models = [friction.get(robot.joint_names[joint]) for joint in joints]
-    duration = float(samples.time[max(sweep.stop for sweep in found) - 1]
-                     - samples.time[min(sweep.start for sweep in found)])
-    planes = [_fit_plane(robot, samples, sweeps, mass.value, model, values, duration)
-              for sweeps, model in zip(used, models, strict=True)]
+    for sweep in (*used[0], *used[1]):
+        check_effort(samples.rows(sweep.start, sweep.stop), [robot.joint_names[sweep.joint]])
+    recording = _Recording(robot, samples, values, friction or {}, float(
+        samples.time[max(s.stop for s in found) - 1] - samples.time[min(s.start for s in found)]))
+    planes = [recording.plane_fit(sweeps, mass.value) for sweeps in used]
     com = _combine(robot, planes)
-    held_out = [
-        _held_out(robot, samples, plane, groups[joint][1:], mass.value, com.value, model)
-        for plane, joint, model in zip(planes, joints, models, strict=True)
-    ]
+    held_out = [recording.held_out(plane, groups[joint][1:], mass.value, com.value)
+                for plane, joint in zip(planes, joints, strict=True)]
     disagreement, unlikely = _disagreement(robot, planes, com)
     own = com.covariance * (com.reduced_chi_square if unlikely else 1.0)
     between = _between_postures(held_out)
-    covariance = own
-    if between > 0.0:
-        covariance = own + _combine(robot, planes, between).covariance - com.covariance
-    freedom = _freedom(own, covariance, held_out)
-    parts = {'noise of the sweeps: use wider or slower ones': own,
-             'levers that differ between postures: friction or links depend on the posture':
-             covariance - own}
-    if mass.std > 0.0:
-        heavier = [_fit_plane(robot, samples, sweeps, (1.0 + _STEP) * mass.value, model, values,
-                              duration)
-                   for sweeps, model in zip(used, models, strict=True)]
-        change = (_combine(robot, heavier).value - com.value) / (_STEP * mass.value)
-        parts['the mass: weigh the payload more accurately (known_mass_std)'] = (
-            np.outer(change, change) * mass.std**2)
-    if arm is not None:
-        parts[ARM_SOURCE] = _propagated(robot, samples, planes, com, arm.uncertain_torques)
-    if values.tilt_std > 0.0:
-        loaded = robot.with_payload(RigidBodyInertia(mass.value, com.value, np.zeros((3, 3))))
-        parts['the tilt of the base: level it, or state how level it is (tilt_std)'] = _propagated(
-            robot, samples, planes, com, partial(_tilt_torques, loaded, values.tilt_std))
+    scatter = (_combine(robot, planes, between).covariance - com.covariance if between > 0.0
+               else np.zeros((3, 3)))
+    parts = {
+        'noise of the sweeps: use wider or slower ones': own,
+        'levers that differ between postures: friction or links depend on the posture': scatter,
+        **_sources(recording, used, planes, com, mass, arm)}
     covariance = np.sum(list(parts.values()), axis=0)
+    freedom = _freedom(own, own + scatter, held_out)
     widest = int(np.argmax(np.diag(covariance)))
     source = largest_source({name: float(part[widest, widest]) for name, part in parts.items()})
-    parameters = _parameters(robot, mass, planes, com.value, covariance, freedom)
+    centre = identified(COM, ['m'] * 3, com.value, covariance, freedom)
     return make_result(
-        robot, samples, method='two_plane', parameters=parameters,
-        covariance_names=COM,
-        covariance=covariance,
+        robot, samples, method='two_plane',
+        parameters=(
+            Parameter('mass', 'kg', mass.value, mass.std or None, State.NOT_EVALUATED,
+                      f'given: {mass.source}'),
+            *centre, *unidentified_inertia('static torques do not depend on inertia'),
+            *_losses(robot, planes)),
+        covariance_names=COM, covariance=covariance,
         fit=tuple(
             Fit(f'torque of {robot.joint_names[p.plane.joint]}', 'N·m', rms(p.target),
-                rms(p.fit.residual[:len(p.target)]), len(p.target))
-            for p in planes
-        ),
+                rms(p.residual), len(p.target)) for p in planes),
         validation=tuple(item.fit for item in held_out if item is not None),
-        checks=(*centre_checks(parameters[1:4], values, source),
+        checks=(*centre_checks(centre, values, source),
                 *(() if arm is None else (_gain_check(robot, joints, arm),)),
                 *_checks(planes, disagreement, unlikely, held_out),
-                *_friction_checks(robot, planes, models)),
-        counts={
-            'fitted': sum(len(p.target) for p in planes),
-            'sweeps': sum(len(p.sweeps) for p in planes),
-            'held_out_sweeps': sum(len(g) for joint in joints for g in groups[joint][1:]),
-        },
+                *_friction_checks(robot, planes)),
+        counts={'fitted': sum(len(p.target) for p in planes),
+                'sweeps': sum(len(p.sweeps) for p in planes),
+                'held_out_sweeps': sum(len(g) for joint in joints for g in groups[joint][1:])},
         settings={
             'known_mass': mass.value, 'known_mass_std': mass.std, 'mass_source': mass.source,
             'min_sweep': MIN_SWEEP, 'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
             **settings_of(values, 'tool', 'posture_std', 'friction_change_std', 'arm_model_std',
                           'tilt_std', 'gain_std', 'max_payload', 'max_com_distance',
                           'max_com_interval'),
-            'lever_scatter': between,
-            'second_joint': robot.joint_names[second],
-            'friction_model': [robot.joint_names[j] for j, m in zip(joints, models, strict=True)
-                               if m is not None]},
-        series=_series(robot, planes, mass.value),
-    )
+            'lever_scatter': between, 'second_joint': robot.joint_names[joints[1]],
+            'friction_model': [robot.joint_names[p.plane.joint] for p in planes
+                               if p.friction_model is not None]},
+        series=tuple(item for plane in planes for item in _series(robot, plane, mass.value)))
+
+
+def _sources(
+    recording: _Recording, used: Sequence[Sequence[Sweep]], planes: Sequence[PlaneFit],
+    com: LinearFit, mass: KnownMass, arm: ArmModel | None,
+) -> dict[str, Array]:
+    """Return what inputs add to the covariance, shape (3, 3) [m²], by source and remedy."""
+    robot, tilt_std, parts = recording.robot, recording.values.tilt_std, {}
+    if mass.std > 0.0:
+        heavier = [recording.plane_fit(sweeps, (1.0 + _STEP) * mass.value) for sweeps in used]
+        change = (_combine(robot, heavier).value - com.value) / (_STEP * mass.value)
+        parts['the mass: weigh the payload more accurately (known_mass_std)'] = (
+            np.outer(change, change) * mass.std**2)
+    if arm is not None:
+        parts[ARM_SOURCE] = recording.propagated(planes, com, arm.uncertain_torques)
+    if tilt_std > 0.0:
+        loaded = robot.with_payload(RigidBodyInertia(mass.value, com.value, np.zeros((3, 3))))
+
+        def tilted(position: Array, *_: Array) -> Array:
+            # Torques of one standard deviation of each tilt of the base, shape (k, n, 2).
+            level = loaded.gravity_torques(position)
+            return np.stack([
+                (on_leaning_base(loaded, _TILT * axis).gravity_torques(position) - level)
+                * (tilt_std / _TILT) for axis in np.eye(2)], axis=2)
+
+        parts['the tilt of the base: level it, or state how level it is (tilt_std)'] = (
+            recording.propagated(planes, com, tilted))
+    return parts
 
 
 def _between_postures(held_out: Sequence[HeldOut | None]) -> float:
@@ -547,51 +639,12 @@ def _freedom(own: Array, total: Array, held_out: Sequence[HeldOut | None]) -> li
     return [float(count / share**2) if share > 1e-3 else None for share in shares]
 
 
-def _propagated(
-    robot: Robot, samples: JointSamples, planes: Sequence[PlaneFit], com: LinearFit,
-    torques: Callable[[Array, Array, Array, Array], Array],
-) -> Array:
-    """Return what torques that are not known add to the covariance, shape (3, 3) [m²].
-
-    Args:
-        robot: The arm.
-        samples: The joint states.
-        planes: Both planes.
-        com: The centre of mass.
-        torques: As for ``ArmModel.uncertain_torques``.
-
-    """
-    shifts = []
-    for plane in planes:
-        ends = np.cumsum([sweep.stop - sweep.start for sweep in plane.sweeps])
-        levers = []
-        for sweep, change in zip(
-                plane.sweeps, np.split(plane.lever_change, ends[:-1], axis=1), strict=True):
-            position = samples.position[sweep.start:sweep.stop]
-            still = np.zeros_like(position)
-            torque = torques(position, still, still, samples.effort[sweep.start:sweep.stop])
-            levers.append(change @ torque[:, plane.plane.joint])
-        a, _ = plane.plane.lever_rows(robot)
-        shifts.append(com.covariance @ a.T @ np.linalg.inv(plane.covariance)
-                      @ np.sum(levers, axis=0))
-    shift = np.sum(shifts, axis=0)
-    return np.asarray(shift @ shift.T)
-
-
-def _tilt_torques(robot: Robot, tilt_std: float, position: Array, *_: Array) -> Array:
-    """Return the torques of one standard deviation of each tilt of the base, (k, n, 2) [N·m]."""
-    level = robot.gravity_torques(position)
-    return np.stack([
-        (on_leaning_base(robot, _TILT * axis).gravity_torques(position) - level)
-        * (tilt_std / _TILT) for axis in np.eye(2)], axis=2)
-
-
 def _gain_check(robot: Robot, joints: Sequence[int], arm: ArmModel) -> Check:
-    """Check that effort scales are known well enough; their deviation is in the intervals."""
-    std = [float(np.sqrt(arm.covariance[at, at])) for at in (11 * robot.n + j for j in joints)]
+    """Check that drive gains are known well enough; their deviation is in the intervals."""
+    std = np.sqrt([arm.covariance[at, at] for at in (11 * robot.n + j for j in joints)])
     worst = int(np.argmax(std))
-    return Check(
-        'effort scale', std[worst] <= MAX_SCALE_STD, std[worst], MAX_SCALE_STD, '1',
+    return at_most(
+        'effort scale', std[worst], MAX_SCALE_STD, '1',
         f"The effort scale of joint '{robot.joint_names[joints[worst]]}' is known to "
         f'{100 * std[worst]:.2g} % (limit {100 * MAX_SCALE_STD:.0f} %). Above it, calibrate the '
         'drive gains (calibrate_gains), or state a smaller gain_std if efforts come from joint '
@@ -610,164 +663,80 @@ def _disagreement(
     return worst, com.reduced_chi_square > float(scipy.special.chdtri(1, 0.01))
 
 
-def _held_out(
-    robot: Robot,
-    samples: JointSamples,
-    plane: PlaneFit,
-    groups: Sequence[Sequence[Sweep]],
-    mass: float,
-    com: Array,
-    friction: SteadyFriction | None,
-) -> HeldOut | None:
-    """Predict a joint's sweeps in other postures; None without such sweeps."""
-    measured, residual, rows = [], [], []
-    for group in groups:
-        usable = [sweep for sweep in group if sweep.direction in plane.directions]
-        if not usable:
-            continue
-        angle, target, sign = _targets(robot, samples, usable, friction)
-        reference = np.mean([sweep.posture for sweep in usable], axis=0)
-        try:
-            other = Plane.at(robot, reference, plane.plane.joint)
-        except ExcitationError:
-            # The axis is too close to vertical: there is no torque to predict.
-            continue
-        loss = np.where(sign > 0, plane.friction(1) if 1 in plane.directions else 0.0,
-                        plane.friction(-1) if -1 in plane.directions else 0.0)
-        predicted = other.torque(robot, angle, mass, com) + loss
-        measured.append(target - loss)
-        residual.append(target - predicted)
-        rows.append(other.regressor(angle, mass))
-    if not residual:
-        return None
-    left, regressor = np.concatenate(residual), np.vstack(rows)
-    fit = Fit(f'torque of {robot.joint_names[plane.plane.joint]}', 'N·m',
-              rms(np.concatenate(measured)), rms(left), len(left))
-    try:
-        lever = solve(regressor, left, rms(left) or 1.0, ('x', 'y'), max_condition=1e3)
-    except ExcitationError:
-        return HeldOut(fit, np.empty(0), np.empty(0))
-    correlated = autocorrelation_time(lever.residual)
-    std = np.sqrt(np.diag(lever.covariance) * correlated + np.diag(plane.covariance))
-    return HeldOut(fit, lever.value, std)
-
-
 def _checks(
-    planes: Sequence[PlaneFit],
-    disagreement: float,
-    unlikely: bool,
+    planes: Sequence[PlaneFit], disagreement: float, unlikely: bool,
     held_out: Sequence[HeldOut | None],
-) -> tuple[Check, ...]:
+) -> Iterator[Check]:
     limit = MAX_PLANE_DISAGREEMENT
-    checks = [
-        Check('planes agree', not (unlikely and disagreement > limit), disagreement, limit, 'm',
-              f'The two planes agree within {1e3 * disagreement:.2f} mm '
-              f'(limit {1e3 * limit:.1f} mm beyond chance).', 'adequate'),
-    ]
+    yield Check('planes agree', not (unlikely and disagreement > limit), disagreement, limit, 'm',
+                f'The two planes agree within {1e3 * disagreement:.2f} mm '
+                f'(limit {1e3 * limit:.1f} mm beyond chance).', 'adequate')
     for plane, item in zip(planes, held_out, strict=True):
         if item is None:
             continue
-        fit = item.fit
+        fit, fitted = item.fit, rms(plane.residual)
         lever, std = (float(np.abs(part).max(initial=0.0)) for part in (item.lever, item.std))
-        fitted = rms(plane.fit.residual[:len(plane.target)])
         ratio = fit.after / fitted if fitted > 0.0 else float('inf')
-        checks.append(Check(
-            f'held-out {fit.what}', ratio <= 2.0, ratio, 2.0, '1',
+        yield at_most(
+            f'held-out {fit.what}', ratio, 2.0, '1',
             f'Held-out {fit.what}: RMS residual {fit.after:.3f} N·m of {fit.before:.3f} N·m, '
-            f'{ratio:.2f} times that of the fit (limit 2).', 'adequate'))
-        checks.append(Check(
-            f'held-out lever, {fit.what}', lever <= limit + 4.0 * std, lever, limit + 4.0 * std,
-            'm', f'Held-out {fit.what}: {1e3 * lever:.2f} mm of lever unexplained '
-            f'(limit {1e3 * (limit + 4.0 * std):.1f} mm).', 'adequate'))
-    return tuple(checks)
+            f'{ratio:.2f} times that of the fit (limit 2).', 'adequate')
+        yield at_most(
+            f'held-out lever, {fit.what}', lever, limit + 4.0 * std, 'm',
+            f'Held-out {fit.what}: {1e3 * lever:.2f} mm of lever unexplained '
+            f'(limit {1e3 * (limit + 4.0 * std):.1f} mm).', 'adequate')
 
 
-def _friction_checks(
-    robot: Robot, planes: Sequence[PlaneFit], models: Sequence[SteadyFriction | None]
-) -> tuple[Check, ...]:
+def _friction_checks(robot: Robot, planes: Sequence[PlaneFit]) -> Iterator[Check]:
     """Check that friction dissipates power at each joint, which fails for a wrong effort sign."""
-    checks = []
-    for plane, model in zip(planes, models, strict=True):
+    for plane in planes:
         if len(plane.directions) < 2:
             continue
-        loss = 0.5 * (plane.friction(1) - plane.friction(-1))
+        loss, model = 0.5 * (plane.friction(1) - plane.friction(-1)), plane.friction_model
         if model is not None:
             speed = float(np.mean([abs(sweep.speed) for sweep in plane.sweeps]))
             loss += 0.5 * float(model.torque(speed) - model.torque(-speed))
-        limit = -4.0 * 0.5 * float(np.hypot(*plane.fit.std()[2:2 + len(plane.directions)]))
+        limit = -4.0 * plane.half_friction_std
         name = robot.joint_names[plane.plane.joint]
-        checks.append(Check(
+        yield Check(
             f'sign of effort, {name}', loss >= limit, loss, limit, 'N·m',
             f"Friction of joint '{name}' is {loss:.3f} N·m; a significantly negative value means "
-            'that the sign of its effort is wrong.', 'trustworthy'))
-    return tuple(checks)
+            'that the sign of its effort is wrong.', 'trustworthy')
 
 
-def _parameters(
-    robot: Robot,
-    mass: KnownMass,
-    planes: Sequence[PlaneFit],
-    com: Array,
-    covariance: Array,
-    freedom: Sequence[float | None],
-) -> tuple[Parameter, ...]:
-    std = np.sqrt(np.diag(covariance))
-    given = Parameter('mass', 'kg', mass.value, mass.std or None,
-                      State.NOT_EVALUATED, f'given: {mass.source}')
-    found = [Parameter(name, 'm', float(value), float(sigma), freedom=count)
-             for name, value, sigma, count in zip(COM, com, std, freedom, strict=True)]
-    inertia = unidentified_inertia('static torques do not depend on inertia')
-    losses = []
+def _losses(robot: Robot, planes: Sequence[PlaneFit]) -> Iterator[Parameter]:
     for plane in planes:
         if len(plane.directions) < 2:
             continue
         name = robot.joint_names[plane.plane.joint]
-        half = 0.5 * float(np.hypot(*plane.fit.std()[2:2 + len(plane.directions)]))
         forward, backward = plane.friction(1), plane.friction(-1)
-        losses += [
-            Parameter(f'{name}.friction_cancelled', 'N·m', 0.5 * (forward - backward), half,
-                      note='opposite in the two directions'),
-            Parameter(f'{name}.torque_offset', 'N·m', 0.5 * (forward + backward), half,
-                      note='the same in both directions'),
-        ]
-    return (given, *found, *inertia, *losses)
+        yield Parameter(f'{name}.friction_cancelled', 'N·m', 0.5 * (forward - backward),
+                        plane.half_friction_std, note='opposite in the two directions')
+        yield Parameter(f'{name}.torque_offset', 'N·m', 0.5 * (forward + backward),
+                        plane.half_friction_std, note='the same in both directions')
 
 
-def _series(
-    robot: Robot, planes: Sequence[PlaneFit], mass: float
-) -> tuple[Series, ...]:
-    """Return plots of the fit, its residuals, and the recursive estimate."""
-    series = []
-    for plane in planes:
-        name = robot.joint_names[plane.plane.joint]
-        size = len(plane.target)
-        pick = spread(size, _PLOT_POINTS)
-        order = pick[np.argsort(plane.angle[pick], kind='stable')]
-        residual = plane.fit.residual[:size]
-        series.append(Series(
-            f'Torque of {name}, arm and payload separated', f'{name} [rad]', 'torque [N·m]',
-            plane.angle[order],
-            {'measured minus the arm': plane.target[order],
-             'fit with friction': (plane.target - residual)[order],
-             'payload alone': plane.plane.regressor(plane.angle[order], mass)
-             @ plane.fit.value[:2]}))
-        series.append(Series(f'Residuals of {name}', f'{name} [rad]', 'residual [N·m]',
-                             plane.angle[order], {'measured minus fit': residual[order]}))
-        series.append(_convergence(name, plane, mass))
-    return tuple(series)
-
-
-def _convergence(name: str, plane: PlaneFit, mass: float) -> Series:
-    signs = np.concatenate([np.full(s.stop - s.start, s.direction) for s in plane.sweeps])
-    size = len(plane.target)
+def _series(robot: Robot, plane: PlaneFit, mass: float) -> tuple[Series, ...]:
+    """Return plots of the fit, its residuals, and the estimate over the number of samples."""
+    name, size = robot.joint_names[plane.plane.joint], len(plane.target)
+    pick = spread(size, _PLOT_POINTS)
+    order = pick[np.argsort(plane.angle[pick], kind='stable')]
+    angle, target, residual = (x[order] for x in (plane.angle, plane.target, plane.residual))
     count = np.unique(np.geomspace(min(10, size), size, _TRACE_POINTS).astype(int))
     value, sigma = convergence(
-        _plane_rows(plane.plane, plane.angle, signs, mass), plane.target, _PRIOR_STD,
+        _plane_rows(plane.plane, plane.angle, plane.sign, mass), plane.target, _PRIOR_STD,
         max(rms(plane.fit.residual), _LEAST_NOISE), count.tolist())
-    return Series(
-        f'Recursive estimate, plane of {name}', 'samples', 'lever [m]', count.astype(float),
-        {'along gravity': value[:, 0], 'sideways': value[:, 1],
-         'along gravity, 95 % upper': value[:, 0] + 1.96 * sigma[:, 0],
-         'along gravity, 95 % lower': value[:, 0] - 1.96 * sigma[:, 0],
-         'sideways, 95 % upper': value[:, 1] + 1.96 * sigma[:, 1],
-         'sideways, 95 % lower': value[:, 1] - 1.96 * sigma[:, 1]})
+    trace = {}
+    for column, what in enumerate(('along gravity', 'sideways')):
+        trace[what] = value[:, column]
+        trace[f'{what}, 95 % upper'] = value[:, column] + 1.96 * sigma[:, column]
+        trace[f'{what}, 95 % lower'] = value[:, column] - 1.96 * sigma[:, column]
+    return (
+        Series(f'Torque of {name}, arm and payload separated', f'{name} [rad]', 'torque [N·m]',
+               angle, {'measured minus the arm': target, 'fit with friction': target - residual,
+                       'payload alone': plane.plane.regressor(angle, mass)
+                       @ plane.fit.value[:2]}),
+        Series(f'Residuals of {name}', f'{name} [rad]', 'residual [N·m]', angle,
+               {'measured minus fit': residual}),
+        Series(f'Recursive estimate, plane of {name}', 'samples', 'lever [m]',
+               count.astype(float), trace))

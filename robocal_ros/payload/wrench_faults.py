@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robocal_ros.arrays import Array
+from robocal_ros.payload.model import CHANNELS
 
 # Least share of the residuals' sum of squares that a cause must explain to be named.
 _LEAST_SHARE = 0.5
@@ -17,7 +18,6 @@ _LEAST_ANGLE = 1.0
 # A channel is saturated if this number of postures read its extreme value within this share of
 # its range.
 _SATURATED, _SAME_READING = 3, 2e-3
-_CHANNELS = ('force x', 'force y', 'force z', 'torque x', 'torque y', 'torque z')
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class _Cause:
             # A common gain of all three channels of a kind is not observable.
             value = (value.reshape(2, 3) - np.median(value.reshape(2, 3), axis=1)[:, None]).ravel()
             worst = int(np.argmax(np.abs(value)))
-            return (f'a calibration error of the sensor: gain of {_CHANNELS[worst]} '
+            return (f'a calibration error of the sensor: gain of {CHANNELS[worst]} '
                     f'{100.0 * value[worst]:+.1f} % against the other channels, up to {size}: '
                     'check its calibration file and units, or recalibrate it')
         if self.kind == 'rotation':
@@ -169,7 +169,7 @@ def _causes(data: Static) -> Sequence[_Cause]:
 
 def _saturation(data: Static) -> str:
     """Return a sentence if a channel reads the same extreme value in several postures."""
-    for channel, name in enumerate(_CHANNELS):
+    for channel, name in enumerate(CHANNELS):
         reading = data.reading[:, channel]
         for sign in (1.0, -1.0):
             extreme = float((sign * reading).max())

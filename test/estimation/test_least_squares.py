@@ -11,7 +11,6 @@ from scipy.stats import chi2
 
 from robocal_ros.errors import DataError, ExcitationError
 from robocal_ros.estimation.least_squares import (
-    RecursiveLeastSquares,
     autocorrelation_time,
     convergence,
     solve,
@@ -183,69 +182,20 @@ def test_a_standard_deviation_must_be_positive(bad):
         solve(regressor, measured, std, NAMES)
 
 
-# --------------------------------------------------------------------------- recursion
+# -------------------------------------------------------------------------- convergence
 
 
-def test_recursion_ends_at_the_batch_solution_with_its_prior():
+def test_convergence_shows_the_batch_solutions_with_their_prior():
     regressor, measured, _ = problem(80)
-    prior = np.array([5.0, 50.0, 0.1])
-    tracker = RecursiveLeastSquares(prior, 0.3)
-    for row, value in zip(regressor, measured, strict=True):
-        tracker.update(row, value)
-    # The prior is three more measurements.
-    batch = solve(np.vstack((regressor, np.eye(3))), np.concatenate((measured, np.zeros(3))),
-                  np.concatenate((np.full(80, 0.3), prior)), NAMES)
-    np.testing.assert_allclose(tracker.value, batch.value, rtol=1e-8)
-    np.testing.assert_allclose(tracker.covariance, batch.covariance, rtol=1e-8)
-    np.testing.assert_allclose(tracker.std(), batch.std(), rtol=1e-8)
-    assert tracker.count == 80
-
-
-def test_the_way_of_the_recursion_is_worked_out_in_one_go():
-    regressor, measured, _ = problem(80)
-    prior = np.array([5.0, 50.0, 0.1])
-    tracker = RecursiveLeastSquares(prior, 0.3)
-    counts = (1, 2, 7, 8, 40, 80)
-    values, sigmas = convergence(regressor, measured, prior, 0.3, counts)
-    for row, value in zip(regressor, measured, strict=True):
-        tracker.update(row, value)
-        if tracker.count in counts:
-            at = counts.index(tracker.count)
-            np.testing.assert_allclose(values[at], tracker.value, rtol=1e-8)
-            np.testing.assert_allclose(sigmas[at], tracker.std(), rtol=1e-8)
-
-
-def test_a_wide_prior_is_forgotten():
-    regressor, measured, _ = problem(200)
-    tracker = RecursiveLeastSquares(np.full(3, 1e4), 1.0)
-    for row, value in zip(regressor, measured, strict=True):
-        tracker.update(row, value)
-    np.testing.assert_allclose(tracker.value, solve(regressor, measured, 1.0, NAMES).value,
-                               rtol=1e-5)
-
-
-@given(st.permutations(range(12)))
-def test_recursion_does_not_depend_on_order(order):
-    regressor, measured, _ = problem(12)
-    trackers = [RecursiveLeastSquares(np.ones(3) * 10.0, 0.5) for _ in range(2)]
-    for tracker, rows in zip(trackers, (range(12), order), strict=True):
-        for i in rows:
-            tracker.update(regressor[i], measured[i])
-    np.testing.assert_allclose(trackers[0].value, trackers[1].value, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(trackers[0].covariance, trackers[1].covariance, rtol=1e-6,
-                               atol=1e-10)
-
-
-def test_every_measurement_narrows_the_covariance_and_keeps_it_valid():
-    regressor, measured, _ = problem(500)
-    tracker = RecursiveLeastSquares(np.array([1.0, 1.0, 100.0]), 0.1)
-    before = tracker.std()
-    for row, value in zip(regressor, measured, strict=True):
-        tracker.update(row, value)
-        assert (tracker.std() <= before * (1.0 + 1e-9)).all()
-        before = tracker.std()
-    assert np.linalg.eigvalsh(tracker.covariance)[0] > 0.0
-    np.testing.assert_array_equal(tracker.covariance, tracker.covariance.T)
+    prior, counts = np.array([5.0, 50.0, 0.1]), (1, 2, 7, 8, 40, 80)
+    for value, std, count in zip(*convergence(regressor, measured, prior, 0.3, counts), counts,
+                                 strict=True):
+        # The prior is three more measurements.
+        batch = solve(np.vstack((regressor[:count], np.eye(3))),
+                      np.concatenate((measured[:count], np.zeros(3))),
+                      np.concatenate((np.full(count, 0.3), prior)), NAMES)
+        np.testing.assert_allclose(value, batch.value, rtol=1e-8)
+        np.testing.assert_allclose(std, batch.std(), rtol=1e-8)
 
 
 # --------------------------------------------------------------------- autocorrelation

@@ -34,7 +34,7 @@ from robocal_ros.payload.model import BODY, PARAMETERS, centred, centred_covaria
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     Rows,
-    nuisance_parameters,
+    joint_terms,
     torque_rows,
     widened_std,
     wrench_rows,
@@ -178,11 +178,11 @@ def test_columns_of_compliance_equal_the_effect_of_deflection(usual):
     compliance, joint, step = 1e-6, 4, 2e-3
     reference = Reference(arm('robocal').urdf, 'tool0', (0.0, 0.0, -9.81), TOOL)
     blocks = Blocks.of(usual.joints(), 5.0, 0.2)
-    found = nuisance_parameters(
+    name, std, column = list(joint_terms(
         usual.robot, blocks, blocks.centre.values_of(reference.torque),
-        partial(wrench_of, 'robocal', TOOL), replace(WITHOUT_PRIORS, sag_std=1e-3))
-    assert found.names[joint] == 'compliance of joint_5'
-    assert found.std[joint] == pytest.approx(1e-3 / usual.robot.effort_limit[joint])
+        partial(wrench_of, 'robocal', TOOL), replace(WITHOUT_PRIORS, sag_std=1e-3)))[joint]
+    assert name == 'compliance of joint_5'
+    assert std == pytest.approx(1e-3 / usual.robot.effort_limit[joint])
     middle = 0.5 * (blocks.edges[1:] + blocks.edges[:-1])
     early, now, late = (reference.torque(*usual.motion.at(middle + shift))[:, joint]
                         for shift in (-step, 0.0, step))
@@ -193,7 +193,7 @@ def test_columns_of_compliance_equal_the_effect_of_deflection(usual):
     expected = (wrench_of('robocal', TOOL, *link)
                 - wrench_of('robocal', TOOL, *usual.motion.at(middle))) / compliance
     scale, inner = np.abs(expected).max(axis=0), slice(3, -3)
-    np.testing.assert_allclose(found.columns[:, inner, joint].T / scale,
+    np.testing.assert_allclose(column[inner] / scale,
                                expected[inner] / scale, atol=0.01)
 
 
@@ -295,7 +295,7 @@ def test_the_fit_is_that_of_all_rows(usual, source):
     system[:, :, own:] = fit.nuisance.columns
     np.testing.assert_allclose(fit.residual, rows.measured - system @ fit.value, atol=1e-9)
     weight = 1.0 / np.concatenate((fit.noise[fit.used], fit.nuisance.std))
-    regressor = np.vstack((system[fit.used], fit.nuisance.prior_rows(own))) * weight[:, None]
+    regressor = np.vstack((system[fit.used], np.eye(len(fit.nuisance.names), system.shape[2], own))) * weight[:, None]
     measured = weight * np.concatenate(
         (rows.measured[fit.used], np.zeros(len(fit.nuisance.names))))
     freedom = fit.used.sum() / (fit.used.sum() - own)

@@ -46,6 +46,7 @@ from .ripple import (
 )
 from .selection import (
     d_optimal as d_optimal,
+    grouped as grouped,
     short_tour as short_tour,
 )
 from .signals import (

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Greedy D-optimal selection of measurements, and short tours."""
+"""Greedy D-optimal selection of measurements, groups of like ones, and short tours."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import numpy as np
 
 from robocal_ros.arrays import Array
+
+T = TypeVar('T')
 
 
 def d_optimal(blocks: Array, count: int, prior: float = 1e-6) -> list[int]:
@@ -56,6 +61,17 @@ def _gains(blocks: Array, information: Array) -> Array:
     rows = blocks.shape[1]
     _, logarithm = np.linalg.slogdet(np.eye(rows) + blocks @ solved)
     return np.asarray(logarithm)
+
+
+def grouped(items: Iterable[T], alike: Callable[[T, T], bool]) -> list[list[T]]:
+    """Group items with the first group whose first item is alike, in their order."""
+    groups: list[list[T]] = []
+    for item in items:
+        group = next((group for group in groups if alike(group[0], item)), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(item)
+    return groups
 
 
 def short_tour(postures: Array, start: Array) -> list[int]:

@@ -16,6 +16,7 @@ import scipy
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import ConfigurationError, ConvergenceError
+from robocal_ros.estimation import scaled_inverse
 from robocal_ros.messages import JointSamples
 from robocal_ros.payload.arm_regression import (
     ArmFit,
@@ -25,7 +26,13 @@ from robocal_ros.payload.arm_regression import (
 )
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import BAND, MIN_MOTION, on_found_base
-from robocal_ros.payload.result import fit_series, make_result, settings_of
+from robocal_ros.payload.result import (
+    at_most,
+    fit_series,
+    identified,
+    make_result,
+    settings_of,
+)
 from robocal_ros.results import (
     CalibrationResult,
     Check,
@@ -36,7 +43,6 @@ from robocal_ros.results import (
 )
 from robocal_ros.robot import (
     ARM,
-    LINK,
     LINK_UNITS,
     ROTOR_SPREAD,
     Robot,
@@ -135,7 +141,7 @@ def estimate(
     base, told = zip(*_base_parameters(robot, motion, fit, prior), strict=True)
     return make_result(
         robot, samples, kind=ARM, method='loaded' if loaded else 'unloaded', frame='',
-        parameters=(*_parameters(names, fit.value[:12 * n] * shown, covariance, fit),
+        parameters=(*_parameters(robot, names, fit.value[:12 * n] * shown, covariance, fit),
                     *_friction(robot, fit), *base, _delay(motion)),
         covariance_names=names, covariance=covariance, fit=fitted, validation=validation,
         checks=tuple(_checks(robot, fit, validation, sum(told), len(base), values)),
@@ -200,26 +206,22 @@ def _fits(robot: Robot, before: Array, after: Array) -> tuple[Fit, ...]:
 
 
 def _parameters(
-    names: Sequence[str], value: Array, covariance: Array, fit: ArmFit
-) -> Iterator[Parameter]:
-    units = {**dict(zip(LINK, LINK_UNITS, strict=True)), 'rotor_inertia': 'kg·m²',
-             'effort_scale': '1'}
-    for name, number, variance, direction in zip(
-            names, value, np.diag(covariance), np.eye(len(names), len(fit.value)), strict=True):
-        what, std = name.rpartition('.')[2], float(np.sqrt(variance))
-        yield Parameter(
-            name, units[what], float(number), std, freedom=fit.freedom(direction),
-            note='not distinguished from zero'
-            if what == 'rotor_inertia' and number < std else '')
+    robot: Robot, names: Sequence[str], value: Array, covariance: Array, fit: ArmFit
+) -> tuple[Parameter, ...]:
+    n, unknown = robot.n, value < np.sqrt(np.diag(covariance))
+    return identified(
+        names, [*LINK_UNITS * n, *['kg·m²'] * n, *['1'] * n], value, covariance,
+        [fit.freedom(direction) for direction in np.eye(len(names), len(fit.value))],
+        ['not distinguished from zero' if 10 * n <= at < 11 * n and unknown[at] else ''
+         for at in range(12 * n)])
 
 
 def _friction(robot: Robot, fit: ArmFit) -> Iterator[Parameter]:
     for joint, law, at in zip(robot.joint_names, fit.laws, fit.places.friction, strict=True):
-        std = np.sqrt(np.diag(fit.covariance))[at]
-        for name, value, sigma, direction in zip(
-                law.names, fit.value[at], std, np.eye(len(fit.value))[at], strict=True):
-            yield Parameter(f'{joint}.{name}', _FRICTION_UNITS[name], float(value), float(sigma),
-                            freedom=fit.freedom(direction))
+        yield from identified(
+            [f'{joint}.{name}' for name in law.names],
+            [_FRICTION_UNITS[name] for name in law.names], fit.value[at], fit.covariance[at, at],
+            [fit.freedom(direction) for direction in np.eye(len(fit.value))[at]])
 
 
 def _delay(motion: ArmMotion) -> Parameter:
@@ -288,10 +290,7 @@ def _prior_covariance(fit: ArmFit, prior: Prior) -> Array:
     mode[:len(prior.mean)] = prior.mean
     mode[fit.places.links] = prior.links.ravel()
     size = len(prior.mean)
-    information = replace(prior, std=fit.std).cost(mode, fit.places)[2][:size, :size]
-    scale = 1.0 / np.sqrt(np.diag(information))
-    return np.asarray(np.linalg.inv(information * np.outer(scale, scale))
-                      * np.outer(scale, scale))
+    return scaled_inverse(replace(prior, std=fit.std).cost(mode, fit.places)[2][:size, :size])
 
 
 def _checks(
@@ -303,11 +302,11 @@ def _checks(
         # Links are known from the motion without load.
         gains = np.sqrt(np.diag(fit.covariance)[fit.places.gains])
         best = int(np.argmin(gains))
-        yield Check(
-            'drive gains', bool(gains[best] <= _MAX_GAIN_STD), float(gains[best]), _MAX_GAIN_STD,
-            '1', f"The best drive gain, of '{robot.joint_names[best]}', has a standard deviation "
-            f'of {100.0 * gains[best]:.1f} % (limit {100.0 * _MAX_GAIN_STD:.0f} %). A heavier '
-            'load improves it.', 'informative')
+        yield at_most(
+            'drive gains', gains[best], _MAX_GAIN_STD, '1',
+            f"The best drive gain, of '{robot.joint_names[best]}', has a standard deviation of "
+            f'{100.0 * gains[best]:.1f} % (limit {100.0 * _MAX_GAIN_STD:.0f} %). A heavier load '
+            'improves it.', 'informative')
     else:
         yield Check(
             'informative motion', share >= _MIN_INFORMED, share, _MIN_INFORMED, '1',
@@ -318,17 +317,15 @@ def _checks(
     limits = values.unexplained_torque(robot.effort_limit)
     left = np.array([item.after for item in validation])
     worst = int(np.argmax(left / limits))
-    yield Check(
-        'unexplained torque', bool(left[worst] <= limits[worst]), float(left[worst]),
-        float(limits[worst]), 'N·m',
+    yield at_most(
+        'unexplained torque', left[worst], limits[worst], 'N·m',
         f"At '{robot.joint_names[worst]}', {left[worst]:.2f} N·m RMS of the torque on the "
         f'held-out part, {validation[worst].before:.2f} N·m RMS, are not explained (limit '
         f'{limits[worst]:.2f} N·m, max_unexplained_torque).')
     explained = np.array([item.after / max(item.before, 1e-9) for item in validation])
     worst = int(np.argmax(explained))
-    yield Check(
-        'explained share', bool(explained[worst] <= _MAX_UNEXPLAINED), float(explained[worst]),
-        _MAX_UNEXPLAINED, '1',
+    yield at_most(
+        'explained share', explained[worst], _MAX_UNEXPLAINED, '1',
         f"At '{robot.joint_names[worst]}', {100.0 * explained[worst]:.0f} % of the torque on the "
         'held-out part of the motion is not explained (limit '
         f'{100.0 * _MAX_UNEXPLAINED:.0f} %). The motion is too slow or too short, or the efforts '

@@ -33,8 +33,8 @@ from robocal_ros.estimation import (
     Delay,
     autocorrelation_time,
     find_delay,
-    low_passed,
     orthonormal,
+    scaled_inverse,
     structured_covariance,
 )
 from robocal_ros.messages import JointSamples, check_effort, check_joints
@@ -42,7 +42,6 @@ from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.regression import (
     BAND,
     MIN_MOTION,
-    SAG_CUTOFF,
     SLOWEST,
     TILT,
     NuisanceParameters,
@@ -50,6 +49,7 @@ from robocal_ros.payload.regression import (
     joint_terms,
     tilt_terms,
     widened_std,
+    without_noise,
 )
 from robocal_ros.results import rms
 from robocal_ros.robot import PSEUDO_INERTIA, NewtonEuler, Robot, pseudo_inertia
@@ -236,9 +236,7 @@ class ArmMotion:
         def carried(q: Array, v: Array, a: Array) -> Array:
             return dynamics.torque(q, v, a, load)
 
-        torque = blocks.centre.values_of(carried)
-        if blocks.repeats == 1:
-            torque = low_passed(torque, blocks.period, SAG_CUTOFF * BAND)
+        torque = without_noise(blocks, blocks.centre.values_of(carried))
         terms = [
             *joint_terms(robot, blocks, torque, carried,
                          replace(values, posture_std=0.0, delay_std=0.0)),
@@ -599,8 +597,8 @@ class _Solver:
         _, determinant = np.linalg.slogdet(hessian * np.outer(scale, scale))
         determinant -= 2.0 * float(np.log(scale).sum())
         # Normalisation of the prior by the same approximation at its mode.
-        at = slice(0, places.links.stop)
-        mode = self._prior_start(x, prior)
+        at, mode = places.links, x.copy()
+        mode[at] = prior.links.ravel()
         prior_hessian = prior.cost(mode, places)[2][at, at]
         _, prior_determinant = np.linalg.slogdet(prior_hessian)
         evidence = -cost - 0.5 * determinant + 0.5 * prior_determinant
@@ -610,7 +608,8 @@ class _Solver:
     def inverse(self, x: Array, prior: Prior) -> tuple[Array, Array]:
         """Return the inverse of the information, and the prior's part of it, (p, p) each."""
         information = prior.cost(x, self._places)[2]
-        return _inverse(information + self._information(x, np.ones(len(self._laws)))), information
+        inverse = scaled_inverse(information + self._information(x, np.ones(len(self._laws))))
+        return inverse, information
 
     def covariance(self, x: Array, prior: Prior, excess: Array) -> Array:
         """Return the covariance for residuals larger than those of the weights.
@@ -657,11 +656,6 @@ class _Solver:
         return (np.append(used, gain), np.column_stack((x[gain] * rows[:, :-1], torque)),
                 rows[:, -1] - x[gain] * torque)
 
-    def _prior_start(self, x: Array, prior: Prior) -> Array:
-        mode = x.copy()
-        mode[self._places.links] = prior.links.ravel()
-        return mode
-
     def _objective(self, x: Array, prior: Prior) -> tuple[float, Array, Array]:
         cost, gradient, hessian = prior.cost(x, self._places)
         if not np.isfinite(cost):
@@ -672,12 +666,6 @@ class _Solver:
             gradient[places] -= jacobian.T @ off
             hessian[np.ix_(places, places)] += jacobian.T @ jacobian
         return cost, gradient, hessian
-
-
-def _inverse(matrix: Array) -> Array:
-    """Return the inverse of a positive definite matrix whose rows differ in size."""
-    scale = 1.0 / np.sqrt(np.diag(matrix))
-    return np.asarray(np.linalg.inv(matrix * np.outer(scale, scale)) * np.outer(scale, scale))
 
 
 def _best_law(

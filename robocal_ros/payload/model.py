@@ -117,12 +117,6 @@ class Plane:
         return self.regressor(angle, mass) @ (rows @ com + offset)
 
 
-def skew(vector: Array) -> Array:
-    """Return the matrix whose product with b is the cross product a × b, shape (3, 3)."""
-    x, y, z = vector
-    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-
-
 WRENCH_PARAMETERS = (
     'mass', 'moment_x', 'moment_y', 'moment_z',
     'bias_fx', 'bias_fy', 'bias_fz', 'bias_tx', 'bias_ty', 'bias_tz',
@@ -143,7 +137,7 @@ def static_wrench_regressor(gravity: Array) -> Array:
     """
     rows = np.zeros((6, 10))
     rows[:3, 0] = gravity
-    rows[3:, 1:4] = -skew(gravity)
+    rows[3:, 1:4] = -pin.skew(gravity)
     rows[:, 4:] = np.eye(6)
     return rows
 

@@ -14,7 +14,7 @@ from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.arm import GuardedArm, Keep, PreviewArm, PreviewRecorder, keep_nothing
 from robocal_ros.arrays import Array
-from robocal_ros.estimators import Needs
+from robocal_ros.estimators import Estimator
 from robocal_ros.messages import JointStateStream, Recording, WrenchStream, conversions
 from robocal_ros.node import (
     Answer,
@@ -28,7 +28,6 @@ from robocal_ros.node import (
 from robocal_ros.payload import estimator
 from robocal_ros.payload.arm_identification import check_load
 from robocal_ros.payload.drive_gain_regression import check_mass
-from robocal_ros.payload.excitation import REFERENCE
 from robocal_ros.payload.methods import METHODS, check_sensor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.procedure import KeptPostures, PayloadProcedure
@@ -46,6 +45,7 @@ class PayloadIdentification(CalibrationNode):
              'identify_arm', 'preview_identify_arm')
     values: PayloadParameters
     journal: Journal[KeptPostures]
+    _sensor: WrenchStream | None
 
     def check(self, values: PayloadParameters) -> None:
         """Check the parameters against the robot and stored results."""
@@ -60,11 +60,12 @@ class PayloadIdentification(CalibrationNode):
         self.joints = self.stream(JointStateStream(
             self, self.group, self.robot, now=self.waiter.now,
             factor=effort_factor(self.robot, values), busy=lambda: self.busy))
-        self.joints.need_effort = self._needs().effort
-        self._sensor = self.stream(WrenchStream(
-            self, self.group, values.sensor_topic, values.sensor_frame, values.sensor_sign,
-            now=self.waiter.now, busy=lambda: self.busy,
-            message_frame=values.sensor_message_frame)) if self._needs().wrenches else None
+        needs = estimator.needs(values)
+        self.joints.need_effort, self._sensor = needs.effort, None
+        for need in needs.wrenches:
+            self._sensor = self.stream(WrenchStream(
+                self, self.group, need.topic, need.frame, need.sign, now=self.waiter.now,
+                busy=lambda: self.busy, message_frame=need.message_frame))
         self._gains = DriveGains(self, self.joints)
         self.arm = self.stream(GuardedArm(
             self.waiter, self.robot, self.joints, lambda: self.values, self.status))
@@ -76,24 +77,19 @@ class PayloadIdentification(CalibrationNode):
         if values.use_friction:
             self.results.follow('friction', friction_by_joint, remedy=(
                 'Identify friction anew, or set use_friction to false.'))
-        self._result_topic = self.publisher(String, '~/result')
         self._inertia_topic = self.publisher(InertiaStamped, '~/inertia')
-        self._gains_topic = self.publisher(String, '~/drive_gains')
-        self._arm_topic = self.publisher(String, '~/arm')
-        if stored := self.store.load(DRIVE_GAINS):
-            self._gains_topic.publish(String(data=to_yaml(stored)))
-        if stored := self.store.load(ARM):
-            self._arm_topic.publish(String(data=to_yaml(stored)))
-        if stored := self.store.load('payload'):
-            self._publish(stored)
+        self._topics = {kind: self.publisher(String, topic) for kind, topic in (
+            (DRIVE_GAINS, '~/drive_gains'), (ARM, '~/arm'), ('payload', '~/result'))}
+        for kind in self._topics:
+            if stored := self.store.load(kind):
+                self._publish(stored)
 
     # -------------------------------------------------------------------- services
 
     async def run(self) -> Answer:
         """Run the motions of ``values.method``, and estimate."""
-        values = self.values
         if self._sensor is None:
-            check_effort_unit(values, self.results.gains())
+            check_effort_unit(self.values, self.results.gains())
         await self.arm.connect()
         await self._move_or_resume()
         return await self.journal.ended_by(self.estimate)
@@ -124,12 +120,14 @@ class PayloadIdentification(CalibrationNode):
 
     async def estimate(self) -> Answer:
         """Estimate the payload from the recorded samples."""
+        return await self._estimated(
+            estimator.PAYLOAD, self.recorder.recording(estimator.needs(self.values)))
+
+    async def _estimated(self, by: Estimator, recording: Recording) -> Answer:
         values, robot = self.values, self.robot.copy()
-        recording = self.recorder.recording(estimator.needs(values))
-        inputs = estimator.PAYLOAD.inputs(values, self.results.current)
-        result = await self.compute(
-            lambda: estimator.PAYLOAD.result(robot, recording, values, inputs))
-        return self.keep(result, self._publish, estimator.summary)
+        inputs = by.inputs(values, self.results.current)
+        result = await self.compute(lambda: by.result(robot, recording, values, inputs))
+        return self.keep(result, self._publish_and_use, by.summary)
 
     async def clear(self) -> str:
         """Discard the recorded samples."""
@@ -138,14 +136,10 @@ class PayloadIdentification(CalibrationNode):
 
     async def calibrate_gains(self) -> Answer:
         """Run an exciting motion with a tool of known mass, and estimate the effort scales."""
-        values, robot = self.values, self.robot.copy()
         await self.arm.connect()
-        check_mass(values)
-        recording = await self._efforts_of(self._procedure().excitation(None))
-        inputs = estimator.GAINS.inputs(values, self.results.current)
-        result = await self.compute(
-            lambda: estimator.GAINS.result(robot, recording, values, inputs))
-        return self.keep(result, self._publish_gains, estimator.gains_summary)
+        check_mass(self.values)
+        return await self._estimated(
+            estimator.GAINS, await self._efforts_of(self._procedure().excitation(None)))
 
     async def preview_calibrate_gains(self) -> str:
         """Plan and check the motion of `calibrate_gains` and show it, without moving."""
@@ -159,15 +153,11 @@ class PayloadIdentification(CalibrationNode):
 
     async def identify_arm(self) -> Answer:
         """Run an exciting motion, and identify the arm, without load or with ``arm_load``."""
-        values, robot = self.values, self.robot.copy()
-        check_load(values, self.store.load(ARM))
-        check_effort_unit(values, self.results.gains())
+        check_load(self.values, self.store.load(ARM))
+        check_effort_unit(self.values, self.results.gains())
         await self.arm.connect()
-        recording = await self._efforts_of(self._procedure().arm_excitation())
-        inputs = estimator.ARM_IDENTIFICATION.inputs(values, self.results.current)
-        result = await self.compute(
-            lambda: estimator.ARM_IDENTIFICATION.result(robot, recording, values, inputs))
-        return self.keep(result, self._publish_arm, estimator.arm_summary)
+        return await self._estimated(estimator.ARM_IDENTIFICATION, await self._efforts_of(
+            self._procedure().arm_excitation()))
 
     async def preview_identify_arm(self) -> str:
         """Plan and check the motion of `identify_arm` and show it, without moving."""
@@ -187,33 +177,26 @@ class PayloadIdentification(CalibrationNode):
             await motion
             return self.recorder.recording(estimator.gain_needs(self.values))
         finally:
-            self.joints.need_effort = self._needs().effort
+            self.joints.need_effort = estimator.needs(self.values).effort
 
     def _procedure(self) -> PayloadProcedure:
         return PayloadProcedure(self.arm, self.recorder, self.status, self.values)
 
-    def _needs(self) -> Needs:
-        return estimator.needs(self.values)
-
     # --------------------------------------------------------------------- results
 
     def _publish(self, result: CalibrationResult) -> None:
-        """Publish a payload; a reference run is only read from its file."""
-        if result.kind == REFERENCE:
-            return
-        self._result_topic.publish(String(data=to_yaml(result)))
-        self._inertia_topic.publish(conversions.to_inertia(result))
-        self.publish_markers(payload_markers(result))
+        """Publish a result; a reference run is only read from its file."""
+        if result.kind in self._topics:
+            self._topics[result.kind].publish(String(data=to_yaml(result)))
+        if result.kind == 'payload':
+            self._inertia_topic.publish(conversions.to_inertia(result))
+            self.publish_markers(payload_markers(result))
 
-    def _publish_gains(self, result: CalibrationResult) -> None:
-        """Publish drive gains, and use them from now on."""
-        self._gains_topic.publish(String(data=to_yaml(result)))
-        self._gains.use(result)
-
-    def _publish_arm(self, result: CalibrationResult) -> None:
-        """Publish an identified arm, and use its effort scales from now on."""
-        self._arm_topic.publish(String(data=to_yaml(result)))
-        self._gains.use(result)
+    def _publish_and_use(self, result: CalibrationResult) -> None:
+        """Publish a result, and use its drive gains, if any, from now on."""
+        self._publish(result)
+        if result.kind in (DRIVE_GAINS, ARM):
+            self._gains.use(result)
 
 
 # ----------------------------------------------------------------------------- markers

@@ -44,8 +44,6 @@ _INFORMATION_SAMPLES = 80
 _SPEED_SHARE = 0.8
 _EXCITED_EFFORT_SHARE = 0.8
 
-Progress = Callable[[float], None]
-
 Regressor = Callable[[Robot, Array, Array, Array], Array]
 """Regressor of one instant, from robot, position, velocity, acceleration; (rows, parameters)."""
 
@@ -104,13 +102,6 @@ def _axis_tilts(robot: Robot, q: Array, joints: Sequence[int]) -> tuple[Array, A
     return np.array([axis @ up for axis, _ in axes]), np.array([up @ slope for _, slope in axes])
 
 
-def _clipped(robot: Robot, q: Array, joint: int, half: float) -> tuple[float, float]:
-    """Return the range about a joint's angle within its limits [rad]."""
-    low = max(float(q[joint]) - half, float(robot.lower[joint]) + _MARGIN)
-    high = min(float(q[joint]) + half, float(robot.upper[joint]) - _MARGIN)
-    return low, high
-
-
 def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:
     """Predict the worst standard deviation of the centre of mass for unit weight and noise."""
     information = np.zeros((3, 3))
@@ -126,6 +117,15 @@ def _quality(robot: Robot, planned: Sequence[SweepRange]) -> float:
         information += rows.T @ lever @ rows
     smallest = float(np.linalg.eigvalsh(information)[0])
     return 1.0 / np.sqrt(smallest) if smallest > 1e-9 else float('inf')
+
+
+def _holdable(robot: Robot, checker: CollisionChecker, q: Array) -> bool:
+    """Return whether the drives hold a posture, and nothing touches."""
+    torque = np.abs(robot.gravity_torque(q))
+    return bool((torque <= _EFFORT_SHARE * robot.effort_limit).all()) and checker.is_free(q)
+
+
+_NOT_HORIZONTAL = 'an axis cannot be made horizontal'
 
 
 class _Refused(Exception):
@@ -147,7 +147,7 @@ class _TwoPlaneSearch:
         self.reasons: Counter[str] = Counter()
         self.found: list[TwoPlanePlan] = []
 
-    def run(self, generator: np.random.Generator, progress: Progress | None) -> None:
+    def run(self, generator: np.random.Generator) -> None:
         """Try postures near the current one first, then farther away."""
         low, high = self.robot.sampling_limits()
         low, high = low + 2.0 * _MARGIN, high - 2.0 * _MARGIN
@@ -157,12 +157,10 @@ class _TwoPlaneSearch:
             start = np.clip(middle + spread * (generator.uniform(low, high) - middle), low, high)
             try:
                 self.found.append(self._candidate(start, low, high))
-            except (_Refused, ExcitationError) as refusal:
-                reason = str(refusal) if isinstance(refusal, _Refused) else (
-                    'an axis cannot be made horizontal')
-                self.reasons[reason] += 1
-            if progress is not None:
-                progress((attempt + 1) / _TRIES)
+            except _Refused as refusal:
+                self.reasons[str(refusal)] += 1
+            except ExcitationError:
+                self.reasons[_NOT_HORIZONTAL] += 1
             if len(self.found) >= _ENOUGH:
                 return
 
@@ -181,16 +179,15 @@ class _TwoPlaneSearch:
             residual, start, jac=slopes, bounds=(low, high), max_nfev=60).x
         tilts, _ = _axis_tilts(robot, posture, (last, second))
         if np.abs(tilts).max() > _HORIZONTAL:
-            raise _Refused('an axis cannot be made horizontal')
+            raise _Refused(_NOT_HORIZONTAL)
         # The last joint's own angle changes neither axis: centre it for a wide sweep.
         if np.isfinite(robot.lower[last]) and np.isfinite(robot.upper[last]):
             room = (robot.lower[last] + _MARGIN + LAST_RANGE,
                     robot.upper[last] - _MARGIN - LAST_RANGE)
             centre = 0.5 * (robot.lower[last] + robot.upper[last])
             posture[last] = np.clip(posture[last], *room) if room[0] < room[1] else centre
-        sweeps = [
-            self._sweep(posture, last, LAST_RANGE), self._sweep(posture, second, SECOND_RANGE)
-        ]
+        sweeps = [self._sweep(posture, last, LAST_RANGE),
+                  self._sweep(posture, second, SECOND_RANGE)]
         quality = _quality(robot, sweeps)
         if not quality < 1e3:
             raise _Refused('the two axes are parallel')
@@ -202,9 +199,12 @@ class _TwoPlaneSearch:
         self, posture: Array, joint: int, half: float, held_out: bool = False
     ) -> SweepRange:
         """Return the widest range about a posture within limits and without contact."""
-        low, high = _clipped(self.robot, posture, joint, half)
+        low = max(float(posture[joint]) - half, float(self.robot.lower[joint]) + _MARGIN)
+        high = min(float(posture[joint]) + half, float(self.robot.upper[joint]) - _MARGIN)
         angles = np.linspace(low, high, max(3, int(np.ceil((high - low) / 0.04))))
-        free = np.array([self._usable(posture, joint, angle) for angle in angles])
+        postures = np.tile(posture, (len(angles), 1))
+        postures[:, joint] = angles
+        free = np.array([_holdable(self.loaded, self.checker, q) for q in postures])
         centre = int(np.argmin(np.abs(angles - posture[joint])))
         if not free[centre]:
             raise _Refused('the arm would collide or exceed a torque limit')
@@ -217,14 +217,6 @@ class _TwoPlaneSearch:
         if high - low < 2.0 * (_MIN_HELD_OUT if held_out else _MIN_RANGE):
             raise _Refused('joint limits or collisions leave too short a sweep')
         return SweepRange(joint, posture.copy(), low, high, held_out)
-
-    def _usable(self, posture: Array, joint: int, angle: float) -> bool:
-        q = posture.copy()
-        q[joint] = angle
-        torque = np.abs(self.loaded.gravity_torque(q))
-        if (torque > _EFFORT_SHARE * self.robot.effort_limit).any():
-            return False
-        return self.checker.is_free(q)
 
     def _held_out(self, posture: Array, fitted: Sequence[SweepRange]) -> list[SweepRange]:
         """Plan shorter sweeps of both joints, each with the other one turned away."""
@@ -250,8 +242,7 @@ def _check_gravity(robot: Robot) -> None:
     if not np.linalg.norm(robot.gravity) > 0.0:
         raise ConfigurationError(
             'Parameter gravity is zero, so a payload at rest causes no torque or force. Set it '
-            "in the root frame in m/s², or use method 'excitation'."
-        )
+            "in the root frame in m/s², or use method 'excitation'.")
 
 
 def _cost(robot: Robot, plan: TwoPlanePlan, current: Array) -> float:
@@ -262,14 +253,8 @@ def _cost(robot: Robot, plan: TwoPlanePlan, current: Array) -> float:
 
 
 def plan_two_plane(
-    robot: Robot,
-    checker: CollisionChecker,
-    current: Array,
-    *,
-    mass: float,
-    second_joint: str = '',
-    seed: int = 0,
-    progress: Progress | None = None,
+    robot: Robot, checker: CollisionChecker, current: Array, *, mass: float,
+    second_joint: str = '', seed: int = 0,
 ) -> TwoPlanePlan:
     """Find a posture in which the last axis and a preceding one are horizontal, and the sweeps.
 
@@ -283,7 +268,6 @@ def plan_two_plane(
         mass: Mass of the payload [kg].
         second_joint: Name of the second plane's joint, empty for automatic.
         seed: Seed of the search.
-        progress: Called with the share done, 0 to 1.
 
     Raises:
         ConfigurationError: If the arm has fewer than two joints, the second joint is invalid,
@@ -294,22 +278,20 @@ def plan_two_plane(
     """
     if robot.n < 2:
         raise ConfigurationError(
-            f"Method 'two_plane' needs two joints; this arm has {robot.n}. Use another method."
-        )
+            f"Method 'two_plane' needs two joints; this arm has {robot.n}. Use another method.")
     _check_gravity(robot)
     if second_joint:
         seconds = [robot.index(second_joint)]
         if seconds[0] == robot.n - 1:
             raise ConfigurationError(
-                f"second_joint '{second_joint}' is the last joint; name one before it."
-            )
+                f"second_joint '{second_joint}' is the last joint; name one before it.")
     else:
         seconds = list(range(robot.n - 2, max(-1, robot.n - 5), -1))
     payload = RigidBodyInertia(mass, np.zeros(3), np.zeros((3, 3)))
     reasons = []
     for second in seconds:
         search = _TwoPlaneSearch(robot, checker, second, current, payload)
-        search.run(np.random.default_rng(seed), progress)
+        search.run(np.random.default_rng(seed))
         for plan in sorted(search.found, key=lambda plan: _cost(robot, plan, current)):
             try:
                 return replace(plan, approach=connect(robot, checker, current, plan.posture))
@@ -323,19 +305,12 @@ def plan_two_plane(
         f"No posture was found in {_TRIES} tries each in which the last joint "
         f"'{robot.joint_names[-1]}' and a second one can sweep with horizontal axes. Reasons: "
         f'{"; ".join(reasons)}. Set another second_joint, clear the space around the arm, or '
-        "use method 'static_poses'."
-    )
+        "use method 'static_poses'.")
 
 
 def plan_static_poses(
-    robot: Robot,
-    checker: CollisionChecker,
-    current: Array,
-    *,
-    sensor_frame: str,
-    count: int,
-    seed: int = 0,
-    candidates: int = 300,
+    robot: Robot, checker: CollisionChecker, current: Array, *, sensor_frame: str, count: int,
+    seed: int = 0, candidates: int = 300,
 ) -> Array:
     """Choose postures whose gravity directions separate load and sensor biases best.
 
@@ -385,13 +360,7 @@ def plan_static_poses(
     raise ConvergenceError(
         f'{len(feasible)} of {candidates} random postures are free of collision and within '
         f'torque limits, and no {count} of them turn the sensor far enough against gravity. '
-        'Start from a posture with more free space around the wrist.'
-    )
-
-
-def _holdable(robot: Robot, checker: CollisionChecker, q: Array) -> bool:
-    torque = np.abs(robot.gravity_torque(q))
-    return bool((torque <= _EFFORT_SHARE * robot.effort_limit).all()) and checker.is_free(q)
+        'Start from a posture with more free space around the wrist.')
 
 
 class FourierBasis:
@@ -411,8 +380,7 @@ class FourierBasis:
         ends = np.stack((
             np.concatenate((zero, np.ones_like(zero))),
             np.concatenate((self._pulsation, zero)) / self._pulsation[0],
-            np.concatenate((zero, self._pulsation**2)) / self._pulsation[0] ** 2,
-        ))
+            np.concatenate((zero, self._pulsation**2)) / self._pulsation[0] ** 2))
         self._rest = scipy.linalg.null_space(ends)
 
     @property
@@ -433,10 +401,9 @@ class FourierBasis:
         """
         amplitudes = coefficients @ self._rest.T
         count = len(self._pulsation)
-        a, b = amplitudes[:, :count], amplitudes[:, count:]
-        phase = np.outer(time, self._pulsation)
+        a, b, w = amplitudes[:, :count], amplitudes[:, count:], self._pulsation
+        phase = np.outer(time, w)
         sine, cosine = np.sin(phase), np.cos(phase)
-        w = self._pulsation
         return (sine @ a.T + cosine @ b.T,
                 (cosine * w) @ a.T - (sine * w) @ b.T,
                 -(sine * w**2) @ a.T - (cosine * w**2) @ b.T)
@@ -452,22 +419,14 @@ def _scale(
     bounds = (
         np.maximum(room, 0.0) / np.abs(excursion).max(axis=0),
         _SPEED_SHARE * limits.velocity / np.abs(velocity).max(axis=0),
-        0.95 * limits.acceleration / np.abs(acceleration).max(axis=0),
-    )
+        0.95 * limits.acceleration / np.abs(acceleration).max(axis=0))
     return np.asarray(np.minimum.reduce(bounds))
 
 
 def plan_excitation(
-    robot: Robot,
-    checker: CollisionChecker,
-    limits: MotionLimits,
-    middle: Array,
-    regressor: Regressor,
-    values: PayloadParameters,
-    *,
-    harmonics: int = 4,
-    candidates: int = 400,
-    seed: int = 0,
+    robot: Robot, checker: CollisionChecker, limits: MotionLimits, middle: Array,
+    regressor: Regressor, values: PayloadParameters, *, harmonics: int = 4,
+    candidates: int = 400, seed: int = 0,
 ) -> Trajectory:
     """Choose the Fourier series with the most information about the parameters.
 
@@ -506,7 +465,8 @@ def plan_excitation(
         rows = np.vstack([
             regressor(robot, middle + e, v, a)
             for e, v, a in zip(excursion, velocity, acceleration, strict=True)])
-        ranked.append((_information(rows), coefficients))
+        sign, logarithm = np.linalg.slogdet(rows.T @ rows + 1e-12 * np.eye(rows.shape[1]))
+        ranked.append((logarithm if sign > 0 else -np.inf, coefficients))
     ranked.sort(key=lambda item: -item[0])
     reasons = {'collides': 0, 'overloads a joint': 0}
     for _, coefficients in ranked:
@@ -524,12 +484,6 @@ def plan_excitation(
         f'None of {candidates} exciting motions about this posture is feasible: the arm {text}. '
         'Start from a posture with more free space, or lower excitation_range or '
         'excitation_acceleration.')
-
-
-def _information(rows: Array) -> float:
-    """Return the log-determinant of the information matrix."""
-    sign, logarithm = np.linalg.slogdet(rows.T @ rows + 1e-12 * np.eye(rows.shape[1]))
-    return float(logarithm) if sign > 0 else -np.inf
 
 
 def _overloaded(robot: Robot, position: Array, velocity: Array, acceleration: Array) -> bool:

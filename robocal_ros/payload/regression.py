@@ -280,6 +280,17 @@ def derivatives(blocks: Blocks, values: Array) -> tuple[Array, Array, Array]:
     return interpolated(0.0, blocks.period, values)(time)
 
 
+def without_noise(blocks: Blocks, torque: Array) -> Array:
+    """Return torques at the middles of the blocks without noise of their second derivative.
+
+    Args:
+        blocks: The motion; its series are free of noise if it repeats.
+        torque: Shape (k, c) [N·m].
+
+    """
+    return torque if blocks.repeats > 1 else low_passed(torque, blocks.period, SAG_CUTOFF * BAND)
+
+
 @dataclass(frozen=True)
 class Rows:
     """Block averages of an exciting motion: measured values and their regressor.
@@ -700,13 +711,12 @@ def torque_rows(
     check_joints(samples, robot.joint_names)
     check_effort(samples, robot.joint_names)
     blocks = Blocks.of(samples, BAND, MIN_MOTION)
-    laws = [(joint, friction[name]) for joint, name in enumerate(robot.joint_names)
-            if name in friction] if friction else []
 
     def identified(velocity: Array) -> Array:
         torque = np.zeros_like(velocity)
-        for joint, law in laws:
-            torque[..., joint] = law.torque(velocity[..., joint])
+        for joint, name in enumerate(robot.joint_names):
+            if friction and name in friction:
+                torque[..., joint] = friction[name].torque(velocity[..., joint])
         return torque
 
     dynamics = NewtonEuler(robot, robot.tool_frame)
@@ -718,12 +728,7 @@ def torque_rows(
     def effort(delay: float) -> Array:
         return blocks.sample_means(samples.time - delay, samples.effort)
 
-    def smooth(torque: Array) -> Array:
-        # Series of a repeated motion are free of noise.
-        return torque if blocks.repeats > 1 else low_passed(
-            torque, blocks.period, SAG_CUTOFF * BAND)
-
-    rotors = blocks.centre.acceleration
+    rotors, smooth = blocks.centre.acceleration, partial(without_noise, blocks)
     delay = _found_delay(values, effort, [
         np.column_stack((columns[:, joint], own[:, joint], rotors[:, joint]))
         for joint in range(robot.n)], known, blocks.period, blocks.slowest >= SLOWEST)

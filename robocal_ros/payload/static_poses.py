@@ -18,14 +18,24 @@ import numpy as np
 
 from robocal_ros.arrays import Array
 from robocal_ros.errors import DataError, ExcitationError
-from robocal_ros.estimation import Effect, MixedFit, autocorrelation_time, dwells, fit_mixed, solve
+from robocal_ros.estimation import (
+    Effect,
+    MixedFit,
+    autocorrelation_time,
+    dwells,
+    fit_mixed,
+    grouped,
+    solve,
+)
 from robocal_ros.messages import JointSamples, WrenchSamples, check_joints
 from robocal_ros.payload.model import CHANNELS, WRENCH_PARAMETERS, static_wrench_regressor
 from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.payload.result import (
     COM,
+    at_most,
     centre_checks,
     check_payload_limit,
+    identified,
     links_cause,
     make_result,
     mass_check,
@@ -110,50 +120,37 @@ def measure(
         for time, posture in zip(joints.time, joints.position, strict=True):
             row = int(np.argmin(np.abs(sensor.time - time)))
             if abs(sensor.time[row] - time) <= 0.5 * gap:
-                found.append(_pose(robot, posture, sensor.wrench[row:row + 1], time,
-                                   sensor.frame))
-        return _merged(found)
-    for dwell in dwells(joints):
-        begin, end = joints.time[dwell.start], joints.time[dwell.stop - 1]
-        rows = slice(int(np.searchsorted(sensor.time, begin)),
-                     int(np.searchsorted(sensor.time, end, side='right')))
-        readings = sensor.wrench[rows]
-        if len(readings) >= 10:
-            found.append(_pose(robot, dwell.posture, readings, 0.5 * (begin + end),
-                               sensor.frame))
-    return _merged(found)
+                found.append((posture, sensor.wrench[row:row + 1], float(time)))
+    else:
+        for dwell in dwells(joints):
+            begin, end = joints.time[dwell.start], joints.time[dwell.stop - 1]
+            rows = slice(np.searchsorted(sensor.time, begin),
+                         np.searchsorted(sensor.time, end, side='right'))
+            if len(readings := sensor.wrench[rows]) >= 10:
+                found.append((dwell.posture, readings, 0.5 * float(begin + end)))
+    # Dwells of the same posture are pooled, so that leave-one-out omits all of them.
+    return [_pooled(group) for group in grouped(
+        [_pose(robot, *item, sensor.frame) for item in found],
+        lambda a, b: bool(np.abs(a.posture - b.posture).max() < _SAME_POSTURE))]
 
 
 def _pose(
     robot: Robot, posture: Array, readings: Array, time: float, frame: str
 ) -> PoseMeasurement:
-    correlated = max(autocorrelation_time(column) for column in readings.T)
+    scatter = np.full(6, np.nan)
     if len(readings) > 1:
         # Exactly zero for a constant channel, without rounding errors of the deviation.
         scatter = np.where(np.ptp(readings, axis=0) > 0.0, readings.std(axis=0, ddof=1), 0.0)
-    else:
-        scatter = np.full(6, np.nan)
     return PoseMeasurement(
         posture, robot.transform_frame_to_root(posture, frame).rotation,
         robot.distal_inertia(frame, posture), readings.mean(axis=0), scatter,
-        len(readings) / correlated, float(time))
-
-
-def _merged(poses: Sequence[PoseMeasurement]) -> list[PoseMeasurement]:
-    """Pool dwells of the same posture, so that leave-one-out omits all of them."""
-    groups: list[list[PoseMeasurement]] = []
-    for pose in poses:
-        for group in groups:
-            if np.abs(pose.posture - group[0].posture).max() < _SAME_POSTURE:
-                group.append(pose)
-                break
-        else:
-            groups.append([pose])
-    return [_pooled(group) if len(group) > 1 else group[0] for group in groups]
+        len(readings) / max(autocorrelation_time(column) for column in readings.T), time)
 
 
 def _pooled(poses: Sequence[PoseMeasurement]) -> PoseMeasurement:
     """Average dwells of one posture; the wrench is linear in the rotation."""
+    if len(poses) == 1:
+        return poses[0]
     counts = np.array([pose.count for pose in poses])
 
     def mean(values: Sequence[Array]) -> Array:
@@ -282,10 +279,14 @@ class _Estimate:
 
 def _fitted(postures: _Postures, values: PayloadParameters) -> _Estimate:
     """Fit the mixed model; raises ExcitationError if a direction is unobservable."""
-    count = len(postures)
-    std = np.broadcast_to(_weights(postures), (count, 6)).ravel()
-    first = solve(postures.regressor.reshape(-1, 10), postures.measured.ravel(), std,
-                  WRENCH_PARAMETERS, max_condition=200.0, hint=_HINT)
+    count, rows = len(postures), postures.regressor.reshape(-1, 10)
+    # Weights of a first solution: the scatter about plain least squares.
+    left = postures.measured.ravel() - rows @ np.linalg.lstsq(
+        rows, postures.measured.ravel(), rcond=None)[0]
+    std = np.tile(np.repeat([max(rms(left.reshape(-1, 6)[:, part].ravel()), 1e-9)
+                             for _, _, part in _PARTS], 3), count)
+    first = solve(rows, postures.measured.ravel(), std, WRENCH_PARAMETERS, max_condition=200.0,
+                  hint=_HINT)
     value, angles, estimated = first.value, np.zeros(2), values.estimate_gravity
     if estimated:
         try:
@@ -310,18 +311,7 @@ def _fitted(postures: _Postures, values: PayloadParameters) -> _Estimate:
     return _Estimate(postures, fit, columns, tilt, angles, estimated)
 
 
-def _weights(postures: _Postures) -> Array:
-    """Return standard deviations of a first solution: the scatter about plain least squares."""
-    columns = postures.regressor.reshape(-1, 10)
-    left = (postures.measured.ravel()
-            - columns @ np.linalg.lstsq(columns, postures.measured.ravel(), rcond=None)[0])
-    left = left.reshape(-1, 6)
-    return np.repeat([max(rms(left[:, part].ravel()), 1e-9) for _, _, part in _PARTS], 3)
-
-
-def _effects(
-    postures: _Postures, value: Array, values: PayloadParameters
-) -> list[Effect]:
+def _effects(postures: _Postures, value: Array, values: PayloadParameters) -> list[Effect]:
     """Return the random effects: scatter between postures, drift, calibration matrix.
 
     Each one separately for force and torque. Errors of the calibration matrix multiply the
@@ -376,15 +366,13 @@ def estimate(
         raise DataError('No joint states are recorded; call run, or play a bag first.')
     if not len(sensor):
         raise DataError(
-            f"No readings of F/T sensor '{sensor.frame}' are recorded; is its topic published?"
-        )
+            f"No readings of F/T sensor '{sensor.frame}' are recorded; is its topic published?")
     check_joints(joints, robot.joint_names)
     poses = measure(robot, joints, sensor)
     if len(poses) < MIN_POSES:
         raise DataError(
             f'{len(poses)} different postures at rest are recorded; the method needs at least '
-            f'{MIN_POSES}. Hold each for at least a second.'
-        )
+            f'{MIN_POSES}. Hold each for at least a second.')
     noise = _noise(poses, sensor.frame)
     found = _fitted(_Postures.of(poses, np.array(robot.gravity), np.nan_to_num(noise)), values)
     mass = float(found.fit.value[0])
@@ -392,8 +380,7 @@ def estimate(
         raise DataError(
             f'The estimated mass is {mass:.3f} kg; at least {MIN_MASS} kg are needed to '
             'distinguish it from no payload. Is a tool mounted? Is sensor_sign right (a hanging '
-            'tool must read a force along gravity)?'
-        )
+            'tool must read a force along gravity)?')
     check_payload_limit(mass, values)
     parameters, covariance = _load_in_tool_frame(
         robot, sensor.frame, found,
@@ -423,13 +410,11 @@ def estimate(
             **settings_of(
                 values, 'tool', 'arm_model_std', 'sensor_gain_std', 'estimate_gravity', 'tilt_std',
                 'max_force_residual', 'max_torque_residual', 'max_residual_share',
-                'max_mass_interval', 'max_payload',
-                'max_com_distance', 'max_com_interval'),
+                'max_mass_interval', 'max_payload', 'max_com_distance', 'max_com_interval'),
             'sensor_frame': sensor.frame,
             'distal_mass': float(found.postures.distal_mass.mean()),
             'random_effects': found.fit.std},
-        series=_series(residual, left_out),
-    )
+        series=_series(residual, left_out))
 
 
 def _noise(poses: Sequence[PoseMeasurement], frame: str) -> Array:
@@ -441,8 +426,7 @@ def _noise(poses: Sequence[PoseMeasurement], frame: str) -> Array:
     if constant.any():
         raise DataError(
             f"Channel {CHANNELS[int(np.argmax(constant))]} of F/T sensor '{frame}' is constant; "
-            'a working sensor has noise. Check its driver and cable.'
-        )
+            'a working sensor has noise. Check its driver and cable.')
     return np.asarray(noise)
 
 
@@ -461,8 +445,7 @@ def _load_in_tool_frame(
     """
     posture, fit = np.zeros(robot.n), found.fit
     transform_sensor_to_tool = robot.transform_frame_to_root(posture, robot.tool_frame).actInv(
-        robot.transform_frame_to_root(posture, frame)
-    )
+        robot.transform_frame_to_root(posture, frame))
     mass, com = fit.value[0], fit.value[1:4] / fit.value[0]
     rotation = transform_sensor_to_tool.rotation
     value = fit.value.copy()
@@ -474,15 +457,12 @@ def _load_in_tool_frame(
     covariance = np.array(fit.covariance)
     covariance[:4, :4] += distal
     covariance = jacobian @ covariance @ jacobian.T
-    notes = {**dict.fromkeys(PARAMETERS[4:], f'bias of {frame}'),
-             **{name: f'rotation of gravity about ({", ".join(f"{x:.3f}" for x in axis)}) of the '
-                      'root frame' for name, axis in zip(TILT, found.postures.axes, strict=True)}}
-    parameters = tuple(
-        Parameter(name, unit, float(number), float(np.sqrt(covariance[i, i])),
-                  note=notes.get(name, ''), freedom=fit.freedom(jacobian[i]))
-        for i, (name, unit, number) in enumerate(zip(
-            (*PARAMETERS, *TILT), _UNITS, value, strict=False)))
-    return parameters, covariance
+    names = (*PARAMETERS, *TILT)[:len(value)]
+    notes = ('',) * 4 + (f'bias of {frame}',) * 6 + tuple(
+        f'rotation of gravity about ({", ".join(f"{x:.3f}" for x in axis)}) of the root frame'
+        for axis in found.postures.axes)
+    return identified(names, _UNITS[:len(value)], value, covariance,
+                      [fit.freedom(row) for row in jacobian], notes[:len(value)]), covariance
 
 
 def _fits(found: _Estimate, residual: Array) -> tuple[Fit, ...]:
@@ -510,15 +490,14 @@ def _residual_checks(
         worst = int(np.argmax(by_posture))
         scatter = found.fit.std[f'scatter of {what}']
         checks += [
-            Check(f'held-out {what}', size <= limit, size, limit, unit,
-                  f'Each posture predicted from the others: {what} differs by {size:.3g} {unit} '
-                  f'RMS per axis from that of a rigid load (limit {limit:.3g} {unit}); scatter '
-                  f'between postures {scatter:.2g} {unit}.{origin}', 'adequate'),
-            Check(f'worst posture, {what}', by_posture[worst] <= MAX_WORST * limit,
-                  float(by_posture[worst]), MAX_WORST * limit, unit,
-                  f'The {what} of posture {worst + 1} differs by {by_posture[worst]:.3g} {unit} '
-                  f'from that predicted from the others (limit {MAX_WORST * limit:.3g} {unit}).',
-                  'adequate')]
+            at_most(f'held-out {what}', size, limit, unit,
+                    f'Each posture predicted from the others: {what} differs by {size:.3g} {unit} '
+                    f'RMS per axis from that of a rigid load (limit {limit:.3g} {unit}); scatter '
+                    f'between postures {scatter:.2g} {unit}.{origin}', 'adequate'),
+            at_most(f'worst posture, {what}', by_posture[worst], MAX_WORST * limit, unit,
+                    f'The {what} of posture {worst + 1} differs by {by_posture[worst]:.3g} {unit} '
+                    f'from that predicted from the others (limit {MAX_WORST * limit:.3g} {unit}).',
+                    'adequate')]
     if all(check.passed for check in checks):
         return checks
     cause = most_likely_cause(Static(
@@ -532,8 +511,8 @@ def _residual_checks(
 def _input_checks(found: _Estimate, values: PayloadParameters) -> list[Check]:
     """Check the calibration of the sensor and the direction of gravity."""
     gain, limit = found.fit.std['gain of force'], values.max_mass_interval
-    checks = [Check(
-        'sensor calibration', gain <= limit, gain, limit, '1',
+    checks = [at_most(
+        'sensor calibration', gain, limit, '1',
         f'Elements of the calibration matrix of the force are uncertain by {100 * gain:.2f} % '
         f'(stated {100 * values.sensor_gain_std:.2f} %, limit {100 * limit:.1f} %); an error '
         'common to all channels looks like mass.', 'trustworthy')]

@@ -25,6 +25,7 @@ from robocal_ros.estimation import (
     autocorrelation_time,
     convergence,
     find_ripple,
+    grouped,
     ripple_columns,
     scaled_inverse,
     solve,
@@ -62,8 +63,8 @@ MIN_SWEEP = float(np.radians(20.0))
 MAX_PLANE_DISAGREEMENT = 0.003
 """Largest difference between the two planes, and to the held-out sweeps, beyond chance [m]."""
 
-MAX_SCALE_STD = 0.05
-"""Largest standard deviation of an effort scale that counts as known."""
+MAX_GAIN_STD = 0.05
+"""Largest standard deviation of a drive gain that counts as known."""
 
 _SAME_POSTURE = 0.03
 # Probability below which held-out levers contradict the fit beyond chance.
@@ -82,6 +83,8 @@ _LEAST_NOISE = 1e-6
 _LEAST_SHARE = 1e-6
 # Prior standard deviations of (x, y) [m] and of one friction torque per direction [N·m].
 _PRIOR_STD = np.array([1.0, 1.0, 100.0, 100.0])
+_SETTINGS = ('tool', 'posture_std', 'friction_change_std', 'arm_model_std', 'tilt_std', 'gain_std',
+             'max_payload', 'max_com_distance', 'max_com_interval')
 
 
 class KnownMass(NamedTuple):
@@ -276,16 +279,12 @@ def _plane_rows(plane: Plane, angle: Array, direction: Array, mass: float) -> Ar
 
 def _groups(sweeps: Iterable[Sweep]) -> list[list[Sweep]]:
     """Group a joint's sweeps by the posture of the other joints, widest group first."""
-    groups: list[list[Sweep]] = []
-    for sweep in sweeps:
-        for group in groups:
-            apart = np.abs(np.delete(group[0].posture - sweep.posture, sweep.joint))
-            if (apart < _SAME_POSTURE).all():
-                group.append(sweep)
-                break
-        else:
-            groups.append([sweep])
-    return sorted(groups, key=lambda group: -sum(sweep.span for sweep in group))
+
+    def alike(a: Sweep, b: Sweep) -> bool:
+        apart = np.abs(np.delete(a.posture - b.posture, b.joint))
+        return bool((apart < _SAME_POSTURE).all())
+
+    return sorted(grouped(sweeps, alike), key=lambda group: -sum(sweep.span for sweep in group))
 
 
 def _by_sweep(values: Array, sweeps: Sequence[Sweep]) -> list[Array]:
@@ -472,16 +471,16 @@ def _combine(robot: Robot, fits: Sequence[PlaneFit], between: float = 0.0) -> Li
 
 def _planes(
     robot: Robot, sweeps: Sequence[Sweep], values: PayloadParameters
-) -> tuple[dict[int, list[list[Sweep]]], tuple[int, int]]:
-    """Return the groups of sweeps by joint, and the joints of both planes.
+) -> tuple[dict[int, list[list[Sweep]]], int]:
+    """Return the groups of sweeps by joint, and the second plane's joint.
 
-    The second one is second_joint, else the last one before the last joint that was swept.
+    It is second_joint, else the one closest to the last joint that was swept.
     """
     groups = {joint: _groups(sweep for sweep in sweeps if sweep.joint == joint)
               for joint in {sweep.joint for sweep in sweeps}}
     second = robot.index(values.second_joint) if values.second_joint else max(
         (joint for joint in groups if joint < robot.n - 1), default=robot.n - 2)
-    return groups, (robot.n - 1, second)
+    return groups, second
 
 
 def _swept_far_enough(
@@ -519,9 +518,6 @@ def estimate(
         stored: Payload result that provides the mass if known_mass is 0.
         arm: What is not known of the arm's links and drive gains; None to take both for exact.
 
-    Returns:
-        The result with its verdict.
-
     Raises:
         ConfigurationError: If the parameters do not fit the arm.
         DataError: If the samples lack the sweeps that the method needs.
@@ -533,7 +529,8 @@ def estimate(
     mass = known_mass(robot, values, stored, float(samples.time[-1]))
     check_joints(samples, robot.joint_names)
     found = steady_sweeps(samples, min_span=0.17)
-    groups, joints = _planes(robot, found, values)
+    groups, second = _planes(robot, found, values)
+    joints = (robot.n - 1, second)
     used = [_swept_far_enough(robot, groups, joint) for joint in joints]
     for sweep in (*used[0], *used[1]):
         check_effort(samples.rows(sweep.start, sweep.stop), [robot.joint_names[sweep.joint]])
@@ -565,9 +562,8 @@ def estimate(
             *centre, *unidentified_inertia('static torques do not depend on inertia'),
             *_losses(robot, planes)),
         covariance_names=COM, covariance=covariance,
-        fit=tuple(
-            Fit(f'torque of {robot.joint_names[p.plane.joint]}', 'N·m', rms(p.target),
-                rms(p.residual), len(p.target)) for p in planes),
+        fit=tuple(Fit(f'torque of {robot.joint_names[p.plane.joint]}', 'N·m', rms(p.target),
+                      rms(p.residual), len(p.target)) for p in planes),
         validation=tuple(item.fit for item in held_out if item is not None),
         checks=(*centre_checks(centre, values, source),
                 *(() if arm is None else (_gain_check(robot, joints, arm),)),
@@ -577,14 +573,12 @@ def estimate(
                 'sweeps': sum(len(p.sweeps) for p in planes),
                 'held_out_sweeps': sum(len(g) for joint in joints for g in groups[joint][1:])},
         settings={
+            **settings_of(values, *_SETTINGS), 'min_sweep': MIN_SWEEP,
             'known_mass': mass.value, 'known_mass_std': mass.std, 'mass_source': mass.source,
-            'min_sweep': MIN_SWEEP, 'max_plane_disagreement': MAX_PLANE_DISAGREEMENT,
-            **settings_of(values, 'tool', 'posture_std', 'friction_change_std', 'arm_model_std',
-                          'tilt_std', 'gain_std', 'max_payload', 'max_com_distance',
-                          'max_com_interval'),
-            'lever_scatter': between, 'second_joint': robot.joint_names[joints[1]],
-            'friction_model': [robot.joint_names[p.plane.joint] for p in planes
-                               if p.friction_model is not None]},
+            'max_plane_disagreement': MAX_PLANE_DISAGREEMENT, 'lever_scatter': between,
+            'second_joint': robot.joint_names[second], 'friction_model': [
+                robot.joint_names[p.plane.joint] for p in planes
+                if p.friction_model is not None]},
         series=tuple(item for plane in planes for item in _series(robot, plane, mass.value)))
 
 
@@ -644,9 +638,9 @@ def _gain_check(robot: Robot, joints: Sequence[int], arm: ArmModel) -> Check:
     std = np.sqrt([arm.covariance[at, at] for at in (11 * robot.n + j for j in joints)])
     worst = int(np.argmax(std))
     return at_most(
-        'effort scale', std[worst], MAX_SCALE_STD, '1',
+        'effort scale', std[worst], MAX_GAIN_STD, '1',
         f"The effort scale of joint '{robot.joint_names[joints[worst]]}' is known to "
-        f'{100 * std[worst]:.2g} % (limit {100 * MAX_SCALE_STD:.0f} %). Above it, calibrate the '
+        f'{100 * std[worst]:.2g} % (limit {100 * MAX_GAIN_STD:.0f} %). Above it, calibrate the '
         'drive gains (calibrate_gains), or state a smaller gain_std if efforts come from joint '
         'torque sensors.', 'trustworthy')
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from robocal_ros.arrays import Array
+from robocal_ros.estimation import likely_cause
 from robocal_ros.payload.model import CHANNELS
 
-# Least share of the residuals' sum of squares that a cause must explain to be named.
-_LEAST_SHARE = 0.5
 # Least deviation of the load's direction for a wrong posture rather than a push [°].
 _LEAST_ANGLE = 1.0
 # A channel is saturated if this number of postures read its extreme value within this share of
@@ -116,37 +115,30 @@ class _Cause:
 def most_likely_cause(data: Static) -> str:
     """Return the most likely physical cause of the residuals, with figures and a remedy.
 
-    Each cause adds columns to those of the rigid load. The one with the smallest Bayesian
-    information criterion is named if it explains half of the residuals (Schwarz, Estimating the
-    Dimension of a Model, Ann. Stat. 6 (1978) 461, doi 10.1214/aos/1176344136).
+    Each cause adds columns to those of the rigid load; see ``likely_cause`` for the choice.
     """
     saturated = _saturation(data)
     if saturated:
         return saturated
     weight = np.repeat(1.0 / np.maximum(data.limits, 1e-12), 3)
 
-    def left(columns: Array) -> tuple[float, Array]:
-        rows = (np.concatenate((data.regressor, columns), axis=2)
-                * weight[:, None]).reshape(data.residual.size, -1)
-        target = (data.residual * weight).ravel()
-        scale = np.maximum(np.linalg.norm(rows, axis=0), 1e-300)
-        value = np.linalg.lstsq(rows / scale, target, rcond=1e-9)[0] / scale
-        return float(np.sum((target - rows @ value) ** 2)), value
+    def rows(columns: Array) -> Array:
+        return np.asarray((columns * weight[:, None]).reshape(data.residual.size, -1))
 
-    count = data.residual.size
-    whole, _ = left(np.empty((*data.residual.shape, 0)))
-    ranked = []
-    for cause in _causes(data):
-        rest, value = left(cause.columns)
-        penalty = cause.columns.shape[2] * np.log(count)
-        ranked.append((count * np.log(max(rest, 1e-300)) + penalty, rest, cause, value))
-    _, rest, cause, value = min(ranked, key=lambda item: item[0])
-    if rest > (1.0 - _LEAST_SHARE) * whole:
+    fitted, target = rows(data.regressor), (data.residual * weight).ravel()
+    causes = {f'{cause.kind} {cause.number}': cause for cause in _causes(data)}
+    found = likely_cause(
+        target - fitted @ np.linalg.lstsq(fitted, target, rcond=None)[0], fitted,
+        {name: rows(cause.columns) for name, cause in causes.items()})
+    if found is None:
         return ('none of drift, calibration, orientation, cable or contact alone: check for '
                 'several of them, and for a load that is not rigid')
-    width = data.regressor.shape[2]
+    cause = causes[found[0]]
+    both = np.column_stack((fitted, rows(cause.columns)))
+    scale = np.maximum(np.linalg.norm(both, axis=0), 1e-300)
+    value = np.linalg.lstsq(both / scale, target, rcond=1e-9)[0] / scale
     load = data.load + data.regressor[:, :, :4] @ value[:4]
-    return cause.sentence(data, value[width:], load)
+    return cause.sentence(data, value[fitted.shape[1]:], load)
 
 
 def _causes(data: Static) -> Sequence[_Cause]:

@@ -295,7 +295,8 @@ def test_the_fit_is_that_of_all_rows(usual, source):
     system[:, :, own:] = fit.nuisance.columns
     np.testing.assert_allclose(fit.residual, rows.measured - system @ fit.value, atol=1e-9)
     weight = 1.0 / np.concatenate((fit.noise[fit.used], fit.nuisance.std))
-    regressor = np.vstack((system[fit.used], np.eye(len(fit.nuisance.names), system.shape[2], own))) * weight[:, None]
+    prior = np.eye(len(fit.nuisance.names), system.shape[2], own)
+    regressor = np.vstack((system[fit.used], prior)) * weight[:, None]
     measured = weight * np.concatenate(
         (rows.measured[fit.used], np.zeros(len(fit.nuisance.names))))
     freedom = fit.used.sum() / (fit.used.sum() - own)

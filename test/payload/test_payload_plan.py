@@ -118,15 +118,6 @@ def test_the_same_seed_gives_the_same_plan():
     assert again.quality == plan.quality
 
 
-def test_progress_is_reported_and_never_exceeds_one():
-    robot, _, current = plan_of('robocal', 'upright')
-    told = []
-    plan_two_plane(robot, checker_of(arm('robocal')), current, mass=MASS,
-                   progress=told.append)
-    assert told == sorted(told)
-    assert 0.0 < told[0] <= told[-1] <= 1.0
-
-
 def test_the_predicted_quality_is_the_bound_for_unit_weight():
     # One newton of weight and noise of one N·m spread over both planes, friction unknown.
     robot, plan, _ = plan_of('robocal', 'upright')

@@ -272,19 +272,6 @@ class TestHandOver:
         results.publish(String(data=to_yaml(payload_result(2.5))))
         made.spinner.until(lambda: np.allclose(
             made.node._robot_loaded.gravity_torque(posture), weight(2.5)))
-        results.publish(String(data='kind: friction'))
-        made.spinner.until(lambda: made.log['warning'])
-        assert 'Payload result not used' in made.log['warning'][-1]
-        np.testing.assert_allclose(made.node._robot_loaded.gravity_torque(posture), weight(2.5))
-
-    def test_a_stored_result_is_published_at_configure(self, rig, tmp_path):
-        store(tmp_path, friction_result())
-        made = rig()
-        assert made.configure() == SUCCESS
-        received = made.subscribe(String, 'result', qos.LATCHED)
-        made.spinner.until(lambda: received)
-        assert from_yaml(received[-1].data).kind == 'friction'
-
 
 class TestTemperature:
     """A law is good near the temperature it was identified at."""
@@ -300,9 +287,3 @@ class TestTemperature:
         made.spinner.until(lambda: made.log['warning'])
         assert len(made.log['warning']) == 1
         assert '22.0 °C; it is 45.5 °C' in made.log['warning'][0]
-
-
-def test_configure_and_cleanup_many_times(rig, tmp_path):
-    store(tmp_path, friction_result(), payload_result())
-    made = rig(temperature_topic='drive_temperature')
-    made.assert_rounds_leave_nothing()

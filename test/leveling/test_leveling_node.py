@@ -95,23 +95,6 @@ def test_the_compliance_is_used_unless_switched_off(
     assert (made.node._procedure()._sag is not None) is used
 
 
-def test_only_an_active_node_levels(rig: Callable[..., Rig]) -> None:
-    made = rig()
-    assert made.configure() == SUCCESS
-    for verb in ('run', 'level', 'preview', 'estimate', 'clear'):
-        answer = made.call(verb)
-        assert not answer.success
-        assert 'not active' in answer.message
-
-
-def test_without_joint_states_nothing_is_sent(rig: Callable[..., Rig]) -> None:
-    made = rig().start()
-    for verb in ('run', 'level', 'preview', 'estimate'):
-        answer = made.call(verb)
-        assert not answer.success
-        assert 'No joint states received' in answer.message
-
-
 def test_stale_joint_states(rig: Callable[..., Rig]) -> None:
     made = rig().start()
     publisher = made.publisher(JointState, 'joint_states')
@@ -389,8 +372,3 @@ class TestByRule:
         assert "'base_link' is a frame" in told
         assert "'base_link' is a task" in told
         assert "'carry' is a task" in told
-
-
-def test_configure_and_cleanup_many_times(rig: Callable[..., Rig]) -> None:
-    made = rig(auto_level_after=['world', 'carry'], imu_topic='tool_imu')
-    made.assert_rounds_leave_nothing()

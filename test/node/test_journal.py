@@ -290,8 +290,7 @@ def test_what_may_not_fit_is_refused_with_the_reason(
     assert start.recorder.restored == {}
 
 
-@settings(max_examples=300, deadline=None,
-          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), min_size=1, max_size=5))
 def test_a_forged_content_is_no_defect(
     tmp_path: Path, changes: list[tuple[int, int]]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from robocal_ros.results.result import (
     RobotIdentity,
     State,
 )
+from robocal_ros.robot.arm_model import link_parameters, parameter_names
 from robocal_ros.robot.model import Robot
 from support.arms import arm
 
@@ -67,6 +69,17 @@ def payload_result(
     parameters += [Parameter(f'inertia_{axes}', 'kg·m²', state=State.NOT_EVALUATED, note='rest')
                    for axes in ('xx', 'xy', 'xz', 'yy', 'yz', 'zz')]
     return _result('payload', 'static_poses', 'flange', parameters, 'force', {})
+
+
+def identified_arm(kind: str, scale: float = 1.1, time: float = 100.0) -> CalibrationResult:
+    """Return an identified arm or drive gains, whose links are heavier by a factor."""
+    robot = project_arm()
+    names = parameter_names(robot.joint_names)
+    values = np.concatenate((scale * link_parameters(robot).ravel(), np.ones(2 * robot.n)))
+    made = _result(kind, 'loaded', '', [
+        Parameter(name, '1', float(value), 0.0) for name, value in zip(
+            names, values, strict=True)], 'torque', {})
+    return replace(made, time=time)
 
 
 def hidden_payload(truth: Path) -> CalibrationResult:

@@ -154,6 +154,11 @@ class NodeRig:
         assert self.node.trigger_activate() == SUCCESS
         return self
 
+    def set(self, **values: Any) -> None:
+        """Set parameters; fail with the reason if one is refused."""
+        for result in self.node.set_parameters(overrides(**values)):
+            assert result.successful, result.reason
+
     def assert_rounds_leave_nothing(self) -> None:
         """Go through all states five times; after each cleanup the node has the same entities."""
         node, counts = self.node, set()

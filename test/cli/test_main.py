@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -214,11 +213,6 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str
         main([command, '--help'])
     assert caught.value.code == 0
     assert f'usage: robocal {command}' in capsys.readouterr().out
-
-
-@pytest.mark.parametrize('command', COMMANDS)
-def test_every_command_has_its_module(command: str) -> None:
-    assert callable(import_module(f'robocal_ros.cli.{command}').run)
 
 
 def test_help_imports_neither_ros_nor_the_numerics() -> None:

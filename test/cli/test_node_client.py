@@ -97,17 +97,6 @@ def test_a_cancel_without_answer_is_repeated_and_told(
     assert len(sent) == 3
 
 
-def test_refused_transition_is_a_sentence(client: NodeClient) -> None:
-    client.set_parameters({'method': 'bad'})
-    with pytest.raises(RobocalError, match='refused to configure; it is unconfigured'):
-        client.change_state('configure')
-
-
-def test_refused_parameter_is_a_sentence(client: NodeClient) -> None:
-    with pytest.raises(ConfigurationError, match=r"refused 'unknown'.*'method': No such method"):
-        client.set_parameters({'method': 'unknown'})
-
-
 def test_a_missing_node_is_reported_with_the_existing_ones(
     session: RosSession, client: NodeClient
 ) -> None:

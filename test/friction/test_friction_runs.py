@@ -6,10 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.arms import arm
-from support.forward import Noise
 from support.friction_cell import (
     RANDOM_ALONE,
-    REFERENCE_CELL,
     TOOL,
     WRIST,
     Record,
@@ -206,19 +204,6 @@ class TestGravity:
         comparison = compare_gravity(points(wrist, robot, effort=effort))
         assert comparison is not None
         assert comparison.pairs == len(SPEEDS) - 1
-
-
-def test_noise_free_records_are_read_too(robot):
-    made = record({WRIST_JOINT: WRIST}, both_ways(WRIST_JOINT, [0.01, 0.1]))
-    found = points(made, robot, noise=Noise(0.0, 0.0, 0.0))
-    for point in found:
-        assert not point.rejected
-        assert point.torque == pytest.approx(
-            float(WRIST.torque(np.array([point.speed]))[0]), rel=1e-4)
-
-
-def test_reference_cell_has_quantised_angles():
-    assert REFERENCE_CELL.quantisation == 2e-5
 
 
 class TestWanderingRuns:

@@ -20,7 +20,6 @@ from support.ros_rig import NodeRig, arm_urdf, joint_state, made_rigs, overrides
 from visualization_msgs.msg import Marker, MarkerArray
 
 from robocal_ros.errors import DataError
-from robocal_ros.leveling.estimator import tilt_by_imu
 from robocal_ros.leveling.model import Tool
 from robocal_ros.leveling.node import Leveling
 from robocal_ros.messages import qos
@@ -239,12 +238,6 @@ class TestImu:
         imu.begin()
         with pytest.raises(DataError, match='No readings were received'):
             imu.mean()
-
-    def test_a_reading_that_is_no_rest(self) -> None:
-        with pytest.raises(DataError, match=r'reads 3.00 m/s² at rest; expected 9.81'):
-            tilt_by_imu(np.array([0.0, 0.0, 3.0]), np.eye(3), np.eye(3),
-                        np.array([0.0, 0.0, -9.81]), np.array([0.0, 0.0, 1.0]))
-
 
 class TestByRule:
     @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from support.arms import arm
 from support.leveling_rig import TILTED, UP, chain_urdf, checker, limits, planner, urdf_planner
 
-from robocal_ros.errors import ConfigurationError, MotionError
+from robocal_ros.errors import MotionError
 from robocal_ros.leveling.inverse_kinematics import Bounds
 from robocal_ros.leveling.model import Tool, tilt
 from robocal_ros.leveling.parameters import LevelingParameters
@@ -320,11 +320,6 @@ class TestRefusals:
         made = planner('panda', search_time=1e-6)
         told = [str(attempt(made, start)[1]) for start in postures('panda', 15)]
         assert any('ended at search_time' in text for text in told)
-
-    def test_an_impossible_tool_point(self) -> None:
-        with pytest.raises(ConfigurationError, match='tool_point must be three finite numbers'):
-            Tool(arm('robocal').robot(), (0.0, float('nan'), 0.1))
-
 
 def test_limits_of_speed_and_acceleration_are_used() -> None:
     """The motion takes no longer than one of the limits demands."""

@@ -173,18 +173,3 @@ class TestReference:
     def test_a_frame_that_stands_still(self) -> None:
         robot = arm('robocal').robot()
         np.testing.assert_allclose(reference_axis(robot, 'world'), UP)
-
-    @pytest.mark.parametrize(('frame', 'words'), [
-        ('table', ("Frame 'table' is not in the robot description", 'tool0')),
-        ('link_3', ("'link_3' moves with the arm", 'gravity')),
-    ])
-    def test_frames_that_will_not_do(self, frame: str, words: tuple[str, ...]) -> None:
-        with pytest.raises(ConfigurationError) as refusal:
-            reference_axis(arm('robocal').robot(), frame)
-        for word in words:
-            assert word in str(refusal.value)
-
-    def test_no_gravity(self) -> None:
-        robot = Robot(arm('robocal').urdf, gravity=(0.0, 0.0, 0.0))
-        with pytest.raises(ConfigurationError, match='gravity is zero'):
-            reference_axis(robot, 'gravity')

@@ -108,15 +108,6 @@ class TestJointIntake:
         assert samples.counts.received == 151
         assert samples.counts.out_of_order == 1
 
-    def test_a_second_publisher_of_other_joints_is_left_out(self) -> None:
-        fingers = [joint_state(1.005 + 0.01 * i, ('finger',), (0.0,), (), ()) for i in range(40)]
-        raw = [item for pair in zip(good(0, 40), fingers, strict=True) for item in pair]
-        taken = stream()
-        taken.take(raw)
-        assert len(taken.bag_samples()) == 40
-        assert (taken.counts.foreign, taken.counts.incomplete) == (40, 0)
-        assert not taken.problem
-
     def test_a_span_begins_and_ends_and_leaves_out(self) -> None:
         taken = stream(span=Span(1.195, 1.795, ((1.395, 1.495),)))
         for message in good(0, 100):

@@ -299,7 +299,7 @@ def test_a_published_text_that_is_no_such_result_is_not_used(rig: NodeRig) -> No
         said = f'{kind.replace("_", " ").capitalize()} result not used'
         rig.spinner.until(
             lambda said=said: any(said in line for line in rig.log['warning']), what=said)
-        assert rig.node._followed.get(kind) is None
+        assert rig.node.results.current(kind) is None
 
 
 # ------------------------------------------------------------------ clock

@@ -27,7 +27,6 @@ from support.ros_rig import ROOT, overrides
 from benchmarks import adversarial_cell
 from benchmarks.excitation import expected
 from demo import default_cell
-from robocal_ros import parameters
 from robocal_ros.cli.drivers import DRIVERS
 from robocal_ros.estimators import Estimator
 from robocal_ros.messages.samples import Recording
@@ -115,21 +114,6 @@ def description(file: str) -> str:
     for old, new in ARMS[file].names.items():
         text = re.sub(old, new, text)
     return text
-
-
-@pytest.mark.parametrize(('file', 'node', 'given'), SECTIONS,
-                         ids=[f'{file}-{node}' for file, node, _ in SECTIONS])
-def test_every_parameter_is_known_and_in_its_range(
-    file: str, node: str, given: dict[str, Any]
-) -> None:
-    known = {item.name: item for item in parameters.declarations(tables()[node])}
-    assert set(given) <= set(known)
-    for name, value in given.items():
-        default = known[name].default
-        assert type(value) is type(default), name
-        if isinstance(value, list):
-            assert {type(element) for element in value} == {type(default[0])}, name
-        assert not known[name].problem(value), name
 
 
 def test_they_cover_every_driver_and_node() -> None:

@@ -24,7 +24,6 @@ from robocal_ros.node import parameters
 from robocal_ros.node.calibration_node import FAILURE, SUCCESS
 from robocal_ros.parameters import ParameterTable, named, parameter
 from robocal_ros.payload.node import PayloadIdentification
-from robocal_ros.payload.parameters import PayloadParameters
 from robocal_ros.robot.trajectories import quintic_path
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -204,10 +203,6 @@ def test_ros_takes_the_config_files_in_every_namespace(
     read = asdict(parameters.read(node, TABLES[name]))
     assert read == {**asdict(TABLES[name]()), 'description_timeout': 6.5}
     node.destroy_node()
-
-
-def test_the_payload_node_is_among_the_documented() -> None:
-    assert TABLES['payload_identification'] is PayloadParameters
 
 
 class TestSet:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import MISSING, fields, replace
@@ -252,24 +251,6 @@ def test_failed_result_keeps_its_reasons() -> None:
     read = from_yaml(to_yaml(failing()))
     assert read.verdict is Verdict.FAIL
     assert read.reasons == ('The interval is too wide.',)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_fuzzed_text_gives_a_result_or_a_refusal(data: st.DataObject) -> None:
-    text = VALID
-    for _ in range(data.draw(st.integers(1, 4))):
-        begin = data.draw(st.integers(0, len(text)))
-        end = min(len(text), begin + data.draw(st.integers(0, 40)))
-        insert = data.draw(st.one_of(
-            st.text(max_size=8),
-            st.sampled_from(['\n', ': ', '- ', '[', ']', '{', '}', '!!bool ', '!!int ', '&a ',
-                             '*a', '.nan', '.inf', '1e999', '2020-13-01', '0x_', '~', '<<: ', '|',
-                             '? ', '\x00', '\ud800']),
-        ))
-        text = text[:begin] + insert + text[end:]
-    with contextlib.suppress(FileFormatError):
-        from_yaml(text)
 
 
 def test_file_that_is_cut_off_anywhere_is_refused() -> None:

@@ -290,44 +290,6 @@ def test_effort_faults(rig: Rig) -> None:
     assert (efforts == efforts[0]).all()
 
 
-def test_missing_joint(rig: Rig) -> None:
-    rig.set('fault', 'joint_missing:joint_4')
-    rig.advance(0.2)
-    state = collect(rig, 1)[0]
-    assert 'joint_4' not in state.name
-    assert len(state.name) == len(state.position) == len(state.effort) == 5
-    rig.set('fault', 'none')
-    rig.until(lambda: len(rig.states[-1].name) == 6)
-
-
-def test_disordered_stamps(rig: Rig) -> None:
-    rig.set('fault', 'stamps_disordered')
-    rig.advance(0.2)
-    stamps = [seconds(state.header.stamp) for state in collect(rig)]
-    assert min(np.diff(stamps)) < 0.0
-
-
-def test_silent_sensors(rig: Rig) -> None:
-    rig.set('fault', 'ft_silent')
-    rig.advance(0.3)
-    before = len(rig.wrenches)
-    rig.advance(0.5)
-    assert len(rig.wrenches) == before
-    rig.set('fault', 'joint_states_silent')
-    rig.spin(0.3)
-    before = len(rig.states)
-    rig.spin(0.3)
-    assert len(rig.states) == before
-    rig.set('fault', 'none')
-    rig.advance(0.1)
-
-
-def test_force_sensor_nan(rig: Rig) -> None:
-    rig.set('fault', 'ft_nan')
-    rig.advance(0.3)
-    assert math.isnan(rig.wrenches[-1].wrench.force.x)
-
-
 def test_controller_abort(rig: Rig) -> None:
     handle = rig.send(trajectory((4.0, MOVED)))
     rig.set('fault', 'controller_abort')
@@ -360,25 +322,6 @@ def test_controller_that_answers_late(rig: Rig, fault: str, waits: float) -> Non
     rig.until(sent.done)
     assert rig.time - begin >= waits - 0.1
     assert answer(rig, sent.result()) == (SUCCEEDED, 0)
-
-
-def test_latency_delays_messages_and_keeps_stamps(rig: Rig) -> None:
-    rig.set('fault', 'latency:0.2')
-    rig.advance(0.5)
-    assert rig.arm._simulator.now - rig.time > 0.19
-    stamps = [seconds(state.header.stamp) for state in collect(rig)]
-    assert np.diff(stamps) == pytest.approx(1.0 / FAST['joint_states_rate'], abs=1e-6)
-
-
-def test_clock_jump_back(rig: Rig) -> None:
-    before = len(rig.states)
-    rig.set('fault', 'clock_jump_back')
-
-    def jumped() -> bool:
-        stamps = [seconds(state.header.stamp) for state in rig.states[before:]]
-        return len(stamps) > 2 and min(np.diff(stamps)) < -0.9
-
-    rig.until(jumped)
 
 
 def test_unknown_fault_is_refused(rig: Rig) -> None:
@@ -451,6 +394,7 @@ def test_push_and_load_change_the_wrist_force(rig: Rig) -> None:
 CLIENT = '/shared/client'
 
 
+@pytest.mark.realtime
 def test_simulated_time_waits_for_its_consumers(rig: Rig) -> None:
     rig.until(lambda: rig.arm._pacer.consumers == (CLIENT,))
     # The client does not spin here.
@@ -493,6 +437,7 @@ def test_time_does_not_wait_for_nodes_without_services_or_that_have_left(rig: Ri
     mute.destroy_node()
 
 
+@pytest.mark.realtime
 def test_simulated_time_follows_the_real_time_factor() -> None:
     with Rig('punctual', real_time_factor=1.0) as rig:
         rig.spin(0.2)
